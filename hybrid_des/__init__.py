@@ -1,0 +1,33 @@
+"""A discrete-event simulator of hybrid-parallel deep-learning training.
+
+    from hybrid_des import load, simulate
+    result = simulate(load("scenarios/a100_8x.yaml"))
+    result.summary["step_time_s"]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hybrid_des.result import Result, simulate
+    from hybrid_des.scenario import Scenario, load
+
+__version__ = "0.1.0"
+__all__ = ["Result", "Scenario", "load", "simulate"]
+
+_HOME = {
+    "load": "hybrid_des.scenario",
+    "Scenario": "hybrid_des.scenario",
+    "simulate": "hybrid_des.result",
+    "Result": "hybrid_des.result",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import the public names when they are first used, so that starting up stays light."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_HOME[name]), name)

@@ -1,0 +1,290 @@
+"""A schedule as data: operations, the programs of the pipeline ranks, and the paths that micro-batches take.
+
+    1F1B, two ranks, three micro-batches:
+
+    rank 0   0F0  0F1  0B0  0F2  0B1  0B2
+    rank 1   1F0  1B0  1F1  1B1  1F2  1B2
+
+An op is written as PyTorch writes it: the stage, the kind, the micro-batch. `F` is a forward, `B` a whole
+backward, `I` its input gradient and `W` its weight gradient where the backward is split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+from hybrid_des.errors import PlanError
+
+Kind = Literal["F", "B", "I", "W"]
+
+
+class Op(NamedTuple):
+    """One operation of a pipeline rank: what is done, for which micro-batch, on which of the rank's chunks."""
+
+    kind: Kind
+    microbatch: int
+    chunk: int = 0
+
+
+Step = tuple[Op, ...]  # one op, or two that run as one (F with B)
+Place = tuple[int, int]  # (pipeline rank, chunk)
+Path = tuple[Place, ...]  # a micro-batch's way through the model, stage by stage
+
+
+def loop(pipeline: int, chunks: int) -> Path:
+    """Stages dealt out like cards: chunk c of rank r is stage c·p + r."""
+    return tuple((rank, chunk) for chunk in range(chunks) for rank in range(pipeline))
+
+
+def wave(pipeline: int, chunks: int) -> Path:
+    """Even chunks run down the ranks, odd chunks back up; with two chunks this is a V."""
+    down = range(pipeline)
+    return tuple((rank, chunk) for chunk in range(chunks) for rank in (down if chunk % 2 == 0 else reversed(down)))
+
+
+def two_way(pipeline: int) -> tuple[Path, Path]:
+    """Two copies of the model: chunk 0 runs from rank 0 to p−1, chunk 1 from p−1 to 0."""
+    return tuple((r, 0) for r in range(pipeline)), tuple((r, 1) for r in reversed(range(pipeline)))
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """All that a schedule may know when it makes a plan.
+
+    Times are picoseconds a micro-batch, one entry a pipeline rank, for the rank's whole share (all its chunks):
+    `forward` F, `input` (the input-gradient part of the backward, recomputation included) and `weight` W.
+    `delay` is the time a message takes between neighbouring ranks on idle links. `max_activations` is in
+    whole-rank micro-batches. Options that a kind does not name in its registration never reach it.
+    """
+
+    pipeline: int
+    microbatches: int
+    chunks: int = 1
+    forward: tuple[int, ...] = ()
+    input: tuple[int, ...] = ()
+    weight: tuple[int, ...] = ()
+    delay: int = 0
+    backward_order: str | None = None
+    fused: bool = True
+    fused_time: Fraction = Fraction(1)
+    max_activations: Fraction | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One program a pipeline rank, and the paths of the micro-batches.
+
+    Attributes:
+        programs: for each pipeline rank its steps, top to bottom.
+        paths: one path for most schedules, two for those that run from both ends.
+        path_of: for each micro-batch the index of its path.
+        fused_time: time of a fused pair divided by the time of its parts.
+    """
+
+    programs: tuple[tuple[Step, ...], ...]
+    paths: tuple[Path, ...]
+    path_of: tuple[int, ...]
+    fused_time: Fraction = field(default=Fraction(1))
+
+    @classmethod
+    def of(
+        cls,
+        programs: Iterable[Iterable[Op | Step]],
+        paths: Sequence[Path],
+        path_of: Sequence[int],
+        fused_time: Fraction = Fraction(1),
+    ) -> Plan:
+        """Build a plan from programs in which a single op may stand for a step of one."""
+        steps = tuple(tuple((s,) if isinstance(s, Op) else tuple(s) for s in program) for program in programs)
+        return cls(steps, tuple(paths), tuple(path_of), fused_time)
+
+    @property
+    def pipeline(self) -> int:
+        """Number of pipeline ranks."""
+        return len(self.programs)
+
+    @property
+    def microbatches(self) -> int:
+        """Number of micro-batches a replica and step."""
+        return len(self.path_of)
+
+    @property
+    def stages(self) -> int:
+        """Number of places along the model."""
+        return len(self.paths[0])
+
+    @cached_property
+    def stage_of(self) -> dict[Place, int]:
+        """Which stage lives at (pipeline rank, chunk)."""
+        return {place: stage for path in self.paths for stage, place in enumerate(path)}
+
+    @cached_property
+    def visits(self) -> tuple[int, ...]:
+        """How often one micro-batch passes through each pipeline rank: its time there is split into that many ops."""
+        return tuple(sum(place[0] == rank for place in self.paths[0]) for rank in range(self.pipeline))
+
+    @cached_property
+    def split(self) -> frozenset[tuple[int, int]]:
+        """The (stage, micro-batch) pairs whose backward is split into an input and a weight part."""
+        return frozenset((self.stage_of[rank, op.chunk], op.microbatch) for rank, op in self.ops() if op.kind == "W")
+
+    def chunks_of(self, rank: int) -> list[int]:
+        """The chunks that live on a pipeline rank, in order."""
+        return sorted(chunk for at, chunk in self.stage_of if at == rank)
+
+    def holders(self, stage: int) -> list[Place]:
+        """Every (pipeline rank, chunk) that holds this stage: one, or two where the model has two copies."""
+        return [path[stage] for path in self.paths]
+
+    def ops(self) -> Iterator[tuple[int, Op]]:
+        """Every op with its pipeline rank, program by program."""
+        for rank, program in enumerate(self.programs):
+            for step in program:
+                for op in step:
+                    yield rank, op
+
+    def neighbour(self, rank: int, op: Op, distance: int) -> Place | None:
+        """The place `distance` stages further along the op's path, or None beyond either end."""
+        stage = self.stage_of[rank, op.chunk] + distance
+        path = self.paths[self.path_of[op.microbatch]]
+        return path[stage] if 0 <= stage < len(path) else None
+
+    def name(self, rank: int, op: Op) -> str:
+        """Write an op as PyTorch does: global stage, kind, micro-batch."""
+        return f"{self.stage_of[rank, op.chunk]}{op.kind}{op.microbatch}"
+
+    def name_step(self, rank: int, step: Step) -> str:
+        """Write a step: an op, or a fused pair as `3F6+0B0`."""
+        return "+".join(self.name(rank, op) for op in step)
+
+    def needs(self, rank: int, op: Op) -> list[tuple[int, Op]]:
+        """The ops that must be done before this one, each with its pipeline rank (a cross-rank one sends a message)."""
+        if op.kind == "F":
+            before = self.neighbour(rank, op, -1)
+            return [] if before is None else [(before[0], Op("F", op.microbatch, before[1]))]
+        if op.kind == "W":
+            return [(rank, Op("I", op.microbatch, op.chunk))]
+        after = self.neighbour(rank, op, +1)
+        own = [(rank, Op("F", op.microbatch, op.chunk))]
+        if after is None:
+            return own
+        kind: Kind = "I" if (self.stage_of[after], op.microbatch) in self.split else "B"
+        return [*own, (after[0], Op(kind, op.microbatch, after[1]))]
+
+    def check(self) -> None:
+        """Hold that every op comes exactly once, on the rank where its stage lives, and that no ops wait in a circle.
+
+        Raises:
+            PlanError: with the first problem and a step × rank grid in which the place is marked.
+        """
+        position = self._positions()
+        self._check_complete(position)
+        self._check_order(position)
+
+    def grid(self, marked: frozenset[tuple[int, int]] = frozenset()) -> str:
+        """Draw step × rank as text; (rank, index) pairs in `marked` are set in >arrows<."""
+        cells = [
+            [f">{text}<" if (rank, i) in marked else text for i, text in enumerate(self.names(rank))]
+            for rank in range(self.pipeline)
+        ]
+        depth = max(map(len, cells), default=0)
+        columns = [[f"rank {rank}", *column, *[""] * (depth - len(column))] for rank, column in enumerate(cells)]
+        widths = [max(map(len, column)) for column in columns]
+        label = len(str(max(depth - 1, 0)))
+        lines = []
+        for row in range(depth + 1):
+            number = " " * label if row == 0 else f"{row - 1:>{label}}"
+            texts = (f"{column[row]:<{width}}" for column, width in zip(columns, widths, strict=True))
+            lines.append(f"{number}  {'  '.join(texts)}".rstrip())
+        return "\n".join(lines)
+
+    def names(self, rank: int) -> list[str]:
+        """A rank's program as text, one name a step."""
+        return [self.name_step(rank, step) for step in self.programs[rank]]
+
+    def _positions(self) -> dict[tuple[int, Op], int]:
+        position: dict[tuple[int, Op], int] = {}
+        for rank, program in enumerate(self.programs):
+            for index, step in enumerate(program):
+                for op in step:
+                    self._check_place(rank, index, op)
+                    if (rank, op) in position:
+                        first = position[rank, op]
+                        self._fail(f"rank {rank}: {self.name(rank, op)} comes twice, at steps {first} and {index}",
+                                   (rank, first), (rank, index))  # fmt: skip
+                    position[rank, op] = index
+        return position
+
+    def _check_place(self, rank: int, index: int, op: Op) -> None:
+        if not 0 <= op.microbatch < self.microbatches:
+            raise PlanError(
+                f"rank {rank}, step {index}: micro-batch {op.microbatch} of {op.kind} is not among 0 … "
+                f"{self.microbatches - 1}"
+            )
+        path = self.paths[self.path_of[op.microbatch]]
+        if (rank, op.chunk) not in path:
+            raise PlanError(
+                f"rank {rank}, step {index}: {op.kind} of micro-batch {op.microbatch} on chunk {op.chunk}: that "
+                f"micro-batch does not pass there"
+            )
+
+    def _check_complete(self, position: dict[tuple[int, Op], int]) -> None:
+        for microbatch, index in enumerate(self.path_of):
+            for stage, (rank, chunk) in enumerate(self.paths[index]):
+                split = (stage, microbatch) in self.split
+                wanted: tuple[Kind, ...] = ("F", "I", "W") if split else ("F", "B")
+                present = [k for k in ("F", "B", "I", "W") if (rank, Op(k, microbatch, chunk)) in position]
+                for kind in wanted:
+                    if kind not in present:
+                        self._fail(f"rank {rank}: {stage}{kind}{microbatch} is missing")
+                for kind in present:
+                    if kind not in wanted:
+                        op = Op(kind, microbatch, chunk)
+                        why = "its backward is split into I and W" if split else "no W follows it"
+                        self._fail(f"rank {rank}: {stage}{kind}{microbatch} does not belong: {why}",
+                                   (rank, position[rank, op]))  # fmt: skip
+
+    def _check_order(self, position: dict[tuple[int, Op], int]) -> None:
+        """Walk all programs side by side; where none can go on, those at the front wait for each other."""
+        at = [0] * self.pipeline
+        ready = list(range(self.pipeline))
+        waiting: dict[tuple[int, int], list[int]] = {}  # (rank, step index) → ranks that wait for it to be done
+        while ready:
+            rank = ready.pop()
+            while at[rank] < len(self.programs[rank]):
+                missing = self._first_missing(rank, at, position)
+                if missing is not None:
+                    waiting.setdefault(missing, []).append(rank)
+                    break
+                ready.extend(waiting.pop((rank, at[rank]), []))
+                at[rank] += 1
+        stuck = [rank for rank in range(self.pipeline) if at[rank] < len(self.programs[rank])]
+        if stuck:
+            lines = [self._describe_wait(rank, at, position) for rank in stuck]
+            self._fail("the order waits in a circle: " + "; ".join(lines), *((rank, at[rank]) for rank in stuck))
+
+    def _first_missing(self, rank: int, at: list[int], position: dict[tuple[int, Op], int]) -> tuple[int, int] | None:
+        step = self.programs[rank][at[rank]]
+        for op in step:
+            for other, need in self.needs(rank, op):
+                index = position[other, need]
+                if index >= at[other]:
+                    return other, index
+        return None
+
+    def _describe_wait(self, rank: int, at: list[int], position: dict[tuple[int, Op], int]) -> str:
+        missing = self._first_missing(rank, at, position)
+        assert missing is not None
+        other, index = missing
+        here = self.name_step(rank, self.programs[rank][at[rank]])
+        return (
+            f"rank {rank} at step {at[rank]} ({here}) waits for {self.name_step(other, self.programs[other][index])} "
+            f"at step {index} of rank {other}"
+        )
+
+    def _fail(self, problem: str, *marked: tuple[int, int]) -> None:
+        raise PlanError(f"{problem}\n{self.grid(frozenset(marked))}" if marked else problem)

@@ -1,0 +1,112 @@
+"""Registries: a file in a package names what it builds, and is found by that name without being listed anywhere.
+
+    schedule = Registry("schedule", "hybrid_des.schedules")
+
+    @schedule("1f1b", summary="…")
+    def one_forward_one_backward(request): ...
+
+    schedule["1f1b"].build
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from hybrid_des.errors import UsageError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Entry(Generic[T]):
+    """One registered thing: its name, what builds it, and the facts it gives about itself."""
+
+    name: str
+    build: T
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Registry(Generic[T]):
+    """Names and what they stand for; importing the sibling files happens at the first look-up."""
+
+    def __init__(self, noun: str, package: str) -> None:
+        self.noun = noun
+        self._package = package
+        self._entries: dict[str, Entry[T]] = {}
+        self._complete = False
+
+    def __call__(self, name: str, **facts: Any) -> Callable[[T], T]:
+        """Register the decorated function or class under `name`."""
+
+        def register(build: T) -> T:
+            known = self._entries.get(name)
+            if known is not None and _home(known.build) != _home(build):
+                raise UsageError(f'{self.noun} "{name}" is registered twice: {_home(known.build)} and {_home(build)}')
+            self._entries[name] = Entry(name, build, facts)
+            return build
+
+        return register
+
+    def __getitem__(self, name: str) -> Entry[T]:
+        """Look a name up; an unknown one is answered with the nearest right one."""
+        self._import_siblings()
+        if name not in self._entries:
+            raise UsageError(unknown(name, self._entries))
+        return self._entries[name]
+
+    def names(self) -> list[str]:
+        """All names, sorted."""
+        self._import_siblings()
+        return sorted(self._entries)
+
+    def _import_siblings(self) -> None:
+        if self._complete:
+            return
+        package = importlib.import_module(self._package)
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{self._package}.{module.name}")
+        self._complete = True
+
+
+def unknown(name: str, known: Iterable[str]) -> str:
+    """Say that a name is unknown, with the nearest known one or, where none is near, all of them."""
+    choices = sorted(known)
+    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    hint = f'did you mean "{near[0]}"?' if near else f"expected one of {', '.join(choices)}"
+    return f'unknown "{name}"; {hint}'
+
+
+def import_file(path: str | Path) -> None:
+    """Run a user's own Python file so that what it registers is known; running it again is harmless.
+
+    Raises:
+        UsageError: the file is missing, or fails while it is run.
+    """
+    source = Path(path)
+    if not source.is_file():
+        raise UsageError(f"{source}: no such file to import")
+    name = f"hybrid_des_user_{source.resolve().as_posix().replace('/', '_').replace('.', '_')}"
+    if name in sys.modules:
+        return
+    spec = importlib.util.spec_from_file_location(name, source)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{source}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise UsageError(f"{source}: {type(error).__name__}: {error}") from error
+
+
+def _home(build: Any) -> str:
+    return f"{getattr(build, '__module__', '?')}.{getattr(build, '__qualname__', '?')}"

@@ -1,0 +1,67 @@
+"""Pipeline schedules, one file each: a function from `PlanRequest` to `Plan` that registers itself.
+
+    from hybrid_des.ops import Op, Plan, PlanRequest, loop
+    from hybrid_des.schedules import schedule
+
+    @schedule("mine", summary="…", time="(m+p−1)(F+B)", memory="m", source="me")
+    def mine(request: PlanRequest) -> Plan: ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from hybrid_des.ops import Plan, PlanRequest
+from hybrid_des.registry import Registry
+
+
+class Schedule(Protocol):
+    """What a schedule file holds."""
+
+    def __call__(self, request: PlanRequest) -> Plan:
+        """Make the plan, or raise `Refusal` where the schedule does not exist for these sizes."""
+
+
+_REGISTRY: Registry[Schedule] = Registry("schedule", "hybrid_des.schedules")
+
+names = _REGISTRY.names
+find = _REGISTRY.__getitem__
+
+
+def schedule(
+    name: str,
+    *,
+    summary: str,
+    time: str,
+    memory: str,
+    source: str,
+    chunks: int | None = None,
+    many_chunks: bool = False,
+    options: tuple[str, ...] = (),
+    backward_order: str | None = None,
+) -> Callable[[Schedule], Schedule]:
+    """Register a schedule with what the table of `hybrid-des schedules` says about it.
+
+    Args:
+        name: what a scenario's `schedule.kind` says.
+        summary: one line for people.
+        time: the cost formula at free sends.
+        memory: peak activations in whole-rank micro-batches.
+        source: the paper or code it follows.
+        chunks: the number of chunks a rank that the schedule fixes; None where `schedule.chunks` may say it.
+        many_chunks: whether `schedule.chunks` may be more than 1 (where `chunks` is None).
+        options: keys of a scenario's `schedule:` that this kind reads besides the common ones.
+        backward_order: the default of the option of that name.
+    """
+    return _REGISTRY(
+        name,
+        summary=summary,
+        time=time,
+        memory=memory,
+        source=source,
+        chunks=chunks,
+        many_chunks=many_chunks,
+        options=options,
+        backward_order=backward_order,
+    )

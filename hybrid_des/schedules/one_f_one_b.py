@@ -1,0 +1,37 @@
+"""1F1B (PipeDream-Flush, arXiv 2006.09503; Megatron-LM, arXiv 2007.01045): one forward, one backward in turn.
+
+    rank 0   F0 F1 ·· B0 F2 B1 ·· B2
+    rank 1   ·· F0 B0 F1 B1 F2 B2 ··        (F = B = 1)
+
+Rank r runs p−1−r forwards ahead, then pairs of a forward and a backward, then the backwards that are left.
+Time (m+p−1)(F+B) as GPipe, memory min(m, p−r) micro-batches.
+"""
+
+from __future__ import annotations
+
+from hybrid_des.ops import Op, Plan, PlanRequest, loop
+from hybrid_des.schedules import schedule
+
+
+@schedule(
+    "1f1b",
+    summary="one forward, one backward in turn after a warm-up of p−1−r forwards",
+    time="(m+p−1)(F+B)",
+    memory="min(m, p−r)",
+    source="arXiv 2006.09503, 2007.01045",
+    chunks=1,
+)
+def one_forward_one_backward(request: PlanRequest) -> Plan:
+    """Warm-up p−1−r on rank r."""
+    p, m = request.pipeline, request.microbatches
+    programs = [in_turn(m, warm_up=p - 1 - rank) for rank in range(p)]
+    return Plan.of(programs, [loop(p, 1)], [0] * m)
+
+
+def in_turn(microbatches: int, warm_up: int) -> list[Op]:
+    """Forwards ahead, then pairs of F and B, then the backwards that are left."""
+    ahead = min(warm_up, microbatches)
+    program = [Op("F", i) for i in range(ahead)]
+    for i in range(ahead, microbatches):
+        program += [Op("F", i), Op("B", i - ahead)]
+    return program + [Op("B", i) for i in range(microbatches - ahead, microbatches)]

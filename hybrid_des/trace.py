@@ -1,0 +1,92 @@
+"""What a simulation writes down while it runs: rows of whole numbers in flat arrays, a few bytes each.
+
+Times are picoseconds. Tables with names and seconds are made from these rows afterwards (`metrics`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+OP_COLUMNS = ("step", "rank", "index", "asked", "start", "end")
+MESSAGE_COLUMNS = ("channel", "tag", "asked", "start", "end", "bytes")
+STEP_COLUMNS = ("step", "rank", "begin", "reduced", "end")
+MEMORY_COLUMNS = ("rank", "time", "bytes", "activations")
+
+OPTIMIZER = -1  # `index` of an optimizer row; every other one counts the steps of the rank's program
+
+# A tag is the step and, below it, what tells messages of one stream apart: stage and micro-batch for pipeline
+# messages, a running number for a collective's.
+STEP_SHIFT = 40
+STAGE_SHIFT = 20
+FIELD = (1 << STAGE_SHIFT) - 1
+
+
+def pipeline_tag(step: int, stage: int, microbatch: int) -> int:
+    """The tag of the message that a stage sends for a micro-batch."""
+    return step << STEP_SHIFT | stage << STAGE_SHIFT | microbatch
+
+
+class Channel(NamedTuple):
+    """One link on the way of one stream: what the rows of a message have in common.
+
+    `stage` and `chunk` are −1 for pipeline messages, whose tags say them.
+    """
+
+    sender: int
+    receiver: int
+    kind: str
+    stage: int
+    chunk: int
+    link: str
+    hop: int
+
+
+class Rows:
+    """A table of whole numbers that grows row by row; `add` is bound once and called with one tuple a row."""
+
+    def __init__(self, columns: tuple[str, ...]) -> None:
+        self.columns = columns
+        self._numbers = array("q")
+        self.add = self._numbers.extend
+
+    def __len__(self) -> int:
+        return len(self._numbers) // len(self.columns)
+
+    def table(self) -> dict[str, NDArray[np.int64]]:
+        """The columns as int64 arrays, in the order in which the rows came (views, not copies)."""
+        import numpy
+
+        numbers = numpy.frombuffer(self._numbers, dtype=numpy.int64) if self._numbers else numpy.empty(0, numpy.int64)
+        rows = numbers.reshape(-1, len(self.columns))
+        return {name: rows[:, i] for i, name in enumerate(self.columns)}
+
+
+class Trace:
+    """All rows of one run.
+
+    Attributes:
+        ops: one row per step of a rank's program and per optimizer step; `index` is its place in the program.
+        messages: one row per message and link; `start` to `end` is the time that it occupies the link. None where
+            the scenario records no messages.
+        steps: one row per training step and rank; `reduced` is the end of its last gradient reduction (its last
+            compute, where it has none).
+        memory: one row per change of what a GPU holds.
+        channels: what `messages.channel` counts.
+    """
+
+    def __init__(self, messages: bool) -> None:
+        self.ops = Rows(OP_COLUMNS)
+        self.messages = Rows(MESSAGE_COLUMNS) if messages else None
+        self.steps = Rows(STEP_COLUMNS)
+        self.memory = Rows(MEMORY_COLUMNS)
+        self.channels: list[Channel] = []
+
+    def channel(self, channel: Channel) -> int:
+        """Register a channel and give its number."""
+        self.channels.append(channel)
+        return len(self.channels) - 1

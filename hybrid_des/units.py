@@ -1,0 +1,115 @@
+"""Quantities with units, read exactly: "25 GB/s" becomes the fraction 25·10⁹, and seconds become whole picoseconds.
+
+kB, MB, GB are powers of ten; KiB, MiB, GiB powers of two; `b` is a bit and `B` a byte.
+Plain numbers are SI base units: s, B, B/s, FLOP/s.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Literal
+
+PICOSECONDS_PER_SECOND = 10**12
+
+Dimension = Literal["time", "size", "bandwidth", "compute", "number"]
+
+_TIME = {
+    "ps": Fraction(1, 10**12),
+    "ns": Fraction(1, 10**9),
+    "us": Fraction(1, 10**6),
+    "µs": Fraction(1, 10**6),  # U+00B5, the micro sign
+    "μs": Fraction(1, 10**6),  # U+03BC, the Greek letter
+    "ms": Fraction(1, 1000),
+    "s": Fraction(1),
+    "min": Fraction(60),
+    "h": Fraction(3600),
+}
+_DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
+_SIZE = {
+    prefix + suffix: Fraction(factor, 8 if suffix == "b" else 1)
+    for prefix, factor in {**_DECIMAL, **_BINARY}.items()
+    for suffix in ("B", "b")
+}
+_UNITS: dict[str, dict[str, Fraction]] = {
+    "time": _TIME,
+    "size": _SIZE,
+    "bandwidth": {f"{unit}/s": factor for unit, factor in _SIZE.items()},
+    "compute": {f"{prefix}FLOP/s": Fraction(factor) for prefix, factor in _DECIMAL.items()},
+    "number": {"": Fraction(1)},
+}
+EXAMPLES = {
+    "time": "a time such as 50 ms",
+    "size": "a size such as 64 MiB",
+    "bandwidth": "a bandwidth such as 25 GB/s or 200 Gb/s",
+    "compute": "a rate such as 312 TFLOP/s",
+    "number": "a plain number such as 125e6",
+}
+_QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([^\d\s.+-]\S*)?\s*")
+
+
+def parse_quantity(value: str | int | float | Fraction, dimension: Dimension) -> Fraction:
+    """Read a quantity exactly, in SI base units of its dimension.
+
+    Raises:
+        ValueError: with one sentence that says what was expected.
+    """
+    if isinstance(value, bool):
+        raise ValueError(f"expected {EXAMPLES[dimension]}, not {str(value).lower()}")
+    if isinstance(value, float):
+        value = repr(value)  # 0.1 in a file means one tenth, not the nearest binary fraction
+    if isinstance(value, str):
+        number = _parse_text(value, dimension)
+    else:
+        number = Fraction(value)
+    if number < 0:
+        raise ValueError(f"{value} is negative; expected {EXAMPLES[dimension]}")
+    return number
+
+
+def _parse_text(text: str, dimension: Dimension) -> Fraction:
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise ValueError(f'"{text}" is not a quantity; expected {EXAMPLES[dimension]}')
+    number, unit = match.groups()
+    if unit is None:
+        return Fraction(number)
+    units = _UNITS[dimension]
+    if unit not in units:
+        for other, known in _UNITS.items():
+            if unit in known:
+                raise ValueError(f'"{text}" is a {other}; expected {EXAMPLES[dimension]}')
+        raise ValueError(f'unknown unit "{unit}"; expected {EXAMPLES[dimension]}')
+    return Fraction(number) * units[unit]
+
+
+def to_picoseconds(seconds: Fraction | int) -> int:
+    """Round a time in seconds once, to the nearest whole picosecond (a tie goes to the even one)."""
+    return round(seconds * PICOSECONDS_PER_SECOND)
+
+
+def to_seconds(picoseconds: int | Fraction) -> float:
+    """Give a time in picoseconds as the nearest floating-point number of seconds."""
+    return float(Fraction(picoseconds, PICOSECONDS_PER_SECOND))
+
+
+def split_evenly(total: int, parts: int) -> list[int]:
+    """Cut a whole number into `parts` whole numbers that differ by at most one and add up to it."""
+    return [total * (i + 1) // parts - total * i // parts for i in range(parts)]
+
+
+def format_seconds(seconds: float) -> str:
+    """Write a time for people: "1.210 s", "70.01 ms", "3.2 µs"."""
+    for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")):
+        if seconds >= factor:
+            return f"{seconds / factor:.4g} {unit}"
+    return "0 s" if seconds == 0 else f"{seconds / 1e-12:.4g} ps"
+
+
+def format_bytes(size: float) -> str:
+    """Write a size for people, in powers of ten: "1.2 GB"."""
+    for factor, unit in ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if size >= factor:
+            return f"{size / factor:.4g} {unit}"
+    return f"{size:.4g} B"
