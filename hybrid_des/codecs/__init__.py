@@ -1,0 +1,125 @@
+"""Codecs, one file each: how the elements of a gradient look on the wire.
+
+    from hybrid_des.codecs import Codec, Payload, codec
+
+    @codec("mine", summary="…", source="me")
+    class Mine(Codec): ...
+
+A simulation without numbers only asks for sizes (`payload_bytes`, `scale_bytes`); with numbers the arrays go through
+`encode` and `decode`, and a test holds that the two agree for every registered codec.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from hybrid_des.errors import NumericsError
+from hybrid_des.registry import Registry
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import DTypeLike, NDArray
+
+    Array = NDArray[np.floating[Any]]
+
+
+class Payload(NamedTuple):
+    """What one encoded piece is on the wire.
+
+    Attributes:
+        data: the arrays that travel, element data and, for a sparse codec, where the elements belong.
+        scales: the scale of the piece (one fp32 number, or none).
+        elements: how many elements the piece has once decoded.
+    """
+
+    data: tuple[NDArray[Any], ...]
+    scales: NDArray[np.float32] | None
+    elements: int
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of the element data."""
+        return sum(array.nbytes for array in self.data)
+
+    @property
+    def scale_bytes(self) -> int:
+        """Bytes of the scales."""
+        return 0 if self.scales is None else self.scales.nbytes
+
+
+class Codec(ABC):
+    """A way to write floating-point numbers in fewer bytes, or just as many.
+
+    Attributes:
+        bytes_per_element: payload bytes an element; exact, may be less than one.
+        bytes_per_scale: bytes of scale that go with every piece that is not empty.
+    """
+
+    bytes_per_element: ClassVar[Fraction]
+    bytes_per_scale: ClassVar[int] = 0
+
+    def payload_bytes(self, elements: int) -> int:
+        """Payload bytes of a piece of so many elements."""
+        return -int(-elements * self.bytes_per_element // 1)
+
+    def scale_bytes(self, elements: int) -> int:
+        """Scale bytes of a piece of so many elements; an empty piece has none."""
+        return self.bytes_per_scale if elements else 0
+
+    @abstractmethod
+    def encode(self, values: Array) -> Payload:
+        """Write a flat array of any length, also empty, as a payload.
+
+        Raises:
+            NumericsError: an element is NaN or infinite, or too large for the codec.
+        """
+
+    @abstractmethod
+    def decode(self, payload: Payload) -> NDArray[np.float64]:
+        """Read a payload back; the same payload gives the same bits everywhere."""
+
+
+class Rounded(Codec):
+    """A codec that is one of numpy's floating-point types, rounded to the nearest, ties to even."""
+
+    dtype: ClassVar[str]
+
+    def encode(self, values: Array) -> Payload:
+        """Round to the type; what is NaN, infinite or becomes so is refused."""
+        return Payload((narrow(values, self.dtype),), None, values.size)
+
+    def decode(self, payload: Payload) -> NDArray[np.float64]:
+        """Widen exactly."""
+        return payload.data[0].astype("float64")
+
+
+_REGISTRY: Registry[type[Codec]] = Registry("codec", "hybrid_des.codecs")
+
+names = _REGISTRY.names
+find = _REGISTRY.__getitem__
+
+
+def codec(name: str, *, summary: str, source: str) -> Callable[[type[Codec]], type[Codec]]:
+    """Register a codec under the name that a scenario's `gradients.codec` says, with one line for people."""
+    return _REGISTRY(name, summary=summary, source=source)
+
+
+def narrow(values: Array, dtype: DTypeLike) -> NDArray[Any]:
+    """Round a flat array to another floating-point type.
+
+    Raises:
+        NumericsError: an element is NaN or infinite, or becomes so; the message names the first one.
+    """
+    import numpy
+
+    with numpy.errstate(over="ignore"):
+        narrowed = values.astype(dtype)
+    if not numpy.isfinite(narrowed).all():
+        index = int(numpy.argmin(numpy.isfinite(narrowed)))
+        value = float(values[index])
+        problem = f"is too large for {numpy.dtype(dtype).name}" if numpy.isfinite(value) else "cannot be sent"
+        raise NumericsError(f"element {index} of {values.size} is {value:g}, which {problem}")
+    return narrowed

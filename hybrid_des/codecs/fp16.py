@@ -1,0 +1,18 @@
+"""IEEE 754 binary16: two bytes an element."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from hybrid_des.codecs import Rounded, codec
+
+
+@codec("fp16", summary="2 bytes an element, 11 significant bits, up to 65504", source="IEEE 754 binary16")
+class Fp16(Rounded):
+    """Relative error at most 5·10⁻⁴ an element above 6·10⁻⁵, absolute 3·10⁻⁸ below.
+
+    What rounds past 65504 overflows and is refused, as are NaN and infinity; what is below 3·10⁻⁸ becomes zero.
+    """
+
+    bytes_per_element = Fraction(2)
+    dtype = "float16"

@@ -1,0 +1,15 @@
+"""IEEE 754 binary32: four bytes an element."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from hybrid_des.codecs import Rounded, codec
+
+
+@codec("fp32", summary="4 bytes an element, 24 significant bits", source="IEEE 754 binary32")
+class Fp32(Rounded):
+    """Relative error at most 6·10⁻⁸ an element; what passes 3.4·10³⁸ is refused, as are NaN and infinity."""
+
+    bytes_per_element = Fraction(4)
+    dtype = "float32"
