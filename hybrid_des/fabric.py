@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 Bandwidth = Fraction | None  # bytes a second; None is infinite
+
+
+@dataclass(frozen=True)
+class PortSpec:
+    """A GPU's or NIC's way out and in: bytes a second each way (None: infinite) and picoseconds of latency."""
+
+    bandwidth: Bandwidth
+    latency: int
+
+
+@dataclass(frozen=True)
+class ClusterSpec:
+    """What a topology may know: so many nodes of so many GPUs, their ports, and the options of its own."""
+
+    nodes: int
+    gpus_per_node: int
+    nvlink: PortSpec
+    infiniband: PortSpec
+    nics_per_node: int
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,19 @@
+"""What a message carries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Parcel:
+    """Bytes on the wire, how many of them are a codec's scales, and the arrays where there are any.
+
+    Parcels without data are shared among messages; treat them as constants.
+    """
+
+    __slots__ = ("data", "scales", "size")
+
+    def __init__(self, size: int, scales: int = 0, data: Any = None) -> None:
+        self.size = size
+        self.scales = scales
+        self.data = data

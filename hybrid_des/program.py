@@ -1,0 +1,116 @@
+"""A pipeline rank's program with everything filled in that its GPU needs: times, messages, memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hybrid_des.cost import Costs
+from hybrid_des.ops import Op, Place, Plan, Step
+from hybrid_des.parcel import Parcel
+from hybrid_des.trace import pipeline_tag
+
+ACTIVATION, GRADIENT = "activation", "gradient"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A message that follows an op: to which pipeline rank, of which kind, with which tag (of training step 0)."""
+
+    op: Op
+    peer: int
+    kind: str
+    tag: int
+    parcel: Parcel
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A message that an op waits for: from which pipeline rank, of which kind, with which tag (of training step 0)."""
+
+    op: Op
+    peer: int
+    kind: str
+    tag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One step of a program.
+
+    Attributes:
+        index: its place in the program.
+        name: as the plan writes it.
+        duration: picoseconds.
+        holds, frees: (bytes, chunks) of activations kept from its start on, and let go at its end.
+        completes: stages whose gradients are complete when it is done.
+    """
+
+    index: int
+    name: str
+    ops: Step
+    duration: int
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    holds: tuple[int, int]
+    frees: tuple[int, int]
+    completes: tuple[int, ...]
+
+
+def program_of(plan: Plan, costs: Costs, rank: int) -> list[Task]:
+    """Fill in a rank's program."""
+    last: dict[int, int] = {}  # stage → where its last weight gradient is computed
+    for index, step in enumerate(plan.programs[rank]):
+        last.update({plan.stage_of[rank, op.chunk]: index for op in step if op.kind in "BW"})
+    return [
+        Task(
+            index=index,
+            name=plan.name_step(rank, step),
+            ops=step,
+            duration=_duration(plan, costs, rank, step),
+            inputs=tuple(message for op in step if (message := _input(plan, rank, op))),
+            outputs=tuple(message for op in step if (message := _output(plan, costs, rank, op))),
+            holds=_activations(costs, rank, [op for op in step if op.kind == "F"]),
+            frees=_activations(costs, rank, [op for op in step if op.kind in "BW"]),
+            completes=tuple(stage for stage, at in last.items() if at == index),
+        )
+        for index, step in enumerate(plan.programs[rank])
+    ]
+
+
+def _duration(plan: Plan, costs: Costs, rank: int, step: Step) -> int:
+    parts = sum(costs.time[op.kind, rank, op.chunk] for op in step)
+    return parts if len(step) == 1 else round(plan.fused_time * parts)
+
+
+def _activations(costs: Costs, rank: int, ops: list[Op]) -> tuple[int, int]:
+    return sum(costs.activation[rank, op.chunk] for op in ops), len(ops)
+
+
+def _input(plan: Plan, rank: int, op: Op) -> Input | None:
+    """The message an op waits for; nothing is sent between two stages on one GPU."""
+    if op.kind == "W":
+        return None
+    direction = -1 if op.kind == "F" else +1
+    producer = plan.neighbour(rank, op, direction)
+    if producer is None or producer[0] == rank:
+        return None
+    return Input(op, producer[0], ACTIVATION if op.kind == "F" else GRADIENT, _tag(plan, producer, op))
+
+
+def _output(plan: Plan, costs: Costs, rank: int, op: Op) -> Output | None:
+    if op.kind == "W":
+        return None
+    here = (rank, op.chunk)
+    if op.kind == "F":
+        consumer, kind = plan.neighbour(rank, op, +1), ACTIVATION
+    else:
+        consumer, kind = plan.neighbour(rank, op, -1), GRADIENT
+    if consumer is None or consumer[0] == rank:
+        return None
+    producer_of_activation = rank if op.kind == "F" else consumer[0]
+    parcel = Parcel(costs.ranks.message[producer_of_activation])
+    return Output(op, consumer[0], kind, _tag(plan, here, op), parcel)
+
+
+def _tag(plan: Plan, sender: Place, op: Op) -> int:
+    return pipeline_tag(0, plan.stage_of[sender], op.microbatch)

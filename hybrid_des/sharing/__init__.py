@@ -1,0 +1,51 @@
+"""Who gets how much of a link: one swappable model a file.
+
+A model is made once a run and hands out streams: `model.stream(hops, put)` gives an object whose
+`send(parcel, tag)` carries a message over the hops and calls `put(parcel, tag, at)` as soon as it is known *when*
+the message will be through (never later than that time).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import simpy
+
+from hybrid_des.links import Hop
+from hybrid_des.parcel import Parcel
+from hybrid_des.registry import Registry
+from hybrid_des.trace import Rows
+
+Put = Callable[[Parcel, int, int], None]
+
+
+class Stream(Protocol):
+    """Messages from one GPU to another for one purpose, in order, over one route.
+
+    Attributes:
+        label: the tag of messages that are sent without one.
+        messages, bytes, scales: what has been sent so far; `bytes` counts the scales in.
+    """
+
+    label: int
+    messages: int
+    bytes: int
+    scales: int
+
+    def send(self, parcel: Parcel, tag: int | None = None) -> None:
+        """Hand a message to the first link; the sender goes on at once."""
+
+
+class Sharing(Protocol):
+    """A model of how links are shared."""
+
+    def stream(self, hops: tuple[Hop, ...], put: Put) -> Stream:
+        """Open a stream over these hops."""
+
+
+_REGISTRY: Registry[Callable[[simpy.Environment, Rows | None], Sharing]] = Registry("sharing", "hybrid_des.sharing")
+
+sharing = _REGISTRY
+names = _REGISTRY.names
+find = _REGISTRY.__getitem__

@@ -1,0 +1,122 @@
+"""First in, first out: a link takes messages in the order in which their heads arrive, one at a time.
+
+    head arrives ──► start = max(head, free) ──► free = start + bytes/bandwidth
+    through at end = max(free, tail's arrival);  the head is at the next link at end − slowest so far + latency
+
+so a message over equal links is cut through (bytes/bandwidth counted once), and a faster link further on is not
+held by a slow sender. Cost: no event at the first link, one at each further link, one for a waiting receiver.
+"""
+
+from __future__ import annotations
+
+from heapq import heappush
+
+import simpy
+from simpy.events import NORMAL, Event
+
+from hybrid_des.links import Hop
+from hybrid_des.parcel import Parcel
+from hybrid_des.sharing import Put, sharing
+from hybrid_des.trace import Rows
+
+
+class Head(Event):
+    """The head of a message on its way to the next link."""
+
+    _ok = True
+    _value = None
+
+    def __init__(
+        self, stream: FifoStream, hop: int, at: int, tail: int, slowest: int, parcel: Parcel, tag: int
+    ) -> None:
+        self.hop = hop
+        self.tail = tail
+        self.slowest = slowest
+        self.parcel = parcel
+        self.tag = tag
+        self.callbacks = stream.on_head  # shared: nobody else waits for a head
+        env = stream.env
+        heappush(env._queue, (at, NORMAL, next(env._eid), self))
+
+
+class FifoStream:
+    """One stream under `fifo`."""
+
+    __slots__ = (
+        "bytes",
+        "env",
+        "first",
+        "hops",
+        "label",
+        "messages",
+        "on_head",
+        "put",
+        "record",
+        "scales",
+    )
+
+    def __init__(self, env: simpy.Environment, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
+        self.env = env
+        self.hops = hops
+        self.put = put
+        self.record = None if rows is None else rows.add
+        self.on_head = [self._arrive]
+        self.label = 0
+        self.messages = 0
+        self.bytes = 0
+        self.scales = 0
+
+    def send(self, parcel: Parcel, tag: int | None = None) -> None:
+        """Hand a message to the first link; the sender goes on at once."""
+        if tag is None:
+            tag = self.label
+        size = parcel.size
+        self.messages += 1
+        self.bytes += size
+        self.scales += parcel.scales
+        link, latency, channel = self.hops[0]
+        now = self.env._now
+        start = link.free
+        if start < now:
+            start = now
+        time = link.times[size]
+        end = link.free = start + time
+        if self.record is not None:
+            self.record((channel, tag, now, start, end, size))
+        if len(self.hops) == 1:
+            self.put(parcel, tag, end + latency)
+        else:
+            Head(self, 1, start + latency, end + latency, time, parcel, tag)
+
+    def _arrive(self, head: Head) -> None:
+        """Serve a head at a further link, and send it on or hand the message over."""
+        parcel = head.parcel
+        link, latency, channel = self.hops[head.hop]
+        now = self.env._now
+        start = link.free
+        if start < now:
+            start = now
+        time = link.times[parcel.size]
+        end = link.free = start + time
+        if self.record is not None:
+            self.record((channel, head.tag, now, start, end, parcel.size))
+        if end < head.tail:
+            end = head.tail
+        if head.hop + 1 == len(self.hops):
+            self.put(parcel, head.tag, end + latency)
+        else:
+            slowest = time if time > head.slowest else head.slowest
+            Head(self, head.hop + 1, end - slowest + latency, end + latency, slowest, parcel, head.tag)
+
+
+@sharing("fifo")
+class Fifo:
+    """Links serve one message at a time, in order."""
+
+    def __init__(self, env: simpy.Environment, rows: Rows | None) -> None:
+        self._env = env
+        self._rows = rows
+
+    def stream(self, hops: tuple[Hop, ...], put: Put) -> FifoStream:
+        """Open a stream over these hops."""
+        return FifoStream(self._env, hops, put, self._rows)
