@@ -1,0 +1,166 @@
+"""One GPU: a SimPy process that reads its program from top to bottom, and one that reduces its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import simpy
+
+from hybrid_des.codecs import Codec
+from hybrid_des.collectives import Collective
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.comm import Comm, Group
+from hybrid_des.memory import Ledger
+from hybrid_des.program import Task
+from hybrid_des.trace import OPTIMIZER, STEP_SHIFT, Trace
+
+
+class Barrier:
+    """Where all GPUs meet at the end of a training step."""
+
+    def __init__(self, env: simpy.Environment, parties: int) -> None:
+        self._env = env
+        self._parties = parties
+        self._missing = parties
+        self._open = env.event()
+
+    def wait(self) -> simpy.Event:
+        """The event that all have come; the last one sets it off."""
+        event = self._open
+        self._missing -= 1
+        if not self._missing:
+            self._missing, self._open = self._parties, self._env.event()
+            event.succeed()
+        return event
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """The gradients of one stage: who adds them up, in which buckets, how."""
+
+    stage: int
+    group: Group
+    buckets: Sequence[int]
+    codec: Codec
+    algorithm: Collective
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all GPUs of a run share."""
+
+    env: simpy.Environment
+    trace: Trace
+    steps: int
+    overlap: bool
+    barrier: Barrier | None
+
+
+class Gpu:
+    """One simulated GPU.
+
+    Attributes:
+        rank: its global rank.
+        waits_for: what it is at, for the report of a deadlock.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        rank: int,
+        program: Sequence[Task],
+        rank_of: Callable[[int], int],
+        comm: Comm,
+        ledger: Ledger,
+        reductions: Sequence[Reduction],
+        optimizer: int,
+    ) -> None:
+        self.rank = rank
+        self.ledger = ledger
+        self.waits_for = ""
+        self._job = job
+        self._program = program
+        self._rank_of = rank_of
+        self._comm = comm
+        self._reductions = reductions
+        self._optimizer = optimizer
+        self._ready = {reduction.stage: job.env.event() for reduction in reductions}
+        self._reduced = job.env.event()
+        self._task: Task | None = None
+        self._step = 0
+        self.processes = [job.env.process(self._compute())]
+        if reductions:
+            self.processes.append(job.env.process(self._reduce()))
+
+    def _compute(self) -> Generator[Any, Any, None]:
+        env, trace = self._job.env, self._job.trace
+        for self._step in range(self._job.steps):
+            begin = env.now
+            for task in self._program:
+                yield from self._run(task)
+            self._task = None
+            if not self._job.overlap:
+                self._announce(self._ready)
+            if self._reductions:
+                yield self._reduced
+                self._reduced = env.event()
+            reduced = env.now
+            if self._optimizer:
+                yield env.timeout(self._optimizer)
+                trace.ops.add((self._step, self.rank, OPTIMIZER, reduced, reduced, env.now))
+            trace.steps.add((self._step, self.rank, begin, reduced, env.now))
+            if self._job.barrier:
+                yield self._job.barrier.wait()
+
+    def _run(self, task: Task) -> Generator[Any, Any, None]:
+        """One step of the program: wait for its inputs, compute, send what follows from it."""
+        env = self._job.env
+        base = self._step << STEP_SHIFT
+        self._task = task
+        asked = env.now
+        for message in task.inputs:
+            yield self._comm.inbox.receive(message.kind, base + message.tag)
+        start = env.now
+        if task.holds[1]:
+            self.ledger.hold(start, *task.holds)
+        if task.duration:
+            yield env.timeout(task.duration)
+        self._job.trace.ops.add((self._step, self.rank, task.index, asked, start, env.now))
+        if task.frees[1]:
+            self.ledger.free(env.now, *task.frees)
+        for output in task.outputs:
+            self._comm.to(self._rank_of(output.peer), output.kind).send(output.parcel, base + output.tag)
+        if self._job.overlap:
+            self._announce(task.completes)
+
+    def _announce(self, stages: Any) -> None:
+        """Say that the gradients of these stages are complete."""
+        for stage in stages:
+            if stage in self._ready:
+                self._ready[stage].succeed()
+
+    def _reduce(self) -> Generator[Any, Any, None]:
+        """Reduce stage by stage, deepest first on every rank: one order for all, or two ranks wait for each other."""
+        env = self._job.env
+        for step in range(self._job.steps):
+            for reduction in self._reductions:
+                yield self._ready[reduction.stage]
+                self._ready[reduction.stage] = env.event()
+                reduction.group.begin(step)
+                for elements in reduction.buckets:
+                    buffer = Buffer(elements, reduction.codec)
+                    yield from reduction.algorithm(reduction.group, buffer)
+            self._reduced.succeed()
+
+    def where(self) -> str:
+        """Say what a stuck GPU is at, for people."""
+        place = f"rank {self.rank}, step {self._step}: "
+        if self._task is None:
+            return place + "in the reduction of its gradients"
+        waits = (
+            f"the {m.kind} of micro-batch {m.op.microbatch} from rank {self._rank_of(m.peer)}"
+            for m in self._task.inputs
+        )
+        return place + f"at {self._task.name}, which needs {' and '.join(waits) or 'nothing'}"
