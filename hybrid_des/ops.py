@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 from hybrid_des.errors import PlanError
 
 Kind = Literal["F", "B", "I", "W"]
+KINDS: tuple[Kind, ...] = ("F", "B", "I", "W")
 
 
 class Op(NamedTuple):
@@ -237,7 +238,7 @@ class Plan:
             for stage, (rank, chunk) in enumerate(self.paths[index]):
                 split = (stage, microbatch) in self.split
                 wanted: tuple[Kind, ...] = ("F", "I", "W") if split else ("F", "B")
-                present = [k for k in ("F", "B", "I", "W") if (rank, Op(k, microbatch, chunk)) in position]
+                present = [k for k in KINDS if (rank, Op(k, microbatch, chunk)) in position]
                 for kind in wanted:
                     if kind not in present:
                         self._fail(f"rank {rank}: {stage}{kind}{microbatch} is missing")

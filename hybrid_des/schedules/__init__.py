@@ -1,15 +1,16 @@
 """Pipeline schedules, one file each: a function from `PlanRequest` to `Plan` that registers itself.
 
-    from hybrid_des.ops import Op, Plan, PlanRequest, loop
-    from hybrid_des.schedules import schedule
+from hybrid_des.ops import Op, Plan, PlanRequest, loop
+from hybrid_des.schedules import schedule
 
-    @schedule("mine", summary="…", time="(m+p−1)(F+B)", memory="m", source="me")
-    def mine(request: PlanRequest) -> Plan: ...
+@schedule("mine", summary="…", time="(m+p−1)(F+B)", memory="m", source="me")
+def mine(request: PlanRequest) -> Plan: ...
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Protocol
 
 from hybrid_des.ops import Plan, PlanRequest
@@ -22,6 +23,8 @@ class Schedule(Protocol):
     def __call__(self, request: PlanRequest) -> Plan:
         """Make the plan, or raise `Refusal` where the schedule does not exist for these sizes."""
 
+
+Peak = Callable[[PlanRequest, int], Fraction | int]  # request, pipeline rank → whole-rank micro-batches
 
 _REGISTRY: Registry[Schedule] = Registry("schedule", "hybrid_des.schedules")
 
@@ -40,6 +43,7 @@ def schedule(
     many_chunks: bool = False,
     options: tuple[str, ...] = (),
     backward_order: str | None = None,
+    peak: Peak | None = None,
 ) -> Callable[[Schedule], Schedule]:
     """Register a schedule with what the table of `hybrid-des schedules` says about it.
 
@@ -53,6 +57,8 @@ def schedule(
         many_chunks: whether `schedule.chunks` may be more than 1 (where `chunks` is None).
         options: keys of a scenario's `schedule:` that this kind reads besides the common ones.
         backward_order: the default of the option of that name.
+        peak: the bound behind `memory`: the most micro-batches that a rank may hold, in whole-rank units, each from
+            the start of its F to the end of its backward (of its W, where the backward is split). Tests hold it.
     """
     return _REGISTRY(
         name,
@@ -64,4 +70,5 @@ def schedule(
         many_chunks=many_chunks,
         options=options,
         backward_order=backward_order,
+        peak=peak,
     )

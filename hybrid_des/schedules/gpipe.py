@@ -22,6 +22,7 @@ from hybrid_des.schedules import schedule
     chunks=1,
     options=("backward_order",),
     backward_order="fifo",
+    peak=lambda request, rank: request.microbatches,
 )
 def gpipe(request: PlanRequest) -> Plan:
     """Every rank runs the same program."""

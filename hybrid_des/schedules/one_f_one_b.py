@@ -9,6 +9,9 @@ Time (m+p−1)(F+B) as GPipe, memory min(m, p−r) micro-batches.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
+
 from hybrid_des.ops import Op, Plan, PlanRequest, loop
 from hybrid_des.schedules import schedule
 
@@ -20,18 +23,18 @@ from hybrid_des.schedules import schedule
     memory="min(m, p−r)",
     source="arXiv 2006.09503, 2007.01045",
     chunks=1,
+    peak=lambda request, rank: min(request.microbatches, request.pipeline - rank),
 )
 def one_forward_one_backward(request: PlanRequest) -> Plan:
     """Warm-up p−1−r on rank r."""
     p, m = request.pipeline, request.microbatches
-    programs = [in_turn(m, warm_up=p - 1 - rank) for rank in range(p)]
+    forwards, backwards = [Op("F", i) for i in range(m)], [Op("B", i) for i in range(m)]
+    programs = [in_turn(forwards, backwards, warm_up=p - 1 - rank) for rank in range(p)]
     return Plan.of(programs, [loop(p, 1)], [0] * m)
 
 
-def in_turn(microbatches: int, warm_up: int) -> list[Op]:
-    """Forwards ahead, then pairs of F and B, then the backwards that are left."""
-    ahead = min(warm_up, microbatches)
-    program = [Op("F", i) for i in range(ahead)]
-    for i in range(ahead, microbatches):
-        program += [Op("F", i), Op("B", i - ahead)]
-    return program + [Op("B", i) for i in range(microbatches - ahead, microbatches)]
+def in_turn(forwards: Sequence[Op], backwards: Sequence[Op], warm_up: int) -> list[Op]:
+    """Forwards ahead, then pairs of a forward and a backward, then the backwards that are left."""
+    ahead = min(warm_up, len(forwards))
+    pairs = zip(forwards[ahead:], backwards, strict=False)
+    return [*forwards[:ahead], *chain.from_iterable(pairs), *backwards[len(forwards) - ahead :]]

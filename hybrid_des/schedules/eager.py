@@ -1,0 +1,31 @@
+"""Eager 1F1B (Zhuang et al., arXiv 2211.05322): 1F1B with twice the warm-up, so that messages travel unseen.
+
+    rank 0   F0 F1 F2 ·· ·· B0 ·· B1 ·· B2
+    rank 1   ·· F0 ·· B0 F1 B1 F2 B2 ·· ··        (F = B = 1, one slot of delay)
+
+Rank r runs 2(p−1−r) forwards ahead instead of p−1−r: a message has the time of one forward and one backward to arrive.
+Time (m+p−1)(F+B) also with a moderate delay between ranks, memory min(m, 2(p−1−r)+1) micro-batches.
+"""
+
+from __future__ import annotations
+
+from hybrid_des.ops import Op, Plan, PlanRequest, loop
+from hybrid_des.schedules import schedule
+from hybrid_des.schedules.one_f_one_b import in_turn
+
+
+@schedule(
+    "eager-1f1b",
+    summary="1F1B with a warm-up of 2(p−1−r) forwards, to hide the messages",
+    time="(m+p−1)(F+B)",
+    memory="min(m, 2(p−1−r)+1)",
+    source="arXiv 2211.05322",
+    chunks=1,
+    peak=lambda request, rank: min(request.microbatches, 2 * (request.pipeline - 1 - rank) + 1),
+)
+def eager(request: PlanRequest) -> Plan:
+    """Warm-up 2(p−1−r) on rank r."""
+    p, m = request.pipeline, request.microbatches
+    forwards, backwards = [Op("F", i) for i in range(m)], [Op("B", i) for i in range(m)]
+    programs = [in_turn(forwards, backwards, warm_up=2 * (p - 1 - rank)) for rank in range(p)]
+    return Plan.of(programs, [loop(p, 1)], [0] * m)

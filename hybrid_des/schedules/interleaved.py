@@ -1,0 +1,55 @@
+"""Interleaved 1F1B (Narayanan et al., arXiv 2104.04473): each rank holds v chunks, dealt out like cards.
+
+    rank 0   0F0 0F1 2F0 2F1 ··  2B0 ··  2B1 0B0 0B1
+    rank 1   ··  1F0 1F1 3F0 3B0 3F1 3B1 1B0 1B1 ··        (p = v = m = 2, stage F or B micro-batch, F = B)
+
+Chunk c of rank r is stage c·p + r. Forwards come in rounds of g micro-batches: chunk 0 for all g, then chunk 1 …;
+backwards the same from the last chunk. Rank r runs 2(p−1−r) + (v−1)g forwards ahead, then pairs, then what is left.
+Time mT + (p−1)T/v; memory on rank 0 p + (p−1)/v, on rank r at most (2(p−1−r) + (v−1)g + 1)/v; v times the messages.
+
+How long a round is: the paper has g = p and wants m to be a multiple of p. PyTorch makes max(1, m // p) equal rounds
+and wants them to come out even. Megatron allows any g from p to m whose last round is empty or holds at least p. Taken
+together they serve every m: fewer than p (PyTorch), multiples of p (all three), others (PyTorch, else Megatron).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from hybrid_des.ops import Op, Plan, PlanRequest, loop
+from hybrid_des.schedules import schedule
+from hybrid_des.schedules.one_f_one_b import in_turn
+
+
+def _peak(request: PlanRequest, rank: int) -> Fraction:
+    p, m, v = request.pipeline, request.microbatches, request.chunks
+    return Fraction(min(m * v, 2 * (p - 1 - rank) + (v - 1) * round_length(p, m) + 1), v)
+
+
+@schedule(
+    "interleaved-1f1b",
+    summary="1F1B over v chunks a rank, dealt out like cards; a v-th of the bubble, v times the messages",
+    time="m(F+B) + (p−1)(F+B)/v",
+    memory="p + (p−1)/v on rank 0",
+    source="arXiv 2104.04473; PyTorch, Megatron-LM",
+    many_chunks=True,
+    peak=_peak,
+)
+def interleaved(request: PlanRequest) -> Plan:
+    """Warm-up 2(p−1−r) + (v−1)g chunk forwards on rank r."""
+    p, m, v = request.pipeline, request.microbatches, request.chunks
+    length = round_length(p, m)
+    rounds = [range(first, min(first + length, m)) for first in range(0, m, length)]
+    forwards = [Op("F", i, chunk) for turn in rounds for chunk in range(v) for i in turn]
+    backwards = [Op("B", i, chunk) for turn in rounds for chunk in reversed(range(v)) for i in turn]
+    programs = [in_turn(forwards, backwards, warm_up=2 * (p - 1 - rank) + (v - 1) * length) for rank in range(p)]
+    return Plan.of(programs, [loop(p, v)], [0] * m)
+
+
+def round_length(pipeline: int, microbatches: int) -> int:
+    """Micro-batches a round: PyTorch's number (the paper's p among them), else the shortest that Megatron allows."""
+    rounds = max(1, microbatches // pipeline)
+    if microbatches % rounds == 0:
+        return microbatches // rounds
+    lengths = range(pipeline, microbatches + 1)  # the longest, one round for all, always fits
+    return next(length for length in lengths if not 0 < microbatches % length < pipeline)

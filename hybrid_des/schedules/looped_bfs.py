@@ -1,0 +1,34 @@
+"""Looped breadth-first (Lamy-Poirier, arXiv 2211.05953): all forwards chunk by chunk, then all backwards.
+
+    rank 0   0F0 0F1 2F0 2F1 ··  2B1 2B0 0B1 0B0
+    rank 1   ··  1F0 1F1 3F0 3F1 ··  …              (p = v = m = 2; stage, F or B, micro-batch)
+
+Chunk c of rank r is stage c·p + r, as in interleaved 1F1B. PyTorch takes the backwards newest first (`lifo`, the
+default); `fifo` takes the oldest first. Time mT + (p−1)T/v, memory m micro-batches; a chunk's weights are needed in one
+stretch, which suits sharded weights and early gradient reduction.
+"""
+
+from __future__ import annotations
+
+from hybrid_des.ops import Op, Plan, PlanRequest, loop
+from hybrid_des.schedules import schedule
+
+
+@schedule(
+    "looped-bfs",
+    summary="all forwards chunk by chunk, then all backwards chunk by chunk",
+    time="m(F+B) + (p−1)(F+B)/v",
+    memory="m",
+    source="arXiv 2211.05953; PyTorch",
+    many_chunks=True,
+    options=("backward_order",),
+    backward_order="lifo",
+    peak=lambda request, rank: request.microbatches,
+)
+def looped_breadth_first(request: PlanRequest) -> Plan:
+    """Every rank runs the same program."""
+    p, m, chunks = request.pipeline, request.microbatches, range(request.chunks)
+    order = range(m) if request.backward_order == "fifo" else range(m - 1, -1, -1)
+    forwards = [Op("F", i, chunk) for chunk in chunks for i in range(m)]
+    backwards = [Op("B", i, chunk) for chunk in reversed(chunks) for i in order]
+    return Plan.of([forwards + backwards] * p, [loop(p, request.chunks)], [0] * m)

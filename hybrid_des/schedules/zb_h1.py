@@ -1,0 +1,42 @@
+"""ZB-H1 (Qi et al., arXiv 2401.10241): 1F1B with the backward split, its weight part (W) put off to fill the bubble.
+
+    rank 0   F0 F1 F2 ·· I0 W0 F3 I1 W1 I2 W2 I3 W3        I: input gradient
+    rank 1   ·· F0 F1 I0 F2 I1 W0 F3 I2 W1 I3 W2 W3        W: weight gradient
+
+Rank r runs its first W right after its (r+1)-th I, then one W, the oldest, after each I, so it keeps a debt of r W's,
+which it pays at the end. PyTorch and two other tools give the identical order.
+Time m(F+B+W) + (p−1)(F+B−min(F,B,W)) for m ≥ p, B being the input part; memory p−r micro-batches up to their I, up to
+p with those that wait for their W.
+"""
+
+from __future__ import annotations
+
+from hybrid_des.ops import Op, Plan, PlanRequest, loop
+from hybrid_des.schedules import schedule
+
+
+@schedule(
+    "zb-h1",
+    summary="1F1B with the weight gradients put off into the bubble, at the memory of 1F1B",
+    time="m(F+B+W) + (p−1)(F+B−min(F,B,W)), m ≥ p",
+    memory="p",
+    source="arXiv 2401.10241",
+    chunks=1,
+    peak=lambda request, rank: min(request.microbatches, request.pipeline),
+)
+def zero_bubble_h1(request: PlanRequest) -> Plan:
+    """p−r forwards ahead, a debt of r W's on rank r."""
+    p, m = request.pipeline, request.microbatches
+    return Plan.of([in_debt(m, ahead=p - rank, debt=rank) for rank in range(p)], [loop(p, 1)], [0] * m)
+
+
+def in_debt(microbatches: int, ahead: int, debt: int) -> list[Op]:
+    """Forwards ahead, then I, W and F in turn; W's start once `debt` of them are owed, the oldest first."""
+    program = [Op("F", i) for i in range(min(ahead, microbatches))]
+    for i in range(microbatches):
+        program.append(Op("I", i))
+        if i >= debt:
+            program.append(Op("W", i - debt))
+        if i + ahead < microbatches:
+            program.append(Op("F", i + ahead))
+    return program + [Op("W", i) for i in range(max(0, microbatches - debt), microbatches)]
