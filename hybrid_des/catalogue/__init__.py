@@ -1,0 +1,82 @@
+"""GPUs and links by name: the figures stand in `gpus.yaml`, each with its source.
+
+part("a100-80gb").nvlink.bandwidth      # Fraction, bytes a second
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hybrid_des.errors import UsageError
+from hybrid_des.registry import unknown
+from hybrid_des.strict_yaml import read
+from hybrid_des.units import parse_quantity
+
+DEFAULT = "a100-80gb"
+
+
+@dataclass(frozen=True)
+class LinkPart:
+    """A kind of link: bytes a second in each direction, and seconds from end to end."""
+
+    name: str
+    bandwidth: Fraction
+    latency: Fraction
+
+
+@dataclass(frozen=True)
+class GpuPart:
+    """A GPU as it is sold, with the links of the node it is usually sold in.
+
+    Attributes:
+        memory: bytes.
+        peak: dense half-precision FLOP/s.
+        nics_per_node: network adapters in a node of eight.
+    """
+
+    name: str
+    memory: Fraction
+    peak: Fraction
+    nvlink: LinkPart
+    infiniband: LinkPart
+    nics_per_node: int
+
+
+@cache
+def _parts() -> dict[str, GpuPart]:
+    data: dict[str, Any] = read(Path(__file__).with_name("gpus.yaml")).value
+    links = {
+        name: LinkPart(name, parse_quantity(link["bandwidth"], "bandwidth"), parse_quantity(link["latency"], "time"))
+        for name, link in data["links"].items()
+    }
+    return {
+        name: GpuPart(
+            name,
+            parse_quantity(gpu["memory"], "size"),
+            parse_quantity(gpu["peak"], "compute"),
+            links[gpu["nvlink"]],
+            links[gpu["infiniband"]],
+            gpu["nics_per_node"],
+        )
+        for name, gpu in data["gpus"].items()
+    }
+
+
+def names() -> list[str]:
+    """All GPUs of the catalogue, sorted."""
+    return sorted(_parts())
+
+
+def part(name: str) -> GpuPart:
+    """Look a GPU up.
+
+    Raises:
+        UsageError: the catalogue does not have it; the message names the nearest one.
+    """
+    if name not in _parts():
+        raise UsageError(unknown(name, _parts()))
+    return _parts()[name]

@@ -1,0 +1,29 @@
+"""Scenarios: a YAML file or a plain mapping becomes a frozen, checked `Scenario`, or a list of all that is wrong.
+
+scenario = load("scenarios/a100_8x.yaml", ["schedule.kind=gpipe"])
+scenario.workload.forward       # Fraction(1, 20), in seconds
+"""
+
+from __future__ import annotations
+
+from hybrid_des.scenario.load import load, read_scenario, scenario_from, scenario_of
+from hybrid_des.scenario.model import (
+    Cluster, Gpu, Gradients, Link, Memory, Network, Parallel, Scenario, Schedule, Workload,
+)  # fmt: skip
+
+__all__ = [
+    "Cluster",
+    "Gpu",
+    "Gradients",
+    "Link",
+    "Memory",
+    "Network",
+    "Parallel",
+    "Scenario",
+    "Schedule",
+    "Workload",
+    "load",
+    "read_scenario",
+    "scenario_from",
+    "scenario_of",
+]

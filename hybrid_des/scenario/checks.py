@@ -1,0 +1,141 @@
+"""What must fit together across a scenario: one function a concern, each giving all the problems it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from hybrid_des import schedules
+from hybrid_des.scenario.values import Problem
+
+if TYPE_CHECKING:
+    from hybrid_des.scenario.model import Scenario
+
+MOST_GPUS = MOST_STAGES = 2**20 - 1
+OPTIONS = ("backward_order", "fused", "fused_time", "max_activations")
+PER_RANK = ("forward", "backward", "weight", "recompute", "activation", "parameters", "optimizer")
+PIPELINE = ("parallel", "pipeline")
+
+
+def problems_of(scenario: Scenario) -> list[Problem]:
+    """Everything that does not fit together."""
+    checks = (
+        _ranks_fit,
+        _sizes_are_bearable,
+        _schedule_is_one,
+        _chunks_fit,
+        _options_are_read,
+        _lists_fit,
+        _weight_fits,
+    )
+    return [problem for check in checks for problem in check(scenario)]
+
+
+def _ranks_fit(scenario: Scenario) -> Iterator[Problem]:
+    parallel, cluster = scenario.parallel, scenario.cluster
+    if parallel.ranks > cluster.gpus:
+        axes = [("parallel", axis) for axis in ("pipeline", "data", "tensor")]
+        yield Problem(
+            ("parallel",),
+            f"{parallel.ranks} ranks (pipeline {parallel.pipeline} × data {parallel.data} × tensor {parallel.tensor}) "
+            f"need as many GPUs; the cluster has {cluster.gpus} (nodes {cluster.nodes} × gpus_per_node "
+            f"{cluster.gpus_per_node})",
+            (*axes, ("cluster", "nodes"), ("cluster", "gpus_per_node")),
+        )
+
+
+def _sizes_are_bearable(scenario: Scenario) -> Iterator[Problem]:
+    if scenario.cluster.gpus > MOST_GPUS:
+        yield Problem(
+            ("cluster",),
+            f"{scenario.cluster.gpus} GPUs are more than can be simulated (at most {MOST_GPUS})",
+            (("cluster", "nodes"), ("cluster", "gpus_per_node")),
+        )
+    stages = scenario.parallel.pipeline * scenario.schedule.chunks
+    if stages > MOST_STAGES:
+        yield Problem(
+            ("schedule", "chunks"),
+            f"{stages} stages are more than can be simulated (at most {MOST_STAGES})",
+            (PIPELINE, ("schedule", "chunks")),
+        )
+
+
+def _schedule_is_one(scenario: Scenario) -> Iterator[Problem]:
+    schedule = scenario.schedule
+    needs = (("schedule", "kind"), ("schedule", "file"))
+    if schedule.kind is None and schedule.file is None:
+        yield Problem(("schedule", "kind"), f"is required, one of {', '.join(schedules.names())}", needs)
+    if schedule.kind is not None and schedule.file is not None:
+        yield Problem(("schedule", "file"), "stands instead of `kind`; give one of the two", needs)
+
+
+def _chunks_fit(scenario: Scenario) -> Iterator[Problem]:
+    schedule = scenario.schedule
+    if schedule.kind is None:
+        return
+    facts = schedules.find(schedule.kind).facts
+    fixed = facts["chunks"] or (None if facts["many_chunks"] else 1)
+    if fixed is not None and schedule.chunks != fixed:
+        path = ("schedule", "chunks")
+        message = f"{schedule.kind} has {fixed} a rank, not {schedule.chunks}"
+        yield Problem(path, message, (path, ("schedule", "kind")))
+
+
+def _options_are_read(scenario: Scenario) -> Iterator[Problem]:
+    schedule = scenario.schedule
+    if schedule.kind is None:
+        return
+    for option in OPTIONS:
+        if option in schedule.model_fields_set and option not in schedules.find(schedule.kind).facts["options"]:
+            readers = [name for name in schedules.names() if option in schedules.find(name).facts["options"]]
+            hint = f"; read by {', '.join(readers)}" if readers else ""
+            path = ("schedule", option)
+            yield Problem(path, f"is not read by {schedule.kind}{hint}", (path, ("schedule", "kind")))
+
+
+def _lists_fit(scenario: Scenario) -> Iterator[Problem]:
+    workload, ranks = scenario.workload, scenario.parallel.pipeline
+    values = {("workload", name): getattr(workload, name) for name in PER_RANK}
+    values |= {("workload", "memory", name): getattr(workload.memory, name) for name in ("per_parameter", "activation")}
+    for path, value in values.items():
+        if not isinstance(value, tuple):
+            continue
+        if workload.per == "model":
+            yield Problem(
+                path,
+                "a list, where `per: model` wants one number for the whole model",
+                (path, ("workload", "per")),
+            )
+        elif len(value) != ranks:
+            yield Problem(
+                path,
+                f"a list of {len(value)}, where {ranks} are needed, one for each pipeline rank",
+                (path, PIPELINE, ("workload", "per")),
+            )
+
+
+def _weight_fits(scenario: Scenario) -> Iterator[Problem]:
+    weight, backward = scenario.workload.weight, scenario.workload.backward
+    if weight is None:
+        return
+    for rank in range(max(_length(weight), _length(backward))):
+        if _at(weight, rank) > _at(backward, rank):
+            where = f" on pipeline rank {rank}" if _length(weight) > 1 or _length(backward) > 1 else ""
+            yield Problem(
+                ("workload", "weight"),
+                f"the weight part takes {float(_at(weight, rank)):g} s{where}, more than the whole backward "
+                f"({float(_at(backward, rank)):g} s)",
+                (("workload", "weight"), ("workload", "backward")),
+            )
+            return
+
+
+def _length(value: Fraction | tuple[Fraction, ...]) -> int:
+    return len(value) if isinstance(value, tuple) else 1
+
+
+def _at(value: Fraction | tuple[Fraction, ...], rank: int) -> Fraction:
+    if isinstance(value, tuple):
+        return value[min(rank, len(value) - 1)] if value else Fraction(0)
+    return value

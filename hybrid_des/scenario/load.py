@@ -1,0 +1,175 @@
+"""From a file or a mapping to a `Scenario`: read, override, refuse, validate, and say all that is wrong at once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from hybrid_des.errors import ScenarioError
+from hybrid_des.registry import unknown
+from hybrid_des.scenario.availability import ONLY, refusal
+from hybrid_des.scenario.model import Scenario
+from hybrid_des.scenario.overrides import override
+from hybrid_des.scenario.values import Problem, Problems, describe
+from hybrid_des.strict_yaml import Document, KeyPath, read
+
+# Stands in for a required value that is missing or wrong, so that what else is wrong can still be found.
+_STAND_IN: Mapping[KeyPath, Any] = {
+    ("schedule", "microbatches"): 1,
+    ("workload", "forward"): 0,
+    ("workload", "backward"): 0,
+    ("cluster", "gpu", "memory"): 0,
+}
+
+
+def load(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
+    """Read a scenario file; `overrides` are texts such as "parallel.pipeline=8".
+
+    Raises:
+        ScenarioError: one line for each thing that is wrong: file, line, path, and what would be right.
+    """
+    return scenario_of(read_scenario(path, overrides))
+
+
+def scenario_from(mapping: Mapping[str, Any], source: str = "scenario") -> Scenario:
+    """Make a scenario from plain values, as a file would hold them; numbers may also be `Fraction`.
+
+    Raises:
+        ScenarioError: one line for each thing that is wrong; `source` opens it.
+    """
+    return scenario_of(Document(copy.deepcopy(dict(mapping)), source))
+
+
+def read_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Document:
+    """Read a scenario file with its overrides and no further check; its name defaults to the file's stem.
+
+    Raises:
+        ScenarioError: the file cannot be read, is not strict YAML, or an override does not fit it.
+    """
+    document = read(path)
+    if not isinstance(document.value, dict):
+        found = "is empty" if document.value is None else f"holds {describe(document.value)}"
+        raise ScenarioError([f"{document.source}: {found}; expected keys such as schedule: and workload:"])
+    document.value.setdefault("name", Path(path).stem)
+    override(document, overrides)
+    return document
+
+
+def scenario_of(document: Document) -> Scenario:
+    """Validate what a document says.
+
+    Raises:
+        ScenarioError: one line for each thing that is wrong.
+    """
+    values = copy.deepcopy(document.value)
+    problems = _refuse(values)
+    try:
+        scenario = Scenario.model_validate(values)
+    except ValidationError as error:
+        problems += _problems(error)
+        problems += _further_problems(values, problems)
+        scenario = None
+    if scenario is None or problems:
+        raise ScenarioError(_lines(document, problems))
+    return scenario
+
+
+def _lines(document: Document, problems: Sequence[Problem]) -> list[str]:
+    """One line for each problem, in the order of the file."""
+    order = {path: number for number, path in enumerate(document.places)}
+    keys = list(dict.fromkeys((problem.path, problem.message) for problem in problems))
+
+    def position(key: tuple[KeyPath, str]) -> int:
+        return next((order[key[0][:n]] for n in range(len(key[0]), -1, -1) if key[0][:n] in order), 0)
+
+    return [document.problem(path, message) for path, message in sorted(keys, key=position)]
+
+
+def _refuse(values: dict[str, Any]) -> list[Problem]:
+    """Take out what this version cannot do, and say so."""
+    problems = []
+    for path, allowed in ONLY.items():
+        section: Any = values
+        for key in path[:-1]:
+            section = section.get(key) if isinstance(section, dict) else None
+        if isinstance(section, dict) and path[-1] in section:
+            value = section[path[-1]]
+            if not any(type(value) is type(one) and value == one for one in allowed):
+                problems.append(Problem(path, refusal(allowed)))
+                del section[path[-1]]
+            elif len(path) == 1:
+                del section[path[-1]]
+    return problems
+
+
+def _problems(error: ValidationError) -> list[Problem]:
+    """Say in our words what pydantic found."""
+    problems = []
+    for item in error.errors(include_url=False):
+        path: KeyPath = tuple(item["loc"])
+        cause = item.get("ctx", {}).get("error")
+        if isinstance(cause, Problems):
+            problems += [Problem((*path, *inner.path), inner.message, inner.needs) for inner in cause.items]
+        elif item["type"] == "extra_forbidden":
+            problems.append(Problem(path, _unknown_key(path)))
+        elif item["type"] == "missing":
+            problems.append(Problem(path, "is required"))
+        elif item["type"] == "model_type":
+            problems.append(Problem(path, f"expected keys below it, found {describe(item['input'])}"))
+        else:
+            problems.append(Problem(path, str(cause or item["msg"])))
+    return problems
+
+
+def _unknown_key(path: KeyPath) -> str:
+    return unknown(str(path[-1]), _model_at(path[:-1]).model_fields)
+
+
+def _model_at(path: KeyPath) -> type[BaseModel]:
+    model: type[BaseModel] = Scenario
+    for key in path:
+        annotation = model.model_fields[str(key)].annotation
+        choices = [annotation, *get_args(annotation)]
+        model = next(one for one in choices if isinstance(one, type) and issubclass(one, BaseModel))
+    return model
+
+
+def _further_problems(values: dict[str, Any], found: Sequence[Problem]) -> list[Problem]:
+    """What does not fit together among the values that are right by themselves."""
+    broken = [problem.path for problem in found if not problem.needs]
+    mended = copy.deepcopy(values)
+    for path in broken:
+        _mend(mended, path)
+    try:
+        Scenario.model_validate(mended)
+    except ValidationError as error:
+        return [p for p in _problems(error) if p.needs and not any(_touch(a, b) for a in p.needs for b in broken)]
+    return []
+
+
+def _mend(values: dict[str, Any], path: KeyPath) -> None:
+    """Put a stand-in in place of the value at a path, or take it out."""
+    section: Any = values
+    for key in path[:-1]:
+        if isinstance(section, list) or not isinstance(section, dict):
+            break
+        inner = section.get(str(key))
+        if isinstance(inner, list | tuple):
+            path = path[: path.index(key) + 1]
+            break
+        section = section.setdefault(str(key), {})
+    if isinstance(section, dict):
+        section.pop(str(path[-1]), None)
+    for stand_in, value in _STAND_IN.items():
+        if stand_in[: len(path)] == path and len(stand_in) <= 2:
+            values.setdefault(str(stand_in[0]), {})
+            values[str(stand_in[0])][stand_in[1]] = value
+
+
+def _touch(a: KeyPath, b: KeyPath) -> bool:
+    length = min(len(a), len(b))
+    return a[:length] == b[:length]

@@ -1,0 +1,271 @@
+"""The scenario: what is simulated, frozen and checked. Quantities are exact fractions of SI base units.
+
+The text under each field is what editors show; `hybrid-des schema` prints it as JSON Schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
+from pydantic_core import core_schema
+
+from hybrid_des import catalogue
+from hybrid_des.errors import UsageError
+from hybrid_des.scenario.checks import problems_of
+from hybrid_des.scenario.defaults import fill
+from hybrid_des.scenario.values import (
+    Bandwidth,
+    Bytes,
+    Compute,
+    File,
+    Flag,
+    Limit,
+    Nothing,
+    Number,
+    Numbers,
+    Order,
+    Problems,
+    Shares,
+    Sizes,
+    Text,
+    Time,
+    Times,
+    choice,
+    describe,
+    registered,
+    whole,
+)
+
+ZERO, ONE = Fraction(0), Fraction(1)
+MOST = 2**20 - 1  # what a message's tag has room for
+
+
+class Section(BaseModel):
+    """A part of a scenario: nothing unknown goes in, nothing changes afterwards."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Gpu(Section):
+    """A kind of GPU."""
+
+    name: Text = "custom"
+    """What reports call it."""
+    memory: Bytes
+    """Memory in bytes."""
+    peak: Compute | None = None
+    """Dense half-precision rate in FLOP/s."""
+
+
+class Link(Section):
+    """A kind of link: both figures are for one direction."""
+
+    bandwidth: Bandwidth
+    """Bytes a second; inf for a free link. Default from the GPU."""
+    latency: Time
+    """From end to end, once. Default from the GPU."""
+
+
+class Network(Link):
+    """The links between nodes."""
+
+    nics_per_node: Annotated[int, whole(1, MOST)]
+    """Adapters in a node; GPU i of g uses NIC floor(i·nics/g). Default from the GPU."""
+
+
+class CatalogueName:
+    """Lets a GPU be given by its catalogue name or as a mapping."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """Turn a name into the mapping it stands for."""
+        return core_schema.no_info_before_validator_function(self._look_up, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Offer the names."""
+        return {"anyOf": [{"enum": catalogue.names()}, handler(schema)]}
+
+    def _look_up(self, value: Any) -> Any:
+        if isinstance(value, str):
+            try:
+                part = catalogue.part(value)
+            except UsageError as error:
+                raise ValueError(str(error)) from None
+            return {"name": part.name, "memory": part.memory, "peak": part.peak}
+        if not isinstance(value, Mapping | Gpu):
+            raise ValueError(f"expected a name such as {catalogue.DEFAULT}, or its figures, found {describe(value)}")
+        return value
+
+
+class Cluster(Section):
+    """The machine."""
+
+    gpu: Annotated[Gpu, CatalogueName()]
+    """A name of the catalogue (default a100-80gb) or a mapping {memory: 80 GB, peak: 312 TFLOP/s}."""
+    nodes: Annotated[int, whole(1, MOST)] = 1
+    """Number of nodes."""
+    gpus_per_node: Annotated[int, whole(1, MOST)] = 8
+    """GPUs in each node."""
+    nvlink: Link
+    """Each GPU's port to the others of its node."""
+    infiniband: Network
+    """Each network adapter of a node."""
+    topology: Annotated[str, registered("topologies")] = "nodes"
+    """How GPUs and nodes are wired: `nodes` is an NVSwitch in each node and a non-blocking network between NICs."""
+    sharing: Annotated[str, choice("fifo", "fair")] = "fifo"
+    """Who gets how much of a link. fifo: one message at a time; fair: messages share its bandwidth."""
+
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs in all nodes."""
+        return self.nodes * self.gpus_per_node
+
+
+class Parallel(Section):
+    """How the model and its replicas are laid out over ranks."""
+
+    pipeline: Annotated[int, whole(1, MOST)] = 1
+    """Pipeline ranks of each replica."""
+    data: Annotated[int, whole(1, MOST)] = 1
+    """Replicas."""
+    tensor: Annotated[int, whole(1, MOST)] = 1
+    """GPUs that share each layer."""
+    order: Order = ("tensor", "data", "pipeline")
+    """Which axis varies fastest along ranks, first to last."""
+
+    @property
+    def ranks(self) -> int:
+        """GPUs that take part."""
+        return self.pipeline * self.data * self.tensor
+
+    def place(self, rank: int) -> tuple[int, int]:
+        """Give a rank's (replica, pipeline rank)."""
+        at: dict[str, int] = {}
+        for axis in self.order:
+            rank, at[axis] = divmod(rank, getattr(self, axis))
+        return at["data"], at["pipeline"]
+
+    def rank(self, replica: int, pipeline_rank: int, tensor_rank: int = 0) -> int:
+        """Give the rank at a place: the inverse of `place`."""
+        at = {"data": replica, "pipeline": pipeline_rank, "tensor": tensor_rank}
+        rank, stride = 0, 1
+        for axis in self.order:
+            rank += at[axis] * stride
+            stride *= getattr(self, axis)
+        return rank
+
+
+class Schedule(Section):
+    """In which order each pipeline rank works."""
+
+    kind: Annotated[str, registered("schedules")] | None = None
+    """A schedule by name."""
+    file: File = None
+    """Instead of `kind`: a CSV file in PyTorch's order format."""
+    microbatches: Annotated[int, whole(1, MOST)]
+    """Micro-batches of a replica and step."""
+    chunks: Annotated[int, whole(1, MOST)] = 1
+    """Model chunks held by each pipeline rank. Default 1, or what the kind fixes."""
+    backward_order: Annotated[str, choice("fifo", "lifo")] | None = None
+    """In which order micro-batches go back; for kinds that leave it open."""
+    fused: Flag = True
+    """Dualpipe kinds: whether a forward and a backward run as one."""
+    fused_time: Number = ONE
+    """Dualpipe kinds: time of a fused pair divided by the time of its parts."""
+    max_activations: Limit = None
+    """zb-auto: most micro-batches in flight; a number, or a multiple of the pipeline's ranks such as 2p."""
+    p2p: Annotated[Literal["async", "blocking"], choice("async", "blocking")] = "async"
+    """blocking: a rank waits until its sends and receives are through."""
+
+
+class Memory(Section):
+    """What a GPU has to hold."""
+
+    per_parameter: Sizes = Fraction(16)
+    """Bytes held for each parameter, with its gradient and optimizer state."""
+    activation: Sizes = ZERO
+    """Activations kept per micro-batch and rank."""
+
+
+class Workload(Section):
+    """How long things take and how large they are."""
+
+    per: Annotated[Literal["rank", "model"], choice("rank", "model")] = "rank"
+    """Whether each number is for one pipeline rank's share or for the whole model."""
+    forward: Times
+    """Forward of one micro-batch; a time, or a list with one for each pipeline rank."""
+    backward: Times
+    """Whole backward of one micro-batch: input gradient and weight gradient together."""
+    weight: Times | None = None
+    """The part of `backward` that is weight gradient. Default half."""
+    recompute: Shares = ZERO
+    """Share of `forward` done again before each backward, 0 … 1."""
+    activation: Sizes = ZERO
+    """Tensor sent between neighbouring stages per micro-batch."""
+    parameters: Numbers = ZERO
+    """Parameters held."""
+    optimizer: Times = ZERO
+    """Optimizer step."""
+    memory: Memory = Field(default_factory=Memory)
+    """What a GPU has to hold."""
+
+
+class Gradients(Section):
+    """How gradients are added up over replicas."""
+
+    algorithm: Annotated[str, registered("collectives")] = "ring"
+    """The all-reduce."""
+    codec: Annotated[str, registered("codecs")] = "fp32"
+    """What travels."""
+    bucket: Nothing = None
+    """Size of the pieces that are reduced together."""
+    overlap: Flag = False
+    """Whether a bucket is reduced as soon as its last weight gradient is there."""
+
+
+class Scenario(Section):
+    """A training step to simulate: machine, layout, schedule, costs."""
+
+    version: Annotated[int, whole(1, 1)] = 1
+    """Version of this format."""
+    name: Text = "scenario"
+    """Default: the file's stem."""
+    description: Text = ""
+    """What it shows."""
+    cluster: Cluster
+    parallel: Parallel = Field(default_factory=Parallel)
+    schedule: Schedule
+    workload: Workload
+    gradients: Gradients = Field(default_factory=Gradients)
+    numerics: Nothing = None
+    """Real training on the simulated GPUs."""
+    steps: Annotated[int, whole(1, 2**22)] = 1
+    """Training steps."""
+    barrier: Flag = True
+    """Whether all ranks start a step together."""
+    seed: Annotated[int, whole(0, 2**63 - 1)] = 0
+    """Where random numbers start."""
+    on_oom: Annotated[Literal["warn", "error"], choice("warn", "error")] = "warn"
+    """What happens where a GPU's memory is passed."""
+    record: Annotated[Literal["all", "compute", "none"], choice("all", "compute", "none")] = "all"
+    """What the timeline keeps; compute: no rows for messages; none: summary only."""
+    sweep: Nothing = None
+    """Axes to vary."""
+    plot: Nothing = None
+    """The picture of a sweep."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill(cls, values: Any) -> Any:
+        return fill(values) if isinstance(values, Mapping) else values
+
+    @model_validator(mode="after")
+    def _check(self) -> Scenario:
+        problems = problems_of(self)
+        if problems:
+            raise Problems(problems)
+        return self
