@@ -57,12 +57,18 @@ class Group:
 
 
 class Comm:
-    """One GPU's ends of the network."""
+    """One GPU's ends of the network.
+
+    Attributes:
+        inbox: pipeline messages that come to it.
+        receipts: pipeline messages of its own that are through, where the network hands out receipts.
+    """
 
     def __init__(self, network: Network, rank: int) -> None:
         self._network = network
         self._rank = rank
         self.inbox: TaggedMailbox = network.inbox(rank)
+        self.receipts: TaggedMailbox = network.outbox(rank)
 
     def to(self, receiver: int, kind: str) -> Stream:
         """The stream of pipeline messages of one kind (activation, gradient) to another GPU."""

@@ -49,12 +49,19 @@ class Reduction:
 
 @dataclass(frozen=True)
 class Job:
-    """What all GPUs of a run share."""
+    """What all GPUs of a run share.
+
+    Attributes:
+        overlap: a stage's gradients are reduced as soon as they are complete, not after the pipeline.
+        blocking: a GPU goes on only when what it sent is through, as in Megatron's plain 1F1B.
+        barrier: where all meet at the end of a step; None where each goes on by itself.
+    """
 
     env: simpy.Environment
     trace: Trace
     steps: int
     overlap: bool
+    blocking: bool
     barrier: Barrier | None
 
 
@@ -134,6 +141,9 @@ class Gpu:
             self._comm.to(self._rank_of(output.peer), output.kind).send(output.parcel, base + output.tag)
         if self._job.overlap:
             self._announce(task.completes)
+        if self._job.blocking:
+            for output in task.outputs:
+                yield self._comm.receipts.receive(output.kind, base + output.tag)
 
     def _announce(self, stages: Any) -> None:
         """Say that the gradients of these stages are complete."""

@@ -120,8 +120,11 @@ def receive_at(env: simpy.Environment, at: int, parcel: Parcel) -> Event | Here:
 class Network:
     """Every link, stream and mailbox of a run; each is made when it is first used."""
 
-    def __init__(self, env: simpy.Environment, fabric: Fabric, sharing_name: str, trace: Trace) -> None:
+    def __init__(
+        self, env: simpy.Environment, fabric: Fabric, sharing_name: str, trace: Trace, receipts: bool = False
+    ) -> None:
         self.env = env
+        self._receipts = receipts
         self._fabric = fabric
         self._trace = trace
         self._sharing = sharing.find(sharing_name).build(env, trace.messages)
@@ -130,6 +133,7 @@ class Network:
         self._streams: dict[tuple[int, int, str, int], tuple[Stream, Mailbox]] = {}
         self._pipeline: dict[tuple[int, int, str], Stream] = {}
         self._inboxes: dict[int, TaggedMailbox] = {}
+        self._outboxes: dict[int, TaggedMailbox] = {}
 
     def stream(self, sender: int, receiver: int, kind: str, stage: int, chunk: int) -> tuple[Stream, Mailbox]:
         """The stream of a collective's messages between two GPUs, and the mailbox at its end.
@@ -147,10 +151,12 @@ class Network:
         """The stream of pipeline messages of one kind between two GPUs; they arrive in the receiver's inbox."""
         key = (sender, receiver, kind)
         if key not in self._pipeline:
-            inbox = self.inbox(receiver)
+            inbox, outbox = self.inbox(receiver), self.outbox(sender)
 
             def put(parcel: Parcel, tag: int, at: int) -> None:
                 inbox.put(kind, parcel, tag, at)
+                if self._receipts:
+                    outbox.put(kind, parcel, tag, at)
 
             self._pipeline[key] = self._sharing.stream(self._hops(sender, receiver, kind, -1, -1), put)
         return self._pipeline[key]
@@ -160,6 +166,12 @@ class Network:
         if rank not in self._inboxes:
             self._inboxes[rank] = TaggedMailbox(self.env)
         return self._inboxes[rank]
+
+    def outbox(self, rank: int) -> TaggedMailbox:
+        """The receipts of a GPU's pipeline messages, for a sender that waits until they are through."""
+        if rank not in self._outboxes:
+            self._outboxes[rank] = TaggedMailbox(self.env)
+        return self._outboxes[rank]
 
     def pipeline_streams(self) -> Iterator[Stream]:
         """Every stream of pipeline messages."""
@@ -171,7 +183,7 @@ class Network:
 
     def check_empty(self) -> None:
         """Hold, at the end of a run, that every message was read."""
-        boxes = [*self._inboxes.values(), *(mailbox for _, mailbox in self._streams.values())]
+        boxes = [*self._inboxes.values(), *self._outboxes.values(), *(mailbox for _, mailbox in self._streams.values())]
         unread = sum(box.unread() for box in boxes)
         if unread:
             raise SimulationError(f"{unread} messages were sent but never received")

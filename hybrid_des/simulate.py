@@ -75,7 +75,8 @@ def run(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = No
     costs = costs_of(ranks, plan)
     env = simpy.Environment()
     trace = Trace(messages=scenario.record == "all")
-    network = Network(env, fabric, scenario.cluster.sharing, trace)
+    blocking = scenario.schedule.p2p == "blocking"
+    network = Network(env, fabric, scenario.cluster.sharing, trace, receipts=blocking)
     gpus = _gpus(scenario, plan, costs, network, trace)
     env.run()
     _check_finished(gpus)
@@ -144,7 +145,8 @@ def _delay(scenario: Scenario, ranks: RankCosts, fabric: Fabric, rank: int) -> i
 def _gpus(scenario: Scenario, plan: Plan, costs: Costs, network: Network, trace: Trace) -> list[Gpu]:
     parallel = scenario.parallel
     barrier = Barrier(network.env, parallel.ranks) if scenario.barrier else None
-    job = Job(network.env, trace, scenario.steps, scenario.gradients.overlap, barrier)
+    blocking = scenario.schedule.p2p == "blocking"
+    job = Job(network.env, trace, scenario.steps, scenario.gradients.overlap, blocking, barrier)
     programs = [program_of(plan, costs, rank) for rank in range(plan.pipeline)]
     members = _members(scenario, plan)
     gpus = []
