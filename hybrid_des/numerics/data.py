@@ -1,0 +1,60 @@
+"""A task's samples, and the order in which training sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hybrid_des.numerics import tasks
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import DTypeLike, NDArray
+
+    from hybrid_des.numerics.layers import Array
+
+DATA, ORDER, WEIGHTS = range(3)  # what a seed is used for: random streams that never overlap
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Inputs (count, features) and the class of each (count)."""
+
+    inputs: Array
+    labels: NDArray[np.int64]
+
+    def __getitem__(self, which: slice | NDArray[np.int64]) -> Samples:
+        return Samples(self.inputs[which], self.labels[which])
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+class Data:
+    """A task's samples, and the order in which training sees them.
+
+    The order is a fixed stream: one random permutation of the training samples after another. Step k of a run whose
+    global batch is G takes samples kG … (k+1)G−1 of it, whatever the layout and schedule.
+    """
+
+    def __init__(self, task: str, seed: int, dtype: DTypeLike) -> None:
+        import numpy
+
+        entry = tasks.find(task)
+        inputs, labels = entry.build(numpy.random.default_rng([DATA, seed]))
+        samples, cut = Samples(inputs.astype(dtype), labels), len(labels) - entry.facts["held_out"]
+        self.training, self.held_out = samples[:cut], samples[cut:]
+        self._seed = seed
+        self._epochs: list[NDArray[np.int64]] = []
+
+    def stream(self, start: int, stop: int) -> Samples:
+        """Samples `start` … `stop`−1 of the stream."""
+        import numpy
+
+        places = numpy.arange(start, stop)
+        epochs, within = numpy.divmod(places, len(self.training))
+        while len(self._epochs) <= epochs[-1]:
+            generator = numpy.random.default_rng([ORDER, self._seed, len(self._epochs)])
+            self._epochs.append(generator.permutation(len(self.training)))
+        order = numpy.array([self._epochs[epoch][place] for epoch, place in zip(epochs, within, strict=True)])
+        return self.training[order]

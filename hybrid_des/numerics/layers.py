@@ -1,0 +1,122 @@
+"""The layers of one stage: forward, input gradient and weight gradient, each by itself.
+
+    input    y = tanh(x·W + b)
+    hidden   y = x + tanh(x·W + b)      a residual layer, so that depth costs no trainability
+    output   y = x·W + b                the logits
+
+With g = ∂loss/∂y and δ = ∂loss/∂(x·W + b):  δ = g·(1 − tanh²) or g,  ∂loss/∂x = δ·Wᵀ (+ g),  ∂loss/∂W = xᵀ·δ.
+F keeps x and tanh, I turns them into x and δ, W uses those up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]  # of the dtype that the settings say
+
+Role = Literal["input", "hidden", "output"]
+
+
+class LayerSpec(NamedTuple):
+    """One layer: its place in the whole model, what it does, and its sizes."""
+
+    depth: int
+    role: Role
+    features: int
+    outputs: int
+
+    @property
+    def parameters(self) -> int:
+        """Weights and biases."""
+        return (self.features + 1) * self.outputs
+
+
+class Stage:
+    """The layers of one stage with their weights in one flat array, and the gradient beside it.
+
+    Attributes:
+        weights: flat, layer by layer, each W (features × outputs) and then b; changed in place by an optimizer.
+        gradient: of the same shape; `add_weight_gradient` adds to it.
+    """
+
+    def __init__(self, specs: Sequence[LayerSpec], weights: Array) -> None:
+        self._specs = tuple(specs)
+        self.weights = weights
+        self.gradient = weights * 0
+        self._matrices = self._views(self.weights)
+        self._gradients = self._views(self.gradient)
+
+    @property
+    def arrays(self) -> list[Array]:
+        """W and b of each layer in turn, as views of `weights`."""
+        return [array for pair in self._matrices for array in pair]
+
+    def forward(self, x: Array) -> tuple[Array, list[tuple[Array, Array]]]:
+        """Run (batch, features) through the layers; gives the output and what the backward needs."""
+        import numpy
+
+        kept = []
+        for spec, (matrix, bias) in zip(self._specs, self._matrices, strict=True):
+            inner = x @ matrix + bias
+            if spec.role == "output":
+                kept.append((x, inner))
+                x = inner
+            else:
+                bent = numpy.tanh(inner)
+                kept.append((x, bent))
+                x = x + bent if spec.role == "hidden" else bent
+        return x, kept
+
+    def input_gradient(
+        self, g: Array, kept: list[tuple[Array, Array]]
+    ) -> tuple[Array | None, list[tuple[Array, Array]]]:
+        """From the output's gradient to the input's (None below the model's first layer), and what W needs."""
+        needed = []
+        below: Array | None = g
+        for spec, (matrix, _), (x, bent) in zip(
+            reversed(self._specs), reversed(self._matrices), reversed(kept), strict=True
+        ):
+            delta = g if spec.role == "output" else g * (1 - bent * bent)
+            needed.append((x, delta))
+            if spec.depth == 0:
+                below = None
+            else:
+                below = delta @ matrix.T
+                g = below = below + g if spec.role == "hidden" else below
+        return below, needed[::-1]
+
+    def add_weight_gradient(self, needed: list[tuple[Array, Array]]) -> None:
+        """Add one micro-batch's share to `gradient`."""
+        for (x, delta), (matrix, bias) in zip(needed, self._gradients, strict=True):
+            matrix += x.T @ delta
+            bias += delta.sum(axis=0)
+
+    def _views(self, flat: Array) -> list[tuple[Array, Array]]:
+        views, at = [], 0
+        for spec in self._specs:
+            cut = at + spec.features * spec.outputs
+            views.append((flat[at:cut].reshape(spec.features, spec.outputs), flat[cut : cut + spec.outputs]))
+            at = cut + spec.outputs
+        return views
+
+
+def loss_and_gradient(logits: Array, labels: NDArray[np.int64], samples: int) -> tuple[float, Array]:
+    """Softmax cross-entropy over a micro-batch, both divided by `samples`.
+
+    With the samples of a whole replica there, the micro-batches of a replica add up to its mean loss and gradient.
+    """
+    import numpy
+
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    exponentials = numpy.exp(shifted)
+    sums = exponentials.sum(axis=1, keepdims=True)
+    rows = numpy.arange(len(labels))
+    losses = numpy.log(sums[:, 0]) - shifted[rows, labels]
+    gradient = exponentials / sums
+    gradient[rows, labels] -= 1
+    return float(losses.sum()) / samples, gradient / samples

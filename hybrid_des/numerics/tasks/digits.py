@@ -1,0 +1,24 @@
+"""The 1797 handwritten digits of 8 × 8 pixels that scikit-learn ships (UCI optical recognition, its test set)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hybrid_des.errors import UsageError
+from hybrid_des.numerics.tasks import task
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@task("digits", features=64, classes=10, held_out=360)
+def digits(generator: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """All of them in random order, pixels from −1 to 1; needs `pip install hybrid-des[digits]`."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise UsageError("numerics.task: digits needs scikit-learn: pip install hybrid-des[digits]") from None
+    data = load_digits()
+    order = generator.permutation(len(data.target))
+    return data.data[order] / 8 - 1, data.target[order].astype("int64")

@@ -1,0 +1,143 @@
+"""The arithmetic of one GPU: what its ops compute, what they keep, and the optimizer step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hybrid_des.errors import NumericsError
+from hybrid_des.numerics.layers import loss_and_gradient
+from hybrid_des.ops import Op
+
+if TYPE_CHECKING:
+    from hybrid_des.numerics.layers import Array
+    from hybrid_des.numerics.training import Training
+
+
+class Worker:
+    """One GPU's chunks of the model.
+
+    Attributes:
+        stages: by chunk, the layers with their weights and the gradient summed up so far.
+        most_kept: the most (micro-batch, chunk) pairs whose activations were kept at once.
+    """
+
+    def __init__(self, training: Training, rank: int, replica: int, pipeline_rank: int) -> None:
+        plan = training.plan
+        self.rank = rank
+        self.replica = replica
+        self._training = training
+        self._plan = plan
+        self._pipeline_rank = pipeline_rank
+        self._stage_of = {chunk: plan.stage_of[pipeline_rank, chunk] for chunk in plan.chunks_of(pipeline_rank)}
+        self.stages = {chunk: training.new_stage(stage) for chunk, stage in self._stage_of.items()}
+        self._optimizers = {chunk: training.new_optimizer() for chunk in self.stages}
+        self._kept: dict[tuple[int, int], Any] = {}
+        self._handed: dict[tuple[bool, int, int], Array] = {}  # between two stages on this GPU nothing is sent
+        self.most_kept = 0
+
+    def run(self, step: int, op: Op, payload: Array | None) -> Array | None:
+        """Do one op on what its message brought.
+
+        Args:
+            step: the training step.
+            op: F, B, I or W.
+            payload: F: the stage's input, (batch, features), None on the model's first stage; B and I: the gradient
+                of its output, None on the last; W, and what a stage on the same GPU hands over: None.
+
+        Returns:
+            What the next message carries: F: the stage's output; B and I: the gradient of its input, None on the
+            first stage; W: None.
+
+        Raises:
+            NumericsError: what the op needs is not there, or its result holds NaN or infinity.
+        """
+        import numpy
+
+        forward = op.kind == "F"
+        if op.kind != "W" and payload is None:
+            payload = self._handed.pop((forward, op.microbatch, op.chunk), None)
+        with numpy.errstate(all="ignore"):
+            if op.kind == "W":
+                self._weight(step, op)
+                return None
+            result = self._forward(step, op, payload) if forward else self._backward(step, op, payload)
+        if result is None:
+            return None
+        if not numpy.isfinite(result).all():
+            raise self.error(step, op, f"its result holds {first_strange(result)}")
+        receiver = self._plan.neighbour(self._pipeline_rank, op, +1 if forward else -1)
+        if receiver is not None and receiver[0] == self._pipeline_rank:
+            self._handed[forward, op.microbatch, receiver[1]] = result
+        return result
+
+    def gradient(self, chunk: int) -> Array:
+        """The chunk's gradient, flat: the mean over the replica's samples, this GPU's share; reduced in place."""
+        return self.stages[chunk].gradient
+
+    def apply(self, step: int, chunk: int) -> None:
+        """Take the optimizer step on a gradient that has been summed over all holders of the stage.
+
+        Raises:
+            NumericsError: it holds NaN or infinity, or micro-batches have not gone all the way back.
+        """
+        import numpy
+
+        where = f"rank {self.rank}, step {step}, optimizer of stage {self._stage_of[chunk]}"
+        if not numpy.isfinite(self.stages[chunk].gradient).all():
+            raise NumericsError(f"{where}: the gradient holds {first_strange(self.stages[chunk].gradient)}")
+        left = sorted(microbatch for microbatch, of in self._kept if of == chunk)
+        if left:
+            raise NumericsError(f"{where}: micro-batch {left[0]} has not gone all the way back")
+        stage = self.stages[chunk]
+        stage.gradient /= self._training.replicas
+        self._training.progress.before(step, self._stage_of[chunk], stage)
+        self._optimizers[chunk].update(stage.weights, stage.gradient)
+        self._training.progress.after(step, self._stage_of[chunk], stage)
+        stage.gradient[:] = 0
+
+    def error(self, step: int, op: Op, problem: str) -> NumericsError:
+        """The error that says what is wrong with an op, and where."""
+        return NumericsError(f"rank {self.rank}, step {step}, {self._plan.name(self._pipeline_rank, op)}: {problem}")
+
+    def _forward(self, step: int, op: Op, payload: Array | None) -> Array:
+        stage = self._stage_of[op.chunk]
+        if stage == 0:
+            payload = self._training.samples(step, self.replica, op.microbatch).inputs
+        if payload is None:
+            raise self.error(step, op, "its input is missing")
+        output, kept = self.stages[op.chunk].forward(payload)
+        upwards: Array | None = None
+        if stage == self._plan.stages - 1:
+            labels = self._training.samples(step, self.replica, op.microbatch).labels
+            loss, upwards = loss_and_gradient(output, labels, self._training.replica_samples)
+            self._training.progress.loss(step, loss)
+        self._kept[op.microbatch, op.chunk] = (kept, upwards)
+        self.most_kept = max(self.most_kept, len(self._kept))
+        return output
+
+    def _backward(self, step: int, op: Op, payload: Array | None) -> Array | None:
+        key = op.microbatch, op.chunk
+        if key not in self._kept or not isinstance(self._kept[key], tuple):
+            raise self.error(step, op, "its forward has not run")
+        kept, upwards = self._kept[key]
+        above = payload if upwards is None else upwards
+        if above is None:
+            raise self.error(step, op, "the gradient of its output is missing")
+        below, needed = self.stages[op.chunk].input_gradient(above, kept)
+        self._kept[key] = needed
+        if op.kind == "B":
+            self._weight(step, op)
+        return below
+
+    def _weight(self, step: int, op: Op) -> None:
+        needed = self._kept.pop((op.microbatch, op.chunk), None)
+        if not isinstance(needed, list):
+            raise self.error(step, op, "its input gradient has not been computed")
+        self.stages[op.chunk].add_weight_gradient(needed)
+
+
+def first_strange(values: Array) -> str:
+    """The first number that is none, as text: nan, inf or -inf."""
+    import numpy
+
+    return f"{values[~numpy.isfinite(values)][0]}"
