@@ -1,0 +1,52 @@
+"""Chimera (Li and Hoefler, SC'21, arXiv 2107.06925): two copies of the model, half the micro-batches run each way.
+
+    rank 0   0F0 ·   1F1 1B1 · 0B0
+    rank 1   0F1 …                                (p = m = 2; stage, F or B, micro-batch; F = B)
+
+Rank r holds stage r of the copy that runs down and stage p−1−r of the copy that runs up; the copies' gradients are added
+up at the end. The order is fixed on a grid of slots, F = B = 1: of a unit of p micro-batches half go down, micro-batch i
+of them with its F on stage s at slot s+2i and its B at 2p−1−s+2i, half go up, mirrored; units follow each other 2p slots
+apart, a last one may be smaller. Times then follow from the order and the real costs.
+With m = p and B+W = 2F the efficiency is 1 − (p−2)/(1.5m+p−2); memory p/2+1 … p micro-batches, two copies of the weights.
+"""
+
+from __future__ import annotations
+
+from hybrid_des.errors import Refusal
+from hybrid_des.ops import Op, Plan, PlanRequest, two_way
+from hybrid_des.schedules import schedule
+from hybrid_des.schedules.slots import in_order
+
+
+@schedule(
+    "chimera",
+    summary="two copies of the model, half the micro-batches run from each end",
+    time="efficiency 1 − (p−2)/(1.5m+p−2) at m = p, B+W = 2F",
+    memory="p/2+1 … p, two copies of the weights",
+    source="arXiv 2107.06925",
+    chunks=1,
+    peak=lambda request, rank: min(request.microbatches, request.pipeline),
+)
+def chimera(request: PlanRequest) -> Plan:
+    """Units of p micro-batches on the grid.
+
+    Raises:
+        Refusal: p is odd.
+    """
+    p, m = request.pipeline, request.microbatches
+    if p % 2:
+        raise Refusal(f"chimera pairs rank r with rank p−1−r: pipeline must be even, not {p}")
+    path_of: list[int] = []
+    placed: list[list[tuple[int, Op]]] = [[] for _ in range(p)]
+    for unit, first in enumerate(range(0, m, p)):
+        size = min(p, m - first)
+        down = (size + 1) // 2
+        for place in range(size):
+            way, turn = divmod(place, down)
+            start = 2 * (p * unit + turn)
+            for stage in range(p):
+                row = placed[stage if way == 0 else p - 1 - stage]
+                row.append((start + stage, Op("F", first + place, way)))
+                row.append((start + 2 * p - 1 - stage, Op("B", first + place, way)))
+            path_of.append(way)
+    return Plan.of([in_order(row) for row in placed], two_way(p), path_of)

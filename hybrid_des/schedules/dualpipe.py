@@ -1,0 +1,72 @@
+"""DualPipe (DeepSeek-V3 report, arXiv 2412.19437; DualPipe repository): two copies, both directions, F and B as one.
+
+    rank 0   0F0 0F1 0F2 3F4 3I4 3W4 3F5 0F3+3B5 3F6+0B0 3B6 3F7+0B1 3B7 0I2 0W2 0I3 0W3
+    rank 1   1F0 2F4 1F1 2F5 1F2 2B4 2F6+1B0 1F3+2B5 2F7+1B1 2B6 1B2 2I7 1I3 2W7 1W3        (p = 4, m = 8)
+
+Half the micro-batches enter at rank 0, half at rank p−1; rank r holds stages r and p−1−r. The second half of the ranks
+mirror the first. Eight phases (`eight_phases`) run on each; a forward and a backward of the two directions make one step.
+Time mT + (p/2−1)(F&B + (B+W) − 3W), F&B being the time of a fused pair: F+B+W unless `fused_time` says that overlap pays.
+Memory p+1 micro-batches and two copies of the weights. m even, at least 2p.
+"""
+
+from __future__ import annotations
+
+from hybrid_des.errors import Refusal
+from hybrid_des.ops import Plan, PlanRequest, Step, two_way
+from hybrid_des.schedules import schedule
+from hybrid_des.schedules.patterns import Writer
+
+
+@schedule(
+    "dualpipe",
+    summary="two copies of the model, both directions at once, forward and backward fused",
+    time="m(F+B+W) + (p/2−1)(F&B + (B+W) − 3W), m even ≥ 2p",
+    memory="p+1, two copies of the weights",
+    source="arXiv 2412.19437; github.com/deepseek-ai/DualPipe",
+    chunks=1,
+    options=("fused", "fused_time"),
+    peak=lambda request, rank: request.pipeline + 1,
+)
+def dualpipe(request: PlanRequest) -> Plan:
+    """Eight phases over each half of the ranks.
+
+    Raises:
+        Refusal: p or m is odd, or m is less than 2p.
+    """
+    p, m = request.pipeline, request.microbatches
+    if p % 2:
+        raise Refusal(f"dualpipe pairs rank r with rank p−1−r: pipeline must be even, not {p}")
+    if m % 2 or m < 2 * p:
+        raise Refusal(f"dualpipe wants an even number of micro-batches, at least 2·pipeline = {2 * p}, not {m}")
+    half = m // 2
+    down = [eight_phases(Writer((0, 1), (0, half), request.fused), p // 2, rank, half) for rank in range(p // 2)]
+    up = [eight_phases(Writer((1, 0), (half, 0), request.fused), p // 2, rank, half) for rank in range(p // 2)]
+    programs = [*down, *reversed(up)]
+    return Plan.of(programs, two_way(p), [0] * half + [1] * half, request.fused_time)
+
+
+def eight_phases(writer: Writer, ranks: int, rank: int, microbatches: int) -> list[Step]:
+    """Write one rank's program; way 0 is the one whose first stage is nearer.
+
+    Args:
+        writer: knows the chunk and the first micro-batch of both ways.
+        ranks: how many ranks there are from the outermost to the one at the fold.
+        rank: 0 for the outermost, ranks−1 at the fold.
+        microbatches: of one way.
+    """
+    ahead = ranks - 1 - rank
+    main = microbatches - 2 * ranks + rank + 1
+    writer.write("F0", 2 * ahead)
+    writer.write("F0 F1", rank + 1)
+    writer.write("I1 W F1", ahead)
+    # The rank at the fold runs its first pair apart: its backward needs no forward to hide behind.
+    writer.write("F0+B1 F1+B0" if ahead else "F0 B1 F1+B0")
+    writer.write("F0+B1 F1+B0", main - 1)
+    writer.write("B1 F1+B0", ahead)
+    whole = rank + 1  # of the 2(rank+1) backwards that follow, the first half is whole
+    for way in [1, 0] * (rank + 1):
+        writer.write(f"{'B' if whole > 0 else 'I'}{way}")
+        whole -= 1
+    writer.write("W I0", ahead)
+    writer.write("W", rank + 1)
+    return writer.program

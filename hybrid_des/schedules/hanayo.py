@@ -1,0 +1,76 @@
+"""Hanayo (Liu et al., SC'23, arXiv 2308.15762): micro-batches run down the ranks and back in w waves, v = 2w chunks.
+
+    rank 0   0F0 0F1 ··  3F0 3B0 3B0 3F1 3B1 3B1 0B0 …
+    rank 1   ··  1F0 2F0 1F1 2F1 ··  2B0 2B0 1B0 1B0 …        (p = 2, one wave; stage, F or B, micro-batch)
+
+Even chunks run from rank 0 to p−1, odd ones back; where a wave turns, two neighbouring stages sit on one rank and
+nothing is sent. Peak memory p micro-batches. With F = 1, B+W = 2 and m = kp the time is
+3m + [2(p−1) + (k−1)(p−1.5)]/w: every group of p micro-batches pays a bubble, more waves make it smaller.
+
+The order is fixed on a grid of slots, a forward one slot long and a backward two, for groups of p micro-batches:
+
+    1  The first of a group walks its whole path, all forwards and then all backwards, each op in the first free slots
+       after the one before.
+    2  Slots are closed so that later micro-batches do not push in front: on rank r the p−1−r before the first
+       micro-batch's forward of chunk 1, and the r before its backward of the last chunk, as far as they are free.
+    3  The others are placed in the same way, one after the other.
+    4  The next group starts when the first micro-batch's last backward has left rank 0.
+"""
+
+from __future__ import annotations
+
+from hybrid_des.errors import Refusal
+from hybrid_des.ops import Op, Path, Plan, PlanRequest, wave
+from hybrid_des.schedules import schedule
+from hybrid_des.schedules.slots import Slots, in_order
+
+LENGTH = {"F": 1, "B": 2}
+
+
+@schedule(
+    "hanayo",
+    summary="micro-batches run down the ranks and back in w waves, 2w chunks a rank",
+    time="3m + [2(p−1) + (k−1)(p−1.5)]/w at F = 1, B+W = 2, m = kp",
+    memory="p",
+    source="SC'23, arXiv 2308.15762",
+    many_chunks=True,
+    peak=lambda request, rank: min(request.microbatches, request.pipeline),
+)
+def hanayo(request: PlanRequest) -> Plan:
+    """Place group after group on the grid and read the programs off it.
+
+    Raises:
+        Refusal: the number of chunks is odd, or 0.
+    """
+    p, m, v = request.pipeline, request.microbatches, request.chunks
+    if v % 2:
+        raise Refusal(f"hanayo runs in waves of two chunks: chunks must be 2, 4, 6, … (twice the waves), not {v}")
+    path = wave(p, v)
+    grid = [Slots() for _ in range(p)]
+    placed: list[list[tuple[int, Op]]] = [[] for _ in range(p)]
+    start = 0
+    for first in range(0, m, p):
+        walk = _place(first, start, path, grid, placed)
+        for rank in range(p):
+            grid[rank].close_before(walk["F", rank, 1], p - 1 - rank)
+            grid[rank].close_before(walk["B", rank, v - 1], rank)
+        for microbatch in range(first + 1, min(first + p, m)):
+            _place(microbatch, start, path, grid, placed)
+        start = walk["B", 0, 0] + LENGTH["B"]
+    return Plan.of([in_order(row) for row in placed], [path], [0] * m)
+
+
+def _place(
+    microbatch: int, start: int, path: Path, grid: list[Slots], placed: list[list[tuple[int, Op]]]
+) -> dict[tuple[str, int, int], int]:
+    """Walk one micro-batch down its path and back; give the slot of each (kind, rank, chunk)."""
+    at: dict[tuple[str, int, int], int] = {}
+    ops = [(rank, Op("F", microbatch, chunk)) for rank, chunk in path]
+    ops += [(rank, Op("B", microbatch, chunk)) for rank, chunk in reversed(path)]
+    for rank, op in ops:
+        slot = grid[rank].free(start, LENGTH[op.kind])
+        grid[rank].take(slot, LENGTH[op.kind])
+        placed[rank].append((slot, op))
+        at[op.kind, rank, op.chunk] = slot
+        start = slot + LENGTH[op.kind]
+    return at

@@ -1,0 +1,56 @@
+"""A grid of time slots on which an order is fixed before real times are known; it registers nothing.
+
+Several schedules are defined by where their ops stand on such a grid. What a plan keeps of it is the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hybrid_des.ops import Op
+
+
+class Slots:
+    """The slots of one rank: which are taken, and where the next free ones are.
+
+    `_next[slot]` leads from a taken slot towards the next free one; chains are shortened as they are walked, so
+    that a search takes close to constant time however long the row has grown.
+    """
+
+    def __init__(self) -> None:
+        self._next: dict[int, int] = {}
+
+    def taken(self, slot: int) -> bool:
+        """Whether a slot is taken or closed."""
+        return slot in self._next
+
+    def take(self, slot: int, length: int = 1) -> None:
+        """Take `length` slots from `slot` on."""
+        for at in range(slot, slot + length):
+            self._next[at] = at + 1
+
+    def free(self, slot: int, length: int = 1) -> int:
+        """Find the first `length` free slots in a row, not before `slot`."""
+        start = self._first(slot)
+        while (end := next((at for at in range(start, start + length) if at in self._next), None)) is not None:
+            start = self._first(end)
+        return start
+
+    def close_before(self, slot: int, count: int) -> None:
+        """Close what is free of the `count` slots before `slot`."""
+        for at in range(max(0, slot - count), slot):
+            if at not in self._next:
+                self.take(at)
+
+    def _first(self, slot: int) -> int:
+        end = slot
+        while end in self._next:
+            end = self._next[end]
+        while slot != end:
+            self._next[slot], slot = end, self._next[slot]
+        return end
+
+
+def in_order(placed: Iterable[tuple[int, Op]]) -> list[Op]:
+    """A rank's program: its ops by slot."""
+    return [op for _, op in sorted(placed, key=lambda pair: pair[0])]

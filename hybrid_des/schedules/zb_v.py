@@ -1,0 +1,56 @@
+"""ZB-V (Qi et al., arXiv 2405.15362; PyTorch's ScheduleZBVZeroBubble): a V of two chunks, split backwards, no bubble.
+
+    rank 0   0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 3W1 0I0 …
+    rank 1   ··  1F0 2F0 1F1 2F1 2I0 2W0 1I0 1W0 …        (p = 2; stage, F, I or W, micro-batch)
+
+Rank r holds stages r and 2p−1−r, so the last stage sits with the first on rank 0. The order is PyTorch's, in five parts:
+
+    1  2(p−r)−1 forwards of chunk 0
+    2  r times a forward of chunk 1, a forward of chunk 0
+    3  p−r times F I W of chunk 1
+    4  until all forwards are done: F of chunk 0 (while there are any), I W of chunk 0, F I W of chunk 1
+    5  r times I of chunk 0, I of chunk 1; p−r times I W of chunk 0; the W's left over, chunk 1 first
+
+Span of the longest rank mT at F = B = W and m ≥ 2p; memory p micro-batches. With fewer than 2p−1 micro-batches the order
+for 2p−1 is used and the ops of the missing ones are left out, as PyTorch does, which wastes time.
+"""
+
+from __future__ import annotations
+
+from hybrid_des.ops import Plan, PlanRequest, Step, wave
+from hybrid_des.schedules import schedule
+from hybrid_des.schedules.patterns import Writer
+
+
+@schedule(
+    "zb-v",
+    summary="two chunks as a V, split backwards: no bubble within a rank's span at the memory of 1F1B",
+    time="span m(F+B+W) at F = B = W, m ≥ 2p",
+    memory="p",
+    source="arXiv 2405.15362; PyTorch",
+    chunks=2,
+    peak=lambda request, rank: min(request.microbatches, request.pipeline),
+)
+def zero_bubble_v(request: PlanRequest) -> Plan:
+    """Five parts on every rank."""
+    p, m = request.pipeline, request.microbatches
+    whole = [_program(p, max(m, 2 * p - 1), rank) for rank in range(p)]
+    programs = [[step for step in program if step[0].microbatch < m] for program in whole]
+    return Plan.of(programs, [wave(p, 2)], [0] * m)
+
+
+def _program(pipeline: int, microbatches: int, rank: int) -> list[Step]:
+    writer = Writer()
+    later = pipeline - rank
+    writer.write("F0", 2 * later - 1)
+    writer.write("F1 F0", rank)
+    writer.write("F1 I1 W1", later)
+    while writer.forwards(1) < microbatches:
+        if writer.forwards(0) < microbatches:
+            writer.write("F0")
+        writer.write("I0 W0 F1 I1 W1")
+    writer.write("I0 I1", rank)
+    writer.write("I0 W0", later)
+    writer.write("W1", writer.owed(1))
+    writer.write("W0", writer.owed(0))
+    return writer.program
