@@ -94,6 +94,8 @@ def parse(text: str, source: str) -> Document:
     try:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             builder.take(event)
+    except _EndsReadingError as error:
+        builder.complain(error.line, str(error))
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         builder.complain(line, f"not a YAML text: control character 0x{ord(text[error.position]):02x}")
@@ -105,8 +107,12 @@ def parse(text: str, source: str) -> Document:
     return Document(builder.root, source, builder.places)
 
 
-class _TooDeepError(yaml.MarkedYAMLError):
-    """Ends the reading early: what follows could be anything."""
+class _EndsReadingError(Exception):
+    """What follows could be anything."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
 
 
 class _Builder:
@@ -128,7 +134,7 @@ class _Builder:
 
     def take(self, event: yaml.Event) -> None:
         """Build on with the next event."""
-        line = event.start_mark.line + 1
+        line = event.start_mark.line + 1 if event.start_mark else 1
         self._refuse_extras(event, line)
         if isinstance(event, yaml.ScalarEvent):
             value = _scalar(event.value) if event.implicit[0] and not event.style else event.value
@@ -139,7 +145,7 @@ class _Builder:
         elif isinstance(event, yaml.AliasEvent):
             self._put(None, line)
         elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
-            self._enter({} if isinstance(event, yaml.MappingStartEvent) else [], event)
+            self._enter({} if isinstance(event, yaml.MappingStartEvent) else [], line)
         elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
             self._open.pop()
             self._path.pop()
@@ -158,13 +164,12 @@ class _Builder:
         if getattr(event, "tag", None) is not None:
             self.complain(line, f"the YAML tag {event.tag} is refused; write the plain value")  # type: ignore[attr-defined]
 
-    def _enter(self, container: dict[str, Any] | list[Any], event: yaml.Event) -> None:
-        mark = event.start_mark
+    def _enter(self, container: dict[str, Any] | list[Any], line: int) -> None:
         if len(self._open) >= MAX_DEPTH:
-            raise _TooDeepError(problem=f"nested deeper than {MAX_DEPTH} levels", problem_mark=mark)
+            raise _EndsReadingError(line, f"nested deeper than {MAX_DEPTH} levels")
         if self._open and isinstance(self._open[-1], dict) and self._path[-1] is None:
-            raise _TooDeepError(problem="a key must be a word, not a list or mapping", problem_mark=mark)
-        self._put(container, mark.line + 1, leaf=False)
+            raise _EndsReadingError(line, "a key must be a word, not a list or mapping")
+        self._put(container, line, leaf=False)
         self._open.append(container)
         self._path.append(None if isinstance(container, dict) else 0)
 

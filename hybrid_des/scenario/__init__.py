@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from hybrid_des.scenario.load import load, read_scenario, scenario_from, scenario_of
 from hybrid_des.scenario.model import (
-    Cluster, Gpu, Gradients, Link, Memory, Network, Parallel, Scenario, Schedule, Workload,
+    Cluster,
+    Gpu,
+    Gradients,
+    Link,
+    Memory,
+    Network,
+    Parallel,
+    Scenario,
+    Schedule,
+    Workload,
 )  # fmt: skip
 
 __all__ = [

@@ -38,7 +38,7 @@ PLANNED: Mapping[str, tuple[str, ...]] = {
 
 def refusal(allowed: tuple[Any, ...]) -> str:
     """Say what is possible instead."""
-    word = next((value for value in allowed if value is not None), None)
+    word = next((value for value in allowed if value not in (None, "none")), None)
     if word is None:
         return "not available in this version"
     text = str(word).lower() if isinstance(word, bool) else str(word)

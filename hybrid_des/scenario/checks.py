@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hybrid_des import schedules
 from hybrid_des.scenario.values import Problem
+from hybrid_des.strict_yaml import KeyPath
 
 if TYPE_CHECKING:
     from hybrid_des.scenario.model import Scenario
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 MOST_GPUS = MOST_STAGES = 2**20 - 1
 OPTIONS = ("backward_order", "fused", "fused_time", "max_activations")
 PER_RANK = ("forward", "backward", "weight", "recompute", "activation", "parameters", "optimizer")
+PER_RANK_MEMORY = ("per_parameter", "activation")
 PIPELINE = ("parallel", "pipeline")
 
 
@@ -96,9 +98,9 @@ def _options_are_read(scenario: Scenario) -> Iterator[Problem]:
 
 def _lists_fit(scenario: Scenario) -> Iterator[Problem]:
     workload, ranks = scenario.workload, scenario.parallel.pipeline
-    values = {("workload", name): getattr(workload, name) for name in PER_RANK}
-    values |= {("workload", "memory", name): getattr(workload.memory, name) for name in ("per_parameter", "activation")}
-    for path, value in values.items():
+    values: list[tuple[KeyPath, Any]] = [(("workload", name), getattr(workload, name)) for name in PER_RANK]
+    values += [(("workload", "memory", name), getattr(workload.memory, name)) for name in PER_RANK_MEMORY]
+    for path, value in values:
         if not isinstance(value, tuple):
             continue
         if workload.per == "model":

@@ -18,11 +18,10 @@ from hybrid_des.scenario.values import Problem, Problems, describe
 from hybrid_des.strict_yaml import Document, KeyPath, read
 
 # Stands in for a required value that is missing or wrong, so that what else is wrong can still be found.
-_STAND_IN: Mapping[KeyPath, Any] = {
+_STAND_IN: Mapping[tuple[str, str], Any] = {
     ("schedule", "microbatches"): 1,
     ("workload", "forward"): 0,
     ("workload", "backward"): 0,
-    ("cluster", "gpu", "memory"): 0,
 }
 
 
@@ -70,10 +69,10 @@ def scenario_of(document: Document) -> Scenario:
     try:
         scenario = Scenario.model_validate(values)
     except ValidationError as error:
-        problems += _problems(error)
-        problems += _further_problems(values, problems)
-        scenario = None
-    if scenario is None or problems:
+        problems += [problem for problem in _problems(error) if not problem.needs]
+        problems += _misfits(values, [problem.path for problem in problems])
+        raise ScenarioError(_lines(document, problems)) from None
+    if problems:
         raise ScenarioError(_lines(document, problems))
     return scenario
 
@@ -138,12 +137,11 @@ def _model_at(path: KeyPath) -> type[BaseModel]:
     return model
 
 
-def _further_problems(values: dict[str, Any], found: Sequence[Problem]) -> list[Problem]:
+def _misfits(values: dict[str, Any], broken: Sequence[KeyPath]) -> list[Problem]:
     """What does not fit together among the values that are right by themselves."""
-    broken = [problem.path for problem in found if not problem.needs]
     mended = copy.deepcopy(values)
     for path in broken:
-        _mend(mended, path)
+        _mend(mended, path[:2])
     try:
         Scenario.model_validate(mended)
     except ValidationError as error:
@@ -152,22 +150,13 @@ def _further_problems(values: dict[str, Any], found: Sequence[Problem]) -> list[
 
 
 def _mend(values: dict[str, Any], path: KeyPath) -> None:
-    """Put a stand-in in place of the value at a path, or take it out."""
-    section: Any = values
-    for key in path[:-1]:
-        if isinstance(section, list) or not isinstance(section, dict):
-            break
-        inner = section.get(str(key))
-        if isinstance(inner, list | tuple):
-            path = path[: path.index(key) + 1]
-            break
-        section = section.setdefault(str(key), {})
+    """Take a wrong value out, and put in what its section cannot do without."""
+    section = values if len(path) == 1 else values.get(str(path[0]))
     if isinstance(section, dict):
         section.pop(str(path[-1]), None)
-    for stand_in, value in _STAND_IN.items():
-        if stand_in[: len(path)] == path and len(stand_in) <= 2:
-            values.setdefault(str(stand_in[0]), {})
-            values[str(stand_in[0])][stand_in[1]] = value
+    for (name, key), value in _STAND_IN.items():
+        if (name, key)[: len(path)] == path:
+            values.setdefault(name, {})[key] = value
 
 
 def _touch(a: KeyPath, b: KeyPath) -> bool:

@@ -16,7 +16,7 @@ def override(document: Document, overrides: Sequence[str]) -> None:
     Raises:
         ScenarioError: an override is not of the form a.b=value, or there is no such place; one line each.
     """
-    problems = []
+    problems: list[str] = []
     for text in overrides:
         try:
             _apply(document, text)

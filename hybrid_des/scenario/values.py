@@ -78,8 +78,15 @@ def describe(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "a list"
     if isinstance(value, Fraction):
-        return str(float(value))
+        return _decimal(value)
     return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _decimal(value: Fraction) -> str:
+    try:
+        return f"{float(value):g}"
+    except OverflowError:
+        return f"about 1e{len(str(abs(int(value)))) - 1}"
 
 
 def _quantity(value: Any, dimension: Dimension) -> Fraction:
@@ -87,6 +94,8 @@ def _quantity(value: Any, dimension: Dimension) -> Fraction:
         raise ValueError(f"expected {EXAMPLES[dimension]}, found {describe(value)}")
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"expected {EXAMPLES[dimension]}; inf is allowed for a bandwidth only")
+    if isinstance(value, Fraction) and value < 0:
+        raise ValueError(f"{describe(value)} is negative; expected {EXAMPLES[dimension]}")
     number = parse_quantity(value, dimension)
     largest, written = LARGEST[dimension]
     if number > largest:
@@ -251,7 +260,7 @@ def share(value: Any) -> None:
     """Refuse what is not from 0 to 1."""
     for number in value if isinstance(value, tuple) else (value,):
         if number > 1:
-            raise ValueError(f"must be from 0 to 1, not {float(number):g}")
+            raise ValueError(f"must be from 0 to 1, not {_decimal(number)}")
 
 
 def _shares(value: Any) -> Fraction | tuple[Fraction, ...]:
