@@ -12,7 +12,7 @@ import simpy
 from hybrid_des import codecs, collectives, schedules, topologies
 from hybrid_des.comm import Comm
 from hybrid_des.cost import Costs, RankCosts, costs_of, rank_costs
-from hybrid_des.errors import DeadlockError
+from hybrid_des.errors import DeadlockError, OutOfMemoryError
 from hybrid_des.fabric import ClusterSpec, Fabric, PortSpec, service_time
 from hybrid_des.gpu import Barrier, Gpu, Job, Reduction
 from hybrid_des.memory import Ledger
@@ -21,7 +21,7 @@ from hybrid_des.ops import Plan, PlanRequest
 from hybrid_des.program import program_of
 from hybrid_des.scenario import Scenario
 from hybrid_des.trace import Trace
-from hybrid_des.units import split_evenly, to_picoseconds
+from hybrid_des.units import format_bytes, split_evenly, to_picoseconds
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ def run(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = No
     Raises:
         PlanError: the plan is incomplete.
         DeadlockError: the plan, or a collective, waits in a circle.
+        OutOfMemoryError: a GPU held more than its memory, under `on_oom: error`.
         Refusal: the schedule or topology does not exist for these sizes.
     """
     started = time.perf_counter()
@@ -81,6 +82,7 @@ def run(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = No
     env.run()
     _check_finished(gpus)
     network.check_empty()
+    _check_memory(scenario, gpus)
     pipeline, gradients = list(network.pipeline_streams()), list(network.collective_streams())
     scales = sum(stream.scales for stream in gradients)
     return Run(
@@ -216,3 +218,11 @@ def _check_finished(gpus: list[Gpu]) -> None:
     stuck = [gpu for gpu in gpus if any(process.is_alive for process in gpu.processes)]
     if stuck:
         raise DeadlockError("deadlock: nothing can happen any more\n" + "\n".join(gpu.where() for gpu in stuck))
+
+
+def _check_memory(scenario: Scenario, gpus: list[Gpu]) -> None:
+    limit = scenario.cluster.gpu.memory
+    worst = max(gpus, key=lambda gpu: gpu.ledger.peak_bytes)
+    if scenario.on_oom == "error" and worst.ledger.peak_bytes > limit:
+        held, name = format_bytes(worst.ledger.peak_bytes), scenario.cluster.gpu.name
+        raise OutOfMemoryError(f"out of memory: rank {worst.rank} holds {held}; a {name} has {format_bytes(limit)}")
