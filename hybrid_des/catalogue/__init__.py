@@ -1,6 +1,8 @@
 """GPUs and links by name: the figures stand in `gpus.yaml`, each with its source.
 
-part("a100-80gb").nvlink.bandwidth      # Fraction, bytes a second
+Looked up by name:
+
+    part("a100-80gb").nvlink.bandwidth      # Fraction, bytes a second
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
 """Scenarios: a YAML file or a plain mapping becomes a frozen, checked `Scenario`, or a list of all that is wrong.
 
-scenario = load("scenarios/a100_8x.yaml", ["schedule.kind=gpipe"])
-scenario.workload.forward       # Fraction(1, 20), in seconds
+From a file, with what the command line overrides:
+
+    scenario = load("scenarios/a100_8x.yaml", ["schedule.kind=gpipe"])
+    scenario.workload.forward       # Fraction(1, 20), in seconds
 """
 
 from __future__ import annotations
 
+from hybrid_des.scenario.export import json_schema, to_mapping
 from hybrid_des.scenario.load import load, read_scenario, scenario_from, scenario_of
 from hybrid_des.scenario.model import (
     Cluster,
@@ -18,7 +21,7 @@ from hybrid_des.scenario.model import (
     Scenario,
     Schedule,
     Workload,
-)  # fmt: skip
+)
 
 __all__ = [
     "Cluster",
@@ -31,8 +34,10 @@ __all__ = [
     "Scenario",
     "Schedule",
     "Workload",
+    "json_schema",
     "load",
     "read_scenario",
     "scenario_from",
     "scenario_of",
+    "to_mapping",
 ]

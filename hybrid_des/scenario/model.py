@@ -18,6 +18,7 @@ from hybrid_des.scenario.checks import problems_of
 from hybrid_des.scenario.defaults import fill
 from hybrid_des.scenario.values import (
     Bandwidth,
+    Bucket,
     Bytes,
     Compute,
     File,
@@ -221,7 +222,7 @@ class Gradients(Section):
     """The all-reduce."""
     codec: Annotated[str, registered("codecs")] = "fp32"
     """What travels."""
-    bucket: Nothing = None
+    bucket: Bucket = None
     """Size of the pieces that are reduced together."""
     overlap: Flag = False
     """Whether a bucket is reduced as soon as its last weight gradient is there."""

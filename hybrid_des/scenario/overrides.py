@@ -36,14 +36,18 @@ def _apply(document: Document, text: str) -> None:
         parsed = parse(value, label).value
     except ScenarioError as error:
         raise ScenarioError([problem.replace(f"{label}:1: ", f"{label}: ", 1) for problem in error.problems]) from None
-    path = _put(document.value, keys, parsed, label)
+    path = put(document.value, keys, parsed, label)
     for old in [place for place in document.places if place[: len(path)] == path]:
         del document.places[old]
     document.places[path] = label
 
 
-def _put(values: dict[str, Any], keys: Sequence[str], value: Any, label: str) -> KeyPath:
-    """Set the value at a path of keys and list positions; sections that are not there yet are made."""
+def put(values: dict[str, Any], keys: Sequence[str], value: Any, label: str) -> KeyPath:
+    """Set the value at a path of keys and list positions; sections that are not there yet are made.
+
+    Raises:
+        ScenarioError: there is no such place; `label` opens the message.
+    """
     at: Any = values
     path: KeyPath = ()
     for number, key in enumerate(keys):

@@ -158,6 +158,19 @@ def _bytes(value: Any) -> int:
     return int(size)
 
 
+def _bucket(value: Any) -> int | None:
+    if value is None or value == "none":
+        return None
+    size = _bytes(value)
+    if size == 0:
+        raise ValueError("a bucket of 0 bytes holds nothing; expected none, or a size such as 25 MiB")
+    return size
+
+
+def _bucket_schema() -> dict[str, Any]:
+    return {"anyOf": [{"const": "none"}, *_quantity_schema("size")["anyOf"]], "examples": ["none", "25 MiB"]}
+
+
 def whole(minimum: int, maximum: int) -> Reads:
     """A whole number from `minimum` to `maximum`."""
 
@@ -274,6 +287,7 @@ Compute = Annotated[Fraction, quantity("compute")]
 Number = Annotated[Fraction, quantity("number")]
 Bytes = Annotated[int, Reads(_bytes, lambda: _quantity_schema("size"))]
 Bandwidth = Annotated[Fraction | None, Reads(_bandwidth, _bandwidth_schema)]
+Bucket = Annotated[int | None, Reads(_bucket, _bucket_schema)]
 Times = Annotated[Fraction | tuple[Fraction, ...], per_rank("time")]
 Sizes = Annotated[Fraction | tuple[Fraction, ...], per_rank("size")]
 Numbers = Annotated[Fraction | tuple[Fraction, ...], per_rank("number")]

@@ -1,0 +1,89 @@
+"""Scenarios on the way out: as a plain mapping with every default written down, and their format as JSON Schema."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from hybrid_des.scenario.checks import OPTIONS
+from hybrid_des.scenario.model import Cluster, Link, Network, Scenario, Schedule
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+def to_mapping(scenario: Scenario) -> dict[str, Any]:
+    """Give a scenario as plain values in SI base units; `scenario_from` reads them back as an equal scenario.
+
+    Every default stands there; left out is what the scenario does not have. A fraction without a finite decimal
+    stays a `Fraction`.
+    """
+    mapping: dict[str, Any] = _plain(scenario)
+    return mapping
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        items = {name: getattr(value, name) for name in type(value).model_fields}
+        if isinstance(value, Schedule):  # an option that the kind does not read must not be written
+            items = {
+                name: item for name, item in items.items() if name not in OPTIONS or name in value.model_fields_set
+            }
+        if isinstance(value, Link) and value.bandwidth is None:
+            items["bandwidth"] = "inf"
+        return {name: _plain(item) for name, item in items.items() if item is not None}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Fraction):
+        return _number(value)
+    return str(value) if isinstance(value, Path) else value
+
+
+def _number(value: Fraction) -> int | float | str | Fraction:
+    """The plainest form that is read back exactly."""
+    if value.denominator == 1:
+        return value.numerator
+    if Fraction(repr(float(value))) == value:
+        return float(value)
+    rest, digits = value.denominator, 0
+    for prime in (2, 5):
+        count = 0
+        while rest % prime == 0:
+            rest, count = rest // prime, count + 1
+        digits = max(digits, count)
+    if rest != 1:
+        return value
+    return f"{value.numerator * 10**digits // value.denominator}e-{digits}"
+
+
+def json_schema() -> dict[str, Any]:
+    """Describe the scenario file for editors; the names in it are those that are registered now."""
+    schema = Scenario.model_json_schema()
+    for section in (Cluster, Link, Network):  # what they miss, `defaults` fills in
+        del schema["$defs"][section.__name__]["required"]
+    schema["required"].remove("cluster")
+    tidy: dict[str, Any] = _tidy(schema)
+    return {"$schema": _DIALECT, "title": "hybrid_des scenario", **tidy}
+
+
+def _tidy(node: Any) -> Any:
+    """Take out what pydantic says twice: titles, and that a missing value may be null."""
+    if isinstance(node, list):
+        return [_tidy(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    tidy = {key: _tidy(item) for key, item in node.items() if key != "title" or isinstance(item, dict)}
+    branches = [branch for branch in tidy.get("anyOf", ()) if branch != {"type": "null"}]
+    if len(branches) == 1:
+        del tidy["anyOf"]
+        tidy = {**branches[0], **tidy}
+    elif branches:
+        tidy["anyOf"] = branches
+    default = tidy.get("default", ...)
+    if default is None:
+        del tidy["default"]
+    elif isinstance(default, str) and default.isdecimal():
+        tidy["default"] = int(default)  # pydantic writes fractions as texts
+    return tidy
