@@ -44,6 +44,10 @@ class DeadlockError(SimulationError):
     """Processes are stuck; the message names each stuck rank, the operation it is at and what it waits for."""
 
 
+class CircularOrderError(PlanError, DeadlockError):
+    """A deadlock that can be seen from the order alone, before anything is simulated."""
+
+
 class OutOfMemoryError(SimulationError):
     """A GPU holds more than its memory while the scenario says `on_oom: error`."""
 

@@ -17,7 +17,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-from hybrid_des.errors import PlanError
+from hybrid_des.errors import CircularOrderError, PlanError
 
 Kind = Literal["F", "B", "I", "W"]
 KINDS: tuple[Kind, ...] = ("F", "B", "I", "W")
@@ -181,6 +181,7 @@ class Plan:
 
         Raises:
             PlanError: with the first problem and a step × rank grid in which the place is marked.
+            CircularOrderError: the order deadlocks; each stuck rank and op has a line.
         """
         position = self._positions()
         self._check_complete(position)
@@ -266,7 +267,9 @@ class Plan:
         stuck = [rank for rank in range(self.pipeline) if at[rank] < len(self.programs[rank])]
         if stuck:
             lines = [self._describe_wait(rank, at, position) for rank in stuck]
-            self._fail("the order waits in a circle: " + "; ".join(lines), *((rank, at[rank]) for rank in stuck))
+            marked = frozenset((rank, at[rank]) for rank in stuck)
+            problem = "\n".join(["deadlock: the order waits in a circle", *lines])
+            raise CircularOrderError(f"{problem}\n{self.grid(marked)}")
 
     def _first_missing(self, rank: int, at: list[int], position: dict[tuple[int, Op], int]) -> tuple[int, int] | None:
         step = self.programs[rank][at[rank]]
