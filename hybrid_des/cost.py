@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -16,8 +16,8 @@ class RankCosts:
     """What one micro-batch costs each pipeline rank for its whole share of the model, before it is cut into chunks.
 
     Attributes:
-        forward, input, weight, optimizer: picoseconds, one entry a pipeline rank; `input` is the input-gradient part
-            of the backward, with the forwards that are recomputed before it.
+        forward, backward, weight, optimizer: picoseconds, one entry a pipeline rank; `backward` is the whole of it,
+            with the forwards that are recomputed before it, and `weight` its weight-gradient part.
         message: bytes of the activation that the rank sends on (its gradient comes back in the same size).
         parameters: how many parameters the rank holds of one copy of the model.
         per_parameter: bytes held for each of them.
@@ -25,13 +25,18 @@ class RankCosts:
     """
 
     forward: tuple[int, ...]
-    input: tuple[int, ...]
+    backward: tuple[int, ...]
     weight: tuple[int, ...]
     optimizer: tuple[int, ...]
     message: tuple[int, ...]
     parameters: tuple[int, ...]
     per_parameter: tuple[Fraction, ...]
     activations: tuple[int, ...]
+
+    @property
+    def input(self) -> tuple[int, ...]:
+        """The input-gradient part of each rank's backward."""
+        return tuple(whole - weight for whole, weight in zip(self.backward, self.weight, strict=True))
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ def rank_costs(scenario: Scenario) -> RankCosts:
     recomputed = [round(share * time) for share, time in zip(each(workload.recompute, p), forward, strict=True)]
     return RankCosts(
         forward=forward,
-        input=tuple(b - w + again for b, w, again in zip(backward, weight, recomputed, strict=True)),
+        backward=tuple(time + again for time, again in zip(backward, recomputed, strict=True)),
         weight=weight,
         optimizer=_times(workload, workload.optimizer, p),
         message=tuple(round(size) for size in each(workload.activation, p)),
@@ -75,8 +80,14 @@ def rank_costs(scenario: Scenario) -> RankCosts:
     )
 
 
-def costs_of(ranks: RankCosts, plan: Plan) -> Costs:
-    """Cut every rank's costs into the ops of a plan; the parts of a rank add up to its whole."""
+def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None) -> Costs:
+    """Cut every rank's costs into the ops of a plan; the parts of a rank add up to its whole.
+
+    Args:
+        ranks: the costs of each pipeline rank.
+        plan: the ops.
+        trained: parameters of each stage of the model that is really trained, for a workload that names none.
+    """
     time: dict[tuple[Kind, int, int], int] = {}
     activation: dict[tuple[int, int], int] = {}
     parameters = [0] * plan.stages
@@ -86,17 +97,19 @@ def costs_of(ranks: RankCosts, plan: Plan) -> Costs:
             parts = len(stages)
             cuts = (
                 split_evenly(amount[rank], parts)
-                for amount in (ranks.forward, ranks.input, ranks.weight, ranks.activations, ranks.parameters)
+                for amount in (ranks.forward, ranks.backward, ranks.weight, ranks.activations, ranks.parameters)
             )
-            for stage, forward, input_part, weight, kept, held in zip(stages, *cuts, strict=True):
+            for stage, forward, backward, weight, kept, held in zip(stages, *cuts, strict=True):
                 chunk = path[stage][1]
                 time["F", rank, chunk] = forward
-                time["B", rank, chunk] = input_part + weight
-                time["I", rank, chunk] = input_part
+                time["B", rank, chunk] = backward
+                time["I", rank, chunk] = max(0, backward - weight)  # rounding may leave a picosecond less than none
                 time["W", rank, chunk] = weight
                 activation[rank, chunk] = kept
                 if path is plan.paths[0]:  # parameters are given for one copy of the model
                     parameters[stage] = held
+    if trained is not None and not any(parameters):
+        parameters = list(trained)
     resident = [
         round(ranks.per_parameter[rank] * sum(parameters[plan.stage_of[rank, c]] for c in plan.chunks_of(rank)))
         for rank in range(plan.pipeline)
