@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import simpy
 
 from hybrid_des.codecs import Codec
 from hybrid_des.collectives import Collective
-from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.buffer import Buffer, cut
 from hybrid_des.comm import Comm, Group
+from hybrid_des.errors import NumericsError
 from hybrid_des.memory import Ledger
+from hybrid_des.ops import Op
+from hybrid_des.parcel import Parcel
 from hybrid_des.program import Task
 from hybrid_des.trace import OPTIMIZER, STEP_SHIFT, Trace
+
+if TYPE_CHECKING:
+    from hybrid_des.numerics.worker import Worker
 
 
 class Barrier:
@@ -45,6 +51,17 @@ class Reduction:
     buckets: Sequence[int]
     codec: Codec
     algorithm: Collective
+    error_feedback: bool = False
+
+    def buffers(self, worker: Worker | None) -> list[Buffer]:
+        """One buffer a bucket, on the worker's gradient where there is one."""
+        if worker is None:
+            return [Buffer(elements, self.codec) for elements in self.buckets]
+        arrays = cut(worker.gradient(self.stage), len(self.buckets))
+        if not self.error_feedback:
+            return [Buffer(n, self.codec, array) for n, array in zip(self.buckets, arrays, strict=True)]
+        residuals = cut(worker.residual(self.stage), len(self.buckets))
+        return [Buffer(n, self.codec, *pair) for n, *pair in zip(self.buckets, arrays, residuals, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -70,6 +87,7 @@ class Gpu:
 
     Attributes:
         rank: its global rank.
+        worker: its arithmetic, where the scenario has numerics.
         waits_for: what it is at, for the report of a deadlock.
     """
 
@@ -83,9 +101,11 @@ class Gpu:
         ledger: Ledger,
         reductions: Sequence[Reduction],
         optimizer: int,
+        worker: Worker | None = None,
     ) -> None:
         self.rank = rank
         self.ledger = ledger
+        self.worker = worker
         self.waits_for = ""
         self._job = job
         self._program = program
@@ -117,6 +137,8 @@ class Gpu:
             if self._optimizer:
                 yield env.timeout(self._optimizer)
                 trace.ops.add((self._step, self.rank, OPTIMIZER, reduced, reduced, env.now))
+            if self.worker:
+                self.worker.learn(self._step)
             trace.steps.add((self._step, self.rank, begin, reduced, env.now))
             if self._job.barrier:
                 yield self._job.barrier.wait()
@@ -127,8 +149,10 @@ class Gpu:
         base = self._step << STEP_SHIFT
         self._task = task
         asked = env.now
+        arrays: dict[Op, Any] = {}
         for message in task.inputs:
-            yield self._comm.inbox.receive(message.kind, base + message.tag)
+            parcel = yield self._comm.inbox.receive(message.kind, base + message.tag)
+            arrays[message.op] = parcel.data
         start = env.now
         if task.holds[1]:
             self.ledger.hold(start, *task.holds)
@@ -137,8 +161,10 @@ class Gpu:
         self._job.trace.ops.add((self._step, self.rank, task.index, asked, start, env.now))
         if task.frees[1]:
             self.ledger.free(env.now, *task.frees)
+        results = {op: self.worker.run(self._step, op, arrays.get(op)) for op in task.ops} if self.worker else {}
         for output in task.outputs:
-            self._comm.to(self._rank_of(output.peer), output.kind).send(output.parcel, base + output.tag)
+            parcel = Parcel(output.parcel.size, 0, results[output.op]) if results else output.parcel
+            self._comm.to(self._rank_of(output.peer), output.kind).send(parcel, base + output.tag)
         if self._job.overlap:
             self._announce(task.completes)
         if self._job.blocking:
@@ -159,9 +185,12 @@ class Gpu:
                 yield self._ready[reduction.stage]
                 self._ready[reduction.stage] = env.event()
                 reduction.group.begin(step)
-                for elements in reduction.buckets:
-                    buffer = Buffer(elements, reduction.codec)
-                    yield from reduction.algorithm(reduction.group, buffer)
+                for buffer in reduction.buffers(self.worker):
+                    try:
+                        yield from reduction.algorithm(reduction.group, buffer)
+                    except NumericsError as error:
+                        where = f"rank {self.rank}, step {step}, reduction of stage {reduction.stage}"
+                        raise NumericsError(f"{where}: {error}") from None
             self._reduced.succeed()
 
     def where(self) -> str:

@@ -61,6 +61,13 @@ class Codec(ABC):
     bytes_per_element: ClassVar[Fraction]
     bytes_per_scale: ClassVar[int] = 0
 
+    def __eq__(self, other: object) -> bool:
+        """Codecs hold nothing of their own, so two of a kind are the same."""
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
     def payload_bytes(self, elements: int) -> int:
         """Payload bytes of a piece of so many elements."""
         return -int(-elements * self.bytes_per_element // 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.codecs import Codec
@@ -11,7 +12,6 @@ from hybrid_des.parcel import Parcel
 from hybrid_des.units import split_evenly
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -21,19 +21,24 @@ class Buffer:
     Args:
         elements: how many numbers it holds.
         codec: how they look on the wire.
-        array: the numbers, flat, of length `elements`; the collective sums them up in place. None: sizes only.
+        array: the numbers, flat; the collective sums them up in place. None: sizes only. Its length may differ from
+            `elements`: a workload may say how large the gradients of a model are that a smaller one stands for.
+        residual: of the same length, for error feedback: what the codec lost is kept here, and sent the next time.
     """
 
-    def __init__(self, elements: int, codec: Codec, array: NDArray[np.float64] | None = None) -> None:
+    def __init__(
+        self, elements: int, codec: Codec, array: NDArray[Any] | None = None, residual: NDArray[Any] | None = None
+    ) -> None:
         self.elements = elements
         self.codec = codec
         self.array = array
+        self.residual = residual
 
     def split(self, pieces: int) -> Pieces:
         """Cut the buffer into pieces that differ by at most one element."""
         if self.array is None:
             return Pieces(parcels_of(self.elements, pieces, self.codec))
-        return ArrayPieces(parcels_of(self.elements, pieces, self.codec), self.codec, self.array)
+        return ArrayPieces(parcels_of(self.elements, pieces, self.codec), self.codec, self.array, self.residual)
 
 
 class Pieces:
@@ -62,19 +67,25 @@ class Pieces:
 class ArrayPieces(Pieces):
     """The pieces of a buffer with numbers, as views into it."""
 
-    __slots__ = ("_codec", "_views")
+    __slots__ = ("_codec", "_residuals", "_views")
 
-    def __init__(self, parcels: Sequence[Parcel], codec: Codec, array: NDArray[np.float64]) -> None:
+    def __init__(
+        self, parcels: Sequence[Parcel], codec: Codec, array: NDArray[Any], residual: NDArray[Any] | None
+    ) -> None:
         super().__init__(parcels)
         self._codec = codec
-        sizes = split_evenly(array.size, len(parcels))
-        ends = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-        self._views = [array[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+        self._views = cut(array, len(parcels))
+        self._residuals = None if residual is None else cut(residual, len(parcels))
 
     def encode(self, piece: int) -> Parcel:
         """A piece as it is now, ready to send."""
-        like = self._parcels[piece]
-        return Parcel(like.size, like.scales, self._codec.encode(self._views[piece]))
+        like, values = self._parcels[piece], self._views[piece]
+        if self._residuals is None:
+            return Parcel(like.size, like.scales, self._codec.encode(values))
+        wanted = values + self._residuals[piece]
+        payload = self._codec.encode(wanted)
+        self._residuals[piece][:] = wanted - self._codec.decode(payload)
+        return Parcel(like.size, like.scales, payload)
 
     def add(self, piece: int, parcel: Parcel) -> None:
         """Add what came to a piece."""
@@ -89,6 +100,12 @@ class ArrayPieces(Pieces):
     def put(self, piece: int, parcel: Parcel) -> None:
         """Replace a piece by what came."""
         self._views[piece][:] = self._codec.decode(parcel.data)
+
+
+def cut(array: NDArray[Any], pieces: int) -> list[NDArray[Any]]:
+    """Views of a flat array, in pieces that differ by at most one element."""
+    ends = list(accumulate(split_evenly(array.size, pieces)))
+    return [array[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 @cache

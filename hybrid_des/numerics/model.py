@@ -43,11 +43,6 @@ def shares(settings: Settings, stages: int) -> list[list[LayerSpec]]:
     return shared
 
 
-def parameters(settings: Settings, stages: int) -> tuple[int, ...]:
-    """How many parameters each stage holds."""
-    return tuple(sum(spec.parameters for spec in share) for share in shares(settings, stages))
-
-
 def initial_weights(specs: list[LayerSpec], settings: Settings, seed: int) -> Array:
     """Flat weights of some layers: each drawn from the seed and its own place in the model; biases zero.
 

@@ -35,6 +35,11 @@ class Training:
         self.data = Data(settings.task, seed, DTYPES[settings.dtype])
         self.progress = Progress(self, holders=replicas * len(plan.paths))
 
+    @property
+    def parameters(self) -> tuple[int, ...]:
+        """How many parameters each stage holds."""
+        return tuple(sum(spec.parameters for spec in share) for share in self._shares)
+
     def worker(self, rank: int, replica: int, pipeline_rank: int) -> Worker:
         """The arithmetic of one GPU."""
         return Worker(self, rank, replica, pipeline_rank)

@@ -17,7 +17,7 @@ class Worker:
     """One GPU's chunks of the model.
 
     Attributes:
-        stages: by chunk, the layers with their weights and the gradient summed up so far.
+        stages: by stage, the layers with their weights and the gradient summed up so far.
         most_kept: the most (micro-batch, chunk) pairs whose activations were kept at once.
     """
 
@@ -29,8 +29,9 @@ class Worker:
         self._plan = plan
         self._pipeline_rank = pipeline_rank
         self._stage_of = {chunk: plan.stage_of[pipeline_rank, chunk] for chunk in plan.chunks_of(pipeline_rank)}
-        self.stages = {chunk: training.new_stage(stage) for chunk, stage in self._stage_of.items()}
-        self._optimizers = {chunk: training.new_optimizer() for chunk in self.stages}
+        self.stages = {stage: training.new_stage(stage) for stage in self._stage_of.values()}
+        self._optimizers = {stage: training.new_optimizer() for stage in self.stages}
+        self._residuals: dict[int, Array] = {}
         self._kept: dict[tuple[int, int], Any] = {}
         self._handed: dict[tuple[bool, int, int], Array] = {}  # between two stages on this GPU nothing is sent
         self.most_kept = 0
@@ -70,30 +71,44 @@ class Worker:
             self._handed[forward, op.microbatch, receiver[1]] = result
         return result
 
-    def gradient(self, chunk: int) -> Array:
-        """The chunk's gradient, flat: the mean over the replica's samples, this GPU's share; reduced in place."""
-        return self.stages[chunk].gradient
+    @property
+    def weights(self) -> dict[int, list[Array]]:
+        """By stage, W and b of each of its layers in turn."""
+        return {stage: state.arrays for stage, state in sorted(self.stages.items())}
 
-    def apply(self, step: int, chunk: int) -> None:
-        """Take the optimizer step on a gradient that has been summed over all holders of the stage.
+    def gradient(self, stage: int) -> Array:
+        """The stage's gradient, flat: this GPU's share of the mean over the replica's samples; summed up in place."""
+        return self.stages[stage].gradient
+
+    def residual(self, stage: int) -> Array:
+        """What a lossy codec has kept back of the stage's gradient so far, for error feedback; updated in place."""
+        if stage not in self._residuals:
+            self._residuals[stage] = self.stages[stage].gradient * 0
+        return self._residuals[stage]
+
+    def learn(self, step: int) -> None:
+        """Take the optimizer step, on gradients that have been summed up over all holders of their stage.
 
         Raises:
             NumericsError: it holds NaN or infinity, or micro-batches have not gone all the way back.
         """
+        for stage, state in self.stages.items():
+            self._check_complete(step, stage)
+            state.gradient /= self._training.replicas
+            self._training.progress.before(step, stage, state)
+            self._optimizers[stage].update(state.weights, state.gradient)
+            self._training.progress.after(step, stage, state)
+            state.gradient[:] = 0
+
+    def _check_complete(self, step: int, stage: int) -> None:
         import numpy
 
-        where = f"rank {self.rank}, step {step}, optimizer of stage {self._stage_of[chunk]}"
-        if not numpy.isfinite(self.stages[chunk].gradient).all():
-            raise NumericsError(f"{where}: the gradient holds {first_strange(self.stages[chunk].gradient)}")
-        left = sorted(microbatch for microbatch, of in self._kept if of == chunk)
+        state, where = self.stages[stage], f"rank {self.rank}, step {step}, optimizer of stage {stage}"
+        if not numpy.isfinite(state.gradient).all():
+            raise NumericsError(f"{where}: the gradient holds {first_strange(state.gradient)}")
+        left = sorted(microbatch for microbatch, chunk in self._kept if self._stage_of[chunk] == stage)
         if left:
             raise NumericsError(f"{where}: micro-batch {left[0]} has not gone all the way back")
-        stage = self.stages[chunk]
-        stage.gradient /= self._training.replicas
-        self._training.progress.before(step, self._stage_of[chunk], stage)
-        self._optimizers[chunk].update(stage.weights, stage.gradient)
-        self._training.progress.after(step, self._stage_of[chunk], stage)
-        stage.gradient[:] = 0
 
     def error(self, step: int, op: Op, problem: str) -> NumericsError:
         """The error that says what is wrong with an op, and where."""
@@ -105,7 +120,7 @@ class Worker:
             payload = self._training.samples(step, self.replica, op.microbatch).inputs
         if payload is None:
             raise self.error(step, op, "its input is missing")
-        output, kept = self.stages[op.chunk].forward(payload)
+        output, kept = self.stages[stage].forward(payload)
         upwards: Array | None = None
         if stage == self._plan.stages - 1:
             labels = self._training.samples(step, self.replica, op.microbatch).labels
@@ -123,7 +138,7 @@ class Worker:
         above = payload if upwards is None else upwards
         if above is None:
             raise self.error(step, op, "the gradient of its output is missing")
-        below, needed = self.stages[op.chunk].input_gradient(above, kept)
+        below, needed = self.stages[self._stage_of[op.chunk]].input_gradient(above, kept)
         self._kept[key] = needed
         if op.kind == "B":
             self._weight(step, op)
@@ -133,7 +148,7 @@ class Worker:
         needed = self._kept.pop((op.microbatch, op.chunk), None)
         if not isinstance(needed, list):
             raise self.error(step, op, "its input gradient has not been computed")
-        self.stages[op.chunk].add_weight_gradient(needed)
+        self.stages[self._stage_of[op.chunk]].add_weight_gradient(needed)
 
 
 def first_strange(values: Array) -> str:

@@ -16,7 +16,6 @@ ONLY: Mapping[tuple[str, ...], tuple[Any, ...]] = {
     ("schedule", "p2p"): ("async",),
     ("gradients", "bucket"): (None, "none"),
     ("gradients", "overlap"): (False,),
-    ("numerics",): (None, "none"),
     ("sweep",): (None, "none"),
     ("plot",): (None, "none"),
     ("base",): (None, "none"),

@@ -30,6 +30,7 @@ def problems_of(scenario: Scenario) -> list[Problem]:
         _options_are_read,
         _lists_fit,
         _weight_fits,
+        _layers_fit,
     )
     return [problem for check in checks for problem in check(scenario)]
 
@@ -131,6 +132,17 @@ def _weight_fits(scenario: Scenario) -> Iterator[Problem]:
                 (("workload", "weight"), ("workload", "backward")),
             )
             return
+
+
+def _layers_fit(scenario: Scenario) -> Iterator[Problem]:
+    stages = scenario.parallel.pipeline * scenario.schedule.chunks
+    if scenario.numerics is not None and scenario.numerics.layers < stages:
+        path = ("numerics", "layers")
+        yield Problem(
+            path,
+            f"{scenario.numerics.layers} layers cannot be shared out over {stages} stages",
+            (path, PIPELINE, ("schedule", "chunks")),
+        )
 
 
 def _length(value: Fraction | tuple[Fraction, ...]) -> int:

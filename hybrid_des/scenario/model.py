@@ -102,6 +102,23 @@ class CatalogueName:
         return value
 
 
+class OrNone:
+    """Lets a section be `none`."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """Read the word."""
+        return core_schema.no_info_before_validator_function(self._read, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Offer the word."""
+        return {"anyOf": [{"const": "none"}, handler(schema)]}
+
+    def _read(self, value: Any) -> Any:
+        return None if value == "none" else value
+
+
 class Cluster(Section):
     """The machine."""
 
@@ -226,6 +243,29 @@ class Gradients(Section):
     """Size of the pieces that are reduced together."""
     overlap: Flag = False
     """Whether a bucket is reduced as soon as its last weight gradient is there."""
+    error_feedback: Flag = False
+    """With numerics: whether what a lossy codec loses is kept and sent in the next step."""
+
+
+class Numerics(Section):
+    """The small model that the simulated GPUs really train; the workload alone decides times and bytes."""
+
+    model: Annotated[str, choice("mlp")] = "mlp"
+    """A multi-layer perceptron with residual hidden layers."""
+    layers: Annotated[int, whole(1, 4096)] = 8
+    """Layers in all, shared out over the stages."""
+    width: Annotated[int, whole(1, 4096)] = 32
+    """Features between layers."""
+    batch: Annotated[int, whole(1, MOST)] = 4
+    """Samples in a micro-batch."""
+    task: Annotated[str, registered("numerics.tasks")] = "two-spirals"
+    """The data set; digits needs scikit-learn."""
+    learning_rate: Number = Fraction(1, 10)
+    """How far an optimizer step goes."""
+    optimizer: Annotated[str, choice("sgd", "adam")] = "sgd"
+    """How gradients change weights."""
+    dtype: Annotated[str, choice("fp64", "fp32")] = "fp64"
+    """Of weights, activations and gradients."""
 
 
 class Scenario(Section):
@@ -242,7 +282,7 @@ class Scenario(Section):
     schedule: Schedule
     workload: Workload
     gradients: Gradients = Field(default_factory=Gradients)
-    numerics: Nothing = None
+    numerics: Annotated[Numerics | None, OrNone()] = None
     """Real training on the simulated GPUs."""
     steps: Annotated[int, whole(1, 2**22)] = 1
     """Training steps."""
