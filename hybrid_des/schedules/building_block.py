@@ -1,0 +1,112 @@
+"""Schedules made of one building block (Qi et al., arXiv 2405.15362); it registers nothing.
+
+A building block says at which slots a micro-batch has its F of chunk 0, F of chunk 1, I of chunk 1 and I of chunk 0 on
+each rank of a V. It is repeated every six slots, as many as the six ops take; weight gradients fill the slots left free.
+How long a micro-batch stays, from its F to its W, decides how many a rank holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from hybrid_des.ops import Kind, Op, Plan, Step, wave
+from hybrid_des.schedules.slots import Slots, in_order
+
+PERIOD = 6
+BLOCK: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("I", 1), ("I", 0))
+
+
+def repeat(pipeline: int, microbatches: int, block: Callable[[int], tuple[int, int, int, int]]) -> Plan:
+    """Repeat a block every six slots and put each W into the first free slot, the oldest first.
+
+    Args:
+        pipeline: number of ranks.
+        microbatches: how often the block is repeated.
+        block: from a rank to the slots of the first micro-batch's F0, F1, I1, I0 there.
+    """
+    programs = [_program(microbatches, block(rank)) for rank in range(pipeline)]
+    return Plan.of(programs, [wave(pipeline, 2)], [0] * microbatches)
+
+
+def _program(microbatches: int, slots: tuple[int, int, int, int]) -> list[Op]:
+    row = Slots()
+    placed: list[tuple[int, Op]] = []
+    for microbatch in range(microbatches):
+        for slot, (kind, chunk) in zip(slots, BLOCK, strict=True):
+            row.take(slot + PERIOD * microbatch)
+            placed.append((slot + PERIOD * microbatch, Op(kind, microbatch, chunk)))
+    for slot, op in sorted(pair for pair in placed if pair[1].kind == "I"):
+        free = row.free(slot + 1)
+        row.take(free)
+        placed.append((free, op._replace(kind="W")))
+    return in_order(placed)
+
+
+def fill_gaps(plan: Plan, limit: int) -> Plan:
+    """Re-order a plan's start and end within the same memory: an idle rank takes a later op if it can.
+
+    Every op is taken as one slot long. A rank runs the next op of its program; where that is not ready, the first
+    later one that is and that never lets the rank hold more than `limit` chunks of micro-batches. A rank that has
+    run all its forwards runs input gradients before weight gradients, since others wait for them. The order that is
+    left stays possible at every step, so this always ends.
+    """
+    ranks = [_Rank(program, limit) for program in plan.programs]
+    finished: set[tuple[int, Op]] = set()
+
+    def ready(number: int, op: Op) -> bool:
+        return all(need in finished for need in plan.needs(number, op))
+
+    while len(finished) < sum(len(program) for program in plan.programs):
+        picks = [(number, rank.pick(partial(ready, number))) for number, rank in enumerate(ranks)]
+        finished.update((number, op) for number, op in picks if op is not None)
+    return Plan.of([rank.ran for rank in ranks], plan.paths, plan.path_of)
+
+
+class _Rank:
+    """What a rank has run and what is left of its program.
+
+    Attributes:
+        ran: its new program so far.
+    """
+
+    def __init__(self, program: tuple[Step, ...], limit: int) -> None:
+        self.ran: list[Op] = []
+        self._left: list[Op | None] = [step[0] for step in program]
+        self._limit = limit
+        self._head = self._held = 0
+        # Ops of one kind and chunk become ready one after the other: only the next of each has to be looked at.
+        self._queues: dict[tuple[Kind, int], list[int]] = {}
+        for index, (op,) in reversed(list(enumerate(program))):
+            self._queues.setdefault((op.kind, op.chunk), []).append(index)
+
+    def pick(self, ready: Callable[[Op], bool]) -> Op | None:
+        """Run an op, or None in this slot."""
+        while self._head < len(self._left) and self._left[self._head] is None:
+            self._head += 1
+        nexts = sorted(queue[-1] for queue in self._queues.values() if queue)
+        ops = [(index, op) for index in nexts if (op := self._left[index]) is not None]
+        if not any(op.kind == "F" for _, op in ops):
+            ops.sort(key=lambda pair: pair[1].kind)  # I before W, else by place
+        for index, op in ops:
+            if ready(op) and self._fits(index, op):
+                return self._run(index, op)
+        return None
+
+    def _run(self, index: int, op: Op) -> Op:
+        self._left[index] = None
+        self._queues[op.kind, op.chunk].pop()
+        self._held += (op.kind == "F") - (op.kind == "W")
+        self.ran.append(op)
+        return op
+
+    def _fits(self, index: int, op: Op) -> bool:
+        """Whether a forward may run before all that stands between: they then run with one more in memory."""
+        if op.kind != "F":
+            return True
+        held = most = self._held
+        for between in self._left[self._head : index]:
+            if between is not None:
+                held += (between.kind == "F") - (between.kind == "W")
+                most = max(most, held)
+        return most < self._limit

@@ -1,0 +1,39 @@
+"""V-Half (Qi et al., arXiv 2405.15362): a V of two chunks with split backwards, half of the memory of 1F1B.
+
+    rank 0   0F0 0F1 3F0 …
+    rank 1   1F0
+
+Rank r holds stages r and 2p−1−r. A micro-batch has its F of chunk 0 and 1 and its I of chunk 1 and 0 at the slots
+2r, 3p−r−2, 3p+δ+2r−1, 6p+δ−r−2, with δ = 3 where p is even, else 0; the next follows six slots later, W's fill the
+gaps. That leaves gaps at the start and the end, which are filled within the same memory (`fill_gaps`). Real times then
+follow from the order. Memory ⌊p/2⌋+1 micro-batches.
+"""
+
+from __future__ import annotations
+
+from hybrid_des.ops import Plan, PlanRequest
+from hybrid_des.schedules import schedule
+from hybrid_des.schedules.building_block import fill_gaps, repeat
+
+
+def _limit(pipeline: int) -> int:
+    return pipeline // 2 + 1
+
+
+@schedule(
+    "v-half",
+    summary="two chunks as a V, split backwards: half of the memory of 1F1B",
+    time="about m(F+B+W) + (p+1)(F+B+W)/2 at F = B = W",
+    memory="⌊p/2⌋ + 1",
+    source="arXiv 2405.15362",
+    chunks=2,
+    peak=lambda request, rank: min(request.microbatches, _limit(request.pipeline)),
+)
+def v_half(request: PlanRequest) -> Plan:
+    """The building block of half memory, repeated, with start and end filled."""
+    p = request.pipeline
+    shift = 3 if p % 2 == 0 else 0
+    whole = repeat(
+        p, request.microbatches, lambda r: (2 * r, 3 * p - r - 2, 3 * p + shift + 2 * r - 1, 6 * p + shift - r - 2)
+    )
+    return fill_gaps(whole, limit=2 * _limit(p))

@@ -1,0 +1,32 @@
+"""V-Min (Qi et al., arXiv 2405.15362): a V of two chunks with split backwards, a third of the memory of 1F1B.
+
+    rank 0   0F0 0F1 3F0 …
+    rank 1   1F0
+
+Rank r holds stages r and 2p−1−r. A micro-batch has its F of chunk 0 and 1 and its I of chunk 1 and 0 at the slots
+r, 2p−r−1, 2p+δ+r, 4p+δ−r−1, with δ = 2 where p is a multiple of 3, else 0; the next follows six slots later, W's fill
+the gaps. Real times then follow from the order. Memory ⌊(p+1)/3⌋+1 micro-batches; the ranks wait for each other in
+every round as soon as F, B and W differ or messages take time.
+"""
+
+from __future__ import annotations
+
+from hybrid_des.ops import Plan, PlanRequest
+from hybrid_des.schedules import schedule
+from hybrid_des.schedules.building_block import repeat
+
+
+@schedule(
+    "v-min",
+    summary="two chunks as a V, split backwards: a third of the memory of 1F1B",
+    time="about m(F+B+W) + (2p+1)(F+B+W)/3 at F = B = W",
+    memory="⌊(p+1)/3⌋ + 1",
+    source="arXiv 2405.15362",
+    chunks=2,
+    peak=lambda request, rank: min(request.microbatches, (request.pipeline + 1) // 3 + 1),
+)
+def v_min(request: PlanRequest) -> Plan:
+    """The building block of least memory, repeated."""
+    p = request.pipeline
+    shift = 2 if p % 3 == 0 else 0
+    return repeat(p, request.microbatches, lambda r: (r, 2 * p - r - 1, 2 * p + shift + r, 4 * p + shift - r - 1))
