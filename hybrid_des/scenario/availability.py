@@ -24,7 +24,7 @@ ONLY: Mapping[tuple[str, ...], tuple[Any, ...]] = {
 # names of the contract by room; one that its room has registered is available whether or not it stands here
 PLANNED: Mapping[str, tuple[str, ...]] = {
     "schedules": (
-        *("eager-1f1b", "interleaved", "looped-bfs", "hanayo", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"),
+        *("eager-1f1b", "interleaved-1f1b", "looped-bfs", "hanayo", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"),
         *("dualpipe", "dualpipe-v", "chimera", "zb-auto"),
     ),
     "collectives": (

@@ -1,0 +1,10 @@
+"""What `python -m hybrid_des` runs."""
+
+from __future__ import annotations
+
+import sys
+
+from hybrid_des.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""The command line: simulate a scenario and show, print or write what came out; or run one of the verbs.
+
+Nothing heavy is imported before it is needed, so that `--help` comes at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import hybrid_des
+from hybrid_des import verbs
+from hybrid_des.errors import HybridDesError, UsageError
+
+if TYPE_CHECKING:
+    from hybrid_des.result import Result
+
+INTERRUPTED = 130
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that says a mistake in one line, as everything else here does."""
+
+    def error(self, message: str) -> NoReturn:
+        """Give up on the command."""
+        raise UsageError(f"{self.prog}: {message}; see {self.prog} --help")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit code: 0 done, 1 the simulation failed, 2 a user's mistake, 130 interrupted."""
+    _bear_any_encoding()
+    try:
+        code = _run(list(sys.argv[1:] if arguments is None else arguments))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except HybridDesError as error:
+        _say(str(error))
+        return error.exit_code
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        _drop_output()  # the reader has seen enough
+        return 0
+    return code
+
+
+def _run(arguments: list[str]) -> int:
+    program = "python -m hybrid_des" if Path(sys.argv[0]).name == "__main__.py" else "hybrid-des"
+    try:
+        if arguments and arguments[0] in verbs.names():
+            verb = verbs.find(arguments[0])
+            parser = Parser(f"{program} {arguments[0]}", description=verb.__doc__, allow_abbrev=False,
+                            formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+            verb.add_arguments(parser)
+            return verb.run(parser.parse_args(arguments[1:]))
+        parser = _parser(program)
+        args = parser.parse_args(arguments)
+        if args.file is None:
+            parser.error("expected a scenario FILE or a verb")
+        return _simulate(args)
+    except SystemExit as done:  # --help and --version
+        return int(done.code or 0)
+
+
+def _parser(program: str) -> Parser:
+    listed = "\n".join(f"  {name:<12} {verbs.summary(name)}" for name in verbs.names())
+    parser = Parser(
+        program,
+        usage=f"{program} FILE [options]\n       {program} VERB ...",
+        description="Simulate the training step that a scenario file describes, and report on it.",
+        epilog=f"verbs (each has its own --help):\n{listed}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a scenario, such as scenarios/a100_8x.yaml")
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, help="also write summary, timeline, trace and pictures there"
+    )
+    verbs.add_set(parser)
+    verbs.add_import(parser)
+    parser.add_argument("--json", action="store_true", help="print the summary as one JSON object and nothing else")
+    parser.add_argument("--quiet", action="store_true", help="no report and no messages")
+    parser.add_argument("--version", action="version", version=f"hybrid-des {hybrid_des.__version__}")
+    return parser
+
+
+def _simulate(args: argparse.Namespace) -> int:
+    _check_file(args.file)
+    from hybrid_des.scenario import load
+
+    verbs.import_files(args.imports)
+    scenario = load(args.file, args.set)
+    if args.out is not None:
+        _check_writable(args.out)
+    from hybrid_des.result import simulate
+
+    result = simulate(scenario)
+    if args.out is not None:
+        _write(result, args.out)
+    if args.json:
+        print(json.dumps(result.summary, indent=2, allow_nan=False))
+    elif not args.quiet:
+        _report(result)
+    if args.out is not None and not args.quiet:
+        _say(f"wrote {args.out}")
+    return 0
+
+
+def _check_file(file: str) -> None:
+    """Answer a mistyped verb as such, before anything is loaded."""
+    if not Path(file).exists() and not Path(file).suffix and file.isidentifier():
+        from hybrid_des.registry import unknown
+
+        raise UsageError(f"{file}: no such file, and no verb: {unknown(file, verbs.names())}")
+
+
+def _report(result: Result) -> None:
+    import shutil
+
+    from hybrid_des.report import render
+
+    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    print(render(result, color=color, width=shutil.get_terminal_size((100, 24)).columns))
+
+
+def _write(result: Result, folder: Path) -> None:
+    try:
+        result.write(folder)
+    except OSError as error:
+        raise UsageError(f"--out {folder}: cannot be written: {error.strerror or error}") from None
+
+
+def _check_writable(folder: Path) -> None:
+    """Try, before a long simulation, whether the results can be written, and leave nothing behind."""
+    import tempfile
+
+    made: list[Path] = []
+    try:
+        for place in [*reversed(folder.parents), folder]:
+            if not place.exists():
+                place.mkdir()
+                made.append(place)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"--out {folder}: cannot be written: {error.strerror or error}") from None
+    finally:
+        for place in reversed(made):
+            place.rmdir()
+
+
+def _bear_any_encoding() -> None:
+    """Write a mark instead of a character that the terminal's encoding lacks, rather than fail."""
+    import io
+
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def _drop_output() -> None:
+    """Send what is still buffered nowhere, so that closing it raises no second error."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr)

@@ -1,0 +1,86 @@
+"""Print the table of schedules, or the order of one as a step × rank grid.
+
+Without a name: every schedule with its time, its peak of activations and its source (p pipeline ranks, m
+micro-batches, v chunks, F and B a rank's forward and whole backward). With a name: what each rank does, step by
+step, as stage, kind and micro-batch; all forwards and both halves of all backwards take the same time there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from hybrid_des.verbs import add_import, add_set, import_files
+
+COLUMNS = ("name", "what it does", "time", "peak", "source")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A name and sizes for the grid."""
+    parser.add_argument("name", nargs="?", metavar="NAME", help="a schedule; without it all are listed")
+    parser.add_argument("--pipeline", type=int, default=4, metavar="P", help="pipeline ranks (default 4)")
+    parser.add_argument("--microbatches", type=int, default=8, metavar="M", help="micro-batches (default 8)")
+    parser.add_argument("--chunks", type=int, metavar="V", help="chunks a rank, for schedules that leave it open")
+    add_set(parser)
+    add_import(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the table or one grid."""
+    import_files(args.imports)
+    if args.name is None:
+        _print_table(_rows())
+    else:
+        print(_grid(args))
+    return 0
+
+
+def _rows() -> list[tuple[str, ...]]:
+    from hybrid_des import schedules
+
+    entries = (schedules.find(name) for name in schedules.names())
+    return [(one.name, *(str(one.facts[key]) for key in ("summary", "time", "memory", "source"))) for one in entries]
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table(*COLUMNS)
+        for row in rows:
+            table.add_row(*row)
+        Console().print(table, markup=False)
+        return
+    widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
+    for row in (COLUMNS, *rows):
+        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _grid(args: argparse.Namespace) -> str:
+    from hybrid_des import schedules
+    from hybrid_des.cost import rank_costs
+    from hybrid_des.scenario import scenario_of
+    from hybrid_des.scenario.overrides import override
+    from hybrid_des.simulate import fabric_of, plan_of
+    from hybrid_des.strict_yaml import Document
+
+    free = {"bandwidth": "inf", "latency": 0}
+    schedule = {"kind": args.name, "microbatches": args.microbatches}
+    if args.chunks is not None:
+        schedule["chunks"] = args.chunks
+    elif args.name in schedules.names() and schedules.find(args.name).facts["many_chunks"]:
+        schedule["chunks"] = 2  # with 1 there would be nothing to see
+    values = {
+        "cluster": {"gpus_per_node": args.pipeline, "nvlink": free},
+        "parallel": {"pipeline": args.pipeline},
+        "schedule": schedule,
+        "workload": {"forward": 1, "backward": 2},
+    }
+    document = Document(values, f"schedules {args.name}")
+    override(document, args.set)
+    scenario = scenario_of(document)
+    plan = plan_of(scenario, rank_costs(scenario), fabric_of(scenario))
+    plan.check()
+    return plan.grid()
