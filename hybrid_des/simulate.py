@@ -17,6 +17,7 @@ from hybrid_des.fabric import ClusterSpec, Fabric, PortSpec, service_time
 from hybrid_des.gpu import Barrier, Gpu, Job, Reduction
 from hybrid_des.memory import Ledger
 from hybrid_des.network import Network
+from hybrid_des.numerics.training import Training
 from hybrid_des.ops import Plan, PlanRequest
 from hybrid_des.program import program_of
 from hybrid_des.scenario import Scenario
@@ -35,6 +36,8 @@ class Run:
         peak_activations, peak_memory: one entry a GPU, by global rank: whole-rank micro-batches, bytes.
         events: SimPy events processed.
         wall_s: real seconds.
+        numerics: the summary's keys on training, with numerics.
+        weights: rank → stage → arrays, with numerics.
     """
 
     scenario: Scenario
@@ -73,12 +76,13 @@ def run(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = No
     fabric = fabric or fabric_of(scenario)
     plan = plan or plan_of(scenario, ranks, fabric)
     plan.check()
-    costs = costs_of(ranks, plan)
+    training = training_of(scenario, plan)
+    costs = costs_of(ranks, plan, training.parameters if training else None)
     env = simpy.Environment()
     trace = Trace(messages=scenario.record == "all")
     blocking = scenario.schedule.p2p == "blocking"
     network = Network(env, fabric, scenario.cluster.sharing, trace, receipts=blocking)
-    gpus = _gpus(scenario, plan, costs, network, trace)
+    gpus = _gpus(scenario, plan, costs, network, trace, training)
     env.run()
     _check_finished(gpus)
     network.check_empty()
@@ -101,6 +105,8 @@ def run(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = No
         peak_memory=[gpu.ledger.peak_bytes for gpu in gpus],
         events=next(env._eid),
         wall_s=time.perf_counter() - started,
+        numerics=training.progress.summary() if training else None,
+        weights={gpu.rank: gpu.worker.weights for gpu in gpus if gpu.worker} if training else None,
     )
 
 
@@ -144,7 +150,16 @@ def _delay(scenario: Scenario, ranks: RankCosts, fabric: Fabric, rank: int) -> i
     return route.latency + max(service_time(ranks.message[rank], fabric.links[name].bandwidth) for name in route.links)
 
 
-def _gpus(scenario: Scenario, plan: Plan, costs: Costs, network: Network, trace: Trace) -> list[Gpu]:
+def training_of(scenario: Scenario, plan: Plan) -> Training | None:
+    """The small model that is trained, where the scenario has one."""
+    if scenario.numerics is None:
+        return None
+    return Training(scenario.numerics, plan, scenario.parallel.data, scenario.seed)
+
+
+def _gpus(
+    scenario: Scenario, plan: Plan, costs: Costs, network: Network, trace: Trace, training: Training | None
+) -> list[Gpu]:
     parallel = scenario.parallel
     barrier = Barrier(network.env, parallel.ranks) if scenario.barrier else None
     blocking = scenario.schedule.p2p == "blocking"
@@ -169,6 +184,7 @@ def _gpus(scenario: Scenario, plan: Plan, costs: Costs, network: Network, trace:
                 Ledger(rank, costs.resident[place], trace.memory),
                 _reductions(scenario, plan, costs, comm, place, members),
                 costs.ranks.optimizer[place],
+                training.worker(rank, replica, place) if training else None,
             )
         )
     return gpus
@@ -202,9 +218,10 @@ def _reductions(
             split_evenly(costs.parameters[stage], buckets_of(costs.parameters[stage], codec, gradients.bucket)),
             codec,
             algorithm,
+            gradients.error_feedback,
         )
         for stage in stages
-        if len(members[stage][0]) > 1 and costs.parameters[stage]
+        if len(members[stage][0]) > 1 and (costs.parameters[stage] or scenario.numerics)
     ]
 
 
