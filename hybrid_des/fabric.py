@@ -22,15 +22,47 @@ class PortSpec:
 
 
 @dataclass(frozen=True)
-class ClusterSpec:
-    """What a topology may know: so many nodes of so many GPUs, their ports, and the options of its own."""
+class NodeSpec:
+    """One node: so many GPUs with a port each, so many NICs."""
 
-    nodes: int
-    gpus_per_node: int
+    gpus: int
     nvlink: PortSpec
     infiniband: PortSpec
-    nics_per_node: int
+    nics: int
+
+    def nic_of(self, gpu: int) -> int:
+        """The NIC that a GPU of the node uses."""
+        return gpu * self.nics // self.gpus
+
+
+@dataclass(frozen=True)
+class ClusterSpec:
+    """What a topology may know: the nodes, which may differ, and the options of its own by name.
+
+    GPUs are counted through all nodes in order.
+    """
+
+    nodes: tuple[NodeSpec, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def gpus(self) -> int:
+        """How many GPUs all nodes have together."""
+        return len(self.places)
+
+    @cached_property
+    def node_of(self) -> tuple[int, ...]:
+        """The node of each GPU."""
+        return tuple(node for node, _ in self.places)
+
+    @cached_property
+    def places(self) -> tuple[tuple[int, int], ...]:
+        """(node, index in it) of each GPU."""
+        return tuple((number, gpu) for number, node in enumerate(self.nodes) for gpu in range(node.gpus))
+
+    def latency(self, node: int, other: int) -> int:
+        """Picoseconds from NIC to NIC: the larger figure of the two nodes."""
+        return max(self.nodes[node].infiniband.latency, self.nodes[other].infiniband.latency)
 
 
 @dataclass(frozen=True)
@@ -40,10 +72,13 @@ class LinkSpec:
     Attributes:
         name: what the timeline calls it, such as "node0/gpu3/nvlink-out".
         bandwidth: bytes a second; None is infinite.
+        source, target: the points that it joins, such as "gpu3" and "node0/nvswitch"; what pictures are drawn from.
     """
 
     name: str
     bandwidth: Bandwidth
+    source: str = ""
+    target: str = ""
 
 
 @dataclass(frozen=True)

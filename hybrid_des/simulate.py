@@ -13,7 +13,7 @@ from hybrid_des import codecs, collectives, schedules, topologies
 from hybrid_des.comm import Comm
 from hybrid_des.cost import Costs, RankCosts, costs_of, rank_costs
 from hybrid_des.errors import DeadlockError, OutOfMemoryError
-from hybrid_des.fabric import ClusterSpec, Fabric, PortSpec, service_time
+from hybrid_des.fabric import ClusterSpec, Fabric, NodeSpec, PortSpec, service_time
 from hybrid_des.gpu import Barrier, Gpu, Job, Reduction
 from hybrid_des.memory import Ledger
 from hybrid_des.network import Network
@@ -113,13 +113,13 @@ def run(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = No
 def fabric_of(scenario: Scenario) -> Fabric:
     """Wire up the scenario's cluster."""
     cluster = scenario.cluster
-    spec = ClusterSpec(
-        nodes=cluster.nodes,
-        gpus_per_node=cluster.gpus_per_node,
+    node = NodeSpec(
+        gpus=cluster.gpus_per_node,
         nvlink=PortSpec(cluster.nvlink.bandwidth, to_picoseconds(cluster.nvlink.latency)),
         infiniband=PortSpec(cluster.infiniband.bandwidth, to_picoseconds(cluster.infiniband.latency)),
-        nics_per_node=cluster.infiniband.nics_per_node,
+        nics=cluster.infiniband.nics_per_node,
     )
+    spec = ClusterSpec((node,) * cluster.nodes)
     return topologies.find(cluster.topology).build(spec)
 
 

@@ -3,37 +3,24 @@
     gpu0 ─nvlink-out─► NVSwitch ─nvlink-in─► gpu1          in a node
     gpu0 ─nic-out─► network ─nic-in─► gpu8                 between nodes; GPU i of g uses NIC floor(i·nics/g)
 
-The latency of a path is counted once, behind its first link.
+The latency of a path is counted once, behind its first link. An NVSwitch alone is one such node.
 """
 
 from __future__ import annotations
 
-from hybrid_des.fabric import ClusterSpec, Fabric, LinkSpec, Route
+from hybrid_des.fabric import ClusterSpec, Fabric, Route
 from hybrid_des.topologies import topology
+from hybrid_des.topologies.ports import by_name, nics, nvlinks, through_nics, through_nvswitch
 
 
 @topology("nodes", summary="an NVSwitch in each node, a non-blocking network between NICs")
 def nodes(cluster: ClusterSpec) -> Fabric:
     """Two ports a GPU and two a NIC: out and in."""
-    size = cluster.gpus_per_node
-    links: dict[str, LinkSpec] = {}
-    for node in range(cluster.nodes):
-        for gpu in range(size):
-            for way in ("out", "in"):
-                name = f"node{node}/gpu{gpu}/nvlink-{way}"
-                links[name] = LinkSpec(name, cluster.nvlink.bandwidth)
-        for nic in range(cluster.nics_per_node):
-            for way in ("out", "in"):
-                name = f"node{node}/nic{nic}/{way}"
-                links[name] = LinkSpec(name, cluster.infiniband.bandwidth)
+    links = by_name(nvlinks(cluster), nics(cluster, lambda node, nic: "network"))
+    node_of = cluster.node_of
 
     def route(sender: int, receiver: int) -> Route:
-        (node, gpu), (to_node, to_gpu) = divmod(sender, size), divmod(receiver, size)
-        if node == to_node:
-            ends = (f"node{node}/gpu{gpu}/nvlink-out", f"node{node}/gpu{to_gpu}/nvlink-in")
-            return Route(ends, (cluster.nvlink.latency, 0))
-        nic, to_nic = (index * cluster.nics_per_node // size for index in (gpu, to_gpu))
-        ends = (f"node{node}/nic{nic}/out", f"node{to_node}/nic{to_nic}/in")
-        return Route(ends, (cluster.infiniband.latency, 0))
+        same = node_of[sender] == node_of[receiver]
+        return (through_nvswitch if same else through_nics)(cluster, sender, receiver)
 
-    return Fabric(links, route, cluster.nodes * size, tuple(gpu // size for gpu in range(cluster.nodes * size)))
+    return Fabric(links, route, cluster.gpus, node_of)

@@ -1,0 +1,26 @@
+"""Links from GPU to GPU without a switch, for topologies of study."""
+
+from __future__ import annotations
+
+from hybrid_des.fabric import ClusterSpec, LinkSpec, PortSpec
+
+
+def wire_name(sender: int, receiver: int) -> str:
+    """What the link from one GPU to another is called."""
+    return f"gpu{sender}/to/gpu{receiver}"
+
+
+def wire_port(cluster: ClusterSpec, sender: int, receiver: int) -> PortSpec:
+    """What it is made of: NVLink in a node, else a NIC's bandwidth (the slower one's) and the network's latency."""
+    node, other = cluster.node_of[sender], cluster.node_of[receiver]
+    if node == other:
+        return cluster.nodes[node].nvlink
+    bandwidths = [cluster.nodes[end].infiniband.bandwidth for end in (node, other)]
+    slowest = min((bandwidth for bandwidth in bandwidths if bandwidth is not None), default=None)
+    return PortSpec(slowest, cluster.latency(node, other))
+
+
+def wire(cluster: ClusterSpec, sender: int, receiver: int) -> LinkSpec:
+    """The link from one GPU to another."""
+    bandwidth = wire_port(cluster, sender, receiver).bandwidth
+    return LinkSpec(wire_name(sender, receiver), bandwidth, f"gpu{sender}", f"gpu{receiver}")

@@ -1,0 +1,40 @@
+"""Leaf and spine: the nodes of a leaf talk freely, everything else shares the leaf's way up to the spine.
+
+    gpu0 ─nic-out─► leaf0 ─────────────────────────────────nic-in─► gpu8       nodes of one leaf
+    gpu0 ─nic-out─► leaf0 ─up─► spine ─down─► leaf1 ─nic-in─► gpu16            nodes of two leaves
+
+A leaf has `leaf_size` nodes (default 1). Its way up, and its way down, has the bandwidth of all its NICs together
+divided by `oversubscription` (default 1): with 4, and all NICs sending beyond the leaf, each gets a quarter. The
+spine itself never blocks. In a node, and for latencies, as `nodes`.
+"""
+
+from __future__ import annotations
+
+from hybrid_des.fabric import ClusterSpec, Fabric, Route
+from hybrid_des.topologies import topology
+from hybrid_des.topologies.ports import both_ways, by_name, nics, nvlinks, through_nics, through_nvswitch, uplink
+
+
+@topology(
+    "leaf-spine",
+    summary="nodes under leaves, leaves under a spine with less bandwidth than the NICs below",
+    options=("oversubscription", "leaf_size"),
+)
+def leaf_spine(cluster: ClusterSpec) -> Fabric:
+    """The links of `nodes`, and two a leaf: up and down."""
+    size, factor = cluster.options.get("leaf_size", 1), cluster.options.get("oversubscription", 1)
+    links = by_name(nvlinks(cluster), nics(cluster, lambda node, nic: f"leaf{node // size}"))
+    for leaf, first in enumerate(range(0, len(cluster.nodes), size)):
+        below = cluster.nodes[first : first + size]
+        bandwidth = uplink((node.infiniband.bandwidth for node in below for _ in range(node.nics)), factor)
+        links |= by_name(both_ways(f"leaf{leaf}/", ("up", "down"), bandwidth, (f"leaf{leaf}", "spine")))
+    node_of = cluster.node_of
+
+    def route(sender: int, receiver: int) -> Route:
+        if node_of[sender] == node_of[receiver]:
+            return through_nvswitch(cluster, sender, receiver)
+        leaf, to_leaf = node_of[sender] // size, node_of[receiver] // size
+        between = () if leaf == to_leaf else (f"leaf{leaf}/up", f"leaf{to_leaf}/down")
+        return through_nics(cluster, sender, receiver, between)
+
+    return Fabric(links, route, cluster.gpus, node_of)

@@ -1,0 +1,94 @@
+"""A node without NVLink: GPUs and NICs under PCIe switches, switches under one root complex.
+
+                       root
+              up/down ──┴── up/down                 every GPU and every way up: `pcie` each way
+            switch0           switch1
+         ┌────┬──┴─┐       ┌────┬──┴─┐
+        gpu0 gpu1 nic0    gpu2 gpu3 nic1
+
+    gpu0 ─pcie-out─► switch0 ─pcie-in─► gpu1                                    one switch: peer to peer
+    gpu0 ─pcie-out─► switch0 ─up─► root ─down─► switch1 ─pcie-in─► gpu2         two switches: through the root
+    gpu0 ─pcie-out─► switch0 ─nic-out─► network ─nic-in─► … ─pcie-in─► gpu4     between nodes
+
+A switch has `gpus_per_switch` GPUs (default 4), a node's NICs are spread evenly over its switches, and a GPU whose NIC
+hangs on another switch reaches it through the root. GPUs that share a way up wait for each other, and so do messages in
+the node and between nodes. `pcie` (default 31.5 GB/s, 1.5 us: PCIe 4 ×16, 16 GT/s · 16 lanes · 128/130) takes the
+place of `nvlink`. In a node the latency is `pcie`'s, between nodes the network's, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from hybrid_des.fabric import ClusterSpec, Fabric, LinkSpec, PortSpec, Route
+from hybrid_des.topologies import topology
+from hybrid_des.topologies.ports import both_ways, by_name, nics
+
+PCIE_4_X16 = PortSpec(Fraction(31_500_000_000), 1_500_000)
+
+
+@topology(
+    "pcie",
+    summary="no NVLink: GPUs and NICs under PCIe switches under a root complex",
+    options=("pcie", "gpus_per_switch"),
+)
+def pcie(cluster: ClusterSpec) -> Fabric:
+    """Two links a GPU, two a switch, two a NIC."""
+    tree = _Tree(cluster)
+    links = by_name(tree.ports(), nics(cluster, lambda node, nic: "network", tree.point_of_nic))
+
+    def route(sender: int, receiver: int) -> Route:
+        (node, index), (to_node, to_index) = cluster.places[sender], cluster.places[receiver]
+        switch, to_switch = tree.switch(index), tree.switch(to_index)
+        out, into = f"node{node}/gpu{index}/pcie-out", f"node{to_node}/gpu{to_index}/pcie-in"
+        if node == to_node:
+            names = (out, *tree.across(node, switch, to_switch), into)
+            return Route(names, (tree.port.latency, *(0 for _ in names[1:])))
+        nic, to_nic = cluster.nodes[node].nic_of(index), cluster.nodes[to_node].nic_of(to_index)
+        there = (out, *tree.across(node, switch, tree.switch_of_nic(node, nic)), f"node{node}/nic{nic}/out")
+        back = (*tree.across(to_node, tree.switch_of_nic(to_node, to_nic), to_switch), into)
+        latencies = (*(0 for _ in there[1:]), cluster.latency(node, to_node), *(0 for _ in back), 0)
+        return Route((*there, f"node{to_node}/nic{to_nic}/in", *back), latencies)
+
+    return Fabric(links, route, cluster.gpus, cluster.node_of)
+
+
+class _Tree:
+    """Where everything hangs in a node."""
+
+    def __init__(self, cluster: ClusterSpec) -> None:
+        self.cluster = cluster
+        self.port: PortSpec = cluster.options.get("pcie", PCIE_4_X16)
+        self.width: int = cluster.options.get("gpus_per_switch", 4)
+
+    def switches(self, node: int) -> int:
+        """How many switches a node has."""
+        return -(-self.cluster.nodes[node].gpus // self.width)
+
+    def switch(self, gpu: int) -> int:
+        """The switch of a GPU, by its number in the node."""
+        return gpu // self.width
+
+    def switch_of_nic(self, node: int, nic: int) -> int:
+        """The switch that a NIC hangs on."""
+        return nic * self.switches(node) // self.cluster.nodes[node].nics
+
+    def point_of_nic(self, node: int, nic: int) -> str:
+        """The same, as a point."""
+        return f"node{node}/switch{self.switch_of_nic(node, nic)}"
+
+    def across(self, node: int, switch: int, other: int) -> tuple[str, ...]:
+        """The links from one switch of a node to another: none, or up and down."""
+        return () if switch == other else (f"node{node}/switch{switch}/up", f"node{node}/switch{other}/down")
+
+    def ports(self) -> Iterator[LinkSpec]:
+        """The links of GPUs and switches."""
+        bandwidth = self.port.bandwidth
+        for gpu, (node, index) in enumerate(self.cluster.places):
+            ends = (f"gpu{gpu}", f"node{node}/switch{self.switch(index)}")
+            yield from both_ways(f"node{node}/gpu{index}/pcie-", ("out", "in"), bandwidth, ends)
+        for node in range(len(self.cluster.nodes)):
+            for switch in range(self.switches(node)):
+                point = f"node{node}/switch{switch}"
+                yield from both_ways(f"{point}/", ("up", "down"), bandwidth, (point, f"node{node}/root"))

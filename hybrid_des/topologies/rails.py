@@ -1,0 +1,71 @@
+"""Rails: NIC i of every node is on leaf i, so that GPUs of one number never meet those of another on the network.
+
+    gpu0 ─nic0-out─► rail0 ─nic0-in─► gpu8                                     the same rail
+    gpu0 ─nvlink─► gpu1 ─nic1-out─► rail1 ─nic1-in─► gpu9                      across, cross_rail: nvlink (default)
+    gpu0 ─nic0-out─► rail0 ─up─► spine ─down─► rail1 ─nic1-in─► gpu9           across, cross_rail: spine
+
+`nvlink` hands a message first to the GPU of the sender's node that is on the receiver's rail, as NCCL does since
+2.12 (PXN), and needs no spine at all (Wang et al., "Rail-only", HotI 2024). With `spine`, a rail's way up has the
+bandwidth of its NICs together divided by `oversubscription` (default 1). Latencies add up over NVLink and network,
+each counted once.
+"""
+
+from __future__ import annotations
+
+from hybrid_des.errors import Refusal
+from hybrid_des.fabric import ClusterSpec, Fabric, Route
+from hybrid_des.topologies import topology
+from hybrid_des.topologies.ports import both_ways, by_name, nics, nvlinks, through_nics, through_nvswitch, uplink
+
+
+@topology(
+    "rails",
+    summary="NIC i of every node on leaf i; across rails over NVLink first, or over a spine",
+    options=("cross_rail", "oversubscription"),
+)
+def rails(cluster: ClusterSpec) -> Fabric:
+    """The links of `nodes`, and with a spine two a rail: up and down."""
+    _check(cluster)
+    links = by_name(nvlinks(cluster), nics(cluster, lambda node, nic: f"rail{nic}"))
+    spine = cluster.options.get("cross_rail") == "spine"
+    if spine:
+        for rail in range(cluster.nodes[0].nics):
+            ports = (node.infiniband.bandwidth for node in cluster.nodes)
+            bandwidth = uplink(ports, cluster.options.get("oversubscription", 1))
+            links |= by_name(both_ways(f"rail{rail}/", ("up", "down"), bandwidth, (f"rail{rail}", "spine")))
+
+    def route(sender: int, receiver: int) -> Route:
+        (node, index), (to_node, to_index) = cluster.places[sender], cluster.places[receiver]
+        if node == to_node:
+            return through_nvswitch(cluster, sender, receiver)
+        rail, to_rail = cluster.nodes[node].nic_of(index), cluster.nodes[to_node].nic_of(to_index)
+        if rail == to_rail:
+            return through_nics(cluster, sender, receiver)
+        if spine:
+            return through_nics(cluster, sender, receiver, (f"rail{rail}/up", f"rail{to_rail}/down"))
+        helper = sender - index + _on_rail(cluster, node, to_rail, to_index)
+        first, second = through_nvswitch(cluster, sender, helper), through_nics(cluster, helper, receiver)
+        return Route(first.links + second.links, first.latencies + second.latencies)
+
+    return Fabric(links, route, cluster.gpus, cluster.node_of)
+
+
+def _on_rail(cluster: ClusterSpec, node: int, rail: int, like: int) -> int:
+    """The GPU of a node that hands a message on to a rail: the receiver's own number where that fits."""
+    spec = cluster.nodes[node]
+    if like < spec.gpus and spec.nic_of(like) == rail:
+        return like
+    return next(gpu for gpu in range(spec.gpus) if spec.nic_of(gpu) == rail)
+
+
+def _check(cluster: ClusterSpec) -> None:
+    counts = sorted({node.nics for node in cluster.nodes})
+    if len(counts) > 1:
+        raise Refusal(f"rails need as many NICs in every node, one a rail, not {' and '.join(map(str, counts))}")
+    fewest = min(node.gpus for node in cluster.nodes)
+    if fewest < counts[0]:
+        raise Refusal(
+            f"rails need a GPU for each NIC of a node; {fewest} GPUs leave some of the {counts[0]} rails empty"
+        )
+    if "oversubscription" in cluster.options and cluster.options.get("cross_rail") != "spine":
+        raise Refusal("oversubscription is the spine's, which rails have only with cross_rail: spine")
