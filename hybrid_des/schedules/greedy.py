@@ -1,0 +1,134 @@
+"""Walks through time over one chunk a rank with split backwards: timing an order, or making one; it registers nothing.
+
+Micro-batches come in order on every rank, so what a rank may run next is its next F, its next I and its oldest W.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from hybrid_des.ops import Kind, Op, PlanRequest
+
+Programs = list[list[Op]]
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Times of the ops on each rank and the delay between neighbours, picoseconds."""
+
+    length: dict[Kind, tuple[int, ...]]
+    delay: int
+
+    @classmethod
+    def of(cls, request: PlanRequest) -> Costs:
+        """The request's times; F = B = W and free sends where it has none."""
+        times = (request.forward, request.input, request.weight)
+        forward, backward, weight = times if request.forward else ((1,) * request.pipeline,) * 3
+        return cls({"F": forward, "I": backward, "W": weight}, request.delay)
+
+
+class _Inputs:
+    """When the n-th forward and the n-th input gradient of each rank may begin, as far as that is known."""
+
+    def __init__(self, costs: Costs, microbatches: int) -> None:
+        self._costs = costs
+        self._last = len(costs.length["F"]) - 1
+        self._times: dict[Kind, list[list[int]]] = {k: [[] for _ in range(self._last + 1)] for k in ("F", "I")}
+        self._times["F"][0] = [0] * microbatches
+
+    def __call__(self, kind: Kind, rank: int, number: int) -> int | None:
+        times = self._times[kind][rank]
+        return times[number] if number < len(times) else None
+
+    def after(self, kind: Kind, rank: int, end: int) -> tuple[int, int] | None:
+        """Note what an op that ends then makes possible: when, and on which rank."""
+        to = rank + 1 if kind == "F" else rank - 1
+        if kind == "W" or to < 0:
+            return None
+        if to > self._last:  # the last rank turns round
+            self._times["I"][rank].append(end)
+            return None
+        when = end + self._costs.delay
+        self._times[kind][to].append(when)
+        return when, to
+
+
+def evaluate(costs: Costs, programs: Programs) -> tuple[int, int]:
+    """Span of the longest rank and time from first start to last end, each op as early as its inputs allow."""
+    ranks = range(len(programs))
+    inputs = _Inputs(costs, len(programs[0]))
+    at, first, free = [0 for _ in ranks], [-1 for _ in ranks], [0 for _ in ranks]
+    waiting = list(ranks)
+    while waiting:
+        rank = waiting.pop()
+        while at[rank] < len(programs[rank]):
+            kind, number, _ = programs[rank][at[rank]]
+            ready = 0 if kind == "W" else inputs(kind, rank, number)
+            if ready is None:
+                break
+            start = max(free[rank], ready)
+            if at[rank] == 0:
+                first[rank] = start
+            free[rank] = start + costs.length[kind][rank]
+            at[rank] += 1
+            if (woken := inputs.after(kind, rank, free[rank])) is not None:
+                waiting.append(woken[1])
+    return max(end - start for start, end in zip(first, free, strict=True)), max(free) - min(first)
+
+
+class Walk:
+    """One greedy walk: what a free rank runs is decided when it is free.
+
+    Attributes:
+        programs: the order in which each rank ran its ops.
+    """
+
+    def __init__(self, costs: Costs, microbatches: int, limit: int, aheads: list[int], soon: int) -> None:
+        """Walk to the end.
+
+        Args:
+            costs: times of the ops.
+            microbatches: how many there are.
+            limit: what a rank may hold, in halves: a micro-batch counts 2 until its I is done, 1 until its W is.
+            aheads: how many forwards each rank may be ahead of its input gradients.
+            soon: a gap shorter than so many eighths of a W is waited out instead of filled with one.
+        """
+        self.programs: Programs = [[] for _ in aheads]
+        self._costs, self._microbatches, self._limit = costs, microbatches, limit
+        self._aheads, self._soon = aheads, soon
+        self._inputs = _Inputs(costs, microbatches)
+        self._done: list[dict[Kind, int]] = [{"F": 0, "I": 0, "W": 0} for _ in aheads]
+        free = [0 for _ in aheads]
+        events = [(0, rank) for rank in range(len(aheads))]
+        while events:
+            now, rank = heappop(events)
+            if free[rank] > now or (kind := self._choose(rank, now)) is None:
+                continue
+            self.programs[rank].append(Op(kind, self._done[rank][kind]))
+            self._done[rank][kind] += 1
+            free[rank] = now + self._costs.length[kind][rank]
+            heappush(events, (free[rank], rank))
+            if (woken := self._inputs.after(kind, rank, free[rank])) is not None:
+                heappush(events, woken)
+
+    def _choose(self, rank: int, now: int) -> Kind | None:
+        """An input gradient if one is ready, else a forward if there is room, else a W if the gap is worth it."""
+        forwards, backwards, weights = self._done[rank].values()
+        backward = self._inputs("I", rank, backwards)
+        if backward is not None and backward <= now:
+            return "I"
+        forward = None
+        if forwards < min(self._microbatches, backwards + self._aheads[rank]):
+            forward = self._inputs("F", rank, forwards)
+        room = 2 * forwards - backwards - weights + 2 <= self._limit
+        if room and forward is not None and forward <= now:
+            return "F"
+        if weights == backwards:
+            return None
+        if forward is not None and not room:
+            return "W"
+        coming = [time for time in (backward, forward) if time is not None]
+        if coming and 8 * (min(coming) - now) < self._soon * self._costs.length["W"][rank]:
+            return None
+        return "W"

@@ -1,0 +1,92 @@
+"""Automatic zero-bubble scheduling (Qi et al., arXiv 2401.10241, section 3: ZB-1p, ZB-2p): a search within a memory limit.
+
+    limit p    rank 0   F0 F1 F2 F3 ·· I0 W0 F4 …        as good as ZB-H1 in time
+    limit 2p   rank 0   F0 F1 F2 F3 F4 F5 F6 F7 I0 …     next to no bubble within a rank's span
+
+Many orders are made by a greedy walk through time with the request's own times, all within the limit, and the best is
+taken; ZB-H1 and ZB-H2 are among them where they keep to it. From 2p−1 micro-batches on, where a rank need not wait once it
+has begun, the best is the one of the shortest span, below that the one of the shortest time.
+
+The walk: a rank that is free runs an input gradient if one is ready, else a forward if one is ready and there is room,
+else it fills the gap with its oldest weight gradient, unless the next op comes soon. How many forwards a rank may be
+ahead and what `soon` is are varied. For the limit a micro-batch counts 1 until its I is done and ½ until its W.
+The paper's tables count cost − mT over cost, cost being the longest span; on its Table 5 this search comes within 0.002
+of the published ZB-2p and equals ZB-1p. Work is bounded: up to 48 walks, fewer for large plans, linear in the ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from itertools import islice
+
+from hybrid_des.errors import Refusal
+from hybrid_des.ops import Op, Plan, PlanRequest, loop
+from hybrid_des.schedules import schedule
+from hybrid_des.schedules.greedy import Costs, Programs, Walk, evaluate
+from hybrid_des.schedules.zb_h1 import in_debt
+
+AHEAD = (16, 8, 12, 14, 15, None)  # forwards ahead on rank r, in eighths of p−r; None: as many as fit
+SOON = (2, 0, 4, 1, 3, 5, 6, 8)  # a gap shorter than so many eighths of W is waited out
+FEWEST_WALKS, STEPS = 6, 400_000  # the search stops after that many walks or ops, whichever is more
+
+
+def _limit(request: PlanRequest) -> Fraction:
+    return 2 * Fraction(request.pipeline) if request.max_activations is None else request.max_activations
+
+
+def _peak(request: PlanRequest, rank: int) -> Fraction | int:
+    return min(Fraction(request.microbatches), 2 * _limit(request))  # all may wait for their W, ½ each
+
+
+@schedule(
+    "zb-auto",
+    summary="a search for the best order with split backwards within a limit of activations",
+    time="limit p: as zb-h1 or less; limit 2p: span close to m(F+B+W)",
+    memory="max_activations, a micro-batch counting ½ from its B to its W",
+    source="arXiv 2401.10241, ZB-1p and ZB-2p",
+    chunks=1,
+    options=("max_activations",),
+    peak=_peak,
+)
+def zero_bubble_automatic(request: PlanRequest) -> Plan:
+    """The best order found; without times in the request, F = B = W and free sends.
+
+    Raises:
+        Refusal: not even one micro-batch fits.
+    """
+    p, m, limit = request.pipeline, request.microbatches, _limit(request)
+    if limit < 1:
+        raise Refusal(f"zb-auto needs room for one micro-batch: max_activations must be at least 1, not {limit}")
+    costs = Costs.of(request)
+    by_span = limit >= 2 * p - 1
+    best: Programs = []
+    shortest: tuple[int, int] | None = None
+    for programs in _candidates(costs, m, int(2 * limit)):
+        span, time = evaluate(costs, programs)
+        score = (span, time) if by_span else (time, span)
+        if shortest is None or score < shortest:
+            best, shortest = programs, score
+    return Plan.of(best, [loop(p, 1)], [0] * m)
+
+
+def _candidates(costs: Costs, microbatches: int, limit: int) -> Iterator[Programs]:
+    """Orders within the limit, given in halves of a micro-batch: the hand-made ones, then greedy ones."""
+    p = len(costs.length["F"])
+    for factor in (1, 2):  # ZB-H1, ZB-H2
+        aheads = [p - rank if factor == 1 else 2 * (p - rank) - 1 for rank in range(p)]
+        programs = [in_debt(microbatches, ahead, factor * rank) for rank, ahead in enumerate(aheads)]
+        if max(map(_most_held, programs)) <= limit:
+            yield programs
+    choices = ((ahead, soon) for soon in SOON for ahead in AHEAD)
+    for ahead, soon in islice(choices, max(FEWEST_WALKS, STEPS // (3 * p * microbatches))):
+        aheads = [microbatches if ahead is None else -(-ahead * (p - rank) // 8) for rank in range(p)]
+        yield Walk(costs, microbatches, limit, aheads, soon).programs
+
+
+def _most_held(program: list[Op]) -> int:
+    held = most = 0
+    for op in program:
+        held += {"F": 2, "I": -1, "W": -1}[op.kind]
+        most = max(most, held)
+    return most
