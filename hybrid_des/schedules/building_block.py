@@ -1,8 +1,8 @@
 """Schedules made of one building block (Qi et al., arXiv 2405.15362); it registers nothing.
 
 A building block says at which slots a micro-batch has its F of chunk 0, F of chunk 1, I of chunk 1 and I of chunk 0 on
-each rank of a V. It is repeated every six slots, as many as the six ops take; weight gradients fill the slots left free.
-How long a micro-batch stays, from its F to its W, decides how many a rank holds.
+each rank of a V. It is repeated every six slots, as many as the six ops take; weight gradients fill the slots left
+free. How long a micro-batch stays, from its F to its W, decides how many a rank holds.
 """
 
 from __future__ import annotations

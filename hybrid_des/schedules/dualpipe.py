@@ -4,9 +4,9 @@
     rank 1   1F0 2F4 1F1 2F5 1F2 2B4 2F6+1B0 1F3+2B5 2F7+1B1 2B6 1B2 2I7 1I3 2W7 1W3        (p = 4, m = 8)
 
 Half the micro-batches enter at rank 0, half at rank p−1; rank r holds stages r and p−1−r. The second half of the ranks
-mirror the first. Eight phases (`eight_phases`) run on each; a forward and a backward of the two directions make one step.
-Time mT + (p/2−1)(F&B + (B+W) − 3W), F&B being the time of a fused pair: F+B+W unless `fused_time` says that overlap pays.
-Memory p+1 micro-batches and two copies of the weights. m even, at least 2p.
+mirror the first. Eight phases (`eight_phases`) run on each; a forward and a backward of the two directions make one
+step. Time mT + (p/2−1)(F&B + (B+W) − 3W), F&B being the time of a fused pair: F+B+W unless `fused_time` says that
+overlap pays. Memory p+1 micro-batches and two copies of the weights. m even, at least 2p.
 """
 
 from __future__ import annotations

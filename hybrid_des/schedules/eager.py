@@ -1,7 +1,7 @@
 """Eager 1F1B (Zhuang et al., arXiv 2211.05322): 1F1B with twice the warm-up, so that messages travel unseen.
 
-    rank 0   F0 F1 F2 ·· ·· B0 ·· B1 ·· B2
-    rank 1   ·· F0 ·· B0 F1 B1 F2 B2 ·· ··        (F = B = 1, one slot of delay)
+    rank 0   F0 F1 F2 ·· ·· B0 F3 B1 ·· B2 ·· B3
+    rank 1   ·· ·· F0 B0 F1 B1 F2 B2 F3 B3 ·· ··        (F = B = 1, a message takes 1)
 
 Rank r runs 2(p−1−r) forwards ahead instead of p−1−r: a message has the time of one forward and one backward to arrive.
 Time (m+p−1)(F+B) also with a moderate delay between ranks, memory min(m, 2(p−1−r)+1) micro-batches.

@@ -1,7 +1,9 @@
 """Hanayo (Liu et al., SC'23, arXiv 2308.15762): micro-batches run down the ranks and back in w waves, v = 2w chunks.
 
-    rank 0   0F0 0F1 ··  3F0 3B0 3B0 3F1 3B1 3B1 0B0 …
-    rank 1   ··  1F0 2F0 1F1 2F1 ··  2B0 2B0 1B0 1B0 …        (p = 2, one wave; stage, F or B, micro-batch)
+    rank 0   0F0 0F1 ··  3F0 3B0 3B0 3F1 3B1 3B1 ··  0B0 0B0 ··  ··  0B1 0B1
+    rank 1   ··  1F0 2F0 1F1 2F1 ··  2B0 2B0 1B0 1B0 2B1 2B1 1B1 1B1 ··  ··
+
+    (p = m = 2, one wave; stage, F or B, micro-batch; B = 2F)
 
 Even chunks run from rank 0 to p−1, odd ones back; where a wave turns, two neighbouring stages sit on one rank and
 nothing is sent. Peak memory p micro-batches. With F = 1, B+W = 2 and m = kp the time is

@@ -1,7 +1,7 @@
 """Looped breadth-first (Lamy-Poirier, arXiv 2211.05953): all forwards chunk by chunk, then all backwards.
 
-    rank 0   0F0 0F1 2F0 2F1 ··  2B1 2B0 0B1 0B0
-    rank 1   ··  1F0 1F1 3F0 3F1 ··  …              (p = v = m = 2; stage, F or B, micro-batch)
+    rank 0   0F0 0F1 2F0 2F1 ··  ··  2B1 2B0 0B1 0B0
+    rank 1   ··  1F0 1F1 3F0 3F1 3B1 3B0 1B1 1B0 ··         (p = v = m = 2; stage, F or B, micro-batch; F = B)
 
 Chunk c of rank r is stage c·p + r, as in interleaved 1F1B. PyTorch takes the backwards newest first (`lifo`, the
 default); `fifo` takes the oldest first. Time mT + (p−1)T/v, memory m micro-batches; a chunk's weights are needed in one

@@ -1,8 +1,8 @@
 """Writes a rank's program from patterns such as `F0 F1+B0 I1 W`; it registers nothing.
 
 Papers and codes give two-chunk schedules as phases, each a pattern that is repeated a number of times. A word is a kind
-and a way (0 or 1), each with that way's next micro-batch; `W` alone is the oldest weight gradient owed; `+` joins two ops
-that run as one.
+and a way (0 or 1), each with that way's next micro-batch; `W` alone is the oldest weight gradient owed; `+` joins two
+ops that run as one.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """V-Min (Qi et al., arXiv 2405.15362): a V of two chunks with split backwards, a third of the memory of 1F1B.
 
-    rank 0   0F0 0F1 3F0 …
-    rank 1   1F0
+    rank 0   0F0 ··  ··  3F0 3I0 3W0 0F1 0I0 0W0 3F1 3I1 3W1 0F2 0I1 0W1 …
+    rank 1   ··  1F0 2F0 ··  ··  2I0 1I0 1F1 2F1 2W0 1W0 2I1 1I1 1F2 2F2 …        (p = 2, F = I = W)
 
 Rank r holds stages r and 2p−1−r. A micro-batch has its F of chunk 0 and 1 and its I of chunk 1 and 0 at the slots
 r, 2p−r−1, 2p+δ+r, 4p+δ−r−1, with δ = 2 where p is a multiple of 3, else 0; the next follows six slots later, W's fill
-the gaps. Real times then follow from the order. Memory ⌊(p+1)/3⌋+1 micro-batches; the ranks wait for each other in
-every round as soon as F, B and W differ or messages take time.
+the gaps. Real times then follow from the order. At F = B = W the time is mT + (2p−5/2)T/3, or (2p−3/2)T/3 where 3
+divides p (read off the simulation); as soon as they differ, or messages take time, ranks wait in every round.
+Memory ⌊(p+1)/3⌋+1 micro-batches.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from hybrid_des.schedules.building_block import repeat
 @schedule(
     "v-min",
     summary="two chunks as a V, split backwards: a third of the memory of 1F1B",
-    time="about m(F+B+W) + (2p+1)(F+B+W)/3 at F = B = W",
+    time="m(F+B+W) + (2p−5/2)(F+B+W)/3 at F = B = W, 1/3 more where 3 divides p",
     memory="⌊(p+1)/3⌋ + 1",
     source="arXiv 2405.15362",
     chunks=2,

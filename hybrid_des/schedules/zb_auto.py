@@ -1,11 +1,13 @@
-"""Automatic zero-bubble scheduling (Qi et al., arXiv 2401.10241, section 3: ZB-1p, ZB-2p): a search within a memory limit.
+"""Automatic zero-bubble scheduling, ZB-1p and ZB-2p (Qi et al., arXiv 2401.10241): a search within a memory limit.
 
-    limit p    rank 0   F0 F1 F2 F3 ·· I0 W0 F4 …        as good as ZB-H1 in time
-    limit 2p   rank 0   F0 F1 F2 F3 F4 F5 F6 F7 I0 …     next to no bubble within a rank's span
+    limit p    rank 0   F0 F1 ·· I0 W0 F2 I1 W1 F3 I2 W2 I3 W3         as good as ZB-H1 in time
+               rank 1   ·· F0 I0 F1 I1 W0 F2 I2 W1 F3 I3 W2 W3
+    limit 2p   rank 0   F0 F1 F2 I0 W0 F3 I1 W1 I2 W2 I3 W3 ··         no bubble within a rank's span
+               rank 1   ·· F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3         (p = 2, m = 4, F = I = W)
 
 Many orders are made by a greedy walk through time with the request's own times, all within the limit, and the best is
-taken; ZB-H1 and ZB-H2 are among them where they keep to it. From 2p−1 micro-batches on, where a rank need not wait once it
-has begun, the best is the one of the shortest span, below that the one of the shortest time.
+taken; ZB-H1 and ZB-H2 are among them where they keep to it. From 2p−1 micro-batches on, where a rank need not wait
+once it has begun, the best is the one of the shortest span, below that the one of the shortest time.
 
 The walk: a rank that is free runs an input gradient if one is ready, else a forward if one is ready and there is room,
 else it fills the gap with its oldest weight gradient, unless the next op comes soon. How many forwards a rank may be

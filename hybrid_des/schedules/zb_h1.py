@@ -1,7 +1,7 @@
 """ZB-H1 (Qi et al., arXiv 2401.10241): 1F1B with the backward split, its weight part (W) put off to fill the bubble.
 
-    rank 0   F0 F1 F2 ·· I0 W0 F3 I1 W1 I2 W2 I3 W3        I: input gradient
-    rank 1   ·· F0 F1 I0 F2 I1 W0 F3 I2 W1 I3 W2 W3        W: weight gradient
+    rank 0   F0 F1 ·· I0 W0 F2 I1 W1 I2 W2        I: input gradient, W: weight gradient
+    rank 1   ·· F0 I0 F1 I1 W0 F2 I2 W1 W2        (F = I = W = 1)
 
 Rank r runs its first W right after its (r+1)-th I, then one W, the oldest, after each I, so it keeps a debt of r W's,
 which it pays at the end. PyTorch and two other tools give the identical order.

@@ -1,7 +1,7 @@
 """ZB-H2 (Qi et al., arXiv 2401.10241): twice the forwards ahead of ZB-H1, so that no rank waits once it has begun.
 
-    rank 0   F0 F1 F2 ·· I0 W0 F3 I1 W1 …        3 = 2p−1 forwards ahead
-    rank 1   ·· F0 I0 F1 I1 F2 I2 W0 F3 …        1 ahead, a debt of 2 W's
+    rank 0   F0 F1 F2 I0 W0 F3 I1 W1 I2 W2 I3 W3 ··        3 = 2p−1 forwards ahead
+    rank 1   ·· F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3        1 ahead, a debt of 2 W's (F = I = W = 1)
 
 Rank r runs 2(p−r)−1 forwards ahead; from its (2r+1)-th I on, each I is followed by the oldest W, then the next F; the
 rest of the W's come at the end.
