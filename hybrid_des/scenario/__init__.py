@@ -10,18 +10,8 @@ from __future__ import annotations
 
 from hybrid_des.scenario.export import json_schema, to_mapping
 from hybrid_des.scenario.load import load, read_scenario, scenario_from, scenario_of
-from hybrid_des.scenario.model import (
-    Cluster,
-    Gpu,
-    Gradients,
-    Link,
-    Memory,
-    Network,
-    Parallel,
-    Scenario,
-    Schedule,
-    Workload,
-)
+from hybrid_des.scenario.machine import Cluster, Gpu, Link, Network
+from hybrid_des.scenario.model import Gradients, Memory, Numerics, Parallel, Scenario, Schedule, Workload
 
 __all__ = [
     "Cluster",
@@ -30,6 +20,7 @@ __all__ = [
     "Link",
     "Memory",
     "Network",
+    "Numerics",
     "Parallel",
     "Scenario",
     "Schedule",

@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des import schedules
-from hybrid_des.scenario.values import Problem
+from hybrid_des.scenario.problem import Problem
 from hybrid_des.strict_yaml import KeyPath
 
 if TYPE_CHECKING:

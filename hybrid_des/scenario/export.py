@@ -9,7 +9,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from hybrid_des.scenario.checks import OPTIONS
-from hybrid_des.scenario.model import Cluster, Link, Network, Scenario, Schedule
+from hybrid_des.scenario.machine import Cluster, Link, Network
+from hybrid_des.scenario.model import Scenario, Schedule
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -14,7 +14,8 @@ from hybrid_des.registry import unknown
 from hybrid_des.scenario.availability import ONLY, refusal
 from hybrid_des.scenario.model import Scenario
 from hybrid_des.scenario.overrides import override
-from hybrid_des.scenario.values import Problem, Problems, describe
+from hybrid_des.scenario.problem import Problem, Problems
+from hybrid_des.scenario.values import describe
 from hybrid_des.strict_yaml import Document, KeyPath, read
 
 # Stands in for a required value that is missing or wrong, so that what else is wrong can still be found.

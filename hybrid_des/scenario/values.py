@@ -9,18 +9,18 @@ from __future__ import annotations
 import importlib
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import core_schema
 
 from hybrid_des.registry import unknown
 from hybrid_des.scenario.availability import PLANNED
-from hybrid_des.strict_yaml import KeyPath
+from hybrid_des.scenario.problem import Problem, Problems
 from hybrid_des.units import EXAMPLES, Dimension, parse_quantity
 
 # Simulated time is counted in int64 picoseconds (106 days), sizes in int64 bytes; what is larger is a slip of the pen.
@@ -31,22 +31,6 @@ LARGEST = {
     "compute": (Fraction(10**21), "1e21 FLOP/s"),
     "number": (Fraction(10**15), "1e15"),
 }
-
-
-class Problem(NamedTuple):
-    """Something wrong at a path; `needs` are the other paths that the verdict rests on."""
-
-    path: KeyPath
-    message: str
-    needs: tuple[KeyPath, ...] = ()
-
-
-class Problems(ValueError):
-    """Several things are wrong at or below one place."""
-
-    def __init__(self, items: Sequence[Problem]) -> None:
-        super().__init__("; ".join(item.message for item in items))
-        self.items = tuple(items)
 
 
 @dataclass(frozen=True)
@@ -251,9 +235,6 @@ def _order(value: Any) -> tuple[str, ...]:
 def _order_schema() -> dict[str, Any]:
     axis = {"enum": ["tensor", "data", "pipeline"]}
     return {"type": "array", "items": axis, "minItems": 3, "maxItems": 3, "uniqueItems": True}
-
-
-MULTIPLE = re.compile(r"\s*(\d*\.?\d*)\s*p\s*")
 
 
 def _limit(value: Any) -> Fraction | None:

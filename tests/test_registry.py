@@ -1,0 +1,88 @@
+"""A file names what it holds; the registry finds it, and answers a wrong name with the nearest right one."""
+
+import sys
+
+import pytest
+
+from hybrid_des.errors import UsageError
+from hybrid_des.registry import import_file, unknown
+
+
+@pytest.fixture
+def rooms(tmp_path, monkeypatch):
+    """A package of two files that register themselves."""
+    package = tmp_path / "rooms_of_a_test"
+    package.mkdir()
+    package.joinpath("__init__.py").write_text(
+        "from hybrid_des.registry import Registry\nroom = Registry('room', 'rooms_of_a_test')\n"
+    )
+    for name in ("kitchen", "cellar"):
+        package.joinpath(f"{name}.py").write_text(
+            f"from rooms_of_a_test import room\n@room('{name}', floor={len(name)})\ndef build():\n    return '{name}'\n"
+        )
+    monkeypatch.syspath_prepend(tmp_path)
+    import rooms_of_a_test
+
+    yield rooms_of_a_test.room
+    for name in [name for name in sys.modules if name.startswith("rooms_of_a_test")]:
+        del sys.modules[name]
+
+
+def test_files_are_found_without_being_listed(rooms):
+    assert rooms.names() == ["cellar", "kitchen"]
+    assert rooms["kitchen"].build() == "kitchen"
+    assert rooms["kitchen"].facts == {"floor": 7}
+
+
+def test_a_wrong_name_is_answered_with_the_nearest(rooms):
+    with pytest.raises(UsageError, match='unknown "kitchn"; did you mean "kitchen"'):
+        rooms["kitchn"]
+    with pytest.raises(UsageError, match="expected one of cellar, kitchen"):
+        rooms["zzz"]
+
+
+def test_a_name_stands_for_one_thing(rooms):
+    rooms.names()
+    with pytest.raises(UsageError, match="registered twice"):
+        rooms("cellar")(lambda: None)
+
+
+def test_unknown_names_the_nearest_or_all():
+    assert unknown("1f2b", ["1f1b", "gpipe"]) == 'unknown "1f2b"; did you mean "1f1b"?'
+    assert unknown("x", ["b", "a"]) == 'unknown "x"; expected one of a, b'
+
+
+def test_a_users_own_file_registers_and_may_be_run_twice(tmp_path):
+    from hybrid_des import schedules
+
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from hybrid_des.schedules import find, schedule\n"
+        "@schedule('mine-of-a-test', summary='', time='', memory='', source='', chunks=1)\n"
+        "def mine(request):\n    return find('gpipe').build(request)\n"
+    )
+    try:
+        import_file(file)
+        import_file(str(file))
+        assert schedules.find("mine-of-a-test").name == "mine-of-a-test"
+    finally:
+        schedules._REGISTRY._entries.pop("mine-of-a-test", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "no such file"),
+        ("1/0", "ZeroDivisionError"),
+        ("def", "SyntaxError"),
+        ("import nothing_of_that_name", "nothing_of_that_name"),
+    ],
+)
+def test_a_users_file_that_fails_says_why_in_one_line(tmp_path, text, said):
+    file = tmp_path / "mine.py"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(UsageError, match=said) as error:
+        import_file(file)
+    assert "\n" not in str(error.value)
+    assert str(file) in str(error.value)
