@@ -89,6 +89,6 @@ class _Tree:
             ends = (f"gpu{gpu}", f"node{node}/switch{self.switch(index)}")
             yield from both_ways(f"node{node}/gpu{index}/pcie-", ("out", "in"), bandwidth, ends)
         for node in range(len(self.cluster.nodes)):
-            for switch in range(self.switches(node)):
+            for switch in range(self.switches(node) if self.switches(node) > 1 else 0):
                 point = f"node{node}/switch{switch}"
                 yield from both_ways(f"{point}/", ("up", "down"), bandwidth, (point, f"node{node}/root"))
