@@ -27,7 +27,7 @@ class Worker:
         self.replica = replica
         self._training = training
         self._plan = plan
-        self._pipeline_rank = pipeline_rank
+        self.pipeline_rank = pipeline_rank
         self._stage_of = {chunk: plan.stage_of[pipeline_rank, chunk] for chunk in plan.chunks_of(pipeline_rank)}
         self.stages = {stage: training.new_stage(stage) for stage in self._stage_of.values()}
         self._optimizers = {stage: training.new_optimizer() for stage in self.stages}
@@ -66,8 +66,8 @@ class Worker:
             return None
         if not numpy.isfinite(result).all():
             raise self.error(step, op, f"its result holds {first_strange(result)}")
-        receiver = self._plan.neighbour(self._pipeline_rank, op, +1 if forward else -1)
-        if receiver is not None and receiver[0] == self._pipeline_rank:
+        receiver = self._plan.neighbour(self.pipeline_rank, op, +1 if forward else -1)
+        if receiver is not None and receiver[0] == self.pipeline_rank:
             self._handed[forward, op.microbatch, receiver[1]] = result
         return result
 
@@ -112,7 +112,7 @@ class Worker:
 
     def error(self, step: int, op: Op, problem: str) -> NumericsError:
         """The error that says what is wrong with an op, and where."""
-        return NumericsError(f"rank {self.rank}, step {step}, {self._plan.name(self._pipeline_rank, op)}: {problem}")
+        return NumericsError(f"rank {self.rank}, step {step}, {self._plan.name(self.pipeline_rank, op)}: {problem}")
 
     def _forward(self, step: int, op: Op, payload: Array | None) -> Array:
         stage = self._stage_of[op.chunk]
