@@ -21,6 +21,7 @@ from typing import Any
 import simpy
 from simpy.events import NORMAL, Event
 
+from hybrid_des.fabric import Bandwidth
 from hybrid_des.links import Hop, Link, ServiceTimes
 from hybrid_des.parcel import Parcel
 from hybrid_des.sharing import Put, sharing
@@ -28,9 +29,15 @@ from hybrid_des.trace import Rows
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 LAST = NORMAL + 1  # behind everything else that happens at the same time
-SHIFT = 96  # work is counted in whole 2^-SHIFT bytes, and rates in those a picosecond
-GUARD = 20  # ends less than 2^-GUARD ps above a half are rounded down: whole rates cannot tip a tie
 NEVER = -1
+
+# Events are at whole picoseconds, but who gets more when another has drained would carry that rounding on and blow it
+# up. So drains are kept in ticks of 2^-TICK ps and in work units of 2^-WORK bytes.
+TICK = 16
+WORK = 96
+HALF = (1 << TICK - 1) - (
+    1 << 10
+)  # to the nearest picosecond; just above a half still goes down, so no tick tips a tie
 
 
 class Instant(Event):
@@ -49,17 +56,18 @@ class Port:
     """A link of finite bandwidth and the streams that have a message on it, in the order in which they came.
 
     Attributes:
-        capacity: its bandwidth.
+        capacity: its bandwidth in work units a tick.
+        changed: the tick at which a stream last came to it or left it.
         left, open: while rates are solved: capacity not given away yet, streams whose rate is not known yet.
         solved: the last solution that it was part of.
     """
 
-    __slots__ = ("capacity", "left", "open", "solved", "streams")
+    __slots__ = ("capacity", "changed", "left", "open", "solved", "streams")
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.streams: dict[FairStream, None] = {}
-        self.left = self.open = self.solved = 0
+        self.changed = self.left = self.open = self.solved = 0
 
 
 class FairStream:
@@ -68,14 +76,14 @@ class FairStream:
     Attributes:
         ports: the links of finite bandwidth on its route.
         parcel: what it carries now, if anything; `tag`, `asked` and `start` are that message's.
-        remaining, rate, since: how much of it was left at `since`, and how fast it drains from then on.
-        due: when it will have drained at this rate.
+        remaining, rate, since: work units left at the tick `since`, and how fast they drain from then on.
+        due, drains: the tick and the picosecond at which it will have drained at this rate.
         solved: the last solution that it was part of.
     """
 
     __slots__ = (
-        "asked", "bytes", "due", "full", "hops", "label", "latency", "messages", "model", "parcel", "ports", "put",
-        "queue", "rate", "record", "remaining", "scales", "since", "solved", "start", "tag", "times",
+        "asked", "bytes", "drains", "due", "full", "hops", "label", "latency", "messages", "model", "parcel", "ports",
+        "put", "queue", "rate", "record", "remaining", "scales", "since", "solved", "start", "tag", "times",
     )  # fmt: skip
 
     def __init__(self, model: Fair, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
@@ -86,12 +94,12 @@ class FairStream:
         self.latency = sum(hop.latency for hop in hops)
         self.ports = tuple(dict.fromkeys(model.port(hop.link) for hop in hops if hop.link.spec.bandwidth is not None))
         self.full = min((port.capacity for port in self.ports), default=0)
-        self.times = slowest_times(hops)
+        self.times = model.ticks(hops)
         self.queue: deque[tuple[Parcel, int, int]] = deque()
         self.parcel: Parcel | None = None
         self.tag = self.asked = self.start = 0
-        self.remaining = self.rate = self.since = self.solved = 0
-        self.due = NEVER
+        self.remaining = self.rate = self.since = self.due = self.solved = 0
+        self.drains = NEVER
         self.label = 0
         self.messages = 0
         self.bytes = 0
@@ -110,7 +118,7 @@ class FairStream:
             return
         for port in self.ports:
             port.streams[self] = None
-        self._begin(parcel, tag, now, now)
+        self._begin(parcel, tag, now, now << TICK)
 
     def drain(self, now: int) -> None:
         """The message has left the links: hand it over and begin with the next."""
@@ -121,31 +129,42 @@ class FairStream:
                 self.record((channel, self.tag, self.asked, self.start, now, parcel.size))
         self.put(parcel, self.tag, now + self.latency)
         if self.queue:
-            self._begin(*self.queue.popleft(), now)
+            self._begin(*self.queue.popleft(), self.due)
             return
         self.parcel = None
-        self.due = NEVER
+        self.drains = NEVER
         for port in self.ports:
             del port.streams[self]
             if port.streams:
-                self.model.disturb(port, now)
+                self.model.disturb(port, self.due)
 
-    def _begin(self, parcel: Parcel, tag: int, asked: int, now: int) -> None:
+    def turn(self, rate: int, tick: int) -> None:
+        """Drain at another rate from a tick on."""
+        if tick > self.since:
+            self.remaining -= self.rate * (tick - self.since)
+            self.since = tick
+        self.rate = rate
+        self.due = self.since + self.remaining // rate
+        self.drains = self.due + HALF >> TICK
+
+    def _begin(self, parcel: Parcel, tag: int, asked: int, since: int) -> None:
         """Let a message drain from now on: at full rate where the stream is alone, else as will be solved."""
         self.parcel = parcel
         self.tag = tag
         self.asked = asked
-        self.start = self.since = now
-        self.remaining = parcel.size << SHIFT
+        self.start = self.model.env._now
+        self.since = since
+        self.remaining = parcel.size << WORK
         for port in self.ports:
             if len(port.streams) > 1:
                 self.rate = 0
-                self.due = NEVER
-                self.model.disturb(port, now)
+                self.drains = NEVER
+                self.model.disturb(port, since)
                 return
         self.rate = self.full
-        self.due = due = now + self.times[parcel.size]
-        self.model.end_of(due).streams.append(self)
+        self.due = due = since + self.times[parcel.size]
+        self.drains = at = due + HALF >> TICK
+        self.model.end_of(at).streams.append(self)
 
 
 @sharing("fair")
@@ -156,6 +175,7 @@ class Fair:
         self.env = env
         self._rows = rows
         self._ports: dict[Link, Port] = {}
+        self._ticks: dict[Bandwidth, ServiceTimes] = {}
         self._instants: dict[int, Instant] = {}
         self._disturbed: list[Port] = []
         self._solutions = 0
@@ -169,8 +189,15 @@ class Fair:
         """What this model knows about a link of finite bandwidth."""
         if link not in self._ports:
             assert link.spec.bandwidth is not None
-            self._ports[link] = Port(int(link.spec.bandwidth * 2**SHIFT / PICOSECONDS_PER_SECOND))
+            self._ports[link] = Port(int(link.spec.bandwidth * 2 ** (WORK - TICK) / PICOSECONDS_PER_SECOND))
         return self._ports[link]
+
+    def ticks(self, hops: tuple[Hop, ...]) -> ServiceTimes:
+        """How long a message takes that has these links for itself: bytes → ticks."""
+        slowest = min((hop.link.spec.bandwidth for hop in hops if hop.link.spec.bandwidth is not None), default=None)
+        if slowest not in self._ticks:
+            self._ticks[slowest] = ServiceTimes(None if slowest is None else slowest / 2**TICK)
+        return self._ticks[slowest]
 
     def end_of(self, at: int) -> Instant:
         """The end of an instant, to be waited for."""
@@ -179,16 +206,18 @@ class Fair:
             instant = self._instants[at] = Instant(self.env, at, self._on_end)
         return instant
 
-    def disturb(self, port: Port, now: int) -> None:
-        """Have the rates solved again, at the end of this instant, around a port."""
+    def disturb(self, port: Port, tick: int) -> None:
+        """Have the rates around a port solved again from this tick on, at the end of this instant."""
+        if port.changed < tick:
+            port.changed = tick
         self._disturbed.append(port)
-        self.end_of(now)
+        self.end_of(self.env._now)
 
     def _end(self, instant: Instant) -> None:
         """Let go what has drained at this instant, then solve what it and those that came have changed."""
         now = self.env._now
         for stream in instant.streams:  # grows where an empty message follows
-            if stream.due == now:
+            if stream.drains == now:
                 stream.drain(now)
         del self._instants[now]
         disturbed, self._disturbed = self._disturbed, []
@@ -196,21 +225,18 @@ class Fair:
         for port in disturbed:
             if port.solved <= first:
                 self._solutions += 1
-                self._solve(port, now)
+                self._solve(port)
 
-    def _solve(self, port: Port, now: int) -> None:
+    def _solve(self, port: Port) -> None:
         """Find the rates of all streams that hang together with a port's, and book the next to drain."""
         streams, ports = connected(port, self._solutions)
+        tick = max(port.changed for port in ports)
         for stream, rate in max_min(ports).items():
             if rate != stream.rate:
-                remaining = stream.remaining = stream.remaining - stream.rate * (now - stream.since)
-                stream.rate = rate
-                stream.since = now
-                stream.due = now + (remaining + (rate >> 1) - (rate >> GUARD)) // rate
+                stream.turn(rate, tick)
         if streams:
-            first = min([stream.due for stream in streams])
-            booked = self.end_of(first).streams
-            booked.extend([stream for stream in streams if stream.due == first])
+            first = min(stream.drains for stream in streams)
+            self.end_of(first).streams.extend(stream for stream in streams if stream.drains == first)
 
 
 def connected(port: Port, solution: int) -> tuple[list[FairStream], list[Port]]:
@@ -254,10 +280,3 @@ def max_min(ports: list[Port]) -> dict[FairStream, int]:
 def share(port: Port) -> int:
     """What a port gives to each stream whose rate is not known yet."""
     return port.left // port.open
-
-
-def slowest_times(hops: tuple[Hop, ...]) -> ServiceTimes:
-    """How long a message takes that has its route for itself, latency aside."""
-    finite = [hop.link.spec.bandwidth for hop in hops if hop.link.spec.bandwidth is not None]
-    slowest = min(finite, default=None)
-    return next((hop.link.times for hop in hops if hop.link.spec.bandwidth == slowest), ServiceTimes(None))
