@@ -1,0 +1,28 @@
+"""What tests share: the helpers of this folder can be imported, and a scenario file is a line away."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+if str(HERE) not in sys.path:
+    sys.path.insert(0, str(HERE))
+
+
+@pytest.fixture(scope="session")
+def scenarios():
+    """The folder of the shipped scenarios."""
+    return HERE.parent / "scenarios"
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Write a text or bytes to a file and give its path."""
+
+    def write(content, name="a.yaml"):
+        file = tmp_path / name
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return file
+
+    return write
