@@ -23,12 +23,13 @@ class PortSpec:
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One node: so many GPUs with a port each, so many NICs."""
+    """One node: so many GPUs with a port each, so many NICs, and whether its NVSwitch can add up what it carries."""
 
     gpus: int
     nvlink: PortSpec
     infiniband: PortSpec
     nics: int
+    in_switch: bool = False
 
     def nic_of(self, gpu: int) -> int:
         """The NIC that a GPU of the node uses."""
@@ -110,12 +111,15 @@ class Fabric:
             none.
         gpus: how many GPUs the cluster has.
         node_of: the node of each GPU.
+        reducers: node → the place of its switch that adds up, if it has one: a number of its own behind the GPUs',
+            which `route` knows.
     """
 
     links: dict[str, LinkSpec]
     route: Callable[[int, int], Route]
     gpus: int
     node_of: tuple[int, ...]
+    reducers: Mapping[int, int] = field(default_factory=dict)
 
 
 def service_time(size: int, bandwidth: Bandwidth) -> int:

@@ -130,17 +130,23 @@ class Network:
         self._sharing = sharing.find(sharing_name).build(env, trace.messages)
         self._times: dict[Bandwidth, ServiceTimes] = {}
         self._links: dict[str, Link] = {}
-        self._streams: dict[tuple[int, int, str, int], tuple[Stream, Mailbox]] = {}
+        self._streams: dict[tuple[int, int, str, int, int], tuple[Stream, Mailbox]] = {}
         self._pipeline: dict[tuple[int, int, str], Stream] = {}
         self._inboxes: dict[int, TaggedMailbox] = {}
         self._outboxes: dict[int, TaggedMailbox] = {}
 
-    def stream(self, sender: int, receiver: int, kind: str, stage: int, chunk: int) -> tuple[Stream, Mailbox]:
+    def node_of(self, gpu: int) -> int:
+        """The node in which a GPU is."""
+        return self._fabric.node_of[gpu]
+
+    def stream(
+        self, sender: int, receiver: int, kind: str, stage: int, chunk: int, lane: int = 0
+    ) -> tuple[Stream, Mailbox]:
         """The stream of a collective's messages between two GPUs, and the mailbox at its end.
 
-        `chunk` is the sender's.
+        `chunk` is the sender's; `lane` tells the conversations of one collective apart.
         """
-        key = (sender, receiver, kind, stage)
+        key = (sender, receiver, kind, stage, lane)
         if key not in self._streams:
             mailbox = Mailbox(self.env)
             hops = self._hops(sender, receiver, kind, stage, chunk)

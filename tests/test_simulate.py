@@ -1,6 +1,7 @@
 """The simulation against theory where theory is exact: integers, and `==`."""
 
 import csv
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -247,10 +248,10 @@ def test_a_collective_that_waits_for_nobody_is_a_deadlock_and_one_that_is_not_re
 
     chosen = scenario(p=1, m=1, d=2, workload={"parameters": 10})
     entry = collectives.find("ring")
-    monkeypatch.setattr(collectives.collective, "_entries", {"ring": type(entry)("ring", deaf)})
+    monkeypatch.setattr(collectives._REGISTRY, "_entries", {"ring": replace(entry, build=deaf)})
     with pytest.raises(DeadlockError, match="rank 1, step 0: in the reduction of its gradients"):
         run(chosen)
-    monkeypatch.setattr(collectives.collective, "_entries", {"ring": type(entry)("ring", talkative)})
+    monkeypatch.setattr(collectives._REGISTRY, "_entries", {"ring": replace(entry, build=talkative)})
     with pytest.raises(SimulationError, match="2 messages were sent but never received"):
         run(chosen)
 

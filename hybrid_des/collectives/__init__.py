@@ -1,20 +1,32 @@
 """Collectives, one algorithm a file: a generator over one rank's sends and receives.
 
-    @collective("ring")
-    def ring(group, buffer):
+    @collective("ring", summary="…", does="all-reduce")
+    def ring(group: Group, buffer: Buffer) -> Steps:
         group.to(peer).send(buffer.encode(i))
         parcel = yield group.from_(peer).receive()
 
 A group member is known by its place 0 … size−1. Sends are asynchronous; messages between two members come in order.
+What a file says about itself when it registers:
+
+    summary   one line for people
+    does      all-reduce, reduce-scatter, all-gather, all-to-all: what is known of its buffer afterwards, and the factor
+              between algorithm and bus bandwidth
+    options   keys of a scenario's `gradients` that it reads, handed to it by name where they are given
+    servers   who works for the group beside its members, and how many: a function (`Site`) → their places in the fabric
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from typing import Any, Protocol
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal, Protocol
 
-from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.fabric import Fabric
 from hybrid_des.registry import Registry
+
+Steps = Generator[Any, Any, None]
+Does = Literal["all-reduce", "reduce-scatter", "all-gather", "all-to-all"]
 
 
 class Outgoing(Protocol):
@@ -31,11 +43,32 @@ class Incoming(Protocol):
         """The next parcel, to be yielded."""
 
 
+class Relay(Protocol):
+    """Where one part of a collective hands its work to another on the same rank; nothing travels."""
+
+    def hand(self, work: Any) -> None:
+        """Hand something over, now."""
+
+    def receive(self) -> Any:
+        """The next thing handed over, to be yielded."""
+
+
 class Group(Protocol):
-    """One member's view of the group that works on a collective."""
+    """One member's view of the group that works on a collective.
+
+    Attributes:
+        me: this member's place; servers come behind the members, at `size` and above.
+        size: how many members have a buffer.
+        servers: how many serve them.
+    """
 
     me: int
     size: int
+    servers: int
+
+    @property
+    def nodes(self) -> Sequence[int]:
+        """The node of each member."""
 
     def to(self, peer: int) -> Outgoing:
         """The way to another member."""
@@ -43,9 +76,52 @@ class Group(Protocol):
     def from_(self, peer: int) -> Incoming:
         """What another member sends here."""
 
+    def among(self, places: Sequence[int], lane: int = 0) -> Group:
+        """Some of the members, this one among them, as a group of their own."""
 
-Collective = Callable[[Any, Buffer], Generator[Any, Any, None]]
+    def lane(self, number: int) -> Group:
+        """The same members in a conversation of its own, read apart from the others between the same two."""
 
-collective: Registry[Collective] = Registry("collective", "hybrid_des.collectives")
-names = collective.names
-find = collective.__getitem__
+    def together(self, *parts: Steps) -> Any:
+        """Run parts of a collective side by side; to be yielded until all are done."""
+
+    def relay(self) -> Relay:
+        """A place where one of them hands its work to another."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a collective is to run: the wiring, the ranks of its group, and the GPUs that no rank uses."""
+
+    fabric: Fabric
+    members: Sequence[int]
+    spare: Sequence[int]
+
+
+Collective = Callable[..., Steps]
+_REGISTRY: Registry[Collective] = Registry("collective", "hybrid_des.collectives")
+
+names = _REGISTRY.names
+find = _REGISTRY.__getitem__
+
+
+def collective(
+    name: str,
+    *,
+    summary: str,
+    does: Does = "all-reduce",
+    options: tuple[str, ...] = (),
+    servers: Callable[..., Sequence[int]] | None = None,
+) -> Callable[[Collective], Collective]:
+    """Register a collective under the name that a scenario's `gradients.algorithm` says."""
+    return _REGISTRY(name, summary=summary, does=does, options=options, servers=servers)
+
+
+def all_reduces() -> list[str]:
+    """The names of those that add gradients up on every rank."""
+    return [name for name in names() if find(name).facts["does"] == "all-reduce"]
+
+
+def bus_factor(does: Does, ranks: int) -> Fraction:
+    """Bus bandwidth over algorithm bandwidth (NVIDIA/nccl-tests, doc/PERFORMANCE.md)."""
+    return Fraction(ranks - 1, ranks) * (2 if does == "all-reduce" else 1)

@@ -4,30 +4,58 @@
     step k: it sends on the piece it has just added to; after n−1 steps rank i owns the sum of piece i+1
     then the owners' pieces travel once around, each forwarded unchanged
 
-On idle equal links 2(n−1)(latency + S/(n·bandwidth)); every rank sends 2(n−1)/n · S bytes.
-The owner encodes its sum once and keeps what the others will decode, so all members end bit-identical.
+On idle equal links 2(n−1)(latency + S/(n·bandwidth)), half of it for each of the two; every rank sends 2(n−1)/n · S
+bytes. The owner encodes its sum once and keeps what the others will decode, so all members end bit-identical.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Callable
 
-from hybrid_des.collectives import Group, collective
-from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives import Group, Steps, collective
+from hybrid_des.collectives.buffer import Buffer, Pieces
+from hybrid_des.parcel import Parcel
 
 
 @collective("ring", summary="reduce-scatter and all-gather around a ring")
-def ring(group: Group, buffer: Buffer) -> Generator[Any, Any, None]:
+def ring(group: Group, buffer: Buffer) -> Steps:
     """All-reduce `buffer` over the group."""
+    pieces = buffer.split(group.size)
+    yield from scatter(group, pieces)
+    yield from gather(group, pieces.finish((group.me + 1) % group.size), pieces.put)
+
+
+@collective("ring-reduce-scatter", summary="every rank ends with the sum of one piece", does="reduce-scatter")
+def ring_reduce_scatter(group: Group, buffer: Buffer) -> Steps:
+    """Leave rank i with the sum of piece i+1 of `buffer`; what it holds of the others is spent."""
+    return scatter(group, buffer.split(group.size))
+
+
+@collective("ring-all-gather", summary="every rank's piece ends on all ranks", does="all-gather")
+def ring_all_gather(group: Group, buffer: Buffer) -> Steps:
+    """Give all ranks piece i+1 of rank i's `buffer`."""
+    pieces = buffer.split(group.size)
+    return gather(group, pieces.finish((group.me + 1) % group.size), pieces.put)
+
+
+def scatter(group: Group, pieces: Pieces) -> Steps:
+    """Pass partial sums around, until rank i has that of piece i+1."""
     n, me = group.size, group.me
+    if n == 1:
+        return
     right, left = group.to((me + 1) % n), group.from_((me - 1) % n)
-    pieces = buffer.split(n)
     for k in range(n - 1):
         right.send(pieces.encode((me - k) % n))
         pieces.add((me - k - 1) % n, (yield left.receive()))
-    parcel = pieces.finish((me + 1) % n)
+
+
+def gather(group: Group, parcel: Parcel, put: Callable[[int, Parcel], None]) -> Steps:
+    """Pass finished pieces around, unchanged; rank i begins with `parcel`, which is piece i+1."""
+    n, me = group.size, group.me
+    if n == 1:
+        return
+    right, left = group.to((me + 1) % n), group.from_((me - 1) % n)
     for k in range(n - 1):
         right.send(parcel)
         parcel = yield left.receive()
-        pieces.put((me - k) % n, parcel)
+        put((me - k) % n, parcel)

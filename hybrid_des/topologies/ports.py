@@ -54,6 +54,20 @@ def through_nvswitch(cluster: ClusterSpec, sender: int, receiver: int) -> Route:
     return Route(ends, (cluster.nodes[node].nvlink.latency, 0))
 
 
+def reducers(cluster: ClusterSpec) -> dict[int, int]:
+    """The NVSwitches that add up, by node: places behind the GPUs'."""
+    return {number: cluster.gpus + number for number, node in enumerate(cluster.nodes) if node.in_switch}
+
+
+def to_reducer(cluster: ClusterSpec, sender: int, receiver: int) -> Route:
+    """The route between a GPU and its NVSwitch: the port out or in, and half the latency from GPU to GPU."""
+    node, index = cluster.places[min(sender, receiver)]
+    half = cluster.nodes[node].nvlink.latency // 2
+    if receiver > sender:
+        return Route((f"node{node}/gpu{index}/nvlink-out",), (cluster.nodes[node].nvlink.latency - half,))
+    return Route((f"node{node}/gpu{index}/nvlink-in",), (half,))
+
+
 def through_nics(cluster: ClusterSpec, sender: int, receiver: int, between: tuple[str, ...] = ()) -> Route:
     """The route between GPUs of two nodes: NIC out, what lies between, NIC in; the latency is behind the first."""
     (node, index), (to_node, to_index) = cluster.places[sender], cluster.places[receiver]

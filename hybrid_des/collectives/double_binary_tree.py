@@ -1,0 +1,79 @@
+"""Double binary tree all-reduce, pipelined (Sanders, Speck & Träff, Parallel Computing 2009; NCCL since 2.4).
+
+    half of the buffer   0 ── 4 ─┬─ 2 ─┬─ 1     the other half, upside down   7 ── 3 ─┬─ 5 ─┬─ 6
+                                 │     └─ 3                                           │     └─ 4
+                                 └─ 6 ─ 5, 7    every rank is inner in one            └─ 1 ─ 2, 0
+
+In each tree sums travel up piece by piece and, as soon as the root has a piece's, finished pieces travel down. An inner
+rank sends a piece up and two down, a leaf one up: at most 2S bytes, towards 2S/bandwidth for large S, and about
+2 log2(n) · latency for small. Where n is odd the second tree is the first one shifted by one.
+"""
+
+from __future__ import annotations
+
+from hybrid_des.collectives import Group, Steps, collective
+from hybrid_des.collectives.buffer import Buffer, Pieces
+from hybrid_des.collectives.pipelining import pieces_of
+
+
+@collective("double-binary-tree", summary="two trees of half the buffer each, in pieces", options=("pieces",))
+def double_binary_tree(group: Group, buffer: Buffer, pieces: int | None = None) -> Steps:
+    """All-reduce `buffer` over the group, each half in so many pieces (default: from its size)."""
+    count = pieces or pieces_of(buffer.bytes // 2)
+    parts = []
+    for tree, half in enumerate(buffer.parts(2)):
+        up, down = group.lane(2 * tree), group.lane(2 * tree + 1)
+        parent, children = family(group.me, group.size, tree)
+        cut = half.split(count)
+        parts.append(_reduce(up, down, cut, count, parent, children))
+        if parent is not None:
+            parts.append(_broadcast(down, cut, count, parent, children))
+    yield group.together(*parts)
+
+
+def _reduce(up: Group, down: Group, pieces: Pieces, count: int, parent: int | None, children: list[int]) -> Steps:
+    """Add up what the children send, and send it on: up, or from the root finished and down."""
+    for i in range(count):
+        for child in children:
+            pieces.add(i, (yield up.from_(child).receive()))
+        if parent is not None:
+            up.to(parent).send(pieces.encode(i))
+            continue
+        parcel = pieces.finish(i)
+        for child in children:
+            down.to(child).send(parcel)
+
+
+def _broadcast(down: Group, pieces: Pieces, count: int, parent: int, children: list[int]) -> Steps:
+    """Keep what comes from the parent, and pass it on unchanged."""
+    for i in range(count):
+        parcel = yield down.from_(parent).receive()
+        pieces.put(i, parcel)
+        for child in children:
+            down.to(child).send(parcel)
+
+
+def family(me: int, size: int, tree: int) -> tuple[int | None, list[int]]:
+    """A rank's parent and children in one of the two trees."""
+    if tree == 0:
+        return _in_order(me, size)
+    if size % 2 == 0:
+        parent, children = _in_order(size - 1 - me, size)
+        return (None if parent is None else size - 1 - parent), [size - 1 - child for child in children]
+    parent, children = _in_order((me - 1) % size, size)
+    return (None if parent is None else (parent + 1) % size), [(child + 1) % size for child in children]
+
+
+def _in_order(place: int, size: int) -> tuple[int | None, list[int]]:
+    """Parent and children in the binary tree whose in-order walk is 1, 2, 3, …; odd places are leaves, 0 is on top."""
+    if place == 0:
+        return None, [1 << (size - 1).bit_length() - 1] if size > 1 else []
+    lowest = place & -place
+    parent = (place ^ lowest) | (lowest << 1)
+    if parent >= size:
+        parent = place ^ lowest
+    half = lowest >> 1
+    children = [place - half] if half else []
+    while half and place + half >= size:
+        half >>= 1
+    return parent, children + [place + half] * bool(half)

@@ -1,0 +1,54 @@
+"""Recursive halving-doubling all-reduce (Rabenseifner; Thakur et al., IJHPCA 2005).
+
+    halving:   partners at distance n/2 swap halves of the buffer, then quarters at n/4, …; each owns one piece's sum
+    doubling:  the same way back: what a rank holds of finished pieces doubles with every swap
+    rank 5 of 8 = 101b halves with 1, then 7, then 4, and owns piece 5
+
+On idle equal links 2 log2(n) · latency + 2(n−1)/n · S/bandwidth, if n is a power of two; every rank sends
+2(n−1)/n · S bytes. Otherwise the ranks too many first give their buffers to a neighbour and get the sum from it:
+2(latency + S/bandwidth) more. Finished pieces are forwarded as their owner encoded them.
+"""
+
+from __future__ import annotations
+
+from hybrid_des.collectives import Group, Steps, collective
+from hybrid_des.collectives.buffer import Buffer, Pieces
+from hybrid_des.collectives.recursive_doubling import folded
+
+
+@collective("halving-doubling", summary="reduce-scatter by halving, all-gather by doubling")
+def halving_doubling(group: Group, buffer: Buffer) -> Steps:
+    """All-reduce `buffer` over the group."""
+    core, place = folded(group)
+    n, partner = len(core), group.me ^ 1
+    pieces = buffer.split(n)
+    if place is None:
+        group.to(partner).send(pieces.encode_span(0, n))
+        pieces.unpack(0, n, (yield group.from_(partner).receive()))
+        return
+    has_guest = group.me < 2 * (group.size - n)
+    if has_guest:
+        pieces.add_span(0, n, (yield group.from_(partner).receive()))
+    if n > 1:
+        yield from _swap(group, pieces, core, place)
+    if has_guest:
+        group.to(partner).send(pieces.pack(0, n))
+
+
+def _swap(group: Group, pieces: Pieces, core: list[int], place: int) -> Steps:
+    distance = len(core) // 2
+    while distance:
+        peer = place ^ distance
+        theirs = peer // distance * distance
+        group.to(core[peer]).send(pieces.encode_span(theirs, theirs + distance))
+        mine = place // distance * distance
+        pieces.add_span(mine, mine + distance, (yield group.from_(core[peer]).receive()))
+        distance //= 2
+    pieces.finish(place)
+    distance = 1
+    while distance < len(core):
+        peer = place ^ distance
+        mine, theirs = (rank // distance * distance for rank in (place, peer))
+        group.to(core[peer]).send(pieces.pack(mine, mine + distance))
+        pieces.unpack(theirs, theirs + distance, (yield group.from_(core[peer]).receive()))
+        distance *= 2
