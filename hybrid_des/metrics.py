@@ -12,7 +12,6 @@ Everything is summed in whole picoseconds and becomes seconds at the end, so bus
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -216,11 +215,15 @@ def _memory(run: Run) -> dict[str, Any]:
     }
 
 
-def _add_up(whole: float, parts: Mapping[str, float]) -> dict[str, float]:
-    """Let the largest part take the rounding of all, so that `math.fsum` of the parts is the whole."""
-    largest = max(parts, key=lambda name: parts[name])
-    others = math.fsum(value for name, value in parts.items() if name != largest)
-    return {name: whole - others if name == largest else value for name, value in parts.items()}
+def _add_up(whole: float, parts: dict[str, float]) -> dict[str, float]:
+    """Let the largest cause of idling take the rounding of all, so that `math.fsum` of the parts is the whole.
+
+    Where causes are too small to take it unseen, busy does.
+    """
+    largest = max(CAUSES, key=parts.__getitem__)
+    taker = largest if parts[largest] > whole / 1000 else "busy"
+    rest = [-value for name, value in parts.items() if name != taker]
+    return {**parts, taker: math.fsum([whole, *rest])}
 
 
 def _total(times: NDArray[np.int64]) -> int:

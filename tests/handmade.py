@@ -45,9 +45,8 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
                     trace.ops.add((step, rank, index, free, now + start, now + end))
                     _activations(trace, plan, rank, r, index, now + start, now + end)
                     free = now + end
-                    totals["messages"] += _send(
-                        trace, channels, parallel, plan, replica, r, index, step, free, delay, size
-                    )
+                    where = (replica, r, index)
+                    totals["messages"] += _send(trace, channels, parallel, plan, where, step, free, delay, size)
                 reduced = free + reduction
                 if reduction and trace.messages is not None:
                     number = _channel(trace, channels, Channel(rank, rank, "ring", 0, 0, f"gpu{rank}/out", 0))

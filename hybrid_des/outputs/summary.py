@@ -1,0 +1,15 @@
+"""`summary.json`: the summary as one JSON object."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from hybrid_des.outputs import Source, output
+
+
+@output("summary.json", rows=False)
+def summary_json(source: Source, folder: Path) -> None:
+    """Keys in the order of the contract."""
+    text = json.dumps(dict(source.summary), indent=2, allow_nan=False, ensure_ascii=False)
+    (folder / "summary.json").write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,270 @@
+"""`trace.json.gz`: Chrome trace events; open it at https://ui.perfetto.dev.
+
+    process of each GPU      thread "compute": a slice an op, counters for activations in flight and memory
+    process of each node     a thread a link: a slice a message; counters for what the links carry
+    arrows                   from the op that made an activation or gradient to the op that needs it
+
+What Perfetto asks for: no `tid` 0 (it merges tracks), slices of a track nest (on a link where messages overlap they are
+async slices instead), an arrow's end says `"bp": "e"` to bind to the slice around it, a counter's unit is its series'
+name. Times are µs with three decimals, made from whole nanoseconds, so every slice is within 1 ns of its row and
+neighbours stay apart. Every row of the timeline is one slice. Lines are streamed; memory does not grow with them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator
+from itertools import count, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hybrid_des.metrics import places
+from hybrid_des.outputs import Source, output
+from hybrid_des.timeline import COMPUTE, NONE, OP_KINDS, message_rows, op_rows
+from hybrid_des.traffic import traffic
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hybrid_des.ops import Plan, Step
+    from hybrid_des.simulate import Run
+
+    Numbers = NDArray[np.int64]
+
+LINES_AT_ONCE = 10_000
+PICOSECONDS_PER_NANOSECOND = 1000
+
+
+@output("trace.json.gz")
+def trace_json(source: Source, folder: Path) -> None:
+    """Written line by line; the same bytes for the same scenario."""
+    about = {"scenario": source.run.scenario.name, "version": source.run.scenario.version}
+    with (
+        (folder / "trace.json.gz").open("wb") as raw,
+        gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=5, mtime=0) as file,
+    ):
+        file.write(f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about)},"traceEvents":[\n'.encode())
+        lines = events(source.run)
+        file.write(next(lines).encode())
+        while block := list(islice(lines, LINES_AT_ONCE)):
+            file.write((",\n" + ",\n".join(block)).encode())
+        file.write(b"\n]}\n")
+
+
+def events(run: Run) -> Iterator[str]:
+    """All events of a run, each as a line of JSON."""
+    threads = count(1)
+    yield from _gpus(run, threads)
+    yield from _links(run, threads)
+
+
+def _gpus(run: Run, threads: Iterator[int]) -> Iterator[str]:
+    """Each GPU's process: ops, the tails of arrows, counters; then all the arrows' heads.
+
+    Heads come last because an arrow between two ops of no length has both its ends at one time.
+    """
+    replica, pipeline_rank = places(run)
+    rows = op_rows(run)
+    index = run.trace.ops.table()["index"]
+    first, last = _nanoseconds(rows.start), _nanoseconds(rows.end)
+    groups = list(_groups(np.lexsort((last, first, rows.rank)), rows.rank))
+    columns = (rows.step, index, first, last, rows.kind, rows.microbatch, rows.chunk, rows.stage)
+    arrows = Arrows(run.plan, replicas=int(replica.max()) + 1)
+    memory = _memory_rows(run)
+    tracks = {rank: (rank + 1, next(threads)) for rank, _ in groups}
+    for rank, mine in groups:
+        (pid, tid), copy, place = tracks[rank], int(replica[rank]), int(pipeline_rank[rank])
+        title = f"GPU {rank}: replica {copy}, pipeline rank {place}"
+        yield from _name(pid, tid, title, COMPUTE, copy * run.plan.pipeline + place)
+        for row in zip(*(column[mine].tolist() for column in columns), strict=True):
+            yield _op_slice(pid, tid, row, many_chunks=run.plan.visits[place] > 1)
+            yield from arrows.ends("s", place, copy, row, f'"pid":{pid},"tid":{tid}')
+        yield from _memory_counters(pid, *memory.get(rank, ()), visits=run.plan.visits[place])
+    for rank, mine in groups:
+        (pid, tid), copy, place = tracks[rank], int(replica[rank]), int(pipeline_rank[rank])
+        for row in zip(*(column[mine].tolist() for column in columns[:4]), strict=True):
+            yield from arrows.ends("f", place, copy, row, f'"pid":{pid},"tid":{tid}')
+
+
+def _op_slice(pid: int, tid: int, row: tuple[int, ...], many_chunks: bool) -> str:
+    step, _, start, end, kind, microbatch, chunk, stage = row
+    args = f'"step":{step}'
+    name = OP_KINDS[kind]
+    if microbatch != NONE:
+        args += f',"microbatch":{microbatch},"chunk":{chunk},"stage":{stage}'
+        name += f"{microbatch} chunk {chunk}" if many_chunks else str(microbatch)
+    return (
+        f'{{"ph":"X","pid":{pid},"tid":{tid},"ts":{_us(start)},"dur":{_us(end - start)},'
+        f'"name":"{name}","cat":"{OP_KINDS[kind]}","args":{{{args}}}}}'
+    )
+
+
+class Arrows:
+    """Flow arrows for the messages between pipeline ranks: which begin and end at which step of which program."""
+
+    def __init__(self, plan: Plan, replicas: int) -> None:
+        where = {
+            (rank, op): (rank, index)
+            for rank, program in enumerate(plan.programs)
+            for index, step in enumerate(program)
+            for op in step
+        }
+        self._replicas = replicas
+        self._at: dict[tuple[str, int, int], list[tuple[int, str]]] = {}
+        numbers = count(1)
+        for rank, program in enumerate(plan.programs):
+            for index, step in enumerate(program):
+                for kind, producer in self._messages(plan, rank, step):
+                    number = next(numbers)
+                    self._at.setdefault(("s", *where[producer]), []).append((number, kind))
+                    self._at.setdefault(("f", rank, index), []).append((number, kind))
+        self._count = next(numbers)
+
+    @staticmethod
+    def _messages(plan: Plan, rank: int, step: Step) -> Iterator[tuple[str, tuple[int, Any]]]:
+        for op in step:
+            for need in plan.needs(rank, op):
+                if need[0] != rank:
+                    yield "activation" if op.kind == "F" else "gradient", need
+
+    def ends(self, phase: str, rank: int, replica: int, row: tuple[int, ...], track: str) -> Iterator[str]:
+        """The tails ("s") or heads ("f") at one op, in its middle; a number is used by one arrow of the whole trace."""
+        step, index, start, end = row[:4]
+        base = (step * self._replicas + replica) * self._count
+        bind = ',"bp":"e"' if phase == "f" else ""
+        for number, kind in self._at.get((phase, rank, index), ()):
+            yield (
+                f'{{"ph":"{phase}"{bind},{track},"ts":{_us((start + end) // 2)},'
+                f'"id":{base + number},"name":"{kind}","cat":"message"}}'
+            )
+
+
+def _memory_rows(run: Run) -> dict[int, tuple[Numbers, ...]]:
+    """Time in ns, bytes and chunks in flight of each rank; where several changes meet in a nanosecond, the last."""
+    table = run.trace.memory.table()
+    time = _nanoseconds(table["time"])
+    order = np.lexsort((table["time"], table["rank"]))
+    result = {}
+    for rank, mine in _groups(order, table["rank"]):
+        final = np.append(np.diff(time[mine]) > 0, True)
+        result[rank] = tuple(column[mine][final] for column in (time, table["bytes"], table["activations"]))
+    return result
+
+
+def _memory_counters(
+    pid: int, time: Iterable[int] = (), held: Iterable[int] = (), activations: Iterable[int] = (), *, visits: int
+) -> Iterator[str]:
+    previous = (-1, -1)
+    for now, size, chunks in zip(time, held, activations, strict=True):
+        if chunks != previous[1]:
+            yield _counter(pid, int(now), "activations in flight", "micro-batches", f"{chunks / visits:.6g}")
+        if size != previous[0]:
+            yield _counter(pid, int(now), "memory", "GB", f"{size / 1e9:.6g}")
+        previous = (size, chunks)
+
+
+def _links(run: Run, threads: Iterator[int]) -> Iterator[str]:
+    """Each node's process: a thread a link, named after it, with its messages; what every link carries."""
+    rows = message_rows(run)
+    if rows is None or not run.trace.channels:
+        return
+    names = sorted({channel.link for channel in run.trace.channels})
+    homes = sorted({_home(name) for name in names})
+    pid_of = {home: run.scenario.parallel.ranks + 1 + i for i, home in enumerate(homes)}
+    number = {name: i for i, name in enumerate(names)}
+    link = np.array([number[channel.link] for channel in run.trace.channels])[rows.channel]
+    start, end = _nanoseconds(rows.start), _nanoseconds(rows.end)
+    heads = _message_heads(run)
+    ids = count(1)
+    for place, mine in _groups(np.lexsort((end, start, link)), link):
+        pid, tid = pid_of[_home(names[place])], next(threads)
+        yield from _name(pid, tid, f"links of {_home(names[place])}", names[place], run.scenario.parallel.ranks + pid)
+        columns = (start, end, rows.channel, rows.step, rows.microbatch, rows.stage, rows.bytes)
+        slices = zip(*(column[mine].tolist() for column in columns), strict=True)
+        overlap = np.any(np.maximum.accumulate(end[mine])[:-1] > start[mine][1:])
+        yield from _async(pid, tid, slices, heads, ids) if overlap else _stacked(pid, tid, slices, heads)
+    yield from _link_counters(run, pid_of)
+
+
+def _stacked(pid: int, tid: int, slices: Iterable[tuple[int, ...]], heads: list[tuple[str, str]]) -> Iterator[str]:
+    """Messages that one link serves one after another."""
+    where = f'{{"ph":"X","pid":{pid},"tid":{tid},'
+    for start, end, channel, step, microbatch, stage, size in slices:
+        label, args = heads[channel]
+        number = "" if microbatch == NONE else f" {microbatch}"
+        time = f'"ts":{start // 1000}.{start % 1000:03d},"dur":{_us(end - start)}'
+        yield f'{where}{time},{label}{number}",{args}"step":{step},"stage":{stage},"bytes":{size}}}}}'
+
+
+def _async(
+    pid: int, tid: int, slices: Iterable[tuple[int, ...]], heads: list[tuple[str, str]], ids: Iterator[int]
+) -> Iterator[str]:
+    """Messages that share a link at the same time."""
+    for start, end, channel, step, microbatch, stage, size in slices:
+        label, args = heads[channel]
+        number = "" if microbatch == NONE else f" {microbatch}"
+        where = f'"pid":{pid},"tid":{tid},"id":{next(ids)}'
+        about = f'{label}{number}",{args}"step":{step},"stage":{stage},"bytes":{size}}}}}'
+        yield f'{{"ph":"b",{where},"ts":{_us(start)},{about}'
+        yield f'{{"ph":"e",{where},"ts":{_us(end)},{about}'
+
+
+def _message_heads(run: Run) -> list[tuple[str, str]]:
+    """For each channel what all its slices have in common: name and category, and the first arguments."""
+    return [
+        (f'"cat":"{c.kind}","name":"{c.kind}', f'"args":{{"from":{c.sender},"to":{c.receiver},"hop":{c.hop},')
+        for c in run.trace.channels
+    ]
+
+
+def _link_counters(run: Run, pid_of: dict[str, int]) -> Iterator[str]:
+    """What each link carries, averaged over windows, where it changes."""
+    flow = traffic(run)
+    if flow is None:
+        return
+    times = _nanoseconds(flow.edges).tolist()
+    for name, rates in zip(flow.links, flow.rate, strict=True):
+        pid, previous = pid_of[_home(name)], ""
+        for time, rate in zip(times, [*rates.tolist(), 0.0], strict=True):
+            value = f"{rate / 1e9:.4g}"
+            if value != previous:
+                yield _counter(pid, time, f"use of {name}", "GB/s", value)
+            previous = value
+
+
+def _home(link: str) -> str:
+    """The process that shows a link: what comes first in its name, such as the node."""
+    return link.split("/", 1)[0]
+
+
+def _name(pid: int, tid: int, process: str, thread: str, place: int) -> Iterator[str]:
+    for kind, owner, args in (
+        ("process_name", "", {"name": process}),
+        ("process_sort_index", "", {"sort_index": place}),
+        ("thread_name", f'"tid":{tid},', {"name": thread}),
+        ("thread_sort_index", f'"tid":{tid},', {"sort_index": tid}),
+    ):
+        yield f'{{"ph":"M","pid":{pid},{owner}"name":"{kind}","args":{json.dumps(args)}}}'
+
+
+def _counter(pid: int, time: int, name: str, unit: str, value: str) -> str:
+    return f'{{"ph":"C","pid":{pid},"ts":{_us(time)},"name":{json.dumps(name)},"args":{{{json.dumps(unit)}:{value}}}}}'
+
+
+def _groups(order: Numbers, key: Numbers) -> Iterator[tuple[int, Numbers]]:
+    """Cut an order that is sorted by a key into one piece for each value of the key."""
+    if len(order):
+        values = key[order]
+        for piece in np.split(order, np.flatnonzero(np.diff(values)) + 1):
+            yield int(key[piece[0]]), piece
+
+
+def _nanoseconds(picoseconds: Numbers) -> Numbers:
+    return (picoseconds + PICOSECONDS_PER_NANOSECOND // 2) // PICOSECONDS_PER_NANOSECOND
+
+
+def _us(nanoseconds: int) -> str:
+    return f"{nanoseconds // 1000}.{nanoseconds % 1000:03d}"

@@ -1,0 +1,155 @@
+"""The Gantt chart: a line a rank, replica by replica; drawn as collections, so 128 ranks cost little more than 8."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hybrid_des.metrics import summary
+from hybrid_des.plots.bars import Bars, bars_of_run, bars_of_table
+from hybrid_des.plots.style import COLOURS, LABELS, axes, legend_above, scale_of, shade
+from hybrid_des.timeline import OP_KINDS
+from hybrid_des.units import format_seconds
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+    from hybrid_des.simulate import Run
+
+MANY_BARS = 20_000  # beyond that an SVG holds the bars as an image
+NUMBER_SIZE = 6.5  # points
+POINTS_PER_DIGIT = 0.62 * NUMBER_SIZE
+TALL = {"optimizer": 0.45, "reduction": 0.22}  # heights of bars; others fill the line
+FULL = 0.86
+
+
+def draw(run: Run, picture: Callable[[Run, Axes], Axes]) -> Figure:
+    """Make a picture of a run on a figure of its own, outside pyplot's state."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size_of(run.scenario.parallel.ranks), layout="constrained")
+    picture(run, figure.add_subplot())
+    return figure
+
+
+def size_of(ranks: int) -> tuple[float, float]:
+    """Inches of a chart with that many lines."""
+    return 12.0, min(1.5 + 0.32 * ranks, 4.5 + 0.075 * ranks, 18.0)
+
+
+def gantt(source: Run | pd.DataFrame, ax: Axes | None = None) -> Axes:
+    """Draw who computes what when; numbers are micro-batches, lighter shades later chunks.
+
+    Args:
+        source: a run, or a timeline, whole or filtered.
+        ax: where to draw; a new pyplot figure where None.
+    """
+    table = hasattr(source, "columns")
+    bars = bars_of_table(source) if table else bars_of_run(source)  # type: ignore[arg-type]
+    ax = axes(ax, size_of(len(bars.ranks)))
+    scale, unit = scale_of(bars.last)
+    ax.set_xlim(0, bars.last / scale or 1)
+    ax.set_ylim(len(bars.ranks) - 0.4, -0.6)
+    _draw_bars(ax, bars, scale)
+    _draw_numbers(ax, bars, scale)
+    _name_lines(ax, bars)
+    _draw_legend(ax, bars)
+    ax.set_xlabel(f"time ({unit})")
+    if not table:
+        ax.set_title(_headline(source), loc="left", fontsize=10)  # type: ignore[arg-type]
+    return ax
+
+
+def _draw_bars(ax: Axes, bars: Bars, scale: float) -> None:
+    chunks = int(bars.chunk.max(initial=0)) + 1
+    colours = np.array([[shade(COLOURS[kind], chunk, chunks) for chunk in range(chunks)] for kind in OP_KINDS])
+    tall = np.array([TALL.get(kind, FULL) for kind in OP_KINDS])
+    colour = colours[bars.kind, np.maximum(bars.chunk, 0)]
+    _rectangles(ax, bars.line, bars.start / scale, bars.end / scale, tall[bars.kind], colour)
+    line, start, end = bars.waits.T
+    colour = np.tile(shade(COLOURS["reduction"], 0, 1), (len(line), 1))
+    _rectangles(ax, line, start / scale, end / scale, np.full(len(line), TALL["reduction"]), colour)
+
+
+def _rectangles(
+    ax: Axes, line: NDArray[Any], start: NDArray[Any], end: NDArray[Any], tall: NDArray[Any], colour: NDArray[Any]
+) -> None:
+    from matplotlib.collections import PolyCollection
+
+    low, high = line - tall / 2, line + tall / 2
+    corners = np.stack([start, low, end, low, end, high, start, high], axis=1).reshape(-1, 4, 2)
+    width = 0.4 if len(line) < 3000 and ax.get_ylim()[0] < 48 else 0.0
+    edge = {"edgecolors": "white", "linewidths": width} if width else {"edgecolors": "face", "linewidths": 0.1}
+    shapes = PolyCollection(corners, facecolors=colour, rasterized=len(line) > MANY_BARS, **edge)  # type: ignore[arg-type]
+    ax.add_collection(shapes, autolim=False)
+
+
+def _draw_numbers(ax: Axes, bars: Bars, scale: float) -> None:
+    """Write the micro-batch into every bar if the narrowest kind of bar with a number has room."""
+    box = ax.get_window_extent()
+    points = 72 / ax.figure.dpi
+    if box.height * points / len(bars.ranks) < 1.3 * NUMBER_SIZE:
+        return
+    across = box.width * points / ax.get_xlim()[1]
+    wide = (bars.end - bars.start) / scale * across
+    digits = np.where(bars.microbatch > 9, 2, 1) + (bars.microbatch > 99)
+    room = (bars.microbatch >= 0) & (wide > POINTS_PER_DIGIT * digits + 2)
+    for kind in range(len(OP_KINDS)):  # a kind has its numbers in all its bars or in none
+        mine = (bars.kind == kind) & (bars.microbatch >= 0)
+        if not mine.any() or not room[mine].all():
+            continue
+        for i in np.flatnonzero(mine).tolist():
+            ax.text(
+                (bars.start[i] + bars.end[i]) / 2 / scale,
+                bars.line[i],
+                str(bars.microbatch[i]),
+                color=_ink(OP_KINDS[kind], int(bars.chunk[i])),
+                fontsize=NUMBER_SIZE,
+                ha="center",
+                va="center_baseline",
+                clip_on=True,
+            )
+
+
+def _ink(kind: str, chunk: int) -> str:
+    """White reads on dark bars, black on light ones."""
+    return "white" if kind in ("F", "W") and chunk == 0 else "black"
+
+
+def _name_lines(ax: Axes, bars: Bars) -> None:
+    """Ranks on the left, as many as have room, and a line between replicas."""
+    count = len(bars.ranks)
+    every = next(step for step in (1, 2, 4, 8, 16, 32, 64, 128, 1 << 40) if count / step <= 40)
+    shown = range(0, count, every)
+    many = len(set(bars.replicas)) > 1
+    ax.set_yticks(list(shown), [f"rank {bars.ranks[i]}" for i in shown], fontsize=8 if every == 1 else 7)
+    ax.tick_params(axis="y", length=0)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    starts = [i for i in range(count) if i == 0 or bars.replicas[i] != bars.replicas[i - 1]]
+    if not many:
+        return
+    for begin, end in zip(starts, [*starts[1:], count], strict=True):
+        if begin and count / len(starts) > 1:
+            ax.axhline(begin - 0.5, color="0.75", linewidth=0.8)
+        if len(starts) <= 16:
+            ax.text(
+                1.003, (begin + end - 1) / 2, f"replica {bars.replicas[begin]}", transform=ax.get_yaxis_transform(),
+                rotation=90, fontsize=8, ha="left", va="center", color="0.35",
+            )  # fmt: skip
+
+
+def _draw_legend(ax: Axes, bars: Bars) -> None:
+    kinds = [kind for i, kind in enumerate(OP_KINDS) if (bars.kind == i).any()]
+    if len(bars.waits):
+        kinds.append("reduction")
+    legend_above(ax, {LABELS[kind]: COLOURS[kind] for kind in kinds})
+
+
+def _headline(run: Run) -> str:
+    facts = summary(run)
+    return f"{facts['name']}:  step {format_seconds(facts['step_time_s'])},  bubble {facts['bubble_ratio']:.1%}"

@@ -1,0 +1,118 @@
+"""Lines over time, and over the axis of a sweep."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hybrid_des.plots.style import COLOURS, LINES, MARKERS, axes, legend, legend_above, plain, scale_of
+from hybrid_des.traffic import traffic
+from hybrid_des.units import PICOSECONDS_PER_SECOND
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from hybrid_des.simulate import Run
+
+LANES = 16
+LABELLED = 12  # more lines than that are told apart by shade, and only some are named
+
+
+def link_use(run: Run, ax: Axes | None = None, links: Sequence[str] | None = None) -> Axes:
+    """Draw what links carry over time, a lane a link: pipeline messages, and gradient reduction on top of them.
+
+    Every lane has the same height, the largest rate of all, averaged over 200 windows.
+
+    Args:
+        run: one that recorded its messages.
+        ax: where to draw; a new pyplot figure where None.
+        links: which ones, from the top; those that carry most, up to 16, by name, where None.
+    """
+    ax = axes(ax, (10.0, 4.0))
+    scale, unit = scale_of(run.duration / PICOSECONDS_PER_SECOND)
+    pipeline, gradients = traffic(run, pipeline=True), traffic(run, pipeline=False)
+    if pipeline is not None and gradients is not None:
+        total = pipeline.rate + gradients.rate
+        place = {name: i for i, name in enumerate(pipeline.links)}
+        busiest = sorted(place, key=lambda name: (-total[place[name]].sum(), name))[:LANES]
+        shown = list(links) if links is not None else sorted(busiest, key=_natural)
+        full = max((float(total[place[name]].max()) for name in shown), default=0.0) or 1.0
+        edges = pipeline.edges / PICOSECONDS_PER_SECOND / scale
+        for lane, name in enumerate(shown):
+            base = len(shown) - 1 - lane
+            under = base + 0.9 * pipeline.rate[place[name]] / full
+            over = base + 0.9 * total[place[name]] / full
+            ax.axhline(base, color="0.85", linewidth=0.6)
+            ax.stairs(under, edges, baseline=base, fill=True, color=COLOURS["F"])
+            ax.stairs(over, edges, baseline=under, fill=True, color=COLOURS["reduction"])
+        ax.set_yticks([len(shown) - 1 - lane + 0.45 for lane in range(len(shown))], shown, fontsize=8)
+        ax.set_ylim(-0.1, len(shown))
+        ax.set_xlim(0, float(edges[-1]))
+        ax.set_title(f"links: a full lane is {full / 1e9:.4g} GB/s", loc="left", fontsize=10)
+        kinds = {"pipeline messages": COLOURS["F"], "gradient reduction": COLOURS["reduction"]}
+        legend_above(ax, kinds)
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    ax.set_xlabel(f"time ({unit})")
+    return plain(ax)
+
+
+def memory_curve(run: Run, ax: Axes | None = None, replica: int = 0) -> Axes:
+    """Draw what each GPU of a replica holds over time; its memory is a dashed line where that is near."""
+    ax = axes(ax, (10.0, 4.0))
+    table, gpu = run.trace.memory.table(), run.scenario.cluster.gpu
+    scale, unit = scale_of(run.duration / PICOSECONDS_PER_SECOND)
+    highest, pipeline = 0.0, run.plan.pipeline
+    for place in range(pipeline):
+        mine = table["rank"] == run.scenario.parallel.rank(replica, place)
+        time, held = table["time"][mine] / PICOSECONDS_PER_SECOND / scale, table["bytes"][mine] / 1e9
+        highest = max(highest, float(held.max(initial=0.0)))
+        label = f"pipeline rank {place}" if pipeline <= LABELLED or place in (0, pipeline - 1) else None
+        ax.step(time, held, where="post", color=_along(place, pipeline), label=label, linewidth=1.3)
+    if gpu.memory / 1e9 < 2.5 * highest:
+        ax.axhline(gpu.memory / 1e9, color="black", linestyle="--", linewidth=1, label=f"memory of {gpu.name}")
+    ax.set_xlim(0, run.duration / PICOSECONDS_PER_SECOND / scale or 1)
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel(f"time ({unit})")
+    ax.set_ylabel("memory held (GB)")
+    legend(ax)
+    return plain(ax)
+
+
+def lines(table: pd.DataFrame, x: str, y: str, hue: str | None = None, ax: Axes | None = None) -> Axes:
+    """Draw a column of a sweep over another, one line for each value of a third.
+
+    Where cases share a point, it is their mean; cases without a `y` (failed ones) are left out.
+    """
+    ax = axes(ax, (7.0, 4.5))
+    table = table.dropna(subset=[y])
+    groups: list[tuple[Any, Any]] = [(None, table)] if hue is None else list(table.groupby(hue, sort=False))
+    for i, (value, rows) in enumerate(groups):
+        points = rows.groupby(x, sort=True)[y].mean()
+        style: dict[str, Any] = {
+            "color": LINES[i % len(LINES)],
+            "marker": MARKERS[(i + i // len(LINES)) % len(MARKERS)],
+        }
+        ax.plot(points.index, points.to_numpy(dtype=float), markersize=5, label=None if hue is None else value, **style)
+    ax.set_xlabel(x)
+    ax.set_ylabel(y)
+    ax.grid(axis="y", color="0.9")
+    if hue is not None and groups:
+        legend(ax, title=hue)
+    return plain(ax)
+
+
+def _along(place: int, pipeline: int) -> Any:
+    """Apart where there are few lines, in an ordered range of colours where there are many."""
+    if pipeline <= len(LINES) - 1:
+        return LINES[place]
+    import matplotlib as mpl
+
+    return mpl.colormaps["cividis"](place / (pipeline - 1))
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Sort gpu10 after gpu9."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

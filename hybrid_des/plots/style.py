@@ -1,0 +1,86 @@
+"""What all pictures share: colours, axes, units, legends.
+
+Colours are Okabe and Ito's (https://jfly.uni-koeln.de/color/), which people with any kind of colour vision tell
+apart; chunks of one rank are shades of their op's colour.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOURS = {
+    "F": "#0072B2",
+    "B": "#E69F00",
+    "W": "#009E73",
+    "FB": "#CC79A7",
+    "optimizer": "#000000",
+    "reduction": "#D55E00",
+}
+LABELS = {
+    "F": "forward",
+    "B": "backward",
+    "W": "weight gradient",
+    "FB": "forward with backward",
+    "optimizer": "optimizer",
+    "reduction": "gradient reduction",
+}
+LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+MARKERS = "osD^vP*X"
+SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"), (1e-12, "ps"))
+
+Colour = tuple[float, float, float]
+
+
+def axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
+    """The axes given, or those of a new pyplot figure."""
+    if ax is not None:
+        return ax
+    import matplotlib.pyplot as plt
+
+    return plt.subplots(figsize=size, layout="constrained")[1]
+
+
+def scale_of(seconds: float) -> tuple[float, str]:
+    """The unit in which a time reads best: its seconds and its name."""
+    return next(((size, name) for size, name in SCALES if seconds >= 2 * size), SCALES[-1] if seconds else SCALES[0])
+
+
+def shade(colour: str, part: int, parts: int) -> Colour:
+    """The colour itself for the first part, lighter for later ones."""
+    from matplotlib.colors import to_rgb
+
+    light = 0.55 * part / max(parts - 1, 1)
+    red, green, blue = (channel + (1 - channel) * light for channel in to_rgb(colour))
+    return red, green, blue
+
+
+def plain(ax: Axes) -> Axes:
+    """Take away the frame's right and upper side."""
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def legend(ax: Axes, **options: Any) -> None:
+    """Put the legend beside the data, on the right."""
+    ax.legend(loc="upper left", bbox_to_anchor=(1.005, 1.0), borderaxespad=0.0, frameon=False, fontsize=8, **options)
+
+
+def legend_above(ax: Axes, colours: dict[str, str]) -> None:
+    """Put a legend of coloured patches above the data, on the right, in one line."""
+    from matplotlib.patches import Patch
+
+    handles = [Patch(color=colour, label=label) for label, colour in colours.items()]
+    ax.legend(
+        handles=handles,
+        loc="lower right",
+        bbox_to_anchor=(1.0, 1.0),
+        ncols=max(len(handles), 1),
+        frameon=False,
+        fontsize=8,
+        borderaxespad=0.2,
+        handlelength=1.2,
+        columnspacing=1.2,
+    )

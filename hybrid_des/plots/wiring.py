@@ -1,0 +1,223 @@
+"""A picture of a fabric: GPUs in their nodes, switches above and below them, links coloured by bandwidth.
+
+Of a large cluster only the first and last nodes are drawn, with every switch that their messages pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise, permutations
+from typing import TYPE_CHECKING
+
+from hybrid_des.plots.style import LINES, axes
+from hybrid_des.units import format_bandwidth
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from matplotlib.figure import Figure
+
+    from hybrid_des.fabric import Bandwidth, Fabric
+
+MOST_GPUS = 32
+BELOW, ROOM = -1.0, 1.7  # where a node's own switch stands, and how wide a switch is
+HIGHLIGHT = "#000000"
+
+Pair = tuple[str, str]
+
+
+@dataclass
+class Picture:
+    """What is drawn, and where.
+
+    Attributes:
+        gpus: point of each GPU drawn → its node.
+        lines: pairs of points with a link → its bandwidth.
+        leads: pairs of points that hang together without a link, such as a GPU and its NIC.
+        at: place of each point.
+    """
+
+    gpus: dict[str, int]
+    lines: dict[Pair, Bandwidth] = field(default_factory=dict)
+    leads: set[Pair] = field(default_factory=set)
+    at: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Inches."""
+        xs, ys = zip(*self.at.values(), strict=True)
+        return min(max(0.42 * (max(xs) - min(xs)) + 1, 5.0), 14.0), min(max(1.1 * (max(ys) - min(ys)) + 1.4, 2.6), 9.0)
+
+
+def wiring(fabric: Fabric, ax: Axes | None = None, ends: tuple[int, int] | None = None) -> Axes:
+    """Draw a fabric.
+
+    Args:
+        fabric: its links need their two points.
+        ax: where to draw; a new pyplot figure where None.
+        ends: two GPUs; the route from the first to the second is drawn in black.
+    """
+    picture = _picture(fabric, ends or ())
+    ax = axes(ax, picture.size)
+    _draw_nodes(picture, ax)
+    _draw_lines(picture, ax)
+    if ends is not None:
+        _draw_route(picture, ax, fabric, ends)
+    _draw_points(picture, ax)
+    ax.set_axis_off()
+    ax.margins(0.03, 0.08)
+    drawn, count = len(set(picture.gpus.values())), len(set(fabric.node_of))
+    part = "" if len(picture.gpus) == fabric.gpus else f" ({len(picture.gpus)} GPUs of {drawn} of {count} nodes drawn)"
+    ax.set_title(f"{fabric.gpus} GPUs, {len(fabric.links)} links{part}", loc="left", fontsize=10)
+    return ax
+
+
+def draw_wiring(fabric: Fabric, ends: tuple[int, int] | None = None) -> Figure:
+    """The same as a figure of its own, outside pyplot, as large as it needs."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=_picture(fabric, ends or ()).size, layout="constrained")
+    wiring(fabric, figure.subplots(), ends)
+    return figure
+
+
+def _picture(fabric: Fabric, ends: Iterable[int]) -> Picture:
+    """Choose the GPUs to draw and find what lies between them."""
+    chosen = sorted({*_sample(fabric), *ends})
+    picture = Picture({f"gpu{gpu}": fabric.node_of[gpu] for gpu in chosen})
+    for sender, receiver in permutations(chosen, 2):
+        path = [fabric.links[name] for name in fabric.route(sender, receiver).links]
+        stops = [f"gpu{sender}", *(point for link in path for point in (link.source, link.target)), f"gpu{receiver}"]
+        hidden = {stop for stop in stops if stop.startswith("gpu") and stop not in picture.gpus}
+        for a, b in pairwise(stops):
+            if a != b and not {a, b} & hidden:
+                picture.leads.add((min(a, b), max(a, b)))
+        for link in path:
+            if not {link.source, link.target} & hidden:
+                pair = min(link.source, link.target), max(link.source, link.target)
+                picture.lines[pair] = link.bandwidth
+    picture.leads -= picture.lines.keys()
+    if all(point in picture.gpus for pair in picture.lines for point in pair):
+        _place_in_a_circle(picture)
+    else:
+        _place_in_layers(picture)
+    return picture
+
+
+def _sample(fabric: Fabric) -> list[int]:
+    """The GPUs of the first nodes and of the last one, at most `MOST_GPUS`."""
+    if fabric.gpus <= MOST_GPUS:
+        return list(range(fabric.gpus))
+    size = max(fabric.node_of.count(node) for node in {fabric.node_of[0], fabric.node_of[-1]})
+    nodes = max(MOST_GPUS // size - 1, 1)
+    first = [gpu for gpu in range(fabric.gpus) if fabric.node_of[gpu] < nodes][: MOST_GPUS - 1]
+    last = [gpu for gpu in range(fabric.gpus) if fabric.node_of[gpu] == fabric.node_of[-1]]
+    return first + last[-(MOST_GPUS - len(first)) :]
+
+
+def _place_in_a_circle(picture: Picture) -> None:
+    from math import cos, pi, sin
+
+    n = len(picture.gpus)
+    radius = max(n * 1.1 / (2 * pi), 1.5)
+    for i, gpu in enumerate(picture.gpus):
+        angle = pi / 2 - 2 * pi * i / n
+        picture.at[gpu] = (2 * radius * cos(angle), radius * sin(angle) * 0.8)
+
+
+def _place_in_layers(picture: Picture) -> None:
+    """GPUs in a row, a node's own switch below, all else above by its distance from the GPUs."""
+    x, node = 0.0, None
+    for gpu in picture.gpus:
+        x += 1.0 if node in (None, picture.gpus[gpu]) else 2.2
+        node = picture.gpus[gpu]
+        picture.at[gpu] = (x, 0.0)
+    near: dict[str, set[str]] = {}
+    for a, b in [*picture.lines, *picture.leads]:
+        near.setdefault(a, set()).add(b)
+        near.setdefault(b, set()).add(a)
+    layer, level = set(picture.gpus), 0
+    while layer:
+        level += 1
+        found = {point for below in layer for point in near.get(below, ())} - picture.at.keys()
+        own = {point for point in found if level == 1 and _serves_one_node(picture, near[point])}
+        for points, y in ((own, BELOW), (found - own, float(level))):
+            _spread(picture, sorted(points, key=lambda point: _mean(picture, near[point])), near, y)
+        layer = found
+
+
+def _serves_one_node(picture: Picture, neighbours: set[str]) -> bool:
+    """Whether a switch joins several GPUs of one node and nothing else."""
+    return neighbours <= picture.gpus.keys() and len({picture.gpus[gpu] for gpu in neighbours}) == 1
+
+
+def _spread(picture: Picture, points: Sequence[str], near: Mapping[str, set[str]], y: float) -> None:
+    """Put points above the middle of what they join, as far apart as they need, all together in the middle."""
+    wanted = [_mean(picture, near[point]) for point in points]
+    placed: list[float] = []
+    for x in wanted:
+        placed.append(max(x, placed[-1] + ROOM) if placed else x)
+    shift = sum(a - b for a, b in zip(wanted, placed, strict=True)) / max(len(points), 1)
+    picture.at |= {point: (x + shift, y) for point, x in zip(points, placed, strict=True)}
+
+
+def _mean(picture: Picture, points: Iterable[str]) -> float:
+    known = [picture.at[point][0] for point in points if point in picture.at]
+    return sum(known) / max(len(known), 1)
+
+
+def _draw_nodes(picture: Picture, ax: Axes) -> None:
+    """A grey field behind each node's GPUs, where they stand in a row."""
+    from matplotlib.patches import FancyBboxPatch
+
+    if len({y for x, y in (picture.at[gpu] for gpu in picture.gpus)}) > 1:
+        return
+    bottom = BELOW if any(y == BELOW for _, y in picture.at.values()) else 0.0
+    for node in sorted(set(picture.gpus.values())):
+        xs = [picture.at[gpu][0] for gpu, home in picture.gpus.items() if home == node]
+        size = max(xs) - min(xs) + 0.6, 0.55 - bottom
+        box = FancyBboxPatch(
+            (min(xs) - 0.3, bottom - 0.28), *size, "round,pad=0.12", facecolor="0.94", edgecolor="none"
+        )
+        ax.add_patch(box)
+        ax.text(sum(xs) / len(xs), bottom - 0.52, f"node {node}", ha="center", va="top", fontsize=8, color="0.35")
+
+
+def _draw_lines(picture: Picture, ax: Axes) -> None:
+    for a, b in sorted(picture.leads):
+        ax.plot(*zip(picture.at[a], picture.at[b], strict=True), color="0.6", linewidth=0.8, linestyle=":", zorder=1)
+    kinds = sorted(set(picture.lines.values()), key=lambda bandwidth: (bandwidth is not None, -(bandwidth or 0)))
+    for number, kind in enumerate(kinds):
+        colour, width = LINES[number % (len(LINES) - 2)], max(2.6 - 0.5 * number, 0.9)
+        label: str | None = f"{format_bandwidth(kind)} each way"
+        for a, b in sorted(pair for pair, bandwidth in picture.lines.items() if bandwidth == kind):
+            ends = zip(picture.at[a], picture.at[b], strict=True)
+            ax.plot(*ends, color=colour, linewidth=width, label=label, zorder=1.5, solid_capstyle="round")
+            label = None
+    if kinds:
+        ax.legend(loc="upper left", bbox_to_anchor=(0.0, 0.0), ncols=4, frameon=False, fontsize=8, borderaxespad=0.0)
+
+
+def _draw_route(picture: Picture, ax: Axes, fabric: Fabric, ends: tuple[int, int]) -> None:
+    stops = [f"gpu{ends[0]}"]
+    for name in fabric.route(*ends).links:
+        stops += [fabric.links[name].source, fabric.links[name].target]
+    path = [stop for stop in [*stops, f"gpu{ends[1]}"] if stop in picture.at]
+    for a, b in pairwise(path):
+        if a != b:
+            arrow = {"arrowstyle": "-|>", "color": HIGHLIGHT, "linewidth": 2.2, "shrinkA": 6, "shrinkB": 8}
+            ax.annotate("", picture.at[b], picture.at[a], arrowprops=arrow, zorder=2)
+
+
+def _draw_points(picture: Picture, ax: Axes) -> None:
+    for point, (x, y) in picture.at.items():
+        gpu = point in picture.gpus
+        text = point.removeprefix("gpu") if gpu else point.rpartition("/")[2].replace("nvswitch", "NVSwitch")
+        box = {
+            "boxstyle": "round,pad=0.28",
+            "facecolor": "#DCEAF7" if gpu else "white",
+            "edgecolor": "0.25",
+            "linewidth": 0.8,
+        }
+        ax.text(x, y, text, ha="center", va="center", fontsize=8, bbox=box, zorder=3)

@@ -1,0 +1,102 @@
+"""What a user holds after a run: summary, timeline, picture and files of one `Run`.
+
+result = simulate(load("scenarios/a100_8x.yaml"))
+result.summary["bubble_ratio"]
+result.timeline.query("kind == 'B'")
+result.write("out/a100_8x")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybrid_des import metrics, outputs, report
+from hybrid_des.simulate import Run, run
+from hybrid_des.units import format_seconds
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from hybrid_des.ops import Plan
+    from hybrid_des.scenario import Scenario
+
+
+def simulate(scenario: Scenario) -> Result:
+    """Simulate a scenario.
+
+    Raises:
+        HybridDesError: the scenario cannot be simulated (`exit_code` 2) or its simulation failed (1).
+    """
+    return Result(run(scenario))
+
+
+class Result:
+    """A run with its tables and pictures, each made when it is first asked for.
+
+    Attributes:
+        run: the rows and totals that the simulation left behind.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    @cached_property
+    def summary(self) -> Mapping[str, Any]:
+        """Step time, bubble, idle time by cause and the rest, by the names of the contract; seconds and bytes."""
+        return metrics.summary(self.run)
+
+    @cached_property
+    def timeline(self) -> pd.DataFrame:
+        """One row per op, and one per message and link it passes, in seconds."""
+        from hybrid_des.timeline import timeline
+
+        return timeline(self.run)
+
+    @property
+    def plan(self) -> Plan:
+        """The schedule as data."""
+        return self.run.plan
+
+    @property
+    def weights(self) -> dict[int, dict[int, list[Any]]] | None:
+        """With numerics: rank → stage → arrays at the end; None otherwise."""
+        return self.run.weights
+
+    def gantt(self, ax: Axes | None = None) -> Axes:
+        """Draw who computes what when, on the axes given or on a new figure."""
+        from hybrid_des import plots
+
+        return plots.gantt(self.run, ax)
+
+    def report(self, color: bool = False, width: int = 100) -> str:
+        """Give the report of the command line as text."""
+        return report.render(self, color=color, width=width)
+
+    def write(self, folder: str | Path) -> outputs.Written:
+        """Write summary, timeline, trace, pictures and order into a folder: all of them or none.
+
+        Returns:
+            The files' paths, and notes for the user.
+
+        Raises:
+            UsageError: the folder cannot be written.
+        """
+        return outputs.write(self, folder)
+
+    def __repr__(self) -> str:
+        facts = self.summary
+        return (
+            f"<Result {facts['name']}: {facts['ranks']} ranks, step {format_seconds(facts['step_time_s'])}, "
+            f"bubble {facts['bubble_ratio']:.1%}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """The report, for notebooks."""
+        import html
+
+        text = html.escape(self.report())
+        return f'<pre style="line-height:1.15;white-space:pre;overflow-x:auto">{text}</pre>'

@@ -1,0 +1,89 @@
+"""How much each link carries over time, in windows: for the pictures and the trace's counters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hybrid_des.units import PICOSECONDS_PER_SECOND
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from hybrid_des.simulate import Run
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What the links of a run carried.
+
+    Attributes:
+        links: names, sorted.
+        edges: where the windows begin and end, in picoseconds; one more than there are windows.
+        rate: link × window, bytes a second averaged over the window.
+    """
+
+    links: tuple[str, ...]
+    edges: NDArray[np.int64]
+    rate: NDArray[np.float64]
+
+
+PIPELINE = ("activation", "gradient")  # kinds of messages; all others are collectives
+
+
+def traffic(run: Run, windows: int = 200, pipeline: bool | None = None) -> Traffic | None:
+    """Average the bytes on every link over equal windows, or None where a run keeps no messages or takes no time.
+
+    A message's bytes count evenly over the time that it occupies the link; one that takes no time counts where it is.
+
+    Args:
+        run: one that recorded its messages.
+        windows: how many.
+        pipeline: True counts pipeline messages only, False only those of collectives, None all.
+    """
+    if run.trace.messages is None or run.duration <= 0:
+        return None
+    links = tuple(sorted({channel.link for channel in run.trace.channels}))
+    number = {link: i for i, link in enumerate(links)}
+    edges = run.duration * np.arange(windows + 1) // windows if run.duration < 2**50 else _coarse(run.duration, windows)
+    table = run.trace.messages.table()
+    wanted = [pipeline is None or (channel.kind in PIPELINE) == pipeline for channel in run.trace.channels]
+    mine = np.array(wanted, dtype=bool)[table["channel"]]
+    link = np.array([number[channel.link] for channel in run.trace.channels], dtype=np.int64)[table["channel"]][mine]
+    size, start, end = table["bytes"][mine].astype(float), table["start"][mine], table["end"][mine]
+    carried = np.zeros((len(links), windows))
+    width = np.diff(edges).astype(float)
+    sudden = start == end
+    at = np.minimum(np.searchsorted(edges, start[sudden], side="right") - 1, windows - 1)
+    np.add.at(carried, (link[sudden], at), size[sudden])
+    moving = ~sudden & (size > 0)
+    link, start, end = link[moving], start[moving], end[moving]
+    speed = size[moving] / (end - start)
+    _spread(carried, edges, width, link, start, speed)
+    _spread(carried, edges, width, link, end, -speed)
+    return Traffic(links, edges, np.maximum(carried, 0.0) / width * PICOSECONDS_PER_SECOND)
+
+
+def _spread(
+    carried: NDArray[np.float64],
+    edges: NDArray[np.int64],
+    width: NDArray[np.float64],
+    link: NDArray[np.int64],
+    since: NDArray[np.int64],
+    speed: NDArray[np.float64],
+) -> None:
+    """Add what flows at `speed` from `since` on: part of the window it begins in, and all windows after it."""
+    links, windows = carried.shape
+    at = np.minimum(np.searchsorted(edges, since, side="right") - 1, windows - 1)
+    place = link * windows + at
+    shape = (links, windows)
+    carried += np.bincount(place, speed * (edges[at + 1] - since), minlength=carried.size).reshape(shape)
+    begun = np.bincount(place, speed, minlength=carried.size).reshape(shape)
+    carried[:, 1:] += np.cumsum(begun, axis=1)[:, :-1] * width[1:]
+
+
+def _coarse(duration: int, windows: int) -> NDArray[np.int64]:
+    """Edges of windows so long that multiplying first would not fit in 64 bits."""
+    return np.array([duration * i // windows for i in range(windows + 1)], dtype=np.int64)
