@@ -113,3 +113,8 @@ def format_bytes(size: float) -> str:
         if size >= factor:
             return f"{size / factor:.4g} {unit}"
     return f"{size:.4g} B"
+
+
+def format_bandwidth(bandwidth: Fraction | None) -> str:
+    """Write bytes a second for people: "25 GB/s"; None is infinite."""
+    return "inf" if bandwidth is None else f"{format_bytes(float(bandwidth))}/s"

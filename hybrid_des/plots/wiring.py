@@ -15,7 +15,6 @@ from hybrid_des.units import format_bandwidth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
     from matplotlib.figure import Figure
 
     from hybrid_des.fabric import Bandwidth, Fabric

@@ -1,0 +1,106 @@
+"""Print the links of a scenario's cluster, and draw them.
+
+Links of one kind and bandwidth share a line, in which a number that differs is written *. With --route, the links
+that a message between two ranks takes, there and back. With --out, topology.png and topology.svg.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hybrid_des.verbs import add_import, add_set, import_files
+
+if TYPE_CHECKING:
+    from hybrid_des.fabric import Fabric
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A scenario, two ranks, a folder."""
+    parser.add_argument("file", metavar="SCENARIO", help="a scenario file")
+    parser.add_argument("--route", nargs=2, type=int, metavar=("FROM", "TO"), help="show the routes between two ranks")
+    parser.add_argument("--out", metavar="DIR", type=Path, help="write topology.png and topology.svg there")
+    add_set(parser)
+    add_import(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print, and draw where asked."""
+    from hybrid_des import topologies
+    from hybrid_des.scenario import load
+    from hybrid_des.simulate import fabric_of
+
+    import_files(args.imports)
+    scenario = load(args.file, args.set)
+    fabric = fabric_of(scenario)
+    if args.route:
+        _check(args.route, fabric)
+    name = scenario.cluster.topology
+    print(f"{scenario.name}: {name}: {topologies.find(name).facts['summary']}")
+    print(f"{fabric.gpus} GPUs, {max(fabric.node_of) + 1} nodes, {len(fabric.links)} links\n")
+    print(_table(("link", "count", "bandwidth each"), _kinds(fabric)))
+    for ends in (args.route, args.route[::-1]) if args.route else ():
+        print(f"\n{_route(fabric, *ends)}")
+    if args.out is not None:
+        _draw(fabric, args.out, args.route)
+    return 0
+
+
+def _check(ends: Sequence[int], fabric: Fabric) -> None:
+    from hybrid_des.errors import UsageError
+
+    for rank in ends:
+        if not 0 <= rank < fabric.gpus:
+            raise UsageError(
+                f"--route {ends[0]} {ends[1]}: there is no rank {rank}; the cluster has {fabric.gpus} GPUs"
+            )
+    if ends[0] == ends[1]:
+        raise UsageError(f"--route {ends[0]} {ends[1]}: a rank sends itself nothing; give two")
+
+
+def _kinds(fabric: Fabric) -> list[tuple[str, str, str]]:
+    """Links of one kind and bandwidth: a pattern of their names, how many there are, bytes a second."""
+    from hybrid_des.units import format_bandwidth
+
+    counts = Counter((re.sub(r"\d+", "*", link.name), link.bandwidth) for link in fabric.links.values())
+    return [(pattern, str(count), format_bandwidth(bandwidth)) for (pattern, bandwidth), count in counts.items()]
+
+
+def _route(fabric: Fabric, sender: int, receiver: int) -> str:
+    from hybrid_des.units import format_bandwidth, format_seconds, to_seconds
+
+    route = fabric.route(sender, receiver)
+    bandwidths = [fabric.links[name].bandwidth for name in route.links]
+    slowest = min((bandwidth for bandwidth in bandwidths if bandwidth is not None), default=None)
+    latency = format_seconds(to_seconds(route.latency))
+    head = f"rank {sender} to rank {receiver}: latency {latency}, {format_bandwidth(slowest)}"
+    rows = [(name, format_bandwidth(bandwidth)) for name, bandwidth in zip(route.links, bandwidths, strict=True)]
+    return f"{head}\n{_table(('link', 'bandwidth'), rows, indent='  ')}"
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "") -> str:
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in (heads, *rows))
+    return "\n".join(f"{indent}{line}".rstrip() for line in lines)
+
+
+def _draw(fabric: Fabric, folder: Path, ends: Sequence[int] | None) -> None:
+    """Write the picture in both formats."""
+    import matplotlib as mpl
+
+    from hybrid_des.outputs import write_whole
+    from hybrid_des.plots.wiring import draw_wiring
+
+    figure = draw_wiring(fabric, (ends[0], ends[1]) if ends else None)
+
+    def fill(workshop: Path) -> list[str]:
+        with mpl.rc_context({"svg.hashsalt": "hybrid_des"}):
+            figure.savefig(workshop / "topology.png", dpi=150, metadata={"Software": None})
+            figure.savefig(workshop / "topology.svg", metadata={"Date": None, "Creator": None})
+        return []
+
+    write_whole(folder, fill)
