@@ -15,9 +15,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, NoReturn
 
 from hybrid_des.errors import CircularOrderError, PlanError
+from hybrid_des.grid import draw_grid
 
 Kind = Literal["F", "B", "I", "W"]
 KINDS: tuple[Kind, ...] = ("F", "B", "I", "W")
@@ -156,7 +157,7 @@ class Plan:
 
     def name(self, rank: int, op: Op) -> str:
         """Write an op as PyTorch does: global stage, kind, micro-batch."""
-        return f"{self.stage_of[rank, op.chunk]}{op.kind}{op.microbatch}"
+        return f"{self.stage_of.get((rank, op.chunk), '?')}{op.kind}{op.microbatch}"
 
     def name_step(self, rank: int, step: Step) -> str:
         """Write a step: an op, or a fused pair as `3F6+0B0`."""
@@ -188,21 +189,8 @@ class Plan:
         self._check_order(position)
 
     def grid(self, marked: frozenset[tuple[int, int]] = frozenset()) -> str:
-        """Draw step × rank as text; (rank, index) pairs in `marked` are set in >arrows<."""
-        cells = [
-            [f">{text}<" if (rank, i) in marked else text for i, text in enumerate(self.names(rank))]
-            for rank in range(self.pipeline)
-        ]
-        depth = max(map(len, cells), default=0)
-        columns = [[f"rank {rank}", *column, *[""] * (depth - len(column))] for rank, column in enumerate(cells)]
-        widths = [max(map(len, column)) for column in columns]
-        label = len(str(max(depth - 1, 0)))
-        lines = []
-        for row in range(depth + 1):
-            number = " " * label if row == 0 else f"{row - 1:>{label}}"
-            texts = (f"{column[row]:<{width}}" for column, width in zip(columns, widths, strict=True))
-            lines.append(f"{number}  {'  '.join(texts)}".rstrip())
-        return "\n".join(lines)
+        """Draw step × rank as text; (rank, index) pairs in `marked` are set in >arrows<, index −1 marks the rank."""
+        return draw_grid([self.names(rank) for rank in range(self.pipeline)], marked)
 
     def names(self, rank: int) -> list[str]:
         """A rank's program as text, one name a step."""
@@ -223,16 +211,12 @@ class Plan:
 
     def _check_place(self, rank: int, index: int, op: Op) -> None:
         if not 0 <= op.microbatch < self.microbatches:
-            raise PlanError(
-                f"rank {rank}, step {index}: micro-batch {op.microbatch} of {op.kind} is not among 0 … "
-                f"{self.microbatches - 1}"
-            )
+            self._fail(f"rank {rank}, step {index}: micro-batch {op.microbatch} of {op.kind} is not among 0 … "
+                       f"{self.microbatches - 1}", (rank, index))  # fmt: skip
         path = self.paths[self.path_of[op.microbatch]]
         if (rank, op.chunk) not in path:
-            raise PlanError(
-                f"rank {rank}, step {index}: {op.kind} of micro-batch {op.microbatch} on chunk {op.chunk}: that "
-                f"micro-batch does not pass there"
-            )
+            self._fail(f"rank {rank}, step {index}: {op.kind} of micro-batch {op.microbatch} on chunk {op.chunk}: that "
+                       f"micro-batch does not pass there", (rank, index))  # fmt: skip
 
     def _check_complete(self, position: dict[tuple[int, Op], int]) -> None:
         for microbatch, index in enumerate(self.path_of):
@@ -242,7 +226,8 @@ class Plan:
                 present = [k for k in KINDS if (rank, Op(k, microbatch, chunk)) in position]
                 for kind in wanted:
                     if kind not in present:
-                        self._fail(f"rank {rank}: {stage}{kind}{microbatch} is missing")
+                        near = [(rank, position[rank, Op(k, microbatch, chunk)]) for k in present]
+                        self._fail(f"rank {rank}: {stage}{kind}{microbatch} is missing", (rank, -1), *near)
                 for kind in present:
                     if kind not in wanted:
                         op = Op(kind, microbatch, chunk)
@@ -290,5 +275,5 @@ class Plan:
             f"at step {index} of rank {other}"
         )
 
-    def _fail(self, problem: str, *marked: tuple[int, int]) -> None:
-        raise PlanError(f"{problem}\n{self.grid(frozenset(marked))}" if marked else problem)
+    def _fail(self, problem: str, *marked: tuple[int, int]) -> NoReturn:
+        raise PlanError(f"{problem}\n{self.grid(frozenset(marked))}")

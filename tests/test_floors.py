@@ -10,9 +10,9 @@ PACKAGE = Path(__file__).parent.parent / "hybrid_des"
 # DESIGN.md's table from the ground up, where a floor's rooms need an order among themselves with a row for each
 FLOORS = (
     {"errors", "units"},
-    {"registry"},
+    {"registry", "grid"},
     {"ops", "fabric", "parcel", "strict_yaml"},
-    {"schedules", "topologies", "codecs", "catalogue", "numerics.tasks"},
+    {"schedules", "orders", "topologies", "codecs", "catalogue", "numerics.tasks"},
     {"collectives"},
     {"trace", "numerics"},
     {"scenario"},

@@ -5,7 +5,8 @@
 
 Rank r holds stages r and 2p−1−r, a V; the way down plays DualPipe's one direction and the way back the other, in the
 same eight phases. Time mT + (p−1)(F&B + (B+W) − 3W)/2, F&B being the time of a fused pair; memory p + 1/2
-micro-batches. m at least 2p. A pair that may not be interrupted is slower than its parts apart unless overlap pays (`fused_time` < 1).
+micro-batches. m at least 2p. A pair that may not be interrupted is slower than its parts apart unless overlap pays
+(`fused_time` < 1).
 """
 
 from __future__ import annotations

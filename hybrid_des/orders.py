@@ -1,0 +1,250 @@
+"""PyTorch's pipeline order format, both ways: one CSV row a rank, one cell a step.
+
+    0F0,0F1,0F2,0B0,0F3,0B1,0B2,0B3
+    1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3
+
+A cell is the global stage, F, B, I or W, and the micro-batch (B: the whole backward, I: its input gradient, W: its
+weight gradient); `(0F3;3B1)OVERLAP_F_B` is a fused pair; an empty cell means nothing. What the files are loaded with in
+PyTorch: torch.distributed.pipelining, `_PipelineScheduleRuntime._load_csv(…, format="compute_only")`.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from fractions import Fraction
+from functools import partial
+from itertools import product
+from typing import NamedTuple
+
+from hybrid_des.errors import PlanError
+from hybrid_des.grid import draw_grid
+from hybrid_des.ops import KINDS, Kind, Op, Path, Plan
+
+_OP = re.compile(r"(\d{1,6})([FBIW])(\d{1,6})")
+_PAIR = re.compile(r"\(([^;()]+);([^;()]+)\)OVERLAP_F_B")
+_OTHER = re.compile(r"\d+(SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_GRAD)\d*")
+
+
+class _Cell(NamedTuple):
+    """An op as a file names it."""
+
+    stage: int
+    kind: Kind
+    microbatch: int
+
+
+_Step = tuple[_Cell, ...]
+
+
+def write_order(plan: Plan) -> str:
+    """Write a plan as PyTorch's CSV, a line for each rank, for the actions it calls compute-only."""
+    lines = []
+    for rank, program in enumerate(plan.programs):
+        names = ([plan.name(rank, op) for op in step] for step in program)
+        lines.append(",".join(n[0] if len(n) == 1 else f"({';'.join(n)})OVERLAP_F_B" for n in names))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def read_order(text: str, where: str, pipeline: int | None = None, fused_time: Fraction = Fraction(1)) -> Plan:
+    """Read a plan from PyTorch's CSV; where each stage lives follows from the rows it stands in.
+
+    A stage lives on one rank (a loop, a V, waves, anything), or, where the model has two copies, each stage on two
+    ranks and each micro-batch on one of the two ways.
+
+    Args:
+        text: the file's content.
+        where: the file's name, for errors.
+        pipeline: how many ranks there must be; None: as many as there are rows.
+        fused_time: time of a fused pair divided by the time of its parts.
+
+    Raises:
+        PlanError: the order cannot be read or carried out; the message says why and, where there is a place to show,
+            marks it in a step × rank grid.
+    """
+    try:
+        programs = _parse(text, pipeline)
+        paths, path_of = _placement(programs)
+        chunk_of = {(index, stage): place[1] for index, path in enumerate(paths) for stage, place in enumerate(path)}
+        plan = Plan.of([_ops(row, chunk_of, path_of) for row in programs], paths, path_of, fused_time)
+        plan.check()
+    except PlanError as error:
+        raise type(error)(f"{where}: {error}") from None
+    return plan
+
+
+def _ops(row: Sequence[_Step], chunk_of: Mapping[tuple[int, int], int], path_of: Sequence[int]) -> list[tuple[Op, ...]]:
+    return [tuple(Op(c.kind, c.microbatch, chunk_of[path_of[c.microbatch], c.stage]) for c in step) for step in row]
+
+
+def crossed_messages(plan: Plan) -> list[str]:
+    """Warn of each directed pair of ranks whose messages are sent in one order and awaited in another.
+
+    Messages that carry a tag arrive all the same. A runtime that pairs sends with receives by their order, such as
+    PyTorch with `defer_pp_recv`, computes wrong gradients on such a plan without an error.
+    """
+    sent: dict[tuple[int, int], list[str]] = {}
+    awaited: dict[tuple[int, int], list[str]] = {}
+    for rank, op in plan.ops():
+        if op.kind == "W":
+            continue
+        onward = 1 if op.kind == "F" else -1
+        word = "activation" if op.kind == "F" else "gradient"
+        stage = plan.stage_of[rank, op.chunk]
+        for book, distance, source in ((sent, onward, stage), (awaited, -onward, stage - onward)):
+            other = plan.neighbour(rank, op, distance)
+            if other is not None and other[0] != rank:
+                pair = (rank, other[0]) if book is sent else (other[0], rank)
+                book.setdefault(pair, []).append(f"{word} of stage {source}, micro-batch {op.microbatch}")
+    return [_describe(pair, sent[pair], awaited[pair]) for pair in sorted(sent) if sent[pair] != awaited.get(pair, [])]
+
+
+def _describe(pair: tuple[int, int], sent: list[str], awaited: list[str]) -> str:
+    at = next(i for i, (a, b) in enumerate(zip(sent, awaited, strict=True)) if a != b)
+    return (
+        f"rank {pair[0]} → rank {pair[1]}: message {at} is sent as {sent[at]}, but awaited as {awaited[at]}; a runtime "
+        f"that pairs messages by their order (PyTorch with defer_pp_recv) would mix them up"
+    )
+
+
+def _parse(text: str, pipeline: int | None) -> list[list[_Step]]:
+    rows = list(csv.reader(text.splitlines()))
+    while rows and not any(cell.strip() for cell in rows[-1]):
+        rows.pop()
+    if not rows:
+        raise PlanError("the order is empty; expected one row of operations for each pipeline rank")
+    if pipeline is not None and len(rows) != pipeline:
+        raise PlanError(f"the order has {len(rows)} rows, one for each rank, but the pipeline has {pipeline} ranks")
+    programs = []
+    for rank, row in enumerate(rows):
+        cells = [(column, cell.strip()) for column, cell in enumerate(row) if cell.strip()]
+        programs.append([_parse_step(cell, rank, column) for column, cell in cells])
+        if not cells:
+            raise PlanError(f"row {rank + 1}: rank {rank} has nothing to do")
+    return programs
+
+
+def _parse_step(text: str, rank: int, column: int) -> _Step:
+    pair = _PAIR.fullmatch(text)
+    names = [name.strip() for name in pair.groups()] if pair else [text]
+    matches = [_OP.fullmatch(name) for name in names]
+    place = f"row {rank + 1} (rank {rank}), cell {column + 1}"
+    if _OTHER.fullmatch(text):
+        raise PlanError(f'{place}: "{text}" is not a computation; export the order as compute-only')
+    cells = tuple(_Cell(int(m[1]), _kind(m[2]), int(m[3])) for m in matches if m)
+    if len(cells) < len(names):
+        raise PlanError(
+            f'{place}: "{text}" is not an operation; expected stage, F, B, I or W, and micro-batch, such as 0F3, or a '
+            f"pair such as (0F3;3B1)OVERLAP_F_B"
+        )
+    if pair and sorted(c.kind == "F" for c in cells) != [False, True]:
+        raise PlanError(f'{place}: "{text}": a fused pair is one forward and one backward')
+    return cells
+
+
+def _kind(letter: str) -> Kind:
+    return next(kind for kind in KINDS if kind == letter)
+
+
+def _placement(programs: Sequence[Sequence[_Step]]) -> tuple[list[Path], list[int]]:
+    """Deduce the paths, and the path of each micro-batch, from the rows in which stages stand."""
+    ranks: dict[int, Counter[int]] = {}  # stage → how many of its ops stand on each rank
+    places: dict[tuple[int, int], set[int]] = {}  # (micro-batch, stage) → ranks
+    for rank, program in enumerate(programs):
+        for cell in (cell for step in program for cell in step):
+            ranks.setdefault(cell.stage, Counter())[rank] += 1
+            places.setdefault((cell.microbatch, cell.stage), set()).add(rank)
+    stages = _count("stage", ranks)
+    microbatches = _count("micro-batch", {microbatch for microbatch, _ in places})
+    if all(len(ranks[stage]) == 1 for stage in range(stages)):
+        way = tuple(rank for stage in range(stages) for rank in ranks[stage])
+        return _paths([way]), [0] * microbatches
+    if all(len(ranks[stage]) > 1 for stage in range(stages)):
+        return _two_copies(programs, stages, microbatches, places)
+    home = {stage: counts.most_common(1)[0][0] for stage, counts in ranks.items()}
+    raise _astray(programs, home)
+
+
+def _count(noun: str, numbers: Collection[int]) -> int:
+    """How many stages or micro-batches there are; none may be missing below the largest."""
+    missing = next(number for number in range(len(numbers) + 1) if number not in numbers)
+    if missing < len(numbers):
+        raise PlanError(f"{noun} {missing} has no operations, but {noun} {max(numbers)} has")
+    return missing
+
+
+def _two_copies(
+    programs: Sequence[Sequence[_Step]], stages: int, microbatches: int, places: Mapping[tuple[int, int], set[int]]
+) -> tuple[list[Path], list[int]]:
+    """The two ways through the model, and which of them each micro-batch takes."""
+    copies = "every stage stands on several ranks, as if the model had two copies, but micro-batch"
+    for microbatch, stage in product(range(microbatches), range(stages)):
+        ranks = sorted(places.get((microbatch, stage), ()))
+        if len(ranks) != 1:
+            how = f"passes stage {stage} on ranks {' and '.join(map(str, ranks))}" if ranks else f"skips stage {stage}"
+            wrong = partial(_belongs, microbatch, stage if ranks else None)
+            raise _marked(programs, f"{copies} {microbatch} {how}", wrong)
+    ways = [tuple(rank for s in range(stages) for rank in places[i, s]) for i in range(microbatches)]
+    both = sorted(way for way, _ in Counter(ways).most_common(2))
+    apart = len(both) == 2 and all(a != b for a, b in zip(*both, strict=True))
+    for microbatch, way in enumerate(ways):
+        if way not in both or not apart:
+            how = f"passes ranks {', '.join(map(str, way))}, which is neither of two separate ways"
+            raise _marked(programs, f"{copies} {microbatch} {how}", partial(_belongs, microbatch, None))
+    return _paths(both), [both.index(way) for way in ways]
+
+
+def _belongs(microbatch: int, stage: int | None, _rank: int, cell: _Cell) -> bool:
+    return cell.microbatch == microbatch and stage in (None, cell.stage)
+
+
+def _paths(ways: Sequence[tuple[int, ...]]) -> list[Path]:
+    """Number the chunks of each rank in the order in which the ways pass it, one way after the other."""
+    held: Counter[int] = Counter()
+    paths = []
+    for way in ways:
+        path = []
+        for rank in way:
+            path.append((rank, held[rank]))
+            held[rank] += 1
+        paths.append(tuple(path))
+    visits = [Counter(way) for way in ways]
+    if any(visit != visits[0] for visit in visits):
+        raise PlanError("the model has two copies, but some rank holds more stages of one than of the other")
+    return paths
+
+
+def _astray(programs: Sequence[Sequence[_Step]], home: Mapping[int, int]) -> PlanError:
+    """Say which ops stand on another rank than most of their stage do."""
+    rank, index, cell = next(
+        (rank, index, cell)
+        for rank, program in enumerate(programs)
+        for index, step in enumerate(program)
+        for cell in step
+        if home[cell.stage] != rank
+    )
+    return _marked(
+        programs,
+        f"rank {rank}, step {index}: {_name(cell)} does not belong there: stage {cell.stage} lives on rank "
+        f"{home[cell.stage]} (only where the model has two copies does each stage live on two ranks, and each "
+        f"micro-batch pass one copy)",
+        lambda rank, cell: home[cell.stage] != rank,
+    )
+
+
+def _marked(programs: Sequence[Sequence[_Step]], problem: str, wrong: Callable[[int, _Cell], bool]) -> PlanError:
+    """An error with the grid, in which what is wrong is marked."""
+    marks = [
+        (rank, index)
+        for rank, program in enumerate(programs)
+        for index, step in enumerate(program)
+        if any(wrong(rank, cell) for cell in step)
+    ]
+    names = [["+".join(map(_name, step)) for step in program] for program in programs]
+    return PlanError(f"{problem}\n{draw_grid(names, frozenset(marks))}")
+
+
+def _name(cell: _Cell) -> str:
+    return f"{cell.stage}{cell.kind}{cell.microbatch}"
