@@ -16,9 +16,6 @@ ONLY: Mapping[tuple[str, ...], tuple[Any, ...]] = {
     ("schedule", "p2p"): ("async",),
     ("gradients", "bucket"): (None, "none"),
     ("gradients", "overlap"): (False,),
-    ("sweep",): (None, "none"),
-    ("plot",): (None, "none"),
-    ("base",): (None, "none"),
 }
 
 # names of the contract by room; one that its room has registered is available whether or not it stands here

@@ -38,6 +38,14 @@ def _fill_cluster(cluster: dict[str, Any], scenario: Mapping[str, Any]) -> None:
 
 
 def _fill_schedule(schedule: dict[str, Any], scenario: Mapping[str, Any]) -> None:
+    _fill_kind(schedule)
+    for key in ("microbatches", "max_activations"):
+        multiple = _MULTIPLE.fullmatch(schedule[key]) if isinstance(schedule.get(key), str) else None
+        if multiple:
+            schedule[key] = Fraction(multiple.group(1) or 1) * _ranks(scenario)
+
+
+def _fill_kind(schedule: dict[str, Any]) -> None:
     kind = schedule.get("kind")
     if not isinstance(kind, str) or kind not in schedules.names():
         return
@@ -47,10 +55,6 @@ def _fill_schedule(schedule: dict[str, Any], scenario: Mapping[str, Any]) -> Non
         schedule.setdefault("backward_order", facts["backward_order"])
     if "max_activations" in facts["options"]:
         schedule.setdefault("max_activations", "2p")
-    limit = schedule.get("max_activations")
-    multiple = _MULTIPLE.fullmatch(limit) if isinstance(limit, str) else None
-    if multiple:
-        schedule["max_activations"] = Fraction(multiple.group(1) or 1) * _ranks(scenario)
 
 
 def _ranks(scenario: Mapping[str, Any]) -> int:

@@ -14,6 +14,17 @@ from hybrid_des.scenario.model import Scenario, Schedule
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
+# what makes many scenarios of a file, or one of two files, and is gone before one is validated
+_MANY: dict[str, Any] = {
+    "base": {"type": "string", "description": "Another scenario file, from which this one differs in what it gives."},
+    "sweep": {
+        "description": "Axes to vary: keys inside an item vary together, items are crossed.",
+        "type": "array",
+        "items": {"type": "object", "additionalProperties": {"type": "array"}},
+    },
+    "plot": {"description": "The picture of a sweep: columns for x, y and hue.", "type": "object"},
+}
+
 
 def to_mapping(scenario: Scenario) -> dict[str, Any]:
     """Give a scenario as plain values in SI base units; `scenario_from` reads them back as an equal scenario.
@@ -65,6 +76,11 @@ def json_schema() -> dict[str, Any]:
     for section in (Cluster, Link, Network):  # what they miss, `defaults` fills in
         del schema["$defs"][section.__name__]["required"]
     schema["required"].remove("cluster")
+    schema["properties"] |= _MANY
+    definitions = schema["$defs"]
+    needed = {name: {"required": definitions[name.title()].pop("required")} for name in ("schedule", "workload")}
+    schema["if"] = {"anyOf": [{"required": ["base"]}, {"required": ["sweep"]}]}  # then others may give what is missing
+    schema["else"] = {"required": schema.pop("required"), "properties": needed}
     tidy: dict[str, Any] = _tidy(schema)
     return {"$schema": _DIALECT, "title": "hybrid_des scenario", **tidy}
 

@@ -12,11 +12,12 @@ from pydantic import BaseModel, ValidationError
 from hybrid_des.errors import ScenarioError
 from hybrid_des.registry import unknown
 from hybrid_des.scenario.availability import ONLY, refusal
+from hybrid_des.scenario.base import with_base
 from hybrid_des.scenario.model import Scenario
 from hybrid_des.scenario.overrides import override
 from hybrid_des.scenario.problem import Problem, Problems
 from hybrid_des.scenario.values import describe
-from hybrid_des.strict_yaml import Document, KeyPath, read
+from hybrid_des.strict_yaml import Document, KeyPath
 
 # Stands in for a required value that is missing or wrong, so that what else is wrong can still be found.
 _STAND_IN: Mapping[tuple[str, str], Any] = {
@@ -45,16 +46,14 @@ def scenario_from(mapping: Mapping[str, Any], source: str = "scenario") -> Scena
 
 
 def read_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Document:
-    """Read a scenario file with its overrides and no further check; its name defaults to the file's stem.
+    """Read a scenario file, what its `base` gives and its overrides, with no further check.
+
+    A file with a `sweep` makes many scenarios; `hybrid_des.sweep` takes it from here.
 
     Raises:
         ScenarioError: the file cannot be read, is not strict YAML, or an override does not fit it.
     """
-    document = read(path)
-    if not isinstance(document.value, dict):
-        found = "is empty" if document.value is None else f"holds {describe(document.value)}"
-        raise ScenarioError([f"{document.source}: {found}; expected keys such as schedule: and workload:"])
-    document.value.setdefault("name", Path(path).stem)
+    document = with_base(path)
     override(document, overrides)
     return document
 
@@ -101,9 +100,8 @@ def _refuse(values: dict[str, Any]) -> list[Problem]:
             if not any(type(value) is type(one) and value == one for one in allowed):
                 problems.append(Problem(path, refusal(allowed)))
                 del section[path[-1]]
-            elif len(path) == 1:
-                del section[path[-1]]
-    return problems
+    many = [key for key in ("sweep", "plot") if values.pop(key, None) not in (None, "none")]
+    return problems + [Problem((key,), "makes many scenarios of one; hybrid_des.sweep runs them") for key in many]
 
 
 def _problems(error: ValidationError) -> list[Problem]:

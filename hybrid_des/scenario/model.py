@@ -21,7 +21,6 @@ from hybrid_des.scenario.values import (
     File,
     Flag,
     Limit,
-    Nothing,
     Number,
     Numbers,
     Order,
@@ -78,8 +77,8 @@ class Schedule(Section):
     """A schedule by name."""
     file: File = None
     """Instead of `kind`: a CSV file in PyTorch's order format."""
-    microbatches: Annotated[int, whole(1, MOST)]
-    """Micro-batches of a replica and step."""
+    microbatches: Annotated[int, whole(1, MOST, multiple=True)]
+    """Micro-batches of a replica and step; a number, or a multiple of the pipeline's ranks such as 2p."""
     chunks: Annotated[int, whole(1, MOST)] = 1
     """Model chunks held by each pipeline rank. Default 1, or what the kind fixes."""
     backward_order: Annotated[str, choice("fifo", "lifo")] | None = None
@@ -188,10 +187,6 @@ class Scenario(Section):
     """What happens where a GPU's memory is passed."""
     record: Annotated[Literal["all", "compute", "none"], choice("all", "compute", "none")] = "all"
     """What the timeline keeps; compute: no rows for messages; none: summary only."""
-    sweep: Nothing = None
-    """Axes to vary."""
-    plot: Nothing = None
-    """The picture of a sweep."""
 
     @model_validator(mode="before")
     @classmethod

@@ -39,7 +39,9 @@ def _apply(document: Document, text: str) -> None:
     path = put(document.value, keys, parsed, label)
     for old in [place for place in document.places if place[: len(path)] == path]:
         del document.places[old]
-    document.places[path] = label
+    for length in range(1, len(path) + 1):  # sections that had to be made stand there too
+        if length == len(path) or path[:length] not in document.places:
+            document.places[path[:length]] = label
 
 
 def put(values: dict[str, Any], keys: Sequence[str], value: Any, label: str) -> KeyPath:

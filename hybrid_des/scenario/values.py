@@ -33,6 +33,9 @@ LARGEST = {
 }
 
 
+MULTIPLE = {"type": "string", "pattern": r"^\s*\d*\.?\d*\s*p\s*$"}
+
+
 @dataclass(frozen=True)
 class Reads:
     """Tells pydantic how a field is read and described."""
@@ -155,8 +158,8 @@ def _bucket_schema() -> dict[str, Any]:
     return {"anyOf": [{"const": "none"}, *_quantity_schema("size")["anyOf"]], "examples": ["none", "25 MiB"]}
 
 
-def whole(minimum: int, maximum: int) -> Reads:
-    """A whole number from `minimum` to `maximum`."""
+def whole(minimum: int, maximum: int, multiple: bool = False) -> Reads:
+    """A whole number from `minimum` to `maximum`; a multiple of p is resolved before it comes here."""
 
     def read(value: Any) -> int:
         number = value if isinstance(value, int | Fraction) and not isinstance(value, bool) else None
@@ -169,7 +172,8 @@ def whole(minimum: int, maximum: int) -> Reads:
             raise ValueError(f"must be {bound}, not {describe(number)}")
         return int(number)
 
-    return Reads(read, lambda: {"type": "integer", "minimum": minimum, "maximum": maximum})
+    number = {"type": "integer", "minimum": minimum, "maximum": maximum}
+    return Reads(read, lambda: {"anyOf": [number, MULTIPLE]} if multiple else number)
 
 
 def _flag(value: Any) -> bool:
@@ -182,11 +186,6 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"expected a text, found {describe(value)}; put it in quotes if it is meant as one")
     return value
-
-
-def _nothing(value: Any) -> None:
-    if value is not None and value != "none":
-        raise ValueError(f"expected none, found {describe(value)}")
 
 
 def _path(value: Any) -> Path | None:
@@ -275,10 +274,9 @@ Numbers = Annotated[Fraction | tuple[Fraction, ...], per_rank("number")]
 Shares = Annotated[Fraction | tuple[Fraction, ...], Reads(_shares, per_rank("number").schema)]
 Limit = Annotated[
     Fraction | None,
-    Reads(_limit, lambda: {"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^\d*\.?\d*p?$"}]}),
+    Reads(_limit, lambda: {"anyOf": [{"type": "number"}, MULTIPLE]}),
 ]
 Flag = Annotated[bool, Reads(_flag, lambda: {"type": "boolean"})]
 Text = Annotated[str, Reads(_text, lambda: {"type": "string"})]
 File = Annotated[Path | None, Reads(_path, lambda: {"type": "string"})]
-Nothing = Annotated[None, Reads(_nothing, lambda: {"enum": ["none", None]})]
 Order = Annotated[tuple[str, ...], Reads(_order, _order_schema)]

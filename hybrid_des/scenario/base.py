@@ -1,0 +1,62 @@
+"""`base: other.yaml`: a file that gives only what differs from another one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hybrid_des.errors import ScenarioError
+from hybrid_des.scenario.values import describe
+from hybrid_des.strict_yaml import Document, KeyPath, read
+
+_OWN = ("name", "description", "sweep", "plot")  # what a file does not take over from its base
+
+
+def with_base(path: str | Path, users: tuple[Path, ...] = ()) -> Document:
+    """Read a file and, below it, the file that its `base` names; sections are joined key by key.
+
+    The name defaults to the file's stem. Relative paths start at the file's own folder.
+
+    Raises:
+        ScenarioError: a file cannot be read, or they name each other in a circle.
+    """
+    document = read(path)
+    if not isinstance(document.value, dict):
+        found = "is empty" if document.value is None else f"holds {describe(document.value)}"
+        raise ScenarioError([f"{document.source}: {found}; expected keys such as schedule: and workload:"])
+    document.value.setdefault("name", Path(path).stem)
+    name = document.value.pop("base", None)
+    if name in (None, "none"):
+        return document
+    if not isinstance(name, str):
+        raise ScenarioError([document.problem(("base",), f"expected the path of a file, found {describe(name)}")])
+    users = (*users, Path(path).resolve())
+    other = Path(path).parent / name
+    if other.resolve() in users:
+        raise ScenarioError([document.problem(("base",), f'"{name}" is based on this file itself')])
+    try:
+        base = with_base(other, users)
+    except ScenarioError as error:
+        if len(users) == 1 and not other.is_file():
+            raise ScenarioError([document.problem(("base",), f"{error.problems[0]}")]) from None
+        raise
+    for key in _OWN:
+        base.value.pop(key, None)
+    base.places = {place: text for place, text in base.places.items() if place and place[0] not in _OWN}
+    _join(base.value, document.value, base, document, ())
+    base.places[()] = document.places[()]
+    return Document(base.value, document.source, base.places)
+
+
+def _join(below: dict[str, Any], above: dict[str, Any], base: Document, document: Document, at: KeyPath) -> None:
+    """Put what a file gives over what its base gives, values and places."""
+    for key, value in above.items():
+        path = (*at, key)
+        if isinstance(value, dict) and isinstance(below.get(key), dict):
+            _join(below[key], value, base, document, path)
+            continue
+        below[key] = value
+        for place in [place for place in base.places if place[: len(path)] == path]:
+            del base.places[place]
+        length = len(path)
+        base.places.update({place: text for place, text in document.places.items() if place[:length] == path})
