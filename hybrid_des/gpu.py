@@ -10,7 +10,7 @@ import simpy
 
 from hybrid_des.codecs import Codec
 from hybrid_des.collectives import Collective
-from hybrid_des.collectives.buffer import Buffer, cut
+from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.comm import Comm, Group
 from hybrid_des.errors import NumericsError
 from hybrid_des.memory import Ledger
@@ -44,24 +44,21 @@ class Barrier:
 
 @dataclass(frozen=True)
 class Reduction:
-    """The gradients of one stage: who adds them up, in which buckets, how."""
+    """The gradients of one stage: who adds them up, in how many buckets, how."""
 
     stage: int
     group: Group
-    buckets: Sequence[int]
+    elements: int
+    buckets: int
     codec: Codec
     algorithm: Collective
     error_feedback: bool = False
 
     def buffers(self, worker: Worker | None) -> list[Buffer]:
         """One buffer a bucket, on the worker's gradient where there is one."""
-        if worker is None:
-            return [Buffer(elements, self.codec) for elements in self.buckets]
-        arrays = cut(worker.gradient(self.stage), len(self.buckets))
-        if not self.error_feedback:
-            return [Buffer(n, self.codec, array) for n, array in zip(self.buckets, arrays, strict=True)]
-        residuals = cut(worker.residual(self.stage), len(self.buckets))
-        return [Buffer(n, self.codec, *pair) for n, *pair in zip(self.buckets, arrays, residuals, strict=True)]
+        array = worker.gradient(self.stage) if worker else None
+        residual = worker.residual(self.stage) if worker and self.error_feedback else None
+        return Buffer(self.elements, self.codec, array, residual).parts(self.buckets)
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from hybrid_des.ops import Plan, PlanRequest
 from hybrid_des.program import program_of
 from hybrid_des.scenario import Scenario
 from hybrid_des.trace import Trace
-from hybrid_des.units import format_bytes, split_evenly, to_picoseconds
+from hybrid_des.units import format_bytes, to_picoseconds
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,16 @@ class Run:
     weights: dict[int, dict[int, list[Any]]] | None = None
 
 
-def run(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None) -> Run:
+def run(
+    scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None, training: Training | None = None
+) -> Run:
     """Simulate a scenario.
 
     Args:
         scenario: what to simulate.
         plan: an order of one's own, instead of the schedule's.
         fabric: a wiring of one's own, instead of the topology's.
+        training: a training of one's own, such as one that checks itself, instead of the scenario's numerics.
 
     Raises:
         PlanError: the plan is incomplete.
@@ -76,7 +79,7 @@ def run(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = No
     fabric = fabric or fabric_of(scenario)
     plan = plan or plan_of(scenario, ranks, fabric)
     plan.check()
-    training = training_of(scenario, plan)
+    training = training or training_of(scenario, plan)
     costs = costs_of(ranks, plan, training.parameters if training else None)
     env = simpy.Environment()
     trace = Trace(messages=scenario.record == "all")
@@ -215,7 +218,8 @@ def _reductions(
         Reduction(
             stage,
             comm.group(members[stage][0], gradients.algorithm, stage, members[stage][1]),
-            split_evenly(costs.parameters[stage], buckets_of(costs.parameters[stage], codec, gradients.bucket)),
+            costs.parameters[stage],
+            buckets_of(costs.parameters[stage], codec, gradients.bucket),
             codec,
             algorithm,
             gradients.error_feedback,

@@ -117,6 +117,7 @@ class CheckedWorker(Worker):
     def learn(self, step: int) -> None:
         """Compare the reduced gradients, and take the optimizer step."""
         for stage, state in self.stages.items():
+            self._check_complete(step, stage)
             self._compare(
                 state.gradient / self._training.replicas,
                 self._reference.gradient(step, stage),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from hybrid_des.verbs import add_import, add_set, import_files
 
 if TYPE_CHECKING:
+    from hybrid_des.ops import Plan
     from hybrid_des.scenario import Scenario
 
 STEPS = 2  # the second one starts from weights that the first has changed
@@ -40,8 +41,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def verify(scenario: Scenario) -> str:
+def verify(scenario: Scenario, plan: Plan | None = None) -> str:
     """Run a scenario's schedule and collective on numbers; says what was found equal to serial training.
+
+    Args:
+        scenario: what to verify.
+        plan: an order of one's own, instead of the schedule's.
 
     Raises:
         PlanError: the order of operations is impossible.
@@ -55,7 +60,7 @@ def verify(scenario: Scenario) -> str:
     from hybrid_des.simulate import run as simulate
 
     fabric = fabric_of(scenario)
-    plan = plan_of(scenario, rank_costs(scenario), fabric)
+    plan = plan or plan_of(scenario, rank_costs(scenario), fabric)
     plan.check()
     numerics = scenario.numerics or Numerics(layers=max(8, plan.stages))
     numerics = numerics.model_copy(update={"dtype": "fp64"})
