@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from hybrid_des.fabric import Bandwidth, Fabric
 
 MOST_GPUS = 32
-BELOW, ROOM = -1.0, 1.7  # where a node's own switch stands, and how wide a switch is
+BELOW = -1.0  # where a node's own switch stands
+STEP = 1.1  # from GPU to GPU
 HIGHLIGHT = "#000000"
 
 Pair = tuple[str, str]
@@ -46,7 +47,7 @@ class Picture:
     def size(self) -> tuple[float, float]:
         """Inches."""
         xs, ys = zip(*self.at.values(), strict=True)
-        return min(max(0.42 * (max(xs) - min(xs)) + 1, 5.0), 14.0), min(max(1.1 * (max(ys) - min(ys)) + 1.4, 2.6), 9.0)
+        return min(max(0.45 * (max(xs) - min(xs)) + 1, 5.0), 14.0), min(max(1.1 * (max(ys) - min(ys)) + 1.4, 2.6), 9.0)
 
 
 def wiring(fabric: Fabric, ax: Axes | None = None, ends: tuple[int, int] | None = None) -> Axes:
@@ -66,6 +67,7 @@ def wiring(fabric: Fabric, ax: Axes | None = None, ends: tuple[int, int] | None 
     _draw_points(picture, ax)
     ax.set_axis_off()
     ax.margins(0.03, 0.08)
+    ax.set_ylim(bottom=min(y for _, y in picture.at.values()) - 0.85)
     drawn, count = len(set(picture.gpus.values())), len(set(fabric.node_of))
     part = "" if len(picture.gpus) == fabric.gpus else f" ({len(picture.gpus)} GPUs of {drawn} of {count} nodes drawn)"
     ax.set_title(f"{fabric.gpus} GPUs, {len(fabric.links)} links{part}", loc="left", fontsize=10)
@@ -96,12 +98,25 @@ def _picture(fabric: Fabric, ends: Iterable[int]) -> Picture:
             if not {link.source, link.target} & hidden:
                 pair = min(link.source, link.target), max(link.source, link.target)
                 picture.lines[pair] = link.bandwidth
+    if len(chosen) == fabric.gpus:
+        _add_unused(picture, fabric)
     picture.leads -= picture.lines.keys()
     if all(point in picture.gpus for pair in picture.lines for point in pair):
         _place_in_a_circle(picture)
     else:
         _place_in_layers(picture)
     return picture
+
+
+def _add_unused(picture: Picture, fabric: Fabric) -> None:
+    """Links that no route takes, where they hang on something drawn."""
+    points = {point for pair in picture.lines for point in pair} | picture.gpus.keys()
+    left = {(min(link.source, link.target), max(link.source, link.target)): link for link in fabric.links.values()}
+    while touching := {pair: link for pair, link in left.items() if points & set(pair)}:
+        for pair, link in touching.items():
+            picture.lines.setdefault(pair, link.bandwidth)
+            points.update(pair)
+            del left[pair]
 
 
 def _sample(fabric: Fabric) -> list[int]:
@@ -129,7 +144,7 @@ def _place_in_layers(picture: Picture) -> None:
     """GPUs in a row, a node's own switch below, all else above by its distance from the GPUs."""
     x, node = 0.0, None
     for gpu in picture.gpus:
-        x += 1.0 if node in (None, picture.gpus[gpu]) else 2.2
+        x += STEP if node in (None, picture.gpus[gpu]) else 2 * STEP
         node = picture.gpus[gpu]
         picture.at[gpu] = (x, 0.0)
     near: dict[str, set[str]] = {}
@@ -154,11 +169,20 @@ def _serves_one_node(picture: Picture, neighbours: set[str]) -> bool:
 def _spread(picture: Picture, points: Sequence[str], near: Mapping[str, set[str]], y: float) -> None:
     """Put points above the middle of what they join, as far apart as they need, all together in the middle."""
     wanted = [_mean(picture, near[point]) for point in points]
-    placed: list[float] = []
-    for x in wanted:
-        placed.append(max(x, placed[-1] + ROOM) if placed else x)
+    placed = wanted[:1]
+    for x, point, before in zip(wanted[1:], points[1:], points, strict=False):
+        placed.append(max(x, placed[-1] + (_width(point) + _width(before)) / 2))
     shift = sum(a - b for a, b in zip(wanted, placed, strict=True)) / max(len(points), 1)
     picture.at |= {point: (x + shift, y) for point, x in zip(points, placed, strict=True)}
+
+
+def _width(point: str) -> float:
+    """What a switch with its name takes, in places of GPUs."""
+    return 0.3 + 0.2 * len(_label(point))
+
+
+def _label(point: str) -> str:
+    return point.rpartition("/")[2].removeprefix("gpu").replace("nvswitch", "NVSwitch")
 
 
 def _mean(picture: Picture, points: Iterable[str]) -> float:
@@ -191,11 +215,22 @@ def _draw_lines(picture: Picture, ax: Axes) -> None:
         colour, width = LINES[number % (len(LINES) - 2)], max(2.6 - 0.5 * number, 0.9)
         label: str | None = f"{format_bandwidth(kind)} each way"
         for a, b in sorted(pair for pair, bandwidth in picture.lines.items() if bandwidth == kind):
-            ends = zip(picture.at[a], picture.at[b], strict=True)
-            ax.plot(*ends, color=colour, linewidth=width, label=label, zorder=1.5, solid_capstyle="round")
+            ax.plot(
+                *_course(picture, a, b), color=colour, linewidth=width, label=label, zorder=1.5, solid_capstyle="round"
+            )
             label = None
     if kinds:
         ax.legend(loc="upper left", bbox_to_anchor=(0.0, 0.0), ncols=4, frameon=False, fontsize=8, borderaxespad=0.0)
+
+
+def _course(picture: Picture, a: str, b: str) -> tuple[list[float], list[float]]:
+    """A straight line, or a bow over what stands between two points of one height."""
+    (x, y), (to_x, to_y) = sorted((picture.at[a], picture.at[b]))
+    between = any(y == other_y == to_y and x < other_x < to_x for other_x, other_y in picture.at.values())
+    parts = [i / 20 for i in range(21)] if between else [0.0, 1.0]
+    return [x + part * (to_x - x) for part in parts], [
+        y + part * (to_y - y + (1.4 if between else 0) * (1 - part)) for part in parts
+    ]
 
 
 def _draw_route(picture: Picture, ax: Axes, fabric: Fabric, ends: tuple[int, int]) -> None:
@@ -212,11 +247,10 @@ def _draw_route(picture: Picture, ax: Axes, fabric: Fabric, ends: tuple[int, int
 def _draw_points(picture: Picture, ax: Axes) -> None:
     for point, (x, y) in picture.at.items():
         gpu = point in picture.gpus
-        text = point.removeprefix("gpu") if gpu else point.rpartition("/")[2].replace("nvswitch", "NVSwitch")
         box = {
             "boxstyle": "round,pad=0.28",
             "facecolor": "#DCEAF7" if gpu else "white",
             "edgecolor": "0.25",
             "linewidth": 0.8,
         }
-        ax.text(x, y, text, ha="center", va="center", fontsize=8, bbox=box, zorder=3)
+        ax.text(x, y, _label(point), ha="center", va="center", fontsize=8, bbox=box, zorder=3)
