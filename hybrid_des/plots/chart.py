@@ -90,16 +90,16 @@ def _rectangles(
 
 
 def _draw_numbers(ax: Axes, bars: Bars, scale: float) -> None:
-    """Write the micro-batch into every bar if the narrowest kind of bar with a number has room."""
+    """Write the micro-batches into bars: a kind of op has its numbers in all its bars or in none."""
     box = ax.get_window_extent()
     points = 72 / ax.figure.dpi
-    if box.height * points / len(bars.ranks) < 1.3 * NUMBER_SIZE:
+    if box.height * points < 1.3 * NUMBER_SIZE * len(bars.ranks):
         return
     across = box.width * points / ax.get_xlim()[1]
     wide = (bars.end - bars.start) / scale * across
     digits = np.where(bars.microbatch > 9, 2, 1) + (bars.microbatch > 99)
     room = (bars.microbatch >= 0) & (wide > POINTS_PER_DIGIT * digits + 2)
-    for kind in range(len(OP_KINDS)):  # a kind has its numbers in all its bars or in none
+    for kind in range(len(OP_KINDS)):
         mine = (bars.kind == kind) & (bars.microbatch >= 0)
         if not mine.any() or not room[mine].all():
             continue

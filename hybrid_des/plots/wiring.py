@@ -40,7 +40,7 @@ class Picture:
 
     gpus: dict[str, int]
     lines: dict[Pair, Bandwidth] = field(default_factory=dict)
-    leads: set[Pair] = field(default_factory=set)
+    leads: dict[Pair, None] = field(default_factory=dict)
     at: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
@@ -93,14 +93,14 @@ def _picture(fabric: Fabric, ends: Iterable[int]) -> Picture:
         hidden = {stop for stop in stops if stop.startswith("gpu") and stop not in picture.gpus}
         for a, b in pairwise(stops):
             if a != b and not {a, b} & hidden:
-                picture.leads.add((min(a, b), max(a, b)))
+                picture.leads[min(a, b), max(a, b)] = None
         for link in path:
             if not {link.source, link.target} & hidden:
                 pair = min(link.source, link.target), max(link.source, link.target)
                 picture.lines[pair] = link.bandwidth
     if len(chosen) == fabric.gpus:
         _add_unused(picture, fabric)
-    picture.leads -= picture.lines.keys()
+    picture.leads = {pair: None for pair in picture.leads if pair not in picture.lines}
     if all(point in picture.gpus for pair in picture.lines for point in pair):
         _place_in_a_circle(picture)
     else:
@@ -147,27 +147,28 @@ def _place_in_layers(picture: Picture) -> None:
         x += STEP if node in (None, picture.gpus[gpu]) else 2 * STEP
         node = picture.gpus[gpu]
         picture.at[gpu] = (x, 0.0)
-    near: dict[str, set[str]] = {}
+    near: dict[str, dict[str, None]] = {}
     for a, b in [*picture.lines, *picture.leads]:
-        near.setdefault(a, set()).add(b)
-        near.setdefault(b, set()).add(a)
-    layer, level = set(picture.gpus), 0
+        near.setdefault(a, {})[b] = None
+        near.setdefault(b, {})[a] = None
+    layer, level = list(picture.gpus), 0
     while layer:
         level += 1
-        found = {point for below in layer for point in near.get(below, ())} - picture.at.keys()
-        own = {point for point in found if level == 1 and _serves_one_node(picture, near[point])}
-        for points, y in ((own, BELOW), (found - own, float(level))):
-            _spread(picture, sorted(points, key=lambda point: _mean(picture, near[point])), near, y)
-        layer = found
+        found = dict.fromkeys(point for below in layer for point in near.get(below, ()) if point not in picture.at)
+        own = [point for point in found if level == 1 and _serves_one_node(picture, near[point])]
+        _spread(picture, own, near, BELOW)
+        _spread(picture, [point for point in found if point not in own], near, float(level))
+        layer = list(found)
 
 
-def _serves_one_node(picture: Picture, neighbours: set[str]) -> bool:
+def _serves_one_node(picture: Picture, neighbours: Iterable[str]) -> bool:
     """Whether a switch joins several GPUs of one node and nothing else."""
-    return neighbours <= picture.gpus.keys() and len({picture.gpus[gpu] for gpu in neighbours}) == 1
+    return len({picture.gpus.get(point, point) for point in neighbours}) == 1
 
 
-def _spread(picture: Picture, points: Sequence[str], near: Mapping[str, set[str]], y: float) -> None:
+def _spread(picture: Picture, points: Iterable[str], near: Mapping[str, Iterable[str]], y: float) -> None:
     """Put points above the middle of what they join, as far apart as they need, all together in the middle."""
+    points = sorted(points, key=lambda point: _mean(picture, near[point]))
     wanted = [_mean(picture, near[point]) for point in points]
     placed = wanted[:1]
     for x, point, before in zip(wanted[1:], points[1:], points, strict=False):
@@ -227,10 +228,9 @@ def _course(picture: Picture, a: str, b: str) -> tuple[list[float], list[float]]
     """A straight line, or a bow over what stands between two points of one height."""
     (x, y), (to_x, to_y) = sorted((picture.at[a], picture.at[b]))
     between = any(y == other_y == to_y and x < other_x < to_x for other_x, other_y in picture.at.values())
-    parts = [i / 20 for i in range(21)] if between else [0.0, 1.0]
-    return [x + part * (to_x - x) for part in parts], [
-        y + part * (to_y - y + (1.4 if between else 0) * (1 - part)) for part in parts
-    ]
+    parts, height = ([i / 20 for i in range(21)], 1.4) if between else ([0.0, 1.0], 0.0)
+    ys = [y + part * (to_y - y) + part * (1 - part) * height for part in parts]
+    return [x + part * (to_x - x) for part in parts], ys
 
 
 def _draw_route(picture: Picture, ax: Axes, fabric: Fabric, ends: tuple[int, int]) -> None:

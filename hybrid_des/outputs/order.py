@@ -1,0 +1,15 @@
+"""`order.csv`: the schedule in PyTorch's pipeline order format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hybrid_des.orders import crossed_messages, write_order
+from hybrid_des.outputs import Source, output
+
+
+@output("order.csv", rows=False)
+def order_csv(source: Source, folder: Path) -> list[str]:
+    """One line a pipeline rank; the notes say where PyTorch would send and receive in different orders."""
+    (folder / "order.csv").write_text(write_order(source.run.plan), encoding="utf-8")
+    return [f"order.csv: {warning}" for warning in crossed_messages(source.run.plan)]
