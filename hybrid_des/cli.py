@@ -33,11 +33,10 @@ class Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code: 0 done, 1 the simulation failed, 2 a user's mistake, 130 interrupted."""
-    _bear_any_encoding()
+    _bear_any_output()
     try:
         code = _run(list(sys.argv[1:] if arguments is None else arguments))
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        sys.stdout.flush()
     except HybridDesError as error:
         _say(str(error))
         return error.exit_code
@@ -47,6 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _drop_output()  # the reader has seen enough
         return 0
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        _drop_output()  # /dev/full
+        _say(f"cannot write the output: {error.strerror or error}")
+        return UsageError.exit_code
     return code
 
 
@@ -101,14 +106,18 @@ def _simulate(args: argparse.Namespace) -> int:
     from hybrid_des.result import simulate
 
     result = simulate(scenario)
-    if args.out is not None:
-        _write(result, args.out)
+    written = result.write(args.out) if args.out is not None else None
     if args.json:
         print(json.dumps(result.summary, indent=2, allow_nan=False))
     elif not args.quiet:
         _report(result)
-    if args.out is not None and not args.quiet:
-        _say(f"wrote {args.out}")
+    if not args.quiet:
+        if args.json and result.summary["out_of_memory"]:  # the report says so by itself
+            _say(f"warning: {args.file}: out of memory; see peak_memory_bytes")
+        if written is not None:
+            for note in written.notes:
+                _say(note)
+            _say(f"wrote {len(written.paths)} files to {args.out}")
     return 0
 
 
@@ -127,13 +136,6 @@ def _report(result: Result) -> None:
 
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     print(render(result, color=color, width=shutil.get_terminal_size((100, 24)).columns))
-
-
-def _write(result: Result, folder: Path) -> None:
-    try:
-        result.write(folder)
-    except OSError as error:
-        raise UsageError(f"--out {folder}: cannot be written: {error.strerror or error}") from None
 
 
 def _check_writable(folder: Path) -> None:
@@ -155,12 +157,15 @@ def _check_writable(folder: Path) -> None:
             place.rmdir()
 
 
-def _bear_any_encoding() -> None:
-    """Write a mark instead of a character that the terminal's encoding lacks, rather than fail."""
+def _bear_any_output() -> None:
+    """Write a mark for a character that the terminal's encoding lacks; write to nowhere where output is closed."""
     import io
 
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 (open as long as the program runs)
+        elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
