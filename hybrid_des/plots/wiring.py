@@ -5,7 +5,7 @@ Of a large cluster only the first and last nodes are drawn, with every switch th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise, permutations
 from typing import TYPE_CHECKING
