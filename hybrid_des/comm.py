@@ -138,6 +138,9 @@ class Comm:
         """The stream of pipeline messages of one kind (activation, gradient) to another GPU."""
         return self._network.pipeline_stream(self._rank, receiver, kind)
 
-    def group(self, members: Sequence[int], kind: str, stage: int, chunk_of: Sequence[int]) -> Group:
-        """This GPU's place in a group; `chunk_of` says for each member which of its chunks the collective is for."""
-        return Group(self._network, members, members.index(self._rank), kind, stage, chunk_of)
+    def group(self, members: Sequence[int], kind: str, stage: int, chunk_of: Sequence[int], servers: int = 0) -> Group:
+        """This GPU's place in a group, of which the last `servers` only serve.
+
+        `chunk_of` says for each member which of its chunks the collective is for.
+        """
+        return Group(self._network, members, members.index(self._rank), kind, stage, chunk_of, servers)

@@ -17,9 +17,10 @@ What a file says about itself when it registers:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any, Literal, Protocol
 
 from hybrid_des.fabric import Fabric
@@ -115,6 +116,26 @@ def collective(
 ) -> Callable[[Collective], Collective]:
     """Register a collective under the name that a scenario's `gradients.algorithm` says."""
     return _REGISTRY(name, summary=summary, does=does, options=options, servers=servers)
+
+
+def configured(name: str, options: Mapping[str, Any]) -> Collective:
+    """A collective with those of the options that it reads and that are given."""
+    entry = find(name)
+    return partial(entry.build, **_given(name, options)) if _given(name, options) else entry.build
+
+
+def servers_of(name: str, site: Site, options: Mapping[str, Any]) -> Sequence[int]:
+    """The places of those who work for a group beside its members.
+
+    Raises:
+        Refusal: the cluster has none, or too few.
+    """
+    servers = find(name).facts["servers"]
+    return servers(site, **_given(name, options)) if servers else ()
+
+
+def _given(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: options[key] for key in find(name).facts["options"] if options.get(key) is not None}
 
 
 def all_reduces() -> list[str]:

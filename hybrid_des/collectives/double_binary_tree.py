@@ -11,7 +11,7 @@ rank sends a piece up and two down, a leaf one up: at most 2S bytes, towards 2S/
 
 from __future__ import annotations
 
-from hybrid_des.collectives import Group, Steps, collective
+from hybrid_des.collectives import Group, Relay, Steps, collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.pipelining import pieces_of
 
@@ -22,35 +22,41 @@ def double_binary_tree(group: Group, buffer: Buffer, pieces: int | None = None) 
     count = pieces or pieces_of(buffer.bytes // 2)
     parts = []
     for tree, half in enumerate(buffer.parts(2)):
-        up, down = group.lane(2 * tree), group.lane(2 * tree + 1)
+        up, down, back = group.lane(2 * tree), group.lane(2 * tree + 1), group.relay()
         parent, children = family(group.me, group.size, tree)
         cut = half.split(count)
-        parts.append(_reduce(up, down, cut, count, parent, children))
+        parts.append(_reduce(up, down, cut, count, parent, children, back))
         if parent is not None:
-            parts.append(_broadcast(down, cut, count, parent, children))
+            parts.append(_broadcast(down, cut, count, parent, children, back))
     yield group.together(*parts)
 
 
-def _reduce(up: Group, down: Group, pieces: Pieces, count: int, parent: int | None, children: list[int]) -> Steps:
+def _reduce(
+    up: Group, down: Group, pieces: Pieces, count: int, parent: int | None, children: list[int], back: Relay
+) -> Steps:
     """Add up what the children send, and send it on: up, or from the root finished and down."""
+    ahead = max(2 * up.size.bit_length(), count // 4)
     for i in range(count):
         for child in children:
             pieces.add(i, (yield up.from_(child).receive()))
-        if parent is not None:
-            up.to(parent).send(pieces.encode(i))
+        if parent is None:
+            parcel = pieces.finish(i)
+            for child in children:
+                down.to(child).send(parcel)
             continue
-        parcel = pieces.finish(i)
-        for child in children:
-            down.to(child).send(parcel)
+        if i >= ahead:  # or a leaf would fill its port with one tree's pieces, while the other tree waits behind them
+            yield back.receive()
+        up.to(parent).send(pieces.encode(i))
 
 
-def _broadcast(down: Group, pieces: Pieces, count: int, parent: int, children: list[int]) -> Steps:
+def _broadcast(down: Group, pieces: Pieces, count: int, parent: int, children: list[int], back: Relay) -> Steps:
     """Keep what comes from the parent, and pass it on unchanged."""
     for i in range(count):
         parcel = yield down.from_(parent).receive()
         pieces.put(i, parcel)
         for child in children:
             down.to(child).send(parcel)
+        back.hand(i)
 
 
 def family(me: int, size: int, tree: int) -> tuple[int | None, list[int]]:

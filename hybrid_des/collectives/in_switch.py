@@ -17,7 +17,7 @@ from hybrid_des.collectives.pipelining import pieces_of
 from hybrid_des.errors import Refusal
 
 
-def switch(site: Site) -> Sequence[int]:
+def switch(site: Site, pieces: int | None = None) -> Sequence[int]:
     """The switch that all members hang on."""
     nodes = sorted({site.fabric.node_of[member] for member in site.members})
     if len(nodes) > 1:

@@ -1,0 +1,86 @@
+"""Collectives by themselves on idle links: what the `collective` verb measures and what `auto` compares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import simpy
+
+from hybrid_des import collectives
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.comm import Comm
+from hybrid_des.errors import DeadlockError
+from hybrid_des.fabric import Fabric
+from hybrid_des.network import Network
+from hybrid_des.trace import Trace
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a collective took.
+
+    Attributes:
+        duration: picoseconds until the last member was through.
+        messages: how many were sent.
+        bytes: payload of all of them, each counted once.
+        scales: bytes of a lossy codec's scales beside it.
+    """
+
+    duration: int
+    messages: int
+    bytes: int
+    scales: int
+
+
+def run_alone(
+    fabric: Fabric,
+    name: str,
+    groups: Sequence[Sequence[int]],
+    buffer: Callable[[int, int], Buffer],
+    *,
+    options: Mapping[str, Any] | None = None,
+    spare: Sequence[int] = (),
+    sharing: str = "fifo",
+    trace: Trace | None = None,
+) -> Outcome:
+    """Run one collective once in every group, all beginning at the same time.
+
+    Args:
+        fabric: the wiring.
+        name: of the collective.
+        groups: the members of each, as places in the fabric.
+        buffer: (group, place in it) → that member's buffer; servers are asked for too, behind the members.
+        options: of the collective, by name; those that it does not read are left aside.
+        spare: places in the fabric that servers may have.
+        sharing: how links are shared.
+        trace: where to write down the messages.
+
+    Raises:
+        Refusal: the collective does not exist here.
+        DeadlockError: its members wait in a circle.
+    """
+    env = simpy.Environment()
+    network = Network(env, fabric, sharing, trace or Trace(messages=False))
+    algorithm = collectives.configured(name, options or {})
+    processes = []
+    for number, ranks in enumerate(groups):
+        servers = collectives.servers_of(name, collectives.Site(fabric, ranks, spare), options or {})
+        members, chunks = [*ranks, *servers], [-1] * (len(ranks) + len(servers))
+        for place, member in enumerate(members):
+            group = Comm(network, member).group(members, name, number, chunks, len(servers))
+            processes.append(env.process(algorithm(group, buffer(number, place))))
+    env.run()
+    if any(process.is_alive for process in processes):
+        stuck = sum(process.is_alive for process in processes)
+        raise DeadlockError(f"deadlock: {stuck} of {len(processes)} members of {name} wait for each other")
+    network.check_empty()
+    streams = list(network.collective_streams())
+    scales = sum(stream.scales for stream in streams)
+    return Outcome(
+        duration=int(env.now),
+        messages=sum(stream.messages for stream in streams),
+        bytes=sum(stream.bytes for stream in streams) - scales,
+        scales=scales,
+    )
