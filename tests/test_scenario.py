@@ -486,3 +486,11 @@ def test_the_catalogue_says_what_the_makers_say():
     ]
     assert figures
     assert all("#" in line for line in figures)
+
+
+def test_parameters_that_a_trained_model_counts_itself_are_not_written_down():
+    values = plain(numerics={})
+    assert "parameters" not in to_mapping(scenario_from(values))["workload"]
+    values["workload"]["parameters"] = 7
+    assert to_mapping(scenario_from(values))["workload"]["parameters"] == 7
+    assert to_mapping(scenario_from(plain()))["workload"]["parameters"] == 0

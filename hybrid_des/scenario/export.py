@@ -43,6 +43,8 @@ def _plain(value: Any) -> Any:
             items = {
                 name: item for name, item in items.items() if name not in OPTIONS or name in value.model_fields_set
             }
+        if isinstance(value, Scenario) and value.numerics and "parameters" not in value.workload.model_fields_set:
+            items["workload"] = value.workload.model_copy(update={"parameters": None})  # the model has its own count
         if isinstance(value, Link) and value.bandwidth is None:
             items["bandwidth"] = "inf"
         return {name: _plain(item) for name, item in items.items() if item is not None}
