@@ -30,4 +30,5 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_HOME[name]), name)
+    value = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)  # before a module of that name
+    return value
