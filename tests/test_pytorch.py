@@ -31,7 +31,7 @@ def export(kind: str, folder: Path) -> Path:
         max_activations=2 * RANKS,
     )
     path = folder / f"{kind}.csv"
-    path.write_text(write_order(schedules.find(kind).build(request))[0])
+    path.write_text(write_order(schedules.find(kind).build(request)))
     return path
 
 
