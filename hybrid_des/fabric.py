@@ -49,7 +49,7 @@ class ClusterSpec:
     @cached_property
     def gpus(self) -> int:
         """How many GPUs all nodes have together."""
-        return len(self.places)
+        return sum(node.gpus for node in self.nodes)
 
     @cached_property
     def node_of(self) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from hybrid_des.topologies.links import Wire
 
 NVLINK, NETWORK = PortSpec(Fraction(300 * GB), 15 * 10**5), PortSpec(Fraction(25 * GB), 5 * 10**6)
 US = 10**6
+PCIE = PortSpec(Fraction(20 * GB), 2 * US)
 
 
 def node(gpus=4, nics=None, nvlink=NVLINK, network=NETWORK):
@@ -24,21 +25,21 @@ def build(name, *nodes, **options):
     return topologies.find(name).build(ClusterSpec(nodes, options))
 
 
-def both_ways(*wires, bandwidth=GB, latency=0):
+def wires(*pairs, bandwidth=GB, latency=0, one_way=False):
     """Wires of one kind between points written "a-b"."""
-    ends = [pair for wire in wires for pair in (wire.split("-"), wire.split("-")[::-1])]
-    return tuple(Wire(source, target, Fraction(bandwidth), latency) for source, target in ends)
+    ends = [tuple(pair.split("-")) for pair in pairs]
+    return tuple(Wire(pair, Fraction(bandwidth), latency, one_way) for pair in ends)
 
 
 def star(gpus):
-    return both_ways(*(f"gpu{gpu}-hub" for gpu in range(gpus)))
+    return wires(*(f"gpu{gpu}-hub" for gpu in range(gpus)))
 
 
 CASES = {
     "nodes": [{}],
     "rails": [{}, {"cross_rail": "spine"}, {"cross_rail": "spine", "oversubscription": Fraction(3)}],
     "leaf-spine": [{}, {"leaf_size": 2, "oversubscription": Fraction(4)}],
-    "pcie": [{}, {"gpus_per_switch": 2}, {"gpus_per_switch": 3}],
+    "pcie": [{"pcie": PCIE}, {"pcie": PCIE, "gpus_per_switch": 2}, {"pcie": PCIE, "gpus_per_switch": 3}],
     "links": [{"links": star(8)}],
 }
 FABRICS = [
@@ -79,7 +80,7 @@ def test_latency_is_counted_once_and_is_symmetric(name, nics, options):
         assert route.latency == fabric.route(receiver, sender).latency
         same = fabric.node_of[sender] == fabric.node_of[receiver]
         if name in ("nodes", "leaf-spine", "pcie", "mesh"):
-            assert route.latency == (NVLINK if same else NETWORK).latency
+            assert route.latency == ((PCIE if name == "pcie" else NVLINK) if same else NETWORK).latency
         if name == "rails":
             handed_on = "nvlink" in route.links[0] and not same
             assert route.latency == (same or handed_on) * NVLINK.latency + (not same) * NETWORK.latency
@@ -88,7 +89,7 @@ def test_latency_is_counted_once_and_is_symmetric(name, nics, options):
 @pytest.mark.parametrize("name", [name for name in topologies.names() if name not in ("links", "mesh")])
 def test_a_cluster_of_2048_gpus_is_wired_up_in_well_under_a_second(name):
     started = time.perf_counter()
-    fabric = build(name, *[node(8)] * 256)
+    fabric = build(name, *[node(8)] * 256, **CASES.get(name, [{}])[0])
     for gpu in range(2048):
         fabric.route(gpu, (gpu + 9) % 2048)
     assert time.perf_counter() - started < 1
@@ -102,8 +103,8 @@ def test_counts_of_links():
     assert len(build("rails", *nodes, cross_rail="spine").links) == 2 * (32 + 16 + 4)
     assert len(build("leaf-spine", *nodes, leaf_size=2).links) == 2 * (32 + 16 + 2)
     assert len(build("leaf-spine", *nodes, leaf_size=3).links) == 2 * (32 + 16 + 2)
-    assert len(build("pcie", *nodes, gpus_per_switch=4).links) == 2 * (32 + 16 + 8)
-    assert len(build("pcie", *nodes, gpus_per_switch=8).links) == 2 * (32 + 16)  # one switch a node: no root
+    assert len(build("pcie", *nodes, pcie=PCIE, gpus_per_switch=4).links) == 2 * (32 + 16 + 8)
+    assert len(build("pcie", *nodes, pcie=PCIE, gpus_per_switch=8).links) == 2 * (32 + 16)  # one switch a node: no root
     assert len(build("ring", *nodes).links) == 2 * 32
     assert len(build("mesh", *nodes).links) == 32 * 31
     assert [len(build("ring", node(gpus)).links) for gpus in (1, 2, 3)] == [0, 2, 6]
@@ -179,8 +180,7 @@ def test_across_rails_a_message_goes_by_the_gpu_on_the_receivers_rail():
 
 
 def test_under_a_pcie_tree_those_that_share_a_way_up_wait():
-    port = PortSpec(Fraction(20 * GB), 2 * US)
-    fabric = build("pcie", node(4, 2, **FREE), node(4, 2, **FREE), pcie=port, gpus_per_switch=2)
+    fabric = build("pcie", node(4, 2, **FREE), node(4, 2, **FREE), pcie=PCIE, gpus_per_switch=2)
     assert last(fabric, (0, 1)) == last(fabric, (0, 2)) == 50 * MS + 2 * US
     assert last(fabric, (0, 1), (2, 3)) == 50 * MS + 2 * US  # under their own switches
     assert last(fabric, (0, 2), (1, 3)) == 100 * MS + 2 * US  # one way up
@@ -191,12 +191,12 @@ def test_under_a_pcie_tree_those_that_share_a_way_up_wait():
 
 
 def test_a_nic_on_another_switch_is_reached_through_the_root():
-    fabric = build("pcie", node(4, 1), node(4, 1), gpus_per_switch=2)
+    fabric = build("pcie", node(4, 1), node(4, 1), pcie=PCIE, gpus_per_switch=2)
     assert fabric.route(2, 6).links == (
         "node0/gpu2/pcie-out", "node0/switch1/up", "node0/switch0/down", "node0/nic0/out",
         "node1/nic0/in", "node1/switch0/up", "node1/switch1/down", "node1/gpu2/pcie-in",
     )  # fmt: skip
-    near = build("pcie", node(4, 2), node(4, 2), gpus_per_switch=2)
+    near = build("pcie", node(4, 2), node(4, 2), pcie=PCIE, gpus_per_switch=2)
     assert len(near.route(2, 6).links) == 4
 
 
@@ -220,7 +220,7 @@ def test_in_a_mesh_no_two_streams_meet():
 @pytest.mark.parametrize("name", ["nodes", "rails", "leaf-spine", "pcie"])
 def test_a_direct_all_to_all_never_beats_the_senders_own_ports(name):
     nodes = [node(2, 1, **FREE)] * 3
-    fabric = build(name, *nodes)
+    fabric = build(name, *nodes, **CASES.get(name, [{}])[0])
     everybody = list(permutations(range(6), 2))
     # each NIC sends 2 · 4 messages over 10 GB/s
     assert last(fabric, *everybody) >= 800 * MS
@@ -255,18 +255,18 @@ def test_leaves_of_differing_nodes_have_the_bandwidth_below_them():
         ("rails", [node(4, 4), node(4, 2)], {}, "as many NICs in every node, one a rail, not 2 and 4"),
         ("rails", [node(2, 4)], {}, "2 GPUs leave some of the 4 rails empty"),
         ("rails", [node()], {"oversubscription": 2}, "cross_rail: spine"),
-        ("links", [node(2)], {}, "none ends at gpu0; the cluster has 2 GPUs, gpu0 … gpu1"),
-        ("links", [node(3)], {"links": star(2)}, "none ends at gpu2"),
+        ("links", [node(2)], {}, "no way leads from gpu0 to gpu1; the cluster has 2 GPUs, gpu0 … gpu1"),
+        ("links", [node(3)], {"links": star(2)}, "from gpu0 to gpu2"),
         ("links", [node(2)], {"links": star(3)}, 'there is no "gpu2"; the cluster has 2 GPUs'),
-        ("links", [node(2)], {"links": both_ways("gpu0-gpu1", "gpu00-a")}, 'there is no "gpu00"'),
-        ("links", [node(2)], {"links": star(2) + star(1)}, "there are two from gpu0 to hub"),
-        ("links", [node(3)], {"links": both_ways("gpu0-gpu1", "gpu2-a")}, "in pieces: no route from gpu0 to gpu2"),
-        ("links", [node(3)], {"links": both_ways("gpu0-gpu1") + both_ways("a-gpu2")[1:]}, "no route from gpu0 to gpu2"),
-        ("links", [node(3)], {"links": both_ways("gpu0-gpu1") + both_ways("gpu2-gpu0")[:1]}, "from gpu0 to gpu2"),
-        ("links", [node(3)], {"links": both_ways("gpu0-gpu1") + both_ways("gpu2-gpu0")[1:]}, "from gpu2 to gpu0"),
+        ("links", [node(2)], {"links": wires("gpu0-gpu1", "gpu00-a")}, 'there is no "gpu00"'),
+        ("links", [node(2)], {"links": star(2) + star(1)}, "a second link from gpu0 to hub"),
+        ("links", [node(2)], {"links": star(2) + wires("hub-gpu0", one_way=True)}, "a second link from hub to gpu0"),
+        ("links", [node(3)], {"links": wires("gpu0-gpu1", "gpu2-a")}, "no way leads from gpu0 to gpu2"),
+        ("links", [node(3)], {"links": wires("gpu0-gpu1") + wires("gpu2-gpu0", one_way=True)}, "from gpu0 to gpu2"),
+        ("links", [node(3)], {"links": wires("gpu0-gpu1") + wires("gpu0-gpu2", one_way=True)}, "from gpu2 to gpu0"),
         ("links", [node(2)], {"links": star(2), "routes": (("gpu0", "b", "gpu1"),)}, "no link from gpu0 to b"),
-        ("links", [node(2)], {"links": star(2), "routes": (("gpu0", "hub"),)}, '"hub" is a switch'),
-        ("links", [node(2)], {"links": star(2), "routes": (("gpu0", "hub", "gpu7"),)}, "no link from hub to gpu7"),
+        ("links", [node(2)], {"links": star(2), "routes": (("gpu0", "hub"),)}, '"hub" is none'),
+        ("links", [node(2)], {"links": star(2), "routes": (("gpu0", "hub", "gpu7"),)}, '"gpu7" is none'),
     ],
 )
 def test_what_cannot_be_wired_is_said_in_one_line(name, nodes, options, message):
@@ -277,11 +277,11 @@ def test_what_cannot_be_wired_is_said_in_one_line(name, nodes, options, message)
 
 
 def test_a_list_of_links_is_walked_along_the_shortest_path():
-    wires = both_ways("gpu0-a", "a-b", "b-gpu1", "a-c", "c-gpu1", "gpu0-x", "x-y", "y-z", "z-gpu1", latency=3)
-    fabric = build("links", node(2), links=wires)
+    pairs = ("gpu0-a", "a-b", "b-gpu1", "a-c", "c-gpu1", "gpu0-x", "x-y", "y-z", "z-gpu1")
+    fabric = build("links", node(2), links=wires(*pairs, latency=3))
     assert fabric.route(0, 1).links == ("gpu0/to/a", "a/to/b", "b/to/gpu1")  # b stands before c
     assert fabric.route(0, 1).latency == 9
-    given = build("links", node(2), links=wires, routes=(("gpu0", "x", "y", "z", "gpu1"),))
+    given = build("links", node(2), links=wires(*pairs), routes=(("gpu0", "x", "y", "z", "gpu1"),))
     assert given.route(0, 1).links == ("gpu0/to/x", "x/to/y", "y/to/z", "z/to/gpu1")
     assert given.route(1, 0).links == ("gpu1/to/b", "b/to/a", "a/to/gpu0")
 
@@ -290,8 +290,8 @@ def test_a_list_of_links_is_walked_along_the_shortest_path():
 def test_the_spine_of_the_contract(senders, milliseconds):
     """NICs of 10 GB/s that send 1 GB each at once through one 40 GB/s spine."""
     n = 2 * senders
-    nics = both_ways(*(f"gpu{gpu}-{'left' if gpu < senders else 'right'}" for gpu in range(n)), bandwidth=10 * GB)
-    fabric = build("links", node(n), links=nics + both_ways("left-right", bandwidth=40 * GB))
+    nics = wires(*(f"gpu{gpu}-{'left' if gpu < senders else 'right'}" for gpu in range(n)), bandwidth=10 * GB)
+    fabric = build("links", node(n), links=nics + wires("left-right", bandwidth=40 * GB))
     through, _ = carry(fabric, [(0, gpu, gpu + senders, GB) for gpu in range(senders)])
     assert max(through) == milliseconds * MS
     if senders <= 4:

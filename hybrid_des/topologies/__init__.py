@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hybrid_des.errors import Refusal
 from hybrid_des.fabric import ClusterSpec, Fabric
 from hybrid_des.registry import Registry
 
 Topology = Callable[[ClusterSpec], Fabric]
+Check = Callable[[ClusterSpec], None]
 
 _REGISTRY: Registry[Topology] = Registry("topology", "hybrid_des.topologies")
 
@@ -21,7 +23,19 @@ names = _REGISTRY.names
 find = _REGISTRY.__getitem__
 
 
-def topology(name: str, *, summary: str, options: tuple[str, ...] = ()) -> Callable[[Topology], Topology]:
+class OptionRefusal(Refusal):
+    """An option of a topology does not fit the cluster; `option` and `at` say which, and where in its list."""
+
+    def __init__(self, option: str, message: str, *at: int) -> None:
+        super().__init__(f"{option}: {message}")
+        self.option = option
+        self.message = message
+        self.at = at
+
+
+def topology(
+    name: str, *, summary: str, options: tuple[str, ...] = (), check: Check | None = None
+) -> Callable[[Topology], Topology]:
     """Register a topology.
 
     Args:
@@ -29,5 +43,7 @@ def topology(name: str, *, summary: str, options: tuple[str, ...] = ()) -> Calla
         summary: one line for people.
         options: keys of a scenario's `cluster:` that it reads besides the common ones; it finds those that were given
             in `ClusterSpec.options`.
+        check: raises `Refusal` for a cluster that cannot be wired so, without wiring it; scenarios are held against
+            it when they are read.
     """
-    return _REGISTRY(name, summary=summary, options=options)
+    return _REGISTRY(name, summary=summary, options=options, check=check)

@@ -1,10 +1,10 @@
 """A wiring given link by link, with routes found by shortest path.
 
     links:
-      - {from: gpu0, to: switch0, bandwidth: 300 GB/s, latency: 1 us}        # one link each way
-      - {from: switch0, to: spine, bandwidth: 40 GB/s, one_way: true}
+      - {between: [gpu0, switch0], bandwidth: 300 GB/s, latency: 1 us}       # one link each way
+      - {between: [switch0, spine], bandwidth: 40 GB/s, one_way: true}       # only from the first to the second
     routes:
-      - {from: gpu0, to: gpu5, through: [switch0, spine, switch1]}           # instead of the shortest path
+      - [gpu0, switch0, spine, switch1, gpu5]                                # instead of the shortest path
 
 Points called gpu0, gpu1 … are the cluster's GPUs; every other name is a switch. A route has as few links as possible
 (among equals, those that stand first in the list win at the first point where they differ), and may lead through GPUs.
@@ -18,17 +18,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from typing import NamedTuple
 
-from hybrid_des.errors import Refusal, UsageError
+from hybrid_des.errors import UsageError
 from hybrid_des.fabric import Bandwidth, ClusterSpec, Fabric, LinkSpec, Route
-from hybrid_des.topologies import topology
+from hybrid_des.topologies import OptionRefusal, topology
 
 _GPU = re.compile(r"gpu(\d+)")
 
 
 @dataclass(frozen=True)
 class Wire:
-    """One direction of a link in the list: its ends, bytes a second (None: infinite), picoseconds."""
+    """One entry of the list: two points, bytes a second each way (None: infinite), picoseconds."""
+
+    between: tuple[str, str]
+    bandwidth: Bandwidth
+    latency: int = 0
+    one_way: bool = False
+
+
+class Way(NamedTuple):
+    """One direction of a wire."""
 
     source: str
     target: str
@@ -41,107 +51,133 @@ class Wire:
         return f"{self.source}/to/{self.target}"
 
 
+def check(cluster: ClusterSpec) -> None:
+    """Refuse unknown GPUs, doubled links, a cluster in pieces, and routes over links that are not there."""
+    ways = list(_ways(cluster))
+    _check_points(cluster)
+    _check_doubles(cluster)
+    if cluster.gpus > 1:
+        _check_connected(cluster, ways)
+    _check_routes(cluster, {(way.source, way.target) for way in ways})
+
+
 @topology(
-    "links", summary="a wiring of one's own, link by link; messages take the shortest path", options=("links", "routes")
+    "links",
+    summary="a wiring of one's own, link by link; messages take the shortest path",
+    options=("links", "routes"),
+    check=check,
 )
 def links(cluster: ClusterSpec) -> Fabric:
     """The links of the list, and routes over them."""
-    wires: Sequence[Wire] = cluster.options.get("links", ())
-    given: Sequence[Sequence[str]] = cluster.options.get("routes", ())
-    ways: dict[str, list[Wire]] = {}
-    by_ends: dict[tuple[str, str], Wire] = {}
-    for wire in wires:
-        if by_ends.setdefault((wire.source, wire.target), wire) is not wire:
-            raise Refusal(f"links: there are two from {wire.source} to {wire.target}; give one with both bandwidths")
-        ways.setdefault(wire.source, []).append(wire)
-    _check_points(cluster, wires)
-    _check_connected(cluster, ways)
-    fixed = {(path[0], path[-1]): _along(path, by_ends) for path in given}
-    _check_ends(cluster, fixed)
+    check(cluster)
+    ways = list(_ways(cluster))
+    by_ends = {(way.source, way.target): way for way in ways}
+    given = {(path[0], path[-1]): [by_ends[ends] for ends in pairwise(path)] for path in _paths(cluster)}
+    leaving = _by_source(ways)
 
     @cache
-    def tree(sender: str) -> Mapping[str, Wire]:
-        return _shortest(sender, ways)
+    def tree(start: str) -> Mapping[str, Way]:
+        return _shortest(start, leaving)
 
     def route(sender: int, receiver: int) -> Route:
         ends = (f"gpu{sender}", f"gpu{receiver}")
-        path = fixed.get(ends)
-        if path is None:
-            path = _back(tree(ends[0]), *ends)
-        return Route(tuple(wire.name for wire in path), tuple(wire.latency for wire in path))
+        path = given.get(ends) or _back(tree(ends[0]), *ends)
+        return Route(tuple(way.name for way in path), tuple(way.latency for way in path))
 
-    specs = {wire.name: LinkSpec(wire.name, wire.bandwidth, wire.source, wire.target) for wire in wires}
+    specs = {way.name: LinkSpec(way.name, way.bandwidth, way.source, way.target) for way in ways}
     return Fabric(specs, route, cluster.gpus, cluster.node_of)
 
 
-def _shortest(start: str, ways: Mapping[str, Sequence[Wire]]) -> dict[str, Wire]:
+def _wires(cluster: ClusterSpec) -> Sequence[Wire]:
+    wires: Sequence[Wire] = cluster.options.get("links", ())
+    return wires
+
+
+def _paths(cluster: ClusterSpec) -> Sequence[Sequence[str]]:
+    paths: Sequence[Sequence[str]] = cluster.options.get("routes", ())
+    return paths
+
+
+def _ways(cluster: ClusterSpec) -> list[Way]:
+    """Every direction of every wire, in the order of the list."""
+    both = [(wire, ends) for wire in _wires(cluster) for ends in _directions(wire)]
+    return [Way(*ends, wire.bandwidth, wire.latency) for wire, ends in both]
+
+
+def _directions(wire: Wire) -> list[tuple[str, str]]:
+    there, back = wire.between, wire.between[::-1]
+    return [there] if wire.one_way else [there, (back[0], back[1])]
+
+
+def _by_source(ways: Sequence[Way]) -> dict[str, list[Way]]:
+    leaving: dict[str, list[Way]] = {}
+    for way in ways:
+        leaving.setdefault(way.source, []).append(way)
+    return leaving
+
+
+def _shortest(start: str, leaving: Mapping[str, Sequence[Way]]) -> dict[str, Way]:
     """The last link on the shortest path from a point to every other one that can be reached (breadth first)."""
-    last: dict[str, Wire] = {}
+    last: dict[str, Way] = {}
     queue = deque([start])
     while queue:
-        for wire in ways.get(queue.popleft(), ()):
-            if wire.target not in last and wire.target != start:
-                last[wire.target] = wire
-                queue.append(wire.target)
+        for way in leaving.get(queue.popleft(), ()):
+            if way.target not in last and way.target != start:
+                last[way.target] = way
+                queue.append(way.target)
     return last
 
 
-def _back(last: Mapping[str, Wire], start: str, end: str) -> list[Wire]:
+def _back(last: Mapping[str, Way], start: str, end: str) -> list[Way]:
     """Walk back from the end of a path to its start."""
-    path: list[Wire] = []
+    path: list[Way] = []
     while end != start:
         if end not in last:
-            raise UsageError(f"links: there is no route from {start} to {end}")
+            raise UsageError(f"there is no route from {start} to {end}")
         path.append(last[end])
         end = last[end].source
     return path[::-1]
 
 
-def _along(points: Sequence[str], by_ends: Mapping[tuple[str, str], Wire]) -> list[Wire]:
-    """The links of a route that is given point by point."""
-    missing = [ends for ends in pairwise(points) if ends not in by_ends]
-    if missing:
-        source, target = missing[0]
-        raise Refusal(f"routes: from {points[0]} to {points[-1]}: there is no link from {source} to {target}")
-    return [by_ends[ends] for ends in pairwise(points)]
+def _check_points(cluster: ClusterSpec) -> None:
+    for number, wire in enumerate(_wires(cluster)):
+        for point in wire.between:
+            match = _GPU.fullmatch(point)
+            if match and (int(match.group(1)) >= cluster.gpus or point != f"gpu{int(match.group(1))}"):
+                raise OptionRefusal("links", f'there is no "{point}"; {_gpus(cluster)}', number)
 
 
-def _check_points(cluster: ClusterSpec, wires: Sequence[Wire]) -> None:
-    points = dict.fromkeys(point for wire in wires for point in (wire.source, wire.target))
-    for point in points:
-        _gpu(cluster, point, "links")
-    alone = next((f"gpu{gpu}" for gpu in range(cluster.gpus) if f"gpu{gpu}" not in points), None)
-    if alone is not None and cluster.gpus > 1:
-        raise Refusal(f"links: none ends at {alone}; the cluster has {cluster.gpus} GPUs, gpu0 … gpu{cluster.gpus - 1}")
+def _check_doubles(cluster: ClusterSpec) -> None:
+    seen: set[tuple[str, str]] = set()
+    for number, wire in enumerate(_wires(cluster)):
+        for source, target in _directions(wire):
+            if (source, target) in seen:
+                message = f"a second link from {source} to {target}; give one with the bandwidth of both"
+                raise OptionRefusal("links", message, number)
+            seen.add((source, target))
 
 
-def _check_ends(cluster: ClusterSpec, fixed: Mapping[tuple[str, str], object]) -> None:
-    for ends in fixed:
-        for point in ends:
-            if _gpu(cluster, point, "routes") is None:
-                raise Refusal(f'routes: "{point}" is a switch; a route goes from a GPU to a GPU')
-
-
-def _gpu(cluster: ClusterSpec, point: str, where: str) -> int | None:
-    """The GPU that a point is, if it is one."""
-    match = _GPU.fullmatch(point)
-    if match is None:
-        return None
-    if int(match.group(1)) >= cluster.gpus or point != f"gpu{int(match.group(1))}":
-        raise Refusal(
-            f'{where}: there is no "{point}"; the cluster has {cluster.gpus} GPUs, gpu0 … gpu{cluster.gpus - 1}'
-        )
-    return int(match.group(1))
-
-
-def _check_connected(cluster: ClusterSpec, ways: Mapping[str, Sequence[Wire]]) -> None:
+def _check_connected(cluster: ClusterSpec, ways: Sequence[Way]) -> None:
     """Every GPU reaches every other one if gpu0 reaches all and all reach it."""
-    back: dict[str, list[Wire]] = {}
-    for wires in ways.values():
-        for wire in wires:
-            back.setdefault(wire.target, []).append(Wire(wire.target, wire.source, wire.bandwidth, wire.latency))
-    there, here = _shortest("gpu0", ways), _shortest("gpu0", back)
+    there = _shortest("gpu0", _by_source(ways))
+    here = _shortest("gpu0", _by_source([Way(way.target, way.source, *way[2:]) for way in ways]))
     for gpu in range(1, cluster.gpus):
         for reached, ends in ((there, ("gpu0", f"gpu{gpu}")), (here, (f"gpu{gpu}", "gpu0"))):
             if f"gpu{gpu}" not in reached:
-                raise Refusal(f"links: the cluster is in pieces: no route from {ends[0]} to {ends[1]}")
+                raise OptionRefusal("links", f"no way leads from {ends[0]} to {ends[1]}; {_gpus(cluster)}")
+
+
+def _check_routes(cluster: ClusterSpec, known: set[tuple[str, str]]) -> None:
+    gpus = {f"gpu{gpu}" for gpu in range(cluster.gpus)}
+    for number, path in enumerate(_paths(cluster)):
+        for end in (path[0], path[-1]):
+            if end not in gpus:
+                message = f'a route goes from a GPU to a GPU; "{end}" is none; {_gpus(cluster)}'
+                raise OptionRefusal("routes", message, number)
+        for source, target in pairwise(path):
+            if (source, target) not in known:
+                raise OptionRefusal("routes", f"there is no link from {source} to {target}", number)
+
+
+def _gpus(cluster: ClusterSpec) -> str:
+    return f"the cluster has {cluster.gpus} GPUs, gpu0 … gpu{cluster.gpus - 1}"

@@ -18,12 +18,18 @@ from hybrid_des.topologies.ports import by_name
 MOST_GPUS = 512
 
 
-@topology("mesh", summary="for study: a link of its own between any two GPUs")
-def mesh(cluster: ClusterSpec) -> Fabric:
-    """One link for each ordered pair of GPUs."""
+def check(cluster: ClusterSpec) -> None:
+    """Refuse what would need millions of links."""
     n = cluster.gpus
     if n > MOST_GPUS:
         raise Refusal(f"a mesh of {n} GPUs would need {n * (n - 1)} links; at most {MOST_GPUS} GPUs")
+
+
+@topology("mesh", summary="for study: a link of its own between any two GPUs", check=check)
+def mesh(cluster: ClusterSpec) -> Fabric:
+    """One link for each ordered pair of GPUs."""
+    check(cluster)
+    n = cluster.gpus
     links = by_name(wire(cluster, *ends) for ends in permutations(range(n), 2))
 
     def route(sender: int, receiver: int) -> Route:

@@ -12,20 +12,17 @@
 
 A switch has `gpus_per_switch` GPUs (default 4), a node's NICs are spread evenly over its switches, and a GPU whose NIC
 hangs on another switch reaches it through the root. GPUs that share a way up wait for each other, and so do messages in
-the node and between nodes. `pcie` (default 31.5 GB/s, 1.5 us: PCIe 4 ×16, 16 GT/s · 16 lanes · 128/130) takes the
-place of `nvlink`. In a node the latency is `pcie`'s, between nodes the network's, once.
+the node and between nodes. `pcie` (bandwidth and latency, by default the GPU's own) takes the place of `nvlink`. In a
+node the latency is `pcie`'s, between nodes the network's, once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
 
 from hybrid_des.fabric import ClusterSpec, Fabric, LinkSpec, PortSpec, Route
 from hybrid_des.topologies import topology
 from hybrid_des.topologies.ports import both_ways, by_name, nics
-
-PCIE_4_X16 = PortSpec(Fraction(31_500_000_000), 1_500_000)
 
 
 @topology(
@@ -59,7 +56,7 @@ class _Tree:
 
     def __init__(self, cluster: ClusterSpec) -> None:
         self.cluster = cluster
-        self.port: PortSpec = cluster.options.get("pcie", PCIE_4_X16)
+        self.port: PortSpec = cluster.options["pcie"]
         self.width: int = cluster.options.get("gpus_per_switch", 4)
 
     def switches(self, node: int) -> int:

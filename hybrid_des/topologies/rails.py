@@ -14,18 +14,33 @@ from __future__ import annotations
 
 from hybrid_des.errors import Refusal
 from hybrid_des.fabric import ClusterSpec, Fabric, Route
-from hybrid_des.topologies import topology
+from hybrid_des.topologies import OptionRefusal, topology
 from hybrid_des.topologies.ports import both_ways, by_name, nics, nvlinks, through_nics, through_nvswitch, uplink
+
+
+def check(cluster: ClusterSpec) -> None:
+    """Refuse clusters in which some rail would have no NIC or no GPU of a node."""
+    counts = sorted({node.nics for node in cluster.nodes})
+    if len(counts) > 1:
+        raise Refusal(f"rails need as many NICs in every node, one a rail, not {' and '.join(map(str, counts))}")
+    fewest = min(node.gpus for node in cluster.nodes)
+    if fewest < counts[0]:
+        raise Refusal(
+            f"rails need a GPU for each NIC of a node; {fewest} GPUs leave some of the {counts[0]} rails empty"
+        )
+    if "oversubscription" in cluster.options and cluster.options.get("cross_rail") != "spine":
+        raise OptionRefusal("oversubscription", "is the spine's, which rails have only with cross_rail: spine")
 
 
 @topology(
     "rails",
     summary="NIC i of every node on leaf i; across rails over NVLink first, or over a spine",
     options=("cross_rail", "oversubscription"),
+    check=check,
 )
 def rails(cluster: ClusterSpec) -> Fabric:
     """The links of `nodes`, and with a spine two a rail: up and down."""
-    _check(cluster)
+    check(cluster)
     links = by_name(nvlinks(cluster), nics(cluster, lambda node, nic: f"rail{nic}"))
     spine = cluster.options.get("cross_rail") == "spine"
     if spine:
@@ -56,16 +71,3 @@ def _on_rail(cluster: ClusterSpec, node: int, rail: int, like: int) -> int:
     if like < spec.gpus and spec.nic_of(like) == rail:
         return like
     return next(gpu for gpu in range(spec.gpus) if spec.nic_of(gpu) == rail)
-
-
-def _check(cluster: ClusterSpec) -> None:
-    counts = sorted({node.nics for node in cluster.nodes})
-    if len(counts) > 1:
-        raise Refusal(f"rails need as many NICs in every node, one a rail, not {' and '.join(map(str, counts))}")
-    fewest = min(node.gpus for node in cluster.nodes)
-    if fewest < counts[0]:
-        raise Refusal(
-            f"rails need a GPU for each NIC of a node; {fewest} GPUs leave some of the {counts[0]} rails empty"
-        )
-    if "oversubscription" in cluster.options and cluster.options.get("cross_rail") != "spine":
-        raise Refusal("oversubscription is the spine's, which rails have only with cross_rail: spine")
