@@ -4,6 +4,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("house", deadline=None)  # the first example pays for imports
+settings.load_profile("house")
 
 HERE = Path(__file__).parent
 if str(HERE) not in sys.path:

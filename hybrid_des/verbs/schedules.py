@@ -1,7 +1,8 @@
 """Print the table of schedules, or the order of one as a step × rank grid.
 
 Without a name: every schedule with its time, its peak of activations and its source (p pipeline ranks, m
-micro-batches, v chunks, F and B a rank's forward and whole backward). With a name: what each rank does, step by
+micro-batches, v chunks; T = F+B+W is a rank's time for a micro-batch: forward, input gradient, weight gradient; F&B is
+a fused pair). With a name: what each rank does, step by
 step, as stage, kind and micro-batch; all forwards and both halves of all backwards take the same time there.
 """
 
@@ -47,11 +48,13 @@ def _print_table(rows: Sequence[Sequence[str]]) -> None:
     if sys.stdout.isatty():
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
 
         table = Table(*COLUMNS)
+        table.columns[0].no_wrap = True
         for row in rows:
-            table.add_row(*row)
-        Console().print(table, markup=False)
+            table.add_row(*map(Text, row))  # a formula's brackets are no markup
+        Console().print(table)
         return
     widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
     for row in (COLUMNS, *rows):
