@@ -1,9 +1,8 @@
 """Print the table of schedules, or the order of one as a step × rank grid.
 
 Without a name: every schedule with its time, its peak of activations and its source (p pipeline ranks, m
-micro-batches, v chunks; T = F+B+W is a rank's time for a micro-batch: forward, input gradient, weight gradient; F&B is
-a fused pair). With a name: what each rank does, step by
-step, as stage, kind and micro-batch; all forwards and both halves of all backwards take the same time there.
+micro-batches, v chunks; F forward, B the input part and W the weight part of the backward, T = F+B+W). With a name:
+what each rank does, step by step, as stage, kind and micro-batch, for F = B = W on free links.
 """
 
 from __future__ import annotations
