@@ -1,10 +1,12 @@
 """Pipeline schedules, one file each: a function from `PlanRequest` to `Plan` that registers itself.
 
-from hybrid_des.ops import Op, Plan, PlanRequest, loop
-from hybrid_des.schedules import schedule
+    from hybrid_des.ops import Op, Plan, PlanRequest, loop
+    from hybrid_des.schedules import schedule
 
-@schedule("mine", summary="…", time="(m+p−1)(F+B)", memory="m", source="me")
-def mine(request: PlanRequest) -> Plan: ...
+    @schedule("mine", summary="…", time="(m+p−1)T", memory="m", source="me")
+    def mine(request: PlanRequest) -> Plan: ...
+
+Files that register nothing hold what several schedules share.
 """
 
 from __future__ import annotations
@@ -50,7 +52,7 @@ def schedule(
     Args:
         name: what a scenario's `schedule.kind` says.
         summary: one line for people.
-        time: the cost formula at free sends.
+        time: the cost formula at free sends; T = F+B+W, B being the input part of the backward and W the weight part.
         memory: peak activations in whole-rank micro-batches.
         source: the paper or code it follows.
         chunks: the number of chunks a rank that the schedule fixes; None where `schedule.chunks` may say it.

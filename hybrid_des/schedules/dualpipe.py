@@ -20,7 +20,7 @@ from hybrid_des.schedules.patterns import Writer
 @schedule(
     "dualpipe",
     summary="two copies of the model, both directions at once, forward and backward fused",
-    time="m(F+B+W) + (p/2−1)(F&B + (B+W) − 3W), m even ≥ 2p",
+    time="mT + (p/2−1)(F&B + (B+W) − 3W), m even ≥ 2p",
     memory="p+1, two copies of the weights",
     source="arXiv 2412.19437; github.com/deepseek-ai/DualPipe",
     chunks=1,

@@ -23,7 +23,7 @@ from hybrid_des.schedules.patterns import Writer
 @schedule(
     "dualpipe-v",
     summary="DualPipe folded into a V of two chunks: one copy of the weights",
-    time="m(F+B+W) + (p−1)(F&B + (B+W) − 3W)/2, m ≥ 2p",
+    time="mT + (p−1)(F&B + (B+W) − 3W)/2, m ≥ 2p",
     memory="p + 1/2",
     source="github.com/deepseek-ai/DualPipe",
     chunks=2,

@@ -17,7 +17,7 @@ from hybrid_des.schedules.one_f_one_b import in_turn
 @schedule(
     "eager-1f1b",
     summary="1F1B with a warm-up of 2(p−1−r) forwards, to hide the messages",
-    time="(m+p−1)(F+B)",
+    time="(m+p−1)T",
     memory="min(m, 2(p−1−r)+1)",
     source="arXiv 2211.05322",
     chunks=1,

@@ -16,7 +16,7 @@ from hybrid_des.schedules import schedule
 @schedule(
     "gpipe",
     summary="all forwards, then all backwards",
-    time="(m+p−1)(F+B)",
+    time="(m+p−1)T",
     memory="m",
     source="arXiv 1811.06965",
     chunks=1,

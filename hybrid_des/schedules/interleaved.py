@@ -29,7 +29,7 @@ def _peak(request: PlanRequest, rank: int) -> Fraction:
 @schedule(
     "interleaved-1f1b",
     summary="1F1B over v chunks a rank, dealt out like cards; a v-th of the bubble, v times the messages",
-    time="m(F+B) + (p−1)(F+B)/v",
+    time="mT + (p−1)T/v",
     memory="p + (p−1)/v on rank 0",
     source="arXiv 2104.04473; PyTorch, Megatron-LM",
     many_chunks=True,

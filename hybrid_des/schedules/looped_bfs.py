@@ -17,7 +17,7 @@ from hybrid_des.schedules import schedule
 @schedule(
     "looped-bfs",
     summary="all forwards chunk by chunk, then all backwards chunk by chunk",
-    time="m(F+B) + (p−1)(F+B)/v",
+    time="mT + (p−1)T/v",
     memory="m",
     source="arXiv 2211.05953; PyTorch",
     many_chunks=True,

@@ -19,7 +19,7 @@ from hybrid_des.schedules import schedule
 @schedule(
     "1f1b",
     summary="one forward, one backward in turn after a warm-up of p−1−r forwards",
-    time="(m+p−1)(F+B)",
+    time="(m+p−1)T",
     memory="min(m, p−r)",
     source="arXiv 2006.09503, 2007.01045",
     chunks=1,

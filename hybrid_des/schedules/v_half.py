@@ -6,7 +6,7 @@
 Rank r holds stages r and 2p−1−r. A micro-batch has its F of chunk 0 and 1 and its I of chunk 1 and 0 at the slots
 2r, 3p−r−2, 3p+δ+2r−1, 6p+δ−r−2, with δ = 3 where p is even, else 0; the next follows six slots later, W's fill the
 gaps. That leaves gaps at the start and the end, which are filled within the same memory (`fill_gaps`). Real times then
-follow from the order: at F = B = W, p even and ≥ 4 mT + (3p/2−7/2)T/3 (read off the simulation). Memory ⌊p/2⌋+1
+follow from the order: at F = B = W, p even and ≥ 4 it is mT + (3p−7)T/6 (read off the simulation). Memory ⌊p/2⌋+1
 micro-batches.
 """
 
@@ -24,7 +24,7 @@ def _limit(pipeline: int) -> int:
 @schedule(
     "v-half",
     summary="two chunks as a V, split backwards: half of the memory of 1F1B",
-    time="m(F+B+W) + (3p/2−7/2)(F+B+W)/3 at F = B = W, p even ≥ 4",
+    time="mT + (3p−7)T/6 at F = B = W, p even",
     memory="⌊p/2⌋ + 1",
     source="arXiv 2405.15362",
     chunks=2,

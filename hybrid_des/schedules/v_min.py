@@ -20,7 +20,7 @@ from hybrid_des.schedules.building_block import repeat
 @schedule(
     "v-min",
     summary="two chunks as a V, split backwards: a third of the memory of 1F1B",
-    time="m(F+B+W) + (2p−5/2)(F+B+W)/3 at F = B = W, 1/3 more where 3 divides p",
+    time="mT + (2p−5/2)T/3 at F = B = W",
     memory="⌊(p+1)/3⌋ + 1",
     source="arXiv 2405.15362",
     chunks=2,

@@ -44,7 +44,7 @@ def _peak(request: PlanRequest, rank: int) -> Fraction | int:
 @schedule(
     "zb-auto",
     summary="a search for the best order with split backwards within a limit of activations",
-    time="limit p: as zb-h1 or less; limit 2p: span close to m(F+B+W)",
+    time="limit p: as zb-h1 or less; limit 2p: span close to mT",
     memory="max_activations, a micro-batch counting ½ from its B to its W",
     source="arXiv 2401.10241, ZB-1p and ZB-2p",
     chunks=1,

@@ -5,7 +5,7 @@
 
 Rank r runs its first W right after its (r+1)-th I, then one W, the oldest, after each I, so it keeps a debt of r W's,
 which it pays at the end. PyTorch and two other tools give the identical order.
-Time m(F+B+W) + (p−1)(F+B−min(F,B,W)) for m ≥ p, B being the input part; memory p−r micro-batches up to their I, up to
+Time mT + (p−1)(F+B−min(F,B,W)) for m ≥ p, B being the input part; memory p−r micro-batches up to their I, up to
 p with those that wait for their W.
 """
 
@@ -18,7 +18,7 @@ from hybrid_des.schedules import schedule
 @schedule(
     "zb-h1",
     summary="1F1B with the weight gradients put off into the bubble, at the memory of 1F1B",
-    time="m(F+B+W) + (p−1)(F+B−min(F,B,W)), m ≥ p",
+    time="mT + (p−1)(F+B−min(F,B,W)), m ≥ p",
     memory="p",
     source="arXiv 2401.10241",
     chunks=1,

@@ -5,8 +5,8 @@
 
 Rank r runs 2(p−r)−1 forwards ahead; from its (2r+1)-th I on, each I is followed by the oldest W, then the next F; the
 rest of the W's come at the end.
-Span of the longest rank m(F+B+W) + (p−1)(F+B−2W) for m ≥ 2p, B being the input part; memory 2p−1 micro-batches. Ranks
-start and end staggered: with a barrier at the end the pipeline takes (p−1)W longer than the span.
+Span of the longest rank mT + (p−1)(F+B−2W) for m ≥ 2p and W ≤ F, B (B: the input part); memory 2p−1 micro-batches.
+Ranks start and end staggered: where a barrier ends the step the pipeline's time counts, at F = B = W that of ZB-H1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hybrid_des.schedules.zb_h1 import in_debt
 @schedule(
     "zb-h2",
     summary="ZB-H1 with twice the forwards ahead: no bubble within a rank's own span",
-    time="span m(F+B+W) + (p−1)(F+B−2W), m ≥ 2p",
+    time="span mT + (p−1)(F+B−2W), m ≥ 2p",
     memory="2p−1",
     source="arXiv 2401.10241",
     chunks=1,

@@ -26,7 +26,7 @@ from hybrid_des.schedules.patterns import Writer
 @schedule(
     "zb-v",
     summary="two chunks as a V, split backwards: no bubble within a rank's span at the memory of 1F1B",
-    time="span m(F+B+W) at F = B = W, m ≥ 2p",
+    time="span mT at F = B = W, m ≥ 2p",
     memory="p",
     source="arXiv 2405.15362; PyTorch",
     chunks=2,
