@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import oracle
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybrid_des import schedules
@@ -158,7 +158,7 @@ def test_one_rank_never_waits_and_the_unit_of_time_does_not_matter(kind, p, m):
     try:
         slow, quick = (plan_of(kind, p, m, chunks, (3 * k, 4 * k, 2 * k), k) for k in (10, 1))
     except Refusal:
-        assume(False)
+        return  # `test_valid_plan_or_refusal` looks at it
     assert slow == quick
     if p == 1:
         assert timing_of(quick, (6, 8, 4)).time == 18 * m
