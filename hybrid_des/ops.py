@@ -134,6 +134,10 @@ class Plan:
         """The (stage, micro-batch) pairs whose backward is split into an input and a weight part."""
         return frozenset((self.stage_of[rank, op.chunk], op.microbatch) for rank, op in self.ops() if op.kind == "W")
 
+    @cached_property
+    def _places(self) -> tuple[frozenset[Place], ...]:
+        return tuple(frozenset(path) for path in self.paths)
+
     def chunks_of(self, rank: int) -> list[int]:
         """The chunks that live on a pipeline rank, in order."""
         return sorted(chunk for at, chunk in self.stage_of if at == rank)
@@ -213,8 +217,7 @@ class Plan:
         if not 0 <= op.microbatch < self.microbatches:
             self._fail(f"rank {rank}, step {index}: micro-batch {op.microbatch} of {op.kind} is not among 0 … "
                        f"{self.microbatches - 1}", (rank, index))  # fmt: skip
-        path = self.paths[self.path_of[op.microbatch]]
-        if (rank, op.chunk) not in path:
+        if (rank, op.chunk) not in self._places[self.path_of[op.microbatch]]:
             self._fail(f"rank {rank}, step {index}: {op.kind} of micro-batch {op.microbatch} on chunk {op.chunk}: that "
                        f"micro-batch does not pass there", (rank, index))  # fmt: skip
 

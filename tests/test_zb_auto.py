@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_schedules import UNIT, plan_of, rows, timing_of
 
+from hybrid_des import schedules
 from hybrid_des.errors import Refusal
-from hybrid_des.ops import Plan
+from hybrid_des.ops import Plan, PlanRequest
+from hybrid_des.schedules.greedy import Costs, evaluate
 
 TABLE = {(row["p"], row["m"], row["schedule"]): row for row in rows("zero_bubble_table5.csv")}
 KINDS = {
@@ -71,6 +73,22 @@ def test_no_worse_than_zb_h1_at_p_and_zb_h2_at_2p(case):
         searched[limit] = timing_of(plan, costs, delay)
     assert searched[p].time <= timing_of(plan_of("zb-h1", p, m), costs, delay).time
     assert searched[2 * p].span <= timing_of(plan_of("zb-h2", p, m), costs, delay).span
+
+
+@settings(max_examples=40, deadline=None)
+@given(pipelines(), st.sampled_from(["zb-h1", "zb-h2", "zb-auto"]))
+def test_the_clock_of_the_search_is_the_oracles(case, kind):
+    p, m, costs, delay = case
+    plan = plan_of(kind, p, m, 1, costs, delay)
+    programs = [[op for (op,) in program] for program in plan.programs]
+    lengths = {k: tuple(c) for k, c in zip("FIW", costs, strict=True)}
+    timing = timing_of(plan, costs, delay)
+    assert evaluate(Costs(lengths, delay), programs) == (timing.span, timing.time)
+
+
+def test_without_times_all_ops_are_alike():
+    bare = schedules.find("zb-auto").build(PlanRequest(4, 8))
+    assert bare == plan_of("zb-auto", 4, 8, 1, (5, 5, 5))
 
 
 @pytest.mark.parametrize("limit", [Fraction(1), Fraction(3, 2), Fraction(3), Fraction(100)])
