@@ -98,7 +98,7 @@ def _draw_numbers(ax: Axes, bars: Bars, scale: float) -> None:
     across = box.width * points / ax.get_xlim()[1]
     wide = (bars.end - bars.start) / scale * across
     digits = np.where(bars.microbatch > 9, 2, 1) + (bars.microbatch > 99)
-    room = (bars.microbatch >= 0) & (wide > POINTS_PER_DIGIT * digits + 2)
+    room = (bars.microbatch >= 0) & (wide > POINTS_PER_DIGIT * digits + 3)
     for kind in range(len(OP_KINDS)):
         mine = (bars.kind == kind) & (bars.microbatch >= 0)
         if not mine.any() or not room[mine].all():
