@@ -226,11 +226,23 @@ def _resources(scenario: Scenario, facts: Mapping[str, Any]) -> list[Line]:
     sent = f"{_many(facts['messages'], 'message')} a step{': ' + ', '.join(sizes) if sizes else ''}"
     lines.append([(f"{'sent':<{LABEL}}{sent}", "")])
     if facts.get("loss"):
-        losses = [f"{value:.4g}" for value in facts["loss"]]
-        lines.append([(f"{'loss':<{LABEL}}{_few(losses)}", "")])
+        lines += _training(facts)
     real = f"{format_seconds(facts['wall_s'])} for {_many(facts['events'], 'event')}"
     lines.append([(f"{'real time':<{LABEL}}{real}", "dim")])
     return lines
+
+
+def _training(facts: Mapping[str, Any]) -> list[Line]:
+    """What the small model learnt, and how far its gradients were from serial training's."""
+    losses = [f"{value:.4g}" for value in facts["loss"]]
+    accuracies = [f"{value:.1%}" for value in facts["accuracy"]]
+    difference = facts["replica_difference"]
+    replicas = "replicas bit-identical" if difference == 0 else f"replicas differ by {difference:.2g}"
+    return [
+        [(f"{'loss':<{LABEL}}{_few(losses)}", "")],
+        [(f"{'accuracy':<{LABEL}}{_few(accuracies)}", "")],
+        [(f"{'gradients':<{LABEL}}{facts['gradient_error']:.2g} off serial training's at worst; {replicas}", "")],
+    ]
 
 
 def _limits(scenario: Scenario) -> str:
