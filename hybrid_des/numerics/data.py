@@ -45,16 +45,14 @@ class Data:
         samples, cut = Samples(inputs.astype(dtype), labels), len(labels) - entry.facts["held_out"]
         self.training, self.held_out = samples[:cut], samples[cut:]
         self._seed = seed
-        self._epochs: list[NDArray[np.int64]] = []
+        self._order: NDArray[np.int64] = numpy.empty(0, numpy.int64)
 
     def stream(self, start: int, stop: int) -> Samples:
         """Samples `start` … `stop`−1 of the stream."""
         import numpy
 
-        places = numpy.arange(start, stop)
-        epochs, within = numpy.divmod(places, len(self.training))
-        while len(self._epochs) <= epochs[-1]:
-            generator = numpy.random.default_rng([ORDER, self._seed, len(self._epochs)])
-            self._epochs.append(generator.permutation(len(self.training)))
-        order = numpy.array([self._epochs[epoch][place] for epoch, place in zip(epochs, within, strict=True)])
-        return self.training[order]
+        count = len(self.training)
+        while self._order.size < stop:
+            generator = numpy.random.default_rng([ORDER, self._seed, self._order.size // count])
+            self._order = numpy.concatenate([self._order, generator.permutation(count)])
+        return self.training[self._order[start:stop]]
