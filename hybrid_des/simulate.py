@@ -13,14 +13,14 @@ from hybrid_des import codecs, collectives, schedules, topologies
 from hybrid_des.comm import Comm
 from hybrid_des.cost import Costs, RankCosts, costs_of, rank_costs
 from hybrid_des.errors import DeadlockError, OutOfMemoryError
-from hybrid_des.fabric import ClusterSpec, Fabric, NodeSpec, PortSpec, service_time
+from hybrid_des.fabric import Fabric, service_time
 from hybrid_des.gpu import Barrier, Gpu, Job, Reduction
 from hybrid_des.memory import Ledger
 from hybrid_des.network import Network
 from hybrid_des.numerics.training import Training
 from hybrid_des.ops import Plan, PlanRequest
 from hybrid_des.program import program_of
-from hybrid_des.scenario import Scenario
+from hybrid_des.scenario import Scenario, wiring
 from hybrid_des.trace import Trace
 from hybrid_des.units import format_bytes, to_picoseconds
 
@@ -115,15 +115,7 @@ def run(
 
 def fabric_of(scenario: Scenario) -> Fabric:
     """Wire up the scenario's cluster."""
-    cluster = scenario.cluster
-    node = NodeSpec(
-        gpus=cluster.gpus_per_node,
-        nvlink=PortSpec(cluster.nvlink.bandwidth, to_picoseconds(cluster.nvlink.latency)),
-        infiniband=PortSpec(cluster.infiniband.bandwidth, to_picoseconds(cluster.infiniband.latency)),
-        nics=cluster.infiniband.nics_per_node,
-    )
-    spec = ClusterSpec((node,) * cluster.nodes)
-    return topologies.find(cluster.topology).build(spec)
+    return wiring.fabric_of(scenario.cluster)
 
 
 def plan_of(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:

@@ -46,6 +46,7 @@ class GpuPart:
     nvlink: LinkPart
     infiniband: LinkPart
     nics_per_node: int
+    pcie: LinkPart
 
 
 @cache
@@ -63,6 +64,7 @@ def _parts() -> dict[str, GpuPart]:
             links[gpu["nvlink"]],
             links[gpu["infiniband"]],
             gpu["nics_per_node"],
+            links[gpu["pcie"]],
         )
         for name, gpu in data["gpus"].items()
     }

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des import schedules
 from hybrid_des.scenario.problem import Problem
+from hybrid_des.scenario.wiring import wiring_problems
 from hybrid_des.strict_yaml import KeyPath
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def problems_of(scenario: Scenario) -> list[Problem]:
     """Everything that does not fit together."""
     checks = (
         _ranks_fit,
+        wiring_problems,
         _sizes_are_bearable,
         _schedule_is_one,
         _chunks_fit,
@@ -38,12 +40,14 @@ def problems_of(scenario: Scenario) -> list[Problem]:
 def _ranks_fit(scenario: Scenario) -> Iterator[Problem]:
     parallel, cluster = scenario.parallel, scenario.cluster
     if parallel.ranks > cluster.gpus:
+        sizes = f"nodes {cluster.nodes} × gpus_per_node {cluster.gpus_per_node}"
+        if not isinstance(cluster.nodes, int):
+            sizes = f"in {sum(kind.count for kind in cluster.kinds)} nodes"
         axes = [("parallel", axis) for axis in ("pipeline", "data", "tensor")]
         yield Problem(
             ("parallel",),
             f"{parallel.ranks} ranks (pipeline {parallel.pipeline} × data {parallel.data} × tensor {parallel.tensor}) "
-            f"need as many GPUs; the cluster has {cluster.gpus} (nodes {cluster.nodes} × gpus_per_node "
-            f"{cluster.gpus_per_node})",
+            f"need as many GPUs; the cluster has {cluster.gpus} ({sizes})",
             (*axes, ("cluster", "nodes"), ("cluster", "gpus_per_node")),
         )
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from hybrid_des import catalogue, schedules
+from hybrid_des import catalogue, schedules, topologies
 
 _MULTIPLE = re.compile(r"\s*(\d+\.?\d*|\.\d+|)\s*p\s*")
 
@@ -28,13 +28,47 @@ def fill(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _fill_cluster(cluster: dict[str, Any], scenario: Mapping[str, Any]) -> None:
     gpu = cluster.setdefault("gpu", catalogue.DEFAULT)
+    cluster.setdefault("gpus_per_node", 8)
+    links = _links(gpu)
+    if not _reads(cluster.get("topology", "nodes"), "pcie"):
+        del links["pcie"]
+    _fill_links(cluster, links)
+    if isinstance(cluster.get("nodes"), list | tuple):
+        cluster["nodes"] = [_node(node, cluster) for node in cluster["nodes"]]
+
+
+def _node(given: Any, cluster: Mapping[str, Any]) -> Any:
+    """A kind of node: what it does not say is its own GPU's, or else the cluster's."""
+    if not isinstance(given, Mapping):
+        return given
+    node = {"gpu": cluster["gpu"], "gpus_per_node": cluster["gpus_per_node"], **given}
+    links = _links(node["gpu"]) if "gpu" in given else cluster
+    _fill_links(node, {name: links[name] for name in ("nvlink", "infiniband")})
+    return node
+
+
+def _links(gpu: Any) -> dict[str, Any]:
+    """What a GPU is sold with; one of the user's own has the default one's links."""
     known = isinstance(gpu, str) and gpu in catalogue.names()
-    part = catalogue.part(gpu if known else catalogue.DEFAULT)  # a GPU of the user's own has the default one's links
-    network = {"nics_per_node": part.nics_per_node}
-    for name, link, more in (("nvlink", part.nvlink, {}), ("infiniband", part.infiniband, network)):
-        given = cluster.get(name, {})
+    part = catalogue.part(gpu if known else catalogue.DEFAULT)
+    links: dict[str, Any] = {
+        name: {"bandwidth": link.bandwidth, "latency": link.latency}
+        for name, link in (("nvlink", part.nvlink), ("infiniband", part.infiniband), ("pcie", part.pcie))
+    }
+    links["infiniband"]["nics_per_node"] = part.nics_per_node
+    return links
+
+
+def _fill_links(section: dict[str, Any], links: Mapping[str, Any]) -> None:
+    for name, link in links.items():
+        given = section.get(name, {})
         if isinstance(given, Mapping):
-            cluster[name] = {"bandwidth": link.bandwidth, "latency": link.latency, **more, **given}
+            section[name] = {**link, **given} if isinstance(link, Mapping) else given
+
+
+def _reads(topology: Any, option: str) -> bool:
+    known = isinstance(topology, str) and topology in topologies.names()
+    return known and option in topologies.find(topology).facts["options"]
 
 
 def _fill_schedule(schedule: dict[str, Any], scenario: Mapping[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -116,6 +116,8 @@ def _problems(error: ValidationError) -> list[Problem]:
             problems.append(Problem(path, _unknown_key(path)))
         elif item["type"] == "missing":
             problems.append(Problem(path, "is required"))
+        elif item["type"] == "tuple_type":
+            problems.append(Problem(path, f"expected a list, found {describe(item['input'])}"))
         elif item["type"] == "model_type":
             problems.append(Problem(path, f"expected keys below it, found {describe(item['input'])}"))
         else:
@@ -130,10 +132,16 @@ def _unknown_key(path: KeyPath) -> str:
 def _model_at(path: KeyPath) -> type[BaseModel]:
     model: type[BaseModel] = Scenario
     for key in path:
-        annotation = model.model_fields[str(key)].annotation
-        choices = [annotation, *get_args(annotation)]
-        model = next(one for one in choices if isinstance(one, type) and issubclass(one, BaseModel))
+        if isinstance(key, str):  # a place in a list holds what the list is of
+            model = next(_models_in(model.model_fields[key].annotation))
     return model
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)
 
 
 def _misfits(values: dict[str, Any], broken: Sequence[KeyPath]) -> list[Problem]:

@@ -262,9 +262,17 @@ def _shares(value: Any) -> Fraction | tuple[Fraction, ...]:
     return numbers
 
 
+def _factor(value: Any) -> Fraction:
+    number = _quantity(value, "number")
+    if number == 0:
+        raise ValueError("must be more than 0")
+    return number
+
+
 Time = Annotated[Fraction, quantity("time")]
 Compute = Annotated[Fraction, quantity("compute")]
 Number = Annotated[Fraction, quantity("number")]
+Factor = Annotated[Fraction, Reads(_factor, lambda: {"type": "number", "exclusiveMinimum": 0})]
 Bytes = Annotated[int, Reads(_bytes, lambda: _quantity_schema("size"))]
 Bandwidth = Annotated[Fraction | None, Reads(_bandwidth, _bandwidth_schema)]
 Bucket = Annotated[int | None, Reads(_bucket, _bucket_schema)]

@@ -31,7 +31,7 @@ _GPU = re.compile(r"gpu(\d+)")
 class Wire:
     """One entry of the list: two points, bytes a second each way (None: infinite), picoseconds."""
 
-    between: tuple[str, str]
+    between: tuple[str, ...]
     bandwidth: Bandwidth
     latency: int = 0
     one_way: bool = False
@@ -105,8 +105,8 @@ def _ways(cluster: ClusterSpec) -> list[Way]:
 
 
 def _directions(wire: Wire) -> list[tuple[str, str]]:
-    there, back = wire.between, wire.between[::-1]
-    return [there] if wire.one_way else [there, (back[0], back[1])]
+    one, other = wire.between
+    return [(one, other)] if wire.one_way else [(one, other), (other, one)]
 
 
 def _by_source(ways: Sequence[Way]) -> dict[str, list[Way]]:

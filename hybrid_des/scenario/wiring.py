@@ -1,0 +1,82 @@
+"""From a scenario's cluster to its wiring: what a topology may know of it, and what does not fit it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from hybrid_des import topologies
+from hybrid_des.errors import Refusal
+from hybrid_des.fabric import ClusterSpec, Fabric, NodeSpec, PortSpec
+from hybrid_des.scenario.problem import Problem
+from hybrid_des.topologies import OptionRefusal
+from hybrid_des.topologies.links import Wire
+from hybrid_des.units import to_picoseconds
+
+if TYPE_CHECKING:
+    from hybrid_des.scenario.machine import Cluster, Link, Node
+    from hybrid_des.scenario.model import Scenario
+
+OPTIONS = ("oversubscription", "leaf_size", "cross_rail", "pcie", "gpus_per_switch", "links", "routes")
+TOPOLOGY = ("cluster", "topology")
+
+
+def fabric_of(cluster: Cluster) -> Fabric:
+    """Wire a cluster up.
+
+    Raises:
+        Refusal: the topology does not exist for it.
+    """
+    return topologies.find(cluster.topology).build(spec_of(cluster))
+
+
+def spec_of(cluster: Cluster) -> ClusterSpec:
+    """What a topology may know of a cluster."""
+    nodes = tuple(node for kind in cluster.kinds for node in (_node(kind),) * kind.count)
+    return ClusterSpec(nodes, dict(_options(cluster)))
+
+
+def wiring_problems(scenario: Scenario) -> Iterator[Problem]:
+    """Options that the topology does not read, and clusters that it does not exist for."""
+    cluster = scenario.cluster
+    facts = topologies.find(cluster.topology).facts
+    for option in OPTIONS:
+        if getattr(cluster, option) is not None and option not in facts["options"]:
+            readers = [name for name in topologies.names() if option in topologies.find(name).facts["options"]]
+            path = ("cluster", option)
+            yield Problem(path, f"is not read by {cluster.topology}; read by {', '.join(readers)}", (path, TOPOLOGY))
+    if facts["check"] is None:
+        return
+    needs = (TOPOLOGY, *(("cluster", key) for key in ("nodes", "gpus_per_node", "nvlink", "infiniband", *OPTIONS)))
+    try:
+        facts["check"](spec_of(cluster))
+    except OptionRefusal as refusal:
+        path = ("cluster", refusal.option, *refusal.at)
+        yield Problem(path, refusal.message, needs)
+    except Refusal as refusal:
+        yield Problem(TOPOLOGY, str(refusal), needs)
+
+
+def _node(kind: Node) -> NodeSpec:
+    return NodeSpec(
+        gpus=kind.gpus_per_node,
+        nvlink=_port(kind.nvlink),
+        infiniband=_port(kind.infiniband),
+        nics=kind.infiniband.nics_per_node,
+    )
+
+
+def _port(link: Link) -> PortSpec:
+    return PortSpec(link.bandwidth, to_picoseconds(link.latency))
+
+
+def _options(cluster: Cluster) -> Iterator[tuple[str, Any]]:
+    """The options that are given, in the topologies' own terms."""
+    for option in OPTIONS:
+        value = getattr(cluster, option)
+        if option == "pcie" and value is not None:
+            yield option, _port(value)
+        elif option == "links" and value is not None:
+            yield option, tuple(Wire(w.between, w.bandwidth, to_picoseconds(w.latency), w.one_way) for w in value)
+        elif value is not None:
+            yield option, value
