@@ -83,14 +83,14 @@ class FairStream:
 
     __slots__ = (
         "asked", "bytes", "drains", "due", "full", "hops", "label", "latency", "messages", "model", "parcel", "ports",
-        "put", "queue", "rate", "record", "remaining", "scales", "since", "solved", "start", "tag", "times",
+        "put", "queue", "rate", "remaining", "rows", "scales", "since", "solved", "start", "tag", "times",
     )  # fmt: skip
 
     def __init__(self, model: Fair, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
         self.model = model
         self.hops = hops
         self.put = put
-        self.record = None if rows is None else rows.add
+        self.rows = rows
         self.latency = sum(hop.latency for hop in hops)
         self.ports = tuple(dict.fromkeys(model.port(hop.link) for hop in hops if hop.link.spec.bandwidth is not None))
         self.full = min((port.capacity for port in self.ports), default=0)
@@ -124,9 +124,9 @@ class FairStream:
         """The message has left the links: hand it over and begin with the next."""
         parcel = self.parcel
         assert parcel is not None
-        if self.record is not None:
+        if (rows := self.rows) is not None:
             for _, _, channel in self.hops:
-                self.record((channel, self.tag, self.asked, self.start, now, parcel.size))
+                rows.write(rows.pack(channel, self.tag, self.asked, self.start, now, parcel.size))
         self.put(parcel, self.tag, now + self.latency)
         if self.queue:
             self._begin(*self.queue.popleft(), self.due)

@@ -51,7 +51,7 @@ class FifoStream:
         "messages",
         "on_head",
         "put",
-        "record",
+        "rows",
         "scales",
     )
 
@@ -59,7 +59,7 @@ class FifoStream:
         self.env = env
         self.hops = hops
         self.put = put
-        self.record = None if rows is None else rows.add
+        self.rows = rows
         self.on_head = [self._arrive]
         self.label = 0
         self.messages = 0
@@ -81,8 +81,8 @@ class FifoStream:
             start = now
         time = link.times[size]
         end = link.free = start + time
-        if self.record is not None:
-            self.record((channel, tag, now, start, end, size))
+        if (rows := self.rows) is not None:
+            rows.write(rows.pack(channel, tag, now, start, end, size))
         if len(self.hops) == 1:
             self.put(parcel, tag, end + latency)
         else:
@@ -98,8 +98,8 @@ class FifoStream:
             start = now
         time = link.times[parcel.size]
         end = link.free = start + time
-        if self.record is not None:
-            self.record((channel, head.tag, now, start, end, parcel.size))
+        if (rows := self.rows) is not None:
+            rows.write(rows.pack(channel, head.tag, now, start, end, parcel.size))
         if end < head.tail:
             end = head.tail
         if head.hop + 1 == len(self.hops):
