@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[Any]  # of the dtype that the settings say
+    Kept = list[tuple[Array, Array]]  # two arrays a layer
 
 Role = Literal["input", "hidden", "output"]
 
@@ -56,7 +57,7 @@ class Stage:
         """W and b of each layer in turn, as views of `weights`."""
         return [array for pair in self._matrices for array in pair]
 
-    def forward(self, x: Array) -> tuple[Array, list[tuple[Array, Array]]]:
+    def forward(self, x: Array) -> tuple[Array, Kept]:
         """Run (batch, features) through the layers; gives the output and what the backward needs."""
         import numpy
 
@@ -72,25 +73,20 @@ class Stage:
                 x = x + bent if spec.role == "hidden" else bent
         return x, kept
 
-    def input_gradient(
-        self, g: Array, kept: list[tuple[Array, Array]]
-    ) -> tuple[Array | None, list[tuple[Array, Array]]]:
+    def input_gradient(self, g: Array, kept: Kept) -> tuple[Array | None, Kept]:
         """From the output's gradient to the input's (None below the model's first layer), and what W needs."""
-        needed = []
-        below: Array | None = g
-        for spec, (matrix, _), (x, bent) in zip(
-            reversed(self._specs), reversed(self._matrices), reversed(kept), strict=True
-        ):
+        needed: Kept = []
+        layers = zip(reversed(self._specs), reversed(self._matrices), reversed(kept), strict=True)
+        for spec, (matrix, _), (x, bent) in layers:
             delta = g if spec.role == "output" else g * (1 - bent * bent)
-            needed.append((x, delta))
+            needed.insert(0, (x, delta))
             if spec.depth == 0:
-                below = None
-            else:
-                below = delta @ matrix.T
-                g = below = below + g if spec.role == "hidden" else below
-        return below, needed[::-1]
+                return None, needed
+            through = delta @ matrix.T
+            g = through + g if spec.role == "hidden" else through
+        return g, needed
 
-    def add_weight_gradient(self, needed: list[tuple[Array, Array]]) -> None:
+    def add_weight_gradient(self, needed: Kept) -> None:
         """Add one micro-batch's share to `gradient`."""
         for (x, delta), (matrix, bias) in zip(needed, self._gradients, strict=True):
             matrix += x.T @ delta

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hybrid_des.errors import NumericsError
 from hybrid_des.numerics.layers import loss_and_gradient
 from hybrid_des.ops import Op
 
 if TYPE_CHECKING:
-    from hybrid_des.numerics.layers import Array
+    from hybrid_des.numerics.layers import Array, Kept
     from hybrid_des.numerics.training import Training
 
 
@@ -32,7 +32,8 @@ class Worker:
         self.stages = {stage: training.new_stage(stage) for stage in self._stage_of.values()}
         self._optimizers = {stage: training.new_optimizer() for stage in self.stages}
         self._residuals: dict[int, Array] = {}
-        self._kept: dict[tuple[int, int], Any] = {}
+        self._kept: dict[tuple[int, int], tuple[Kept, Array | None]] = {}  # from F to the input gradient
+        self._owed: dict[tuple[int, int], Kept] = {}  # from there to the weight gradient
         self._handed: dict[tuple[bool, int, int], Array] = {}  # between two stages on this GPU nothing is sent
         self.most_kept = 0
 
@@ -106,7 +107,7 @@ class Worker:
         state, where = self.stages[stage], f"rank {self.rank}, step {step}, optimizer of stage {stage}"
         if not numpy.isfinite(state.gradient).all():
             raise NumericsError(f"{where}: the gradient holds {first_strange(state.gradient)}")
-        left = sorted(microbatch for microbatch, chunk in self._kept if self._stage_of[chunk] == stage)
+        left = sorted(i for i, chunk in [*self._kept, *self._owed] if self._stage_of[chunk] == stage)
         if left:
             raise NumericsError(f"{where}: micro-batch {left[0]} has not gone all the way back")
 
@@ -121,34 +122,34 @@ class Worker:
         if payload is None:
             raise self.error(step, op, "its input is missing")
         output, kept = self.stages[stage].forward(payload)
-        upwards: Array | None = None
+        above: Array | None = None
         if stage == self._plan.stages - 1:
             labels = self._training.samples(step, self.replica, op.microbatch).labels
-            loss, upwards = loss_and_gradient(output, labels, self._training.replica_samples)
+            loss, above = loss_and_gradient(output, labels, self._training.replica_samples)
             self._training.progress.loss(step, loss)
-        self._kept[op.microbatch, op.chunk] = (kept, upwards)
-        self.most_kept = max(self.most_kept, len(self._kept))
+        self._kept[op.microbatch, op.chunk] = kept, above
+        self.most_kept = max(self.most_kept, len(self._kept) + len(self._owed))
         return output
 
     def _backward(self, step: int, op: Op, payload: Array | None) -> Array | None:
         key = op.microbatch, op.chunk
-        if key not in self._kept or not isinstance(self._kept[key], tuple):
+        if key not in self._kept:
             raise self.error(step, op, "its forward has not run")
-        kept, upwards = self._kept[key]
-        above = payload if upwards is None else upwards
+        kept, above = self._kept.pop(key)
+        if above is None:
+            above = payload
         if above is None:
             raise self.error(step, op, "the gradient of its output is missing")
-        below, needed = self.stages[self._stage_of[op.chunk]].input_gradient(above, kept)
-        self._kept[key] = needed
+        below, self._owed[key] = self.stages[self._stage_of[op.chunk]].input_gradient(above, kept)
         if op.kind == "B":
             self._weight(step, op)
         return below
 
     def _weight(self, step: int, op: Op) -> None:
-        needed = self._kept.pop((op.microbatch, op.chunk), None)
-        if not isinstance(needed, list):
+        key = op.microbatch, op.chunk
+        if key not in self._owed:
             raise self.error(step, op, "its input gradient has not been computed")
-        self.stages[self._stage_of[op.chunk]].add_weight_gradient(needed)
+        self.stages[self._stage_of[op.chunk]].add_weight_gradient(self._owed.pop(key))
 
 
 def first_strange(values: Array) -> str:
