@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import simpy
 
-from hybrid_des.codecs import Codec
-from hybrid_des.collectives import Collective
-from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.comm import Comm, Group
-from hybrid_des.errors import NumericsError
+from hybrid_des.comm import Comm, Relay
 from hybrid_des.memory import Ledger
 from hybrid_des.ops import Op
 from hybrid_des.parcel import Parcel
 from hybrid_des.program import Task
+from hybrid_des.reduction import Reduction
 from hybrid_des.trace import OPTIMIZER, STEP_SHIFT, Trace
 
 if TYPE_CHECKING:
@@ -43,30 +40,11 @@ class Barrier:
 
 
 @dataclass(frozen=True)
-class Reduction:
-    """The gradients of one stage: who adds them up, in how many buckets, how."""
-
-    stage: int
-    group: Group
-    elements: int
-    buckets: int
-    codec: Codec
-    algorithm: Collective
-    error_feedback: bool = False
-
-    def buffers(self, worker: Worker | None) -> list[Buffer]:
-        """One buffer a bucket, on the worker's gradient where there is one."""
-        array = worker.gradient(self.stage) if worker else None
-        residual = worker.residual(self.stage) if worker and self.error_feedback else None
-        return Buffer(self.elements, self.codec, array, residual).parts(self.buckets)
-
-
-@dataclass(frozen=True)
 class Job:
     """What all GPUs of a run share.
 
     Attributes:
-        overlap: a stage's gradients are reduced as soon as they are complete, not after the pipeline.
+        overlap: a bucket of gradients is reduced as soon as it is filled, not after the pipeline.
         blocking: a GPU goes on only when what it sent is through, as in Megatron's plain 1F1B.
         barrier: where all meet at the end of a step; None where each goes on by itself.
     """
@@ -84,6 +62,7 @@ class Gpu:
 
     Attributes:
         rank: its global rank.
+        reductions: the gradients that it adds up with others.
         worker: its arithmetic, where the scenario has numerics.
         waits_for: what it is at, for the report of a deadlock.
     """
@@ -108,9 +87,9 @@ class Gpu:
         self._program = program
         self._rank_of = rank_of
         self._comm = comm
-        self._reductions = reductions
+        self.reductions = reductions
         self._optimizer = optimizer
-        self._ready = {reduction.stage: job.env.event() for reduction in reductions}
+        self._filled = {reduction.stage: Relay(job.env) for reduction in reductions}
         self._reduced = job.env.event()
         self._task: Task | None = None
         self._step = 0
@@ -120,14 +99,17 @@ class Gpu:
 
     def _compute(self) -> Generator[Any, Any, None]:
         env, trace = self._job.env, self._job.trace
-        for self._step in range(self._job.steps):
+        for step in range(self._job.steps):
+            self._step = step
             begin = env.now
             for task in self._program:
                 yield from self._run(task)
             self._task = None
             if not self._job.overlap:
-                self._announce(self._ready)
-            if self._reductions:
+                for reduction in self.reductions:
+                    for _ in reduction.buckets:
+                        self._filled[reduction.stage].hand(None)
+            if self.reductions:
                 yield self._reduced
                 self._reduced = env.event()
             reduced = env.now
@@ -153,41 +135,33 @@ class Gpu:
         start = env.now
         if task.holds[1]:
             self.ledger.hold(start, *task.holds)
-        if task.duration:
-            yield env.timeout(task.duration)
+        # arithmetic takes no simulated time of its own; done first, for a bucket may leave before the op is through
+        results = {op: self.worker.run(self._step, op, arrays.get(op)) for op in task.ops} if self.worker else {}
+        done = 0
+        if task.completes and self._job.overlap:
+            for offset, stage in task.completes:
+                if offset > done:
+                    yield env.timeout(offset - done)
+                    done = offset
+                self._filled[stage].hand(None)
+        if task.duration > done:
+            yield env.timeout(task.duration - done)
         self._job.trace.ops.add((self._step, self.rank, task.index, asked, start, env.now))
         if task.frees[1]:
             self.ledger.free(env.now, *task.frees)
-        results = {op: self.worker.run(self._step, op, arrays.get(op)) for op in task.ops} if self.worker else {}
         for output in task.outputs:
             parcel = Parcel(output.parcel.size, 0, results[output.op]) if results else output.parcel
             self._comm.to(self._rank_of(output.peer), output.kind).send(parcel, base + output.tag)
-        if self._job.overlap:
-            self._announce(task.completes)
         if self._job.blocking:
             for output in task.outputs:
                 yield self._comm.receipts.receive(output.kind, base + output.tag)
 
-    def _announce(self, stages: Any) -> None:
-        """Say that the gradients of these stages are complete."""
-        for stage in stages:
-            if stage in self._ready:
-                self._ready[stage].succeed()
-
     def _reduce(self) -> Generator[Any, Any, None]:
         """Reduce stage by stage, deepest first on every rank: one order for all, or two ranks wait for each other."""
-        env = self._job.env
+        env, rows = self._job.env, self._job.trace.reductions
         for step in range(self._job.steps):
-            for reduction in self._reductions:
-                yield self._ready[reduction.stage]
-                self._ready[reduction.stage] = env.event()
-                reduction.group.begin(step)
-                for buffer in reduction.buffers(self.worker):
-                    try:
-                        yield from reduction.algorithm(reduction.group, buffer)
-                    except NumericsError as error:
-                        where = f"rank {self.rank}, step {step}, reduction of stage {reduction.stage}"
-                        raise NumericsError(f"{where}: {error}") from None
+            for reduction in self.reductions:
+                yield from reduction.run(env, step, self.rank, self._filled[reduction.stage], rows, self.worker)
             self._reduced.succeed()
 
     def where(self) -> str:

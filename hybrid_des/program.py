@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
+from hybrid_des.buckets import Bucket
 from hybrid_des.cost import Costs
 from hybrid_des.ops import Op, Place, Plan, Step
 from hybrid_des.parcel import Parcel
@@ -42,7 +45,7 @@ class Task:
         name: as the plan writes it.
         duration: picoseconds.
         holds, frees: (bytes, chunks) of activations kept from its start on, and let go at its end.
-        completes: stages whose gradients are complete when it is done.
+        completes: (picoseconds after its start, stage) for each bucket of gradients that it fills, in order of time.
     """
 
     index: int
@@ -53,11 +56,11 @@ class Task:
     outputs: tuple[Output, ...]
     holds: tuple[int, int]
     frees: tuple[int, int]
-    completes: tuple[int, ...]
+    completes: tuple[tuple[int, int], ...]
 
 
-def program_of(plan: Plan, costs: Costs, rank: int) -> list[Task]:
-    """Fill in a rank's program."""
+def program_of(plan: Plan, costs: Costs, rank: int, buckets: Mapping[int, Sequence[Bucket]]) -> list[Task]:
+    """Fill in a rank's program; `buckets` are those of the stages whose gradients are reduced."""
     last: dict[int, int] = {}  # stage → where its last weight gradient is computed
     for index, step in enumerate(plan.programs[rank]):
         last.update({plan.stage_of[rank, op.chunk]: index for op in step if op.kind in "BW"})
@@ -71,7 +74,10 @@ def program_of(plan: Plan, costs: Costs, rank: int) -> list[Task]:
             outputs=tuple(message for op in step if (message := _output(plan, costs, rank, op))),
             holds=_activations(costs, rank, [op for op in step if op.kind == "F"]),
             frees=_activations(costs, rank, [op for op in step if op.kind in "BW"]),
-            completes=tuple(stage for stage, at in last.items() if at == index),
+            completes=_completes(
+                _duration(plan, costs, rank, step),
+                {stage: buckets[stage] for stage, at in last.items() if at == index and stage in buckets},
+            ),
         )
         for index, step in enumerate(plan.programs[rank])
     ]
@@ -80,6 +86,13 @@ def program_of(plan: Plan, costs: Costs, rank: int) -> list[Task]:
 def _duration(plan: Plan, costs: Costs, rank: int, step: Step) -> int:
     parts = sum(costs.time[op.kind, rank, op.chunk] for op in step)
     return parts if len(step) == 1 else round(plan.fused_time * parts)
+
+
+def _completes(duration: int, buckets: Mapping[int, Sequence[Bucket]]) -> tuple[tuple[int, int], ...]:
+    """When an op fills each bucket, and of which stage it is."""
+    return tuple(
+        sorted((ceil(duration * bucket.leaves), stage) for stage, filled in buckets.items() for bucket in filled)
+    )
 
 
 def _activations(costs: Costs, rank: int, ops: list[Op]) -> tuple[int, int]:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 OP_COLUMNS = ("step", "rank", "index", "asked", "start", "end")
 MESSAGE_COLUMNS = ("channel", "tag", "asked", "start", "end", "bytes")
 STEP_COLUMNS = ("step", "rank", "begin", "reduced", "end")
+REDUCTION_COLUMNS = ("step", "rank", "stage", "bucket", "start", "end")
 MEMORY_COLUMNS = ("rank", "time", "bytes", "activations")
 
 OPTIMIZER = -1  # `index` of an optimizer row; every other one counts the steps of the rank's program
@@ -84,6 +85,7 @@ class Trace:
             the scenario records no messages.
         steps: one row per training step and rank; `reduced` is the end of its last gradient reduction (its last
             compute, where it has none).
+        reductions: one row per bucket of gradients and rank: when the rank began to reduce it and was through.
         memory: one row per change of what a GPU holds.
         channels: what `messages.channel` counts.
     """
@@ -92,6 +94,7 @@ class Trace:
         self.ops = Rows(OP_COLUMNS)
         self.messages = Rows(MESSAGE_COLUMNS) if messages else None
         self.steps = Rows(STEP_COLUMNS)
+        self.reductions = Rows(REDUCTION_COLUMNS)
         self.memory = Rows(MEMORY_COLUMNS)
         self.channels: list[Channel] = []
 

@@ -99,6 +99,8 @@ class Site:
     spare: Sequence[int]
 
 
+AUTO = "auto"  # the quickest of all
+
 Collective = Callable[..., Steps]
 _REGISTRY: Registry[Collective] = Registry("collective", "hybrid_des.collectives")
 
@@ -141,6 +143,11 @@ def _given(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
 def all_reduces() -> list[str]:
     """The names of those that add gradients up on every rank."""
     return [name for name in names() if find(name).facts["does"] == "all-reduce"]
+
+
+def algorithms() -> list[str]:
+    """What a scenario's `gradients.algorithm` may say."""
+    return sorted([*all_reduces(), AUTO])
 
 
 def bus_factor(does: Does, ranks: int) -> Fraction:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,18 @@ class Buffer:
         )
         sizes = split_evenly(self.elements, count)
         return [Buffer(size, self.codec, *pair) for size, *pair in zip(sizes, arrays, residuals, strict=True)]
+
+    def sections(self, sizes: Sequence[int]) -> list[Buffer]:
+        """Cut the buffer into buffers of these sizes, which add up to its own."""
+        ends = list(accumulate(sizes))
+        return [self._section(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+
+    def _section(self, start: int, stop: int) -> Buffer:
+        arrays = (
+            None if array is None else array[_scaled(start, array, self) : _scaled(stop, array, self)]
+            for array in (self.array, self.residual)
+        )
+        return Buffer(stop - start, self.codec, *arrays)
 
 
 class Layout:
@@ -188,6 +201,11 @@ class ArrayPieces(Pieces):
         payload = self._codec.encode(wanted)
         self._residual[span] = wanted - self._codec.decode(payload)
         return Parcel(like.size, like.scales, payload)
+
+
+def _scaled(place: int, array: NDArray[Any], buffer: Buffer) -> int:
+    """Where in an array of another length a place in the buffer is."""
+    return place * array.size // buffer.elements if buffer.elements else array.size
 
 
 def cut(array: NDArray[Any], pieces: int) -> list[NDArray[Any]]:

@@ -10,12 +10,7 @@ from typing import Any
 
 # path: the values that can be carried out today
 ONLY: Mapping[tuple[str, ...], tuple[Any, ...]] = {
-    ("cluster", "sharing"): ("fifo",),
     ("parallel", "tensor"): (1,),
-    ("schedule", "file"): (None,),
-    ("schedule", "p2p"): ("async",),
-    ("gradients", "bucket"): (None, "none"),
-    ("gradients", "overlap"): (False,),
 }
 
 # names of the contract by room; one that its room has registered is available whether or not it stands here
@@ -23,10 +18,6 @@ PLANNED: Mapping[str, tuple[str, ...]] = {
     "schedules": (
         *("eager-1f1b", "interleaved-1f1b", "looped-bfs", "hanayo", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"),
         *("dualpipe", "dualpipe-v", "chimera", "zb-auto"),
-    ),
-    "collectives": (
-        *("halving-doubling", "double-binary-tree", "hierarchical", "parameter-server", "in-switch"),
-        "auto",
     ),
     "codecs": ("fp64", "fp32", "fp16", "bf16", "int8"),
 }

@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des import schedules
+from hybrid_des.scenario.gradients import gradients_problems
 from hybrid_des.scenario.problem import Problem
 from hybrid_des.scenario.wiring import wiring_problems
 from hybrid_des.strict_yaml import KeyPath
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from hybrid_des.scenario.model import Scenario
 
 MOST_GPUS = MOST_STAGES = 2**20 - 1
-OPTIONS = ("backward_order", "fused", "fused_time", "max_activations")
+OPTIONS = {"backward_order": "fifo", "fused": True, "fused_time": 1, "max_activations": None}  # and what means nothing
 PER_RANK = ("forward", "backward", "weight", "recompute", "activation", "parameters", "optimizer")
 PER_RANK_MEMORY = ("per_parameter", "activation")
 PIPELINE = ("parallel", "pipeline")
@@ -30,6 +31,7 @@ def problems_of(scenario: Scenario) -> list[Problem]:
         _schedule_is_one,
         _chunks_fit,
         _options_are_read,
+        gradients_problems,
         _lists_fit,
         _weight_fits,
         _layers_fit,
@@ -90,15 +92,31 @@ def _chunks_fit(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _options_are_read(scenario: Scenario) -> Iterator[Problem]:
+    """An option that would change nothing is a mistake, unless it says what is so anyway."""
     schedule = scenario.schedule
-    if schedule.kind is None:
-        return
-    for option in OPTIONS:
-        if option in schedule.model_fields_set and option not in schedules.find(schedule.kind).facts["options"]:
+    read = ("fused_time",) if schedule.kind is None else schedules.find(schedule.kind).facts["options"]
+    for option, neutral in OPTIONS.items():
+        value = getattr(schedule, option)
+        if option == "max_activations":
+            neutral = 2 * scenario.parallel.pipeline
+        if option in schedule.model_fields_set and option not in read and value not in (None, neutral):
             readers = [name for name in schedules.names() if option in schedules.find(name).facts["options"]]
             hint = f"; read by {', '.join(readers)}" if readers else ""
             path = ("schedule", option)
-            yield Problem(path, f"is not read by {schedule.kind}{hint}", (path, ("schedule", "kind")))
+            reader = schedule.kind or "an order file"
+            yield Problem(path, f"is not read by {reader}{hint}", (path, ("schedule", "kind")))
+
+
+def _gradient_options_are_read(scenario: Scenario) -> Iterator[Problem]:
+    gradients = scenario.gradients
+    for option in GRADIENT_OPTIONS:
+        if getattr(gradients, option) is None:
+            continue
+        readers = [name for name in collectives.names() if option in collectives.find(name).facts["options"]]
+        if gradients.algorithm not in (*readers, collectives.AUTO):
+            path = ("gradients", option)
+            hint = f"; read by {', '.join(readers)}"
+            yield Problem(path, f"is not read by {gradients.algorithm}{hint}", (path, ("gradients", "algorithm")))
 
 
 def _lists_fit(scenario: Scenario) -> Iterator[Problem]:

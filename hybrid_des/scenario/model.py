@@ -13,11 +13,11 @@ from pydantic import Field, model_validator
 
 from hybrid_des.scenario.checks import problems_of
 from hybrid_des.scenario.defaults import fill
+from hybrid_des.scenario.gradients import Gradients
 from hybrid_des.scenario.machine import Cluster
 from hybrid_des.scenario.problem import Problems
 from hybrid_des.scenario.section import MOST, OrNone, Section
 from hybrid_des.scenario.values import (
-    Bucket,
     File,
     Flag,
     Limit,
@@ -27,6 +27,7 @@ from hybrid_des.scenario.values import (
     Shares,
     Sizes,
     Text,
+    Time,
     Times,
     choice,
     registered,
@@ -102,6 +103,15 @@ class Memory(Section):
     """Activations kept per micro-batch and rank."""
 
 
+class Ends(Section):
+    """What the first and the last pipeline rank do besides (embedding, output layer)."""
+
+    forward: Time = ZERO
+    """Added to the forward of each of the two."""
+    backward: Time = ZERO
+    """Added to the input part of the backward of each of the two."""
+
+
 class Workload(Section):
     """How long things take and how large they are."""
 
@@ -112,7 +122,7 @@ class Workload(Section):
     backward: Times
     """Whole backward of one micro-batch: input gradient and weight gradient together."""
     weight: Times | None = None
-    """The part of `backward` that is weight gradient. Default half."""
+    """The part of `backward` that is weight gradient; a time, or a share such as 40 %. Default half."""
     recompute: Shares = ZERO
     """Share of `forward` done again before each backward, 0 … 1."""
     activation: Sizes = ZERO
@@ -123,21 +133,8 @@ class Workload(Section):
     """Optimizer step."""
     memory: Memory = Field(default_factory=Memory)
     """What a GPU has to hold."""
-
-
-class Gradients(Section):
-    """How gradients are added up over replicas."""
-
-    algorithm: Annotated[str, registered("collectives")] = "ring"
-    """The all-reduce."""
-    codec: Annotated[str, registered("codecs")] = "fp32"
-    """What travels."""
-    bucket: Bucket = None
-    """Size of the pieces that are reduced together."""
-    overlap: Flag = False
-    """Whether a bucket is reduced as soon as its last weight gradient is there."""
-    error_feedback: Flag = False
-    """With numerics: whether what a lossy codec loses is kept and sent in the next step."""
+    ends: Ends = Field(default_factory=Ends)
+    """Extra time of the first and the last pipeline rank."""
 
 
 class Numerics(Section):

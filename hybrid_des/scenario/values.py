@@ -206,11 +206,14 @@ def choice(*names: str) -> Reads:
     return Reads(read, lambda: {"enum": list(names)})
 
 
-def registered(room: str) -> Reads:
-    """A name that a file of the package `hybrid_des.<room>`, or a user's own file, has registered."""
+def registered(room: str, which: str = "names") -> Reads:
+    """A name that a file of the package `hybrid_des.<room>`, or a user's own file, has registered.
+
+    `which` is the package's function that gives them.
+    """
 
     def known() -> list[str]:
-        names: list[str] = importlib.import_module(f"hybrid_des.{room}").names()
+        names: list[str] = getattr(importlib.import_module(f"hybrid_des.{room}"), which)()
         return names
 
     def read(value: Any) -> str:

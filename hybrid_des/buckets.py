@@ -1,0 +1,65 @@
+"""Buckets: in which parts a stage's gradients are reduced, and when each part may leave.
+
+A rank's gradients are added up over its micro-batches in place, so nothing leaves before the last one: the op of the
+stage's last micro-batch that computes weight gradients (W where the backward is split) is the one that fills buckets.
+
+    stage      a stage is cut into equal buckets of at most `bucket`; all of them leave when that op is done
+    ddp        PyTorch's DistributedDataParallel: buckets in reverse order of parameters, the first of at most 1 MiB;
+               each leaves as soon as the hook of its last gradient has run, so during that op
+               (docs.pytorch.org/docs/stable/notes/ddp, torch/csrc/distributed/c10d/reducer.hpp)
+    megatron   the same while that op runs, but only the first pipeline rank's first chunk is cut: the other stages are
+               through earlier and off the critical path, and keep one bucket each
+               (NVIDIA/Megatron-LM, megatron/core/distributed/distributed_data_parallel.py)
+
+Gradients are taken to appear evenly over that op. Without `overlap` everything leaves after the pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import accumulate
+from typing import NamedTuple
+
+from hybrid_des.codecs import Codec
+from hybrid_des.units import split_evenly
+
+FIRST = 2**20  # bytes: torch.distributed._DEFAULT_FIRST_BUCKET_BYTES
+DONE = Fraction(1)
+
+RULES = ("stage", "ddp", "megatron")
+
+
+class Bucket(NamedTuple):
+    """Gradients that are reduced together: how many, and the share of the completing op after which all are there."""
+
+    elements: int
+    leaves: Fraction
+
+
+def buckets_of(parameters: int, codec: Codec, size: int | None, rule: str, stage: int) -> tuple[Bucket, ...]:
+    """Cut a stage's gradients into buckets of at most `size` bytes on the wire (None: one bucket)."""
+    if size is None or (rule == "megatron" and stage > 0):
+        return (Bucket(parameters, DONE),)
+    if rule == "stage":
+        return tuple(Bucket(elements, DONE) for elements in _even(parameters, codec, size))
+    sizes = _even(parameters, codec, size)
+    if rule == "ddp":
+        first = _most(parameters, codec, min(FIRST, size))
+        sizes = [first, *_even(parameters - first, codec, size)] if first < parameters else [parameters]
+    ends = accumulate(sizes)
+    return tuple(
+        Bucket(n, Fraction(end, parameters) if parameters else DONE) for n, end in zip(sizes, ends, strict=True)
+    )
+
+
+def _even(elements: int, codec: Codec, size: int) -> Sequence[int]:
+    return split_evenly(elements, max(1, -(-codec.payload_bytes(elements) // size)))
+
+
+def _most(elements: int, codec: Codec, size: int) -> int:
+    """The most elements, of so many, that fit into a size; at least one."""
+    fitting = int(size / codec.bytes_per_element)
+    while fitting > 1 and codec.payload_bytes(fitting) > size:
+        fitting -= 1
+    return max(1, min(elements, fitting))

@@ -1,0 +1,136 @@
+"""Which GPUs add up which gradients: the groups of a scenario, their buckets, and the algorithm that they use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hybrid_des import codecs, collectives
+from hybrid_des.alone import run_alone
+from hybrid_des.buckets import Bucket, buckets_of
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.comm import Comm
+from hybrid_des.cost import Costs
+from hybrid_des.errors import Refusal, UsageError
+from hybrid_des.fabric import Fabric
+from hybrid_des.network import Network
+from hybrid_des.ops import Plan
+from hybrid_des.reduction import Reduction, Server
+from hybrid_des.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class Holders:
+    """All who hold a stage, in every replica and copy of the model, and add up its gradients.
+
+    Attributes:
+        ranks: global ranks, in order.
+        chunks: which of each one's chunks the stage is.
+        buckets: the parts in which they do it.
+    """
+
+    stage: int
+    ranks: Sequence[int]
+    chunks: Sequence[int]
+    buckets: Sequence[Bucket]
+
+
+class Gradients:
+    """The reductions of one run.
+
+    Attributes:
+        algorithm: the collective's name; for `auto` the quickest one's.
+        buckets: of each stage that has gradients to add up.
+    """
+
+    def __init__(self, scenario: Scenario, plan: Plan, costs: Costs, fabric: Fabric) -> None:
+        self._settings = scenario.gradients
+        self._fabric = fabric
+        self._sharing = scenario.cluster.sharing
+        self._options: Mapping[str, Any] = {
+            name: getattr(scenario.gradients, name) for name in ("pieces", "servers", "servers_on")
+        }
+        self._codec = codecs.find(scenario.gradients.codec).build()
+        self._spare = range(scenario.parallel.ranks, fabric.gpus)
+        self._holders = self._find_holders(scenario, plan, costs)
+        self.buckets = {stage: holders.buckets for stage, holders in self._holders.items()}
+        self.algorithm = scenario.gradients.algorithm
+        if self.algorithm == collectives.AUTO:
+            self.algorithm = self._quickest()
+        self._servers = {stage: self._servers_of(holders) for stage, holders in self._holders.items()}
+
+    def of(self, comm: Comm, stages: Sequence[int]) -> list[Reduction]:
+        """What a GPU that holds these stages reduces: deepest first, as the backward pass completes them."""
+        return [self._reduction(comm, stage) for stage in sorted(stages, reverse=True) if stage in self._holders]
+
+    def servers(self, network: Network, steps: int, lengths: Mapping[int, int]) -> list[Server]:
+        """Those who serve the groups; `lengths` are those of the stages' arrays, where there are any."""
+        return [
+            Server(network.env, place, self._reduction(Comm(network, place), stage), steps, lengths.get(stage))
+            for stage, places in self._servers.items()
+            for place in places
+        ]
+
+    def _reduction(self, comm: Comm, stage: int) -> Reduction:
+        holders, servers = self._holders[stage], self._servers[stage]
+        return Reduction(
+            stage,
+            comm.group(
+                [*holders.ranks, *servers],
+                self.algorithm,
+                stage,
+                [*holders.chunks, *(-1 for _ in servers)],
+                len(servers),
+            ),
+            [bucket.elements for bucket in holders.buckets],
+            self._codec,
+            collectives.configured(self.algorithm, self._options),
+            self._settings.error_feedback,
+        )
+
+    def _servers_of(self, holders: Holders) -> Sequence[int]:
+        site = collectives.Site(self._fabric, holders.ranks, self._spare)
+        return collectives.servers_of(self.algorithm, site, self._options)
+
+    def _find_holders(self, scenario: Scenario, plan: Plan, costs: Costs) -> dict[int, Holders]:
+        found = {}
+        for stage in range(plan.stages):
+            places = sorted(
+                (scenario.parallel.rank(replica, rank), chunk)
+                for replica in range(scenario.parallel.data)
+                for rank, chunk in plan.holders(stage)
+            )
+            if len(places) > 1 and (costs.parameters[stage] or scenario.numerics):
+                ranks, chunks = zip(*places, strict=True)
+                gradients = scenario.gradients
+                buckets = buckets_of(
+                    costs.parameters[stage], self._codec, gradients.bucket, gradients.bucket_rule, stage
+                )
+                found[stage] = Holders(stage, ranks, chunks, buckets)
+        return found
+
+    def _quickest(self) -> str:
+        """Simulate every all-reduce once, on one bucket of each group, all groups at once; a tie goes by name."""
+        if not self._holders:
+            return "ring"
+        took = {}
+        for name in collectives.all_reduces():
+            try:
+                took[name] = self._try(name)
+            except (Refusal, UsageError):  # it does not exist for this group, or on this wiring
+                continue
+        return min(took, key=lambda name: (took[name], name))
+
+    def _try(self, name: str) -> int:
+        holders = list(self._holders.values())
+        largest = [max(bucket.elements for bucket in one.buckets) for one in holders]
+        return run_alone(
+            self._fabric,
+            name,
+            [one.ranks for one in holders],
+            lambda group, place: Buffer(largest[group], self._codec),
+            options=self._options,
+            spare=self._spare,
+            sharing=self._sharing,
+        ).duration
