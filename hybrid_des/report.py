@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Part = tuple[str, str]  # text, style
 Line = list[Part]
 
+KINDS = (*OP_KINDS, "reduction", "idle")
 LETTERS = {"F": "F", "B": "B", "W": "W", "FB": "X", "optimizer": "o", "reduction": "~", "idle": "·"}
 MEANINGS = {
     "F": "forward",
@@ -127,7 +128,7 @@ def _chart(run: Run, width: int) -> list[Line]:
         return []
     shown, note = _shown(bars)
     label = max(len(f"rank {bars.ranks[i]}") for i in shown) + 2
-    cells = _cells(bars, begin / PICOSECONDS_PER_SECOND, end / PICOSECONDS_PER_SECOND, width - label)
+    cells = _cells(bars, shown, begin / PICOSECONDS_PER_SECOND, end / PICOSECONDS_PER_SECOND, width - label)
     lines: list[Line] = []
     previous = -1
     for i in shown:
@@ -137,7 +138,7 @@ def _chart(run: Run, width: int) -> list[Line]:
         previous = i
     scale = format_seconds((end - begin) / PICOSECONDS_PER_SECOND)
     lines.append([(f"{'':<{label}}{'0':<{width - label - len(scale)}}{scale}", "dim")])
-    used = [kind for i, kind in enumerate([*OP_KINDS, "reduction", "idle"]) if (cells[shown] == i).any()]
+    used = [kind for i, kind in enumerate(KINDS) if (cells[shown] == i).any()]
     key: Line = [(" " * label, "")]
     for kind in used:
         key += [(LETTERS[kind], STYLES[kind]), (f" {MEANINGS[kind]}   ", "dim")]
@@ -159,31 +160,34 @@ def _shown(bars: Bars) -> tuple[list[int], str]:
     return mine, f"({note})"
 
 
-def _cells(bars: Bars, begin: float, end: float, columns: int) -> NDArray[np.int64]:
-    """What fills most of each cell, line × column, as a place in `OP_KINDS`, then reduction, then idle."""
+def _cells(bars: Bars, shown: list[int], begin: float, end: float, columns: int) -> NDArray[np.int64]:
+    """What a cell shows, line × column, as a place in `KINDS`: what fills most of it, reduction in place of idle."""
     width = (end - begin) / columns
-    share = np.zeros((len(bars.ranks), columns, len(OP_KINDS) + 2))
-    share[..., -1] = width
+    filled = np.zeros((len(bars.ranks), columns, len(KINDS)))
+    idle, reduction = KINDS.index("idle"), KINDS.index("reduction")
     waits = bars.waits.T
     line = np.concatenate([bars.line, waits[0].astype(np.int64)])
-    kind = np.concatenate([bars.kind, np.full(len(bars.waits), len(OP_KINDS))])
-    start, stop = (np.concatenate([a, b]) for a, b in ((bars.start, waits[1]), (bars.end, waits[2])))
-    inside = start < end
+    kind = np.concatenate([bars.kind, np.full(len(bars.waits), reduction)])
+    start, stop = (np.concatenate(pair) for pair in ((bars.start, waits[1]), (bars.end, waits[2])))
+    inside = (start < end) & np.isin(line, shown)
     for row, what, low, high in zip(*(column[inside].tolist() for column in (line, kind, start, stop)), strict=True):
-        one, last = int((low - begin) / width), min(int((high - begin) / width), columns - 1)
-        for column in range(min(one, columns - 1), last + 1):
-            part = min(high, begin + (column + 1) * width) - max(low, begin + column * width)
-            share[row, column, what] += part
-            share[row, column, -1] -= part
-    return np.asarray(share.argmax(axis=2), dtype=np.int64)
+        last = min(int((high - begin) / width), columns - 1)
+        for column in range(min(int((low - begin) / width), last), last + 1):
+            left = begin + column * width
+            filled[row, column, what] += max(min(high, left + width) - max(low, left), 0.0)
+    filled[..., idle] = width - filled[..., : len(OP_KINDS)].sum(axis=2)
+    reduced = filled[..., reduction].copy()
+    filled[..., reduction] = 0.0
+    cells = np.asarray(filled.argmax(axis=2), dtype=np.int64)
+    cells[(cells == idle) & (reduced >= filled[..., idle] / 2)] = reduction
+    return cells
 
 
 def _runs(cells: Sequence[int]) -> Line:
     """Neighbouring cells of one kind as one part."""
-    kinds = [*OP_KINDS, "reduction", "idle"]
     line: Line = []
     for cell in cells:
-        letter, style = LETTERS[kinds[cell]], STYLES[kinds[cell]]
+        letter, style = LETTERS[KINDS[cell]], STYLES[KINDS[cell]]
         if line and line[-1][1] == style:
             line[-1] = (line[-1][0] + letter, style)
         else:

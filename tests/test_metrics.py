@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from hybrid_des import metrics, schedules
 from hybrid_des.ops import Op, Plan, PlanRequest, loop
+from hybrid_des.scenario import scenario_from
+from hybrid_des.simulate import run as simulated
 from hybrid_des.timeline import COLUMNS, timeline
 
 MS = 10**9
@@ -205,3 +207,42 @@ def test_numerics_ride_along():
     run = handmade.run(plan_of("1f1b", 1, 1), uniform(1, 1))
     run.numerics = {"replica_difference": 0.0, "loss": [1.0]}
     assert metrics.summary(run)["loss"] == [1.0]
+
+
+CASES = {
+    "plain": {},
+    "several steps": {"steps": 3},
+    "without barrier": {"steps": 3, "barrier": False},
+    "gpipe": {"schedule": {"kind": "gpipe", "microbatches": 6}},
+    "one replica": {"parallel": {"pipeline": 4, "data": 1}},
+    "one rank": {"parallel": {"pipeline": 1, "data": 1}},
+    "only replicas": {"parallel": {"pipeline": 1, "data": 4}},
+    "uneven": {"workload": {"forward": ["1 ms", "3 ms", "2 ms", "1 ms"], "backward": "3 ms", "optimizer": "1 ms"}},
+    "replicas inside": {"parallel": {"pipeline": 4, "data": 2, "order": ["pipeline", "data", "tensor"]}},
+}
+
+
+@pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
+def test_a_simulated_run_accounts_for_every_picosecond(changes):
+    scenario = {
+        "cluster": {"nodes": 2, "gpus_per_node": 4, "infiniband": {"nics_per_node": 1}},
+        "parallel": {"pipeline": 4, "data": 2},
+        "schedule": {"kind": "1f1b", "microbatches": 6},
+        "workload": {"forward": "1 ms", "backward": "2 ms", "activation": "8 MiB", "parameters": 1e6},
+    }
+    done = simulated(scenario_from({**scenario, **changes}))
+    times = metrics.arrange(done)
+    parts = metrics.account(done, times)
+    assert times.total == done.duration
+    assert sum(parts.values()) == done.duration * done.scenario.parallel.ranks
+    assert min(parts.values()) >= 0
+    summary, rows = metrics.summary(done), timeline(done)
+    assert math.fsum([summary["busy_s"], *summary["idle_s"].values()]) == summary["step_time_s"]
+    compute = rows[rows.lane == "compute"]
+    assert summary["busy_s"] * done.scenario.parallel.ranks * done.scenario.steps == pytest.approx(
+        (compute.end_s - compute.start_s).sum()
+    )
+    first_links = rows[rows.hop == 0]
+    assert len(first_links) == done.messages
+    assert first_links[first_links.kind.isin(["activation", "gradient"])].bytes.sum() == done.bytes_pipeline
+    assert timeline(simulated(done.scenario)).to_csv() == rows.to_csv()

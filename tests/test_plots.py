@@ -15,6 +15,7 @@ from hybrid_des import plots, schedules
 from hybrid_des.ops import PlanRequest
 from hybrid_des.plots.style import COLOURS, LINES
 from hybrid_des.timeline import timeline
+from hybrid_des.trace import Channel
 from hybrid_des.traffic import traffic
 
 MS = 10**9
@@ -58,6 +59,16 @@ def test_a_bar_for_every_op_in_its_place():
     assert len(waits) == 8
     assert waits[:, 1] - waits[:, 0] == pytest.approx(20)
     assert waits[:, 3].max() < bars[COLOURS["F"]][:, 3].min() / 2  # thin beside ops
+
+
+def test_reduction_that_overlaps_compute_is_shown():
+    run = run_of(data=1, reduction=0)
+    number = run.trace.channel(Channel(0, 2, "ring", 0, 0, "gpu0/out", 0))
+    for start in (600, 620, 640, 900):  # three pieces on end and a later one
+        run.trace.messages.add((number, 0, start * MS, start * MS, (start + 20) * MS, 10))
+    for source in (run, timeline(run)):
+        waits = boxes(plots.gantt(source, axes()))[COLOURS["reduction"]]
+        assert waits[:, :2] == pytest.approx(np.array([[600, 660], [900, 920]]))
 
 
 def test_lines_go_replica_by_replica_down_the_pipeline():

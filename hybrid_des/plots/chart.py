@@ -73,7 +73,8 @@ def _draw_bars(ax: Axes, bars: Bars, scale: float) -> None:
     _rectangles(ax, bars.line, bars.start / scale, bars.end / scale, tall[bars.kind], colour)
     line, start, end = bars.waits.T
     colour = np.tile(shade(COLOURS["reduction"], 0, 1), (len(line), 1))
-    _rectangles(ax, line, start / scale, end / scale, np.full(len(line), TALL["reduction"]), colour)
+    low = line + (FULL - TALL["reduction"]) / 2  # along the lower edge, where it leaves numbers free
+    _rectangles(ax, low, start / scale, end / scale, np.full(len(line), TALL["reduction"]), colour)
 
 
 def _rectangles(
