@@ -63,10 +63,10 @@ def rank_costs(scenario: Scenario) -> RankCosts:
     workload, p = scenario.workload, scenario.parallel.pipeline
     forward = _times(workload, workload.forward, p)
     backward = _times(workload, workload.backward, p)
-    if workload.weight is None:
-        weight = tuple(time // 2 for time in backward)
-    else:
-        weight = _times(workload, workload.weight, p)
+    halves = tuple(time // 2 for time in backward)
+    weight = halves if workload.weight is None else _times(workload, workload.weight, p)
+    ends = workload.ends
+    forward, backward = _with_ends(forward, ends.forward), _with_ends(backward, ends.backward)
     recomputed = [round(share * time) for share, time in zip(each(workload.recompute, p), forward, strict=True)]
     return RankCosts(
         forward=forward,
@@ -115,6 +115,14 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
         for rank in range(plan.pipeline)
     ]
     return Costs(time, activation, tuple(parameters), tuple(resident), ranks)
+
+
+def _with_ends(times: tuple[int, ...], extra: Fraction) -> tuple[int, ...]:
+    """Add what the first and the last pipeline rank do besides; a single rank does both."""
+    more = [0] * len(times)
+    more[0] += to_picoseconds(extra)
+    more[-1] += to_picoseconds(extra)
+    return tuple(time + added for time, added in zip(times, more, strict=True))
 
 
 def each(value: Fraction | tuple[Fraction, ...], ranks: int) -> tuple[Fraction, ...]:

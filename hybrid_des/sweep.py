@@ -212,7 +212,7 @@ def _axis(document: Document, at: KeyPath, item: Any, problems: list[str]) -> tu
             problems.append(document.problem((*at, path), f"expected a list of values, found {describe(values)}"))
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{path} has {length}" for path, length in lengths.items())
-        problems.append(document.problem(at, f"keys of one axis vary together, so their lists are equally long: {found}"))
+        problems.append(document.problem(at, f"what varies together needs lists of one length: {found}"))
         return ()
     return tuple({path: item[path][i] for path in lengths} for i in range(next(iter(lengths.values()), 0)))
 

@@ -175,7 +175,7 @@ record: 'no'
 def test_what_does_not_fit_together_is_told_beside_what_is_wrong_by_itself(problems):
     text = """\
 parallel: {pipeline: 4, data: 3}
-schedule: {kind: gpipe, microbatches: 4, chunks: 2, fused: true}
+schedule: {kind: gpipe, microbatches: 4, chunks: 2, fused: false}
 workload:
   forwards: 1
   forward: [1, 2]
@@ -237,10 +237,10 @@ def test_no_verdict_rests_on_a_value_that_is_itself_wrong(problems):
         ({"schedule": {"microbatches": 4}}, "schedule.kind: is required, one of"),
         ({"schedule": {"kind": "1f1b"}}, "schedule.microbatches: is required"),
         ({"schedule": {"kind": "1f1b", "microbatches": 2**20}}, "must be at most 1048575"),
-        ({"schedule": {"kind": "1f1b", "microbatches": 4, "backward_order": "fifo"}}, "is not read by 1f1b; read by"),
+        ({"schedule": {"kind": "1f1b", "microbatches": 4, "backward_order": "lifo"}}, "is not read by 1f1b; read by"),
         ({"schedule": {"kind": "1f1b", "microbatches": 4, "chunks": 2}}, "schedule.chunks: 1f1b has 1 a rank, not 2"),
         ({"schedule": {"kind": "zb-v", "microbatches": 4, "chunks": 1}}, "schedule.chunks: zb-v has 2 a rank, not 1"),
-        ({"schedule": {"kind": "zb-v", "microbatches": 4, "max_activations": "2p"}}, "is not read by zb-v"),
+        ({"schedule": {"kind": "zb-v", "microbatches": 4, "max_activations": "3p"}}, "is not read by zb-v"),
         ({"workload": {"backward": 1}}, "workload.forward: is required"),
         ({"workload": {"forward": 1, "backward": None}}, "workload.backward: expected a time such as 50 ms, found not"),
         ({"workload": {"forward": [], "backward": 1}}, "a list of 0, where 1 are needed"),

@@ -9,6 +9,7 @@ from hybrid_des.errors import ScenarioError
 from hybrid_des.scenario.values import describe
 from hybrid_des.strict_yaml import Document, KeyPath, read
 
+_FILES = (("schedule", "file"),)  # what names a file
 _OWN = ("name", "description", "sweep", "plot")  # what a file does not take over from its base
 
 
@@ -25,6 +26,7 @@ def with_base(path: str | Path, users: tuple[Path, ...] = ()) -> Document:
         found = "is empty" if document.value is None else f"holds {describe(document.value)}"
         raise ScenarioError([f"{document.source}: {found}; expected keys such as schedule: and workload:"])
     document.value.setdefault("name", Path(path).stem)
+    anchor(document, Path(path).parent)
     name = document.value.pop("base", None)
     if name in (None, "none"):
         return document
@@ -46,6 +48,16 @@ def with_base(path: str | Path, users: tuple[Path, ...] = ()) -> Document:
     _join(base.value, document.value, base, document, ())
     base.places[()] = document.places[()]
     return Document(base.value, document.source, base.places)
+
+
+def anchor(document: Document, folder: Path, place: str = "") -> None:
+    """Let the relative paths that a document holds start at a folder; only those that stand at `place`, if given."""
+    for section, key in _FILES:
+        values = document.value.get(section)
+        if not isinstance(values, dict) or not isinstance(values.get(key), str):
+            continue
+        if document.place((section, key)).startswith(place) and not Path(values[key]).is_absolute():
+            values[key] = str(folder / values[key])
 
 
 def _join(below: dict[str, Any], above: dict[str, Any], base: Document, document: Document, at: KeyPath) -> None:

@@ -11,18 +11,20 @@ from fractions import Fraction
 from typing import Any
 
 from hybrid_des import catalogue, schedules, topologies
+from hybrid_des.scenario.values import per_rank
 
+_PERCENT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*")
 _MULTIPLE = re.compile(r"\s*(\d+\.?\d*|\.\d+|)\s*p\s*")
 
 
 def fill(values: Mapping[str, Any]) -> dict[str, Any]:
     """Give a copy in which such defaults stand as if they had been written."""
     filled = {key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()}
-    for name, complete in (("cluster", _fill_cluster), ("schedule", _fill_schedule)):
+    sections = (("cluster", _fill_cluster), ("schedule", _fill_schedule), ("workload", _fill_workload))
+    for name, complete in sections:
         section = filled.setdefault(name, {})
         if isinstance(section, dict):
             complete(section, filled)
-    filled.setdefault("workload", {})
     return filled
 
 
@@ -77,6 +79,20 @@ def _fill_schedule(schedule: dict[str, Any], scenario: Mapping[str, Any]) -> Non
         multiple = _MULTIPLE.fullmatch(schedule[key]) if isinstance(schedule.get(key), str) else None
         if multiple:
             schedule[key] = Fraction(multiple.group(1) or 1) * _ranks(scenario)
+
+
+def _fill_workload(workload: dict[str, Any], scenario: Mapping[str, Any]) -> None:
+    """Turn a `weight` given as a share into that part of the backward."""
+    share = _PERCENT.fullmatch(workload["weight"]) if isinstance(workload.get("weight"), str) else None
+    if share is None:
+        return
+    try:
+        backward = per_rank("time").read(workload.get("backward"))
+    except ValueError:  # said when the backward itself is read
+        workload["weight"] = 0
+        return
+    part = Fraction(share.group(1)) / 100
+    workload["weight"] = [part * time for time in backward] if isinstance(backward, tuple) else part * backward
 
 
 def _fill_kind(schedule: dict[str, Any]) -> None:

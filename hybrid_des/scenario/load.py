@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from hybrid_des.errors import ScenarioError
 from hybrid_des.registry import unknown
 from hybrid_des.scenario.availability import ONLY, refusal
-from hybrid_des.scenario.base import with_base
+from hybrid_des.scenario.base import anchor, with_base
 from hybrid_des.scenario.model import Scenario
 from hybrid_des.scenario.overrides import override
 from hybrid_des.scenario.problem import Problem, Problems
@@ -55,6 +55,7 @@ def read_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Document:
     """
     document = with_base(path)
     override(document, overrides)
+    anchor(document, Path(path).parent, "--set")
     return document
 
 
