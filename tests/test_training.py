@@ -1,11 +1,10 @@
 """The simulated GPUs train as one process would: every schedule, every codec, and what goes wrong on purpose."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from hybrid_des import codecs, collectives, schedules
+from hybrid_des.alone import run_alone
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.cost import rank_costs
 from hybrid_des.errors import NumericsError, Refusal
@@ -123,25 +122,31 @@ def test_replicas_stay_bit_identical_with_every_codec(codec, feedback):
         assert all(np.array_equal(a, b) for copy in copies for a, b in zip(copies[0], copy, strict=True))
 
 
-def reduce_together(buffers, name="ring"):
-    """Run a collective without time: one mailbox for each pair of ranks."""
-    boxes, n = {}, len(buffers)
+@pytest.mark.parametrize("rule", ["stage", "ddp", "megatron"])
+@pytest.mark.parametrize("kind", ["1f1b", "zb-v", "dualpipe"])
+def test_buckets_that_overlap_the_backward_reduce_the_same_gradients(kind, rule):
+    gradients = {"overlap": True, "bucket": "1 kB", "bucket_rule": rule}
+    result = run(scenario(kind, gradients=gradients, barrier=False))
+    assert result.numerics["gradient_error"] <= 1e-10
+    assert result.numerics["replica_difference"] == 0
 
-    def member(me):
-        def way(sender, receiver):
-            box = boxes.setdefault((sender, receiver), [])
-            return SimpleNamespace(send=box.append, receive=lambda: box)
 
-        return SimpleNamespace(me=me, size=n, to=lambda peer: way(me, peer), from_=lambda peer: way(peer, me))
+@pytest.mark.parametrize("algorithm", collectives.all_reduces())
+def test_every_all_reduce_trains(algorithm):
+    chosen = scenario(d=4, codec="int8", gradients={"algorithm": algorithm}, cluster={"gpu": "h100"})
+    try:
+        assert verify(chosen)
+    except Refusal as refusal:
+        pytest.skip(str(refusal))
+    result = run(chosen)
+    assert 0 < result.numerics["gradient_error"] < 0.05
+    assert result.numerics["replica_difference"] == 0
 
-    running = [collectives.find(name).build(member(i), buffer) for i, buffer in enumerate(buffers)]
-    waits = dict(enumerate(next(steps) for steps in running))
-    while waits:
-        rank = next(rank for rank, box in waits.items() if box)
-        try:
-            waits[rank] = running[rank].send(waits[rank].pop(0))
-        except StopIteration:
-            del waits[rank]
+
+def ring(buffers):
+    """Run one ring all-reduce, in place."""
+    ranks = range(len(buffers))
+    run_alone(fabric_of(scenario(p=1, d=len(buffers))), "ring", [ranks], lambda group, place: buffers[place])
 
 
 @pytest.mark.parametrize(("codec", "least", "most"), [
@@ -155,7 +160,7 @@ def test_a_ring_of_four_gives_the_mean_to_the_codecs_rounding(codec, least, most
     generator = np.random.default_rng(0)
     arrays = [generator.normal(size=121) for _ in range(4)]
     mean = np.mean(arrays, axis=0)
-    reduce_together([Buffer(121, codecs.find(codec).build(), array) for array in arrays])
+    ring([Buffer(121, codecs.find(codec).build(), array) for array in arrays])
     assert all(np.array_equal(array, arrays[0]) for array in arrays)
     error = np.linalg.norm(arrays[0] / 4 - mean) / np.linalg.norm(mean)
     assert least <= error <= most
@@ -172,7 +177,7 @@ def test_error_feedback_pays_back_what_a_codec_lost(codec):
         for _ in range(rounds):
             arrays = [gradient.copy() for gradient in gradients]
             pairs = zip(arrays, residuals, strict=True)
-            reduce_together([Buffer(64, codecs.find(codec).build(), *pair) for pair in pairs])
+            ring([Buffer(64, codecs.find(codec).build(), *pair) for pair in pairs])
             total += arrays[0] / 3 / rounds
         return np.linalg.norm(total - mean) / np.linalg.norm(mean)
 
