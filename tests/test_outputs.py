@@ -19,7 +19,8 @@ from hybrid_des import outputs, schedules
 from hybrid_des.errors import UsageError
 from hybrid_des.ops import Op, Plan, PlanRequest, loop
 from hybrid_des.outputs.trace import trace_json
-from hybrid_des.result import Result
+from hybrid_des.result import Result, simulate
+from hybrid_des.scenario import scenario_from
 from hybrid_des.trace import Channel
 
 US = 10**6
@@ -49,7 +50,22 @@ def shared_link():
     return result
 
 
+def simulated(**changes):
+    """A real run in which pipeline and ring meet on shared NICs."""
+    cluster = {"nodes": 2, "gpus_per_node": 4, "infiniband": {"nics_per_node": 1}, **changes}
+    scenario = {
+        "cluster": cluster,
+        "parallel": {"pipeline": 4, "data": 2},
+        "schedule": {"kind": "1f1b", "microbatches": 4},
+        "workload": {"forward": "1 ms", "backward": "2 ms", "activation": "8 MiB", "parameters": 1e6},
+        "gradients": {"overlap": True},
+    }
+    return simulate(scenario_from(scenario))
+
+
 RESULTS = {
+    "simulated": simulated,
+    "simulated, shared fairly": lambda: simulated(sharing="fair"),
     "1f1b": result_of,
     "without time": lambda: result_of(forward=0, backward=0, delay=0, reduction=0, optimizer=0),
     "free forwards": lambda: result_of(forward=0, backward=3, delay=0),
@@ -68,6 +84,12 @@ def events_of(result, folder):
     trace_json(result, folder)
     with gzip.open(folder / "trace.json.gz") as file:
         return json.load(file, parse_float=lambda text: round(Fraction(text) * 1000))["traceEvents"]  # whole ns
+
+
+def pipeline_messages(result):
+    scenario = result.run.scenario
+    remote = sum(need[0] != rank for rank, op in result.plan.ops() for need in result.plan.needs(rank, op))
+    return remote * scenario.parallel.data * scenario.steps
 
 
 def expected_files():
@@ -203,7 +225,7 @@ def test_every_pipeline_message_is_an_arrow_between_its_two_ops(result, tmp_path
                 and x["ts"] <= event["ts"] <= x["ts"] + x["dur"]
                 for x in events
             ), event  # fmt: skip
-    assert len(ends) == result.run.messages
+    assert len(ends) == pipeline_messages(result)
     for pair in ends.values():
         assert sorted(event["ph"] for event in pair) == ["f", "s"]
         start, finish = sorted(pair, key=lambda event: event["ph"] == "f")
@@ -251,7 +273,7 @@ def test_perfetto_takes_the_trace_without_loss(result, tmp_path):
     assert {kind: count for kind, count, _ in slices} == exact["size"].to_dict()
     for kind, count, total in slices:
         assert total == pytest.approx(exact["sum"][kind], abs=1.001 * count), kind
-    assert len(flows) == result.run.messages
+    assert len(flows) == pipeline_messages(result)
     assert all(lane == "compute" for _, _, lane in flows)
     if set(rows.loc[rows["end_s"] > rows["start_s"], "kind"]) >= {"F", "B"} and "FB" not in exact.index:
         assert all(producer == consumer for producer, consumer, _ in flows)  # F3 to F3, B0 to B0
