@@ -211,7 +211,9 @@ def _memory(run: Run) -> dict[str, Any]:
     return {
         "peak_activations": [_plain(value) for value in activations],
         "peak_memory_bytes": held,
-        "out_of_memory": max(held) > run.scenario.cluster.gpu.memory,
+        "out_of_memory": any(
+            size > node.gpu.memory for size, node in zip(run.peak_memory, run.scenario.cluster.each_gpu(), strict=False)
+        ),
     }
 
 

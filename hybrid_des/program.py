@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from math import ceil
 
 from hybrid_des.buckets import Bucket
@@ -59,8 +60,14 @@ class Task:
     completes: tuple[tuple[int, int], ...]
 
 
-def program_of(plan: Plan, costs: Costs, rank: int, buckets: Mapping[int, Sequence[Bucket]]) -> list[Task]:
-    """Fill in a rank's program; `buckets` are those of the stages whose gradients are reduced."""
+def program_of(
+    plan: Plan, costs: Costs, rank: int, buckets: Mapping[int, Sequence[Bucket]], speed: Fraction | int = 1
+) -> list[Task]:
+    """Fill in a rank's program.
+
+    `buckets` are those of the stages whose gradients are reduced; times are divided by `speed`.
+    """
+    durations = [_duration(plan, costs, rank, step, speed) for step in plan.programs[rank]]
     last: dict[int, int] = {}  # stage → where its last weight gradient is computed
     for index, step in enumerate(plan.programs[rank]):
         last.update({plan.stage_of[rank, op.chunk]: index for op in step if op.kind in "BW"})
@@ -69,13 +76,13 @@ def program_of(plan: Plan, costs: Costs, rank: int, buckets: Mapping[int, Sequen
             index=index,
             name=plan.name_step(rank, step),
             ops=step,
-            duration=_duration(plan, costs, rank, step),
+            duration=durations[index],
             inputs=tuple(message for op in step if (message := _input(plan, rank, op))),
             outputs=tuple(message for op in step if (message := _output(plan, costs, rank, op))),
             holds=_activations(costs, rank, [op for op in step if op.kind == "F"]),
             frees=_activations(costs, rank, [op for op in step if op.kind in "BW"]),
             completes=_completes(
-                _duration(plan, costs, rank, step),
+                durations[index],
                 {stage: buckets[stage] for stage, at in last.items() if at == index and stage in buckets},
             ),
         )
@@ -83,9 +90,10 @@ def program_of(plan: Plan, costs: Costs, rank: int, buckets: Mapping[int, Sequen
     ]
 
 
-def _duration(plan: Plan, costs: Costs, rank: int, step: Step) -> int:
+def _duration(plan: Plan, costs: Costs, rank: int, step: Step, speed: Fraction | int) -> int:
     parts = sum(costs.time[op.kind, rank, op.chunk] for op in step)
-    return parts if len(step) == 1 else round(plan.fused_time * parts)
+    factor = (1 if len(step) == 1 else plan.fused_time) / Fraction(speed)
+    return parts if factor == 1 else round(factor * parts)
 
 
 def _completes(duration: int, buckets: Mapping[int, Sequence[Bucket]]) -> tuple[tuple[int, int], ...]:

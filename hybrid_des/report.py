@@ -91,10 +91,11 @@ def render(source: Source, color: bool = False, width: int = 100) -> str:
 def _title(scenario: Scenario, facts: Mapping[str, Any]) -> list[Line]:
     parallel, schedule, cluster = scenario.parallel, scenario.schedule, scenario.cluster
     layout = [f"{parallel.pipeline} pipeline ranks" if parallel.pipeline > 1 else "", _many(parallel.data, "replica")]
+    names = ", ".join(dict.fromkeys(kind.gpu.name for kind in cluster.kinds))
     if parallel.tensor > 1:
         layout.append(f"{parallel.tensor} tensor ranks")
     about = (
-        f"{_many(facts['ranks'], 'GPU')} ({cluster.gpu.name}): {' × '.join(filter(None, layout))}; "
+        f"{_many(facts['ranks'], 'GPU')} ({names}): {' × '.join(filter(None, layout))}; "
         f"{schedule.kind or schedule.file}, {_many(schedule.microbatches, 'micro-batch')} a replica"
         f"{'; ' + _many(scenario.steps, 'step') if scenario.steps > 1 else ''}"
     )
@@ -209,7 +210,8 @@ def _causes(facts: Mapping[str, Any], width: int) -> list[Line]:
 
 
 def _resources(scenario: Scenario, facts: Mapping[str, Any]) -> list[Line]:
-    gpu = scenario.cluster.gpu
+    limits = sorted({kind.gpu.memory for kind in scenario.cluster.kinds})
+    limit = " or ".join(format_bytes(limit) for limit in limits)
     held, kept = facts["peak_memory_bytes"], facts["peak_activations"]
     verdict = "OUT OF MEMORY" if facts["out_of_memory"] else "fits"
     worst = max(range(len(held)), key=held.__getitem__)
@@ -217,7 +219,7 @@ def _resources(scenario: Scenario, facts: Mapping[str, Any]) -> list[Line]:
         [
             (f"{'memory':<{LABEL}}", ""),
             (verdict, "bold red" if facts["out_of_memory"] else "bold"),
-            (f"   at most {format_bytes(held[worst])} of {format_bytes(gpu.memory)}, on pipeline rank {worst}", ""),
+            (f"   at most {format_bytes(held[worst])} of {limit}, on pipeline rank {worst}", ""),
         ],
         [(f"{'  by pipeline rank':<{LABEL}}{_few([format_bytes(size) for size in held])}", "dim")],
         [(f"{'micro-batches in flight':<{LABEL}}{_few([f'{value:g}' for value in kept])}", "")],

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import simpy
@@ -146,9 +147,9 @@ def _gpus(
     barrier = Barrier(network.env, parallel.ranks) if scenario.barrier else None
     blocking = scenario.schedule.p2p == "blocking"
     job = Job(network.env, trace, scenario.steps, scenario.gradients.overlap, blocking, barrier)
-    programs = [program_of(plan, costs, rank, gradients.buckets) for rank in range(plan.pipeline)]
+    program = cache(lambda place, speed: program_of(plan, costs, place, gradients.buckets, speed))
     gpus = []
-    for rank in range(parallel.ranks):
+    for rank, node in zip(range(parallel.ranks), scenario.cluster.each_gpu(), strict=False):
         replica, place = parallel.place(rank)
         comm = Comm(network, rank)
 
@@ -159,12 +160,12 @@ def _gpus(
             Gpu(
                 job,
                 rank,
-                programs[place],
+                program(place, node.speed),
                 rank_of,
                 comm,
                 Ledger(rank, costs.resident[place], trace.memory),
                 gradients.of(comm, [plan.stage_of[place, chunk] for chunk in plan.chunks_of(place)]),
-                costs.ranks.optimizer[place],
+                round(costs.ranks.optimizer[place] / node.speed),
                 training.worker(rank, replica, place) if training else None,
             )
         )
@@ -189,8 +190,9 @@ def _check_finished(workers: Sequence[Gpu | Server]) -> None:
 
 
 def _check_memory(scenario: Scenario, gpus: list[Gpu]) -> None:
-    limit = scenario.cluster.gpu.memory
-    worst = max(gpus, key=lambda gpu: gpu.ledger.peak_bytes)
-    if scenario.on_oom == "error" and worst.ledger.peak_bytes > limit:
-        held, name = format_bytes(worst.ledger.peak_bytes), scenario.cluster.gpu.name
-        raise OutOfMemoryError(f"out of memory: rank {worst.rank} holds {held}; a {name} has {format_bytes(limit)}")
+    kinds = [node.gpu for node, _ in zip(scenario.cluster.each_gpu(), gpus, strict=False)]
+    worst = max(gpus, key=lambda gpu: gpu.ledger.peak_bytes - kinds[gpu.rank].memory)
+    held, kind = worst.ledger.peak_bytes, kinds[worst.rank]
+    if scenario.on_oom == "error" and held > kind.memory:
+        sizes = f"holds {format_bytes(held)}; a {kind.name} has {format_bytes(kind.memory)}"
+        raise OutOfMemoryError(f"out of memory: rank {worst.rank} {sizes}")

@@ -6,6 +6,7 @@ last op (one message on one link), then the optimizer.
 
 from __future__ import annotations
 
+from itertools import repeat
 from types import SimpleNamespace
 
 import oracle
@@ -66,9 +67,11 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
 
 def _scenario(plan, parallel, steps, record):
     gpu = SimpleNamespace(name="a100-80gb", memory=80 * 10**9)
+    node = SimpleNamespace(gpu=gpu, speed=1)
+    cluster = SimpleNamespace(gpu=gpu, sharing="fifo", kinds=(node,), each_gpu=lambda: repeat(node))
     return SimpleNamespace(
         version=1, name="handmade", description="", parallel=parallel, steps=steps, barrier=True, record=record,
-        cluster=SimpleNamespace(gpu=gpu, sharing="fifo"), gradients=SimpleNamespace(algorithm="ring", overlap=False),
+        cluster=cluster, gradients=SimpleNamespace(algorithm="ring", overlap=False),
         schedule=SimpleNamespace(kind="1f1b", microbatches=plan.microbatches, p2p="async"), on_oom="warn",
     )  # fmt: skip
 

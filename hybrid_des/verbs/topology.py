@@ -41,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
         _check(args.route, fabric)
     name = scenario.cluster.topology
     print(f"{scenario.name}: {name}: {topologies.find(name).facts['summary']}")
-    print(f"{fabric.gpus} GPUs, {max(fabric.node_of) + 1} nodes, {len(fabric.links)} links\n")
+    counts = ((fabric.gpus, "GPU"), (max(fabric.node_of) + 1, "node"), (len(fabric.links), "link"))
+    print(", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts), end="\n\n")
     print(_table(("link", "count", "bandwidth each"), _kinds(fabric)))
     for ends in (args.route, args.route[::-1]) if args.route else ():
         print(f"\n{_route(fabric, *ends)}")
