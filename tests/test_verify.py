@@ -40,6 +40,18 @@ def test_the_scenarios_own_precision_does_not_disturb_the_verdict(verify, settin
     assert verify("--set", setting)[0] == 0
 
 
+def test_an_order_from_a_file_passes_or_is_shown_with_its_mistake(verify, write):
+    scenario = SCENARIO.replace("kind: zb-h1", "file: order.csv")
+    order = "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n"
+    write(order, "order.csv")
+    assert verify(text=scenario)[0] == 0
+    write(order.replace("1F0,1B0", "1B0,1F0"), "order.csv")
+    code, said = verify(text=scenario)
+    assert code == 1
+    assert said.startswith("fail: ")
+    assert ">1B0<" in said
+
+
 OWN_SCHEDULE = """
 from hybrid_des.ops import Op, Plan, loop
 from hybrid_des.schedules import schedule
