@@ -1,5 +1,7 @@
 """The simulated GPUs train as one process would: every schedule, every codec, and what goes wrong on purpose."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -243,6 +245,18 @@ def test_a_number_that_is_none_is_reported_with_rank_op_and_step(monkeypatch):
     monkeypatch.setattr(Data, "stream", spoilt)
     with pytest.raises(NumericsError, match=r"^rank 0, step 1, 0F2: its result holds nan$"):
         run(scenario(d=1))  # 8 samples a step, 2 a micro-batch
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp64"])
+@pytest.mark.parametrize("rate", ["10", "1e4", "1e9", "1e15"])
+@pytest.mark.parametrize("d", [1, 2])
+def test_training_that_runs_away_is_reported_or_stays_finite(d, rate, dtype):
+    try:
+        result = run(scenario(d=d, steps=12, codec="fp64", numerics={"learning_rate": rate, "dtype": dtype}))
+    except NumericsError as error:
+        assert re.match(r"rank \d, step \d+, ", str(error))
+    else:
+        assert np.isfinite([*result.numerics["loss"], result.numerics["gradient_error"]]).all()
 
 
 def swapped(program, one, other):

@@ -90,16 +90,18 @@ class Progress:
             numpy.concatenate([parts[stage] for stage in stages])
             for parts in (page.weights, page.gradients, page.updated)
         )
-        _, serial = loss_and_gradients(settings, weights, self._training.global_batch(step))
         self.losses.append(page.loss)
-        self.gradient_errors.append(relative_error(gradient, serial))
-        self.accuracies.append(accuracy(settings, updated, self._training.data.held_out))
+        with numpy.errstate(all="ignore"):
+            _, serial = loss_and_gradients(settings, weights, self._training.global_batch(step))
+            self.gradient_errors.append(relative_error(gradient, serial))
+            self.accuracies.append(accuracy(settings, updated, self._training.data.held_out))
 
 
 def relative_error(values: Array, reference: Array) -> float:
     """L2 norm of the difference over that of the reference (the difference's own, where the reference is zero)."""
     import numpy
 
-    size = float(numpy.linalg.norm(reference))
-    difference = float(numpy.linalg.norm(values - reference))
+    scale = float(numpy.abs(reference).max(initial=0)) or 1.0  # squares of large numbers must not overflow
+    size = float(numpy.linalg.norm(reference / scale))
+    difference = float(numpy.linalg.norm((values - reference) / scale))
     return difference / size if size else difference

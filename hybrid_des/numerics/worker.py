@@ -91,25 +91,36 @@ class Worker:
         """Take the optimizer step, on gradients that have been summed up over all holders of their stage.
 
         Raises:
-            NumericsError: it holds NaN or infinity, or micro-batches have not gone all the way back.
+            NumericsError: a gradient or an updated weight is NaN or infinite, or a micro-batch has not gone all the
+                way back.
         """
+        import numpy
+
         for stage, state in self.stages.items():
             self._check_complete(step, stage)
             state.gradient /= self._training.replicas
             self._training.progress.before(step, stage, state)
-            self._optimizers[stage].update(state.weights, state.gradient)
+            with numpy.errstate(all="ignore"):
+                self._optimizers[stage].update(state.weights, state.gradient)
+            self._check_finite(step, stage, "a weight", state.weights)
             self._training.progress.after(step, stage, state)
             state.gradient[:] = 0
 
     def _check_complete(self, step: int, stage: int) -> None:
-        import numpy
-
-        state, where = self.stages[stage], f"rank {self.rank}, step {step}, optimizer of stage {stage}"
-        if not numpy.isfinite(state.gradient).all():
-            raise NumericsError(f"{where}: the gradient holds {first_strange(state.gradient)}")
+        self._check_finite(step, stage, "the gradient", self.stages[stage].gradient)
         left = sorted(i for i, chunk in [*self._kept, *self._owed] if self._stage_of[chunk] == stage)
         if left:
+            where = self._optimizer_of(step, stage)
             raise NumericsError(f"{where}: micro-batch {left[0]} has not gone all the way back")
+
+    def _check_finite(self, step: int, stage: int, what: str, values: Array) -> None:
+        import numpy
+
+        if not numpy.isfinite(values).all():
+            raise NumericsError(f"{self._optimizer_of(step, stage)}: {what} is {first_strange(values)}")
+
+    def _optimizer_of(self, step: int, stage: int) -> str:
+        return f"rank {self.rank}, step {step}, optimizer of stage {stage}"
 
     def error(self, step: int, op: Op, problem: str) -> NumericsError:
         """The error that says what is wrong with an op, and where."""

@@ -55,8 +55,9 @@ def verify(scenario: Scenario, plan: Plan | None = None) -> str:
     """
     from hybrid_des.cost import rank_costs
     from hybrid_des.numerics.checked import CheckedTraining
+    from hybrid_des.planning import plan_of
     from hybrid_des.scenario import Numerics
-    from hybrid_des.simulate import fabric_of, plan_of
+    from hybrid_des.simulate import fabric_of
     from hybrid_des.simulate import run as simulate
 
     fabric = fabric_of(scenario)
