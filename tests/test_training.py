@@ -1,7 +1,5 @@
 """The simulated GPUs train as one process would: every schedule, every codec, and what goes wrong on purpose."""
 
-import re
-
 import numpy as np
 import pytest
 
@@ -12,6 +10,7 @@ from hybrid_des.cost import rank_costs
 from hybrid_des.errors import NumericsError, Refusal
 from hybrid_des.numerics import model, serial
 from hybrid_des.numerics.data import Data
+from hybrid_des.numerics.layers import Stage
 from hybrid_des.ops import Op, Plan
 from hybrid_des.scenario import load, scenario_from
 from hybrid_des.simulate import fabric_of, plan_of, run
@@ -247,16 +246,24 @@ def test_a_number_that_is_none_is_reported_with_rank_op_and_step(monkeypatch):
         run(scenario(d=1))  # 8 samples a step, 2 a micro-batch
 
 
+def test_a_gradient_that_is_no_number_is_reported_with_rank_stage_and_step(monkeypatch):
+    right = Stage.add_weight_gradient
+
+    def overflowing(self, needed):
+        right(self, needed)
+        self.gradient[3] = np.inf
+
+    monkeypatch.setattr(Stage, "add_weight_gradient", overflowing)
+    with pytest.raises(NumericsError, match=r"^rank 1, step 0, optimizer of stage 1: the gradient is inf$"):
+        run(scenario(d=1))
+
+
 @pytest.mark.parametrize("dtype", ["fp32", "fp64"])
-@pytest.mark.parametrize("rate", ["10", "1e4", "1e9", "1e15"])
-@pytest.mark.parametrize("d", [1, 2])
-def test_training_that_runs_away_is_reported_or_stays_finite(d, rate, dtype):
-    try:
-        result = run(scenario(d=d, steps=12, codec="fp64", numerics={"learning_rate": rate, "dtype": dtype}))
-    except NumericsError as error:
-        assert re.match(r"rank \d, step \d+, ", str(error))
-    else:
-        assert np.isfinite([*result.numerics["loss"], result.numerics["gradient_error"]]).all()
+@pytest.mark.parametrize("rate", ["1e4", "1e15"])
+def test_training_that_runs_away_has_a_finite_summary(rate, dtype):
+    summary = run(scenario(steps=9, codec="fp64", numerics={"learning_rate": rate, "dtype": dtype})).numerics
+    assert np.isfinite([*summary["loss"], *summary["accuracy"], summary["gradient_error"]]).all()
+    assert summary["loss"][-1] > 100
 
 
 def swapped(program, one, other):
