@@ -1,0 +1,95 @@
+"""Print what simulations cost, as the README quotes it: `python tests/benchmarks`.
+
+Each case runs in a process of its own, three times. "x bare" is its time as a multiple of a bare SimPy loop with one
+process a GPU and as many timeouts as the run has messages and ops, in the same process (median of the three).
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks import textbook
+from benchmarks.cases import Case, mixed, pipeline, ring
+from benchmarks.measure import Figures, command_seconds, measure, seconds
+
+from hybrid_des.result import simulate
+
+SPINE = {"topology": "leaf-spine", "oversubscription": 4, "leaf_size": 4}
+CASES: dict[str, Callable[[], Case]] = {
+    **{f"ring all-reduce, physical ring, {n} GPUs": lambda n=n: ring(n, "ring") for n in (8, 64, 256, 1024)},
+    **{f"ring all-reduce, ports and a switch, {n} GPUs": lambda n=n: ring(n) for n in (8, 64, 256, 1024)},
+    **{f"1F1B, p=64, m={m}": lambda m=m: pipeline(m) for m in (128, 1024)},
+    **{f"mixed step, p=16, d={d}, m=16": lambda d=d: mixed(d) for d in (16, 128)},
+    **{f"mixed step, p=16, d={d}, m=16, fair": lambda d=d: mixed(d, "fair") for d in (16, 128)},
+    "mixed step, p=16, d=128, m=16, fair, 4:1 spine": lambda: mixed(128, "fair", **SPINE),
+}
+
+
+def main() -> None:
+    """Print the table, then the ratios that stand by themselves."""
+    parser = argparse.ArgumentParser(prog="python tests/benchmarks", description=__doc__.splitlines()[0])
+    parser.add_argument("--largest", type=int, default=2048, metavar="GPUS", help="leave out larger cases")
+    parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.case:
+        print(json.dumps(dataclasses.asdict(measure(CASES[arguments.case]()))))
+        return
+    print("| | messages | events | events a message | µs an event | × bare loop | peak memory |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for name, make in CASES.items():
+        if make().ranks <= arguments.largest:
+            print(row(name, in_a_process_of_its_own(name)), flush=True)
+    print()
+    for line in (against_the_textbook, growth_of_a_pipeline, start_up):
+        print(f"- {line()}", flush=True)
+
+
+def in_a_process_of_its_own(name: str) -> Figures:
+    """Measure a case so that the peak of its memory is its own."""
+    command = [sys.executable, str(Path(__file__).parent), "--case", name]
+    return Figures(**json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
+
+
+def row(name: str, figures: Figures) -> str:
+    """One line of the table."""
+    each = figures.events / figures.messages
+    time = figures.seconds / figures.events * 1e6
+    return (
+        f"| {name} | {figures.messages:,} | {figures.events:,} | {each:.2f} | {time:.2f} | {figures.ratio:.1f}"
+        f" | {figures.peak:.0f} MB |"
+    )
+
+
+def against_the_textbook(ranks: int = 256) -> str:
+    """The ring with a process a message, `Resource` and `Store`, over the same routes."""
+    scenario = ring(ranks).scenario
+    pairs = [(seconds(lambda: simulate(scenario)), seconds(lambda: textbook.ring(scenario))) for _ in range(3)]
+    share = statistics.median(ours / theirs for ours, theirs in pairs)
+    return f"ring over {ranks} GPUs: {share:.2f} of the time that a process a message, `Resource` and `Store` take"
+
+
+def growth_of_a_pipeline() -> str:
+    """Eight times the micro-batches."""
+    short, long = (min(seconds(lambda m=m: simulate(pipeline(m).scenario)) for _ in range(3)) for m in (128, 1024))
+    return f"1F1B, p=64: m=1024 takes {long / short:.1f}× the time of m=128"
+
+
+def start_up() -> str:
+    """`--help` beside the imports that nobody can do without."""
+    pairs = [
+        (command_seconds("-m", "hybrid_des", "--help"), command_seconds("-c", "import simpy, yaml")) for _ in range(5)
+    ]
+    share = statistics.median(ours / theirs for ours, theirs in pairs)
+    return f"`python -m hybrid_des --help` takes {share:.1f}× `python -c 'import simpy, yaml'`"
+
+
+main()

@@ -1,0 +1,66 @@
+"""What is measured: steps whose cost is that of messages, from a ring of 8 GPUs to a mixed step of 2,048."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hybrid_des.scenario import Scenario, scenario_from
+
+
+@dataclass(frozen=True)
+class Case:
+    """A scenario, how many GPUs it has, and how many ops that take time."""
+
+    name: str
+    scenario: Scenario
+    ranks: int
+    ops: int
+
+
+def ring(ranks: int, topology: str = "nodes", sharing: str = "fifo") -> Case:
+    """A ring all-reduce of 1 GiB, one GPU a node, links of 25 GiB/s and 1 µs.
+
+    On `nodes` a message takes the sender's port out and the receiver's port in; on `ring` one link between the two.
+    """
+    values = {
+        "name": f"ring {ranks} on {topology}",
+        "cluster": {
+            "nodes": ranks,
+            "gpus_per_node": 1,
+            "infiniband": {"bandwidth": "25 GiB/s", "latency": "1 us", "nics_per_node": 1},
+            "topology": topology,
+            "sharing": sharing,
+        },
+        "parallel": {"data": ranks},
+        "schedule": {"kind": "1f1b", "microbatches": 1},
+        "workload": {"forward": 0, "backward": 0, "parameters": 2**28},
+    }
+    return Case(values["name"], scenario_from(values), ranks, 0)
+
+
+def pipeline(microbatches: int, stages: int = 64) -> Case:
+    """1F1B without data parallelism."""
+    return _step(f"1f1b p={stages} m={microbatches}", stages, 1, microbatches, {}, {})
+
+
+def mixed(replicas: int, sharing: str = "fifo", **cluster: Any) -> Case:
+    """1F1B over 16 stages with a NIC a GPU; gradients are reduced while the backward still runs."""
+    name = " ".join(["mixed p=16", f"d={replicas}", "m=16", *(str(value) for value in cluster.values())])
+    return _step(name, 16, replicas, 16, {"sharing": sharing, **cluster}, {"overlap": True})
+
+
+def _step(
+    name: str, stages: int, replicas: int, microbatches: int, cluster: Mapping[str, Any], gradients: Mapping[str, Any]
+) -> Case:
+    ranks = stages * replicas
+    values = {
+        "name": name if cluster.get("sharing") != "fair" else f"{name} fair",
+        "cluster": {"nodes": ranks // 8, **cluster},
+        "parallel": {"pipeline": stages, "data": replicas},
+        "schedule": {"kind": "1f1b", "microbatches": microbatches},
+        "workload": {"forward": "50 ms", "backward": "80 ms", "activation": "16 MiB", "parameters": 125_000_000},
+        "gradients": gradients,
+    }
+    return Case(values["name"], scenario_from(values), ranks, 2 * microbatches * ranks)

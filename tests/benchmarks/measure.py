@@ -1,0 +1,91 @@
+"""How a run is measured: against a bare SimPy loop in the same process, pair by pair.
+
+Times are of the processor, not of the clock on the wall: what else the machine does is left out as far as it can be.
+"""
+
+from __future__ import annotations
+
+import gc
+import resource
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import process_time
+
+import simpy
+from benchmarks.cases import Case
+
+from hybrid_des.result import simulate
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a case cost.
+
+    Attributes:
+        ratios: time of the run / time of the bare loop beside it, one entry a repeat.
+        seconds: of processor time that the quickest run took.
+        peak: megabytes of the process, interpreter and imports included, before any table was made.
+    """
+
+    messages: int
+    events: int
+    ratios: list[float]
+    seconds: float
+    peak: float
+
+    @property
+    def ratio(self) -> float:
+        """The median of the pairs."""
+        return statistics.median(self.ratios)
+
+
+def measure(case: Case, repeats: int = 3) -> Figures:
+    """Simulate a case so many times, its timeline kept, each time beside a bare loop of as many timeouts."""
+    ratios, times = [], []
+    for _ in range(repeats):
+        gc.collect()
+        start = process_time()
+        run = simulate(case.scenario).run
+        times.append(process_time() - start)
+        messages, events = run.messages, run.events
+        assert run.trace.messages is not None
+        assert len(run.trace.messages) >= messages
+        del run
+        ratios.append(times[-1] / bare_loop(case.ranks, -(-(messages + case.ops) // case.ranks)))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    return Figures(messages, events, ratios, min(times), peak)
+
+
+def bare_loop(processes: int, timeouts: int) -> float:
+    """Seconds that SimPy takes for so many processes that each wait so many times, and do nothing else."""
+    env = simpy.Environment()
+
+    def wait():
+        for _ in range(timeouts):
+            yield env.timeout(1)
+
+    for _ in range(processes):
+        env.process(wait())
+    gc.collect()
+    start = process_time()
+    env.run()
+    return process_time() - start
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Processor time of one call."""
+    gc.collect()
+    start = process_time()
+    work()
+    return process_time() - start
+
+
+def command_seconds(*arguments: str) -> float:
+    """Processor time of one run of Python as a command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
