@@ -146,7 +146,7 @@ class Gpu:
                 self._filled[stage].hand(None)
         if task.duration > done:
             yield env.timeout(task.duration - done)
-        self._job.trace.ops.add((self._step, self.rank, task.index, asked, start, env.now))
+        self._job.trace.ops.add((self._step, self.rank, task.number, asked, start, env.now))
         if task.frees[1]:
             self.ledger.free(env.now, *task.frees)
         for output in task.outputs:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
+from typing import NamedTuple
 
 from hybrid_des.buckets import Bucket
 from hybrid_des.cost import Costs
@@ -16,8 +16,7 @@ from hybrid_des.trace import pipeline_tag
 ACTIVATION, GRADIENT = "activation", "gradient"
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(NamedTuple):
     """A message that follows an op: to which pipeline rank, of which kind, with which tag (of training step 0)."""
 
     op: Op
@@ -27,8 +26,7 @@ class Output:
     parcel: Parcel
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(NamedTuple):
     """A message that an op waits for: from which pipeline rank, of which kind, with which tag (of training step 0)."""
 
     op: Op
@@ -37,19 +35,18 @@ class Input:
     tag: int
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(NamedTuple):
     """One step of a program.
 
     Attributes:
-        index: its place in the program.
+        number: its place in the program.
         name: as the plan writes it.
         duration: picoseconds.
         holds, frees: (bytes, chunks) of activations kept from its start on, and let go at its end.
         completes: (picoseconds after its start, stage) for each bucket of gradients that it fills, in order of time.
     """
 
-    index: int
+    number: int
     name: str
     ops: Step
     duration: int
@@ -67,33 +64,37 @@ def program_of(
 
     `buckets` are those of the stages whose gradients are reduced; times are divided by `speed`.
     """
-    durations = [_duration(plan, costs, rank, step, speed) for step in plan.programs[rank]]
     last: dict[int, int] = {}  # stage → where its last weight gradient is computed
     for index, step in enumerate(plan.programs[rank]):
         last.update({plan.stage_of[rank, op.chunk]: index for op in step if op.kind in "BW"})
-    return [
-        Task(
-            index=index,
-            name=plan.name_step(rank, step),
-            ops=step,
-            duration=durations[index],
-            inputs=tuple(message for op in step if (message := _input(plan, rank, op))),
-            outputs=tuple(message for op in step if (message := _output(plan, costs, rank, op))),
-            holds=_activations(costs, rank, [op for op in step if op.kind == "F"]),
-            frees=_activations(costs, rank, [op for op in step if op.kind in "BW"]),
-            completes=_completes(
-                durations[index],
-                {stage: buckets[stage] for stage, at in last.items() if at == index and stage in buckets},
-            ),
+    complete: dict[int, list[int]] = {}  # where → stages whose gradients are all there then
+    for stage, index in last.items():
+        complete.setdefault(index, []).append(stage)
+    program = []
+    for index, step in enumerate(plan.programs[rank]):
+        duration = _duration(plan, costs, rank, step, speed)
+        filled = {stage: buckets[stage] for stage in complete.get(index, ()) if stage in buckets}
+        program.append(
+            Task(
+                number=index,
+                name=plan.name_step(rank, step),
+                ops=step,
+                duration=duration,
+                inputs=tuple([i for op in step if (i := _input(plan, rank, op))]),
+                outputs=tuple([o for op in step if (o := _output(plan, costs, rank, op))]),
+                holds=_activations(costs, rank, [op for op in step if op.kind == "F"]),
+                frees=_activations(costs, rank, [op for op in step if op.kind in "BW"]),
+                completes=_completes(duration, filled) if filled else (),
+            )
         )
-        for index, step in enumerate(plan.programs[rank])
-    ]
+    return program
 
 
 def _duration(plan: Plan, costs: Costs, rank: int, step: Step, speed: Fraction | int) -> int:
-    parts = sum(costs.time[op.kind, rank, op.chunk] for op in step)
-    factor = (1 if len(step) == 1 else plan.fused_time) / Fraction(speed)
-    return parts if factor == 1 else round(factor * parts)
+    parts = sum([costs.time[op.kind, rank, op.chunk] for op in step])
+    if len(step) == 1 and speed == 1:
+        return parts
+    return round((1 if len(step) == 1 else plan.fused_time) / Fraction(speed) * parts)
 
 
 def _completes(duration: int, buckets: Mapping[int, Sequence[Bucket]]) -> tuple[tuple[int, int], ...]:
@@ -104,7 +105,7 @@ def _completes(duration: int, buckets: Mapping[int, Sequence[Bucket]]) -> tuple[
 
 
 def _activations(costs: Costs, rank: int, ops: list[Op]) -> tuple[int, int]:
-    return sum(costs.activation[rank, op.chunk] for op in ops), len(ops)
+    return sum([costs.activation[rank, op.chunk] for op in ops]), len(ops)
 
 
 def _input(plan: Plan, rank: int, op: Op) -> Input | None:
