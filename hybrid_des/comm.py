@@ -8,6 +8,7 @@ from typing import Any
 import simpy
 
 from hybrid_des.network import Mailbox, Network, TaggedMailbox, step_label
+from hybrid_des.parcel import Parcel
 from hybrid_des.sharing import Stream
 
 
@@ -112,6 +113,11 @@ class Group:
     def relay(self) -> Relay:
         """A place where one of them hands its work to another."""
         return Relay(self._network.env)
+
+    def meet(self, parcel: Parcel, delay: int) -> simpy.Event:
+        """Wait until all members have come and `delay` picoseconds more; the event's value is all their parcels."""
+        meeting = self._network.meeting(self._kind, self._stage, self.members)
+        return meeting.come(self.me, parcel, delay)
 
     def begin(self, step: int) -> None:
         """Mark what is sent from now on as this training step's."""

@@ -8,6 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from hybrid_des.calibration import TableBandwidth
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 Bandwidth = Fraction | None  # bytes a second; None is infinite
@@ -124,4 +125,6 @@ class Fabric:
 
 def service_time(size: int, bandwidth: Bandwidth) -> int:
     """Picoseconds that `size` bytes occupy a link, rounded once to the nearest."""
+    if isinstance(bandwidth, TableBandwidth):
+        return bandwidth.table.occupancy(size)
     return 0 if bandwidth is None else round(Fraction(size * PICOSECONDS_PER_SECOND) / bandwidth)

@@ -49,7 +49,7 @@ class Gradients:
         self._fabric = fabric
         self._sharing = scenario.cluster.sharing
         self._options: Mapping[str, Any] = {
-            name: getattr(scenario.gradients, name) for name in ("pieces", "servers", "servers_on")
+            name: getattr(scenario.gradients, name) for name in ("pieces", "servers", "servers_on", "table")
         }
         self._codec = codecs.find(scenario.gradients.codec).build()
         self._spare = range(scenario.parallel.ranks, fabric.gpus)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heappush
+from typing import Any
 
 import simpy
 from simpy.events import NORMAL, PENDING, Event
@@ -28,7 +29,7 @@ class Arrival(Event):
         self.callbacks = []
         self._value = PENDING
 
-    def happen(self, at: int, parcel: Parcel) -> None:
+    def happen(self, at: int, parcel: Any) -> None:
         """Wake the receiver at that time, with the parcel."""
         self._value = parcel
         env = self.env
@@ -108,6 +109,25 @@ class TaggedMailbox:
         return len(self._arrived)
 
 
+class Meeting:
+    """Where the members of a group wait for each other and learn what each one brought."""
+
+    def __init__(self, env: simpy.Environment, size: int) -> None:
+        self._env = env
+        self._size = size
+        self._brought: dict[int, Parcel] = {}
+        self._over = Arrival(env)
+
+    def come(self, place: int, parcel: Parcel, delay: int) -> Event:
+        """Bring a parcel; the event comes `delay` picoseconds after the last member's, with the parcels in order."""
+        self._brought[place] = parcel
+        over = self._over
+        if len(self._brought) == self._size:
+            over.happen(int(self._env.now) + delay, [self._brought[member] for member in range(self._size)])
+            self._brought, self._over = {}, Arrival(self._env)
+        return over
+
+
 def receive_at(env: simpy.Environment, at: int, parcel: Parcel) -> Event | Here:
     """A message that is here, or known to be here at a later time."""
     if at <= env._now:
@@ -132,8 +152,16 @@ class Network:
         self._links: dict[str, Link] = {}
         self._streams: dict[tuple[int, int, str, int, int], tuple[Stream, Mailbox]] = {}
         self._pipeline: dict[tuple[int, int, str], Stream] = {}
+        self._meetings: dict[tuple[str, int, int], Meeting] = {}
         self._inboxes: dict[int, TaggedMailbox] = {}
         self._outboxes: dict[int, TaggedMailbox] = {}
+
+    def meeting(self, kind: str, stage: int, members: Sequence[int]) -> Meeting:
+        """Where the members of a group meet when no link is to carry what they exchange."""
+        key = (kind, stage, members[0])
+        if key not in self._meetings:
+            self._meetings[key] = Meeting(self.env, len(members))
+        return self._meetings[key]
 
     def node_of(self, gpu: int) -> int:
         """The node in which a GPU is."""
@@ -189,8 +217,8 @@ class Network:
 
     def check_empty(self) -> None:
         """Hold, at the end of a run, that every message was read."""
-        boxes = [*self._inboxes.values(), *self._outboxes.values(), *(mailbox for _, mailbox in self._streams.values())]
-        unread = sum(box.unread() for box in boxes)
+        unread = sum(box.unread() for box in (*self._inboxes.values(), *self._outboxes.values()))
+        unread += sum(mailbox.unread() for _, mailbox in self._streams.values())
         if unread:
             raise SimulationError(f"{unread} messages were sent but never received")
 

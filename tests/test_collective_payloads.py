@@ -7,6 +7,7 @@ import pytest
 
 from hybrid_des import codecs, collectives
 from hybrid_des.alone import run_alone
+from hybrid_des.calibration import TimeTable
 from hybrid_des.codecs import find as codec
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.fabric import ClusterSpec, NodeSpec, PortSpec
@@ -14,6 +15,7 @@ from hybrid_des.topologies.nodes import nodes
 from hybrid_des.units import split_evenly
 
 LENGTH = 1003
+TABLE = TimeTable(((1000, 10**6), (10**6, 10**9)))
 OPTIONS = (
     {},
     {"pieces": 1},
@@ -24,7 +26,7 @@ OPTIONS = (
 CASES = [
     (name, options)
     for name in collectives.all_reduces()
-    for options in OPTIONS
+    for options in (({"table": TABLE},) if name == "measured" else OPTIONS)
     if set(options) <= set(collectives.find(name).facts["options"])
 ]
 
@@ -78,7 +80,7 @@ def test_error_feedback_keeps_replicas_alike_and_brings_back_what_was_lost(name)
     total, wanted = np.zeros(LENGTH), np.zeros(LENGTH)
     errors = []
     for _ in range(30):
-        after, before = reduce(name, ranks, "int8", {}, residuals=residuals)
+        after, before = reduce(name, ranks, "int8", {"table": TABLE}, residuals=residuals)
         assert all((row == after[0]).all() for row in after)
         total, wanted = total + after[0], wanted + before.sum(axis=0)
         errors.append(np.linalg.norm(total - wanted) / np.linalg.norm(wanted))
@@ -123,9 +125,16 @@ def test_all_to_all_swaps_pieces(ranks):
 
 @pytest.mark.parametrize("name", collectives.all_reduces())
 def test_a_model_smaller_than_what_the_workload_says_sends_the_workloads_bytes(name):
-    sizes = codec("fp32").build()
+    sizes, chosen = codec("fp32").build(), {"table": TABLE}
 
     def alone(array):
-        return run_alone(cluster(3, 6), name, [range(3)], lambda group, place: Buffer(6000, sizes, array(5)), spare=[4])
+        return run_alone(
+            cluster(3, 6),
+            name,
+            [range(3)],
+            lambda group, place: Buffer(6000, sizes, array(5)),
+            spare=[4],
+            options=chosen,
+        )
 
     assert alone(np.ones) == alone(lambda length: None)

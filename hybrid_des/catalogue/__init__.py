@@ -23,11 +23,12 @@ DEFAULT = "a100-80gb"
 
 @dataclass(frozen=True)
 class LinkPart:
-    """A kind of link: bytes a second in each direction, and seconds from end to end."""
+    """A kind of link: bytes a second in each direction, seconds from end to end, and whether its switch adds up."""
 
     name: str
     bandwidth: Fraction
     latency: Fraction
+    in_switch: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,12 @@ class GpuPart:
 def _parts() -> dict[str, GpuPart]:
     data: dict[str, Any] = read(Path(__file__).with_name("gpus.yaml")).value
     links = {
-        name: LinkPart(name, parse_quantity(link["bandwidth"], "bandwidth"), parse_quantity(link["latency"], "time"))
+        name: LinkPart(
+            name,
+            parse_quantity(link["bandwidth"], "bandwidth"),
+            parse_quantity(link["latency"], "time"),
+            link.get("in_switch", False),
+        )
         for name, link in data["links"].items()
     }
     return {

@@ -86,6 +86,9 @@ class Group(Protocol):
     def together(self, *parts: Steps) -> Any:
         """Run parts of a collective side by side; to be yielded until all are done."""
 
+    def meet(self, parcel: Any, delay: int) -> Any:
+        """All members' parcels, to be yielded: there `delay` picoseconds after the last of them has come."""
+
     def relay(self) -> Relay:
         """A place where one of them hands its work to another."""
 

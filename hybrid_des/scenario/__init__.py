@@ -9,9 +9,10 @@ From a file, with what the command line overrides:
 from __future__ import annotations
 
 from hybrid_des.scenario.export import json_schema, to_mapping
+from hybrid_des.scenario.gradients import Gradients
 from hybrid_des.scenario.load import load, read_scenario, scenario_from, scenario_of
 from hybrid_des.scenario.machine import Cluster, Gpu, Link, Network
-from hybrid_des.scenario.model import Gradients, Memory, Numerics, Parallel, Scenario, Schedule, Workload
+from hybrid_des.scenario.model import Memory, Numerics, Parallel, Scenario, Schedule, Workload
 
 __all__ = [
     "Cluster",

@@ -9,7 +9,13 @@ from hybrid_des.errors import ScenarioError
 from hybrid_des.scenario.values import describe
 from hybrid_des.strict_yaml import Document, KeyPath, read
 
-_FILES = (("schedule", "file"),)  # what names a file
+_FILES = (  # what names a file
+    ("schedule", "file"),
+    ("cluster", "nvlink", "table"),
+    ("cluster", "infiniband", "table"),
+    ("cluster", "pcie", "table"),
+    ("gradients", "table"),
+)
 _OWN = ("name", "description", "sweep", "plot")  # what a file does not take over from its base
 
 
@@ -52,11 +58,14 @@ def with_base(path: str | Path, users: tuple[Path, ...] = ()) -> Document:
 
 def anchor(document: Document, folder: Path, place: str = "") -> None:
     """Let the relative paths that a document holds start at a folder; only those that stand at `place`, if given."""
-    for section, key in _FILES:
-        values = document.value.get(section)
+    for path in _FILES:
+        values: Any = document.value
+        for section in path[:-1]:
+            values = values.get(section) if isinstance(values, dict) else None
+        key = path[-1]
         if not isinstance(values, dict) or not isinstance(values.get(key), str):
             continue
-        if document.place((section, key)).startswith(place) and not Path(values[key]).is_absolute():
+        if document.place(path).startswith(place) and not Path(values[key]).is_absolute():
             values[key] = str(folder / values[key])
 
 

@@ -107,18 +107,6 @@ def _options_are_read(scenario: Scenario) -> Iterator[Problem]:
             yield Problem(path, f"is not read by {reader}{hint}", (path, ("schedule", "kind")))
 
 
-def _gradient_options_are_read(scenario: Scenario) -> Iterator[Problem]:
-    gradients = scenario.gradients
-    for option in GRADIENT_OPTIONS:
-        if getattr(gradients, option) is None:
-            continue
-        readers = [name for name in collectives.names() if option in collectives.find(name).facts["options"]]
-        if gradients.algorithm not in (*readers, collectives.AUTO):
-            path = ("gradients", option)
-            hint = f"; read by {', '.join(readers)}"
-            yield Problem(path, f"is not read by {gradients.algorithm}{hint}", (path, ("gradients", "algorithm")))
-
-
 def _lists_fit(scenario: Scenario) -> Iterator[Problem]:
     workload, ranks = scenario.workload, scenario.parallel.pipeline
     values: list[tuple[KeyPath, Any]] = [(("workload", name), getattr(workload, name)) for name in PER_RANK]

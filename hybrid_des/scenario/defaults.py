@@ -20,7 +20,12 @@ _MULTIPLE = re.compile(r"\s*(\d+\.?\d*|\.\d+|)\s*p\s*")
 def fill(values: Mapping[str, Any]) -> dict[str, Any]:
     """Give a copy in which such defaults stand as if they had been written."""
     filled = {key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()}
-    sections = (("cluster", _fill_cluster), ("schedule", _fill_schedule), ("workload", _fill_workload))
+    sections = (
+        ("cluster", _fill_cluster),
+        ("schedule", _fill_schedule),
+        ("workload", _fill_workload),
+        ("gradients", _fill_gradients),
+    )
     for name, complete in sections:
         section = filled.setdefault(name, {})
         if isinstance(section, dict):
@@ -58,6 +63,7 @@ def _links(gpu: Any) -> dict[str, Any]:
         for name, link in (("nvlink", part.nvlink), ("infiniband", part.infiniband), ("pcie", part.pcie))
     }
     links["infiniband"]["nics_per_node"] = part.nics_per_node
+    links["nvlink"]["in_switch"] = part.nvlink.in_switch
     return links
 
 
@@ -65,7 +71,18 @@ def _fill_links(section: dict[str, Any], links: Mapping[str, Any]) -> None:
     for name, link in links.items():
         given = section.get(name, {})
         if isinstance(given, Mapping):
-            section[name] = {**link, **given} if isinstance(link, Mapping) else given
+            section[name] = {**_unless_measured(link, given), **given} if isinstance(link, Mapping) else given
+
+
+def _unless_measured(link: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What stands in the place of what is not given; a table stands for bandwidth and latency."""
+    figures = () if given.get("table") is None else ("bandwidth", "latency")
+    return {key: value for key, value in link.items() if key not in figures}
+
+
+def _fill_gradients(gradients: dict[str, Any], scenario: Mapping[str, Any]) -> None:
+    if gradients.get("table") is not None:
+        gradients.setdefault("algorithm", "measured")
 
 
 def _reads(topology: Any, option: str) -> bool:

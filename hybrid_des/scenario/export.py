@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from hybrid_des.calibration import TimeTable
 from hybrid_des.scenario.checks import OPTIONS
 from hybrid_des.scenario.machine import Cluster, Link, Network, Node, Wire
 from hybrid_des.scenario.model import Scenario, Schedule
@@ -45,13 +46,17 @@ def _plain(value: Any) -> Any:
             }
         if isinstance(value, Scenario) and value.numerics and "parameters" not in value.workload.model_fields_set:
             items["workload"] = value.workload.model_copy(update={"parameters": None})  # the model has its own count
-        if isinstance(value, Link | Wire) and value.bandwidth is None:
+        if isinstance(value, Link) and value.table is not None:  # it stands instead of both
+            items.update(bandwidth=None, latency=None)
+        elif isinstance(value, Link | Wire) and value.bandwidth is None:
             items["bandwidth"] = "inf"
         return {name: _plain(item) for name, item in items.items() if item is not None}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     if isinstance(value, Fraction):
         return _number(value)
+    if isinstance(value, TimeTable):
+        return value.source
     return str(value) if isinstance(value, Path) else value
 
 
@@ -76,7 +81,7 @@ def json_schema() -> dict[str, Any]:
     """Describe the scenario file for editors; the names in it are those that are registered now."""
     schema = Scenario.model_json_schema()
     for section in (Cluster, Node, Link, Network):  # what they miss, `defaults` fills in
-        del schema["$defs"][section.__name__]["required"]
+        schema["$defs"][section.__name__].pop("required", None)
     schema["required"].remove("cluster")
     schema["properties"] |= _MANY
     definitions = schema["$defs"]

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from hybrid_des import collectives
 from hybrid_des.scenario.problem import Problem
 from hybrid_des.scenario.section import MOST, Section
+from hybrid_des.scenario.tables import Table
 from hybrid_des.scenario.values import Bucket, Flag, choice, registered, whole
 
 if TYPE_CHECKING:
     from hybrid_des.scenario.model import Scenario
 
-OPTIONS = ("pieces", "servers", "servers_on")
+OPTIONS = ("pieces", "servers", "servers_on", "table")
 
 
 class Gradients(Section):
@@ -37,11 +38,15 @@ class Gradients(Section):
     """parameter-server: how many hold a shard. Default every rank of the group, or one on hosts of its own."""
     servers_on: Annotated[Literal["ranks", "hosts"], choice("ranks", "hosts")] | None = None
     """parameter-server: on the first ranks of the group (default), or on hosts of GPUs that no rank uses."""
+    table: Table = None
+    """measured: a CSV file buffer size → time, as `hybrid-des calibrate` makes; alone it stands for the algorithm."""
 
 
 def gradients_problems(scenario: Scenario) -> Iterator[Problem]:
     """Options that the chosen algorithm does not read."""
     gradients = scenario.gradients
+    if gradients.algorithm == "measured" and gradients.table is None:
+        yield Problem(("gradients", "table"), "is required by measured", (("gradients", "algorithm"),))
     for option in OPTIONS:
         if getattr(gradients, option) is None or gradients.algorithm == collectives.AUTO:
             continue

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Annotated, Any
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
 from pydantic_core import core_schema
 
 from hybrid_des import catalogue
 from hybrid_des.errors import UsageError
 from hybrid_des.scenario.points import Course, Two
 from hybrid_des.scenario.section import MOST, Section
+from hybrid_des.scenario.tables import Table
 from hybrid_des.scenario.values import (
     Bandwidth,
     Bytes,
@@ -42,10 +43,25 @@ class Gpu(Section):
 class Link(Section):
     """A kind of link: both figures are for one direction."""
 
-    bandwidth: Bandwidth
+    bandwidth: Bandwidth = None
     """Bytes a second; inf for a free link. Default from the GPU."""
-    latency: Time
+    latency: Time = Fraction(0)
     """From end to end, once. Default from the GPU."""
+    table: Table = None
+    """Instead of both: a CSV file message size → time, such as `hybrid-des calibrate --link` makes."""
+
+    @model_validator(mode="after")
+    def _one_or_the_other(self) -> Link:
+        if self.table is not None and self.model_fields_set & {"bandwidth", "latency"}:
+            raise ValueError("a table stands instead of bandwidth and latency; give it or them")
+        return self
+
+
+class NvLink(Link):
+    """The links in a node."""
+
+    in_switch: Flag = False
+    """Whether the NVSwitch adds up what it carries. Default from the GPU."""
 
 
 class Network(Link):
@@ -89,7 +105,7 @@ class Node(Section):
     """As in `cluster`."""
     gpus_per_node: Annotated[int, whole(1, MOST)]
     """As in `cluster`."""
-    nvlink: Link
+    nvlink: NvLink
     """As in `cluster`."""
     infiniband: Network
     """As in `cluster`; a message between two kinds of nodes takes the larger latency."""
@@ -144,7 +160,7 @@ class Cluster(Section):
     """Number of nodes; or, where they differ, a list such as [{count: 2}, {gpus_per_node: 4, speed: 0.5}]."""
     gpus_per_node: Annotated[int, whole(1, MOST)] = 8
     """GPUs in each node."""
-    nvlink: Link
+    nvlink: NvLink
     """Each GPU's port to the others of its node."""
     infiniband: Network
     """Each network adapter of a node."""

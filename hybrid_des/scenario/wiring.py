@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des import topologies
+from hybrid_des.calibration import TableBandwidth
 from hybrid_des.errors import Refusal
 from hybrid_des.fabric import ClusterSpec, Fabric, NodeSpec, PortSpec
 from hybrid_des.scenario.problem import Problem
@@ -63,10 +64,13 @@ def _node(kind: Node) -> NodeSpec:
         nvlink=_port(kind.nvlink),
         infiniband=_port(kind.infiniband),
         nics=kind.infiniband.nics_per_node,
+        in_switch=kind.nvlink.in_switch,
     )
 
 
 def _port(link: Link) -> PortSpec:
+    if link.table is not None:
+        return PortSpec(TableBandwidth(link.table), link.table.latency)
     return PortSpec(link.bandwidth, to_picoseconds(link.latency))
 
 

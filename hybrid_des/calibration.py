@@ -1,0 +1,260 @@
+"""Measured times: a table message size → time that a link or a collective may take in place of formulas.
+
+    bytes,time_us              from one entry to the next the time is a straight line; the first and the last line go
+    1048576,76.71              on below and above them. What the line says at zero bytes is the latency.
+    16777216,245.1
+
+One latency and one bandwidth fit either the small sizes of a real machine or the large ones; a table fits both.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+from hybrid_des.errors import UsageError
+from hybrid_des.units import PICOSECONDS_PER_SECOND, parse_quantity
+
+COLUMNS = ["bytes", "time_us"]
+MICROSECOND = 10**6  # picoseconds
+LARGE = 2**20  # errors are quoted for sizes above this one: below, time is all latency and varies from run to run
+
+
+@dataclass(frozen=True)
+class TimeTable:
+    """Message size → time, linear between entries.
+
+    Attributes:
+        entries: (bytes, picoseconds), sizes rising.
+        ranks: of the group that was measured, where it is known.
+        source: the file that it was read from.
+    """
+
+    entries: tuple[tuple[int, int], ...]
+    ranks: int | None = None
+    source: str = field(default="", compare=False)
+
+    def time(self, size: int) -> int:
+        """Picoseconds for so many bytes, rounded once; never negative."""
+        if len(self.entries) == 1:
+            ((only, time),) = self.entries
+            return round(Fraction(time * size, only))
+        place = min(max(bisect_right(self.entries, (size, -1)), 1), len(self.entries) - 1)
+        (left, before), (right, after) = self.entries[place - 1 : place + 1]
+        return max(0, before + round(Fraction((after - before) * (size - left), right - left)))
+
+    @property
+    def latency(self) -> int:
+        """Picoseconds that a message of no bytes takes."""
+        return self.time(0)
+
+    def occupancy(self, size: int) -> int:
+        """Picoseconds for which so many bytes keep a link busy: what is over the latency."""
+        return max(0, self.time(size) - self.latency)
+
+    @property
+    def rate(self) -> Fraction:
+        """Bytes a second from the last entry but one to the last.
+
+        Raises:
+            UsageError: the last takes no longer than the one before.
+        """
+        (left, before), (right, after) = ((0, 0), *self.entries)[-2:]
+        if after <= before:
+            raise UsageError(f"{self.source or 'table'}: {right} bytes must take longer than {left}")
+        return Fraction((right - left) * PICOSECONDS_PER_SECOND, after - before)
+
+
+class TableBandwidth(Fraction):
+    """A bandwidth that depends on the size, as a table has it; taken as one number it is that of large messages."""
+
+    __slots__ = ("table",)
+    table: TimeTable
+
+    def __new__(cls, table: TimeTable) -> TableBandwidth:
+        """Make it from a table whose times rise at the end."""
+        self = super().__new__(cls, table.rate)
+        self.table = table
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TableBandwidth) and self.table == other.table
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(self.table)
+
+    def __reduce__(self) -> tuple[type[TableBandwidth], tuple[TimeTable]]:
+        return TableBandwidth, (self.table,)
+
+    def __copy__(self) -> TableBandwidth:
+        return self
+
+    def __deepcopy__(self, memo: object) -> TableBandwidth:
+        return self
+
+
+class Measurement(NamedTuple):
+    """One line of a measurement: bytes and picoseconds."""
+
+    size: int
+    time: int
+
+
+class Fit(NamedTuple):
+    """How far predictions are from measurements: relative errors, and of how many sizes."""
+
+    mean: float
+    worst: float
+    sizes: int
+
+
+def read_table(path: str | Path) -> TimeTable:
+    """Read a table from a CSV file with the columns `bytes` and `time_us`; lines with # are comments.
+
+    Raises:
+        UsageError: with one line that names the file and what is wrong with it.
+    """
+    lines = _read(path).splitlines()
+    ranks = next((int(found[1]) for line in lines if (found := re.fullmatch(r"#\s*ranks:\s*(\d+)\s*", line))), None)
+    rows = list(csv.reader(line for line in lines if line.strip() and not line.startswith("#")))
+    if not rows or [name.strip() for name in rows[0]] != COLUMNS:
+        raise UsageError(f"{path}: not a table of times; expected the columns {','.join(COLUMNS)}")
+    entries = [_entry(path, number, row) for number, row in enumerate(rows[1:], 1)]
+    if not entries:
+        raise UsageError(f"{path}: a table without entries")
+    for before, after in pairwise(entries):
+        if after[0] <= before[0]:
+            raise UsageError(f"{path}: sizes must rise, but {after[0]} follows {before[0]}")
+    return TimeTable(tuple(entries), ranks, str(path))
+
+
+def write_table(table: TimeTable, about: str) -> str:
+    """Write a table as the text that `read_table` reads; exact, as times are whole picoseconds."""
+    head = [f"# {about}"] + ([f"# ranks: {table.ranks}"] if table.ranks else [])
+    rows = [f"{size},{_microseconds(time)}" for size, time in table.entries]
+    return "\n".join([*head, ",".join(COLUMNS), *rows]) + "\n"
+
+
+# time and what follows it, counted from the right of a line: with the root (9 numbers) or, before 2.0.11, without (8)
+_ROW = re.compile(r"(?:^|\s)(\d+)\s+(\d+)\s+[a-z]\w*((?:\s+[a-z]\w*)?)((?:\s+(?:-?\d[\d.eE+-]*|N/A))+)\s*$")
+_RANK = re.compile(r"#\s+Rank\s+(\d+)\s")
+_TEST = re.compile(r"\b(\w+)_perf\b")
+
+
+class NcclTests(NamedTuple):
+    """What a run of nccl-tests printed.
+
+    Attributes:
+        test: such as all_reduce, where the text names it.
+        ranks: how many it lists, where it lists them.
+        times: the mean time of each size, out of place, sizes rising.
+    """
+
+    test: str | None
+    ranks: int | None
+    times: list[Measurement]
+
+
+def read_nccl_tests(path: str | Path) -> NcclTests:
+    """Read the output of a program of nccl-tests, as it was pasted (lines of other programs are passed over).
+
+    Raises:
+        UsageError: the file holds no result of nccl-tests.
+    """
+    text = _read(path)
+    found: dict[int, list[Fraction]] = {}
+    for line in text.splitlines():
+        row = _ROW.search(line)
+        if row is None or int(row[1]) == 0:
+            continue
+        numbers = row[4].split()
+        if len(numbers) in (8, 9):
+            found.setdefault(int(row[1]), []).append(Fraction(numbers[len(numbers) - 8]))
+    if not found:
+        raise UsageError(f"{path}: no results of nccl-tests; expected lines such as those of all_reduce_perf")
+    times = [Measurement(size, round(sum(of) / len(of) * MICROSECOND)) for size, of in sorted(found.items())]
+    ranks = {int(rank) for rank in _RANK.findall(text)}
+    test = _TEST.search(text)
+    return NcclTests(test[1] if test else None, len(ranks) or None, times)
+
+
+def link_table(measured: NcclTests) -> TimeTable:
+    """What one message of a ring takes, from what all its steps took: a simulated ring then takes the measured time.
+
+    Raises:
+        UsageError: it is not known how many steps the test has.
+    """
+    ranks = measured.ranks or 0
+    steps, parts = {
+        "all_reduce": (2 * (ranks - 1), ranks),
+        "reduce_scatter": (ranks - 1, ranks),
+        "all_gather": (ranks - 1, ranks),
+        "sendrecv": (1, 1),
+    }.get(measured.test or "", (0, 0))
+    if steps < 1:
+        raise UsageError(
+            f"a link's table needs a run of all_reduce, reduce_scatter, all_gather or sendrecv with its list of ranks, "
+            f"not {measured.test or 'an unnamed test'} on {measured.ranks or 'unknown'} ranks"
+        )
+    by_size = {round(Fraction(size, parts)): round(Fraction(time, steps)) for size, time in measured.times}
+    return TimeTable(tuple(sorted(by_size.items())))
+
+
+def fit_of_every_second(times: Sequence[Measurement]) -> Fit:
+    """How well a table of the 1st, 3rd, 5th … size predicts the sizes between, above 1 MiB."""
+    table = TimeTable(tuple((one.size, one.time) for one in times[::2]))
+    return _fit((table.time(one.size), one.time) for one in times[1::2] if one.size > LARGE)
+
+
+def fit_of_one_line(times: Sequence[Measurement]) -> Fit:
+    """How well one latency and one bandwidth do, chosen for the least squares of relative errors above 1 MiB."""
+    large = [one for one in times if one.size > LARGE]
+    # minimise Σ (a/t + b·s/t − 1)²
+    u, v = [1 / one.time for one in large], [one.size / one.time for one in large]
+    uu, uv, vv = sum(x * x for x in u), sum(x * y for x, y in zip(u, v, strict=True)), sum(y * y for y in v)
+    determinant = uu * vv - uv * uv
+    if len(large) < 3 or determinant <= 0:
+        return Fit(0.0, 0.0, 0)
+    a = (sum(u) * vv - sum(v) * uv) / determinant
+    b = (sum(v) * uu - sum(u) * uv) / determinant
+    return _fit((a + b * one.size, one.time) for one in large)
+
+
+def _fit(pairs: Iterable[tuple[float, int]]) -> Fit:
+    errors = [abs(predicted / measured - 1) for predicted, measured in pairs]
+    return Fit(fmean(errors), max(errors), len(errors)) if errors else Fit(0.0, 0.0, 0)
+
+
+def _entry(path: str | Path, number: int, row: Sequence[str]) -> tuple[int, int]:
+    where = f"{path}: entry {number}"
+    if len(row) != len(COLUMNS):
+        raise UsageError(f"{where} has {len(row)} values, not {len(COLUMNS)}")
+    try:
+        size, time = parse_quantity(row[0].strip(), "size"), parse_quantity(row[1].strip(), "number")
+    except ValueError as error:
+        raise UsageError(f"{where}: {error}") from None
+    if size.denominator != 1 or not 0 < size <= 10**15 or time > 10**12:
+        raise UsageError(f"{where}: expected a whole number of bytes and microseconds, found {','.join(row)}")
+    return int(size), round(time * MICROSECOND)
+
+
+def _microseconds(time: int) -> str:
+    whole, rest = divmod(time, MICROSECOND)
+    return f"{whole}.{rest:06}".rstrip("0").rstrip(".")
+
+
+def _read(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: not a text file") from None
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from None

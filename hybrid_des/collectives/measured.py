@@ -1,0 +1,34 @@
+"""An all-reduce that takes the time that a table of measurements gives (`hybrid-des calibrate`, nccl-tests).
+
+    all members meet; when the last one is there the measured time runs; then all have the sum
+    no link carries anything: what else travels meanwhile is neither held up nor holds this up
+    to have that, calibrate the links instead (`hybrid-des calibrate --link`)
+
+Whatever the table says. Every member puts its buffer through the codec once, and so does everybody with the sum.
+"""
+
+from __future__ import annotations
+
+from hybrid_des.calibration import TimeTable
+from hybrid_des.collectives import Group, Steps, collective
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.errors import Refusal
+
+
+@collective("measured", summary="takes the time that a table of measurements gives", options=("table",))
+def measured(group: Group, buffer: Buffer, table: TimeTable | None = None) -> Steps:
+    """All-reduce `buffer` over the group.
+
+    Raises:
+        Refusal: there is no table, or it was measured on another number of ranks.
+    """
+    if table is None:
+        raise Refusal("measured: needs a table of times")
+    if table.ranks not in (None, group.size):
+        raise Refusal(f"measured: {table.source} is for {table.ranks} ranks, this group has {group.size}")
+    whole = buffer.split(1)
+    first, *others = yield group.meet(whole.encode(0), table.time(buffer.bytes))
+    whole.put(0, first)
+    for parcel in others:
+        whole.add(0, parcel)
+    whole.agree(0)
