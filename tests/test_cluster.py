@@ -7,7 +7,7 @@ from hybrid_des.cli import main
 from hybrid_des.errors import ScenarioError
 from hybrid_des.scenario import load, scenario_from, to_mapping
 from hybrid_des.scenario.wiring import OPTIONS, fabric_of
-from hybrid_des.simulate import run
+from hybrid_des.simulation import run
 
 GB = 10**9
 SPINE = """\
