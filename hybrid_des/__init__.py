@@ -1,8 +1,8 @@
 """A discrete-event simulator of hybrid-parallel deep-learning training.
 
-    from hybrid_des import load, simulate
-    result = simulate(load("scenarios/a100_8x.yaml"))
-    result.summary["step_time_s"]
+from hybrid_des import load, simulate
+result = simulate(load("scenarios/a100_8x.yaml"))
+result.summary["step_time_s"]
 """
 
 from __future__ import annotations
@@ -30,5 +30,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    value = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)  # before a module of that name
-    return value
+    return getattr(importlib.import_module(_HOME[name]), name)

@@ -6,10 +6,11 @@ Nothing heavy is imported before it is needed, so that `--help` comes at once.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -18,7 +19,10 @@ from hybrid_des import verbs
 from hybrid_des.errors import HybridDesError, UsageError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from hybrid_des.result import Result
+    from hybrid_des.strict_yaml import Document
 
 INTERRUPTED = 130
 
@@ -91,16 +95,23 @@ def _parser(program: str) -> Parser:
     verbs.add_import(parser)
     parser.add_argument("--json", action="store_true", help="print the summary as one JSON object and nothing else")
     parser.add_argument("--quiet", action="store_true", help="no report and no messages")
+    parser.add_argument(
+        "--jobs", metavar="N", type=_count, help="local worker processes of a sweep (default: by its size)"
+    )
+    parser.add_argument("--dask", metavar="ADDRESS", help="run a sweep on a Dask cluster, such as tcp://10.0.0.1:8786")
     parser.add_argument("--version", action="version", version=f"hybrid-des {hybrid_des.__version__}")
     return parser
 
 
 def _simulate(args: argparse.Namespace) -> int:
     _check_file(args.file)
-    from hybrid_des.scenario import load
+    from hybrid_des.scenario import read_scenario, scenario_of
 
     verbs.import_files(args.imports)
-    scenario = load(args.file, args.set)
+    document = read_scenario(args.file, args.set)
+    if document.value.get("sweep") not in (None, "none"):
+        return _sweep(args, document)
+    scenario = scenario_of(document)
     if args.out is not None:
         _check_writable(args.out)
     from hybrid_des.result import simulate
@@ -121,6 +132,57 @@ def _simulate(args: argparse.Namespace) -> int:
     return 0
 
 
+def _sweep(args: argparse.Namespace, document: Document) -> int:
+    """Run every case of a sweep; it fails only where all of them do."""
+    from hybrid_des import sweep
+
+    cases = sweep.sweep_of(document, args.imports)
+    if args.out is not None:
+        _check_writable(args.out)
+    with _progress(args) as progress, _executor(args) as executor:
+        jobs = args.jobs or sweep.jobs_for(cases)
+        rows = sweep.run_sweep(cases, jobs=jobs, executor=executor, progress=progress)
+    if args.out is not None:
+        sweep.write(rows, cases, args.out)
+    if args.json:
+        print(json.dumps(rows, indent=2, allow_nan=False))
+    elif not args.quiet:
+        print(sweep.render(rows, cases))
+    return 1 if all("error" in row for row in rows) else 0
+
+
+@contextlib.contextmanager
+def _executor(args: argparse.Namespace) -> Iterator[Executor | None]:
+    """A Dask cluster's executor, where one is asked for."""
+    if args.dask is None:
+        yield None
+        return
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UsageError("--dask needs the dask extra: pip install 'hybrid-des[dask]'") from None
+    try:
+        client = Client(args.dask, timeout="10s")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--dask {args.dask}: no scheduler answers ({error})") from None
+    with client, client.get_executor() as executor:
+        yield executor
+
+
+@contextlib.contextmanager
+def _progress(args: argparse.Namespace) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on the terminal, where stderr is one."""
+    if args.quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("cases")
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
 def _check_file(file: str) -> None:
     """Answer a mistyped verb as such, before anything is loaded."""
     if not Path(file).exists() and not Path(file).suffix and file.isidentifier():
@@ -136,6 +198,13 @@ def _report(result: Result) -> None:
 
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     print(render(result, color=color, width=shutil.get_terminal_size((100, 24)).columns))
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
 
 
 def _check_writable(folder: Path) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hybrid_des.ops import Plan
-    from hybrid_des.simulate import Run
+    from hybrid_des.simulation import Run
 
 CAUSES = ("dependency", "pipeline_message", "gradient_reduction", "end_of_step")
 NEVER = np.iinfo(np.int64).min

@@ -1,11 +1,11 @@
 """Registries: a file in a package names what it builds, and is found by that name without being listed anywhere.
 
-    schedule = Registry("schedule", "hybrid_des.schedules")
+schedule = Registry("schedule", "hybrid_des.schedules")
 
-    @schedule("1f1b", summary="…")
-    def one_forward_one_backward(request): ...
+@schedule("1f1b", summary="…")
+def one_forward_one_backward(request): ...
 
-    schedule["1f1b"].build
+schedule["1f1b"].build
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hybrid_des.scenario import Scenario
-    from hybrid_des.simulate import Run
+    from hybrid_des.simulation import Run
 
 Part = tuple[str, str]  # text, style
 Line = list[Part]

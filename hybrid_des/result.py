@@ -14,24 +14,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des import metrics, outputs, report
-from hybrid_des.simulate import Run, run
+from hybrid_des.simulation import Run, run
 from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+    from hybrid_des.fabric import Fabric
     from hybrid_des.ops import Plan
     from hybrid_des.scenario import Scenario
 
 
-def simulate(scenario: Scenario) -> Result:
-    """Simulate a scenario.
+def simulate(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None) -> Result:
+    """Simulate a scenario; a plan or a wiring of one's own takes the place of the schedule's or the topology's.
 
     Raises:
         HybridDesError: the scenario cannot be simulated (`exit_code` 2) or its simulation failed (1).
     """
-    return Result(run(scenario))
+    return Result(run(scenario, plan, fabric))
 
 
 class Result:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hybrid_des.ops import Plan, Step
-    from hybrid_des.simulate import Run
+    from hybrid_des.simulation import Run
 
     Numbers = NDArray[np.int64]
 

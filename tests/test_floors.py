@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parent.parent / "hybrid_des"
 # DESIGN.md's table from the ground up, where a floor's rooms need an order among themselves with a row for each
 FLOORS = (
     {"errors", "units"},
-    {"registry", "grid"},
+    {"registry", "grid", "calibration"},
     {"ops", "fabric", "parcel", "strict_yaml"},
     {"schedules", "orders", "topologies", "codecs", "catalogue", "numerics.tasks"},
     {"collectives"},
@@ -22,7 +22,7 @@ FLOORS = (
     {"comm", "faults"},
     {"reduction", "alone"},
     {"gpu", "gradients"},
-    {"simulate"},
+    {"simulation"},
     {"metrics", "traffic"},
     {"timeline"},
     {"plots"},

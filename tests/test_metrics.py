@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hybrid_des import metrics, schedules
 from hybrid_des.ops import Op, Plan, PlanRequest, loop
 from hybrid_des.scenario import scenario_from
-from hybrid_des.simulate import run as simulated
+from hybrid_des.simulation import run as simulated
 from hybrid_des.timeline import COLUMNS, timeline
 
 MS = 10**9

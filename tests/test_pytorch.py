@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from hybrid_des.orders import write_order
 
 from hybrid_des import schedules
 from hybrid_des.ops import PlanRequest
+from hybrid_des.orders import write_order
 
 RANKS, MICROBATCHES = 4, 8
 WORKER = Path(__file__).with_name("pytorch_worker.py")

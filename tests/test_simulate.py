@@ -17,7 +17,7 @@ from hybrid_des.metrics import summary
 from hybrid_des.ops import Op, Plan, loop
 from hybrid_des.planning import plan_of
 from hybrid_des.scenario import load, scenario_from
-from hybrid_des.simulate import fabric_of, run
+from hybrid_des.simulation import fabric_of, run
 
 ROOT = Path(__file__).parents[1]
 GOLDEN = Path(__file__).parent / "golden"

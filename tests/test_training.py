@@ -13,7 +13,7 @@ from hybrid_des.numerics.data import Data
 from hybrid_des.numerics.layers import Stage
 from hybrid_des.ops import Op, Plan
 from hybrid_des.scenario import load, scenario_from
-from hybrid_des.simulate import fabric_of, plan_of, run
+from hybrid_des.simulation import fabric_of, plan_of, run
 from hybrid_des.verbs.verify import verify
 
 

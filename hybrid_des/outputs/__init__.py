@@ -22,7 +22,7 @@ from hybrid_des.registry import Registry
 if TYPE_CHECKING:
     import pandas as pd
 
-    from hybrid_des.simulate import Run
+    from hybrid_des.simulation import Run
 
 
 class Source(Protocol):

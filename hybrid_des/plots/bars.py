@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from hybrid_des.simulate import Run
+    from hybrid_des.simulation import Run
 
     Numbers = NDArray[np.int64]
     Seconds = NDArray[np.float64]

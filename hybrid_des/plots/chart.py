@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-    from hybrid_des.simulate import Run
+    from hybrid_des.simulation import Run
 
 MANY_BARS = 20_000  # beyond that an SVG holds the bars as an image
 NUMBER_SIZE = 6.5  # points

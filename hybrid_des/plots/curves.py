@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from hybrid_des.simulate import Run
+    from hybrid_des.simulation import Run
 
 LANES = 16
 LABELLED = 12  # more lines than that are told apart by shade, and only some are named

@@ -63,9 +63,10 @@ def _print_table(rows: Sequence[Sequence[str]]) -> None:
 def _grid(args: argparse.Namespace) -> str:
     from hybrid_des import schedules
     from hybrid_des.cost import rank_costs
+    from hybrid_des.planning import plan_of
     from hybrid_des.scenario import scenario_of
     from hybrid_des.scenario.overrides import override
-    from hybrid_des.simulate import fabric_of, plan_of
+    from hybrid_des.simulation import fabric_of
     from hybrid_des.strict_yaml import Document
 
     free = {"bandwidth": "inf", "latency": 0}

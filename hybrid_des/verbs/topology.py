@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     """Print, and draw where asked."""
     from hybrid_des import topologies
     from hybrid_des.scenario import load
-    from hybrid_des.simulate import fabric_of
+    from hybrid_des.simulation import fabric_of
 
     import_files(args.imports)
     scenario = load(args.file, args.set)

@@ -57,8 +57,8 @@ def verify(scenario: Scenario, plan: Plan | None = None) -> str:
     from hybrid_des.numerics.checked import CheckedTraining
     from hybrid_des.planning import plan_of
     from hybrid_des.scenario import Numerics
-    from hybrid_des.simulate import fabric_of
-    from hybrid_des.simulate import run as simulate
+    from hybrid_des.simulation import fabric_of
+    from hybrid_des.simulation import run as simulate
 
     fabric = fabric_of(scenario)
     plan = plan or plan_of(scenario, rank_costs(scenario), fabric)

@@ -10,7 +10,7 @@ import simpy
 
 from hybrid_des.fabric import service_time
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulate import fabric_of
+from hybrid_des.simulation import fabric_of
 from hybrid_des.units import split_evenly
 
 

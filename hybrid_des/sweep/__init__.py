@@ -1,0 +1,33 @@
+"""Sweeps: many variants of one scenario, each a row of a table, on anything that can map a function over a list.
+
+    sweep:
+      - {parallel.pipeline: [2, 4], schedule.microbatches: [4, 8]}     # keys of one item vary together
+      - {schedule.kind: [gpipe, 1f1b]}                                # items are crossed
+
+    rows = run_sweep(load_sweep("scenarios/experiments/chunks.yaml"), jobs=2)
+    frame = table(rows)
+
+A case that is impossible or fails is a row with its reason in `error`; the others go on.
+"""
+
+from __future__ import annotations
+
+from hybrid_des.sweep.axes import Case, Picture, Sweep, load_sweep, sweep_of
+from hybrid_des.sweep.runner import Progress, Row, jobs_for, run_sweep
+from hybrid_des.sweep.table import draw, render, table, write
+
+__all__ = [
+    "Case",
+    "Picture",
+    "Progress",
+    "Row",
+    "Sweep",
+    "draw",
+    "jobs_for",
+    "load_sweep",
+    "render",
+    "run_sweep",
+    "sweep_of",
+    "table",
+    "write",
+]

@@ -1,0 +1,149 @@
+"""What varies in a sweep: its axes, crossed with each other, and the picture that it asks for."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hybrid_des.errors import ScenarioError
+from hybrid_des.registry import unknown
+from hybrid_des.scenario import read_scenario
+from hybrid_des.scenario.values import describe
+from hybrid_des.strict_yaml import Document, KeyPath
+
+Case = Mapping[str, Any]  # swept path → value; None leaves the key out
+
+MOST_CASES = 10**6
+_PICTURE = ("x", "y", "hue", "where")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The picture of a sweep: names of its table's columns.
+
+    Attributes:
+        x, y: what is drawn over what.
+        hue: a line for each combination of these.
+        where: only the cases that hold these values.
+    """
+
+    x: str
+    y: str
+    hue: tuple[str, ...] = ()
+    where: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A scenario and what varies in it.
+
+    Attributes:
+        document: the scenario, without its `sweep` and `plot`.
+        axes: for each item of `sweep` its cases, each a mapping of the paths that vary together.
+        picture: what `plot` asks for.
+        imports: files of the user's own that every worker runs first.
+    """
+
+    document: Document
+    axes: tuple[tuple[Case, ...], ...]
+    picture: Picture | None = None
+    imports: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return math.prod(len(axis) for axis in self.axes)
+
+    @property
+    def paths(self) -> list[str]:
+        """The swept paths, in the order of the file."""
+        return list(dict.fromkeys(path for axis in self.axes for case in axis for path in case))
+
+    def cases(self) -> Iterator[Case]:
+        """Every combination, the first axis slowest."""
+        for combination in itertools.product(*self.axes):
+            yield {path: value for part in combination for path, value in part.items()}
+
+
+def load_sweep(path: str | Path, overrides: Sequence[str] = (), imports: Sequence[str] = ()) -> Sweep:
+    """Read a file with a `sweep:` block.
+
+    Raises:
+        ScenarioError: one line for each thing that is wrong with the block.
+    """
+    return sweep_of(read_scenario(path, overrides), imports)
+
+
+def sweep_of(document: Document, imports: Sequence[str] = ()) -> Sweep:
+    """Take the `sweep` and `plot` of a document apart from the scenario.
+
+    Raises:
+        ScenarioError: one line for each thing that is wrong with them.
+    """
+    values = dict(document.value)
+    items, plot = values.pop("sweep", None), values.pop("plot", None)
+    problems: list[str] = []
+    axes = _axes(document, items, problems)
+    picture = None if plot in (None, "none") else _picture(document, plot, problems)
+    sweep = Sweep(Document(values, document.source, document.places), axes, picture, tuple(imports))
+    if len(sweep) > MOST_CASES:
+        problems.append(document.problem(("sweep",), f"{len(sweep)} cases are more than {MOST_CASES}"))
+    if problems:
+        raise ScenarioError(problems)
+    return sweep
+
+
+def _axes(document: Document, items: Any, problems: list[str]) -> tuple[tuple[Case, ...], ...]:
+    if not isinstance(items, list) or not items:
+        problems.append(document.problem(("sweep",), "expected a list of axes such as {parallel.pipeline: [2, 4]}"))
+        return ()
+    axes = tuple(_axis(document, ("sweep", i), item, problems) for i, item in enumerate(items))
+    placed = [(path, i) for i, item in enumerate(items) if isinstance(item, dict) for path in item]
+    first = {path: i for path, i in reversed(placed)}
+    twice = [(path, i) for path, i in placed if first[path] != i]
+    problems += [document.problem(("sweep", i, path), "varies in an earlier axis too") for path, i in twice]
+    return axes
+
+
+def _axis(document: Document, at: KeyPath, item: Any, problems: list[str]) -> tuple[Case, ...]:
+    """One item of `sweep`: its paths vary together, so their lists are of one length."""
+    if not isinstance(item, dict) or not item:
+        problems.append(document.problem(at, f"expected paths with lists of values, found {describe(item)}"))
+        return ()
+    lengths: dict[str, int] = {}
+    for path, values in item.items():
+        if isinstance(values, list) and values:
+            lengths[path] = len(values)
+        else:
+            problems.append(document.problem((*at, path), f"expected a list of values, found {describe(values)}"))
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{path} has {length}" for path, length in lengths.items())
+        problems.append(document.problem(at, f"what varies together needs lists of one length: {found}"))
+        return ()
+    return tuple({path: item[path][i] for path in lengths} for i in range(next(iter(lengths.values()), 0)))
+
+
+def _picture(document: Document, plot: Any, problems: list[str]) -> Picture | None:
+    """Read `plot: {x, y, hue, where}`; `hue` is a column or a list of them."""
+    if not isinstance(plot, dict):
+        problems.append(document.problem(("plot",), f"expected {{x: …, y: …, hue: …}}, found {describe(plot)}"))
+        return None
+    wrong = [(key, unknown(str(key), _PICTURE)) for key in plot if key not in _PICTURE]
+    wrong += [(key, "is required") for key in ("x", "y") if key not in plot]
+    wrong += [
+        (key, f"expected the name of a column, found {describe(plot[key])}")
+        for key in ("x", "y")
+        if key in plot and not isinstance(plot[key], str)
+    ]
+    hue, where = plot.get("hue"), plot.get("where", {})
+    hues = [] if hue is None else hue if isinstance(hue, list) else [hue]
+    if not all(isinstance(name, str) for name in hues):
+        wrong.append(("hue", f"expected names of columns, found {describe(hue)}"))
+    if not isinstance(where, dict):
+        wrong.append(("where", f"expected columns and their values, found {describe(where)}"))
+    if wrong:
+        problems += [document.problem(("plot", key), message) for key, message in wrong]
+        return None
+    return Picture(plot["x"], plot["y"], tuple(hues), where)

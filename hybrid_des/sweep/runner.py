@@ -1,0 +1,116 @@
+"""Running a sweep: batches of cases, mapped in this process, over local workers, or over anyone's executor."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from hybrid_des.errors import HybridDesError
+from hybrid_des.registry import import_file
+from hybrid_des.scenario import scenario_of
+from hybrid_des.scenario.overrides import put
+from hybrid_des.scenario.values import describe
+from hybrid_des.strict_yaml import Document
+from hybrid_des.sweep.axes import Case, Sweep
+
+Row = dict[str, Any]
+Progress = Callable[[int, int], None]  # cases done, cases in all
+
+BATCH = 32  # cases a worker gets at a time, at most: enough to pay for the way, few enough to share out evenly
+WORTH_A_WORKER = 200  # cases; starting a worker takes about as long as these
+
+
+def jobs_for(sweep: Sweep) -> int:
+    """How many local workers a sweep is worth."""
+    return max(1, min(os.cpu_count() or 1, len(sweep) // WORTH_A_WORKER))
+
+
+def run_sweep(
+    sweep: Sweep, *, jobs: int = 1, executor: Executor | None = None, progress: Progress | None = None
+) -> list[Row]:
+    """Simulate every case and give one row each, in the order of `Sweep.cases`.
+
+    Args:
+        sweep: what to run.
+        jobs: local worker processes; 1 works in this one.
+        executor: instead of `jobs`, anything with the `map` of `concurrent.futures`, such as a Dask client's
+            executor.
+        progress: called with (cases done, cases in all) as they come in.
+
+    A row holds the swept paths and the summary's keys, or the paths and `error`.
+    """
+    cases = list(sweep.cases())
+    size = max(1, min(BATCH, len(cases) // (4 * max(jobs, 2))))
+    work = [_Batch(sweep.document, tuple(cases[i : i + size]), sweep.imports) for i in range(0, len(cases), size)]
+    rows: list[Row] = []
+    for batch in _map(work, jobs, executor):
+        rows += batch
+        if progress is not None:
+            progress(len(rows), len(cases))
+    return rows
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Some cases of a sweep, as they travel to a worker."""
+
+    document: Document
+    cases: tuple[Case, ...]
+    imports: tuple[str, ...]
+
+
+def _map(work: list[_Batch], jobs: int, executor: Executor | None) -> Iterable[list[Row]]:
+    if executor is not None:
+        return executor.map(_run_batch, work)
+    if jobs == 1:
+        return map(_run_batch, work)
+    from joblib import Parallel, delayed
+
+    batches: Iterable[list[Row]] = Parallel(n_jobs=jobs, return_as="generator")(delayed(_run_batch)(b) for b in work)
+    return batches
+
+
+def _run_batch(batch: _Batch) -> list[Row]:
+    for path in batch.imports:
+        import_file(path)
+    return [_run_case(batch.document, case) for case in batch.cases]
+
+
+def _run_case(document: Document, case: Case) -> Row:
+    """Simulate one case; whatever goes wrong becomes its row's `error`."""
+    from hybrid_des.metrics import summary
+    from hybrid_des.simulation import run
+
+    row: Row = {path: _plain(value) for path, value in case.items()}
+    try:
+        scenario = scenario_of(_with(document, case))
+        row |= summary(run(scenario.model_copy(update={"record": "compute"})))  # a row needs no messages
+    except HybridDesError as error:
+        row["error"] = str(error).splitlines()[0]
+    except Exception as error:  # a bug met by one case must not cost the others
+        row["error"] = f"{type(error).__name__}: {error}"
+    return row
+
+
+def _with(document: Document, case: Case) -> Document:
+    """The document with a case's values in place; a problem with one of them names the case."""
+    varied = Document(copy.deepcopy(document.value), document.source, dict(document.places))
+    for path, value in case.items():
+        if value is not None:
+            place = put(varied.value, path.split("."), copy.deepcopy(value), f"sweep: {path}")
+            varied.places[place] = f"{document.place(('sweep',))}: case {path}={describe(value)}"
+    return varied
+
+
+def _plain(value: Any) -> Any:
+    """A swept value as a table shows it: exact fractions become numbers."""
+    if isinstance(value, Fraction):
+        return int(value) if value.denominator == 1 else float(value)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value
