@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +12,7 @@ import simpy
 from hybrid_des import collectives
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.comm import Comm
-from hybrid_des.errors import DeadlockError
+from hybrid_des.errors import DeadlockError, Refusal, UsageError
 from hybrid_des.fabric import Fabric
 from hybrid_des.network import Network
 from hybrid_des.trace import Trace
@@ -84,3 +85,23 @@ def run_alone(
         bytes=sum(stream.bytes for stream in streams) - scales,
         scales=scales,
     )
+
+
+def quickest(
+    fabric: Fabric, groups: Sequence[Sequence[int]], buffer: Callable[[int, int], Buffer], **more: Any
+) -> tuple[str, Outcome]:
+    """Run every all-reduce once; the name and outcome of the quickest, of equal ones the first by name.
+
+    The arguments are those of `run_alone`. What does not exist for these groups or on this wiring is left out.
+
+    Raises:
+        Refusal: none exists.
+    """
+    took: dict[str, Outcome] = {}
+    for name in collectives.all_reduces():
+        with contextlib.suppress(Refusal, UsageError):
+            took[name] = run_alone(fabric, name, groups, buffer, **more)
+    if not took:
+        raise Refusal("no all-reduce exists for these groups on this wiring")
+    best = min(took, key=lambda name: (took[name].duration, name))
+    return best, took[best]

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hybrid_des import codecs, collectives
-from hybrid_des.alone import run_alone
+from hybrid_des.alone import quickest
 from hybrid_des.buckets import Bucket, buckets_of
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.comm import Comm
 from hybrid_des.cost import Costs
-from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.fabric import Fabric
 from hybrid_des.network import Network
 from hybrid_des.ops import Plan
@@ -111,26 +110,17 @@ class Gradients:
         return found
 
     def _quickest(self) -> str:
-        """Simulate every all-reduce once, on one bucket of each group, all groups at once; a tie goes by name."""
-        if not self._holders:
-            return "ring"
-        took = {}
-        for name in collectives.all_reduces():
-            try:
-                took[name] = self._try(name)
-            except (Refusal, UsageError):  # it does not exist for this group, or on this wiring
-                continue
-        return min(took, key=lambda name: (took[name], name))
-
-    def _try(self, name: str) -> int:
+        """Simulate every all-reduce once, on the largest bucket of each group, all groups at once."""
         holders = list(self._holders.values())
+        if not holders:
+            return "ring"
         largest = [max(bucket.elements for bucket in one.buckets) for one in holders]
-        return run_alone(
+        name, _ = quickest(
             self._fabric,
-            name,
             [one.ranks for one in holders],
             lambda group, place: Buffer(largest[group], self._codec),
             options=self._options,
             spare=self._spare,
             sharing=self._sharing,
-        ).duration
+        )
+        return name

@@ -1,0 +1,69 @@
+"""Turn the pasted output of nccl-tests into a table of times that a scenario can use.
+
+The table goes to stdout, or to a file with --out. By itself it is for `gradients.table`: the time of a whole
+all-reduce by its size. With --link it is for `cluster.nvlink.table` or `cluster.infiniband.table`: the time of one
+message, such that a simulated ring takes the measured time. How well a table fits is told on stderr: one of every
+second size is asked for the sizes between (above 1 MiB), and beside it the best pair of one latency and one bandwidth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from hybrid_des.calibration import (
+    Fit,
+    TimeTable,
+    fit_of_every_second,
+    fit_of_one_line,
+    link_table,
+    read_nccl_tests,
+    write_table,
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A file of pasted output."""
+    parser.add_argument("file", metavar="FILE", help="what all_reduce_perf or another of nccl-tests printed")
+    parser.add_argument("--link", action="store_true", help="a table for a link instead of the whole reduction")
+    parser.add_argument("--out", metavar="FILE", type=Path, help="write the table there")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print or write the table, and how well it fits."""
+    measured = read_nccl_tests(args.file)
+    entries = tuple((one.size, one.time) for one in measured.times)
+    table = link_table(measured) if args.link else TimeTable(entries, measured.ranks)
+    what = f"{measured.test or 'nccl-tests'} in {Path(args.file).name}"
+    text = write_table(table, f"one message of a ring, from {what}" if args.link else what)
+    if args.out is None:
+        sys.stdout.write(text)
+    else:
+        _write(args.out, text)
+    print(f"{len(entries)} sizes from {what}", file=sys.stderr)
+    for name, fit in (
+        ("a table of every second size", fit_of_every_second(measured.times)),
+        ("one latency and one bandwidth", fit_of_one_line(measured.times)),
+    ):
+        print(f"{name}: {_describe(fit)}", file=sys.stderr)
+    return 0
+
+
+def _describe(fit: Fit) -> str:
+    if not fit.sizes:
+        return "too few sizes above 1 MiB to tell"
+    return f"{fit.mean:.1%} mean and {fit.worst:.1%} worst error on {fit.sizes} sizes above 1 MiB"
+
+
+def _write(path: Path, text: str) -> None:
+    """Write the file whole or not at all."""
+    from hybrid_des.errors import UsageError
+
+    beside = path.with_name(f".{path.name}.part")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise UsageError(f"{path}: {error.strerror or error}") from None
