@@ -2,6 +2,7 @@
 
 import copy
 import csv
+import json
 import os
 import pickle
 import re
@@ -10,7 +11,6 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,7 +56,7 @@ srun: job 4711 queued and waiting for resources
            0             0     float     sum      -1     5.70    0.00    0.00      0     5.54    0.00    0.00      0
      8388608       2097152     float     sum      -1    167.5   50.09   87.66      0    165.9   50.55   88.47      0
     33554432       8388608     float     sum      -1    398.2   84.26  147.46      0    397.0   84.51  147.90    N/A
-[1,0]<stdout>: 134217728  33554432     float     sum      -1     1191  112.67  197.17      0     1190  112.7  197.3      0
+[1,0]<stdout>: 134217728 33554432  float     sum      -1     1191  112.67  197.17      0     1190  112.7  197.3      0
 # Out of bounds values : 0 OK
 # Avg bus bandwidth    : 147.3
 """
@@ -185,7 +185,7 @@ def scenario(cluster=None, **gradients):
 
 def test_a_scenario_takes_a_table_in_place_of_the_algorithm(write):
     write(write_table(TABLE, "mine"), "times.csv")
-    file = write(yaml.safe_dump(scenario(table="times.csv")), "s.yaml")
+    file = write(json.dumps(scenario(table="times.csv")), "s.yaml")
     result = run(load(file))
     assert (result.duration, result.algorithm, result.messages) == (TABLE.time(6000), "measured", 4 * 2 * 2)
     assert scenario_from(to_mapping(load(file))) == load(file)
