@@ -3,7 +3,7 @@
 import pytest
 
 from hybrid_des.metrics import summary
-from hybrid_des.scenario import scenario_from
+from hybrid_des.scenario import load, scenario_from
 from hybrid_des.simulation import run
 
 MB, MS = 10**6, 10**9  # picoseconds
@@ -132,3 +132,15 @@ def test_with_a_nic_for_each_kind_of_traffic_they_do_not_meet():
         one = scenario(2, 2, forward="1 ms", backward="0.25 ms", activation="0.125 MiB", cluster=cluster, **sections)
         durations[overlap] = run(one).duration
     assert durations == {False: 4.75 * MS, True: 4.625 * MS}  # ahead by half a backward, and nobody waits
+
+
+@pytest.mark.parametrize(
+    ("name", "overlap", "milliseconds"),
+    [("slower", False, 352), ("slower", True, 377.8), ("faster", False, 352), ("faster", True, 336.0)],
+)
+def test_overlapping_on_shared_nics_is_slower_in_one_scenario_and_faster_in_the_other(
+    scenarios, name, overlap, milliseconds
+):
+    """Three hops of 12 ms lost and half a backward won; hardly anything lost and nearly a whole backward won."""
+    one = load(scenarios / f"contention_{name}.yaml", [f"gradients.overlap={str(overlap).lower()}", "record=none"])
+    assert run(one).duration / MS == pytest.approx(milliseconds, abs=0.05)
