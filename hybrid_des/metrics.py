@@ -91,6 +91,11 @@ def summary(run: Run) -> dict[str, Any]:
         "busy_s": busy,
         "idle_s": seconds,
         "exposed_communication_ratio": _ratio(exposed, simulated * times.total),
+        "gradient_communication_s": {
+            "exposed": seconds["gradient_reduction"],
+            "hidden": _seconds(_hidden(run, times), simulated * steps),
+        },
+        "algorithm": run.algorithm,
         "speedup": float(share * ranks),
         "efficiency": float(share),
         "microbatches_per_s": run.plan.microbatches * replicas / step_time if step_time else 0,
@@ -148,8 +153,7 @@ def account(run: Run, times: Times) -> dict[str, int]:
     ready = _producers_done(run.plan, times)
     gap = times.start - times.asked
     dependency = np.clip(ready, times.asked, times.start) - times.asked
-    last = times.begin.copy()
-    last[..., holders] = times.end[..., times.last]
+    last = _last_compute(times)
     parts = {
         "busy": _total(times.end - times.start) + times.optimizer,
         "dependency": _total(dependency),
@@ -160,26 +164,38 @@ def account(run: Run, times: Times) -> dict[str, int]:
     return parts
 
 
+def _last_compute(times: Times) -> NDArray[np.int64]:
+    """When each rank's last op of a step ended, replica × step × pipeline rank; its begin where it has none."""
+    last = times.begin.copy()
+    last[..., times.rank_of_op[times.first]] = times.end[..., times.last]
+    return last
+
+
+def _hidden(run: Run, times: Times) -> int:
+    """Picoseconds, over all ranks and steps, in which a rank reduced gradients and had compute left to do."""
+    rows = run.trace.reductions.table()
+    replica, pipeline_rank = (place[rows["rank"]] for place in places(run))
+    last = _last_compute(times)[replica, rows["step"], pipeline_rank]
+    return _total(np.maximum(np.minimum(rows["end"], last) - rows["start"], 0))
+
+
 def places(run: Run) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The replica and the pipeline rank of every global rank."""
+    """The replica and the pipeline rank of every global rank; −1 for those beyond, who only serve."""
     parallel = run.scenario.parallel
     table = np.array([parallel.place(rank) for rank in range(parallel.ranks)], dtype=np.int64).reshape(-1, 2)
+    beyond = max((channel.sender + 1 - parallel.ranks for channel in run.trace.channels), default=0)
+    table = np.pad(table, ((0, max(beyond, 0)), (0, 0)), constant_values=-1)
     return table[:, 0], table[:, 1]
 
 
 def _producers_done(plan: Plan, times: Times) -> NDArray[np.int64]:
     """When the last producer on another rank was done, for each op; long ago where there is none."""
-    number: dict[tuple[int, Any], int] = {}
-    offset = 0
-    for rank, program in enumerate(plan.programs):
-        for index, step in enumerate(program):
-            number.update(((rank, op), offset + index) for op in step)
-        offset += len(program)
-    producers = np.full((offset, 2), -1)  # at most one message from each side of the model
+    first = np.cumsum([0, *(len(program) for program in plan.programs)]).tolist()
+    producers = np.full((first[-1], 2), -1)  # at most one message from each side of the model
     place = 0
-    for rank, program in enumerate(plan.programs):
-        for step in program:
-            remote = [number[need] for op in step for need in plan.needs(rank, op) if need[0] != rank]
+    for rank, steps_of_rank in enumerate(plan.producers):
+        for spots in steps_of_rank:
+            remote = [first[other] + index for other, index in spots if other != rank]
             producers[place, : len(remote)] = remote
             place += 1
     replicas, steps, _ = times.end.shape

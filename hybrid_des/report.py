@@ -106,10 +106,13 @@ def _title(scenario: Scenario, facts: Mapping[str, Any]) -> list[Line]:
 
 
 def _headline(facts: Mapping[str, Any]) -> list[Line]:
+    hidden = facts["gradient_communication_s"]["hidden"]
+    beside = ("hidden communication", format_seconds(hidden), f"of the {facts['algorithm']} all-reduce beside compute")
     rows = (
         ("step time", format_seconds(facts["step_time_s"]), f"{facts['microbatches_per_s']:.4g} micro-batches/s"),
         ("bubble", f"{facts['bubble_ratio']:.1%}", f"of the pipeline's {format_seconds(facts['pipeline_time_s'])}"),
         ("exposed communication", f"{facts['exposed_communication_ratio']:.1%}", "of the step spent waiting for bytes"),
+        *((beside,) if hidden else ()),
         (
             "speed-up",
             f"{facts['speedup']:.2f}×",

@@ -116,7 +116,7 @@ def timeline(run: Run) -> pd.DataFrame:
             table[name] = np.array(lanes if name == "lane" else kinds, dtype=object)[values]
         elif name.endswith("_s"):
             table[name] = values / PICOSECONDS_PER_SECOND
-        elif name in ("step", "rank", "replica", "pipeline_rank"):
+        elif name in ("step", "rank") or (name in ("replica", "pipeline_rank") and not (values == NONE).any()):
             table[name] = values
         else:
             table[name] = pd.arrays.IntegerArray(values, values == NONE)

@@ -59,7 +59,8 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
         now = max(ends)
     return SimpleNamespace(
         scenario=_scenario(plan, parallel, steps, record), plan=plan, trace=trace, duration=now, numerics=None,
-        weights=None, messages=totals["messages"], bytes_pipeline=totals["messages"] * size, bytes_gradients=0,
+        weights=None, algorithm="ring",
+        messages=totals["messages"], bytes_pipeline=totals["messages"] * size, bytes_gradients=0,
         bytes_scales=0, events=1, wall_s=0.5, peak_memory=[0] * parallel.ranks,
         peak_activations=[oracle.peaks(plan)[parallel.place(rank)[1]] for rank in range(parallel.ranks)],
     )  # fmt: skip

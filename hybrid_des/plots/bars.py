@@ -74,6 +74,7 @@ def bars_of_run(run: Run) -> Bars:
 
 def bars_of_table(table: pd.DataFrame) -> Bars:
     """Ops, and when a rank sends gradients of a collective."""
+    table = table[table["replica"].notna()]  # those who only serve have no line
     replica = np.zeros(int(table["rank"].max()) + 1 if len(table) else 0, dtype=np.int64)
     place = replica.copy()
     replica[table["rank"]] = table["replica"]
@@ -109,6 +110,9 @@ def _reducing(run: Run, replica: Numbers, place: Numbers) -> tuple[Numbers, Numb
         table, channels = run.trace.messages.table(), run.trace.channels
         first = np.array([c.hop == 0 and c.kind not in PIPELINE for c in channels])
         mine = first[table["channel"]]
+        mine &= np.array([c.sender < run.scenario.parallel.ranks for c in channels])[
+            table["channel"]
+        ]  # servers have no line
         sender = np.array([c.sender for c in channels])[table["channel"][mine]]
         rank = np.concatenate([rank, sender])
         start, end = (np.concatenate([a, table[name][mine]]) for a, name in ((start, "asked"), (end, "end")))
