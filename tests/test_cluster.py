@@ -65,6 +65,19 @@ def test_a_list_of_one_kind_is_the_same_as_a_number():
     assert number.cluster.kinds == listed.cluster.kinds
 
 
+def test_nodes_may_have_measured_links_of_their_own(write, tmp_path):
+    write("bytes,time_us\n1000,10\n1000000,100\n2000000,190\n", "t.csv")
+    head = "schedule: {kind: 1f1b, microbatches: 1}\nworkload: {forward: 1, backward: 1}\n"
+    own = "cluster: {nodes: [{count: 2}, {nvlink: {table: t.csv}}]}\n"
+    first, second = load(write(head + own)).cluster.kinds
+    assert (first.nvlink.table, second.nvlink.bandwidth) == (None, None)
+    assert second.nvlink.table.time(10**6) == 100 * 10**6
+    shared = "cluster: {nvlink: {table: t.csv}, nodes: [{}, {nvlink: {latency: 7}}]}\n"
+    first, second = load(write(head + shared)).cluster.kinds
+    assert first.nvlink.table is not None
+    assert (second.nvlink.table, second.nvlink.latency, second.nvlink.bandwidth) == (None, 7, 300 * GB)
+
+
 def test_a_topology_gets_its_options():
     assert (
         fabric_of(scenario(nodes=2, topology="leaf-spine", oversubscription="2.5").cluster).links["leaf0/up"].bandwidth
@@ -210,6 +223,16 @@ rank 3 to rank 0: latency 1 µs, 10 GB/s
 """
     )
     assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == ["topology.png", "topology.svg"]
+
+
+def test_the_verb_lists_every_topology(capsys):
+    assert main(["topology"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["name", "what", "it", "is", "its", "own", "keys"]
+    assert [line.split()[0] for line in lines] == topologies.names()
+    assert any(line.endswith("oversubscription, leaf_size") for line in lines)
+    assert main(["topology", "--route", "0", "1"]) == 2
+    assert "--route, --out and --set want a SCENARIO" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", [name for name in topologies.names() if name != "links"])

@@ -239,6 +239,17 @@ def test_nodes_may_differ():
     assert build("ring", node(1), slow).links["gpu0/to/gpu1"].bandwidth == 5 * GB
 
 
+@pytest.mark.parametrize("name", ["nodes", "rails", "leaf-spine"])
+def test_nvswitches_that_add_up_have_places_behind_the_gpus(name):
+    adding = NodeSpec(4, NVLINK, NETWORK, 4, in_switch=True)
+    fabric = build(name, node(4), adding, adding)
+    assert fabric.reducers == {1: 13, 2: 14}
+    assert fabric.route(5, 13).links == ("node1/gpu1/nvlink-out",)
+    assert fabric.route(14, 8).links == ("node2/gpu0/nvlink-in",)
+    assert fabric.route(5, 13).latency + fabric.route(13, 5).latency == NVLINK.latency
+    assert build(name, node(4), node(4)).reducers == {}
+
+
 def test_leaves_of_differing_nodes_have_the_bandwidth_below_them():
     half = node(4, 2, **FREE)
     fabric = build("leaf-spine", node(4, **FREE), half, half, leaf_size=2, oversubscription=Fraction(3))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ _FILES = (  # what names a file
     ("cluster", "nvlink", "table"),
     ("cluster", "infiniband", "table"),
     ("cluster", "pcie", "table"),
+    ("cluster", "nodes", "nvlink", "table"),
+    ("cluster", "nodes", "infiniband", "table"),
     ("gradients", "table"),
 )
 _OWN = ("name", "description", "sweep", "plot")  # what a file does not take over from its base
@@ -59,14 +62,23 @@ def with_base(path: str | Path, users: tuple[Path, ...] = ()) -> Document:
 def anchor(document: Document, folder: Path, place: str = "") -> None:
     """Let the relative paths that a document holds start at a folder; only those that stand at `place`, if given."""
     for path in _FILES:
-        values: Any = document.value
-        for section in path[:-1]:
-            values = values.get(section) if isinstance(values, dict) else None
-        key = path[-1]
-        if not isinstance(values, dict) or not isinstance(values.get(key), str):
-            continue
-        if document.place(path).startswith(place) and not Path(values[key]).is_absolute():
-            values[key] = str(folder / values[key])
+        for at, values in _sections(document.value, path[:-1]):
+            name = values.get(path[-1])
+            if not isinstance(name, str) or Path(name).is_absolute():
+                continue
+            if document.place((*at, path[-1])).startswith(place):
+                values[path[-1]] = str(folder / name)
+
+
+def _sections(values: Any, path: tuple[str, ...], at: KeyPath = ()) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
+    """The sections at a path, one for each item of a list on the way, with their own paths."""
+    if isinstance(values, list):
+        for number, item in enumerate(values):
+            yield from _sections(item, path, (*at, number))
+    elif isinstance(values, dict) and not path:
+        yield at, values
+    elif isinstance(values, dict):
+        yield from _sections(values.get(path[0]), path[1:], (*at, path[0]))
 
 
 def _join(below: dict[str, Any], above: dict[str, Any], base: Document, document: Document, at: KeyPath) -> None:

@@ -49,9 +49,20 @@ def _node(given: Any, cluster: Mapping[str, Any]) -> Any:
     if not isinstance(given, Mapping):
         return given
     node = {"gpu": cluster["gpu"], "gpus_per_node": cluster["gpus_per_node"], **given}
-    links = _links(node["gpu"]) if "gpu" in given else cluster
-    _fill_links(node, {name: links[name] for name in ("nvlink", "infiniband")})
+    own = _links(node["gpu"])
+    inherits = "gpu" not in given
+    below = {
+        name: cluster[name] if inherits and not _measured_away(cluster[name], given.get(name)) else own[name]
+        for name in ("nvlink", "infiniband")
+    }
+    _fill_links(node, below)
     return node
+
+
+def _measured_away(below: Any, given: Any) -> bool:
+    """Whether figures are given where the cluster has a table, which they then stand in place of."""
+    has_table = isinstance(below, Mapping) and below.get("table") is not None
+    return has_table and isinstance(given, Mapping) and bool({"bandwidth", "latency"} & given.keys())
 
 
 def _links(gpu: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from hybrid_des.calibration import TableBandwidth
 from hybrid_des.errors import Refusal
 from hybrid_des.fabric import ClusterSpec, Fabric, NodeSpec, PortSpec
 from hybrid_des.scenario.problem import Problem
+from hybrid_des.strict_yaml import KeyPath
 from hybrid_des.topologies import OptionRefusal
 from hybrid_des.topologies.links import Wire
 from hybrid_des.units import to_picoseconds
@@ -44,7 +45,7 @@ def wiring_problems(scenario: Scenario) -> Iterator[Problem]:
     for option in OPTIONS:
         if getattr(cluster, option) is not None and option not in facts["options"]:
             readers = [name for name in topologies.names() if option in topologies.find(name).facts["options"]]
-            path = ("cluster", option)
+            path: KeyPath = ("cluster", option)
             yield Problem(path, f"is not read by {cluster.topology}; read by {', '.join(readers)}", (path, TOPOLOGY))
     if facts["check"] is None:
         return

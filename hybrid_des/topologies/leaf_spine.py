@@ -12,7 +12,16 @@ from __future__ import annotations
 
 from hybrid_des.fabric import ClusterSpec, Fabric, Route
 from hybrid_des.topologies import topology
-from hybrid_des.topologies.ports import both_ways, by_name, nics, nvlinks, through_nics, through_nvswitch, uplink
+from hybrid_des.topologies.ports import (
+    both_ways,
+    by_name,
+    nics,
+    nvlinks,
+    switched,
+    through_nics,
+    through_nvswitch,
+    uplink,
+)
 
 
 @topology(
@@ -37,4 +46,4 @@ def leaf_spine(cluster: ClusterSpec) -> Fabric:
         between = () if leaf == to_leaf else (f"leaf{leaf}/up", f"leaf{to_leaf}/down")
         return through_nics(cluster, sender, receiver, between)
 
-    return Fabric(links, route, cluster.gpus, node_of)
+    return switched(cluster, links, route)

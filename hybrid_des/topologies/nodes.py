@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from hybrid_des.fabric import ClusterSpec, Fabric, Route
 from hybrid_des.topologies import topology
-from hybrid_des.topologies.ports import by_name, nics, nvlinks, reducers, through_nics, through_nvswitch, to_reducer
+from hybrid_des.topologies.ports import by_name, nics, nvlinks, switched, through_nics, through_nvswitch
 
 
 @topology("nodes", summary="an NVSwitch in each node, a non-blocking network between NICs")
@@ -20,9 +20,7 @@ def nodes(cluster: ClusterSpec) -> Fabric:
     node_of = cluster.node_of
 
     def route(sender: int, receiver: int) -> Route:
-        if max(sender, receiver) >= cluster.gpus:
-            return to_reducer(cluster, sender, receiver)
         same = node_of[sender] == node_of[receiver]
         return (through_nvswitch if same else through_nics)(cluster, sender, receiver)
 
-    return Fabric(links, route, cluster.gpus, node_of, reducers(cluster))
+    return switched(cluster, links, route)

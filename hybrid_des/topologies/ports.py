@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 
-from hybrid_des.fabric import Bandwidth, ClusterSpec, LinkSpec, Route
+from hybrid_des.fabric import Bandwidth, ClusterSpec, Fabric, LinkSpec, Route
 
 Place = Callable[[int, int], str]  # node, NIC → the point that the NIC is plugged into
 
@@ -54,12 +54,19 @@ def through_nvswitch(cluster: ClusterSpec, sender: int, receiver: int) -> Route:
     return Route(ends, (cluster.nodes[node].nvlink.latency, 0))
 
 
-def reducers(cluster: ClusterSpec) -> dict[int, int]:
-    """The NVSwitches that add up, by node: places behind the GPUs'."""
-    return {number: cluster.gpus + number for number, node in enumerate(cluster.nodes) if node.in_switch}
+def switched(cluster: ClusterSpec, links: dict[str, LinkSpec], route: Callable[[int, int], Route]) -> Fabric:
+    """A fabric whose nodes have an NVSwitch each; those that add up get places behind the GPUs'."""
+
+    def route_to_all(sender: int, receiver: int) -> Route:
+        if max(sender, receiver) >= cluster.gpus:
+            return _to_reducer(cluster, sender, receiver)
+        return route(sender, receiver)
+
+    reducers = {number: cluster.gpus + number for number, node in enumerate(cluster.nodes) if node.in_switch}
+    return Fabric(links, route_to_all if reducers else route, cluster.gpus, cluster.node_of, reducers)
 
 
-def to_reducer(cluster: ClusterSpec, sender: int, receiver: int) -> Route:
+def _to_reducer(cluster: ClusterSpec, sender: int, receiver: int) -> Route:
     """The route between a GPU and its NVSwitch: the port out or in, and half the latency from GPU to GPU."""
     node, index = cluster.places[min(sender, receiver)]
     half = cluster.nodes[node].nvlink.latency // 2

@@ -15,7 +15,16 @@ from __future__ import annotations
 from hybrid_des.errors import Refusal
 from hybrid_des.fabric import ClusterSpec, Fabric, Route
 from hybrid_des.topologies import OptionRefusal, topology
-from hybrid_des.topologies.ports import both_ways, by_name, nics, nvlinks, through_nics, through_nvswitch, uplink
+from hybrid_des.topologies.ports import (
+    both_ways,
+    by_name,
+    nics,
+    nvlinks,
+    switched,
+    through_nics,
+    through_nvswitch,
+    uplink,
+)
 
 
 def check(cluster: ClusterSpec) -> None:
@@ -62,7 +71,7 @@ def rails(cluster: ClusterSpec) -> Fabric:
         first, second = through_nvswitch(cluster, sender, helper), through_nics(cluster, helper, receiver)
         return Route(first.links + second.links, first.latencies + second.latencies)
 
-    return Fabric(links, route, cluster.gpus, cluster.node_of)
+    return switched(cluster, links, route)
 
 
 def _on_rail(cluster: ClusterSpec, node: int, rail: int, like: int) -> int:

@@ -1,7 +1,8 @@
-"""Print the links of a scenario's cluster, and draw them.
+"""Print the links of a scenario's cluster, and draw them; or list the topologies.
 
 Links of one kind and bandwidth share a line, in which a number that differs is written *. With --route, the links
-that a message between two ranks takes, there and back. With --out, topology.png and topology.svg.
+that a message between two ranks takes, there and back. With --out, topology.png and topology.svg. Without a scenario:
+every topology, and the keys of `cluster` that it reads besides the common ones.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hybrid_des.errors import UsageError
 from hybrid_des.verbs import add_import, add_set, import_files
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A scenario, two ranks, a folder."""
-    parser.add_argument("file", metavar="SCENARIO", help="a scenario file")
+    parser.add_argument("file", nargs="?", metavar="SCENARIO", help="a scenario file; without it all are listed")
     parser.add_argument("--route", nargs=2, type=int, metavar=("FROM", "TO"), help="show the routes between two ranks")
     parser.add_argument("--out", metavar="DIR", type=Path, help="write topology.png and topology.svg there")
     add_set(parser)
@@ -31,10 +33,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print, and draw where asked."""
     from hybrid_des import topologies
+
+    import_files(args.imports)
+    if args.file is None:
+        if args.route or args.out or args.set:
+            raise UsageError("topology: --route, --out and --set want a SCENARIO; see hybrid-des topology --help")
+        print(_table(("name", "what it is", "its own keys"), _all()))
+        return 0
+
     from hybrid_des.scenario import load
     from hybrid_des.simulation import fabric_of
 
-    import_files(args.imports)
     scenario = load(args.file, args.set)
     fabric = fabric_of(scenario)
     if args.route:
@@ -51,9 +60,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _check(ends: Sequence[int], fabric: Fabric) -> None:
-    from hybrid_des.errors import UsageError
+def _all() -> list[tuple[str, str, str]]:
+    from hybrid_des import topologies
 
+    entries = (topologies.find(name) for name in topologies.names())
+    return [(one.name, one.facts["summary"], ", ".join(one.facts["options"])) for one in entries]
+
+
+def _check(ends: Sequence[int], fabric: Fabric) -> None:
     for rank in ends:
         if not 0 <= rank < fabric.gpus:
             raise UsageError(
