@@ -10,6 +10,7 @@ from hybrid_des.calibration import TableBandwidth
 from hybrid_des.errors import Refusal
 from hybrid_des.fabric import ClusterSpec, Fabric, NodeSpec, PortSpec
 from hybrid_des.scenario.problem import Problem
+from hybrid_des.scenario.section import MOST
 from hybrid_des.strict_yaml import KeyPath
 from hybrid_des.topologies import OptionRefusal
 from hybrid_des.topologies.links import Wire
@@ -47,7 +48,7 @@ def wiring_problems(scenario: Scenario) -> Iterator[Problem]:
             readers = [name for name in topologies.names() if option in topologies.find(name).facts["options"]]
             path: KeyPath = ("cluster", option)
             yield Problem(path, f"is not read by {cluster.topology}; read by {', '.join(readers)}", (path, TOPOLOGY))
-    if facts["check"] is None:
+    if facts["check"] is None or cluster.gpus > MOST:
         return
     needs = (TOPOLOGY, *(("cluster", key) for key in ("nodes", "gpus_per_node", "nvlink", "infiniband", *OPTIONS)))
     try:
