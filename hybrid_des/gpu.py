@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +72,7 @@ class Gpu:
         job: Job,
         rank: int,
         program: Sequence[Task],
-        rank_of: Callable[[int], int],
+        ranks: Sequence[int],
         comm: Comm,
         ledger: Ledger,
         reductions: Sequence[Reduction],
@@ -85,7 +85,7 @@ class Gpu:
         self.waits_for = ""
         self._job = job
         self._program = program
-        self._rank_of = rank_of
+        self._ranks = ranks
         self._comm = comm
         self.reductions = reductions
         self._optimizer = optimizer
@@ -151,7 +151,7 @@ class Gpu:
             self.ledger.free(env.now, *task.frees)
         for output in task.outputs:
             parcel = Parcel(output.parcel.size, 0, results[output.op]) if results else output.parcel
-            self._comm.to(self._rank_of(output.peer), output.kind).send(parcel, base + output.tag)
+            self._comm.to(self._ranks[output.peer], output.kind).send(parcel, base + output.tag)
         if self._job.blocking:
             for output in task.outputs:
                 yield self._comm.receipts.receive(output.kind, base + output.tag)
@@ -170,7 +170,7 @@ class Gpu:
         if self._task is None:
             return place + "in the reduction of its gradients"
         waits = (
-            f"the {m.kind} of micro-batch {m.op.microbatch} from rank {self._rank_of(m.peer)}"
+            f"the {m.kind} of micro-batch {m.op.microbatch} from rank {self._ranks[m.peer]}"
             for m in self._task.inputs
         )
         return place + f"at {self._task.name}, which needs {' and '.join(waits) or 'nothing'}"

@@ -22,6 +22,8 @@ from hybrid_des.grid import draw_grid
 
 Kind = Literal["F", "B", "I", "W"]
 KINDS: tuple[Kind, ...] = ("F", "B", "I", "W")
+WHOLE: tuple[Kind, ...] = ("F", "B")  # a micro-batch's ops on a stage …
+SPLIT: tuple[Kind, ...] = ("F", "I", "W")  # … and where its backward is split
 
 
 class Op(NamedTuple):
@@ -34,6 +36,8 @@ class Op(NamedTuple):
 
 Step = tuple[Op, ...]  # one op, or two that run as one (F with B)
 Place = tuple[int, int]  # (pipeline rank, chunk)
+Spot = tuple[int, int]  # (pipeline rank, index of a step in its program)
+Spots = dict[tuple[Kind, int, int], Spot]  # where the op of a (kind, stage, micro-batch) stands
 Path = tuple[Place, ...]  # a micro-batch's way through the model, stage by stage
 
 
@@ -181,6 +185,36 @@ class Plan:
         kind: Kind = "I" if (self.stage_of[after], op.microbatch) in self.split else "B"
         return [*own, (after[0], Op(kind, op.microbatch, after[1]))]
 
+    @cached_property
+    def producers(self) -> tuple[tuple[tuple[Spot, ...], ...], ...]:
+        """For each rank and step: where what must be done before it stands (what `needs` says).
+
+        Raises:
+            PlanError: an op is missing, or is where it does not belong.
+        """
+        spots = self._spots()
+        self._check_complete(spots)
+        return tuple(
+            tuple([self._producers_of(rank, step, spots) for step in program])
+            for rank, program in enumerate(self.programs)
+        )
+
+    def _producers_of(self, rank: int, step: Step, spots: Spots) -> tuple[Spot, ...]:
+        found = []
+        for kind, microbatch, chunk in step:
+            stage = self.stage_of[rank, chunk]
+            if kind == "F":
+                if stage:
+                    found.append(spots["F", stage - 1, microbatch])
+            elif kind == "W":
+                found.append(spots["I", stage, microbatch])
+            else:
+                found.append(spots["F", stage, microbatch])
+                if stage + 1 < self.stages:
+                    after = spots.get(("B", stage + 1, microbatch))
+                    found.append(after or spots["I", stage + 1, microbatch])
+        return tuple(found)
+
     def check(self) -> None:
         """Hold that every op comes exactly once, on the rank where its stage lives, and that no ops wait in a circle.
 
@@ -188,9 +222,7 @@ class Plan:
             PlanError: with the first problem and a step × rank grid in which the place is marked.
             CircularOrderError: the order deadlocks; each stuck rank and op has a line.
         """
-        position = self._positions()
-        self._check_complete(position)
-        self._check_order(position)
+        self._check_order()
 
     def grid(self, marked: frozenset[tuple[int, int]] = frozenset()) -> str:
         """Draw step × rank as text; (rank, index) pairs in `marked` are set in >arrows<, index −1 marks the rank."""
@@ -200,18 +232,19 @@ class Plan:
         """A rank's program as text, one name a step."""
         return [self.name_step(rank, step) for step in self.programs[rank]]
 
-    def _positions(self) -> dict[tuple[int, Op], int]:
-        position: dict[tuple[int, Op], int] = {}
+    def _spots(self) -> Spots:
+        spots: Spots = {}
         for rank, program in enumerate(self.programs):
             for index, step in enumerate(program):
                 for op in step:
                     self._check_place(rank, index, op)
-                    if (rank, op) in position:
-                        first = position[rank, op]
-                        self._fail(f"rank {rank}: {self.name(rank, op)} comes twice, at steps {first} and {index}",
-                                   (rank, first), (rank, index))  # fmt: skip
-                    position[rank, op] = index
-        return position
+                    key = (op.kind, self.stage_of[rank, op.chunk], op.microbatch)
+                    if key in spots:
+                        first = spots[key]
+                        self._fail(f"rank {rank}: {self.name(rank, op)} comes twice, at steps {first[1]} and {index}",
+                                   first, (rank, index))  # fmt: skip
+                    spots[key] = (rank, index)
+        return spots
 
     def _check_place(self, rank: int, index: int, op: Op) -> None:
         if not 0 <= op.microbatch < self.microbatches:
@@ -221,55 +254,51 @@ class Plan:
             self._fail(f"rank {rank}, step {index}: {op.kind} of micro-batch {op.microbatch} on chunk {op.chunk}: that "
                        f"micro-batch does not pass there", (rank, index))  # fmt: skip
 
-    def _check_complete(self, position: dict[tuple[int, Op], int]) -> None:
+    def _check_complete(self, spots: Spots) -> None:
         for microbatch, index in enumerate(self.path_of):
-            for stage, (rank, chunk) in enumerate(self.paths[index]):
-                split = (stage, microbatch) in self.split
-                wanted: tuple[Kind, ...] = ("F", "I", "W") if split else ("F", "B")
-                present = [k for k in KINDS if (rank, Op(k, microbatch, chunk)) in position]
-                for kind in wanted:
-                    if kind not in present:
-                        near = [(rank, position[rank, Op(k, microbatch, chunk)]) for k in present]
-                        self._fail(f"rank {rank}: {stage}{kind}{microbatch} is missing", (rank, -1), *near)
-                for kind in present:
-                    if kind not in wanted:
-                        op = Op(kind, microbatch, chunk)
-                        why = "its backward is split into I and W" if split else "no W follows it"
-                        self._fail(f"rank {rank}: {stage}{kind}{microbatch} does not belong: {why}",
-                                   (rank, position[rank, op]))  # fmt: skip
+            for stage, (rank, _) in enumerate(self.paths[index]):
+                present = tuple([kind for kind in KINDS if (kind, stage, microbatch) in spots])
+                if present not in (WHOLE, SPLIT):
+                    self._fail_incomplete(rank, stage, microbatch, {k: spots[k, stage, microbatch] for k in present})
 
-    def _check_order(self, position: dict[tuple[int, Op], int]) -> None:
+    def _fail_incomplete(self, rank: int, stage: int, microbatch: int, present: dict[Kind, Spot]) -> NoReturn:
+        wanted = SPLIT if "W" in present else WHOLE
+        for kind in wanted:
+            if kind not in present:
+                self._fail(f"rank {rank}: {stage}{kind}{microbatch} is missing", (rank, -1), *present.values())
+        kind = next(kind for kind in present if kind not in wanted)
+        why = "its backward is split into I and W" if "W" in present else "no W follows it"
+        self._fail(f"rank {rank}: {stage}{kind}{microbatch} does not belong: {why}", present[kind])
+
+    def _check_order(self) -> None:
         """Walk all programs side by side; where none can go on, those at the front wait for each other."""
         at = [0] * self.pipeline
         ready = list(range(self.pipeline))
-        waiting: dict[tuple[int, int], list[int]] = {}  # (rank, step index) → ranks that wait for it to be done
+        waiting: dict[Spot, list[int]] = {}  # a step → ranks that wait for it to be done
         while ready:
             rank = ready.pop()
             while at[rank] < len(self.programs[rank]):
-                missing = self._first_missing(rank, at, position)
+                missing = self._first_missing(rank, at)
                 if missing is not None:
                     waiting.setdefault(missing, []).append(rank)
                     break
-                ready.extend(waiting.pop((rank, at[rank]), []))
+                ready.extend(waiting.pop((rank, at[rank]), ()))
                 at[rank] += 1
         stuck = [rank for rank in range(self.pipeline) if at[rank] < len(self.programs[rank])]
         if stuck:
-            lines = [self._describe_wait(rank, at, position) for rank in stuck]
+            lines = [self._describe_wait(rank, at) for rank in stuck]
             marked = frozenset((rank, at[rank]) for rank in stuck)
             problem = "\n".join(["deadlock: the order waits in a circle", *lines])
             raise CircularOrderError(f"{problem}\n{self.grid(marked)}")
 
-    def _first_missing(self, rank: int, at: list[int], position: dict[tuple[int, Op], int]) -> tuple[int, int] | None:
-        step = self.programs[rank][at[rank]]
-        for op in step:
-            for other, need in self.needs(rank, op):
-                index = position[other, need]
-                if index >= at[other]:
-                    return other, index
+    def _first_missing(self, rank: int, at: list[int]) -> Spot | None:
+        for other, index in self.producers[rank][at[rank]]:
+            if index >= at[other]:
+                return other, index
         return None
 
-    def _describe_wait(self, rank: int, at: list[int], position: dict[tuple[int, Op], int]) -> str:
-        missing = self._first_missing(rank, at, position)
+    def _describe_wait(self, rank: int, at: list[int]) -> str:
+        missing = self._first_missing(rank, at)
         assert missing is not None
         other, index = missing
         here = self.name_step(rank, self.programs[rank][at[rank]])

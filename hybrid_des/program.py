@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from hybrid_des.buckets import Bucket
 from hybrid_des.cost import Costs
-from hybrid_des.ops import Op, Place, Plan, Step
+from hybrid_des.ops import Kind, Op, Place, Plan, Step
 from hybrid_des.parcel import Parcel
 from hybrid_des.trace import pipeline_tag
 
@@ -40,21 +40,37 @@ class Task(NamedTuple):
 
     Attributes:
         number: its place in the program.
-        name: as the plan writes it.
+        stages: the stage of each of its ops.
         duration: picoseconds.
         holds, frees: (bytes, chunks) of activations kept from its start on, and let go at its end.
         completes: (picoseconds after its start, stage) for each bucket of gradients that it fills, in order of time.
     """
 
     number: int
-    name: str
     ops: Step
+    stages: tuple[int, ...]
     duration: int
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
     holds: tuple[int, int]
     frees: tuple[int, int]
     completes: tuple[tuple[int, int], ...]
+
+    @property
+    def name(self) -> str:
+        """What it does, as a plan writes it."""
+        return "+".join(f"{s}{op.kind}{op.microbatch}" for s, op in zip(self.stages, self.ops, strict=True))
+
+
+class Pattern(NamedTuple):
+    """What the steps have in common that do the same for different micro-batches; their tags start at micro-batch 0."""
+
+    stages: tuple[int, ...]
+    duration: int
+    inputs: tuple[Input | None, ...]
+    outputs: tuple[Output | None, ...]
+    holds: tuple[int, int]
+    frees: tuple[int, int]
 
 
 def program_of(
@@ -70,24 +86,48 @@ def program_of(
     complete: dict[int, list[int]] = {}  # where → stages whose gradients are all there then
     for stage, index in last.items():
         complete.setdefault(index, []).append(stage)
+    patterns: dict[tuple[tuple[Kind, int, int], ...], Pattern] = {}
     program = []
     for index, step in enumerate(plan.programs[rank]):
-        duration = _duration(plan, costs, rank, step, speed)
+        alike = tuple([(op.kind, op.chunk, plan.path_of[op.microbatch]) for op in step])
+        pattern = patterns.get(alike)
+        if pattern is None:
+            pattern = patterns[alike] = _pattern(plan, costs, rank, step, speed)
         filled = {stage: buckets[stage] for stage in complete.get(index, ()) if stage in buckets}
+        stages, duration, inputs, outputs, holds, frees = pattern
         program.append(
             Task(
-                number=index,
-                name=plan.name_step(rank, step),
-                ops=step,
-                duration=duration,
-                inputs=tuple([i for op in step if (i := _input(plan, rank, op))]),
-                outputs=tuple([o for op in step if (o := _output(plan, costs, rank, op))]),
-                holds=_activations(costs, rank, [op for op in step if op.kind == "F"]),
-                frees=_activations(costs, rank, [op for op in step if op.kind in "BW"]),
-                completes=_completes(duration, filled) if filled else (),
-            )
+                index,
+                step,
+                stages,
+                duration,
+                tuple(
+                    [Input(op, i.peer, i.kind, i.tag + op.microbatch) for op, i in zip(step, inputs, strict=True) if i]
+                ),
+                tuple(
+                    [
+                        Output(op, o.peer, o.kind, o.tag + op.microbatch, o.parcel)
+                        for op, o in zip(step, outputs, strict=True)
+                        if o
+                    ]
+                ),
+                holds,
+                frees,
+                _completes(duration, filled) if filled else (),
+            )  # fmt: skip
         )
     return program
+
+
+def _pattern(plan: Plan, costs: Costs, rank: int, step: Step, speed: Fraction | int) -> Pattern:
+    return Pattern(
+        stages=tuple(plan.stage_of[rank, op.chunk] for op in step),
+        duration=_duration(plan, costs, rank, step, speed),
+        inputs=tuple(_input(plan, rank, op) for op in step),
+        outputs=tuple(_output(plan, costs, rank, op) for op in step),
+        holds=_activations(costs, rank, [op for op in step if op.kind == "F"]),
+        frees=_activations(costs, rank, [op for op in step if op.kind in "BW"]),
+    )
 
 
 def _duration(plan: Plan, costs: Costs, rank: int, step: Step, speed: Fraction | int) -> int:
@@ -116,7 +156,7 @@ def _input(plan: Plan, rank: int, op: Op) -> Input | None:
     producer = plan.neighbour(rank, op, direction)
     if producer is None or producer[0] == rank:
         return None
-    return Input(op, producer[0], ACTIVATION if op.kind == "F" else GRADIENT, _tag(plan, producer, op))
+    return Input(op, producer[0], ACTIVATION if op.kind == "F" else GRADIENT, _tag(plan, producer))
 
 
 def _output(plan: Plan, costs: Costs, rank: int, op: Op) -> Output | None:
@@ -131,8 +171,8 @@ def _output(plan: Plan, costs: Costs, rank: int, op: Op) -> Output | None:
         return None
     producer_of_activation = rank if op.kind == "F" else consumer[0]
     parcel = Parcel(costs.ranks.message[producer_of_activation])
-    return Output(op, consumer[0], kind, _tag(plan, here, op), parcel)
+    return Output(op, consumer[0], kind, _tag(plan, here), parcel)
 
 
-def _tag(plan: Plan, sender: Place, op: Op) -> int:
-    return pipeline_tag(0, plan.stage_of[sender], op.microbatch)
+def _tag(plan: Plan, sender: Place) -> int:
+    return pipeline_tag(0, plan.stage_of[sender], 0)

@@ -162,20 +162,17 @@ def _gpus(
     blocking = scenario.schedule.p2p == "blocking"
     job = Job(network.env, trace, scenario.steps, scenario.gradients.overlap, blocking, barrier)
     program = cache(lambda place, speed: program_of(plan, costs, place, gradients.buckets, speed))
+    ranks_of = cache(lambda replica: [parallel.rank(replica, place) for place in range(parallel.pipeline)])
     gpus = []
     for rank, node in zip(range(parallel.ranks), scenario.cluster.each_gpu(), strict=False):
         replica, place = parallel.place(rank)
         comm = Comm(network, rank)
-
-        def rank_of(peer: int, replica: int = replica) -> int:
-            return parallel.rank(replica, peer)
-
         gpus.append(
             Gpu(
                 job,
                 rank,
                 program(place, node.speed),
-                rank_of,
+                ranks_of(replica),
                 comm,
                 Ledger(rank, costs.resident[place], trace.memory),
                 gradients.of(comm, [plan.stage_of[place, chunk] for chunk in plan.chunks_of(place)]),

@@ -101,7 +101,7 @@ def _axes(document: Document, items: Any, problems: list[str]) -> tuple[tuple[Ca
         return ()
     axes = tuple(_axis(document, ("sweep", i), item, problems) for i, item in enumerate(items))
     placed = [(path, i) for i, item in enumerate(items) if isinstance(item, dict) for path in item]
-    first = {path: i for path, i in reversed(placed)}
+    first = dict(reversed(placed))
     twice = [(path, i) for path, i in placed if first[path] != i]
     problems += [document.problem(("sweep", i, path), "varies in an earlier axis too") for path, i in twice]
     return axes
