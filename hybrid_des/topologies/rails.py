@@ -67,8 +67,8 @@ def rails(cluster: ClusterSpec) -> Fabric:
             return through_nics(cluster, sender, receiver)
         if spine:
             return through_nics(cluster, sender, receiver, (f"rail{rail}/up", f"rail{to_rail}/down"))
-        helper = sender - index + _on_rail(cluster, node, to_rail, to_index)
-        first, second = through_nvswitch(cluster, sender, helper), through_nics(cluster, helper, receiver)
+        relay = sender - index + _on_rail(cluster, node, to_rail, to_index)
+        first, second = through_nvswitch(cluster, sender, relay), through_nics(cluster, relay, receiver)
         return Route(first.links + second.links, first.latencies + second.latencies)
 
     return switched(cluster, links, route)
