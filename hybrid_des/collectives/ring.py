@@ -43,10 +43,10 @@ def scatter(group: Group, pieces: Pieces) -> Steps:
     n, me = group.size, group.me
     if n == 1:
         return
-    right, left = group.to((me + 1) % n), group.from_((me - 1) % n)
+    send, receive = group.to((me + 1) % n).send, group.from_((me - 1) % n).receive
     for k in range(n - 1):
-        right.send(pieces.encode((me - k) % n))
-        pieces.add((me - k - 1) % n, (yield left.receive()))
+        send(pieces.encode((me - k) % n))
+        pieces.add((me - k - 1) % n, (yield receive()))
 
 
 def gather(group: Group, parcel: Parcel, put: Callable[[int, Parcel], None]) -> Steps:
@@ -54,8 +54,8 @@ def gather(group: Group, parcel: Parcel, put: Callable[[int, Parcel], None]) -> 
     n, me = group.size, group.me
     if n == 1:
         return
-    right, left = group.to((me + 1) % n), group.from_((me - 1) % n)
+    send, receive = group.to((me + 1) % n).send, group.from_((me - 1) % n).receive
     for k in range(n - 1):
-        right.send(parcel)
-        parcel = yield left.receive()
+        send(parcel)
+        parcel = yield receive()
         put((me - k) % n, parcel)
