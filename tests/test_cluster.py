@@ -280,3 +280,36 @@ def test_a_slow_node_holds_the_pipeline_up():
     # rank 1 takes 2 and 4 ms: F 1…9, B 9…25, each B's gradient back to rank 0 for 2 more, then the optimizer
     result = run(slow)
     assert result.duration == (1 + 4 * 2 + 4 * 4 + 2 + 1) * 10**9
+
+
+@pytest.mark.parametrize(
+    ("route", "said"),
+    [
+        ("{}[sender, receiver]", "the route from gpu0 to gpu1 is missing"),
+        ("None", "the route from gpu0 to gpu1 is missing"),
+        ("Route(('wire', 'wyre'), (0, 0))", 'the route from gpu0 to gpu1 takes a link "wyre", which is not there'),
+        ("Route(('wire',), ())", "has 1 links and 0 latencies; expected one latency a link"),
+        ("Route((), ())", "has 0 links and 0 latencies; expected one latency a link, and at least one link"),
+    ],
+)
+def test_a_topology_of_ones_own_that_forgets_a_route_is_told_in_one_line(write, capsys, monkeypatch, route, said):
+    """Nothing that is registered here stays."""
+    monkeypatch.setattr(topologies._REGISTRY, "_entries", {n: topologies.find(n) for n in topologies.names()})
+    mine = write(
+        f"""
+from hybrid_des.fabric import Fabric, LinkSpec, Route
+from hybrid_des.topologies import topology
+
+
+@topology("mine-{len(said)}", summary="forgetful")
+def mine(cluster):
+    return Fabric({{"wire": LinkSpec("wire", None)}}, lambda sender, receiver: {route}, cluster.gpus, cluster.node_of)
+""",
+        f"mine{len(said)}.py",
+    )
+    text = f"cluster: {{topology: mine-{len(said)}}}\nparallel: {{pipeline: 2}}\n"
+    text += "schedule: {kind: 1f1b, microbatches: 1}\nworkload: {forward: 1, backward: 1}\n"
+    assert main([str(write(text)), "--import", str(mine), "--quiet"]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des import topologies
 from hybrid_des.calibration import TableBandwidth
-from hybrid_des.errors import Refusal
-from hybrid_des.fabric import ClusterSpec, Fabric, NodeSpec, PortSpec
+from hybrid_des.errors import Refusal, UsageError
+from hybrid_des.fabric import ClusterSpec, Fabric, NodeSpec, PortSpec, Route
 from hybrid_des.scenario.problem import Problem
 from hybrid_des.scenario.section import MOST
 from hybrid_des.strict_yaml import KeyPath
@@ -30,13 +31,36 @@ def fabric_of(cluster: Cluster) -> Fabric:
     Raises:
         Refusal: the topology does not exist for it.
     """
-    return topologies.find(cluster.topology).build(spec_of(cluster))
+    fabric = topologies.find(cluster.topology).build(spec_of(cluster))
+    return replace(fabric, route=_checked(fabric, cluster.topology))
 
 
 def spec_of(cluster: Cluster) -> ClusterSpec:
     """What a topology may know of a cluster."""
     nodes = tuple(node for kind in cluster.kinds for node in (_node(kind),) * kind.count)
     return ClusterSpec(nodes, dict(_options(cluster)))
+
+
+def _checked(fabric: Fabric, topology: str) -> Callable[[int, int], Route]:
+    """A topology's routes, held against its links: one of a user's own may have forgotten something."""
+
+    def route(sender: int, receiver: int) -> Route:
+        about = f"topology {topology}: the route from gpu{sender} to gpu{receiver}"
+        try:
+            found: Route | None = fabric.route(sender, receiver)
+        except LookupError:
+            found = None
+        if found is None:
+            raise UsageError(f"{about} is missing")
+        unknown = next((name for name in found.links if name not in fabric.links), None)
+        if unknown is not None:
+            raise UsageError(f'{about} takes a link "{unknown}", which is not there')
+        if not found.links or len(found.links) != len(found.latencies):
+            counts = f"{len(found.links)} links and {len(found.latencies)} latencies"
+            raise UsageError(f"{about} has {counts}; expected one latency a link, and at least one link")
+        return found
+
+    return route
 
 
 def wiring_problems(scenario: Scenario) -> Iterator[Problem]:
