@@ -5,6 +5,8 @@ from fractions import Fraction
 from itertools import pairwise, permutations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from messages import GB, MS, carry
 
 from hybrid_des import topologies
@@ -295,6 +297,31 @@ def test_a_list_of_links_is_walked_along_the_shortest_path():
     given = build("links", node(2), links=wires(*pairs), routes=(("gpu0", "x", "y", "z", "gpu1"),))
     assert given.route(0, 1).links == ("gpu0/to/x", "x/to/y", "y/to/z", "z/to/gpu1")
     assert given.route(1, 0).links == ("gpu1/to/b", "b/to/a", "a/to/gpu0")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_routes_over_any_list_of_links_are_shortest(data):
+    """Random switches and links, one way or both; a cluster in pieces is refused, else no route has a link too many."""
+    points = [f"gpu{gpu}" for gpu in range(data.draw(st.integers(2, 4)))] + list("abc")
+    pairs = list(permutations(points, 2))
+    chosen = data.draw(st.lists(st.sampled_from(pairs), unique=True, min_size=2, max_size=20))
+    ways = tuple(Wire(pair, Fraction(GB), 1, one_way=True) for pair in chosen)
+    gpus = len(points) - 3
+    far = len(points) + 1
+    distance = {(a, b): 0 if a == b else 1 if (a, b) in chosen else far for a in points for b in points}
+    for via in points:
+        for a in points:
+            for b in points:
+                distance[a, b] = min(distance[a, b], distance[a, via] + distance[via, b])
+    ends = [(a, b) for a, b in permutations(range(gpus), 2)]
+    try:
+        fabric = build("links", node(gpus), links=ways)
+    except Refusal:
+        assert any(distance[f"gpu{a}", f"gpu{b}"] >= far for a, b in ends)
+        return
+    for a, b in ends:
+        assert len(fabric.route(a, b).links) == fabric.route(a, b).latency == distance[f"gpu{a}", f"gpu{b}"] < far
 
 
 @pytest.mark.parametrize(("senders", "milliseconds"), [(1, 100), (4, 100), (8, 200), (6, 150)])
