@@ -6,6 +6,8 @@ import pytest
 
 from hybrid_des import collectives
 from hybrid_des.alone import run_alone
+from hybrid_des.calibration import read_table
+from hybrid_des.cli import main
 from hybrid_des.codecs import find as codec
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.double_binary_tree import family
@@ -230,3 +232,71 @@ def test_every_message_has_a_row():
 def test_an_unknown_collective_is_answered_with_the_nearest():
     with pytest.raises(UsageError, match='did you mean "double-binary-tree"'):
         collectives.find("double-tree")
+
+
+def rows(text):
+    """(bytes, µs, algorithm bandwidth, bus bandwidth) of the lines that are no comments."""
+    lines = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    return [(int(line[0]), *(float(cell) for cell in line[3:6])) for line in lines]
+
+
+def test_the_verb_prints_the_table_of_nccl_tests_and_writes_it(capsys, tmp_path):
+    port = ["--bandwidth", "25 GiB/s", "--latency", "1 us"]
+    assert (
+        main(["collective", "ring", "--ranks", "8", *port, "--min", "1 KiB", "--max", "1 GiB", "--out", str(tmp_path)])
+        == 0
+    )
+    table = rows(capsys.readouterr().out)
+    assert [size for size, *_ in table] == [2**k for k in range(10, 31, 2)]
+    assert table[-1] == (
+        GIB,
+        70014.0,
+        pytest.approx(GIB / 70.014e6, abs=0.01),
+        pytest.approx(GIB / 70.014e6 * 1.75, abs=0.01),
+    )
+    assert read_table(tmp_path / "collective.csv").time(GIB) == 70_014_000_000
+    assert {file.name for file in tmp_path.iterdir()} == {"collective.csv", "collective.png", "collective.svg"}
+
+
+def test_the_verb_runs_on_a_scenarios_cluster_and_says_what_auto_took(capsys, scenarios):
+    file = str(scenarios / "h100_2x8.yaml")
+    assert main(["collective", "in-switch", "--scenario", file, "--ranks", "8", "--min", "1 MB", "--max", "1 MB"]) == 0
+    ((_, time, *_),) = rows(capsys.readouterr().out)
+    assert main(["collective", "auto", "--scenario", file, "--ranks", "8", "--min", "1 MB", "--max", "1 MB"]) == 0
+    said = capsys.readouterr().out
+    assert rows(said)[0][1] <= time
+    assert said.splitlines()[-2].split()[-1] in collectives.all_reduces()
+
+
+def test_the_verb_reaches_every_collective(capsys, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("bytes,time_us\n1024,10\n4096,20\n")
+    for name in collectives.names():
+        more = ["--table", str(table)] if name == "measured" else []
+        assert main(["collective", name, "--ranks", "4", "--gpus-per-node", "4", "--max", "4 KiB", *more]) == 0
+        assert len(rows(capsys.readouterr().out)) == 2
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["rng"], 'unknown "rng"; did you mean "ring"?'),
+    (["ring", "--ranks", "1"], "--ranks 1: a collective needs at least 2"),
+    (["ring", "--ranks", "6", "--gpus-per-node", "4"], "expected 2 … 65536 ranks that fill nodes"),
+    (["ring", "--bandwidth", "0"], "--bandwidth: a bandwidth of 0 never ends"),
+    (["ring", "--bandwidth", "25 us"], '--bandwidth: "25 us" is a time; expected a bandwidth'),
+    (["ring", "--latency", "x"], '--latency: "x" is not a quantity'),
+    (["ring", "--min", "2 KiB", "--max", "1 KiB"], "the smaller first"),
+    (["ring", "--factor", "1"], "--factor: must be at least 2, not 1"),
+    (["ring", "--pieces", "2"], "--pieces: is not read by ring"),
+    (["ring", "--codec", "fp33"], 'unknown "fp33"; did you mean "fp32"?'),
+    (["in-switch", "--ranks", "2"], "in-switch: the switch of one node adds up; this group is on nodes 0, 1"),
+    (["measured"], "measured: needs a table of times"),
+    (["ring", "--set", "a=1"], "--set: changes a scenario; give one with --scenario"),
+    (["ring", "--scenario", "A100", "--ranks", "9"], "--ranks 9: the cluster of"),
+    (["ring", "--scenario", "A100", "--latency", "1 us"], "--latency: the scenario says that; change it with --set"),
+])  # fmt: skip
+def test_what_the_verb_cannot_do_is_one_line_and_exit_code_2(capsys, scenarios, arguments, said):
+    arguments = [str(scenarios / "a100_8x.yaml") if one == "A100" else one for one in arguments]
+    assert main(["collective", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err and err.count("\n") == 1
