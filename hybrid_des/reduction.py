@@ -47,7 +47,8 @@ class Reduction:
             buffers = buffers or self._buffers(worker)
             start = int(env.now)
             try:
-                yield from self.algorithm(self.group, buffers[number])
+                # a process, for each message would pass through every `yield from` between it and SimPy
+                yield env.process(self.algorithm(self.group, buffers[number]))
             except NumericsError as error:
                 where = f"rank {rank}, step {step}, reduction of stage {self.stage}"
                 raise NumericsError(f"{where}: {error}") from None
