@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import simpy
-
 from hybrid_des import collectives
+from hybrid_des.clock import Environment
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.comm import Comm
 from hybrid_des.errors import DeadlockError, Refusal, UsageError
@@ -62,7 +61,7 @@ def run_alone(
         Refusal: the collective does not exist here.
         DeadlockError: its members wait in a circle.
     """
-    env = simpy.Environment()
+    env = Environment()
     network = Network(env, fabric, sharing, trace or Trace(messages=False))
     algorithm = collectives.configured(name, options or {})
     processes = []
@@ -80,7 +79,7 @@ def run_alone(
     streams = list(network.collective_streams())
     scales = sum(stream.scales for stream in streams)
     return Outcome(
-        duration=int(env.now),
+        duration=env.now,
         messages=sum(stream.messages for stream in streams),
         bytes=sum(stream.bytes for stream in streams) - scales,
         scales=scales,

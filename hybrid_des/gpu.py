@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import simpy
 
+from hybrid_des.clock import Environment
 from hybrid_des.comm import Comm, Relay
 from hybrid_des.memory import Ledger
 from hybrid_des.ops import Op
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 class Barrier:
     """Where all GPUs meet at the end of a training step."""
 
-    def __init__(self, env: simpy.Environment, parties: int) -> None:
+    def __init__(self, env: Environment, parties: int) -> None:
         self._env = env
         self._parties = parties
         self._missing = parties
@@ -49,7 +50,7 @@ class Job:
         barrier: where all meet at the end of a step; None where each goes on by itself.
     """
 
-    env: simpy.Environment
+    env: Environment
     trace: Trace
     steps: int
     overlap: bool
@@ -170,7 +171,6 @@ class Gpu:
         if self._task is None:
             return place + "in the reduction of its gradients"
         waits = (
-            f"the {m.kind} of micro-batch {m.op.microbatch} from rank {self._ranks[m.peer]}"
-            for m in self._task.inputs
+            f"the {m.kind} of micro-batch {m.op.microbatch} from rank {self._ranks[m.peer]}" for m in self._task.inputs
         )
         return place + f"at {self._task.name}, which needs {' and '.join(waits) or 'nothing'}"

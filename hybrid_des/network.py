@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from heapq import heappush
 from typing import Any
 
-import simpy
 from simpy.events import NORMAL, PENDING, Event
 
 from hybrid_des import sharing
+from hybrid_des.clock import Environment
 from hybrid_des.errors import SimulationError
 from hybrid_des.fabric import Bandwidth, Fabric
 from hybrid_des.links import Hop, Link, ServiceTimes
@@ -24,7 +24,7 @@ class Arrival(Event):
 
     _ok = True
 
-    def __init__(self, env: simpy.Environment) -> None:
+    def __init__(self, env: Environment) -> None:
         self.env = env
         self.callbacks = []
         self._value = PENDING
@@ -52,7 +52,7 @@ class Mailbox:
 
     __slots__ = ("_arrived", "_env", "_waiting")
 
-    def __init__(self, env: simpy.Environment) -> None:
+    def __init__(self, env: Environment) -> None:
         self._env = env
         self._arrived: deque[tuple[int, Parcel]] = deque()
         self._waiting: deque[Arrival] = deque()
@@ -83,7 +83,7 @@ class TaggedMailbox:
 
     __slots__ = ("_arrived", "_env", "_waiting")
 
-    def __init__(self, env: simpy.Environment) -> None:
+    def __init__(self, env: Environment) -> None:
         self._env = env
         self._arrived: dict[tuple[str, int], tuple[int, Parcel]] = {}
         self._waiting: dict[tuple[str, int], Arrival] = {}
@@ -112,7 +112,7 @@ class TaggedMailbox:
 class Meeting:
     """Where the members of a group wait for each other and learn what each one brought."""
 
-    def __init__(self, env: simpy.Environment, size: int) -> None:
+    def __init__(self, env: Environment, size: int) -> None:
         self._env = env
         self._size = size
         self._brought: dict[int, Parcel] = {}
@@ -123,12 +123,12 @@ class Meeting:
         self._brought[place] = parcel
         over = self._over
         if len(self._brought) == self._size:
-            over.happen(int(self._env.now) + delay, [self._brought[member] for member in range(self._size)])
+            over.happen(self._env.now + delay, [self._brought[member] for member in range(self._size)])
             self._brought, self._over = {}, Arrival(self._env)
         return over
 
 
-def receive_at(env: simpy.Environment, at: int, parcel: Parcel) -> Event | Here:
+def receive_at(env: Environment, at: int, parcel: Parcel) -> Event | Here:
     """A message that is here, or known to be here at a later time."""
     if at <= env._now:
         return Here(parcel)
@@ -141,7 +141,7 @@ class Network:
     """Every link, stream and mailbox of a run; each is made when it is first used."""
 
     def __init__(
-        self, env: simpy.Environment, fabric: Fabric, sharing_name: str, trace: Trace, receipts: bool = False
+        self, env: Environment, fabric: Fabric, sharing_name: str, trace: Trace, receipts: bool = False
     ) -> None:
         self.env = env
         self._receipts = receipts

@@ -6,8 +6,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import simpy
-
+from hybrid_des.clock import Environment
 from hybrid_des.codecs import Codec
 from hybrid_des.collectives import Collective
 from hybrid_des.collectives.buffer import Buffer
@@ -37,7 +36,7 @@ class Reduction:
     error_feedback: bool = False
 
     def run(
-        self, env: simpy.Environment, step: int, rank: int, filled: Relay, rows: Rows, worker: Worker | None
+        self, env: Environment, step: int, rank: int, filled: Relay, rows: Rows, worker: Worker | None
     ) -> Generator[Any, Any, None]:
         """Reduce bucket after bucket, each when `filled` says that it may leave, and write down when."""
         self.group.begin(step)
@@ -45,14 +44,14 @@ class Reduction:
         for number in range(len(self.buckets)):
             yield filled.receive()
             buffers = buffers or self._buffers(worker)
-            start = int(env.now)
+            start = env.now
             try:
                 # a process, for each message would pass through every `yield from` between it and SimPy
                 yield env.process(self.algorithm(self.group, buffers[number]))
             except NumericsError as error:
                 where = f"rank {rank}, step {step}, reduction of stage {self.stage}"
                 raise NumericsError(f"{where}: {error}") from None
-            rows.add((step, rank, self.stage, number, start, int(env.now)))
+            rows.add((step, rank, self.stage, number, start, env.now))
 
     def serve(self, steps: int, length: int | None) -> Generator[Any, Any, None]:
         """Take part as one who only serves; `length` is that of the members' arrays, where they have any."""
@@ -78,9 +77,7 @@ class Server:
         processes: what it is at.
     """
 
-    def __init__(
-        self, env: simpy.Environment, place: int, reduction: Reduction, steps: int, length: int | None
-    ) -> None:
+    def __init__(self, env: Environment, place: int, reduction: Reduction, steps: int, length: int | None) -> None:
         self.place = place
         self._stage = reduction.stage
         self.processes = [env.process(reduction.serve(steps, length))]

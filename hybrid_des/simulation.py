@@ -11,8 +11,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-import simpy
-
+from hybrid_des.clock import Environment
 from hybrid_des.comm import Comm
 from hybrid_des.cost import Costs, costs_of, rank_costs
 from hybrid_des.errors import DeadlockError, OutOfMemoryError
@@ -101,7 +100,7 @@ def run(
     plan.check()
     training = training or training_of(scenario, plan)
     costs = costs_of(ranks, plan, training.parameters if training else None)
-    env = simpy.Environment()
+    env = Environment()
     trace = Trace(messages=scenario.record == "all")
     blocking = scenario.schedule.p2p == "blocking"
     network = Network(env, fabric, scenario.cluster.sharing, trace, receipts=blocking)

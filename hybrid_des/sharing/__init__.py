@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-import simpy
-
+from hybrid_des.clock import Environment
 from hybrid_des.links import Hop
 from hybrid_des.parcel import Parcel
 from hybrid_des.registry import Registry
@@ -44,7 +43,7 @@ class Sharing(Protocol):
         """Open a stream over these hops."""
 
 
-_REGISTRY: Registry[Callable[[simpy.Environment, Rows | None], Sharing]] = Registry("sharing", "hybrid_des.sharing")
+_REGISTRY: Registry[Callable[[Environment, Rows | None], Sharing]] = Registry("sharing", "hybrid_des.sharing")
 
 sharing = _REGISTRY
 names = _REGISTRY.names

@@ -18,9 +18,9 @@ from collections import deque
 from heapq import heappush
 from typing import Any
 
-import simpy
-from simpy.events import NORMAL, Event
+from simpy.events import NORMAL, Event, EventPriority
 
+from hybrid_des.clock import Environment
 from hybrid_des.fabric import Bandwidth
 from hybrid_des.links import Hop, Link, ServiceTimes
 from hybrid_des.parcel import Parcel
@@ -28,7 +28,7 @@ from hybrid_des.sharing import Put, sharing
 from hybrid_des.trace import Rows
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
-LAST = NORMAL + 1  # behind everything else that happens at the same time
+LAST = EventPriority(NORMAL + 1)  # behind everything else that happens at the same time
 NEVER = -1
 
 # Events are at whole picoseconds, but who gets more when another has drained would carry that rounding on and blow it
@@ -46,7 +46,7 @@ class Instant(Event):
     _ok = True
     _value = None
 
-    def __init__(self, env: simpy.Environment, at: int, callbacks: list[Any]) -> None:
+    def __init__(self, env: Environment, at: int, callbacks: list[Any]) -> None:
         self.callbacks = callbacks  # shared: nobody else waits for it
         self.streams: list[FairStream] = []
         heappush(env._queue, (at, LAST, next(env._eid), self))
@@ -171,7 +171,7 @@ class FairStream:
 class Fair:
     """Streams share bandwidth, max-min over their whole routes."""
 
-    def __init__(self, env: simpy.Environment, rows: Rows | None) -> None:
+    def __init__(self, env: Environment, rows: Rows | None) -> None:
         self.env = env
         self._rows = rows
         self._ports: dict[Link, Port] = {}

@@ -9,11 +9,13 @@ held by a slow sender. Cost: no event at the first link, one at each further lin
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heappush
+from typing import Any
 
-import simpy
 from simpy.events import NORMAL, Event
 
+from hybrid_des.clock import Environment
 from hybrid_des.links import Hop
 from hybrid_des.parcel import Parcel
 from hybrid_des.sharing import Put, sharing
@@ -55,12 +57,12 @@ class FifoStream:
         "scales",
     )
 
-    def __init__(self, env: simpy.Environment, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
+    def __init__(self, env: Environment, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
         self.env = env
         self.hops = hops
         self.put = put
         self.rows = rows
-        self.on_head = [self._arrive]
+        self.on_head: list[Callable[[Any], None]] = [self._arrive]
         self.label = 0
         self.messages = 0
         self.bytes = 0
@@ -113,7 +115,7 @@ class FifoStream:
 class Fifo:
     """Links serve one message at a time, in order."""
 
-    def __init__(self, env: simpy.Environment, rows: Rows | None) -> None:
+    def __init__(self, env: Environment, rows: Rows | None) -> None:
         self._env = env
         self._rows = rows
 
