@@ -1,10 +1,15 @@
 """Traffic that meets: pipeline messages and gradient reductions on one NIC, in figures worked out by hand."""
 
-import pytest
+from itertools import pairwise
 
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hybrid_des.fabric import service_time
 from hybrid_des.metrics import summary
 from hybrid_des.scenario import load, scenario_from
-from hybrid_des.simulation import run
+from hybrid_des.simulation import fabric_of, run
 
 MB, MS = 10**6, 10**9  # picoseconds
 
@@ -155,3 +160,49 @@ def test_overlapping_on_shared_nics_is_slower_in_one_scenario_and_faster_in_the_
     """Three hops of 12 ms lost and half a backward won; hardly anything lost and nearly a whole backward won."""
     one = load(scenarios / f"contention_{name}.yaml", [f"gradients.overlap={str(overlap).lower()}", "record=none"])
     assert run(one).duration / MS == pytest.approx(milliseconds, abs=0.05)
+
+
+WIRINGS = [
+    {"topology": "nodes"},
+    {"topology": "leaf-spine", "leaf_size": 2, "oversubscription": 3},
+    {"topology": "rails"},
+    {"topology": "rails", "cross_rail": "spine", "oversubscription": 2},
+    {"topology": "pcie", "gpus_per_switch": 1},
+    {"topology": "ring"},
+    {"topology": "mesh"},
+]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_no_two_messages_overlap_on_a_link_whatever_the_wiring_and_the_layout(data):
+    """Nor does a link carry less or more than was sent over it, nor a run differ from the same one again."""
+    wiring = data.draw(st.sampled_from(WIRINGS))
+    p, d = data.draw(st.sampled_from([(2, 2), (4, 2), (2, 4), (3, 2)]))
+    order = data.draw(st.permutations(["tensor", "data", "pipeline"]))
+    gpus = data.draw(st.sampled_from([1, 2, p * d // 2]))
+    one = scenario(
+        p,
+        d,
+        forward="3 us",
+        backward="5 us",
+        activation=f"{data.draw(st.integers(0, 99))} kB",
+        order=order,
+        cluster=nics("7 GB/s", gpus, data.draw(st.integers(1, gpus)), nodes=p * d // gpus, **wiring),
+        schedule={"kind": "1f1b", "microbatches": data.draw(st.integers(1, 5))},
+        workload={"parameters": data.draw(st.integers(1, 99999))},
+        gradients={"overlap": True, "bucket": "50 kB", "bucket_rule": data.draw(st.sampled_from(["stage", "ddp"]))},
+    )
+    result = run(one)
+    table = {name: column.tolist() for name, column in result.trace.messages.table().items()}
+    channels = [result.trace.channels[number] for number in table["channel"]]
+    served = sorted(zip((channel.link for channel in channels), table["start"], table["end"], strict=True))
+    for (link, _, end), (other, start, _) in pairwise(served):
+        assert link != other or end <= start
+    fabric = fabric_of(one)
+    for channel, start, end, size in zip(channels, table["start"], table["end"], table["bytes"], strict=True):
+        assert end - start == service_time(size, fabric.links[channel.link].bandwidth)
+    sent = sum(size for channel, size in zip(channels, table["bytes"], strict=True) if channel.hop == 0)
+    assert sent == result.bytes_pipeline + result.bytes_gradients
+    again = run(one).trace.messages.table()
+    assert all(column.tolist() == table[name] for name, column in again.items())
