@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -21,10 +22,13 @@ from hybrid_des.errors import HybridDesError, UsageError
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from rich.status import Status
+
     from hybrid_des.result import Result
     from hybrid_des.strict_yaml import Document
 
 INTERRUPTED = 130
+PATIENCE_S = 1.0  # before a single run says that it is still at it
 
 
 class Parser(argparse.ArgumentParser):
@@ -116,7 +120,8 @@ def _simulate(args: argparse.Namespace) -> int:
         _check_writable(args.out)
     from hybrid_des.result import simulate
 
-    result = simulate(scenario)
+    with _working(args):
+        result = simulate(scenario)
     written = result.write(args.out) if args.out is not None else None
     if args.json:
         print(json.dumps(result.summary, indent=2, allow_nan=False))
@@ -167,6 +172,30 @@ def _executor(args: argparse.Namespace) -> Iterator[Executor | None]:
         raise UsageError(f"--dask {args.dask}: no scheduler answers ({error})") from None
     with client, client.get_executor() as executor:
         yield executor
+
+
+@contextlib.contextmanager
+def _working(args: argparse.Namespace) -> Iterator[None]:
+    """Say on the terminal that a simulation goes on, where it takes longer than a moment."""
+    shown: list[Status] = []
+
+    def show() -> None:
+        from rich.console import Console
+
+        shown.append(Console(stderr=True).status("simulating"))
+        shown[0].start()
+
+    timer = threading.Timer(PATIENCE_S, show)
+    if sys.stderr.isatty() and not args.quiet:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if timer.ident is not None:
+            timer.join()
+        for status in shown:
+            status.stop()
 
 
 @contextlib.contextmanager
