@@ -97,7 +97,8 @@ def quickest(
         Refusal: none exists.
     """
     took: dict[str, Outcome] = {}
-    for name in collectives.all_reduces():
+    given = [name for name, value in (more.get("options") or {}).items() if value is not None]
+    for name in collectives.all_reduces(given):
         with contextlib.suppress(Refusal, UsageError):
             took[name] = run_alone(fabric, name, groups, buffer, **more)
     if not took:

@@ -241,19 +241,12 @@ def rows(text):
 
 
 def test_the_verb_prints_the_table_of_nccl_tests_and_writes_it(capsys, tmp_path):
-    port = ["--bandwidth", "25 GiB/s", "--latency", "1 us"]
-    assert (
-        main(["collective", "ring", "--ranks", "8", *port, "--min", "1 KiB", "--max", "1 GiB", "--out", str(tmp_path)])
-        == 0
-    )
+    ports_and_sizes = ["--bandwidth", "25 GiB/s", "--latency", "1 us", "--min", "1 KiB", "--max", "1 GiB"]
+    assert main(["collective", "ring", "--ranks", "8", *ports_and_sizes, "--out", str(tmp_path)]) == 0
     table = rows(capsys.readouterr().out)
     assert [size for size, *_ in table] == [2**k for k in range(10, 31, 2)]
-    assert table[-1] == (
-        GIB,
-        70014.0,
-        pytest.approx(GIB / 70.014e6, abs=0.01),
-        pytest.approx(GIB / 70.014e6 * 1.75, abs=0.01),
-    )
+    rate = GIB / 70.014e6  # GB/s
+    assert table[-1] == (GIB, 70014.0, pytest.approx(rate, abs=0.01), pytest.approx(rate * 1.75, abs=0.01))
     assert read_table(tmp_path / "collective.csv").time(GIB) == 70_014_000_000
     assert {file.name for file in tmp_path.iterdir()} == {"collective.csv", "collective.png", "collective.svg"}
 
@@ -289,7 +282,7 @@ def test_the_verb_reaches_every_collective(capsys, tmp_path):
     (["ring", "--pieces", "2"], "--pieces: is not read by ring"),
     (["ring", "--codec", "fp33"], 'unknown "fp33"; did you mean "fp32"?'),
     (["in-switch", "--ranks", "2"], "in-switch: the switch of one node adds up; this group is on nodes 0, 1"),
-    (["measured"], "measured: needs a table of times"),
+    (["measured"], "--table: is required by measured"),
     (["ring", "--set", "a=1"], "--set: changes a scenario; give one with --scenario"),
     (["ring", "--scenario", "A100", "--ranks", "9"], "--ranks 9: the cluster of"),
     (["ring", "--scenario", "A100", "--latency", "1 us"], "--latency: the scenario says that; change it with --set"),

@@ -12,12 +12,13 @@ What a file says about itself when it registers:
     does      all-reduce, reduce-scatter, all-gather, all-to-all: what is known of its buffer afterwards, and the factor
               between algorithm and bus bandwidth
     options   keys of a scenario's `gradients` that it reads, handed to it by name where they are given
+    needs     those of them without which it cannot run
     servers   who works for the group beside its members, and how many: a function (`Site`) → their places in the fabric
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -117,10 +118,11 @@ def collective(
     summary: str,
     does: Does = "all-reduce",
     options: tuple[str, ...] = (),
+    needs: tuple[str, ...] = (),
     servers: Callable[..., Sequence[int]] | None = None,
 ) -> Callable[[Collective], Collective]:
     """Register a collective under the name that a scenario's `gradients.algorithm` says."""
-    return _REGISTRY(name, summary=summary, does=does, options=options, servers=servers)
+    return _REGISTRY(name, summary=summary, does=does, options=options, needs=needs, servers=servers)
 
 
 def configured(name: str, options: Mapping[str, Any]) -> Collective:
@@ -143,14 +145,15 @@ def _given(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
     return {key: options[key] for key in find(name).facts["options"] if options.get(key) is not None}
 
 
-def all_reduces() -> list[str]:
-    """The names of those that add gradients up on every rank."""
-    return [name for name in names() if find(name).facts["does"] == "all-reduce"]
+def all_reduces(given: Collection[str] = ()) -> list[str]:
+    """The names of those that add gradients up on every rank and need no option that is not given."""
+    facts = {name: find(name).facts for name in names()}
+    return [name for name, fact in facts.items() if fact["does"] == "all-reduce" and set(fact["needs"]) <= set(given)]
 
 
 def algorithms() -> list[str]:
     """What a scenario's `gradients.algorithm` may say."""
-    return sorted([*all_reduces(), AUTO])
+    return sorted([name for name in names() if find(name).facts["does"] == "all-reduce"] + [AUTO])
 
 
 def bus_factor(does: Does, ranks: int) -> Fraction:

@@ -15,15 +15,15 @@ from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.errors import Refusal
 
 
-@collective("measured", summary="takes the time that a table of measurements gives", options=("table",))
-def measured(group: Group, buffer: Buffer, table: TimeTable | None = None) -> Steps:
+@collective(
+    "measured", summary="takes the time that a table of measurements gives", options=("table",), needs=("table",)
+)
+def measured(group: Group, buffer: Buffer, table: TimeTable) -> Steps:
     """All-reduce `buffer` over the group.
 
     Raises:
-        Refusal: there is no table, or it was measured on another number of ranks.
+        Refusal: the table was measured on another number of ranks.
     """
-    if table is None:
-        raise Refusal("measured: needs a table of times")
     if table.ranks not in (None, group.size):
         raise Refusal(f"measured: {table.source} is for {table.ranks} ranks, this group has {group.size}")
     whole = buffer.split(1)

@@ -45,12 +45,15 @@ class Gradients(Section):
 def gradients_problems(scenario: Scenario) -> Iterator[Problem]:
     """Options that the chosen algorithm does not read."""
     gradients = scenario.gradients
-    if gradients.algorithm == "measured" and gradients.table is None:
-        yield Problem(("gradients", "table"), "is required by measured", (("gradients", "algorithm"),))
+    if gradients.algorithm == collectives.AUTO:
+        return
+    facts = collectives.find(gradients.algorithm).facts
     for option in OPTIONS:
-        if getattr(gradients, option) is None or gradients.algorithm == collectives.AUTO:
-            continue
-        if option not in collectives.find(gradients.algorithm).facts["options"]:
+        if getattr(gradients, option) is None:
+            if option in facts["needs"]:
+                path = ("gradients", option)
+                yield Problem(path, f"is required by {gradients.algorithm}", (("gradients", "algorithm"),))
+        elif option not in facts["options"]:
             readers = [name for name in collectives.names() if option in collectives.find(name).facts["options"]]
             path = ("gradients", option)
             message = f"is not read by {gradients.algorithm}; read by {', '.join(readers)}"

@@ -128,6 +128,9 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
             raise UsageError(f"--{name.replace('_', '-')}: is not read by {args.name}")
         if isinstance(value, int) and value < 1:
             raise UsageError(f"--{name}: must be at least 1, not {value}")
+    for name in () if args.name == collectives.AUTO else collectives.find(args.name).facts["needs"]:
+        if name not in options:
+            raise UsageError(f"--{name}: is required by {args.name}")
     if "table" in options:
         options["table"] = read_table(options["table"])
     return options
