@@ -123,8 +123,8 @@ class Fabric:
     reducers: Mapping[int, int] = field(default_factory=dict)
 
 
-def service_time(size: int, bandwidth: Bandwidth) -> int:
-    """Picoseconds that `size` bytes occupy a link, rounded once to the nearest."""
+def service_time(size: int, bandwidth: Bandwidth, ticks: int = 1) -> int:
+    """How long `size` bytes occupy a link: picoseconds, or so many ticks a picosecond, rounded once to the nearest."""
     if isinstance(bandwidth, TableBandwidth):
-        return bandwidth.table.occupancy(size)
-    return 0 if bandwidth is None else round(Fraction(size * PICOSECONDS_PER_SECOND) / bandwidth)
+        return bandwidth.table.occupancy(size) * ticks
+    return 0 if bandwidth is None else round(Fraction(size * PICOSECONDS_PER_SECOND * ticks) / bandwidth)

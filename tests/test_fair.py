@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybrid_des import sharing
+from hybrid_des.calibration import TableBandwidth, TimeTable
 from hybrid_des.fabric import LinkSpec
 from hybrid_des.links import Hop, Link, ServiceTimes
 from hybrid_des.parcel import Parcel
@@ -28,10 +29,8 @@ def play(bandwidths, routes, sends, kind="fair", latency=0):
     """
     env, rows = simpy.Environment(), Rows(MESSAGE_COLUMNS)
     model = sharing.find(kind).build(env, rows)
-    links = [
-        Link(LinkSpec(str(i), None if b is None else Fraction(b)), ServiceTimes(None if b is None else Fraction(b)))
-        for i, b in enumerate(bandwidths)
-    ]
+    exact = [Fraction(b) if isinstance(b, int) else b for b in bandwidths]
+    links = [Link(LinkSpec(str(i), b), ServiceTimes(b)) for i, b in enumerate(exact)]
     through = {}
 
     def put(parcel, tag, at):
@@ -185,6 +184,14 @@ def test_messages_of_a_stream_drain_in_the_order_they_were_sent(case):
 def test_one_stream_alone_is_served_as_under_fifo(bandwidth, sends):
     case = [bandwidth, 2 * bandwidth, None], [[1, 0, 2]], sends
     assert play(*case, latency=3)[0] == play(*case, kind="fifo", latency=3)[0]
+
+
+def test_a_link_of_measured_times_is_shared_by_what_it_moves_of_large_messages():
+    table = TableBandwidth(TimeTable(((1000, 5000), (2000, 5500), (4000, 7500))))  # at last 1 byte a picosecond
+    for size, time in ((1000, 500), (3000, 2000), (4000, 3000)):  # what is over the 4500 ps of latency
+        case = [table, GB * 1000], [[0, 1]], [(0, 0, size)]
+        assert play(*case)[0] == play(*case, kind="fifo")[0] == [max(time, size)]
+    assert play([table], [[0], [0]], [(0, 0, 1000), (0, 1, 4000)])[0] == [1000, 3500]
 
 
 @given(traffic())

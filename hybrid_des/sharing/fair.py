@@ -15,14 +15,15 @@ waiting receiver.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from heapq import heappush
 from typing import Any
 
 from simpy.events import NORMAL, Event, EventPriority
 
 from hybrid_des.clock import Environment
-from hybrid_des.fabric import Bandwidth
-from hybrid_des.links import Hop, Link, ServiceTimes
+from hybrid_des.fabric import Bandwidth, service_time
+from hybrid_des.links import Hop, Link
 from hybrid_des.parcel import Parcel
 from hybrid_des.sharing import Put, sharing
 from hybrid_des.trace import Rows
@@ -32,7 +33,8 @@ LAST = EventPriority(NORMAL + 1)  # behind everything else that happens at the s
 NEVER = -1
 
 # Events are at whole picoseconds, but who gets more when another has drained would carry that rounding on and blow it
-# up. So drains are kept in ticks of 2^-TICK ps and in work units of 2^-WORK bytes.
+# up. So drains are kept in ticks of 2^-TICK ps and in work units of 2^-WORK bytes. A message is as many of them as its
+# route moves in the time that the message takes there alone; links of measured times have no other measure.
 TICK = 16
 WORK = 96
 HALF = (1 << TICK - 1) - (
@@ -70,6 +72,19 @@ class Port:
         self.changed = self.left = self.open = self.solved = 0
 
 
+class DrainTimes(dict[int, int]):
+    """How long a message takes on links that it has for itself: bytes → ticks on the link that is slowest for it."""
+
+    def __init__(self, bandwidths: Iterable[Bandwidth]) -> None:
+        super().__init__()
+        self._bandwidths = tuple(bandwidths)
+
+    def __missing__(self, size: int) -> int:
+        times = (service_time(size, bandwidth, 1 << TICK) for bandwidth in self._bandwidths)
+        time = self[size] = max(times, default=0)
+        return time
+
+
 class FairStream:
     """One stream under `fair`.
 
@@ -94,7 +109,7 @@ class FairStream:
         self.latency = sum(hop.latency for hop in hops)
         self.ports = tuple(dict.fromkeys(model.port(hop.link) for hop in hops if hop.link.spec.bandwidth is not None))
         self.full = min((port.capacity for port in self.ports), default=0)
-        self.times = model.ticks(hops)
+        self.times = model.times(hops)
         self.queue: deque[tuple[Parcel, int, int]] = deque()
         self.parcel: Parcel | None = None
         self.tag = self.asked = self.start = 0
@@ -154,7 +169,8 @@ class FairStream:
         self.asked = asked
         self.start = self.model.env._now
         self.since = since
-        self.remaining = parcel.size << WORK
+        time = self.times[parcel.size]
+        self.remaining = time * self.full
         for port in self.ports:
             if len(port.streams) > 1:
                 self.rate = 0
@@ -162,7 +178,7 @@ class FairStream:
                 self.model.disturb(port, since)
                 return
         self.rate = self.full
-        self.due = due = since + self.times[parcel.size]
+        self.due = due = since + time
         self.drains = at = due + HALF >> TICK
         self.model.end_of(at).streams.append(self)
 
@@ -175,7 +191,7 @@ class Fair:
         self.env = env
         self._rows = rows
         self._ports: dict[Link, Port] = {}
-        self._ticks: dict[Bandwidth, ServiceTimes] = {}
+        self._times: dict[frozenset[Bandwidth], DrainTimes] = {}
         self._instants: dict[int, Instant] = {}
         self._disturbed: list[Port] = []
         self._solutions = 0
@@ -192,12 +208,12 @@ class Fair:
             self._ports[link] = Port(int(link.spec.bandwidth * 2 ** (WORK - TICK) / PICOSECONDS_PER_SECOND))
         return self._ports[link]
 
-    def ticks(self, hops: tuple[Hop, ...]) -> ServiceTimes:
-        """How long a message takes that has these links for itself: bytes → ticks."""
-        slowest = min((hop.link.spec.bandwidth for hop in hops if hop.link.spec.bandwidth is not None), default=None)
-        if slowest not in self._ticks:
-            self._ticks[slowest] = ServiceTimes(None if slowest is None else slowest / 2**TICK)
-        return self._ticks[slowest]
+    def times(self, hops: tuple[Hop, ...]) -> DrainTimes:
+        """How long messages take over these links alone."""
+        bandwidths = frozenset(hop.link.spec.bandwidth for hop in hops)
+        if bandwidths not in self._times:
+            self._times[bandwidths] = DrainTimes(bandwidths)
+        return self._times[bandwidths]
 
     def end_of(self, at: int) -> Instant:
         """The end of an instant, to be waited for."""
