@@ -89,13 +89,18 @@ def lines(table: pd.DataFrame, x: str, y: str, hue: str | None = None, ax: Axes 
     ax = axes(ax, (7.0, 4.5))
     table = table.dropna(subset=[y])
     groups: list[tuple[Any, Any]] = [(None, table)] if hue is None else list(table.groupby(hue, sort=False))
+    drawn: list[dict[Any, float]] = []
     for i, (value, rows) in enumerate(groups):
-        points = rows.groupby(x, sort=True)[y].mean()
+        points = rows.groupby(x, sort=True)[y].mean().astype(float)
         style: dict[str, Any] = {
             "color": LINES[i % len(LINES)],
             "marker": MARKERS[(i + i // len(LINES)) % len(MARKERS)],
+            "markersize": 6,
         }
-        ax.plot(points.index, points.to_numpy(dtype=float), markersize=5, label=None if hue is None else value, **style)
+        if points.to_dict() in drawn:  # the equal line below stays in sight
+            style |= {"linestyle": "--", "markersize": 3}
+        drawn.append(points.to_dict())
+        ax.plot(points.index, points.to_numpy(), label=None if hue is None else value, **style)
     ax.set_xlabel(x)
     ax.set_ylabel(y)
     ax.grid(axis="y", color="0.9")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hybrid_des.errors import ScenarioError
+from hybrid_des.errors import ScenarioError, UsageError
 from hybrid_des.registry import unknown
 from hybrid_des.scenario import read_scenario
 from hybrid_des.scenario.values import describe
@@ -35,6 +35,18 @@ class Picture:
     y: str
     hue: tuple[str, ...] = ()
     where: Mapping[str, Any] = field(default_factory=dict)
+
+    def check(self, columns: Mapping[str, Any]) -> None:
+        """Hold that a row of the table has what is drawn.
+
+        Raises:
+            UsageError: it lacks a column, or `y` is no number.
+        """
+        for name in (self.x, self.y, *self.hue, *self.where):
+            if name not in columns:
+                raise UsageError(f"plot: {unknown(name, map(str, columns))}")
+        if not isinstance(columns[self.y], int | float | list):
+            raise UsageError(f"plot: y: {self.y} holds {describe(columns[self.y])}; expected a column of numbers")
 
 
 @dataclass(frozen=True)
@@ -87,7 +99,8 @@ def sweep_of(document: Document, imports: Sequence[str] = ()) -> Sweep:
     problems: list[str] = []
     axes = _axes(document, items, problems)
     picture = None if plot in (None, "none") else _picture(document, plot, problems)
-    sweep = Sweep(Document(values, document.source, document.places), axes, picture, tuple(imports))
+    files = tuple(str(Path(file).resolve()) for file in imports)  # a worker may stand elsewhere
+    sweep = Sweep(Document(values, document.source, document.places), axes, picture, files)
     if len(sweep) > MOST_CASES:
         problems.append(document.problem(("sweep",), f"{len(sweep)} cases are more than {MOST_CASES}"))
     if problems:

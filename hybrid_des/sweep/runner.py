@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from fractions import Fraction
@@ -22,6 +23,7 @@ Row = dict[str, Any]
 Progress = Callable[[int, int], None]  # cases done, cases in all
 
 BATCH = 32  # cases a worker gets at a time, at most: enough to pay for the way, few enough to share out evenly
+SHARES = 8  # batches for each worker, at least
 WORTH_A_WORKER = 200  # cases; starting a worker takes about as long as these
 
 
@@ -39,20 +41,43 @@ def run_sweep(
         sweep: what to run.
         jobs: local worker processes; 1 works in this one.
         executor: instead of `jobs`, anything with the `map` of `concurrent.futures`, such as a Dask client's
-            executor.
+            executor. Its workers read the files of `imports` for themselves.
         progress: called with (cases done, cases in all) as they come in.
 
     A row holds the swept paths and the summary's keys, or the paths and `error`.
+
+    Raises:
+        UsageError: the picture names a column that the first row lacks, or a file to import fails.
     """
+    for path in sweep.imports:
+        import_file(path)
     cases = list(sweep.cases())
-    size = max(1, min(BATCH, len(cases) // (4 * max(jobs, 2))))
-    work = [_Batch(sweep.document, tuple(cases[i : i + size]), sweep.imports) for i in range(0, len(cases), size)]
-    rows: list[Row] = []
-    for batch in _map(work, jobs, executor):
-        rows += batch
+    count = min(len(cases), max(SHARES * jobs, -(-len(cases) // BATCH)))
+    # dealt out like cards: neighbours cost alike, so that batches do too
+    work = [_Batch(sweep.document, tuple(cases[i::count]), sweep.imports) for i in range(count)]
+    rows: list[Row] = [{}] * len(cases)
+    done, checked = 0, sweep.picture is None
+    for i, batch in enumerate(_map(work, jobs, executor)):
+        rows[i::count] = batch
+        done += len(batch)
         if progress is not None:
-            progress(len(rows), len(cases))
+            progress(done, len(cases))
+        complete = next((row for row in batch if "error" not in row), None)
+        if sweep.picture is not None and not checked and complete is not None:
+            sweep.picture.check(columns(complete))
+            checked = True
     return rows
+
+
+def columns(row: Row) -> Row:
+    """A row as a table has it: mappings become columns such as `idle_s.dependency`."""
+    flat: Row = {}
+    for key, value in row.items():
+        if isinstance(value, Mapping):
+            flat |= columns({f"{key}.{inner}": item for inner, item in value.items()})
+        else:
+            flat[key] = value
+    return flat
 
 
 @dataclass(frozen=True)
@@ -108,9 +133,13 @@ def _with(document: Document, case: Case) -> Document:
 
 
 def _plain(value: Any) -> Any:
-    """A swept value as a table shows it: exact fractions become numbers."""
+    """A swept value as a table and JSON show it: exact fractions become numbers, an infinite one a text."""
     if isinstance(value, Fraction):
         return int(value) if value.denominator == 1 else float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return value

@@ -1,22 +1,19 @@
-"""What a sweep hands back: a table, a picture, files, and a few lines for the terminal."""
+"""What a sweep hands back: a table, files, and a few lines for the terminal."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hybrid_des.errors import UsageError
-from hybrid_des.registry import unknown
-from hybrid_des.sweep.axes import Picture, Sweep
-from hybrid_des.sweep.runner import Row
-from hybrid_des.units import Dimension, format_seconds, parse_quantity
+from hybrid_des.sweep.axes import Sweep
+from hybrid_des.sweep.picture import draw
+from hybrid_des.sweep.runner import Row, columns
+from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
 
     from hybrid_des.outputs import Written
 
@@ -28,54 +25,18 @@ SHOWN: Mapping[str, Callable[[Row], str]] = {
     "peak memory": lambda row: f"{max(row['peak_memory_bytes']) / 1e9:.4g} GB",
 }
 MOST_ROWS = 40
-_DIMENSIONS: tuple[Dimension, ...] = ("number", "time", "size", "bandwidth", "compute")
 
 
 def table(rows: Sequence[Row]) -> pd.DataFrame:
     """Rows as a table: mappings become columns such as `idle_s.dependency`, lists become JSON texts."""
     import pandas as pd
 
-    flat = []
-    for row in rows:
-        columns: Row = {}
-        for key, value in row.items():
-            if isinstance(value, Mapping):
-                columns.update({f"{key}.{inner}": number for inner, number in value.items()})
-            else:
-                columns[key] = json.dumps(value) if isinstance(value, list) else value
-        flat.append(columns)
-    frame = pd.DataFrame(flat)
+    texts = (
+        {name: json.dumps(value) if isinstance(value, list) else value for name, value in columns(row).items()}
+        for row in rows
+    )
+    frame = pd.DataFrame(list(texts))
     return frame[sorted(frame, key=lambda name: bool(name == "error"))]
-
-
-def draw(rows: Sequence[Row], picture: Picture, ax: Axes | None = None) -> Axes:
-    """Draw what the sweep's `plot` asks for; texts such as "4 ms" or "2p" are put in the order of their quantities.
-
-    Raises:
-        UsageError: the table has no such column.
-    """
-    from hybrid_des import plots
-
-    frame = table(rows)
-    for name in (picture.x, picture.y, *picture.hue, *picture.where):
-        if name not in frame:
-            raise UsageError(f"plot: {unknown(name, map(str, frame))}")
-    for name, value in picture.where.items():
-        frame = frame[[_quantity(cell) == _quantity(value) for cell in frame[name]]]
-    hue = None
-    if picture.hue:
-        hue = ", ".join(name.rpartition(".")[2] for name in picture.hue)
-        frame[hue] = [" · ".join(map(str, cells)) for cells in frame[list(picture.hue)].itertuples(index=False)]
-    values = {cell: _quantity(cell) for cell in frame[picture.x]}
-    if all(isinstance(number, float) for number in values.values()):
-        frame[picture.x] = [values[cell] for cell in frame[picture.x]]
-    ax = plots.lines(frame, picture.x, picture.y, hue, ax)
-    ticks = {number: str(cell) for cell, number in values.items() if isinstance(cell, str)}
-    if ticks and all(isinstance(number, float) for number in ticks):
-        ax.set_xticks(list(ticks), list(ticks.values()))
-    if picture.where:
-        ax.set_title(", ".join(f"{name} = {value}" for name, value in picture.where.items()), fontsize="medium")
-    return ax
 
 
 def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:
@@ -114,20 +75,3 @@ def render(rows: Sequence[Row], sweep: Sweep) -> str:
     failed = sum("error" in row for row in rows)
     more = f"; the first {MOST_ROWS} are shown, --out DIR or --json gives all" if len(rows) > MOST_ROWS else ""
     return "\n".join([*(text.rstrip() for text in texts), "", f"{len(rows)} cases, {failed} of them failed{more}"])
-
-
-def _quantity(cell: Any) -> Any:
-    """A number, or a text that is a quantity or a multiple of p, as a float; anything else as it is."""
-    if isinstance(cell, int | float | Fraction) and not isinstance(cell, bool):
-        return float(cell)
-    if not isinstance(cell, str):
-        return cell
-    text = cell.strip()
-    if text.endswith(("p", "%")):
-        text = text[:-1] or "1"
-    for dimension in _DIMENSIONS:
-        try:
-            return float(parse_quantity(text, dimension))
-        except ValueError:
-            continue
-    return cell
