@@ -106,6 +106,7 @@ class Gpu:
             for task in self._program:
                 yield from self._run(task)
             self._task = None
+            sent = env.now
             if not self._job.overlap:
                 for reduction in self.reductions:
                     for _ in reduction.buckets:
@@ -119,7 +120,7 @@ class Gpu:
                 trace.ops.add((self._step, self.rank, OPTIMIZER, reduced, reduced, env.now))
             if self.worker:
                 self.worker.learn(self._step)
-            trace.steps.add((self._step, self.rank, begin, reduced, env.now))
+            trace.steps.add((self._step, self.rank, begin, sent, reduced, env.now))
             if self._job.barrier:
                 yield self._job.barrier.wait()
 

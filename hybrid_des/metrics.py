@@ -37,8 +37,8 @@ class Times:
 
     Attributes:
         asked, start, end: replica × step × op, the ops of pipeline rank 0 first, each in its program's order.
-        begin, reduced, done: replica × step × pipeline rank; when a rank began the step, had its gradients reduced
-            and was through.
+        begin, sent, reduced, done: replica × step × pipeline rank; when a rank began the step, was free after its last
+            op, had its gradients reduced, and was through.
         optimizer: picoseconds of optimizer time of all ranks and steps.
         rank_of_op: the pipeline rank of each op.
         first, last: for each pipeline rank with a program, where its ops begin and end on the op axis.
@@ -48,6 +48,7 @@ class Times:
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     begin: NDArray[np.int64]
+    sent: NDArray[np.int64]
     reduced: NDArray[np.int64]
     done: NDArray[np.int64]
     optimizer: int
@@ -119,7 +120,7 @@ def arrange(run: Run) -> Times:
     rank, step = steps["rank"], steps["step"]
     order = np.lexsort((pipeline_rank[rank], step, replica[rank]))
     shape = (int(replica[rank].max()) + 1, int(step.max()) + 1, run.plan.pipeline)
-    begin, reduced, done = (steps[name][order].reshape(shape) for name in ("begin", "reduced", "end"))
+    begin, sent, reduced, done = (steps[name][order].reshape(shape) for name in ("begin", "sent", "reduced", "end"))
     optimizer = ops["index"] == OPTIMIZER
     rows = np.flatnonzero(~optimizer)
     rank = ops["rank"][rows]
@@ -130,6 +131,7 @@ def arrange(run: Run) -> Times:
         start,
         end,
         begin,
+        sent,
         reduced,
         done,
         optimizer=_total((ops["end"] - ops["start"])[optimizer]),
@@ -157,8 +159,8 @@ def account(run: Run, times: Times) -> dict[str, int]:
     parts = {
         "busy": _total(times.end - times.start) + times.optimizer,
         "dependency": _total(dependency),
-        "pipeline_message": _total(gap) - _total(dependency) + _total(times.asked - previous),
-        "gradient_reduction": _total(np.maximum(times.reduced - last, 0)),
+        "pipeline_message": _total(gap - dependency) + _total(times.asked - previous) + _total(times.sent - last),
+        "gradient_reduction": _total(times.reduced - times.sent),
     }
     parts["end_of_step"] = replicas * pipeline * times.total - sum(parts.values())
     return parts

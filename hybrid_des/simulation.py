@@ -14,7 +14,7 @@ from typing import Any
 from hybrid_des.clock import Environment
 from hybrid_des.comm import Comm
 from hybrid_des.cost import Costs, costs_of, rank_costs
-from hybrid_des.errors import DeadlockError, OutOfMemoryError
+from hybrid_des.errors import DeadlockError, OutOfMemoryError, SimulationError
 from hybrid_des.fabric import Fabric
 from hybrid_des.gpu import Barrier, Gpu, Job
 from hybrid_des.gradients import Gradients
@@ -90,6 +90,7 @@ def run(
     Raises:
         PlanError: the plan is incomplete.
         DeadlockError: the plan, or a collective, waits in a circle.
+        SimulationError: simulated time passes what 64 bits hold, or a message is never received.
         OutOfMemoryError: a GPU held more than its memory, under `on_oom: error`.
         Refusal: the schedule or topology does not exist for these sizes.
     """
@@ -107,7 +108,10 @@ def run(
     reduced = Gradients(scenario, plan, costs, fabric)
     gpus = _gpus(scenario, plan, costs, network, trace, reduced, training)
     servers = reduced.servers(network, scenario.steps, _lengths(gpus))
-    env.run()
+    try:
+        env.run()
+    except OverflowError:
+        raise SimulationError("simulated time passes 106 days, more than 64 bits of picoseconds hold") from None
     _check_finished([*gpus, *servers])
     network.check_empty()
     _check_memory(scenario, gpus)

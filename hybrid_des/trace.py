@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 OP_COLUMNS = ("step", "rank", "index", "asked", "start", "end")
 MESSAGE_COLUMNS = ("channel", "tag", "asked", "start", "end", "bytes")
-STEP_COLUMNS = ("step", "rank", "begin", "reduced", "end")
+STEP_COLUMNS = ("step", "rank", "begin", "sent", "reduced", "end")
 REDUCTION_COLUMNS = ("step", "rank", "stage", "bucket", "start", "end")
 MEMORY_COLUMNS = ("rank", "time", "bytes", "activations")
 
@@ -83,8 +83,8 @@ class Trace:
         ops: one row per step of a rank's program and per optimizer step; `index` is its place in the program.
         messages: one row per message and link; `start` to `end` is the time that it occupies the link. None where
             the scenario records no messages.
-        steps: one row per training step and rank; `reduced` is the end of its last gradient reduction (its last
-            compute, where it has none).
+        steps: one row per training step and rank; `sent` is when it was free after its last op (its sends through,
+            where it waits for them), `reduced` the end of its last gradient reduction (`sent`, where it has none).
         reductions: one row per bucket of gradients and rank: when the rank began to reduce it and was through.
         memory: one row per change of what a GPU holds.
         channels: what `messages.channel` counts.

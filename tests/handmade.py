@@ -54,7 +54,7 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
                     trace.messages.add((number, step << STEP_SHIFT, free, free, reduced, size))
                 if optimizer:
                     trace.ops.add((step, rank, OPTIMIZER, reduced, reduced, reduced + optimizer))
-                trace.steps.add((step, rank, now, reduced, reduced + optimizer))
+                trace.steps.add((step, rank, now, free, reduced, reduced + optimizer))
                 ends.append(reduced + optimizer)
         now = max(ends)
     return SimpleNamespace(

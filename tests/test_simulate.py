@@ -200,6 +200,9 @@ def test_blocking_senders_wait_until_their_messages_are_through():
     # rank 1: F0 2–3, B0 3–5, F1 5–6, B1 6–8; rank 0: B1 9–11
     assert free.duration == 11 * 10**9
     figures = summary(blocking)
+    assert figures["idle_s"]["gradient_reduction"] == 0
+    # rank 0 waits for its two sends, 1 + 1, and then for B0's and B1's bytes, 1 + 1; rank 1 for F0's bytes and two sends
+    assert figures["idle_s"]["pipeline_message"] == pytest.approx((4 + 3) / 2 * 1e-3, rel=1e-12)
     assert figures["busy_s"] + sum(figures["idle_s"].values()) == pytest.approx(0.012, rel=1e-15)
 
 
@@ -261,3 +264,9 @@ def test_a_collective_that_waits_for_nobody_is_a_deadlock_and_one_that_is_not_re
 def test_work_grows_linearly_with_micro_batches():
     few, many = (run(scenario(p=8, m=m)).events for m in (64, 512))
     assert many <= 8 * few
+
+
+def test_a_step_of_months_is_an_error_and_no_wrong_number():
+    slow = {"nvlink": {"bandwidth": "1 b/s", "latency": 0}}
+    with pytest.raises(SimulationError, match="passes 106 days"):
+        run(scenario(p=1, m=1, d=2, cluster=slow, workload={"parameters": 1e12}))
