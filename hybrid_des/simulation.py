@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import struct
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -110,7 +111,7 @@ def run(
     servers = reduced.servers(network, scenario.steps, _lengths(gpus))
     try:
         env.run()
-    except OverflowError:
+    except (OverflowError, struct.error):  # a row of the trace has no room for it
         raise SimulationError("simulated time passes 106 days, more than 64 bits of picoseconds hold") from None
     _check_finished([*gpus, *servers])
     network.check_empty()
