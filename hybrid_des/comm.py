@@ -139,10 +139,14 @@ class Comm:
         self._rank = rank
         self.inbox: TaggedMailbox = network.inbox(rank)
         self.receipts: TaggedMailbox = network.outbox(rank)
+        self._out: dict[tuple[int, str], Stream] = {}
 
     def to(self, receiver: int, kind: str) -> Stream:
         """The stream of pipeline messages of one kind (activation, gradient) to another GPU."""
-        return self._network.pipeline_stream(self._rank, receiver, kind)
+        key = (receiver, kind)
+        if key not in self._out:
+            self._out[key] = self._network.pipeline_stream(self._rank, receiver, kind)
+        return self._out[key]
 
     def group(self, members: Sequence[int], kind: str, stage: int, chunk_of: Sequence[int], servers: int = 0) -> Group:
         """This GPU's place in a group, of which the last `servers` only serve.

@@ -133,7 +133,8 @@ class Gpu:
         arrays: dict[Op, Any] = {}
         for message in task.inputs:
             parcel = yield self._comm.inbox.receive(message.kind, base + message.tag)
-            arrays[message.op] = parcel.data
+            if self.worker:
+                arrays[message.op] = parcel.data
         start = env.now
         if task.holds[1]:
             self.ledger.hold(start, *task.holds)
