@@ -48,7 +48,9 @@ class Link(Section):
     latency: Time = Fraction(0)
     """From end to end, once. Default from the GPU."""
     table: Table = None
-    """Instead of both: a CSV file message size → time, such as `hybrid-des calibrate --link` makes."""
+    """Instead of both: a CSV file message size → time, such as `hybrid-des calibrate --link` makes.
+
+    Under `sharing: fair` its latency and the rate of its largest entries count."""
 
     @model_validator(mode="after")
     def _one_or_the_other(self) -> Link:
