@@ -153,7 +153,11 @@ def _sweep(args: argparse.Namespace, document: Document) -> int:
         print(json.dumps(rows, indent=2, allow_nan=False))
     elif not args.quiet:
         print(sweep.render(rows, cases))
-    return 1 if all("error" in row for row in rows) else 0
+    if any("error" not in row for row in rows):
+        return 0
+    if args.json or args.quiet:  # the table says so by itself
+        _say(f"{args.file}: every case failed; the first: {rows[0]['error']}")
+    return 1
 
 
 @contextlib.contextmanager

@@ -95,27 +95,11 @@ def program_of(
             pattern = patterns[alike] = _pattern(plan, costs, rank, step, speed)
         filled = {stage: buckets[stage] for stage in complete.get(index, ()) if stage in buckets}
         stages, duration, inputs, outputs, holds, frees = pattern
-        program.append(
-            Task(
-                index,
-                step,
-                stages,
-                duration,
-                tuple(
-                    [Input(op, i.peer, i.kind, i.tag + op.microbatch) for op, i in zip(step, inputs, strict=True) if i]
-                ),
-                tuple(
-                    [
-                        Output(op, o.peer, o.kind, o.tag + op.microbatch, o.parcel)
-                        for op, o in zip(step, outputs, strict=True)
-                        if o
-                    ]
-                ),
-                holds,
-                frees,
-                _completes(duration, filled) if filled else (),
-            )  # fmt: skip
-        )
+        came = [Input(op, i.peer, i.kind, i.tag + op.microbatch) for op, i in zip(step, inputs, strict=True) if i]
+        gone = [Output(op, o.peer, o.kind, o.tag + op.microbatch, o.parcel)
+                for op, o in zip(step, outputs, strict=True) if o]  # fmt: skip
+        completes = _completes(duration, filled) if filled else ()
+        program.append(Task(index, step, stages, duration, tuple(came), tuple(gone), holds, frees, completes))
     return program
 
 

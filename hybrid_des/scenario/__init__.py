@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from hybrid_des.scenario.export import json_schema, to_mapping
 from hybrid_des.scenario.gradients import Gradients
-from hybrid_des.scenario.loading import load, read_scenario, scenario_from, scenario_of
+from hybrid_des.scenario.loading import load, misnamed, read_scenario, scenario_from, scenario_of
 from hybrid_des.scenario.machine import Cluster, Gpu, Link, Network
 from hybrid_des.scenario.model import Memory, Numerics, Parallel, Scenario, Schedule, Workload
 
@@ -28,6 +28,7 @@ __all__ = [
     "Workload",
     "json_schema",
     "load",
+    "misnamed",
     "read_scenario",
     "scenario_from",
     "scenario_of",

@@ -138,6 +138,21 @@ def _model_at(path: KeyPath) -> type[BaseModel]:
     return model
 
 
+def misnamed(path: str) -> str | None:
+    """What is wrong with a path such as `schedule.knd`; None where a scenario has that place."""
+    at: KeyPath = ()
+    for key in path.split("."):
+        if not key.isdecimal():
+            try:
+                fields = _model_at(at).model_fields
+            except StopIteration:  # nothing is below a plain value
+                return f'{".".join(map(str, at))} has no keys; "{key}" is none'
+            if key not in fields:
+                return unknown(key, fields)
+        at = (*at, int(key) if key.isdecimal() else key)
+    return None
+
+
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation

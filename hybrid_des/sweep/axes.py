@@ -11,7 +11,7 @@ from typing import Any
 
 from hybrid_des.errors import ScenarioError, UsageError
 from hybrid_des.registry import unknown
-from hybrid_des.scenario import read_scenario
+from hybrid_des.scenario import misnamed, read_scenario
 from hybrid_des.scenario.values import describe
 from hybrid_des.strict_yaml import Document, KeyPath
 
@@ -127,6 +127,9 @@ def _axis(document: Document, at: KeyPath, item: Any, problems: list[str]) -> tu
         return ()
     lengths: dict[str, int] = {}
     for path, values in item.items():
+        wrong = misnamed(path)
+        if wrong is not None:
+            problems.append(document.problem((*at, path), wrong))
         if isinstance(values, list) and values:
             lengths[path] = len(values)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hybrid_des.sweep.axes import Sweep
 from hybrid_des.sweep.picture import draw
@@ -25,17 +25,21 @@ SHOWN: Mapping[str, Callable[[Row], str]] = {
     "peak memory": lambda row: f"{max(row['peak_memory_bytes']) / 1e9:.4g} GB",
 }
 MOST_ROWS = 40
+_WITH_GAPS: Mapping[type, str] = {int: "Int64", bool: "boolean"}
 
 
 def table(rows: Sequence[Row]) -> pd.DataFrame:
     """Rows as a table: mappings become columns such as `idle_s.dependency`, lists become JSON texts."""
     import pandas as pd
 
-    texts = (
-        {name: json.dumps(value) if isinstance(value, list) else value for name, value in columns(row).items()}
-        for row in rows
+    flat = [columns(row) for row in rows]
+    frame = pd.DataFrame(
+        {name: json.dumps(value) if isinstance(value, list) else value for name, value in row.items()} for row in flat
     )
-    frame = pd.DataFrame(list(texts))
+    kinds = {name: {type(row[name]) for row in flat if name in row} for name in frame if frame[name].isna().any()}
+    # a failed case must not make fractions of the others' whole numbers
+    whole: Any = {name: dtype for name, found in kinds.items() for kind, dtype in _WITH_GAPS.items() if found == {kind}}
+    frame = frame.astype(whole)
     return frame[sorted(frame, key=lambda name: bool(name == "error"))]
 
 
