@@ -5,10 +5,11 @@ stage's last micro-batch that computes weight gradients (W where the backward is
 
     stage      a stage is cut into equal buckets of at most `bucket`; all of them leave when that op is done
     ddp        PyTorch's DistributedDataParallel: buckets in reverse order of parameters, the first of at most 1 MiB;
-               each leaves as soon as the hook of its last gradient has run, so during that op
+               each leaves as soon as the hook of its last gradient has run, so during that op; 25 MiB by default
                (docs.pytorch.org/docs/stable/notes/ddp, torch/csrc/distributed/c10d/reducer.hpp)
     megatron   the same while that op runs, but only the first pipeline rank's first chunk is cut: the other stages are
-               through earlier and off the critical path, and keep one bucket each
+               through earlier and off the critical path, and keep one bucket each; by default a bucket holds
+               40 million gradients, or a million for each replica where that is more
                (NVIDIA/Megatron-LM, megatron/core/distributed/distributed_data_parallel.py)
 
 Gradients are taken to appear evenly over that op. Without `overlap` everything leaves after the pipeline.

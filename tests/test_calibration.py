@@ -198,6 +198,15 @@ def test_a_scenario_takes_tables_in_place_of_links_figures(write):
     assert scenario_from(to_mapping(chosen)) == chosen
 
 
+def test_nodes_that_differ_may_have_tables_of_their_own(write):
+    write(write_table(TABLE, "mine"), "times.csv")
+    nodes_of_two_kinds = [{"nvlink": {"table": "times.csv"}}, {}]
+    file = write(json.dumps(scenario({"nodes": nodes_of_two_kinds})), "s.yaml")
+    kinds = load(file).cluster.kinds
+    assert kinds[0].nvlink.table == TABLE
+    assert kinds[1].nvlink.table is None
+
+
 def test_a_table_for_other_ranks_is_refused(write):
     file = str(write(write_table(TimeTable(TABLE.entries, 8), "mine"), "times.csv"))
     with pytest.raises(Refusal, match=r"times.csv is for 8 ranks, this group has 4"):
