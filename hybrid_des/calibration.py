@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean
 from typing import NamedTuple
 
 from hybrid_des.errors import UsageError
@@ -230,7 +229,7 @@ def fit_of_one_line(times: Sequence[Measurement]) -> Fit:
 
 def _fit(pairs: Iterable[tuple[float, int]]) -> Fit:
     errors = [abs(predicted / measured - 1) for predicted, measured in pairs]
-    return Fit(fmean(errors), max(errors), len(errors)) if errors else Fit(0.0, 0.0, 0)
+    return Fit(sum(errors) / len(errors), max(errors), len(errors)) if errors else Fit(0.0, 0.0, 0)
 
 
 def _entry(path: str | Path, number: int, row: Sequence[str]) -> tuple[int, int]:
