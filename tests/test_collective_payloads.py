@@ -36,7 +36,7 @@ def cluster(ranks, per_node):
     return nodes(ClusterSpec((node,) * -(-(ranks + 3) // per_node)))
 
 
-def reduce(name, ranks, codec_name, options, seed=0, residuals=None, per_node=None):
+def reduce(name, ranks, codec_name, options, seed=0, residuals=None, per_node=None, sharing="fifo"):
     """What every rank holds afterwards, and what it began with."""
     per_node = per_node or ranks + 3
     random = np.random.default_rng(seed)
@@ -49,7 +49,7 @@ def reduce(name, ranks, codec_name, options, seed=0, residuals=None, per_node=No
         residual = residuals[place] if residuals is not None and place < ranks else None
         return Buffer(LENGTH, chosen, arrays[place], residual)
 
-    run_alone(fabric, name, [range(ranks)], buffer, options=options, spare=range(ranks, fabric.gpus))
+    run_alone(fabric, name, [range(ranks)], buffer, options=options, spare=range(ranks, fabric.gpus), sharing=sharing)
     return np.array(arrays[:ranks]), before
 
 
@@ -85,6 +85,12 @@ def test_error_feedback_keeps_replicas_alike_and_brings_back_what_was_lost(name)
         total, wanted = total + after[0], wanted + before.sum(axis=0)
         errors.append(np.linalg.norm(total - wanted) / np.linalg.norm(wanted))
     assert errors[-1] < errors[0]
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_sums_do_not_depend_on_how_links_are_shared(name, options):
+    in_order, shared = (reduce(name, 4, "int8", options, sharing=sharing)[0] for sharing in ("fifo", "fair"))
+    assert (in_order == shared).all()
 
 
 def test_hierarchical_sums_across_nodes():
