@@ -194,25 +194,21 @@ class Plan:
         """
         spots = self._spots()
         self._check_complete(spots)
-        return tuple(
-            tuple([self._producers_of(rank, step, spots) for step in program])
-            for rank, program in enumerate(self.programs)
-        )
+        numbered = enumerate(self.programs)
+        return tuple(tuple([self._producers_of(rank, step, spots) for step in steps]) for rank, steps in numbered)
 
     def _producers_of(self, rank: int, step: Step, spots: Spots) -> tuple[Spot, ...]:
         found = []
         for kind, microbatch, chunk in step:
             stage = self.stage_of[rank, chunk]
-            if kind == "F":
-                if stage:
-                    found.append(spots["F", stage - 1, microbatch])
-            elif kind == "W":
+            if kind == "W":
                 found.append(spots["I", stage, microbatch])
-            else:
+            elif kind != "F":
                 found.append(spots["F", stage, microbatch])
                 if stage + 1 < self.stages:
-                    after = spots.get(("B", stage + 1, microbatch))
-                    found.append(after or spots["I", stage + 1, microbatch])
+                    found.append(spots.get(("B", stage + 1, microbatch)) or spots["I", stage + 1, microbatch])
+            elif stage:
+                found.append(spots["F", stage - 1, microbatch])
         return tuple(found)
 
     def check(self) -> None:
@@ -286,10 +282,8 @@ class Plan:
                 at[rank] += 1
         stuck = [rank for rank in range(self.pipeline) if at[rank] < len(self.programs[rank])]
         if stuck:
-            lines = [self._describe_wait(rank, at) for rank in stuck]
-            marked = frozenset((rank, at[rank]) for rank in stuck)
-            problem = "\n".join(["deadlock: the order waits in a circle", *lines])
-            raise CircularOrderError(f"{problem}\n{self.grid(marked)}")
+            lines = ["deadlock: the order waits in a circle", *(self._describe_wait(rank, at) for rank in stuck)]
+            raise CircularOrderError("\n".join([*lines, self.grid(frozenset((rank, at[rank]) for rank in stuck))]))
 
     def _first_missing(self, rank: int, at: list[int]) -> Spot | None:
         for other, index in self.producers[rank][at[rank]]:
@@ -298,14 +292,9 @@ class Plan:
         return None
 
     def _describe_wait(self, rank: int, at: list[int]) -> str:
-        missing = self._first_missing(rank, at)
-        assert missing is not None
-        other, index = missing
-        here = self.name_step(rank, self.programs[rank][at[rank]])
-        return (
-            f"rank {rank} at step {at[rank]} ({here}) waits for {self.name_step(other, self.programs[other][index])} "
-            f"at step {index} of rank {other}"
-        )
+        other, index = next(spot for spot in self.producers[rank][at[rank]] if spot[1] >= at[spot[0]])
+        here, there = (self.name_step(r, self.programs[r][i]) for r, i in ((rank, at[rank]), (other, index)))
+        return f"rank {rank} at step {at[rank]} ({here}) waits for {there} at step {index} of rank {other}"
 
     def _fail(self, problem: str, *marked: tuple[int, int]) -> NoReturn:
         raise PlanError(f"{problem}\n{self.grid(frozenset(marked))}")
