@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import pytest
 import simpy
+from benchmarks import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from hybrid_des.calibration import TableBandwidth, TimeTable
 from hybrid_des.fabric import LinkSpec
 from hybrid_des.links import Hop, Link, ServiceTimes
 from hybrid_des.parcel import Parcel
+from hybrid_des.result import simulate
 from hybrid_des.trace import MESSAGE_COLUMNS, Rows
 
 GB = 10**9
@@ -184,6 +186,34 @@ def test_messages_of_a_stream_drain_in_the_order_they_were_sent(case):
 def test_one_stream_alone_is_served_as_under_fifo(bandwidth, sends):
     case = [bandwidth, 2 * bandwidth, None], [[1, 0, 2]], sends
     assert play(*case, latency=3)[0] == play(*case, kind="fifo", latency=3)[0]
+
+
+@pytest.mark.parametrize("topology", ["ring", "nodes"])
+def test_a_ring_on_idle_links_takes_the_same_time_served_in_order_or_fairly(topology):
+    fifo, fair = (simulate(cases.ring(6, topology, kind).scenario).run for kind in ("fifo", "fair"))
+    assert fifo.duration == fair.duration
+    assert fifo.trace.ops.table()["end"].tolist() == fair.trace.ops.table()["end"].tolist()
+    assert len(fifo.trace.messages) == len(fair.trace.messages)
+
+
+def test_a_step_whose_messages_meet_keeps_every_link_within_its_bandwidth():
+    """Eight GPUs a NIC: what it carried between two times is at most what it can carry in between."""
+    case = cases.mixed(4, "fair", infiniband={"bandwidth": "25 GB/s", "latency": "5 us", "nics_per_node": 1})
+    trace = simulate(case.scenario).run.trace
+    rows = trace.messages.table()
+    carried = defaultdict(list)
+    for channel, start, end, size in zip(rows["channel"], rows["start"], rows["end"], rows["bytes"], strict=True):
+        link = trace.channels[channel].link
+        if "nic" in link:
+            carried[link].append((int(end), int(start), int(size)))
+    assert carried
+    for messages in carried.values():
+        for first in sorted({start for _, start, _ in messages})[::7]:
+            inside = sorted((end, size) for end, start, size in messages if start >= first)
+            total = 0
+            for end, size in inside:
+                total += size
+                assert total * 40 <= end - first + len(messages)  # 25 GB/s: a byte takes 40 ps
 
 
 def test_a_link_of_measured_times_is_shared_by_what_it_moves_of_large_messages():

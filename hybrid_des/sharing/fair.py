@@ -8,8 +8,9 @@ gathered and solved once, at the instant's end, for the links that hang together
 stream of such a set that drains next is booked for the end of *its* instant; a booking that a later change has
 overtaken is told by the stream's `due`. A stream alone on its links drains at full rate, with nothing to solve.
 
-Cost: an event an instant at which shared links see a message come, one an instant at which messages drain, one for a
-waiting receiver.
+Cost: an event for an instant at which messages come to links in use, one for an instant that is booked, one for a
+waiting receiver; 1.1 to 1.7 a message on training steps, below 3 on random traffic. A change takes about a
+microsecond of real time for each stream that hangs together with it: hundreds of them on one spine are slow.
 """
 
 from __future__ import annotations
