@@ -201,7 +201,7 @@ def test_blocking_senders_wait_until_their_messages_are_through():
     assert free.duration == 11 * 10**9
     figures = summary(blocking)
     assert figures["idle_s"]["gradient_reduction"] == 0
-    # rank 0 waits for its two sends, 1 + 1, and then for B0's and B1's bytes, 1 + 1; rank 1 for F0's bytes and two sends
+    # rank 0 waits for two sends of its own and for the bytes of B0 and B1; rank 1 for the bytes of F0 and two sends
     assert figures["idle_s"]["pipeline_message"] == pytest.approx((4 + 3) / 2 * 1e-3, rel=1e-12)
     assert figures["busy_s"] + sum(figures["idle_s"].values()) == pytest.approx(0.012, rel=1e-15)
 
