@@ -52,21 +52,24 @@ def put(values: dict[str, Any], keys: Sequence[str], value: Any, label: str) -> 
     """
     at: Any = values
     path: KeyPath = ()
-    for number, key in enumerate(keys):
-        last = number == len(keys) - 1
+    left = list(keys)
+    while left:
+        if isinstance(at, dict) and ".".join(left) in at:  # an axis of a sweep is a key with dots
+            left = [".".join(left)]
+        key = left.pop(0)
         if isinstance(at, list):
             if not key.isdecimal() or int(key) >= len(at):
                 raise ScenarioError([f'{label}: {dotted(path)} is a list of {len(at)}; it has no "{key}"'])
             step: str | int = int(key)
         elif isinstance(at, dict):
             step = key
-            if not last:
+            if left:
                 at.setdefault(key, {})
         else:
             raise ScenarioError([one_line(f'{label}: {dotted(path)} is {describe(at)}; it has no "{key}"')])
         path = (*path, step)
-        if last:
-            at[step] = value
-        else:
+        if left:
             at = at[step]
+        else:
+            at[step] = value
     return path
