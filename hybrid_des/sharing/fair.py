@@ -27,6 +27,7 @@ from hybrid_des.fabric import Bandwidth, service_time
 from hybrid_des.links import Hop, Link
 from hybrid_des.parcel import Parcel
 from hybrid_des.sharing import Put, sharing
+from hybrid_des.sharing.max_min import Port, connected, max_min
 from hybrid_des.trace import Rows
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
@@ -36,11 +37,9 @@ NEVER = -1
 # Events are at whole picoseconds, but who gets more when another has drained would carry that rounding on and blow it
 # up. So drains are kept in ticks of 2^-TICK ps and in work units of 2^-WORK bytes. A message is as many of them as its
 # route moves in the time that the message takes there alone; links of measured times have no other measure.
-TICK = 16
-WORK = 96
-HALF = (1 << TICK - 1) - (
-    1 << 10
-)  # to the nearest picosecond; just above a half still goes down, so no tick tips a tie
+TICK = 32
+WORK = 128
+GUARD = 1 << 10  # ticks; what is this near to half a picosecond is taken for a half, so that no tick tips a tie
 
 
 class Instant(Event):
@@ -53,24 +52,6 @@ class Instant(Event):
         self.callbacks = callbacks  # shared: nobody else waits for it
         self.streams: list[FairStream] = []
         heappush(env._queue, (at, LAST, next(env._eid), self))
-
-
-class Port:
-    """A link of finite bandwidth and the streams that have a message on it, in the order in which they came.
-
-    Attributes:
-        capacity: its bandwidth in work units a tick.
-        changed: the tick at which a stream last came to it or left it.
-        left, open: while rates are solved: capacity not given away yet, streams whose rate is not known yet.
-        solved: the last solution that it was part of.
-    """
-
-    __slots__ = ("capacity", "changed", "left", "open", "solved", "streams")
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.streams: dict[FairStream, None] = {}
-        self.changed = self.left = self.open = self.solved = 0
 
 
 class DrainTimes(dict[int, int]):
@@ -161,7 +142,7 @@ class FairStream:
             self.since = tick
         self.rate = rate
         self.due = self.since + self.remaining // rate
-        self.drains = self.due + HALF >> TICK
+        self.drains = max(self.start + picoseconds(self.due - (self.start << TICK)), self.model.env._now)
 
     def _begin(self, parcel: Parcel, tag: int, asked: int, since: int) -> None:
         """Let a message drain from now on: at full rate where the stream is alone, else as will be solved."""
@@ -180,7 +161,7 @@ class FairStream:
                 return
         self.rate = self.full
         self.due = due = since + time
-        self.drains = at = due + HALF >> TICK
+        self.drains = at = self.start + picoseconds(due - (self.start << TICK))
         self.model.end_of(at).streams.append(self)
 
 
@@ -256,44 +237,7 @@ class Fair:
             self.end_of(first).streams.extend(stream for stream in streams if stream.drains == first)
 
 
-def connected(port: Port, solution: int) -> tuple[list[FairStream], list[Port]]:
-    """All streams and ports that hang together with a port: streams that share a port, ports that share a stream."""
-    streams: list[FairStream] = []
-    ports = [port]
-    port.solved = solution
-    for port in ports:  # grows
-        for stream in port.streams:
-            if stream.solved != solution:
-                stream.solved = solution
-                streams.append(stream)
-                for other in stream.ports:
-                    if other.solved != solution:
-                        other.solved = solution
-                        ports.append(other)
-    return streams, ports
-
-
-def max_min(ports: list[Port]) -> dict[FairStream, int]:
-    """The rate of every stream on these ports: the link that gives its streams least is filled first.
-
-    Source: Bertsekas and Gallager, Data Networks, 1992, section 6.5.2.
-    """
-    rates: dict[FairStream, int] = {}
-    for port in ports:
-        port.left = port.capacity
-        port.open = len(port.streams)
-    while ports := [port for port in ports if port.open]:
-        tightest = min(ports, key=share)
-        rate = share(tightest)
-        for stream in tightest.streams:
-            if stream not in rates:
-                rates[stream] = rate
-                for port in stream.ports:
-                    port.left -= rate
-                    port.open -= 1
-    return rates
-
-
-def share(port: Port) -> int:
-    """What a port gives to each stream whose rate is not known yet."""
-    return port.left // port.open
+def picoseconds(ticks: int) -> int:
+    """The nearest whole number of picoseconds; halves go to the even one, as in all rounding of times."""
+    odd = ticks >> TICK & 1
+    return ticks + (1 << TICK - 1) + (GUARD if odd else -GUARD) >> TICK

@@ -1,4 +1,4 @@
-"""Print what simulations cost, as the README quotes it: `python tests/benchmarks`.
+"""Print what simulations cost, as the README quotes it: `python tests/benchmarks/run.py`.
 
 Each case runs in a process of its own, three times. "x bare" is its time as a multiple of a bare SimPy loop with one
 process a GPU and as many timeouts as the run has messages and ops, in the same process (median of the three).
@@ -36,7 +36,7 @@ CASES: dict[str, Callable[[], Case]] = {
 
 def main() -> None:
     """Print the table, then the ratios that stand by themselves."""
-    parser = argparse.ArgumentParser(prog="python tests/benchmarks", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python tests/benchmarks/run.py", description=__doc__.splitlines()[0])
     parser.add_argument("--largest", type=int, default=2048, metavar="GPUS", help="leave out larger cases")
     parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -55,7 +55,7 @@ def main() -> None:
 
 def in_a_process_of_its_own(name: str) -> Figures:
     """Measure a case so that the peak of its memory is its own."""
-    command = [sys.executable, str(Path(__file__).parent), "--case", name]
+    command = [sys.executable, __file__, "--case", name]
     return Figures(**json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
 
 
