@@ -4,8 +4,10 @@
       - {parallel.pipeline: [2, 4], schedule.microbatches: [4, 8]}     # keys of one item vary together
       - {schedule.kind: [gpipe, 1f1b]}                                # items are crossed
 
-    rows = run_sweep(load_sweep("scenarios/experiments/chunks.yaml"), jobs=2)
+    sweep = load_sweep("scenarios/experiments/chunks.yaml")
+    rows = run_sweep(sweep, jobs=2)
     frame = table(rows)
+    draw(rows, sweep.picture)
 
 A case that is impossible or fails is a row with its reason in `error`; the others go on.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,14 @@ class Sweep:
     def paths(self) -> list[str]:
         """The swept paths, in the order of the file."""
         return list(dict.fromkeys(path for axis in self.axes for case in axis for path in case))
+
+    def only(self, where: Mapping[str, Any]) -> Sweep:
+        """The cases that hold these values, such as those that the picture shows: `sweep.only(sweep.picture.where)`."""
+        axes = (
+            tuple(case for case in axis if all(case[path] == value for path, value in where.items() if path in case))
+            for axis in self.axes
+        )
+        return replace(self, axes=tuple(axes))
 
     def cases(self) -> Iterator[Case]:
         """Every combination, the first axis slowest."""
