@@ -85,7 +85,7 @@ def test_a_pipeline_costs_what_its_micro_batches_cost():
     """Eight times the micro-batches."""
 
     def growth():
-        short, long = (seconds(lambda m=m: simulate(cases.pipeline(m).scenario)) for m in (64, 512))
+        short, long = (seconds(lambda m=m: simulate(cases.pipeline(m).scenario)) for m in (128, 1024))
         return long / short
 
     assert median(growth, 10, first=1) <= 10
