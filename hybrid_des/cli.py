@@ -115,6 +115,8 @@ def _simulate(args: argparse.Namespace) -> int:
     document = read_scenario(args.file, args.set)
     if document.value.get("sweep") not in (None, "none"):
         return _sweep(args, document)
+    if args.jobs is not None or args.dask is not None:
+        raise UsageError(f"{args.file}: --jobs and --dask are for a file with a sweep")
     scenario = scenario_of(document)
     if args.out is not None:
         _check_writable(args.out)

@@ -345,6 +345,13 @@ def test_an_interrupted_sweep_exits_with_130_and_leaves_nothing(tmp_path, jobs):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("option", ["--jobs", "--dask"])
+def test_workers_are_for_sweeps(run, write, option):
+    code, out, err = run(write(BASE), option, "2")
+    assert (code, out, len(err)) == (2, "", 1)
+    assert "for a file with a sweep" in err[0]
+
+
 def test_small_sweeps_need_no_workers_and_batches_stay_small(write, chunks):
     few, _ = chunks
     assert jobs_for(few) == 1
