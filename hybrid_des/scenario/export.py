@@ -23,7 +23,21 @@ _MANY: dict[str, Any] = {
         "type": "array",
         "items": {"type": "object", "additionalProperties": {"type": "array"}},
     },
-    "plot": {"description": "The picture of a sweep: columns for x, y and hue.", "type": "object"},
+    "plot": {
+        "description": "The picture of a sweep: columns of its table.",
+        "type": "object",
+        "required": ["x", "y"],
+        "additionalProperties": False,
+        "properties": {
+            "x": {"type": "string", "description": "What runs along the axis."},
+            "y": {"type": "string", "description": "What is drawn over it."},
+            "hue": {
+                "description": "A line for each value of this column, or for each combination of several.",
+                "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+            },
+            "where": {"type": "object", "description": "Only the cases that hold these values."},
+        },
+    },
 }
 
 
