@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import struct
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -68,6 +69,9 @@ class Run:
 @contextmanager
 def few_collections() -> Iterator[None]:
     """Look for reference cycles seldom: what a run makes stays or goes by itself (7 to 13 % of the time of a run)."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # the threshold is the whole process's: of several runs at once the last would put a wrong one back
+        return
     before = gc.get_threshold()
     gc.set_threshold(before[0] and 200_000, *before[1:])
     try:
@@ -101,7 +105,7 @@ def run(
     plan = plan or plan_of(scenario, ranks, fabric)
     plan.check()
     training = training or training_of(scenario, plan)
-    costs = costs_of(ranks, plan, training.parameters if training else None)
+    costs = costs_of(ranks, plan, _counted(scenario, training))
     env = Environment()
     trace = Trace(messages=scenario.record == "all")
     blocking = scenario.schedule.p2p == "blocking"
@@ -150,6 +154,11 @@ def training_of(scenario: Scenario, plan: Plan) -> Training | None:
     if scenario.numerics is None:
         return None
     return Training(scenario.numerics, plan, scenario.parallel.data, scenario.seed)
+
+
+def _counted(scenario: Scenario, training: Training | None) -> Sequence[int] | None:
+    """Parameters of each stage of the model that is trained, where the workload does not say how many there are."""
+    return None if training is None or "parameters" in scenario.workload.model_fields_set else training.parameters
 
 
 def _gpus(

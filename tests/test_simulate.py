@@ -1,6 +1,8 @@
 """The simulation against theory where theory is exact: integers, and `==`."""
 
 import csv
+import gc
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -270,3 +272,11 @@ def test_a_step_of_months_is_an_error_and_no_wrong_number():
     slow = {"nvlink": {"bandwidth": "1 b/s", "latency": 0}}
     with pytest.raises(SimulationError, match="passes 106 days"):
         run(scenario(p=1, m=1, d=2, cluster=slow, workload={"parameters": 1e12}))
+
+
+def test_runs_leave_the_garbage_collector_as_it_was():
+    before = gc.get_threshold()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(run, [scenario(p=2, m=m) for m in range(1, 20)]))
+    run(scenario())
+    assert gc.get_threshold() == before
