@@ -108,7 +108,7 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
                 activation[rank, chunk] = kept
                 if path is plan.paths[0]:  # parameters are given for one copy of the model
                     parameters[stage] = held
-    if trained is not None and not any(parameters):
+    if trained is not None:
         parameters = list(trained)
     resident = [
         round(ranks.per_parameter[rank] * sum(parameters[plan.stage_of[rank, c]] for c in plan.chunks_of(rank)))

@@ -198,6 +198,18 @@ def test_without_workload_parameters_the_models_own_count_travels():
     assert result.bytes_gradients == 2 * weights_of(result).size * 4  # a ring of two sends the buffer once a rank
 
 
+@pytest.mark.parametrize("algorithm", ["ring", "hierarchical", "in-switch"])
+@pytest.mark.parametrize("parameters", [0, [0, 50], [50, 0], 3])
+def test_where_the_workload_has_few_parameters_or_none_the_arrays_ride_along_all_the_same(parameters, algorithm):
+    workload = {"forward": "1 ms", "backward": "2 ms", "parameters": parameters}
+    gradients = {"algorithm": algorithm, "overlap": True, "bucket": "40 B"}
+    result = run(scenario(workload=workload, gradients=gradients, cluster={"gpu": "h100"}))
+    total = sum(parameters) if isinstance(parameters, list) else 2 * parameters
+    assert result.bytes_gradients == 2 * (4 if algorithm == "in-switch" else 2) * total * 8  # two steps
+    assert result.numerics["gradient_error"] <= 1e-10
+    assert result.numerics["replica_difference"] == 0
+
+
 def test_the_training_scenario_learns_with_every_codec(scenarios):
     accuracy = {}
     for codec in ("fp32", "fp16", "int8"):

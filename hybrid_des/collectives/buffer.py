@@ -55,14 +55,11 @@ class Buffer:
     def sections(self, sizes: Sequence[int]) -> list[Buffer]:
         """Cut the buffer into buffers of these sizes, which add up to its own."""
         ends = list(accumulate(sizes))
-        return [self._section(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-
-    def _section(self, start: int, stop: int) -> Buffer:
-        arrays = (
-            None if array is None else array[_scaled(start, array, self) : _scaled(stop, array, self)]
+        arrays, residuals = (
+            [None] * len(ends) if array is None else _between(array, [_scaled(end, array, self) for end in ends])
             for array in (self.array, self.residual)
         )
-        return Buffer(stop - start, self.codec, *arrays)
+        return [Buffer(size, self.codec, *pair) for size, *pair in zip(sizes, arrays, residuals, strict=True)]
 
 
 class Layout:
@@ -210,7 +207,11 @@ def _scaled(place: int, array: NDArray[Any], buffer: Buffer) -> int:
 
 def cut(array: NDArray[Any], pieces: int) -> list[NDArray[Any]]:
     """Views of a flat array, in pieces that differ by at most one element."""
-    ends = list(accumulate(split_evenly(array.size, pieces)))
+    return _between(array, list(accumulate(split_evenly(array.size, pieces))))
+
+
+def _between(array: NDArray[Any], ends: Sequence[int]) -> list[NDArray[Any]]:
+    """Views of a flat array, from its beginning to the first end, from there to the next, and so on."""
     return [array[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
