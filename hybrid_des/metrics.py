@@ -236,14 +236,15 @@ def _memory(run: Run) -> dict[str, Any]:
 
 
 def _add_up(whole: float, parts: dict[str, float]) -> dict[str, float]:
-    """Let the largest cause of idling take the rounding of all, so that `math.fsum` of the parts is the whole.
+    """Put seconds on the grid of the whole's last digit, where sums below the whole are exact in any order.
 
-    Where causes are too small to take it unseen, busy does.
+    The largest cause of idling takes what is left; where causes are too small to take it unseen, busy does.
     """
+    digit = math.ulp(whole)
     largest = max(CAUSES, key=parts.__getitem__)
     taker = largest if parts[largest] > whole / 1000 else "busy"
-    rest = [-value for name, value in parts.items() if name != taker]
-    return {**parts, taker: math.fsum([whole, *rest])}
+    others = {name: round(value / digit) * digit for name, value in parts.items() if name != taker}
+    return {**parts, **others, taker: whole - sum(others.values())}
 
 
 def _total(times: NDArray[np.int64]) -> int:
