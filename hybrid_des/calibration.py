@@ -122,7 +122,7 @@ def read_table(path: str | Path) -> TimeTable:
         UsageError: with one line that names the file and what is wrong with it.
     """
     lines = _read(path).splitlines()
-    ranks = next((int(found[1]) for line in lines if (found := re.fullmatch(r"#\s*ranks:\s*(\d+)\s*", line))), None)
+    ranks = next((int(found[1]) for line in lines if (found := re.fullmatch(r"#\s*ranks:\s*(\d{1,9})\s*", line))), None)
     rows = list(csv.reader(line for line in lines if line.strip() and not line.startswith("#")))
     if not rows or [name.strip() for name in rows[0]] != COLUMNS:
         raise UsageError(f"{path}: not a table of times; expected the columns {','.join(COLUMNS)}")
@@ -143,8 +143,10 @@ def write_table(table: TimeTable, about: str) -> str:
 
 
 # time and what follows it, counted from the right of a line: with the root (9 numbers) or, before 2.0.11, without (8)
-_ROW = re.compile(r"(?:^|\s)(\d+)\s+(\d+)\s+[a-z]\w*((?:\s+[a-z]\w*)?)((?:\s+(?:-?\d[\d.eE+-]*|N/A))+)\s*$")
-_RANK = re.compile(r"#\s+Rank\s+(\d+)\s")
+_NUMBER = r"(?:-?\d+(?:\.\d+)?(?:e[+-]\d+)?|N/A)"
+_ROW = re.compile(rf"(?:^|\s)(\d{{1,15}})\s+\d+\s+[a-z]\w*(?:\s+[a-z]\w*)?((?:\s+{_NUMBER})+)\s*$")
+_TIME = re.compile(r"\d{1,12}(?:\.\d{1,9})?")
+_RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s")
 _TEST = re.compile(r"\b(\w+)_perf\b")
 
 
@@ -172,11 +174,12 @@ def read_nccl_tests(path: str | Path) -> NcclTests:
     found: dict[int, list[Fraction]] = {}
     for line in text.splitlines():
         row = _ROW.search(line)
-        if row is None or int(row[1]) == 0:
+        numbers = row[2].split() if row else []
+        if row is None or len(numbers) not in (8, 9) or not _TIME.fullmatch(numbers[-8]):
             continue
-        numbers = row[4].split()
-        if len(numbers) in (8, 9):
-            found.setdefault(int(row[1]), []).append(Fraction(numbers[len(numbers) - 8]))
+        size, time = int(row[1]), Fraction(numbers[-8])
+        if size > 0 and time > 0:
+            found.setdefault(size, []).append(time)
     if not found:
         raise UsageError(f"{path}: no results of nccl-tests; expected lines such as those of all_reduce_perf")
     times = [Measurement(size, round(sum(of) / len(of) * MICROSECOND)) for size, of in sorted(found.items())]

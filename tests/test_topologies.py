@@ -280,6 +280,8 @@ def test_leaves_of_differing_nodes_have_the_bandwidth_below_them():
         ("links", [node(2)], {"links": star(2), "routes": (("gpu0", "b", "gpu1"),)}, "no link from gpu0 to b"),
         ("links", [node(2)], {"links": star(2), "routes": (("gpu0", "hub"),)}, '"hub" is none'),
         ("links", [node(2)], {"links": star(2), "routes": (("gpu0", "hub", "gpu7"),)}, '"gpu7" is none'),
+        ("links", [node(2)], {"links": star(2), "routes": (("gpu1", "hub", "gpu1"),)}, "from gpu1 to itself"),
+        ("links", [node(2)], {"links": star(2), "routes": (("gpu0", "hub", "gpu1"),) * 2}, "a second route from gpu0"),
     ],
 )
 def test_what_cannot_be_wired_is_said_in_one_line(name, nodes, options, message):

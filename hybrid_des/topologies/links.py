@@ -169,6 +169,7 @@ def _check_connected(cluster: ClusterSpec, ways: Sequence[Way]) -> None:
 
 def _check_routes(cluster: ClusterSpec, known: set[tuple[str, str]]) -> None:
     gpus = {f"gpu{gpu}" for gpu in range(cluster.gpus)}
+    seen: set[tuple[str, str]] = set()
     for number, path in enumerate(_paths(cluster)):
         for end in (path[0], path[-1]):
             if end not in gpus:
@@ -177,6 +178,12 @@ def _check_routes(cluster: ClusterSpec, known: set[tuple[str, str]]) -> None:
         for source, target in pairwise(path):
             if (source, target) not in known:
                 raise OptionRefusal("routes", f"there is no link from {source} to {target}", number)
+        if path[0] == path[-1]:
+            raise OptionRefusal("routes", f"a route leads from {path[0]} to itself; expected another GPU", number)
+        if (path[0], path[-1]) in seen:
+            message = f"a second route from {path[0]} to {path[-1]}; all messages between two GPUs take one"
+            raise OptionRefusal("routes", message, number)
+        seen.add((path[0], path[-1]))
 
 
 def _gpus(cluster: ClusterSpec) -> str:
