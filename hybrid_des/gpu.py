@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -139,7 +139,7 @@ class Gpu:
         if task.holds[1]:
             self.ledger.hold(start, *task.holds)
         # arithmetic takes no simulated time of its own; done first, for a bucket may leave before the op is through
-        results = {op: self.worker.run(self._step, op, arrays.get(op)) for op in task.ops} if self.worker else {}
+        results = self._train(self.worker, task, arrays) if self.worker else {}
         done = 0
         if task.completes and self._job.overlap:
             for offset, stage in task.completes:
@@ -158,6 +158,11 @@ class Gpu:
         if self._job.blocking:
             for output in task.outputs:
                 yield self._comm.receipts.receive(output.kind, base + output.tag)
+
+    def _train(self, worker: Worker, task: Task, arrays: Mapping[Op, Any]) -> dict[Op, Any]:
+        """What the ops give; of a fused pair the forward first, held beside what the backward frees."""
+        ops = sorted(task.ops, key=lambda op: op.kind != "F")
+        return {op: worker.run(self._step, op, arrays.get(op)) for op in ops}
 
     def _reduce(self) -> Generator[Any, Any, None]:
         """Reduce stage by stage, deepest first on every rank: one order for all, or two ranks wait for each other."""

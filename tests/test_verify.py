@@ -52,6 +52,13 @@ def test_an_order_from_a_file_passes_or_is_shown_with_its_mistake(verify, write)
     assert ">1B0<" in said
 
 
+@pytest.mark.parametrize("pair", ["(1B0;1F1)", "(1F1;1B0)"])
+def test_the_parts_of_a_fused_pair_may_stand_in_either_order(verify, write, pair):
+    write(f"0F0,0F1,0B0,0B1\n1F0,{pair}OVERLAP_F_B,1B1\n", "order.csv")
+    scenario = SCENARIO.replace("kind: zb-h1", "file: order.csv").replace("microbatches: 4", "microbatches: 2")
+    assert verify(text=scenario)[0] == 0
+
+
 OWN_SCHEDULE = """
 from hybrid_des.ops import Op, Plan, loop
 from hybrid_des.schedules import schedule
