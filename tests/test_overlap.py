@@ -60,6 +60,25 @@ def test_each_rule_is_the_one_of_its_namesake():
     assert buckets_of(0, FP32, 2**20, "ddp", 0) == ((0, DONE),)
 
 
+def test_a_rule_brings_the_size_that_its_namesake_has_by_default():
+    def bucket(d=2, **gradients):
+        chosen = scenario(d=d, **gradients)
+        assert scenario_from(_plain(chosen)) == chosen
+        return chosen.gradients.bucket
+
+    assert bucket() is None
+    assert bucket(bucket_rule="ddp") == 25 * 2**20
+    assert bucket(bucket_rule="ddp", bucket="1 MB") == 10**6
+    assert bucket(bucket_rule="ddp", bucket="none") is None
+    assert bucket(bucket_rule="megatron") == 4 * 40_000_000
+    assert bucket(bucket_rule="megatron", d=50, codec="bf16") == 2 * 50_000_000
+
+
+def test_a_size_that_cuts_gradients_to_dust_is_refused():
+    with pytest.raises(Refusal, match=r"gradients\.bucket: 3 bytes cut the gradients of a stage into 1333334"):
+        run(scenario(bucket=3))
+
+
 def test_without_overlap_all_buckets_leave_after_the_pipeline():
     result = run(scenario(m=2, bucket="1 MB"))
     assert result.duration == (2 * 6 + 4) * MS

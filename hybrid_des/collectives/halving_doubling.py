@@ -6,7 +6,8 @@
 
 On idle equal links 2 log2(n) · latency + 2(n−1)/n · S/bandwidth, if n is a power of two; every rank sends
 2(n−1)/n · S bytes. Otherwise the ranks too many first give their buffers to a neighbour and get the sum from it:
-2(latency + S/bandwidth) more. Finished pieces are forwarded as their owner encoded them.
+2(latency + S/bandwidth) more, and under `fair` longer, as others begin meanwhile and share the neighbour's port.
+Finished pieces are forwarded as their owner encoded them.
 """
 
 from __future__ import annotations

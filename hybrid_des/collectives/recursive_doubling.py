@@ -5,8 +5,9 @@
     0 ⇄ 4   1 ⇄ 5   2 ⇄ 6   3 ⇄ 7      of eight
 
 On idle equal links log2(n) · (latency + S/bandwidth); every rank sends log2(n) · S bytes. Where n is no power of two,
-the ranks too many first give their buffers to a neighbour and get the sum from it at the end:
-2(latency + S/bandwidth) more. A rank puts its own sum through the codec too, so that both partners add the same two up.
+the ranks too many first give their buffers to a neighbour and get the sum from it at the end: at most
+2(latency + S/bandwidth) more, and under `fair` longer, as others begin meanwhile and share the neighbour's port. A
+rank puts its own sum through the codec too, so that both partners add the same two up.
 """
 
 from __future__ import annotations

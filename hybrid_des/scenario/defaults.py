@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from fractions import Fraction
+from math import ceil
 from typing import Any
 
-from hybrid_des import catalogue, schedules, topologies
+from hybrid_des import catalogue, codecs, schedules, topologies
 from hybrid_des.scenario.values import per_rank
 
 _PERCENT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*")
@@ -94,6 +95,12 @@ def _unless_measured(link: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
 def _fill_gradients(gradients: dict[str, Any], scenario: Mapping[str, Any]) -> None:
     if gradients.get("table") is not None:
         gradients.setdefault("algorithm", "measured")
+    rule, codec = gradients.get("bucket_rule"), gradients.get("codec", "fp32")
+    if rule == "ddp":
+        gradients.setdefault("bucket", "25 MiB")
+    elif rule == "megatron" and isinstance(codec, str) and codec in codecs.names():
+        most = max(40_000_000, 1_000_000 * _along(scenario, "data"))
+        gradients.setdefault("bucket", ceil(most * codecs.find(codec).build().bytes_per_element))
 
 
 def _reads(topology: Any, option: str) -> bool:
@@ -106,7 +113,7 @@ def _fill_schedule(schedule: dict[str, Any], scenario: Mapping[str, Any]) -> Non
     for key in ("microbatches", "max_activations"):
         multiple = _MULTIPLE.fullmatch(schedule[key]) if isinstance(schedule.get(key), str) else None
         if multiple:
-            schedule[key] = Fraction(multiple.group(1) or 1) * _ranks(scenario)
+            schedule[key] = Fraction(multiple.group(1) or 1) * _along(scenario, "pipeline")
 
 
 def _fill_workload(workload: dict[str, Any], scenario: Mapping[str, Any]) -> None:
@@ -135,7 +142,8 @@ def _fill_kind(schedule: dict[str, Any]) -> None:
         schedule.setdefault("max_activations", "2p")
 
 
-def _ranks(scenario: Mapping[str, Any]) -> int:
+def _along(scenario: Mapping[str, Any], axis: str) -> int:
+    """How many ranks there are along an axis of parallelism."""
     parallel = scenario.get("parallel", {})
-    pipeline = parallel.get("pipeline", 1) if isinstance(parallel, Mapping) else 1
-    return int(pipeline) if isinstance(pipeline, int | Fraction) else 1
+    ranks = parallel.get(axis, 1) if isinstance(parallel, Mapping) else 1
+    return int(ranks) if isinstance(ranks, int | Fraction) else 1

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from hybrid_des.calibration import TimeTable
 from hybrid_des.scenario.checks import OPTIONS
+from hybrid_des.scenario.gradients import Gradients
 from hybrid_des.scenario.machine import Cluster, Link, Network, Node, Wire
 from hybrid_des.scenario.model import Scenario, Schedule
 
@@ -58,6 +59,8 @@ def _plain(value: Any) -> Any:
             items = {
                 name: item for name, item in items.items() if name not in OPTIONS or name in value.model_fields_set
             }
+        if isinstance(value, Gradients) and value.bucket is None:  # what is left out may be a rule's default
+            items["bucket"] = "none"
         if isinstance(value, Scenario) and value.numerics and "parameters" not in value.workload.model_fields_set:
             items["workload"] = value.workload.model_copy(update={"parameters": None})  # the model has its own count
         if isinstance(value, Link) and value.table is not None:  # it stands instead of both

@@ -25,9 +25,11 @@ class Gradients(Section):
     codec: Annotated[str, registered("codecs")] = "fp32"
     """What travels."""
     bucket: Bucket = None
-    """Size of the parts that are reduced together; none: one for each stage."""
+    """Size of the parts that are reduced together; none: one for each stage. Default none, or what the rule has."""
     bucket_rule: Annotated[Literal["stage", "ddp", "megatron"], choice("stage", "ddp", "megatron")] = "stage"
-    """stage: buckets leave when the op that fills them is done; ddp, megatron: while it runs, as each does there."""
+    """stage: buckets leave when the op that fills them is done; ddp, megatron: while it runs, as each does there.
+
+    By default ddp has buckets of 25 MiB, megatron of 40 million gradients, or a million a replica if that is more."""
     overlap: Flag = False
     """Whether a bucket is reduced as soon as its last weight gradient is there."""
     error_feedback: Flag = False

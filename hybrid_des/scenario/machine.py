@@ -50,7 +50,7 @@ class Link(Section):
     table: Table = None
     """Instead of both: a CSV file message size → time, such as `hybrid-des calibrate --link` makes.
 
-    Under `sharing: fair` its latency and the rate of its largest entries count."""
+    Under `sharing: fair` messages that meet slow each other down as on a link of the rate of its largest entries."""
 
     @model_validator(mode="after")
     def _one_or_the_other(self) -> Link:
