@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @codec("bf16", summary="2 bytes an element, 8 significant bits, fp32's range", source="arXiv 1905.12322")
 class Bf16(Codec):
-    """Relative error at most 4·10⁻³ an element; rounded to fp32 first, then to the nearest bf16, ties to even.
+    """Relative error at most 4·10⁻³ an element above 1.2·10⁻³⁸; rounded to fp32 first, then to bf16, ties to even.
 
     What rounds past 3.39·10³⁸ is refused, as are NaN and infinity.
     """

@@ -9,7 +9,10 @@ from hybrid_des.codecs import Rounded, codec
 
 @codec("fp32", summary="4 bytes an element, 24 significant bits", source="IEEE 754 binary32")
 class Fp32(Rounded):
-    """Relative error at most 6·10⁻⁸ an element; what passes 3.4·10³⁸ is refused, as are NaN and infinity."""
+    """Relative error at most 6·10⁻⁸ an element above 1.2·10⁻³⁸, absolute 7·10⁻⁴⁶ below.
+
+    What passes 3.4·10³⁸ is refused, as are NaN and infinity.
+    """
 
     bytes_per_element = Fraction(4)
     dtype = "float32"
