@@ -273,6 +273,8 @@ def test_the_verb_reaches_every_collective(capsys, tmp_path):
 @pytest.mark.parametrize(("arguments", "said"), [
     (["rng"], 'unknown "rng"; did you mean "ring"?'),
     (["ring", "--ranks", "1"], "--ranks 1: a collective needs at least 2"),
+    (["ring", "--ranks", "0"], "--ranks 0 --gpus-per-node 1: expected 2 … 65536 ranks"),
+    (["ring", "--gpus-per-node", "0"], "--ranks 8 --gpus-per-node 0: expected 2 … 65536 ranks"),
     (["ring", "--ranks", "6", "--gpus-per-node", "4"], "expected 2 … 65536 ranks that fill nodes"),
     (["ring", "--bandwidth", "0"], "--bandwidth: a bandwidth of 0 never ends"),
     (["ring", "--bandwidth", "25 us"], '--bandwidth: "25 us" is a time; expected a bandwidth'),

@@ -158,7 +158,8 @@ def _behind_a_switch(args: argparse.Namespace) -> Place:
 
     if args.set:
         raise UsageError("--set: changes a scenario; give one with --scenario")
-    ranks, per_node = args.ranks or 8, args.gpus_per_node or 1
+    ranks = 8 if args.ranks is None else args.ranks
+    per_node = 1 if args.gpus_per_node is None else args.gpus_per_node
     if min(ranks, per_node) < 1 or ranks > MOST_RANKS or ranks % per_node:
         raise UsageError(f"--ranks {ranks} --gpus-per-node {per_node}: expected 2 … {MOST_RANKS} ranks that fill nodes")
     _check_ranks(ranks)
