@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 import hybrid_des
 from hybrid_des import verbs
 from hybrid_des.errors import HybridDesError, UsageError
+from hybrid_des.interrupts import noted_interrupts
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from hybrid_des.strict_yaml import Document
 
 INTERRUPTED = 130
+LONGEST_NAME = 200  # of a file, in a message
 PATIENCE_S = 1.0  # before a single run says that it is still at it
 
 
@@ -42,25 +44,35 @@ class Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code: 0 done, 1 the simulation failed, 2 a user's mistake, 130 interrupted."""
     _bear_any_output()
-    try:
-        code = _run(list(sys.argv[1:] if arguments is None else arguments))
-        sys.stdout.flush()
-    except HybridDesError as error:
+    with noted_interrupts() as interrupts:
+        try:
+            code = _run(list(sys.argv[1:] if arguments is None else arguments))
+            sys.stdout.flush()
+        except (KeyboardInterrupt, Exception) as error:
+            if interrupts or isinstance(error, KeyboardInterrupt):
+                _say("interrupted")
+                return INTERRUPTED
+            return _explain(error)
+    return code
+
+
+def _explain(error: Exception) -> int:
+    """Say in a line what a user or a machine can do something about, and give its exit code; raise what is a bug."""
+    if isinstance(error, HybridDesError):
         _say(str(error))
         return error.exit_code
-    except KeyboardInterrupt:
-        _say("interrupted")
-        return INTERRUPTED
-    except BrokenPipeError:
+    if isinstance(error, BrokenPipeError):
         _drop_output()  # the reader has seen enough
         return 0
-    except OSError as error:
-        if error.filename is not None:
-            raise
+    if not isinstance(error, OSError):
+        raise error
+    if error.filename is None:
         _drop_output()  # /dev/full
         _say(f"cannot write the output: {error.strerror or error}")
-        return UsageError.exit_code
-    return code
+    else:
+        name = str(error.filename)
+        _say(f"{name if len(name) <= LONGEST_NAME else name[:LONGEST_NAME] + '…'}: {error.strerror}")
+    return UsageError.exit_code
 
 
 def _run(arguments: list[str]) -> int:
@@ -236,10 +248,9 @@ def _report(result: Result) -> None:
 
 
 def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text}")
+    return int(text)
 
 
 def _check_writable(folder: Path) -> None:

@@ -137,6 +137,8 @@ class _Builder:
         line = event.start_mark.line + 1 if event.start_mark else 1
         self._refuse_extras(event, line)
         if isinstance(event, yaml.ScalarEvent):
+            if not event.value.isascii() and any("\ud800" <= character <= "\udfff" for character in event.value):
+                raise _EndsReadingError(line, "half of a character (a surrogate) is no text")
             value = _scalar(event.value) if event.implicit[0] and not event.style else event.value
             if self._open and isinstance(self._open[-1], dict) and self._path[-1] is None:
                 self._start_key(event.value, line)

@@ -80,6 +80,10 @@ def test_a_users_own_schedule_comes_from_a_file_of_theirs(run, write):
         (["{file}", "--js"], "unrecognized arguments: --js"),
         (["{file}", "--out"], "--out: expected one argument"),
         (["{file}", "more.yaml"], "unrecognized arguments: more.yaml"),
+        (["{file}", "--jobs", "0"], "--jobs: must be a whole number of at least 1, not 0"),
+        (["a" * 5000], "File name too long"),
+        (["{file}", "--import", "a" * 5000], "File name too long"),
+        (["{file}", "--out", "a" * 5000], "File name too long"),
         (["{file}", "--set", "x"], "--set x: expected a path and a value"),
         (["{file}", "--set", "parallel.pipeline=0"], "parallel.pipeline: must be at least 1, not 0"),
         (["{file}", "--set", "parallel.pipeline=9"], "9 ranks"),
@@ -190,6 +194,33 @@ def test_an_interrupted_run_exits_with_130_and_leaves_nothing(write, tmp_path):
     assert process.returncode == 130
     assert err.splitlines() == ["interrupted"]
     assert not (tmp_path / "o").exists()
+
+
+def test_an_interrupt_that_compiled_code_turned_into_another_error_is_one(write, monkeypatch, capsys):
+    def interrupted(_):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ValueError("Invalid affine transformation matrix") from None
+
+    monkeypatch.setattr("hybrid_des.result.simulate", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    assert cli.main([str(write(MINIMAL))]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+    assert signal.getsignal(signal.SIGINT) is before
+    monkeypatch.setattr("hybrid_des.result.simulate", lambda _: [][0])
+    with pytest.raises(IndexError):  # a bug is no interrupt
+        cli.main([str(write(MINIMAL))])
+
+
+def test_a_name_is_any_text(run, write, tmp_path, recwarn):
+    for name in ('"$\\\\frac{$"', '"a$b$"', "日本語", '"a\\0b"', "<b>&"):
+        code, _, err = run(write(f"name: {name}\n" + MINIMAL), "--quiet", "--out", tmp_path / "o")
+        assert (code, err) == (0, []), name
+    assert not recwarn
+    code, _, err = run(write('name: "\\ud800"\n' + MINIMAL))
+    assert (code, len(err)) == (2, 1)
+    assert "surrogate" in err[0]
 
 
 def test_a_reader_that_leaves_early_is_no_error(write):

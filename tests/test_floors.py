@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parent.parent / "hybrid_des"
 
 # DESIGN.md's table from the ground up, where a floor's rooms need an order among themselves with a row for each
 FLOORS = (
-    {"errors", "units", "clock"},
+    {"errors", "units", "clock", "interrupts"},
     {"registry", "grid", "calibration"},
     {"ops", "fabric", "parcel", "strict_yaml"},
     {"schedules", "orders", "topologies", "codecs", "catalogue", "numerics.tasks"},

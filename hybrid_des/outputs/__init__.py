@@ -96,8 +96,9 @@ def write_whole(folder: str | Path, fill: Callable[[Path], list[str]]) -> Writte
         UsageError: the folder cannot be made or written.
     """
     folder = Path(folder)
-    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    missing: list[Path] = []
     try:
+        missing += [place for place in (folder, *folder.parents) if not place.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".part-", dir=folder) as workshop:
             notes = fill(Path(workshop))

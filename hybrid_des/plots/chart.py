@@ -61,7 +61,7 @@ def gantt(source: Run | pd.DataFrame, ax: Axes | None = None) -> Axes:
     _draw_legend(ax, bars)
     ax.set_xlabel(f"time ({unit})")
     if not table:
-        ax.set_title(_headline(source), loc="left", fontsize=10)  # type: ignore[arg-type]
+        ax.set_title(_headline(source), loc="left", fontsize=10, parse_math=False)  # type: ignore[arg-type]
     return ax
 
 

@@ -53,7 +53,7 @@ def draw(rows: Sequence[Row], picture: Picture, ax: Axes | None = None) -> Axes:
         legend.set_alignment("left")
     facts = [flat[0]["name"]] if flat else []
     facts += [f"{label(name)} {value}" for name, value in picture.where.items()]
-    ax.set_title(",  ".join(facts), loc="left", fontsize=10)
+    ax.set_title(",  ".join(facts), loc="left", fontsize=10, parse_math=False)
     return ax
 
 
