@@ -134,4 +134,4 @@ def test_starting_up_loads_nothing_heavy():
             names = [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
             assert not heavy & {(name or "").split(".")[0] for name in names}, f"{module}: {names}"
         pending += imported(NAMES[module], top_only=True)
-    assert seen <= {"cli", "__main__", "__init__", "errors", "verbs"}
+    assert seen <= {"cli", "__main__", "__init__", "errors", "interrupts", "verbs"}

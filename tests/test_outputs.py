@@ -147,6 +147,13 @@ def test_a_place_that_cannot_be_written_is_one_line(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+def test_a_folder_of_a_files_name_keeps_all_files_out(tmp_path):
+    (tmp_path / "timeline.csv").mkdir()
+    with pytest.raises(UsageError, match=r"timeline.csv is a directory"):
+        result_of().write(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["timeline.csv"]
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_without_permission_stays_as_it_was(tmp_path):
     tmp_path.chmod(0o500)

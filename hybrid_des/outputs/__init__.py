@@ -102,7 +102,10 @@ def write_whole(folder: str | Path, fill: Callable[[Path], list[str]]) -> Writte
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".part-", dir=folder) as workshop:
             notes = fill(Path(workshop))
-            paths = tuple(path.replace(folder / path.name) for path in sorted(Path(workshop).iterdir()))
+            made = sorted(Path(workshop).iterdir())
+            if taken := [path.name for path in made if (folder / path.name).is_dir()]:
+                raise UsageError(f"{folder}: cannot write here: {taken[0]} is a directory")
+            paths = tuple(path.replace(folder / path.name) for path in made)
         return Written(paths, tuple(notes))
     except OSError as error:
         _remove(missing)
