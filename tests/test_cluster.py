@@ -283,16 +283,19 @@ def test_a_slow_node_holds_the_pipeline_up():
 
 
 @pytest.mark.parametrize(
-    ("route", "said"),
+    ("bandwidth", "route", "said"),
     [
-        ("{}[sender, receiver]", "the route from gpu0 to gpu1 is missing"),
-        ("None", "the route from gpu0 to gpu1 is missing"),
-        ("Route(('wire', 'wyre'), (0, 0))", 'the route from gpu0 to gpu1 takes a link "wyre", which is not there'),
-        ("Route(('wire',), ())", "has 1 links and 0 latencies; expected one latency a link"),
-        ("Route((), ())", "has 0 links and 0 latencies; expected one latency a link, and at least one link"),
+        (0, "None", 'link "wire" has a bandwidth of 0; expected more than 0, or None if free'),
+        (None, "Route(('wire',), (-5,))", "has latencies (-5,); expected whole picoseconds of at least 0"),
+        (None, "Route(('wire',), (1.5,))", "has latencies (1.5,); expected whole picoseconds of at least 0"),
+        (None, "{}[sender, receiver]", "the route from gpu0 to gpu1 is missing"),
+        (None, "None", "the route from gpu0 to gpu1 is missing"),
+        (None, "Route(('wire', 'wyre'), (0, 0))", 'from gpu0 to gpu1 takes a link "wyre", which is not there'),
+        (None, "Route(('wire',), ())", "has 1 links and 0 latencies; expected one latency a link"),
+        (None, "Route((), ())", "has 0 links and 0 latencies; expected one latency a link, and at least one link"),
     ],
 )
-def test_a_topology_of_ones_own_that_forgets_a_route_is_told_in_one_line(write, capsys, monkeypatch, route, said):
+def test_a_topology_of_ones_own_that_is_wrong_is_told_in_one_line(write, capsys, monkeypatch, bandwidth, route, said):
     """Nothing that is registered here stays."""
     monkeypatch.setattr(topologies._REGISTRY, "_entries", {n: topologies.find(n) for n in topologies.names()})
     mine = write(
@@ -303,7 +306,8 @@ from hybrid_des.topologies import topology
 
 @topology("mine-{len(said)}", summary="forgetful")
 def mine(cluster):
-    return Fabric({{"wire": LinkSpec("wire", None)}}, lambda sender, receiver: {route}, cluster.gpus, cluster.node_of)
+    links = {{"wire": LinkSpec("wire", {bandwidth})}}
+    return Fabric(links, lambda sender, receiver: {route}, cluster.gpus, cluster.node_of)
 """,
         f"mine{len(said)}.py",
     )

@@ -30,8 +30,13 @@ def fabric_of(cluster: Cluster) -> Fabric:
 
     Raises:
         Refusal: the topology does not exist for it.
+        UsageError: a topology of a user's own has a link that never ends.
     """
     fabric = topologies.find(cluster.topology).build(spec_of(cluster))
+    for link in fabric.links.values():
+        if link.bandwidth is not None and link.bandwidth <= 0:
+            message = f'link "{link.name}" has a bandwidth of {link.bandwidth}; expected more than 0, or None if free'
+            raise UsageError(f"topology {cluster.topology}: {message}")
     return replace(fabric, route=_checked(fabric, cluster.topology))
 
 
@@ -58,6 +63,8 @@ def _checked(fabric: Fabric, topology: str) -> Callable[[int, int], Route]:
         if not found.links or len(found.links) != len(found.latencies):
             counts = f"{len(found.links)} links and {len(found.latencies)} latencies"
             raise UsageError(f"{about} has {counts}; expected one latency a link, and at least one link")
+        if any(not isinstance(latency, int) or latency < 0 for latency in found.latencies):
+            raise UsageError(f"{about} has latencies {found.latencies}; expected whole picoseconds of at least 0")
         return found
 
     return route
