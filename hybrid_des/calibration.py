@@ -123,7 +123,10 @@ def read_table(path: str | Path) -> TimeTable:
     """
     lines = _read(path).splitlines()
     ranks = next((int(found[1]) for line in lines if (found := re.fullmatch(r"#\s*ranks:\s*(\d{1,9})\s*", line))), None)
-    rows = list(csv.reader(line for line in lines if line.strip() and not line.startswith("#")))
+    try:
+        rows = list(csv.reader(line for line in lines if line.strip() and not line.startswith("#")))
+    except csv.Error as error:
+        raise UsageError(f"{path}: not a table of times: {error}") from None
     if not rows or [name.strip() for name in rows[0]] != COLUMNS:
         raise UsageError(f"{path}: not a table of times; expected the columns {','.join(COLUMNS)}")
     entries = [_entry(path, number, row) for number, row in enumerate(rows[1:], 1)]
