@@ -1,5 +1,6 @@
 """Every command and example of the README runs, as it stands there."""
 
+import os
 import re
 import shlex
 import shutil
@@ -34,6 +35,15 @@ def test_first_screen_sets_up_and_runs_then_tests():
     assert INSTALL.startswith("python3 -m venv .venv && .venv/bin/pip install ")
     assert INSTALL.endswith("python -m hybrid_des scenarios/a100_8x.yaml")
     assert (ROOT / ".ci/run").read_text().count(TEST) == 1
+
+
+def test_first_screen_shows_what_the_command_prints():
+    shown = next(text for language, text in FENCES if language == "text")
+    command = [sys.executable, "-m", "hybrid_des", "scenarios/a100_8x.yaml"]
+    env = {**os.environ, "COLUMNS": "100", "PYTHONUTF8": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", env=env, timeout=300)
+    real_time = re.compile(r"^(real time +)[\d.]+ m?s", flags=re.MULTILINE)
+    assert real_time.sub(r"\1", done.stdout) == real_time.sub(r"\1", shown)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
