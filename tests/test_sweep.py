@@ -101,6 +101,12 @@ def test_a_list_may_be_swept_and_none_leaves_the_key_out(write):
     assert rows[2]["busy_s"] > rows[0]["busy_s"] == rows[1]["busy_s"]
 
 
+def test_none_takes_out_what_the_file_says(write):
+    file = write(BASE.replace("20 ms}", "20 ms, recompute: 1}") + "sweep:\n  - {workload.recompute: [null, 1]}\n")
+    times = [row["pipeline_time_s"] for row in run_sweep(load_sweep(file))]
+    assert times == [4 * 0.03, 4 * 0.04]
+
+
 def test_swept_values_come_back_as_numbers(write):
     axes = "sweep:\n  - {workload.recompute: [0, 0.25]}\n  - {cluster.nvlink.bandwidth: [1e9, .inf]}\n"
     rows = run_sweep(load_sweep(write(BASE + axes)))

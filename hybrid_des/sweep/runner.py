@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from fractions import Fraction
@@ -126,10 +126,19 @@ def _with(document: Document, case: Case) -> Document:
     """The document with a case's values in place; a problem with one of them names the case."""
     varied = Document(copy.deepcopy(document.value), document.source, dict(document.places))
     for path, value in case.items():
-        if value is not None:
-            place = put(varied.value, path.split("."), copy.deepcopy(value), f"sweep: {path}")
-            varied.places[place] = f"{document.place(('sweep',))}: case {path}={describe(value)}"
+        keys = path.split(".")
+        place = put(varied.value, keys, copy.deepcopy(value), f"sweep: {path}")
+        varied.places[place] = f"{document.place(('sweep',))}: case {path}={describe(value)}"
+        if value is None:
+            _leave_out(varied.value, keys)
     return varied
+
+
+def _leave_out(values: dict[str, Any], keys: Sequence[str]) -> None:
+    """Take out the key at a path of sections that are all there."""
+    for key in keys[:-1]:
+        values = values[key]
+    del values[keys[-1]]
 
 
 def _plain(value: Any) -> Any:
