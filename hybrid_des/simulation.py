@@ -113,28 +113,18 @@ def run(
     reduced = Gradients(scenario, plan, costs, fabric)
     gpus = _gpus(scenario, plan, costs, network, trace, reduced, training)
     servers = reduced.servers(network, scenario.steps, _lengths(gpus))
-    try:
-        env.run()
-    except (OverflowError, struct.error):  # a row of the trace has no room for it
-        raise SimulationError("simulated time passes 106 days, more than 64 bits of picoseconds hold") from None
-    _check_finished([*gpus, *servers])
+    _carry_out(env, [*gpus, *servers])
     network.check_empty()
     _check_memory(scenario, gpus)
-    pipeline, gradients = list(network.pipeline_streams()), list(network.collective_streams())
-    scales = sum(stream.scales for stream in gradients)
+    visits = [plan.visits[scenario.parallel.place(gpu.rank)[1]] for gpu in gpus]
     return Run(
-        scenario=scenario,
-        plan=plan,
-        costs=costs,
-        trace=trace,
-        messages=sum(stream.messages for stream in pipeline + gradients),
-        bytes_pipeline=sum(stream.bytes for stream in pipeline),
-        bytes_gradients=sum(stream.bytes for stream in gradients) - scales,
-        bytes_scales=scales,
+        scenario,
+        plan,
+        costs,
+        trace,
+        **_sent(network),
         duration=env.now,
-        peak_activations=[
-            Fraction(gpu.ledger.peak_activations, plan.visits[scenario.parallel.place(gpu.rank)[1]]) for gpu in gpus
-        ],
+        peak_activations=[Fraction(gpu.ledger.peak_activations, n) for gpu, n in zip(gpus, visits, strict=True)],
         peak_memory=[gpu.ledger.peak_bytes for gpu in gpus],
         events=next(env._eid),
         wall_s=time.perf_counter() - started,
@@ -142,6 +132,29 @@ def run(
         numerics=training.progress.summary() if training else None,
         weights={gpu.rank: gpu.worker.weights for gpu in gpus if gpu.worker} if training else None,
     )
+
+
+def _carry_out(env: Environment, workers: Sequence[Gpu | Server]) -> None:
+    """Let simulated time run until nothing happens any more; an empty queue with live processes is a deadlock."""
+    try:
+        env.run()
+    except (OverflowError, struct.error):  # a row of the trace has no room for it
+        raise SimulationError("simulated time passes 106 days, more than 64 bits of picoseconds hold") from None
+    stuck = [worker for worker in workers if any(process.is_alive for process in worker.processes)]
+    if stuck:
+        raise DeadlockError("\n".join(["deadlock: nothing can happen any more", *(worker.where() for worker in stuck)]))
+
+
+def _sent(network: Network) -> dict[str, int]:
+    """What all streams carried, each message counted once."""
+    pipeline, gradients = list(network.pipeline_streams()), list(network.collective_streams())
+    scales = sum(stream.scales for stream in gradients)
+    return {
+        "messages": sum(stream.messages for stream in pipeline + gradients),
+        "bytes_pipeline": sum(stream.bytes for stream in pipeline),
+        "bytes_gradients": sum(stream.bytes for stream in gradients) - scales,
+        "bytes_scales": scales,
+    }
 
 
 def fabric_of(scenario: Scenario) -> Fabric:
@@ -204,13 +217,6 @@ def _lengths(gpus: Sequence[Gpu]) -> dict[int, int]:
         for reduction in gpu.reductions
         if gpu.worker
     }
-
-
-def _check_finished(workers: Sequence[Gpu | Server]) -> None:
-    """An empty queue with live processes is a deadlock."""
-    stuck = [worker for worker in workers if any(process.is_alive for process in worker.processes)]
-    if stuck:
-        raise DeadlockError("deadlock: nothing can happen any more\n" + "\n".join(one.where() for one in stuck))
 
 
 def _check_memory(scenario: Scenario, gpus: list[Gpu]) -> None:
