@@ -224,5 +224,5 @@ def _check_memory(scenario: Scenario, gpus: list[Gpu]) -> None:
     worst = max(gpus, key=lambda gpu: gpu.ledger.peak_bytes - kinds[gpu.rank].memory)
     held, kind = worst.ledger.peak_bytes, kinds[worst.rank]
     if scenario.on_oom == "error" and held > kind.memory:
-        sizes = f"holds {format_bytes(held)}; a {kind.name} has {format_bytes(kind.memory)}"
+        sizes = f"holds {format_bytes(held)}; its GPU ({kind.name}) has {format_bytes(kind.memory)}"
         raise OutOfMemoryError(f"out of memory: rank {worst.rank} {sizes}")
