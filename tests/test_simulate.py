@@ -216,7 +216,7 @@ def test_memory_is_counted_in_bytes_and_passing_the_limit_can_be_an_error():
     assert not figures["out_of_memory"]
     small = {"gpu": {"memory": "19 GB"}}
     assert summary(run(scenario(p=4, m=8, workload=workload, cluster=small)))["out_of_memory"]
-    with pytest.raises(OutOfMemoryError, match="rank 0 holds 20 GB; its GPU \(custom\) has 19 GB"):
+    with pytest.raises(OutOfMemoryError, match=r"rank 0 holds 20 GB; its GPU \(custom\) has 19 GB"):
         run(scenario(p=4, m=8, workload=workload, cluster=small, on_oom="error"))
 
 
