@@ -1,7 +1,8 @@
 """One of several gloo processes that run order files in real PyTorch and compare with training in one process.
 
 Usage: pytorch_worker.py RANK RANKS RENDEZVOUS_FILE ORDER.csv…
-Prints, for each order: its name, the largest difference of a gradient, and that of a micro-batch's loss.
+Prints, for each order: its name, the largest difference of a gradient (of a tensor's largest element), and that of a
+micro-batch's loss.
 """
 
 import re
@@ -36,7 +37,7 @@ def alone(stages: int, inputs, targets, microbatches: int):
 
 
 def together(rank: int, ranks: int, path: Path):
-    """Run one order; the largest differences of gradients and losses on this rank."""
+    """Run one order; the largest differences of gradients (relative) and losses on this rank."""
     rows = [re.findall(r"(\d+)([FBIW])(\d+)", line) for line in path.read_text().splitlines()]
     stages = 1 + max(int(stage) for row in rows for stage, _, _ in row)
     microbatches = 1 + max(int(m) for row in rows for _, _, m in row)
@@ -53,7 +54,7 @@ def together(rank: int, ranks: int, path: Path):
     has_first, has_last = 0 in mine, stages - 1 in mine
     schedule.step(*([inputs] if has_first else []), **({"target": targets, "losses": found} if has_last else {}))
     worst = max(
-        float((p.grad - wanted).abs().max())
+        float((p.grad - wanted).abs().max() / wanted.abs().max())
         for stage in mine
         for p, wanted in zip(modules[stage].parameters(), gradients[stage], strict=True)
     )
