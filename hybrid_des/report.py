@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from hybrid_des.plots.bars import Bars, bars_of_run
+from hybrid_des.plots.style import LABELS
 from hybrid_des.timeline import OP_KINDS
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_seconds
 
@@ -25,15 +26,7 @@ Line = list[Part]
 
 KINDS = (*OP_KINDS, "reduction", "idle")
 LETTERS = {"F": "F", "B": "B", "W": "W", "FB": "X", "optimizer": "o", "reduction": "~", "idle": "·"}
-MEANINGS = {
-    "F": "forward",
-    "B": "backward",
-    "W": "weight gradient",
-    "FB": "forward with backward",
-    "optimizer": "optimizer",
-    "reduction": "gradient reduction",
-    "idle": "idle",
-}
+MEANINGS = {**LABELS, "idle": "idle"}
 STYLES = {  # Okabe and Ito's colours, as in the pictures
     "F": "bold #56B4E9",
     "B": "#E69F00",

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from hybrid_des import cli
+
 settings.register_profile("house", deadline=None)  # the first example pays for imports
 settings.load_profile("house")
 
@@ -30,3 +32,15 @@ def write(tmp_path):
         return file
 
     return write
+
+
+@pytest.fixture
+def run(capsys):
+    """Run a command in this process: exit code, stdout, lines of stderr."""
+
+    def run(*arguments):
+        code = cli.main([str(argument) for argument in arguments])
+        output = capsys.readouterr()
+        return code, output.out, output.err.splitlines()
+
+    return run

@@ -18,18 +18,6 @@ LONG = MINIMAL + "parallel: {pipeline: 8}\nsteps: 200000\nrecord: none\n"
 COMMAND = [sys.executable, "-m", "hybrid_des"]
 
 
-@pytest.fixture
-def run(capsys):
-    """Run a command in this process: exit code, stdout, lines of stderr."""
-
-    def run(*arguments):
-        code = cli.main([str(argument) for argument in arguments])
-        output = capsys.readouterr()
-        return code, output.out, output.err.splitlines()
-
-    return run
-
-
 def test_a_scenario_gives_a_report(run, write):
     code, out, err = run(write(MINIMAL, "tiny.yaml"))
     assert (code, err) == (0, [])

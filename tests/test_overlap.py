@@ -217,6 +217,7 @@ def test_auto_prefers_the_hierarchy_where_nodes_share_few_nics():
 @pytest.mark.parametrize(("gradients", "said"), [
     ({"algorithm": "rng"}, 'gradients.algorithm: unknown "rng"; did you mean "ring"?'),
     ({"algorithm": "ring-all-gather"}, 'gradients.algorithm: unknown "ring-all-gather"'),
+    ({"error_feedback": True}, "gradients.error_feedback: corrects numbers, and there are none without numerics"),
     ({"servers": 2}, "gradients.servers: is not read by ring; read by parameter-server"),
     ({"pieces": 0, "algorithm": "hierarchical"}, "gradients.pieces: must be at least 1"),
     ({"bucket_rule": "dpp", "bucket": "1 MB"}, 'gradients.bucket_rule: unknown "dpp"; did you mean "ddp"?'),

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import oracle
 import pytest
+from experiments import KINDS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,19 +82,7 @@ def test_golden_table(variant):
             assert float(max(oracle.peaks(plan, "B"))) == float(row["peak_if_freed_after_B"]), where
 
 
-NAMES = {
-    "Gpipe": "gpipe",
-    "1F1B": "1f1b",
-    "1F1B vpp=2": "interleaved-1f1b",
-    "Interleaved 1F1B": "interleaved-1f1b",
-    "Hanayo": "hanayo",
-    "Hanayo wave=1": "hanayo",
-    "Hanayo wave=2": "hanayo",
-    "ZBH1": "zb-h1",
-}
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", KINDS)
 def test_notebook_experiments(name):
     for row in rows("schedule_experiments.csv"):
         if row["schedule"] != name:
@@ -101,9 +90,9 @@ def test_notebook_experiments(name):
         p, m, chunks = int(row["D"]), int(row["MBS"]), int(row["chunks"])
         costs = tuple(ranks_of(row[key], p) for key in ("T_F", "T_B", "T_W"))
         delay = round(float(row["T_C"]) * UNIT)
-        timing = timing_of(plan_of(NAMES[name], p, m, chunks, costs, delay), costs, delay)
+        timing = timing_of(plan_of(KINDS[name], p, m, chunks, costs, delay), costs, delay)
         wanted = float(row["total_time"]) * UNIT
-        if NAMES[name] == "hanayo":
+        if KINDS[name] == "hanayo":
             assert timing.time <= wanted * (1 + 1e-9), row
         else:
             assert timing.time == pytest.approx(wanted, rel=1e-9), row

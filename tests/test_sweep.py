@@ -18,7 +18,7 @@ import experiments
 import pytest
 from matplotlib.figure import Figure
 
-from hybrid_des import cli, schedules
+from hybrid_des import schedules
 from hybrid_des.errors import HybridDesError, ScenarioError, UsageError
 from hybrid_des.sweep import Picture, draw, jobs_for, load_sweep, render, run_sweep, table
 from hybrid_des.sweep import write as write_sweep
@@ -41,18 +41,6 @@ def one_by_one(request: PlanRequest) -> Plan:
     return Plan.of([program] * request.pipeline, [loop(request.pipeline, 1)], [0] * request.microbatches)
 """
 OWN_AXES = "sweep:\n  - {parallel.pipeline: [1, 2, 3]}\n  - {schedule.kind: [one-by-one, 1f1b]}\n"
-
-
-@pytest.fixture
-def run(capsys):
-    """Run a command in this process: exit code, stdout, lines of stderr."""
-
-    def run(*arguments):
-        code = cli.main([str(argument) for argument in arguments])
-        output = capsys.readouterr()
-        return code, output.out, output.err.splitlines()
-
-    return run
 
 
 @pytest.fixture(scope="module")

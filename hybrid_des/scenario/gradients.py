@@ -45,8 +45,11 @@ class Gradients(Section):
 
 
 def gradients_problems(scenario: Scenario) -> Iterator[Problem]:
-    """Options that the chosen algorithm does not read."""
+    """Options that would change nothing: for arrays where there are none, or not read by the chosen algorithm."""
     gradients = scenario.gradients
+    if gradients.error_feedback and scenario.numerics is None:
+        path = ("gradients", "error_feedback")
+        yield Problem(path, "corrects numbers, and there are none without numerics:", (path, ("numerics",)))
     if gradients.algorithm == collectives.AUTO:
         return
     facts = collectives.find(gradients.algorithm).facts
