@@ -7,20 +7,25 @@ result.summary["step_time_s"]
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hybrid_des.pipeline import schedules
+    from hybrid_des.report import plots
     from hybrid_des.result import Result, simulate
     from hybrid_des.scenario import Scenario, load
 
 __version__ = "0.1.0"
-__all__ = ["Result", "Scenario", "load", "simulate"]
+__all__ = ["Result", "Scenario", "load", "plots", "schedules", "simulate"]
 
 _HOME = {
     "load": "hybrid_des.scenario",
     "Scenario": "hybrid_des.scenario",
     "simulate": "hybrid_des.result",
     "Result": "hybrid_des.result",
+    "plots": "hybrid_des.report",
+    "schedules": "hybrid_des.pipeline",
 }
 
 
@@ -28,6 +33,10 @@ def __getattr__(name: str) -> Any:
     """Import the public names when they are first used, so that starting up stays light."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    import importlib
+    module = importlib.import_module(_HOME[name])
+    return getattr(module, name) if hasattr(module, name) else importlib.import_module(f"{_HOME[name]}.{name}")
 
-    return getattr(importlib.import_module(_HOME[name]), name)
+
+def __dir__() -> list[str]:
+    """List the public names too, which are imported only when they are used."""
+    return sorted({*globals(), *__all__})

@@ -1,6 +1,6 @@
 """Registries: a file in a package names what it builds, and is found by that name without being listed anywhere.
 
-schedule = Registry("schedule", "hybrid_des.schedules")
+schedule = Registry("schedule", "hybrid_des.pipeline.schedules")
 
 @schedule("1f1b", summary="…")
 def one_forward_one_backward(request): ...

@@ -13,16 +13,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des import metrics, outputs, report
-from hybrid_des.simulation import Run, run
+from hybrid_des.analysis import metrics
+from hybrid_des.report import files as outputs
+from hybrid_des.report import terminal as report
+from hybrid_des.simulation.run import Run, run
 from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from hybrid_des.fabric import Fabric
-    from hybrid_des.ops import Plan
+    from hybrid_des.network.fabric import Fabric
+    from hybrid_des.pipeline.plan import Plan
     from hybrid_des.scenario import Scenario
 
 
@@ -53,7 +55,7 @@ class Result:
     @cached_property
     def timeline(self) -> pd.DataFrame:
         """One row per op, and one per message and link it passes, in seconds."""
-        from hybrid_des.timeline import timeline
+        from hybrid_des.analysis.timeline import timeline
 
         return timeline(self.run)
 
@@ -69,7 +71,7 @@ class Result:
 
     def gantt(self, ax: Axes | None = None) -> Axes:
         """Draw who computes what when, on the axes given or on a new figure."""
-        from hybrid_des import plots
+        from hybrid_des.report import plots
 
         return plots.gantt(self.run, ax)
 

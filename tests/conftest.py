@@ -1,25 +1,19 @@
 """What tests share: the helpers of this folder can be imported, and a scenario file is a line away."""
 
-import sys
-from pathlib import Path
-
 import pytest
 from hypothesis import settings
+from support.paths import SCENARIOS
 
-from hybrid_des import cli
+from hybrid_des.cli import main as cli
 
 settings.register_profile("house", deadline=None)  # the first example pays for imports
 settings.load_profile("house")
-
-HERE = Path(__file__).parent
-if str(HERE) not in sys.path:
-    sys.path.insert(0, str(HERE))
 
 
 @pytest.fixture(scope="session")
 def scenarios():
     """The folder of the shipped scenarios."""
-    return HERE.parent / "scenarios"
+    return SCENARIOS
 
 
 @pytest.fixture

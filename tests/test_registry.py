@@ -53,11 +53,11 @@ def test_unknown_names_the_nearest_or_all():
 
 
 def test_a_users_own_file_registers_and_may_be_run_twice(tmp_path):
-    from hybrid_des import schedules
+    from hybrid_des.pipeline import schedules
 
     file = tmp_path / "mine.py"
     file.write_text(
-        "from hybrid_des.schedules import find, schedule\n"
+        "from hybrid_des.pipeline.schedules import find, schedule\n"
         "@schedule('mine-of-a-test', summary='', time='', memory='', source='', chunks=1)\n"
         "def mine(request):\n    return find('gpipe').build(request)\n"
     )

@@ -1,0 +1,1 @@
+"""What a run amounts to: metrics, link use, timeline."""

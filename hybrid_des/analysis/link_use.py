@@ -12,7 +12,7 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hybrid_des.simulation import Run
+    from hybrid_des.simulation.run import Run
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybrid_des.trace import OPTIMIZER
+from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hybrid_des.ops import Plan
-    from hybrid_des.simulation import Run
+    from hybrid_des.pipeline.plan import Plan
+    from hybrid_des.simulation.run import Run
 
 CAUSES = ("dependency", "pipeline_message", "gradient_reduction", "end_of_step")
 NEVER = np.iinfo(np.int64).min

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybrid_des.metrics import places
-from hybrid_des.trace import FIELD, MESSAGE_COLUMNS, OP_COLUMNS, OPTIMIZER, STAGE_SHIFT, STEP_SHIFT
+from hybrid_des.analysis.metrics import places
+from hybrid_des.engine.recorder import FIELD, MESSAGE_COLUMNS, OP_COLUMNS, OPTIMIZER, STAGE_SHIFT, STEP_SHIFT
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from hybrid_des.ops import Plan, Step
-    from hybrid_des.simulation import Run
+    from hybrid_des.pipeline.plan import Plan, Step
+    from hybrid_des.simulation.run import Run
 
     Numbers = NDArray[np.int64]
 

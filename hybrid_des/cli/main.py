@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import hybrid_des
-from hybrid_des import verbs
+from hybrid_des.cli import commands as verbs
+from hybrid_des.cli.interrupts import noted_interrupts
 from hybrid_des.errors import HybridDesError, UsageError
-from hybrid_des.interrupts import noted_interrupts
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.status import Status
 
     from hybrid_des.result import Result
-    from hybrid_des.strict_yaml import Document
+    from hybrid_des.scenario.strict_yaml import Document
 
 INTERRUPTED = 130
 LONGEST_NAME = 200  # of a file, in a message
@@ -241,7 +241,7 @@ def _check_file(file: str) -> None:
 def _report(result: Result) -> None:
     import shutil
 
-    from hybrid_des.report import render
+    from hybrid_des.report.terminal import render
 
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     print(render(result, color=color, width=shutil.get_terminal_size((100, 24)).columns))

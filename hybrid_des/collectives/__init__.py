@@ -24,7 +24,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, Literal, Protocol
 
-from hybrid_des.fabric import Fabric
+from hybrid_des.network.fabric import Fabric
 from hybrid_des.registry import Registry
 
 Steps = Generator[Any, Any, None]

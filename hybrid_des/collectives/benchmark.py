@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from hybrid_des import collectives
-from hybrid_des.clock import Environment
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.comm import Comm
+from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.recorder import Trace
 from hybrid_des.errors import DeadlockError, Refusal, UsageError
-from hybrid_des.fabric import Fabric
-from hybrid_des.network import Network
-from hybrid_des.trace import Trace
+from hybrid_des.network.endpoint import Comm
+from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.transport import Network
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.codecs import Codec
-from hybrid_des.parcel import Parcel
+from hybrid_des.collectives.codecs import Codec
+from hybrid_des.network.message import Parcel
 from hybrid_des.units import split_evenly
 
 if TYPE_CHECKING:

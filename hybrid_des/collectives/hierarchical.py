@@ -16,7 +16,7 @@ from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.pipelining import pieces_of
 from hybrid_des.collectives.ring import gather, scatter
 from hybrid_des.errors import Refusal
-from hybrid_des.parcel import Parcel
+from hybrid_des.network.message import Parcel
 
 MOST_PARTS = 16
 

@@ -9,10 +9,10 @@ Whatever the table says. Every member puts its buffer through the codec once, an
 
 from __future__ import annotations
 
-from hybrid_des.calibration import TimeTable
 from hybrid_des.collectives import Group, Steps, collective
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.errors import Refusal
+from hybrid_des.network.times import TimeTable
 
 
 @collective(

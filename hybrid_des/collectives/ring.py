@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from hybrid_des.collectives import Group, Steps, collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
-from hybrid_des.parcel import Parcel
+from hybrid_des.network.message import Parcel
 
 
 @collective("ring", summary="reduce-scatter and all-gather around a ring")

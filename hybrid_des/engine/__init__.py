@@ -1,0 +1,1 @@
+"""The room that knows SimPy's event loop: clock, events, recorder."""

@@ -1,0 +1,1 @@
+"""Gradient reduction: buckets, the groups that reduce them, and when."""

@@ -24,7 +24,7 @@ from fractions import Fraction
 from itertools import accumulate
 from typing import NamedTuple
 
-from hybrid_des.codecs import Codec
+from hybrid_des.collectives.codecs import Codec
 from hybrid_des.errors import Refusal
 from hybrid_des.units import split_evenly
 

@@ -6,17 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hybrid_des import codecs, collectives
-from hybrid_des.alone import quickest
-from hybrid_des.buckets import Bucket, buckets_of
+from hybrid_des import collectives
+from hybrid_des.collectives import codecs
+from hybrid_des.collectives.benchmark import quickest
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.comm import Comm
-from hybrid_des.cost import Costs
-from hybrid_des.fabric import Fabric
-from hybrid_des.network import Network
-from hybrid_des.ops import Plan
-from hybrid_des.reduction import Reduction, Server
+from hybrid_des.gradients.buckets import Bucket, buckets_of
+from hybrid_des.gradients.reducer import Reduction, Server
+from hybrid_des.network.endpoint import Comm
+from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.transport import Network
+from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
+from hybrid_des.workload.costs import Costs
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.clock import Environment
-from hybrid_des.codecs import Codec
 from hybrid_des.collectives import Collective
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.comm import Group, Relay
+from hybrid_des.collectives.codecs import Codec
+from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.recorder import Rows
 from hybrid_des.errors import NumericsError
-from hybrid_des.trace import Rows
+from hybrid_des.network.endpoint import Group, Relay
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

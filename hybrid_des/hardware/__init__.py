@@ -13,9 +13,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from hybrid_des.errors import UsageError
 from hybrid_des.registry import unknown
-from hybrid_des.strict_yaml import read
 from hybrid_des.units import parse_quantity
 
 DEFAULT = "a100-80gb"
@@ -52,7 +53,7 @@ class GpuPart:
 
 @cache
 def _parts() -> dict[str, GpuPart]:
-    data: dict[str, Any] = read(Path(__file__).with_name("gpus.yaml")).value
+    data: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("gpus.yaml").read_text(encoding="utf-8"))
     links = {
         name: LinkPart(
             name,

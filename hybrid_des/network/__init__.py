@@ -1,0 +1,1 @@
+"""Links, the messages on them, and the topologies that wire them up."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import simpy
 
-from hybrid_des.network import Mailbox, Network, TaggedMailbox, step_label
-from hybrid_des.parcel import Parcel
-from hybrid_des.sharing import Stream
+from hybrid_des.network.message import Parcel
+from hybrid_des.network.sharing import Stream
+from hybrid_des.network.transport import Mailbox, Network, TaggedMailbox, step_label
 
 
 class Relay(Mailbox):

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from hybrid_des.calibration import TableBandwidth
+from hybrid_des.network.times import TableBandwidth
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 Bandwidth = Fraction | None  # bytes a second; None is infinite

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hybrid_des.fabric import Bandwidth, LinkSpec, service_time
+from hybrid_des.network.fabric import Bandwidth, LinkSpec, service_time
 
 
 class ServiceTimes(dict[int, int]):

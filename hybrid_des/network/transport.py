@@ -9,14 +9,14 @@ from typing import Any
 
 from simpy.events import NORMAL, PENDING, Event
 
-from hybrid_des import sharing
-from hybrid_des.clock import Environment
+from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.recorder import STEP_SHIFT, Channel, Trace
 from hybrid_des.errors import SimulationError
-from hybrid_des.fabric import Bandwidth, Fabric
-from hybrid_des.links import Hop, Link, ServiceTimes
-from hybrid_des.parcel import Parcel
-from hybrid_des.sharing import Stream
-from hybrid_des.trace import STEP_SHIFT, Channel, Trace
+from hybrid_des.network import sharing
+from hybrid_des.network.fabric import Bandwidth, Fabric
+from hybrid_des.network.link import Hop, Link, ServiceTimes
+from hybrid_des.network.message import Parcel
+from hybrid_des.network.sharing import Stream
 
 
 class Arrival(Event):

@@ -16,7 +16,7 @@ from hybrid_des.numerics.progress import relative_error
 from hybrid_des.numerics.settings import Settings
 from hybrid_des.numerics.training import Training
 from hybrid_des.numerics.worker import Worker
-from hybrid_des.ops import Op, Plan
+from hybrid_des.pipeline.plan import Op, Plan
 
 if TYPE_CHECKING:
     from hybrid_des.numerics.layers import Array

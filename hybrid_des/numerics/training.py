@@ -9,7 +9,7 @@ from hybrid_des.numerics.optimizers import OPTIMIZERS, Optimizer
 from hybrid_des.numerics.progress import Progress
 from hybrid_des.numerics.settings import DTYPES, Settings
 from hybrid_des.numerics.worker import Worker
-from hybrid_des.ops import Plan
+from hybrid_des.pipeline.plan import Plan
 
 
 class Training:

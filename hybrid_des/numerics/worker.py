@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hybrid_des.errors import NumericsError
 from hybrid_des.numerics.layers import loss_and_gradient
-from hybrid_des.ops import Op
+from hybrid_des.pipeline.plan import Op
 
 if TYPE_CHECKING:
     from hybrid_des.numerics.layers import Array, Kept

@@ -1,0 +1,1 @@
+"""Pipeline schedules as data: the plan, its check, its text forms."""

@@ -20,8 +20,8 @@ from itertools import product
 from typing import NamedTuple
 
 from hybrid_des.errors import PlanError
-from hybrid_des.grid import draw_grid
-from hybrid_des.ops import KINDS, Kind, Op, Path, Plan
+from hybrid_des.pipeline.grid import draw_grid
+from hybrid_des.pipeline.plan import KINDS, Kind, Op, Path, Plan
 
 _OP = re.compile(r"(\d{1,6})([FBIW])(\d{1,6})")
 _PAIR = re.compile(r"\(([^;()]+);([^;()]+)\)OVERLAP_F_B")

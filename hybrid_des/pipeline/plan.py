@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple, NoReturn
 
 from hybrid_des.errors import CircularOrderError, PlanError
-from hybrid_des.grid import draw_grid
+from hybrid_des.pipeline.grid import draw_grid
 
 Kind = Literal["F", "B", "I", "W"]
 KINDS: tuple[Kind, ...] = ("F", "B", "I", "W")

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from hybrid_des.plots.bars import Bars, bars_of_run
-from hybrid_des.plots.style import LABELS
-from hybrid_des.timeline import OP_KINDS
+from hybrid_des.analysis.timeline import OP_KINDS
+from hybrid_des.report.plots.bars import Bars, bars_of_run
+from hybrid_des.report.plots.style import LABELS
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from hybrid_des.scenario import Scenario
-    from hybrid_des.simulation import Run
+    from hybrid_des.simulation.run import Run
 
 Part = tuple[str, str]  # text, style
 Line = list[Part]

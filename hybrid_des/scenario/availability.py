@@ -15,11 +15,11 @@ ONLY: Mapping[tuple[str, ...], tuple[Any, ...]] = {
 
 # names of the contract by room; one that its room has registered is available whether or not it stands here
 PLANNED: Mapping[str, tuple[str, ...]] = {
-    "schedules": (
+    "pipeline.schedules": (
         *("eager-1f1b", "interleaved-1f1b", "looped-bfs", "hanayo", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min"),
         *("dualpipe", "dualpipe-v", "chimera", "zb-auto"),
     ),
-    "codecs": ("fp64", "fp32", "fp16", "bf16", "int8"),
+    "collectives.codecs": ("fp64", "fp32", "fp16", "bf16", "int8"),
 }
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from hybrid_des.errors import ScenarioError
+from hybrid_des.scenario.strict_yaml import Document, KeyPath, read
 from hybrid_des.scenario.values import describe
-from hybrid_des.strict_yaml import Document, KeyPath, read
 
 _FILES = (  # what names a file
     ("schedule", "file"),

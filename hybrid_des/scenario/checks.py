@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des import schedules
+from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.gradients import gradients_problems
 from hybrid_des.scenario.problem import Problem
+from hybrid_des.scenario.strict_yaml import KeyPath
 from hybrid_des.scenario.wiring import wiring_problems
-from hybrid_des.strict_yaml import KeyPath
 
 if TYPE_CHECKING:
     from hybrid_des.scenario.model import Scenario

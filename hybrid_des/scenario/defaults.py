@@ -11,7 +11,10 @@ from fractions import Fraction
 from math import ceil
 from typing import Any
 
-from hybrid_des import catalogue, codecs, schedules, topologies
+from hybrid_des import hardware as catalogue
+from hybrid_des.collectives import codecs
+from hybrid_des.network import topologies
+from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.values import per_rank
 
 _PERCENT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*")

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from hybrid_des.calibration import TimeTable
+from hybrid_des.network.times import TimeTable
 from hybrid_des.scenario.checks import OPTIONS
 from hybrid_des.scenario.gradients import Gradients
 from hybrid_des.scenario.machine import Cluster, Link, Network, Node, Wire

@@ -22,7 +22,7 @@ class Gradients(Section):
 
     algorithm: Annotated[str, registered("collectives", "algorithms")] = "ring"
     """The all-reduce; auto: the quickest here, found by simulating each once."""
-    codec: Annotated[str, registered("codecs")] = "fp32"
+    codec: Annotated[str, registered("collectives.codecs")] = "fp32"
     """What travels."""
     bucket: Bucket = None
     """Size of the parts that are reduced together; none: one for each stage. Default none, or what the rule has."""

@@ -16,8 +16,8 @@ from hybrid_des.scenario.base import anchor, with_base
 from hybrid_des.scenario.model import Scenario
 from hybrid_des.scenario.overrides import override
 from hybrid_des.scenario.problem import Problem, Problems
+from hybrid_des.scenario.strict_yaml import Document, KeyPath
 from hybrid_des.scenario.values import describe
-from hybrid_des.strict_yaml import Document, KeyPath
 
 # Stands in for a required value that is missing or wrong, so that what else is wrong can still be found.
 _STAND_IN: Mapping[tuple[str, str], Any] = {

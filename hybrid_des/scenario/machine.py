@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, model_validator
 from pydantic_core import core_schema
 
-from hybrid_des import catalogue
+from hybrid_des import hardware as catalogue
 from hybrid_des.errors import UsageError
 from hybrid_des.scenario.points import Course, Two
 from hybrid_des.scenario.section import MOST, Section
@@ -166,7 +166,7 @@ class Cluster(Section):
     """Each GPU's port to the others of its node."""
     infiniband: Network
     """Each network adapter of a node."""
-    topology: Annotated[str, registered("topologies")] = "nodes"
+    topology: Annotated[str, registered("network.topologies")] = "nodes"
     """How GPUs and nodes are wired: `nodes` is an NVSwitch in each node and a non-blocking network between NICs."""
     sharing: Annotated[str, choice("fifo", "fair")] = "fifo"
     """Who gets how much of a link. fifo: one message at a time; fair: messages share its bandwidth."""

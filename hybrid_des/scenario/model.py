@@ -74,7 +74,7 @@ class Parallel(Section):
 class Schedule(Section):
     """In which order each pipeline rank works."""
 
-    kind: Annotated[str, registered("schedules")] | None = None
+    kind: Annotated[str, registered("pipeline.schedules")] | None = None
     """A schedule by name."""
     file: File = None
     """Instead of `kind`: a CSV file in PyTorch's order format."""

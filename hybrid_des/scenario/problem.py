@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hybrid_des.strict_yaml import KeyPath
+from hybrid_des.scenario.strict_yaml import KeyPath
 
 
 class Problem(NamedTuple):

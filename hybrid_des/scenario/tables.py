@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from hybrid_des.calibration import TableBandwidth, TimeTable, read_table
 from hybrid_des.errors import UsageError
+from hybrid_des.network.times import TableBandwidth, TimeTable, read_table
 from hybrid_des.scenario.values import Reads, describe
 
 

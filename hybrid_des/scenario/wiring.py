@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des import topologies
-from hybrid_des.calibration import TableBandwidth
 from hybrid_des.errors import Refusal, UsageError
-from hybrid_des.fabric import ClusterSpec, Fabric, NodeSpec, PortSpec, Route
+from hybrid_des.network import topologies
+from hybrid_des.network.fabric import ClusterSpec, Fabric, NodeSpec, PortSpec, Route
+from hybrid_des.network.times import TableBandwidth
+from hybrid_des.network.topologies import OptionRefusal
+from hybrid_des.network.topologies.links import Wire
 from hybrid_des.scenario.problem import Problem
 from hybrid_des.scenario.section import MOST
-from hybrid_des.strict_yaml import KeyPath
-from hybrid_des.topologies import OptionRefusal
-from hybrid_des.topologies.links import Wire
+from hybrid_des.scenario.strict_yaml import KeyPath
 from hybrid_des.units import to_picoseconds
 
 if TYPE_CHECKING:

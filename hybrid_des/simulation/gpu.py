@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import simpy
 
-from hybrid_des.clock import Environment
-from hybrid_des.comm import Comm, Relay
-from hybrid_des.memory import Ledger
-from hybrid_des.ops import Op
-from hybrid_des.parcel import Parcel
-from hybrid_des.program import Task
-from hybrid_des.reduction import Reduction
-from hybrid_des.trace import OPTIMIZER, STEP_SHIFT, Trace
+from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.recorder import OPTIMIZER, STEP_SHIFT, Trace
+from hybrid_des.gradients.reducer import Reduction
+from hybrid_des.network.endpoint import Comm, Relay
+from hybrid_des.network.message import Parcel
+from hybrid_des.pipeline.plan import Op
+from hybrid_des.simulation.lowering import Task
+from hybrid_des.simulation.memory import Ledger
 
 if TYPE_CHECKING:
     from hybrid_des.numerics.worker import Worker

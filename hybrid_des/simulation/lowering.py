@@ -7,11 +7,11 @@ from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
 
-from hybrid_des.buckets import Bucket
-from hybrid_des.cost import Costs
-from hybrid_des.ops import Kind, Op, Place, Plan, Step
-from hybrid_des.parcel import Parcel
-from hybrid_des.trace import pipeline_tag
+from hybrid_des.engine.recorder import pipeline_tag
+from hybrid_des.gradients.buckets import Bucket
+from hybrid_des.network.message import Parcel
+from hybrid_des.pipeline.plan import Kind, Op, Place, Plan, Step
+from hybrid_des.workload.costs import Costs
 
 ACTIVATION, GRADIENT = "activation", "gradient"
 

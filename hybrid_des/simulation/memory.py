@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hybrid_des.trace import Rows
+from hybrid_des.engine.recorder import Rows
 
 
 class Ledger:

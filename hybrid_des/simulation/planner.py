@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hybrid_des import schedules
-from hybrid_des.cost import RankCosts
 from hybrid_des.errors import UsageError
-from hybrid_des.fabric import Fabric, service_time
-from hybrid_des.ops import Plan, PlanRequest
-from hybrid_des.orders import read_order
+from hybrid_des.network.fabric import Fabric, service_time
+from hybrid_des.pipeline import schedules
+from hybrid_des.pipeline.order_csv import read_order
+from hybrid_des.pipeline.plan import Plan, PlanRequest
 from hybrid_des.scenario import Scenario
+from hybrid_des.workload.costs import RankCosts
 
 
 def plan_of(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:

@@ -13,23 +13,23 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from hybrid_des.clock import Environment
-from hybrid_des.comm import Comm
-from hybrid_des.cost import Costs, costs_of, rank_costs
+from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.recorder import Trace
 from hybrid_des.errors import DeadlockError, OutOfMemoryError, SimulationError
-from hybrid_des.fabric import Fabric
-from hybrid_des.gpu import Barrier, Gpu, Job
-from hybrid_des.gradients import Gradients
-from hybrid_des.memory import Ledger
-from hybrid_des.network import Network
+from hybrid_des.gradients.groups import Gradients
+from hybrid_des.gradients.reducer import Server
+from hybrid_des.network.endpoint import Comm
+from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.transport import Network
 from hybrid_des.numerics.training import Training
-from hybrid_des.ops import Plan
-from hybrid_des.planning import plan_of
-from hybrid_des.program import program_of
-from hybrid_des.reduction import Server
+from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario, wiring
-from hybrid_des.trace import Trace
+from hybrid_des.simulation.gpu import Barrier, Gpu, Job
+from hybrid_des.simulation.lowering import program_of
+from hybrid_des.simulation.memory import Ledger
+from hybrid_des.simulation.planner import plan_of
 from hybrid_des.units import format_bytes
+from hybrid_des.workload.costs import Costs, costs_of, rank_costs
 
 
 @dataclass(frozen=True)

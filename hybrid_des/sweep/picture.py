@@ -31,7 +31,7 @@ def draw(rows: Sequence[Row], picture: Picture, ax: Axes | None = None) -> Axes:
     """
     import pandas as pd
 
-    from hybrid_des import plots
+    from hybrid_des.report import plots
 
     flat = [columns(row) for row in rows if "error" not in row]
     for row in flat[:1]:

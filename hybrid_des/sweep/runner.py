@@ -15,8 +15,8 @@ from hybrid_des.errors import HybridDesError
 from hybrid_des.registry import import_file
 from hybrid_des.scenario import scenario_of
 from hybrid_des.scenario.overrides import put
+from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.scenario.values import describe
-from hybrid_des.strict_yaml import Document
 from hybrid_des.sweep.axes import Case, Sweep
 
 Row = dict[str, Any]
@@ -108,8 +108,8 @@ def _run_batch(batch: _Batch) -> list[Row]:
 
 def _run_case(document: Document, case: Case) -> Row:
     """Simulate one case; whatever goes wrong becomes its row's `error`."""
-    from hybrid_des.metrics import summary
-    from hybrid_des.simulation import run
+    from hybrid_des.analysis.metrics import summary
+    from hybrid_des.simulation.run import run
 
     row: Row = {path: _plain(value) for path, value in case.items()}
     try:

@@ -15,7 +15,7 @@ from hybrid_des.units import format_seconds
 if TYPE_CHECKING:
     import pandas as pd
 
-    from hybrid_des.outputs import Written
+    from hybrid_des.report.files import Written
 
 SHOWN: Mapping[str, Callable[[Row], str]] = {
     "step time": lambda row: format_seconds(row["step_time_s"]),
@@ -49,7 +49,7 @@ def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:
     Raises:
         UsageError: the folder cannot be written, or the picture names a column that is not there.
     """
-    from hybrid_des.outputs import write_whole
+    from hybrid_des.report.files import write_whole
 
     def fill(workshop: Path) -> list[str]:
         table(rows).to_csv(workshop / "sweep.csv", index=False, lineterminator="\n")

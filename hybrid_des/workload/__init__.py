@@ -1,0 +1,1 @@
+"""What each stage of the model costs."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from hybrid_des.ops import Kind, Plan
+from hybrid_des.pipeline.plan import Kind, Plan
 from hybrid_des.scenario import Scenario, Workload
 from hybrid_des.units import split_evenly, to_picoseconds
 

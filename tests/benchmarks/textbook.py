@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import simpy
 
-from hybrid_des.fabric import service_time
+from hybrid_des.network.fabric import service_time
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation import fabric_of
+from hybrid_des.simulation.run import fabric_of
 from hybrid_des.units import split_evenly
 
 

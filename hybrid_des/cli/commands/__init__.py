@@ -46,7 +46,7 @@ def summary(name: str) -> str:
 
 def find(name: str) -> Verb:
     """Import a verb's file."""
-    return cast("Verb", importlib.import_module(f"hybrid_des.verbs.{_module(name)}"))
+    return cast("Verb", importlib.import_module(f"hybrid_des.cli.commands.{_module(name)}"))
 
 
 def _module(name: str) -> str:

@@ -12,7 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from hybrid_des.calibration import (
+from hybrid_des.network.times import (
     Fit,
     TimeTable,
     fit_of_every_second,

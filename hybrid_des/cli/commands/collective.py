@@ -14,11 +14,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybrid_des.verbs import add_import, add_set, import_files
+from hybrid_des.cli.commands import add_import, add_set, import_files
 
 if TYPE_CHECKING:
-    from hybrid_des.codecs import Codec
-    from hybrid_des.fabric import Fabric
+    from hybrid_des.collectives.codecs import Codec
+    from hybrid_des.network.fabric import Fabric
     from hybrid_des.units import Dimension
 
 MOST_BYTES = 10**13
@@ -68,7 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table, and write it where asked."""
-    from hybrid_des import codecs, collectives
+    from hybrid_des import collectives
+    from hybrid_des.collectives import codecs
 
     import_files(args.imports)
     if args.name != collectives.AUTO:
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _measure(args: argparse.Namespace, place: Place, codec: Codec, sizes: Sequence[int]) -> Iterator[Row]:
     from hybrid_des import collectives
-    from hybrid_des.alone import quickest, run_alone
+    from hybrid_des.collectives.benchmark import quickest, run_alone
     from hybrid_des.collectives.buffer import Buffer
 
     more: dict[str, Any] = {
@@ -117,8 +118,8 @@ def _measure(args: argparse.Namespace, place: Place, codec: Codec, sizes: Sequen
 def _options(args: argparse.Namespace) -> dict[str, Any]:
     """The options of algorithms that are given; one that the algorithm does not read is a mistake."""
     from hybrid_des import collectives
-    from hybrid_des.calibration import read_table
     from hybrid_des.errors import UsageError
+    from hybrid_des.network.times import read_table
 
     options = {name: getattr(args, name) for name in ("pieces", "servers", "servers_on", "table")}
     options = {name: value for name, value in options.items() if value is not None}
@@ -151,9 +152,9 @@ def _sizes(smallest: str, largest: str, factor: int) -> list[int]:
 
 
 def _behind_a_switch(args: argparse.Namespace) -> Place:
-    from hybrid_des import topologies
     from hybrid_des.errors import UsageError
-    from hybrid_des.fabric import ClusterSpec, NodeSpec, PortSpec
+    from hybrid_des.network import topologies
+    from hybrid_des.network.fabric import ClusterSpec, NodeSpec, PortSpec
     from hybrid_des.units import to_picoseconds
 
     if args.set:
@@ -179,7 +180,7 @@ def _behind_a_switch(args: argparse.Namespace) -> Place:
 def _in_scenario(args: argparse.Namespace) -> Place:
     from hybrid_des.errors import UsageError
     from hybrid_des.scenario import load
-    from hybrid_des.simulation import fabric_of
+    from hybrid_des.simulation.run import fabric_of
 
     for option in ("bandwidth", "latency", "gpus_per_node"):
         if getattr(args, option) is not None:
@@ -236,9 +237,9 @@ def _write(folder: Path, about: str, rows: Sequence[Row]) -> None:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    from hybrid_des.calibration import TimeTable, write_table
-    from hybrid_des.outputs import write_whole
-    from hybrid_des.plots.collective import times_and_bandwidths
+    from hybrid_des.network.times import TimeTable, write_table
+    from hybrid_des.report.files import write_whole
+    from hybrid_des.report.plots.collective import times_and_bandwidths
 
     figure = Figure(figsize=(9.0, 4.0), layout="constrained")
     times_and_bandwidths(figure, about, [(row.size, row.time, row.bus) for row in rows])

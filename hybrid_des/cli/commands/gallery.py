@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Simulate and draw them all, then write page and pictures."""
-    from hybrid_des.outputs import write_whole
+    from hybrid_des.report.files import write_whole
     from hybrid_des.scenario import read_scenario
 
     if not args.folder.is_dir():
@@ -81,7 +81,7 @@ def _first_step(file: Path) -> Result:
 
 
 def _draw(result: Result, path: Path) -> None:
-    from hybrid_des import plots
+    from hybrid_des.report import plots
 
     figure = plots.draw(result.run, plots.gantt)
     figure.set_size_inches(WIDTH, figure.get_size_inches()[1])

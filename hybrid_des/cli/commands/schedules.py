@@ -11,7 +11,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from hybrid_des.verbs import add_import, add_set, import_files
+from hybrid_des.cli.commands import add_import, add_set, import_files
 
 COLUMNS = ("name", "what it does", "time", "peak", "source")
 
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _rows() -> list[tuple[str, ...]]:
-    from hybrid_des import schedules
+    from hybrid_des.pipeline import schedules
 
     entries = (schedules.find(name) for name in schedules.names())
     return [(one.name, *(str(one.facts[key]) for key in ("summary", "time", "memory", "source"))) for one in entries]
@@ -61,13 +61,13 @@ def _print_table(rows: Sequence[Sequence[str]]) -> None:
 
 
 def _grid(args: argparse.Namespace) -> str:
-    from hybrid_des import schedules
-    from hybrid_des.cost import rank_costs
-    from hybrid_des.planning import plan_of
+    from hybrid_des.pipeline import schedules
     from hybrid_des.scenario import scenario_of
     from hybrid_des.scenario.overrides import override
-    from hybrid_des.simulation import fabric_of
-    from hybrid_des.strict_yaml import Document
+    from hybrid_des.scenario.strict_yaml import Document
+    from hybrid_des.simulation.planner import plan_of
+    from hybrid_des.simulation.run import fabric_of
+    from hybrid_des.workload.costs import rank_costs
 
     free = {"bandwidth": "inf", "latency": 0}
     schedule = {"kind": args.name, "microbatches": args.microbatches}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from hybrid_des.verbs import add_import, import_files
+from hybrid_des.cli.commands import add_import, import_files
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hybrid_des.cli.commands import add_import, add_set, import_files
 from hybrid_des.errors import UsageError
-from hybrid_des.verbs import add_import, add_set, import_files
 
 if TYPE_CHECKING:
-    from hybrid_des.fabric import Fabric
+    from hybrid_des.network.fabric import Fabric
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print, and draw where asked."""
-    from hybrid_des import topologies
+    from hybrid_des.network import topologies
 
     import_files(args.imports)
     if args.file is None:
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
 
     from hybrid_des.scenario import load
-    from hybrid_des.simulation import fabric_of
+    from hybrid_des.simulation.run import fabric_of
 
     scenario = load(args.file, args.set)
     fabric = fabric_of(scenario)
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _all() -> list[tuple[str, str, str]]:
-    from hybrid_des import topologies
+    from hybrid_des.network import topologies
 
     entries = (topologies.find(name) for name in topologies.names())
     return [(one.name, one.facts["summary"], ", ".join(one.facts["options"])) for one in entries]
@@ -107,8 +107,8 @@ def _draw(fabric: Fabric, folder: Path, ends: Sequence[int] | None) -> None:
     """Write the picture in both formats."""
     import matplotlib as mpl
 
-    from hybrid_des.outputs import write_whole
-    from hybrid_des.plots.wiring import draw_wiring
+    from hybrid_des.report.files import write_whole
+    from hybrid_des.report.plots.wiring import draw_wiring
 
     figure = draw_wiring(fabric, (ends[0], ends[1]) if ends else None)
 

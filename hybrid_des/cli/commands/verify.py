@@ -10,10 +10,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from hybrid_des.verbs import add_import, add_set, import_files
+from hybrid_des.cli.commands import add_import, add_set, import_files
 
 if TYPE_CHECKING:
-    from hybrid_des.ops import Plan
+    from hybrid_des.pipeline.plan import Plan
     from hybrid_des.scenario import Scenario
 
 STEPS = 2  # the second one starts from weights that the first has changed
@@ -53,12 +53,12 @@ def verify(scenario: Scenario, plan: Plan | None = None) -> str:
         NumericsError: an op or a reduction gives something else than serial training; the message names it.
         SimulationError: the simulation gets stuck.
     """
-    from hybrid_des.cost import rank_costs
     from hybrid_des.numerics.checked import CheckedTraining
-    from hybrid_des.planning import plan_of
     from hybrid_des.scenario import Numerics
-    from hybrid_des.simulation import fabric_of
-    from hybrid_des.simulation import run as simulate
+    from hybrid_des.simulation.planner import plan_of
+    from hybrid_des.simulation.run import fabric_of
+    from hybrid_des.simulation.run import run as simulate
+    from hybrid_des.workload.costs import rank_costs
 
     fabric = fabric_of(scenario)
     plan = plan or plan_of(scenario, rank_costs(scenario), fabric)

@@ -1,6 +1,6 @@
 """Codecs, one file each: how the elements of a gradient look on the wire.
 
-    from hybrid_des.codecs import Codec, Payload, codec
+    from hybrid_des.collectives.codecs import Codec, Payload, codec
 
     @codec("mine", summary="…", source="me")
     class Mine(Codec): ...
@@ -103,7 +103,7 @@ class Rounded(Codec):
         return payload.data[0].astype("float64")
 
 
-_REGISTRY: Registry[type[Codec]] = Registry("codec", "hybrid_des.codecs")
+_REGISTRY: Registry[type[Codec]] = Registry("codec", "hybrid_des.collectives.codecs")
 
 names = _REGISTRY.names
 find = _REGISTRY.__getitem__

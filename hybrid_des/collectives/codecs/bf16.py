@@ -9,14 +9,14 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from hybrid_des.codecs import Codec, Payload, codec, narrow
+from hybrid_des.collectives.codecs import Codec, Payload, codec, narrow
 from hybrid_des.errors import NumericsError
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hybrid_des.codecs import Array
+    from hybrid_des.collectives.codecs import Array
 
 
 @codec("bf16", summary="2 bytes an element, 8 significant bits, fp32's range", source="arXiv 1905.12322")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from hybrid_des.codecs import Rounded, codec
+from hybrid_des.collectives.codecs import Rounded, codec
 
 
 @codec("fp16", summary="2 bytes an element, 11 significant bits, up to 65504", source="IEEE 754 binary16")

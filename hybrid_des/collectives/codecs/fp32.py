@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from hybrid_des.codecs import Rounded, codec
+from hybrid_des.collectives.codecs import Rounded, codec
 
 
 @codec("fp32", summary="4 bytes an element, 24 significant bits", source="IEEE 754 binary32")

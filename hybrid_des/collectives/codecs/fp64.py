@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from hybrid_des.codecs import Rounded, codec
+from hybrid_des.collectives.codecs import Rounded, codec
 
 
 @codec("fp64", summary="8 bytes an element, exact", source="IEEE 754 binary64")

@@ -8,13 +8,13 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from hybrid_des.codecs import Codec, Payload, codec, narrow
+from hybrid_des.collectives.codecs import Codec, Payload, codec, narrow
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hybrid_des.codecs import Array
+    from hybrid_des.collectives.codecs import Array
 
 
 @codec("int8", summary="1 byte an element and a scale of 4 bytes a piece", source="arXiv 1511.04561")

@@ -8,13 +8,13 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from hybrid_des.codecs import Codec, Payload, codec, narrow
+from hybrid_des.collectives.codecs import Codec, Payload, codec, narrow
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from hybrid_des.codecs import Array
+    from hybrid_des.collectives.codecs import Array
 
 ONE_IN = 16
 BYTES_KEPT = 8  # an fp32 value and its place as an unsigned 32-bit number

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from hybrid_des.clock import Environment
-from hybrid_des.links import Hop
-from hybrid_des.parcel import Parcel
+from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.recorder import Rows
+from hybrid_des.network.link import Hop
+from hybrid_des.network.message import Parcel
 from hybrid_des.registry import Registry
-from hybrid_des.trace import Rows
 
 Put = Callable[[Parcel, int, int], None]
 
@@ -43,7 +43,7 @@ class Sharing(Protocol):
         """Open a stream over these hops."""
 
 
-_REGISTRY: Registry[Callable[[Environment, Rows | None], Sharing]] = Registry("sharing", "hybrid_des.sharing")
+_REGISTRY: Registry[Callable[[Environment, Rows | None], Sharing]] = Registry("sharing", "hybrid_des.network.sharing")
 
 sharing = _REGISTRY
 names = _REGISTRY.names

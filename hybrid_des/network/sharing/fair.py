@@ -22,13 +22,13 @@ from typing import Any
 
 from simpy.events import NORMAL, Event, EventPriority
 
-from hybrid_des.clock import Environment
-from hybrid_des.fabric import Bandwidth, service_time
-from hybrid_des.links import Hop, Link
-from hybrid_des.parcel import Parcel
-from hybrid_des.sharing import Put, sharing
-from hybrid_des.sharing.max_min import Port, connected, max_min
-from hybrid_des.trace import Rows
+from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.recorder import Rows
+from hybrid_des.network.fabric import Bandwidth, service_time
+from hybrid_des.network.link import Hop, Link
+from hybrid_des.network.message import Parcel
+from hybrid_des.network.sharing import Put, sharing
+from hybrid_des.network.sharing.max_min import Port, connected, max_min
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 LAST = EventPriority(NORMAL + 1)  # behind everything else that happens at the same time

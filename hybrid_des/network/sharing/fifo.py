@@ -15,11 +15,11 @@ from typing import Any
 
 from simpy.events import NORMAL, Event
 
-from hybrid_des.clock import Environment
-from hybrid_des.links import Hop
-from hybrid_des.parcel import Parcel
-from hybrid_des.sharing import Put, sharing
-from hybrid_des.trace import Rows
+from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.recorder import Rows
+from hybrid_des.network.link import Hop
+from hybrid_des.network.message import Parcel
+from hybrid_des.network.sharing import Put, sharing
 
 
 class Head(Event):

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hybrid_des.errors import Refusal
-from hybrid_des.fabric import ClusterSpec, Fabric
+from hybrid_des.network.fabric import ClusterSpec, Fabric
 from hybrid_des.registry import Registry
 
 Topology = Callable[[ClusterSpec], Fabric]
 Check = Callable[[ClusterSpec], None]
 
-_REGISTRY: Registry[Topology] = Registry("topology", "hybrid_des.topologies")
+_REGISTRY: Registry[Topology] = Registry("topology", "hybrid_des.network.topologies")
 
 names = _REGISTRY.names
 find = _REGISTRY.__getitem__

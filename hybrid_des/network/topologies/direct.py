@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hybrid_des.fabric import ClusterSpec, LinkSpec, PortSpec
+from hybrid_des.network.fabric import ClusterSpec, LinkSpec, PortSpec
 
 
 def wire_name(sender: int, receiver: int) -> str:

@@ -10,9 +10,9 @@ spine itself never blocks. In a node, and for latencies, as `nodes`.
 
 from __future__ import annotations
 
-from hybrid_des.fabric import ClusterSpec, Fabric, Route
-from hybrid_des.topologies import topology
-from hybrid_des.topologies.ports import (
+from hybrid_des.network.fabric import ClusterSpec, Fabric, Route
+from hybrid_des.network.topologies import topology
+from hybrid_des.network.topologies.ports import (
     both_ways,
     by_name,
     nics,

@@ -21,8 +21,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from hybrid_des.errors import UsageError
-from hybrid_des.fabric import Bandwidth, ClusterSpec, Fabric, LinkSpec, Route
-from hybrid_des.topologies import OptionRefusal, topology
+from hybrid_des.network.fabric import Bandwidth, ClusterSpec, Fabric, LinkSpec, Route
+from hybrid_des.network.topologies import OptionRefusal, topology
 
 _GPU = re.compile(r"gpu(\d+)")
 

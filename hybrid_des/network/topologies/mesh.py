@@ -10,10 +10,10 @@ from __future__ import annotations
 from itertools import permutations
 
 from hybrid_des.errors import Refusal
-from hybrid_des.fabric import ClusterSpec, Fabric, Route
-from hybrid_des.topologies import topology
-from hybrid_des.topologies.direct import wire, wire_name, wire_port
-from hybrid_des.topologies.ports import by_name
+from hybrid_des.network.fabric import ClusterSpec, Fabric, Route
+from hybrid_des.network.topologies import topology
+from hybrid_des.network.topologies.direct import wire, wire_name, wire_port
+from hybrid_des.network.topologies.ports import by_name
 
 MOST_GPUS = 512
 

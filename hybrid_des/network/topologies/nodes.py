@@ -8,9 +8,9 @@ The latency of a path is counted once, behind its first link. An NVSwitch alone 
 
 from __future__ import annotations
 
-from hybrid_des.fabric import ClusterSpec, Fabric, Route
-from hybrid_des.topologies import topology
-from hybrid_des.topologies.ports import by_name, nics, nvlinks, switched, through_nics, through_nvswitch
+from hybrid_des.network.fabric import ClusterSpec, Fabric, Route
+from hybrid_des.network.topologies import topology
+from hybrid_des.network.topologies.ports import by_name, nics, nvlinks, switched, through_nics, through_nvswitch
 
 
 @topology("nodes", summary="an NVSwitch in each node, a non-blocking network between NICs")

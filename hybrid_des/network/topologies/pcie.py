@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hybrid_des.fabric import ClusterSpec, Fabric, LinkSpec, PortSpec, Route
-from hybrid_des.topologies import topology
-from hybrid_des.topologies.ports import both_ways, by_name, nics
+from hybrid_des.network.fabric import ClusterSpec, Fabric, LinkSpec, PortSpec, Route
+from hybrid_des.network.topologies import topology
+from hybrid_des.network.topologies.ports import both_ways, by_name, nics
 
 
 @topology(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 
-from hybrid_des.fabric import Bandwidth, ClusterSpec, Fabric, LinkSpec, Route
+from hybrid_des.network.fabric import Bandwidth, ClusterSpec, Fabric, LinkSpec, Route
 
 Place = Callable[[int, int], str]  # node, NIC → the point that the NIC is plugged into
 

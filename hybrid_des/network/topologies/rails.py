@@ -13,9 +13,9 @@ each counted once.
 from __future__ import annotations
 
 from hybrid_des.errors import Refusal
-from hybrid_des.fabric import ClusterSpec, Fabric, Route
-from hybrid_des.topologies import OptionRefusal, topology
-from hybrid_des.topologies.ports import (
+from hybrid_des.network.fabric import ClusterSpec, Fabric, Route
+from hybrid_des.network.topologies import OptionRefusal, topology
+from hybrid_des.network.topologies.ports import (
     both_ways,
     by_name,
     nics,

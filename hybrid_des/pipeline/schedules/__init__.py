@@ -1,7 +1,7 @@
 """Pipeline schedules, one file each: a function from `PlanRequest` to `Plan` that registers itself.
 
-    from hybrid_des.ops import Op, Plan, PlanRequest, loop
-    from hybrid_des.schedules import schedule
+    from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+    from hybrid_des.pipeline.schedules import schedule
 
     @schedule("mine", summary="…", time="(m+p−1)T", memory="m", source="me")
     def mine(request: PlanRequest) -> Plan: ...
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Protocol
 
-from hybrid_des.ops import Plan, PlanRequest
+from hybrid_des.pipeline.plan import Plan, PlanRequest
 from hybrid_des.registry import Registry
 
 
@@ -28,7 +28,7 @@ class Schedule(Protocol):
 
 Peak = Callable[[PlanRequest, int], Fraction | int]  # request, pipeline rank → whole-rank micro-batches
 
-_REGISTRY: Registry[Schedule] = Registry("schedule", "hybrid_des.schedules")
+_REGISTRY: Registry[Schedule] = Registry("schedule", "hybrid_des.pipeline.schedules")
 
 names = _REGISTRY.names
 find = _REGISTRY.__getitem__

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from hybrid_des.ops import Kind, Op, Plan, Step, wave
-from hybrid_des.schedules.slots import Slots, in_order
+from hybrid_des.pipeline.plan import Kind, Op, Plan, Step, wave
+from hybrid_des.pipeline.schedules.slots import Slots, in_order
 
 PERIOD = 6
 BLOCK: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("I", 1), ("I", 0))

@@ -12,9 +12,9 @@ overlap pays. Memory p+1 micro-batches and two copies of the weights. m even, at
 from __future__ import annotations
 
 from hybrid_des.errors import Refusal
-from hybrid_des.ops import Plan, PlanRequest, Step, two_way
-from hybrid_des.schedules import schedule
-from hybrid_des.schedules.patterns import Writer
+from hybrid_des.pipeline.plan import Plan, PlanRequest, Step, two_way
+from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.schedules.patterns import Writer
 
 
 @schedule(

@@ -14,10 +14,10 @@ from __future__ import annotations
 from fractions import Fraction
 
 from hybrid_des.errors import Refusal
-from hybrid_des.ops import Plan, PlanRequest, wave
-from hybrid_des.schedules import schedule
-from hybrid_des.schedules.dualpipe import eight_phases
-from hybrid_des.schedules.patterns import Writer
+from hybrid_des.pipeline.plan import Plan, PlanRequest, wave
+from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.schedules.dualpipe import eight_phases
+from hybrid_des.pipeline.schedules.patterns import Writer
 
 
 @schedule(

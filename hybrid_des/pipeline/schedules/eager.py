@@ -9,9 +9,9 @@ Time (m+pâˆ’1)(F+B) also with a moderate delay between ranks, memory min(m, 2(pâ
 
 from __future__ import annotations
 
-from hybrid_des.ops import Op, Plan, PlanRequest, loop
-from hybrid_des.schedules import schedule
-from hybrid_des.schedules.one_f_one_b import in_turn
+from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.schedules.one_f_one_b import in_turn
 
 
 @schedule(

@@ -9,8 +9,8 @@ paper does; fifo the oldest, as PyTorch does.
 
 from __future__ import annotations
 
-from hybrid_des.ops import Op, Plan, PlanRequest, loop
-from hybrid_des.schedules import schedule
+from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline.schedules import schedule
 
 
 @schedule(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from hybrid_des.ops import Kind, Op, PlanRequest
+from hybrid_des.pipeline.plan import Kind, Op, PlanRequest
 
 Programs = list[list[Op]]
 

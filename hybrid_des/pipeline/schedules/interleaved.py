@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from hybrid_des.ops import Op, Plan, PlanRequest, loop
-from hybrid_des.schedules import schedule
-from hybrid_des.schedules.one_f_one_b import in_turn
+from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.schedules.one_f_one_b import in_turn
 
 
 def _peak(request: PlanRequest, rank: int) -> Fraction:

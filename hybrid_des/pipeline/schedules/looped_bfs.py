@@ -10,8 +10,8 @@ stretch, which suits sharded weights and early gradient reduction.
 
 from __future__ import annotations
 
-from hybrid_des.ops import Op, Plan, PlanRequest, loop
-from hybrid_des.schedules import schedule
+from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline.schedules import schedule
 
 
 @schedule(

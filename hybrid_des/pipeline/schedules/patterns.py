@@ -7,7 +7,7 @@ ops that run as one.
 
 from __future__ import annotations
 
-from hybrid_des.ops import KINDS, Kind, Op, Step
+from hybrid_des.pipeline.plan import KINDS, Kind, Op, Step
 
 
 class Writer:

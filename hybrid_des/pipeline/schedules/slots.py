@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hybrid_des.ops import Op
+from hybrid_des.pipeline.plan import Op
 
 
 class Slots:

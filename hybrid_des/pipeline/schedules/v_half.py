@@ -12,9 +12,9 @@ micro-batches.
 
 from __future__ import annotations
 
-from hybrid_des.ops import Plan, PlanRequest
-from hybrid_des.schedules import schedule
-from hybrid_des.schedules.building_block import fill_gaps, repeat
+from hybrid_des.pipeline.plan import Plan, PlanRequest
+from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.schedules.building_block import fill_gaps, repeat
 
 
 def _limit(pipeline: int) -> int:

@@ -12,9 +12,9 @@ Memory ⌊(p+1)/3⌋+1 micro-batches.
 
 from __future__ import annotations
 
-from hybrid_des.ops import Plan, PlanRequest
-from hybrid_des.schedules import schedule
-from hybrid_des.schedules.building_block import repeat
+from hybrid_des.pipeline.plan import Plan, PlanRequest
+from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.schedules.building_block import repeat
 
 
 @schedule(

@@ -23,10 +23,10 @@ from fractions import Fraction
 from itertools import islice
 
 from hybrid_des.errors import Refusal
-from hybrid_des.ops import Op, Plan, PlanRequest, loop
-from hybrid_des.schedules import schedule
-from hybrid_des.schedules.greedy import Costs, Programs, Walk, evaluate
-from hybrid_des.schedules.zb_h1 import in_debt
+from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.schedules.greedy import Costs, Programs, Walk, evaluate
+from hybrid_des.pipeline.schedules.zb_h1 import in_debt
 
 AHEAD = (16, 8, 12, 14, 15, None)  # forwards ahead on rank r, in eighths of p−r; None: as many as fit
 SOON = (2, 0, 4, 1, 3, 5, 6, 8)  # a gap shorter than so many eighths of W is waited out

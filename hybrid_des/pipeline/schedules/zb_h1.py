@@ -11,8 +11,8 @@ p with those that wait for their W.
 
 from __future__ import annotations
 
-from hybrid_des.ops import Op, Plan, PlanRequest, loop
-from hybrid_des.schedules import schedule
+from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline.schedules import schedule
 
 
 @schedule(

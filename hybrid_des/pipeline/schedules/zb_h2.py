@@ -11,9 +11,9 @@ Ranks start and end staggered: where a barrier ends the step the pipeline's time
 
 from __future__ import annotations
 
-from hybrid_des.ops import Plan, PlanRequest, loop
-from hybrid_des.schedules import schedule
-from hybrid_des.schedules.zb_h1 import in_debt
+from hybrid_des.pipeline.plan import Plan, PlanRequest, loop
+from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.schedules.zb_h1 import in_debt
 
 
 @schedule(

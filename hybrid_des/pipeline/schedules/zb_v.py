@@ -18,9 +18,9 @@ order for 2p−1 is used and the ops of the missing ones are left out, as PyTorc
 
 from __future__ import annotations
 
-from hybrid_des.ops import Plan, PlanRequest, Step, wave
-from hybrid_des.schedules import schedule
-from hybrid_des.schedules.patterns import Writer
+from hybrid_des.pipeline.plan import Plan, PlanRequest, Step, wave
+from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.schedules.patterns import Writer
 
 
 @schedule(

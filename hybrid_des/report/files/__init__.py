@@ -22,7 +22,7 @@ from hybrid_des.registry import Registry
 if TYPE_CHECKING:
     import pandas as pd
 
-    from hybrid_des.simulation import Run
+    from hybrid_des.simulation.run import Run
 
 
 class Source(Protocol):
@@ -55,7 +55,7 @@ class Written(NamedTuple):
     notes: tuple[str, ...]
 
 
-_REGISTRY: Registry[Output] = Registry("output", "hybrid_des.outputs")
+_REGISTRY: Registry[Output] = Registry("output", "hybrid_des.report.files")
 
 names = _REGISTRY.names
 find = _REGISTRY.__getitem__

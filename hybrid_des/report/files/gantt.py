@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hybrid_des.outputs import Source, output
+from hybrid_des.report.files import Source, output
 
 
 @output("gantt.png")
@@ -14,7 +14,7 @@ def gantt(source: Source, folder: Path) -> None:
 
     import matplotlib as mpl
 
-    from hybrid_des import plots
+    from hybrid_des.report import plots
 
     figure = plots.draw(source.run, plots.gantt)
     with mpl.rc_context({"svg.hashsalt": "hybrid_des"}), warnings.catch_warnings():

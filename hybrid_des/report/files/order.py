@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hybrid_des.orders import crossed_messages, write_order
-from hybrid_des.outputs import Source, output
+from hybrid_des.pipeline.order_csv import crossed_messages, write_order
+from hybrid_des.report.files import Source, output
 
 
 @output("order.csv", rows=False)

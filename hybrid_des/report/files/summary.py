@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hybrid_des.outputs import Source, output
+from hybrid_des.report.files import Source, output
 
 
 @output("summary.json", rows=False)

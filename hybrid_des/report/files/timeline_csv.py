@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hybrid_des.outputs import Source, output
+from hybrid_des.report.files import Source, output
 
 
 @output("timeline.csv")

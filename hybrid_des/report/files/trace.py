@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybrid_des.metrics import places
-from hybrid_des.outputs import Source, output
-from hybrid_des.timeline import COMPUTE, NONE, OP_KINDS, message_rows, op_rows
-from hybrid_des.traffic import traffic
+from hybrid_des.analysis.link_use import traffic
+from hybrid_des.analysis.metrics import places
+from hybrid_des.analysis.timeline import COMPUTE, NONE, OP_KINDS, message_rows, op_rows
+from hybrid_des.report.files import Source, output
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hybrid_des.ops import Plan, Step
-    from hybrid_des.simulation import Run
+    from hybrid_des.pipeline.plan import Plan, Step
+    from hybrid_des.simulation.run import Run
 
     Numbers = NDArray[np.int64]
 

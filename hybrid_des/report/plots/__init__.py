@@ -1,12 +1,12 @@
 """Pictures: an axes in, an axes out. `gantt`, `link_use` and `memory_curve` of a run, `lines` of a sweep.
 
-from hybrid_des import plots
+from hybrid_des.report import plots
 plots.gantt(result.run, ax)
 """
 
 from __future__ import annotations
 
-from hybrid_des.plots.chart import draw, gantt, size_of
-from hybrid_des.plots.curves import lines, link_use, memory_curve
+from hybrid_des.report.plots.chart import draw, gantt, size_of
+from hybrid_des.report.plots.curves import lines, link_use, memory_curve
 
 __all__ = ["draw", "gantt", "lines", "link_use", "memory_curve", "size_of"]

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hybrid_des.metrics import arrange, places
-from hybrid_des.timeline import COMPUTE, NONE, OP_KINDS, op_rows
-from hybrid_des.traffic import PIPELINE
+from hybrid_des.analysis.link_use import PIPELINE
+from hybrid_des.analysis.metrics import arrange, places
+from hybrid_des.analysis.timeline import COMPUTE, NONE, OP_KINDS, op_rows
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from hybrid_des.simulation import Run
+    from hybrid_des.simulation.run import Run
 
     Numbers = NDArray[np.int64]
     Seconds = NDArray[np.float64]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybrid_des.metrics import summary
-from hybrid_des.plots.bars import Bars, bars_of_run, bars_of_table
-from hybrid_des.plots.style import COLOURS, LABELS, axes, legend_above, scale_of, shade
-from hybrid_des.timeline import OP_KINDS
+from hybrid_des.analysis.metrics import summary
+from hybrid_des.analysis.timeline import OP_KINDS
+from hybrid_des.report.plots.bars import Bars, bars_of_run, bars_of_table
+from hybrid_des.report.plots.style import COLOURS, LABELS, axes, legend_above, scale_of, shade
 from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-    from hybrid_des.simulation import Run
+    from hybrid_des.simulation.run import Run
 
 MANY_BARS = 20_000  # beyond that an SVG holds the bars as an image
 NUMBER_SIZE = 6.5  # points

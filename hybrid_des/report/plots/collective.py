@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hybrid_des.plots.style import LINES, plain
+from hybrid_des.report.plots.style import LINES, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,15 +6,15 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.plots.style import COLOURS, LINES, MARKERS, axes, legend, legend_above, plain, scale_of
-from hybrid_des.traffic import traffic
+from hybrid_des.analysis.link_use import traffic
+from hybrid_des.report.plots.style import COLOURS, LINES, MARKERS, axes, legend, legend_above, plain, scale_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from hybrid_des.simulation import Run
+    from hybrid_des.simulation.run import Run
 
 LANES = 16
 LABELLED = 12  # more lines than that are told apart by shade, and only some are named

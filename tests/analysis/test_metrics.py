@@ -1,0 +1,262 @@
+"""Summary and timeline, on runs written down by hand in whole picoseconds."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from fractions import Fraction
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import handmade
+from support.handmade import uniform
+
+from hybrid_des.analysis import metrics
+from hybrid_des.analysis.timeline import COLUMNS, timeline
+from hybrid_des.pipeline import schedules
+from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.scenario import scenario_from
+from hybrid_des.simulation.run import run as simulated
+
+MS = 10**9
+
+
+def plan_of(kind, pipeline, microbatches):
+    return schedules.find(kind).build(PlanRequest(pipeline, microbatches))
+
+
+def fused_pair():
+    """One rank, two micro-batches, the second's forward together with the first's backward."""
+    program = [Op("F", 0), (Op("F", 1), Op("B", 0)), Op("B", 1)]
+    return Plan.of([program], [loop(1, 1)], [0, 0])
+
+
+def split_backward():
+    """Two ranks, one micro-batch, input and weight parts apart."""
+    program = [Op("F", 0), Op("I", 0), Op("W", 0)]
+    return Plan.of([program, program], [loop(2, 1)], [0])
+
+
+def test_the_prototype_of_four_gpus():
+    run = handmade.run(plan_of("1f1b", 2, 8), uniform(50 * MS, 80 * MS), data=2, reduction=40 * MS)
+    summary = metrics.summary(run)
+    assert summary["step_time_s"] == 1.210
+    assert summary["pipeline_time_s"] == 1.170
+    assert summary["bubble_ratio"] == pytest.approx(1 / 9, rel=1e-15)
+    assert summary["speedup"] == pytest.approx(2 * 2 * 1.040 / 1.210, rel=1e-15)
+    assert summary["efficiency"] == summary["speedup"] / 4
+    assert summary["microbatches_per_s"] == pytest.approx(16 / 1.210)
+    assert summary["peak_activations"] == [2, 1]
+    # rank 1 waits 50 ms for its first forward, rank 0 idles (p−1)(F+B) = 130 ms for its first backward
+    assert summary["idle_s"] == pytest.approx(
+        {"dependency": 0.090, "pipeline_message": 0, "gradient_reduction": 0.040, "end_of_step": 0.040}
+    )
+
+
+def test_a_gap_is_split_at_the_producers_end():
+    run = handmade.run(plan_of("gpipe", 2, 1), uniform(10, 20), delay=3)
+    parts = metrics.account(run, metrics.arrange(run))
+    # rank 1 waits for F until 10, its bytes until 13; rank 0 asks for B at 10, produced at 43, there at 46
+    assert parts == {
+        "busy": 60, "dependency": 10 + 33, "pipeline_message": 3 + 3, "gradient_reduction": 0, "end_of_step": 66 - 43,
+    }  # fmt: skip
+
+
+def test_a_rank_held_up_by_its_own_sends_waits_for_bytes():
+    run = handmade.run(plan_of("gpipe", 1, 2), uniform(10, 20))
+    table = run.trace.ops.table()
+    for column in ("asked", "start", "end"):
+        table[column][1:] += 4  # the rank was not free until 4 ps after its first op
+    steps = run.trace.steps.table()
+    for column in ("sent", "reduced", "end"):
+        steps[column][:] += 4
+    parts = metrics.account(run, metrics.arrange(run))
+    assert parts["pipeline_message"] == 4
+    assert sum(parts.values()) == 64
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    kind=st.sampled_from(["gpipe", "1f1b"]),
+    pipeline=st.integers(1, 4),
+    microbatches=st.integers(1, 6),
+    data=st.integers(1, 3),
+    steps=st.integers(1, 3),
+    times=st.tuples(*[st.integers(0, 10**12)] * 5),
+)
+def test_busy_and_idle_add_up_to_the_step(kind, pipeline, microbatches, data, steps, times):
+    forward, backward, delay, reduction, optimizer = times
+    run = handmade.run(
+        plan_of(kind, pipeline, microbatches), uniform(forward, backward), delay=delay, data=data, steps=steps,
+        reduction=reduction, optimizer=optimizer,
+    )  # fmt: skip
+    parts = metrics.account(run, metrics.arrange(run))
+    assert sum(parts.values()) == run.duration * pipeline * data
+    assert min(parts.values()) >= 0
+    summary = metrics.summary(run)
+    assert sum(summary["idle_s"].values(), summary["busy_s"]) == summary["step_time_s"]
+    digit = math.ulp(summary["step_time_s"])
+    assert abs(summary["busy_s"] - (microbatches * (forward + backward) + optimizer) / 1e12) <= 3 * digit
+    json.dumps(summary, allow_nan=False)
+
+
+@given(st.lists(st.integers(0, 10**13), min_size=5, max_size=5).filter(any), st.integers(1, 3000))
+def test_seconds_add_up_in_any_order_to_the_last_digit(picoseconds, count):
+    whole = metrics._seconds(sum(picoseconds), count)
+    names = ("busy", *metrics.CAUSES)
+    parts = {name: metrics._seconds(value, count) for name, value in zip(names, picoseconds, strict=True)}
+    found = metrics._add_up(whole, parts)
+    assert sum(Fraction(value) for value in found.values()) == Fraction(whole)
+    assert sum(found.values()) == sum(reversed(found.values())) == whole
+    assert all(abs(found[name] - parts[name]) <= 3 * math.ulp(whole) for name in parts)
+
+
+def test_times_of_an_hour_and_many_steps_do_not_overflow():
+    run = handmade.run(plan_of("1f1b", 4, 8), uniform(3600 * 10**12, 3600 * 10**12), data=8, steps=20)
+    assert metrics.summary(run)["step_time_s"] == 22 * 3600
+
+
+def test_without_any_time_ratios_are_zero():
+    summary = metrics.summary(handmade.run(plan_of("1f1b", 2, 2), uniform(0, 0)))
+    for key in ("bubble_ratio", "exposed_communication_ratio", "speedup", "efficiency", "microbatches_per_s"):
+        assert summary[key] == 0
+
+
+def test_steps_without_a_barrier_count_what_is_left_at_the_end():
+    run = handmade.run(plan_of("1f1b", 2, 2), uniform(10, 10), steps=2)
+    rows = run.trace.steps.table()
+    late = (rows["rank"] == 1) & (rows["step"] == 1)
+    rows["begin"][late] -= 5  # rank 1 was through 10 ps before rank 0 and goes on 5 ps early
+    first = (run.trace.ops.table()["rank"] == 1) & (run.trace.ops.table()["step"] == 1)
+    run.trace.ops.table()["asked"][first.nonzero()[0][0]] -= 5
+    parts = metrics.account(run, metrics.arrange(run))
+    assert sum(parts.values()) == 2 * run.duration
+    assert metrics.summary(run)["step_time_s"] == run.duration / 2 / 1e12
+
+
+def test_peaks_are_the_worst_replicas_and_whole_numbers_stay_whole():
+    run = handmade.run(plan_of("1f1b", 2, 4), uniform(1, 1), data=2)
+    run.peak_activations = [Fraction(2), Fraction(5, 2), Fraction(1), Fraction(1)]  # ranks 0 and 1 are stage 0
+    run.peak_memory = [10, 90 * 10**9, 30, 20]
+    summary = metrics.summary(run)
+    assert summary["peak_activations"] == [2.5, 1]
+    assert isinstance(summary["peak_activations"][1], int)
+    assert summary["peak_memory_bytes"] == [90 * 10**9, 30]
+    assert summary["out_of_memory"] is True
+
+
+def test_messages_and_bytes_are_per_step():
+    summary = metrics.summary(handmade.run(plan_of("1f1b", 3, 4), uniform(1, 1), steps=2, size=7))
+    assert summary["messages"] == 2 * 2 * 4
+    assert summary["bytes_pipeline"] == 7 * 16
+
+
+def test_timeline_has_the_columns_of_the_contract():
+    run = handmade.run(plan_of("1f1b", 2, 3), uniform(MS, 2 * MS), delay=MS, data=2, reduction=MS, optimizer=MS)
+    table = timeline(run)
+    assert tuple(table.columns) == COLUMNS
+    compute = table[table.lane == "compute"]
+    assert compute.kind.value_counts().to_dict() == {"F": 12, "B": 12, "optimizer": 4}
+    assert table.kind.isin(["activation", "gradient"]).sum() == run.messages
+    assert compute[["peer", "bytes", "hop"]].isna().all(axis=None)
+    assert compute[compute.kind == "optimizer"][["microbatch", "chunk", "stage"]].isna().all(axis=None)
+    for name in ("microbatch", "chunk", "stage", "peer", "bytes", "hop"):
+        assert table[name].dtype == "Int64"
+    assert (table.replica == table["rank"] % 2).all()
+    assert (table.pipeline_rank == table["rank"] // 2).all()
+
+
+def test_a_message_is_named_by_who_sends_what_to_whom():
+    table = timeline(handmade.run(plan_of("gpipe", 2, 2), uniform(10 * MS, 20 * MS), delay=3 * MS))
+    row = table[(table.kind == "gradient") & (table.microbatch == 1)].iloc[0]
+    assert (row["rank"], row.peer, row.stage, row.chunk, row.bytes, row.hop) == (1, 0, 1, 0, 1000, 0)
+    assert (row.asked_s, row.start_s, row.end_s) == (0.073, 0.073, 0.076)
+
+
+def test_rows_come_by_start_then_rank_then_lane():
+    table = timeline(handmade.run(plan_of("1f1b", 3, 3), uniform(5, 5), delay=5, data=2, steps=2))
+    keys = list(zip(table.start_s, table["rank"], table.lane != "compute", table.lane, strict=True))
+    assert keys == sorted(keys)
+
+
+def test_a_fused_pair_goes_by_its_forward():
+    table = timeline(handmade.run(fused_pair(), uniform(10, 20)))
+    assert table.kind.tolist() == ["F", "FB", "B"]
+    assert table.microbatch.tolist() == [0, 1, 1]
+    assert table.end_s.tolist() == [10 / 1e12, 40 / 1e12, 60 / 1e12]
+
+
+def test_the_input_part_of_a_split_backward_shows_as_b():
+    table = timeline(handmade.run(split_backward(), uniform(10, 20, weight=5)))
+    assert table[(table["rank"] == 1) & (table.lane == "compute")].kind.tolist() == ["F", "B", "W"]
+
+
+@pytest.mark.parametrize(("record", "lanes"), [("all", 3), ("compute", 1), ("none", 0)])
+def test_record_says_which_rows_are_kept(record, lanes):
+    table = timeline(handmade.run(plan_of("1f1b", 2, 2), uniform(5, 5), record=record))
+    assert table.lane.nunique() == lanes
+    assert tuple(table.columns) == COLUMNS
+
+
+def test_a_csv_reads_back_as_it_was():
+    table = timeline(handmade.run(plan_of("1f1b", 2, 4), uniform(50 * MS, 80 * MS), delay=12345, reduction=MS))
+    text = table.to_csv(index=False)
+    again = pd.read_csv(io.StringIO(text))
+    assert (again.end_s - again.start_s == table.end_s - table.start_s).all()
+    assert again.to_csv(index=False).count("\n") == text.count("\n")
+
+
+def test_a_ring_message_has_a_stage_and_no_microbatch():
+    table = timeline(handmade.run(plan_of("1f1b", 2, 2), uniform(5, 5), reduction=7))
+    rings = table[table.kind == "ring"]
+    assert len(rings) == 2
+    assert rings.microbatch.isna().all()
+    assert rings.stage.tolist() == [0, 0]
+
+
+def test_numerics_ride_along():
+    run = handmade.run(plan_of("1f1b", 1, 1), uniform(1, 1))
+    run.numerics = {"replica_difference": 0.0, "loss": [1.0]}
+    assert metrics.summary(run)["loss"] == [1.0]
+
+
+CASES = {
+    "plain": {},
+    "several steps": {"steps": 3},
+    "without barrier": {"steps": 3, "barrier": False},
+    "gpipe": {"schedule": {"kind": "gpipe", "microbatches": 6}},
+    "one replica": {"parallel": {"pipeline": 4, "data": 1}},
+    "one rank": {"parallel": {"pipeline": 1, "data": 1}},
+    "only replicas": {"parallel": {"pipeline": 1, "data": 4}},
+    "uneven": {"workload": {"forward": ["1 ms", "3 ms", "2 ms", "1 ms"], "backward": "3 ms", "optimizer": "1 ms"}},
+    "replicas inside": {"parallel": {"pipeline": 4, "data": 2, "order": ["pipeline", "data", "tensor"]}},
+}
+
+
+@pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
+def test_a_simulated_run_accounts_for_every_picosecond(changes):
+    scenario = {
+        "cluster": {"nodes": 2, "gpus_per_node": 4, "infiniband": {"nics_per_node": 1}},
+        "parallel": {"pipeline": 4, "data": 2},
+        "schedule": {"kind": "1f1b", "microbatches": 6},
+        "workload": {"forward": "1 ms", "backward": "2 ms", "activation": "8 MiB", "parameters": 1e6},
+    }
+    done = simulated(scenario_from({**scenario, **changes}))
+    times = metrics.arrange(done)
+    parts = metrics.account(done, times)
+    assert times.total == done.duration
+    assert sum(parts.values()) == done.duration * done.scenario.parallel.ranks
+    assert min(parts.values()) >= 0
+    summary, rows = metrics.summary(done), timeline(done)
+    assert sum(summary["idle_s"].values(), summary["busy_s"]) == summary["step_time_s"]
+    compute = rows[rows.lane == "compute"]
+    assert summary["busy_s"] * done.scenario.parallel.ranks * done.scenario.steps == pytest.approx(
+        (compute.end_s - compute.start_s).sum()
+    )
+    first_links = rows[rows.hop == 0]
+    assert len(first_links) == done.messages
+    assert first_links[first_links.kind.isin(["activation", "gradient"])].bytes.sum() == done.bytes_pipeline
+    assert timeline(simulated(done.scenario)).to_csv() == rows.to_csv()

@@ -1,0 +1,274 @@
+"""Tables of measured times: what they say between their entries, where they come from, and how far off they are."""
+
+import copy
+import csv
+import json
+import pickle
+import re
+from collections import defaultdict
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.paths import SHARED
+
+from hybrid_des.cli.main import main
+from hybrid_des.collectives.benchmark import run_alone
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.codecs import find as codec
+from hybrid_des.errors import Refusal, ScenarioError, UsageError
+from hybrid_des.network.fabric import ClusterSpec, NodeSpec, PortSpec
+from hybrid_des.network.times import (
+    Measurement,
+    NcclTests,
+    TableBandwidth,
+    TimeTable,
+    fit_of_every_second,
+    fit_of_one_line,
+    link_table,
+    read_nccl_tests,
+    read_table,
+    write_table,
+)
+from hybrid_des.network.topologies.nodes import nodes
+from hybrid_des.scenario import load, scenario_from, to_mapping
+from hybrid_des.simulation.run import run
+
+GOLDEN = SHARED / "golden" / "nccl_all_reduce.csv"
+MICROSECOND = 10**6
+TABLE = TimeTable(((1000, 5 * MICROSECOND), (3000, 9 * MICROSECOND), (10000, 30 * MICROSECOND)))
+
+# nccl-tests 2.13 all_reduce_perf on 8 GPUs as it prints, shortened, between the lines of a launcher
+PASTED = """\
+srun: job 4711 queued and waiting for resources
+# nThread 1 nGpus 8 minBytes 8388608 maxBytes 134217728 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1
+#
+# Using devices
+#  Rank  0 Group  0 Pid   3713 on   node0001 device  0 [0x07] NVIDIA A100-SXM4-40GB
+#  Rank  1 Group  0 Pid   3713 on   node0001 device  1 [0x0b] NVIDIA A100-SXM4-40GB
+#
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+           0             0     float     sum      -1     5.70    0.00    0.00      0     5.54    0.00    0.00      0
+     8388608       2097152     float     sum      -1    167.5   50.09   87.66      0    165.9   50.55   88.47      0
+    33554432       8388608     float     sum      -1    398.2   84.26  147.46      0    397.0   84.51  147.90    N/A
+[1,0]<stdout>: 134217728 33554432  float     sum      -1     1191  112.67  197.17      0     1190  112.7  197.3      0
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 147.3
+"""
+OLD = """\
+# all_reduce_perf -b 8 -e 128M
+#       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error
+     1048576        262144   float     sum    96.39   10.88   20.40  2e-07    95.00   11.04   20.69  2e-07
+     2097152        524288   float     sum    120.0   17.48   32.77  2e-07    119.0   17.62   33.04  2e-07
+     2097152        524288   float     sum    130.0   16.13   30.25  2e-07    129.0   16.26   30.48  2e-07
+"""
+
+
+def test_a_table_is_linear_between_entries_and_goes_on_beyond_them():
+    assert [TABLE.time(size) for size in (1000, 2000, 3000, 6500)] == [5_000_000, 7_000_000, 9_000_000, 19_500_000]
+    assert TABLE.latency == 3 * MICROSECOND
+    assert TABLE.time(20000) == 60 * MICROSECOND
+    assert TABLE.rate == Fraction(7000 * 10**12, 21 * MICROSECOND)
+    assert TimeTable(((1000, 500),)).time(3000) == 1500
+
+
+@given(st.lists(st.tuples(st.integers(1, 10**6), st.integers(0, 10**9)), min_size=2, unique_by=lambda entry: entry[0]))
+def test_a_table_goes_through_its_entries_and_never_below_zero(entries):
+    table = TimeTable(tuple(sorted(entries)))
+    assert all(table.time(size) == time for size, time in entries)
+    assert all(table.time(size) >= 0 <= table.occupancy(size) for size in (0, 1, 10**7))
+
+
+def test_a_message_over_a_link_with_a_table_takes_the_tables_time():
+    port = PortSpec(TableBandwidth(TABLE), TABLE.latency)
+    fabric = nodes(ClusterSpec((NodeSpec(2, port, port, 2),)))
+    fp32 = codec("fp32").build()
+    for size in (400, 1000, 2000, 6500, 50000):
+        one = run_alone(fabric, "ring-all-gather", [range(2)], lambda g, p, size=size: Buffer(size // 2, fp32))
+        assert one.duration == TABLE.time(size)
+
+
+def test_a_bandwidth_with_a_table_counts_as_that_of_large_messages_and_is_itself_when_copied():
+    bandwidth = TableBandwidth(TABLE)
+    assert bandwidth / 2 == TABLE.rate / 2
+    assert min(bandwidth, Fraction(1)) == 1
+    other = TableBandwidth(TimeTable((*TABLE.entries[1:],)))
+    assert other != bandwidth and float(other) == float(bandwidth)
+    assert pickle.loads(pickle.dumps(bandwidth)) == copy.deepcopy(bandwidth) == bandwidth
+
+
+def test_a_table_is_read_back_as_it_was_written(write):
+    table = TimeTable(((1, 1), (7, 10**6 + 1), (2**40, 10**13)), 8)
+    assert read_table(write(write_table(table, "mine"), "t.csv")) == table
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("", "not a table of times; expected the columns bytes,time_us"),
+    ("size,time\n1,2\n", "not a table of times"),
+    ("bytes,time_us\n", "a table without entries"),
+    ("bytes,time_us\n1,2,3\n", "entry 1 has 3 values, not 2"),
+    ("bytes,time_us\n1,x\n", 'entry 1: "x" is not a quantity'),
+    ("bytes,time_us\n1.5,1\n", "entry 1: expected a whole number of bytes"),
+    ("bytes,time_us\n0,1\n", "entry 1: expected a whole number of bytes"),
+    ("bytes,time_us\n5,1\n5,2\n", "sizes must rise, but 5 follows 5"),
+    ("1" * 200_000, "not a table of times: field larger than field limit"),
+    (b"\xff\xfe\x00", "not a text file"),
+])  # fmt: skip
+def test_a_file_of_something_else_is_no_table(write, text, said):
+    with pytest.raises(UsageError, match=re.escape(said)):
+        read_table(write(text, "t.csv"))
+
+
+def test_the_output_of_nccl_tests_is_read_as_it_was_pasted(write):
+    measured = read_nccl_tests(write(PASTED, "nccl.txt"))
+    assert measured.ranks == 2
+    assert measured.times == [(8388608, 167_500_000), (33554432, 398_200_000), (134217728, 1191_000_000)]
+    old = read_nccl_tests(write(OLD, "old.txt"))
+    assert (old.test, old.ranks) == ("all_reduce", None)
+    assert old.times == [(1048576, 96_390_000), (2097152, 125_000_000)]
+
+
+@pytest.mark.parametrize("time", ["1.2.3", "1-2", "N/A", "nan", "inf", "-5", "0.00", "1e999999999", "5" * 5000])
+def test_a_line_without_a_time_is_no_result(write, time):
+    line = "     {}     262144     float     sum      -1    {}   13.67   23.92      0    75.66   13.86   24.25      0\n"
+    with pytest.raises(UsageError, match="no results of nccl-tests"):
+        read_nccl_tests(write(line.format(1048576, time), "n.txt"))
+    with pytest.raises(UsageError, match="no results of nccl-tests"):
+        read_nccl_tests(write(line.format("9" * 5000, 5), "n.txt"))
+    both = line.format(2097152, time) + line.format(1048576, 5)
+    assert read_nccl_tests(write(both, "n.txt")).times == [(1048576, 5_000_000)]
+
+
+def test_calibrate_prints_a_table_and_how_well_it_fits(write, capsys, tmp_path):
+    assert main(["calibrate", str(write(PASTED, "nccl.txt"))]) == 0
+    out, err = capsys.readouterr()
+    assert out == "# nccl-tests in nccl.txt\n# ranks: 2\nbytes,time_us\n8388608,167.5\n33554432,398.2\n134217728,1191\n"
+    assert "a table of every second size: " in err
+    assert re.search(r"one latency and one bandwidth: \d\.\d% mean and \d\.\d% worst error on 3 sizes", err)
+    assert main(["calibrate", str(write(PASTED, "nccl.txt")), "--out", str(tmp_path / "t.csv")]) == 0
+    assert (tmp_path / "t.csv").read_text() == out
+
+
+@pytest.mark.parametrize(("text", "said"), [
+    ("hello\n", "no results of nccl-tests"),
+    (b"\x80\x81", "not a text file"),
+    (None, "No such file or directory"),
+])  # fmt: skip
+def test_calibrating_on_something_else_is_one_line_and_exit_code_2(write, capsys, tmp_path, text, said):
+    file = tmp_path / "none.txt" if text is None else write(text, "n.txt")
+    assert main(["calibrate", str(file)]) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and said in err and err.count("\n") == 1
+
+
+def test_a_links_table_lets_a_simulated_ring_take_the_measured_time():
+    times = [Measurement(size, round(40e6 + size * 8)) for size in (2**10, 2**16, 2**20, 2**26, 2**30)]
+    table = link_table(NcclTests("all_reduce", 8, times))
+    port = PortSpec(TableBandwidth(table), table.latency)
+    fabric = nodes(ClusterSpec((NodeSpec(8, port, port, 8),)))
+    fp32 = codec("fp32").build()
+    for size, time in times:
+        ring = run_alone(fabric, "ring", [range(8)], lambda g, p, size=size: Buffer(size // 4, fp32))
+        assert abs(ring.duration - time) <= 14  # each of 14 steps is rounded to a picosecond
+    with pytest.raises(UsageError, match="not broadcast on 8 ranks"):
+        link_table(NcclTests("broadcast", 8, times))
+    with pytest.raises(UsageError, match="all_reduce on unknown ranks"):
+        link_table(NcclTests("all_reduce", None, times))
+
+
+FREE = {"bandwidth": "inf", "latency": 0}
+CLUSTER = {"gpus_per_node": 4, "nodes": 2, "nvlink": FREE, "infiniband": FREE}
+
+
+def scenario(cluster=None, **gradients):
+    return {
+        "cluster": {**CLUSTER, **(cluster or {})},
+        "parallel": {"pipeline": 2, "data": 4},
+        "schedule": {"kind": "1f1b", "microbatches": 2},
+        "workload": {"forward": 0, "backward": 0, "parameters": 1500},
+        "gradients": gradients,
+    }
+
+
+def test_a_scenario_takes_a_table_in_place_of_the_algorithm(write):
+    write(write_table(TABLE, "mine"), "times.csv")
+    file = write(json.dumps(scenario(table="times.csv")), "s.yaml")
+    result = run(load(file))
+    assert (result.duration, result.algorithm, result.messages) == (TABLE.time(6000), "measured", 4 * 2 * 2)
+    assert scenario_from(to_mapping(load(file))) == load(file)
+
+
+def test_a_scenario_takes_tables_in_place_of_links_figures(write):
+    file = str(write(write_table(TABLE, "mine"), "times.csv"))
+    chosen = scenario_from(scenario({"nvlink": {"table": file}}))
+    assert run(chosen).duration == 6 * TABLE.time(1500)
+    assert scenario_from(to_mapping(chosen)) == chosen
+
+
+def test_nodes_that_differ_may_have_tables_of_their_own(write):
+    write(write_table(TABLE, "mine"), "times.csv")
+    nodes_of_two_kinds = [{"nvlink": {"table": "times.csv"}}, {}]
+    file = write(json.dumps(scenario({"nodes": nodes_of_two_kinds})), "s.yaml")
+    kinds = load(file).cluster.kinds
+    assert kinds[0].nvlink.table == TABLE
+    assert kinds[1].nvlink.table is None
+
+
+def test_a_table_for_other_ranks_is_refused(write):
+    file = str(write(write_table(TimeTable(TABLE.entries, 8), "mine"), "times.csv"))
+    with pytest.raises(Refusal, match=r"times.csv is for 8 ranks, this group has 4"):
+        run(scenario_from(scenario(table=file)))
+
+
+@pytest.mark.parametrize(("cluster", "gradients", "said"), [
+    ({"nvlink": {"table": "nowhere.csv"}}, {}, "cluster.nvlink.table: nowhere.csv: No such file"),
+    ({"nvlink": {"table": "GOOD", "latency": 0}}, {}, "cluster.nvlink: a table stands instead of"),
+    ({}, {"table": "nowhere.csv"}, "gradients.table: nowhere.csv: No such file"),
+    ({}, {"table": "GOOD", "algorithm": "ring"}, "gradients.table: is not read by ring; read by measured"),
+    ({}, {"algorithm": "measured"}, "gradients.table: is required by measured"),
+    ({}, {"table": 5}, "gradients.table: expected the path of a CSV file, found 5"),
+    ({}, {"table": "FLAT"}, "2000 bytes must take longer than 1000"),
+])  # fmt: skip
+def test_what_is_wrong_with_a_table_is_said_with_its_place(write, cluster, gradients, said):
+    files = {"GOOD": str(write(write_table(TABLE, "mine"), "good.csv")),
+             "FLAT": str(write("bytes,time_us\n1000,5\n2000,5\n", "flat.csv"))}  # fmt: skip
+
+    def filled(section):
+        return {key: filled(of) if isinstance(of, dict) else files.get(of, of) for key, of in section.items()}
+
+    with pytest.raises(ScenarioError) as error:
+        scenario_from(scenario(filled(cluster), **filled(gradients)))
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.skipif(not GOLDEN.is_file(), reason="published nccl-tests tables are not part of the project")
+def test_published_machines_are_met_between_calibrated_sizes():
+    """One table a machine from the 1st, 3rd, 5th … size; the sizes between, simulated, above 1 MiB."""
+    machines = defaultdict(list)
+    with GOLDEN.open() as file:
+        for row in csv.DictReader(file):
+            times = machines[row["gpu"], int(row["nodes"]), int(row["ranks"])]
+            times.append(Measurement(int(row["bytes"]), round(float(row["time_us"]) * MICROSECOND)))
+    assert len(machines) == 3
+    fp32 = codec("fp32").build()
+    for (_, count, ranks), times in machines.items():
+        port = PortSpec(None, 0)
+        fabric = nodes(ClusterSpec((NodeSpec(ranks // count, port, port, ranks // count),) * count))
+        table = TimeTable(tuple(tuple(one) for one in times[::2]), ranks)
+        errors = []
+        for size, time in times[1::2]:
+            if size > 2**20:
+
+                def buffer(group, place, size=size):
+                    return Buffer(size // 4, fp32)
+
+                outcome = run_alone(fabric, "measured", [range(ranks)], buffer, options={"table": table})
+                errors.append(abs(outcome.duration / time - 1))
+        assert sum(errors) / len(errors) < 0.05
+        assert max(errors) < 0.15
+        fit = fit_of_every_second(times)
+        assert (fit.mean, fit.worst, fit.sizes) == pytest.approx((sum(errors) / len(errors), max(errors), len(errors)))
+        assert fit.mean < max(0.05, fit_of_one_line(times).mean)

@@ -1,0 +1,236 @@
+"""The command line: data on stdout, messages on stderr, one line for a user's mistake, and the exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import hybrid_des
+from hybrid_des.cli import commands as verbs
+from hybrid_des.cli import main as cli
+from hybrid_des.pipeline import schedules
+
+MINIMAL = "schedule: {kind: 1f1b, microbatches: 4}\nworkload: {forward: 1 s, backward: 2 s}\n"
+LONG = MINIMAL + "parallel: {pipeline: 8}\nsteps: 200000\nrecord: none\n"
+COMMAND = [sys.executable, "-m", "hybrid_des"]
+
+
+def test_a_scenario_gives_a_report(run, write):
+    code, out, err = run(write(MINIMAL, "tiny.yaml"))
+    assert (code, err) == (0, [])
+    assert out.startswith("tiny")
+    assert "\x1b" not in out
+
+
+def test_json_is_the_summary_and_nothing_else(run, write, tmp_path):
+    code, out, err = run(write(MINIMAL), "--json", "--set", "parallel.pipeline=2", "--set", "name=two")
+    summary = json.loads(out)
+    assert (code, err, summary["name"], summary["ranks"]) == (0, [], "two", 2)
+    code, out, err = run(write(MINIMAL), "--json", "--out", tmp_path / "o")
+    assert json.loads(out)["ranks"] == 1
+    assert err[-1].startswith("wrote ")
+
+
+def test_quiet_is_quiet(run, write, tmp_path):
+    assert run(write(MINIMAL), "--quiet", "--out", tmp_path / "o") == (0, "", [])
+    assert (tmp_path / "o" / "summary.json").is_file()
+    code, out, err = run(write(MINIMAL), "--quiet", "--json")
+    assert (code, json.loads(out)["ranks"], err) == (0, 1, [])
+
+
+def test_a_users_own_schedule_comes_from_a_file_of_theirs(run, write):
+    mine = write(
+        "from hybrid_des.pipeline.schedules import find, schedule\n"
+        "@schedule('own-of-a-test', summary='mine', time='t', memory='m', source='me', chunks=1)\n"
+        "def own(request):\n    return find('gpipe').build(request)\n",
+        "mine.py",
+    )
+    try:
+        assert run(write(MINIMAL), "--set", "schedule.kind=own-of-a-test", "--quiet")[0] == 2
+        assert run(write(MINIMAL), "--set", "schedule.kind=own-of-a-test", "--quiet", "--import", mine)[0] == 0
+        assert "own-of-a-test" in run("schedules", "--import", mine)[1]
+        assert "own-of-a-test" in run("schema", "--import", mine)[1]
+    finally:
+        schedules._REGISTRY._entries.pop("own-of-a-test", None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "expected a scenario FILE or a verb"),
+        (["none.yaml"], "none.yaml: no such file"),
+        (["schedulez"], 'no such file, and no verb: unknown "schedulez"; did you mean "schedules"?'),
+        (["."], ".: a directory, not a scenario file"),
+        (["{file}", "--jsn"], "unrecognized arguments: --jsn"),
+        (["{file}", "--js"], "unrecognized arguments: --js"),
+        (["{file}", "--out"], "--out: expected one argument"),
+        (["{file}", "more.yaml"], "unrecognized arguments: more.yaml"),
+        (["{file}", "--jobs", "0"], "--jobs: must be a whole number of at least 1, not 0"),
+        (["a" * 5000], "File name too long"),
+        (["{file}", "--import", "a" * 5000], "File name too long"),
+        (["{file}", "--out", "a" * 5000], "File name too long"),
+        (["{file}", "--set", "x"], "--set x: expected a path and a value"),
+        (["{file}", "--set", "parallel.pipeline=0"], "parallel.pipeline: must be at least 1, not 0"),
+        (["{file}", "--set", "parallel.pipeline=9"], "9 ranks"),
+        (["{file}", "--set", "workload.forward=5 GB"], "is a size; expected a time"),
+        (["{file}", "--set", "workload.forward=[1, 2]"], "a list of 2, where 1 are needed"),
+        (["{file}", "--set", "worklod.forward=1"], 'unknown "worklod"; did you mean "workload"?'),
+        (["{file}", "--import", "none.py"], "none.py: no such file to import"),
+        (["{file}", "--out", "{file}"], "cannot be written"),
+        (["{file}", "--out", "{file}/deeper"], "cannot be written"),
+        (["{file}", "--out", "/proc/nothing/of/this"], "cannot be written"),
+        (["schedules", "1f2b"], 'unknown "1f2b"; did you mean "1f1b"?'),
+        (["schedules", "1f1b", "--chunks", "2"], "1f1b has 1 a rank, not 2"),
+        (["schedules", "1f1b", "--microbatches", "0"], "must be at least 1, not 0"),
+        (["schedules", "1f1b", "--pipeline", "x"], "invalid int value: 'x'"),
+        (["schema", "more"], "unrecognized arguments: more"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(run, write, arguments, said):
+    file = str(write(MINIMAL))
+    code, out, err = run(*(argument.replace("{file}", file) for argument in arguments))
+    assert (code, out, len(err)) == (2, "", 1), err
+    assert said in err[0]
+
+
+@pytest.mark.parametrize("content", [b"\0\1\2", b"\xff\xfe", b"", b"[" * 10_000, b"a: &a [1]\nb: [*a, *a]\n"])
+def test_rubbish_is_one_line_and_exit_code_2(run, write, content):
+    code, out, err = run(write(content))
+    assert (code, out, len(err)) == (2, "", 1)
+
+
+def test_every_mistake_is_its_own_line(run, write):
+    code, out, err = run(write("steps: 0\nseed: -1\n" + MINIMAL))
+    assert (code, out, len(err)) == (2, "", 2)
+
+
+def test_out_that_cannot_be_written_leaves_nothing_behind(run, write, tmp_path):
+    file = write(MINIMAL)
+    before = sorted(tmp_path.rglob("*"))
+    assert run(file, "--out", tmp_path / "a.yaml" / "b")[0] == 2
+    assert run(file, "--out", tmp_path / "new" / "er", "--set", "steps=0")[0] == 2
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission_is_refused_before_the_run(run, write, tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o500)
+    code, _, err = run(write(MINIMAL), "--out", closed / "o")
+    assert (code, len(err)) == (2, 1)
+
+
+def test_a_simulation_that_fails_exits_with_1_and_writes_nothing(run, write, tmp_path):
+    big = ["--set", "workload.memory.activation=200 GB"]
+    code, out, err = run(write(MINIMAL), *big, "--set", "on_oom=error", "--out", tmp_path / "o")
+    assert (code, out, len(err)) == (1, "", 1)
+    assert not (tmp_path / "o").exists()
+    code, out, err = run(write(MINIMAL), *big, "--json")
+    assert (code, json.loads(out)["out_of_memory"], len(err)) == (0, True, 1)
+
+
+def test_help_and_version(run):
+    code, out, err = run("--help")
+    assert (code, err) == (0, [])
+    assert all(f"  {verb}" in out for verb in verbs.names())
+    assert run("--version") == (0, f"hybrid-des {hybrid_des.__version__}\n", [])
+
+
+@pytest.mark.parametrize("verb", verbs.names())
+def test_every_verb_says_in_a_line_what_it_does(run, verb):
+    assert verbs.summary(verb)
+    assert not verbs.summary(verb).endswith(".")
+    code, out, err = run(verb, "--help")
+    assert (code, err) == (0, [])
+    assert verbs.summary(verb) in " ".join(out.split())
+
+
+def test_schedules_are_listed_with_what_they_cost(run):
+    code, out, err = run("schedules")
+    assert (code, err) == (0, [])
+    lines = out.splitlines()
+    assert [line.split()[0] for line in lines] == ["name", *schedules.names()]
+    facts = schedules.find("gpipe").facts
+    line = next(line for line in lines if line.startswith("gpipe"))
+    assert all(facts[key] in line for key in ("summary", "time", "memory", "source"))
+
+
+def test_a_schedules_order_is_printed(run):
+    code, out, err = run("schedules", "1f1b", "--pipeline", "2", "--microbatches", "2")
+    assert (code, err) == (0, [])
+    assert [line.split() for line in out.splitlines()] == [
+        ["rank", "0", "rank", "1"],
+        ["0", "0F0", "1F0"],
+        ["1", "0F1", "1B0"],
+        ["2", "0B0", "1F1"],
+        ["3", "0B1", "1B1"],
+    ]
+    lifo = run("schedules", "gpipe", "--pipeline", "1", "--microbatches", "2", "--set", "schedule.backward_order=lifo")
+    assert lifo[1].split() == ["rank", "0", "0", "0F0", "1", "0F1", "2", "0B1", "3", "0B0"]
+
+
+def test_an_interrupted_run_exits_with_130_and_leaves_nothing(write, tmp_path):
+    command = [*COMMAND, str(write(LONG)), "--out", str(tmp_path / "o"), "--quiet"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        time.sleep(2.5)
+        assert process.poll() is None, "the run must be long enough to be interrupted"
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err.splitlines() == ["interrupted"]
+    assert not (tmp_path / "o").exists()
+
+
+def test_an_interrupt_that_compiled_code_turned_into_another_error_is_one(write, monkeypatch, capsys):
+    def interrupted(_):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise ValueError("Invalid affine transformation matrix") from None
+
+    monkeypatch.setattr("hybrid_des.result.simulate", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    assert cli.main([str(write(MINIMAL))]) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+    assert signal.getsignal(signal.SIGINT) is before
+    monkeypatch.setattr("hybrid_des.result.simulate", lambda _: [][0])
+    with pytest.raises(IndexError):  # a bug is no interrupt
+        cli.main([str(write(MINIMAL))])
+
+
+def test_a_name_is_any_text(run, write, tmp_path, recwarn):
+    for name in ('"$\\\\frac{$"', '"a$b$"', "日本語", '"a\\0b"', "<b>&"):
+        code, _, err = run(write(f"name: {name}\n" + MINIMAL), "--quiet", "--out", tmp_path / "o")
+        assert (code, err) == (0, []), name
+    assert not recwarn
+    code, _, err = run(write('name: "\\ud800"\n' + MINIMAL))
+    assert (code, len(err)) == (2, 1)
+    assert "surrogate" in err[0]
+
+
+def test_a_reader_that_leaves_early_is_no_error(write):
+    shell = f"set -o pipefail; '{COMMAND[0]}' -m hybrid_des schema | head -c 10 >/dev/null"
+    done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_behind_stdout_is_one_line():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*COMMAND, "schema"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_closed_stdout_and_a_poor_encoding_are_borne():
+    shell = f"'{COMMAND[0]}' -m hybrid_des schedules >&-"
+    assert subprocess.run(["bash", "-c", shell], capture_output=True, check=False).returncode == 0
+    poor = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run([*COMMAND, "schedules"], capture_output=True, env=poor, check=False)
+    assert done.returncode == 0
+    assert b"(m+p?1)" in done.stdout

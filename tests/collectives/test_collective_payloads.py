@@ -1,0 +1,147 @@
+"""Every collective gives the right numbers, and all ranks the same bits, whatever the codec loses on the way."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from hybrid_des import collectives
+from hybrid_des.collectives import codecs
+from hybrid_des.collectives.benchmark import run_alone
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.codecs import find as codec
+from hybrid_des.network.fabric import ClusterSpec, NodeSpec, PortSpec
+from hybrid_des.network.times import TimeTable
+from hybrid_des.network.topologies.nodes import nodes
+from hybrid_des.units import split_evenly
+
+LENGTH = 1003
+TABLE = TimeTable(((1000, 10**6), (10**6, 10**9)))
+OPTIONS = (
+    {},
+    {"pieces": 1},
+    {"pieces": 7},
+    {"servers": 1},
+    {"servers": 2, "servers_on": "hosts"},
+)
+CASES = [
+    (name, options)
+    for name in collectives.all_reduces(["table"])
+    for options in (({"table": TABLE},) if name == "measured" else OPTIONS)
+    if set(options) <= set(collectives.find(name).facts["options"])
+]
+
+
+def cluster(ranks, per_node):
+    node = NodeSpec(per_node, PortSpec(10**9, 1000), PortSpec(10**9, 5000), per_node, in_switch=True)
+    return nodes(ClusterSpec((node,) * -(-(ranks + 3) // per_node)))
+
+
+def reduce(name, ranks, codec_name, options, seed=0, residuals=None, per_node=None, sharing="fifo"):
+    """What every rank holds afterwards, and what it began with."""
+    per_node = per_node or ranks + 3
+    random = np.random.default_rng(seed)
+    before = random.normal(size=(ranks, LENGTH))
+    arrays = [*before.copy(), *np.zeros((4, LENGTH))]
+    chosen = codec(codec_name).build()
+    fabric = cluster(ranks, per_node)
+
+    def buffer(group, place):
+        residual = residuals[place] if residuals is not None and place < ranks else None
+        return Buffer(LENGTH, chosen, arrays[place], residual)
+
+    run_alone(fabric, name, [range(ranks)], buffer, options=options, spare=range(ranks, fabric.gpus), sharing=sharing)
+    return np.array(arrays[:ranks]), before
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+@pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8])
+def test_sums_are_right(name, options, ranks):
+    if options.get("servers", 1) > ranks:
+        return
+    after, before = reduce(name, ranks, "fp64", options)
+    np.testing.assert_allclose(after, np.broadcast_to(before.sum(axis=0), after.shape), rtol=1e-12, atol=1e-12)
+    assert all((row == after[0]).all() for row in after)
+
+
+@pytest.mark.parametrize("codec_name", codecs.names())
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_replicas_end_with_the_same_bits_under_every_codec(name, options, codec_name):
+    for ranks in (4, 6):
+        after, before = reduce(name, ranks, codec_name, options)
+        assert all((row == after[0]).all() for row in after)
+        error = np.linalg.norm(after[0] - before.sum(axis=0)) / np.linalg.norm(before.sum(axis=0))
+        assert error < {"fp64": 1e-14, "fp32": 1e-6, "fp16": 2e-3, "bf16": 2e-2, "int8": 5e-2}.get(codec_name, 1)
+
+
+@pytest.mark.parametrize("name", collectives.all_reduces(["table"]))
+def test_error_feedback_keeps_replicas_alike_and_brings_back_what_was_lost(name):
+    ranks = 4
+    residuals = np.zeros((ranks, LENGTH))
+    total, wanted = np.zeros(LENGTH), np.zeros(LENGTH)
+    errors = []
+    for _ in range(30):
+        after, before = reduce(name, ranks, "int8", {"table": TABLE}, residuals=residuals)
+        assert all((row == after[0]).all() for row in after)
+        total, wanted = total + after[0], wanted + before.sum(axis=0)
+        errors.append(np.linalg.norm(total - wanted) / np.linalg.norm(wanted))
+    assert errors[-1] < errors[0]
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_sums_do_not_depend_on_how_links_are_shared(name, options):
+    in_order, shared = (reduce(name, 4, "int8", options, sharing=sharing)[0] for sharing in ("fifo", "fair"))
+    assert (in_order == shared).all()
+
+
+def test_hierarchical_sums_across_nodes():
+    after, before = reduce("hierarchical", 6, "int8", {"pieces": 3}, per_node=3)
+    assert all((row == after[0]).all() for row in after)
+    np.testing.assert_allclose(after[0], before.sum(axis=0), atol=0.5)
+    exact, before = reduce("hierarchical", 6, "fp64", {"pieces": 3}, per_node=3)
+    np.testing.assert_allclose(exact, np.broadcast_to(before.sum(axis=0), exact.shape), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5, 8])
+def test_the_halves_of_a_ring_give_each_rank_its_piece_and_all_ranks_all_pieces(ranks):
+    ends = np.cumsum([0, *split_evenly(LENGTH, ranks)])
+    pieces = [slice(start, end) for start, end in pairwise(ends)]
+    after, before = reduce("ring-reduce-scatter", ranks, "fp64", {})
+    for rank in range(ranks):
+        mine = pieces[(rank + 1) % ranks]
+        np.testing.assert_allclose(after[rank, mine], before.sum(axis=0)[mine], rtol=1e-12, atol=1e-12)
+    after, before = reduce("ring-all-gather", ranks, "fp64", {})
+    for rank in range(ranks):
+        piece = pieces[(rank + 1) % ranks]
+        assert (after[:, piece] == before[rank, piece]).all()
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5, 8])
+def test_all_to_all_swaps_pieces(ranks):
+    length = LENGTH // ranks * ranks
+    random = np.random.default_rng(0)
+    before = random.normal(size=(ranks, length))
+    after = before.copy()
+    exact = codec("fp64").build()
+    run_alone(
+        cluster(ranks, ranks), "all-to-all", [range(ranks)], lambda group, place: Buffer(length, exact, after[place])
+    )
+    blocks = before.reshape(ranks, ranks, -1)
+    assert (after.reshape(ranks, ranks, -1) == blocks.transpose(1, 0, 2)).all()
+
+
+@pytest.mark.parametrize("name", collectives.all_reduces(["table"]))
+def test_a_model_smaller_than_what_the_workload_says_sends_the_workloads_bytes(name):
+    sizes, chosen = codec("fp32").build(), {"table": TABLE}
+
+    def alone(array):
+        return run_alone(
+            cluster(3, 6),
+            name,
+            [range(3)],
+            lambda group, place: Buffer(6000, sizes, array(5)),
+            spare=[4],
+            options=chosen,
+        )
+
+    assert alone(np.ones) == alone(lambda length: None)

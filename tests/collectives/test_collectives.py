@@ -1,0 +1,297 @@
+"""Every collective takes the time and bytes that theory gives it on idle, equal links: whole picoseconds and `==`."""
+
+from fractions import Fraction
+
+import pytest
+
+from hybrid_des import collectives
+from hybrid_des.cli.main import main
+from hybrid_des.collectives.benchmark import run_alone
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.codecs import find as codec
+from hybrid_des.collectives.double_binary_tree import family
+from hybrid_des.engine.recorder import Trace
+from hybrid_des.errors import Refusal, UsageError
+from hybrid_des.network.fabric import ClusterSpec, Fabric, LinkSpec, NodeSpec, PortSpec, Route
+from hybrid_des.network.times import read_table
+from hybrid_des.network.topologies.nodes import nodes
+
+BYTE_A_PICOSECOND = Fraction(10**12)
+A = 1000  # latency, ps
+ELEMENTS = 720720 * 4  # divisible by 1 … 16, and by what comes of halving it
+S = 4 * ELEMENTS  # bytes, and picoseconds on a link
+GIB = 2**30
+
+
+def ports(n, bandwidth=BYTE_A_PICOSECOND, latency=A):
+    """Ranks behind a switch: a port out and a port in each."""
+    links = {f"{way}{i}": LinkSpec(f"{way}{i}", bandwidth) for i in range(n) for way in ("out", "in")}
+    return Fabric(links, lambda a, b: Route((f"out{a}", f"in{b}"), (latency, 0)), n, tuple(range(n)))
+
+
+def physical_ring(n, bandwidth=BYTE_A_PICOSECOND, latency=A):
+    """A cable from each rank to the next and nothing else."""
+    links = {f"cable{i}": LinkSpec(f"cable{i}", bandwidth) for i in range(n)}
+
+    def route(sender, receiver):
+        assert receiver == (sender + 1) % n
+        return Route((f"cable{sender}",), (latency,))
+
+    return Fabric(links, route, n, tuple(range(n)))
+
+
+def cluster(k, g, nvlink=BYTE_A_PICOSECOND, infiniband=BYTE_A_PICOSECOND / 4, in_switch=False):
+    """k nodes of g GPUs with a NIC each."""
+    node = NodeSpec(g, PortSpec(nvlink, A), PortSpec(infiniband, 5 * A), g, in_switch)
+    return nodes(ClusterSpec((node,) * k))
+
+
+def alone(name, fabric, ranks, elements=ELEMENTS, **more):
+    sizes = codec("fp32").build()
+    return run_alone(fabric, name, [range(ranks)], lambda group, place: Buffer(elements, sizes), **more)
+
+
+def per_rank(outcome, n):
+    return Fraction(outcome.bytes, n * S)
+
+
+@pytest.mark.parametrize("wiring", [ports, physical_ring])
+@pytest.mark.parametrize("n", range(2, 17))
+def test_a_ring_takes_the_time_of_a_ring_on_a_switch_as_on_cables(n, wiring):
+    for name, rounds in (("ring", 2), ("ring-reduce-scatter", 1), ("ring-all-gather", 1)):
+        outcome = alone(name, wiring(n), n)
+        assert outcome.duration == rounds * (n - 1) * (A + S // n)
+        assert per_rank(outcome, n) == Fraction(rounds * (n - 1), n)
+
+
+@pytest.mark.parametrize("n", range(2, 17))
+def test_all_to_all_fills_the_senders_ports_and_never_beats_them(n):
+    outcome = alone("all-to-all", ports(n), n)
+    assert outcome.duration == A + (n - 1) * S // n
+    assert per_rank(outcome, n) == Fraction(n - 1, n)
+
+
+@pytest.mark.parametrize("n", [2, 4, 8, 16])
+def test_recursive_algorithms_on_powers_of_two(n):
+    rounds = n.bit_length() - 1
+    halving, doubling = (alone(name, ports(n), n) for name in ("halving-doubling", "recursive-doubling"))
+    assert halving.duration == 2 * rounds * A + 2 * (n - 1) * S // n
+    assert per_rank(halving, n) == Fraction(2 * (n - 1), n)
+    assert doubling.duration == rounds * (A + S)
+    assert per_rank(doubling, n) == rounds
+
+
+@pytest.mark.parametrize("n", [3, 5, 6, 7, 9, 12, 13, 15])
+def test_recursive_algorithms_elsewhere_take_two_whole_messages_more(n):
+    core = 1 << n.bit_length() - 1
+    for name in ("halving-doubling", "recursive-doubling"):
+        at_core, outcome = alone(name, ports(core), core), alone(name, ports(n), n)
+        early = at_core.duration + 2 * (A + S) - outcome.duration
+        assert 0 <= early <= core.bit_length() * A  # who has no guest sends its first messages before the others do
+        assert outcome.bytes == at_core.bytes + 2 * (n - core) * S
+
+
+@pytest.mark.parametrize("n", [*range(2, 17), 31, 64])
+def test_in_two_trees_everybody_hangs_on_a_root_and_nobody_has_more_than_one_tree_of_work(n):
+    depth = 0
+    work = [0] * n
+    for tree in (0, 1):
+        kin = [family(rank, n, tree) for rank in range(n)]
+        assert [parent for parent, _ in kin].count(None) == 1
+        for rank, (parent, children) in enumerate(kin):
+            assert all(kin[child][0] == rank for child in children)
+            assert parent is None or rank in kin[parent][1]
+            work[rank] += len(children) + (parent is not None)
+            steps = 0
+            while parent is not None:
+                parent, steps = kin[parent][0], steps + 1
+            depth = max(depth, steps)
+    assert max(work) <= 4  # three as an inner rank, one as a leaf
+    assert depth <= n.bit_length()
+    if n & (n - 1) == 0:
+        inner = [{rank for rank in range(n) if family(rank, n, tree)[1]} for tree in (0, 1)]
+        assert not inner[0] & inner[1]
+        assert len(inner[0] | inner[1]) == n
+        assert depth == n.bit_length() - 1
+
+
+@pytest.mark.parametrize("n", [8, 12, 16, 32, 64])
+def test_double_binary_tree_is_near_two_buffers_when_large_and_two_depths_when_small(n):
+    fabric = ports(n, Fraction(25 * GIB), 10**6)
+    large = alone("double-binary-tree", fabric, n, GIB // 4)
+    whole = 2 * 10**12 // 25  # 2S/B of 1 GiB at 25 GiB/s, ps
+    assert 2 * (n - 1) / n * 0.5 * whole < large.duration < 1.1 * whole
+    assert large.bytes == 2 * (n - 1) * GIB  # every piece goes up and down every edge once
+    small = alone("double-binary-tree", fabric, n, 2)
+    assert small.duration == pytest.approx(2 * (n - 1).bit_length() * 10**6, rel=0.01)
+
+
+@pytest.mark.parametrize(("k", "g"), [(2, 2), (2, 3), (3, 4), (4, 2), (1, 5), (5, 1)])
+def test_hierarchical_is_the_sum_of_its_phases_in_one_part(k, g):
+    outcome = alone("hierarchical", cluster(k, g), k * g, options={"pieces": 1})
+    in_node = (g - 1) * (A + S // g)
+    between = 2 * (k - 1) * (5 * A + 4 * S // (g * k))
+    assert outcome.duration == 2 * in_node + between
+    assert per_rank(outcome, k * g) == Fraction(2 * (g - 1), g) + Fraction(2 * (k - 1), g * k)
+
+
+@pytest.mark.parametrize(("k", "g"), [(2, 4), (4, 4), (3, 2)])
+def test_hierarchical_in_parts_lies_between_its_longest_phase_and_their_sum(k, g):
+    outcome = alone("hierarchical", cluster(k, g), k * g)
+    in_node = (g - 1) * (A + S // g)
+    between = 2 * (k - 1) * (5 * A + 4 * S // (g * k))
+    assert max(in_node, between) < outcome.duration < 2 * in_node + between
+    whole = alone("hierarchical", cluster(k, g), k * g, options={"pieces": 1})
+    assert outcome.duration < 0.8 * whole.duration
+    assert outcome.bytes == whole.bytes
+
+
+def test_hierarchical_wants_as_many_members_on_every_node():
+    fabric = cluster(2, 4)
+    with pytest.raises(Refusal, match="not 4 on node 0, 1 on node 1"):
+        alone("hierarchical", fabric, 5)
+
+
+@pytest.mark.parametrize(("n", "servers"), [(n, k) for n in (2, 3, 4, 6, 8, 16) for k in (1, 2, 3, 4) if k <= n])
+def test_servers_of_their_own_take_two_latencies_and_the_busier_port_twice(n, servers):
+    fabric = ports(n + servers)
+    options = {"servers": servers, "servers_on": "hosts"}
+    outcome = alone("parameter-server", fabric, n, options=options, spare=range(n, n + servers))
+    assert outcome.duration == 2 * (A + S * n // servers)
+    assert per_rank(outcome, n) == 2  # S up from and S down to every rank
+
+
+@pytest.mark.parametrize("n", range(2, 17))
+def test_servers_on_all_ranks_move_the_bytes_of_a_ring_in_two_latencies(n):
+    outcome = alone("parameter-server", ports(n), n)
+    assert per_rank(outcome, n) == Fraction(2 * (n - 1), n)
+    assert outcome.duration == 2 * (A + (n - 1) * S // n)
+
+
+def test_one_server_on_a_rank_is_as_many_times_slower_as_it_has_clients():
+    n = 8
+    outcome = alone("parameter-server", ports(n), n, options={"servers": 1})
+    assert outcome.duration == 2 * (A + (n - 1) * S)
+
+
+def test_servers_need_places_and_say_so():
+    with pytest.raises(Refusal, match="needs 3 GPU places that no rank uses; the cluster has 1"):
+        alone("parameter-server", ports(5), 4, options={"servers": 3, "servers_on": "hosts"}, spare=[4])
+    with pytest.raises(Refusal, match="5 servers on the ranks of a group of 4; at most 4"):
+        alone("parameter-server", ports(4), 4, options={"servers": 5})
+
+
+@pytest.mark.parametrize("n", range(2, 9))
+@pytest.mark.parametrize("pieces", [1, 4])
+def test_a_switch_that_adds_up_takes_every_byte_up_once_and_down_once(n, pieces):
+    outcome = alone("in-switch", cluster(1, n, in_switch=True), n, options={"pieces": pieces})
+    assert outcome.duration == A + S + S // pieces
+    assert outcome.bytes == 2 * n * S
+
+
+def test_in_switch_needs_one_node_whose_switch_adds_up():
+    with pytest.raises(Refusal, match="this group is on nodes 0, 1"):
+        alone("in-switch", cluster(2, 4, in_switch=True), 8)
+    with pytest.raises(Refusal, match="node 0 has no switch that adds up"):
+        alone("in-switch", cluster(1, 4), 4)
+
+
+def test_a_ring_on_a_gibibyte_takes_what_another_simulator_says():
+    # ASTRA-sim analytical on a physical ring of 25 GiB/s and 1 µs, as ../shared/NETWORK.md quotes it
+    for n, milliseconds in ((8, 70.014), (64, 78.876), (256, 80.198)):
+        for wiring in (physical_ring, ports):
+            outcome = alone("ring", wiring(n, Fraction(25 * GIB), 10**6), n, GIB // 4)
+            assert outcome.duration / 10**9 == pytest.approx(milliseconds, rel=1e-3)
+
+
+def test_shared_nics_make_groups_wait_for_each_other():
+    """Two rings between the same two nodes, over a NIC of their own each or over one: half or twice the time."""
+    sizes = codec("fp32").build()
+    took = []
+    for nics in (2, 1):
+        node = NodeSpec(2, PortSpec(None, 0), PortSpec(BYTE_A_PICOSECOND, 0), nics)
+        fabric = nodes(ClusterSpec((node, node)))
+        took.append(run_alone(fabric, "ring", [(0, 2), (1, 3)], lambda group, place: Buffer(ELEMENTS, sizes)).duration)
+    assert took == [S, 2 * S]
+
+
+def test_bus_bandwidth_is_that_of_nccl_tests():
+    assert collectives.bus_factor("all-reduce", 8) == Fraction(14, 8)
+    assert {collectives.bus_factor(does, 4) for does in ("reduce-scatter", "all-gather", "all-to-all")} == {
+        Fraction(3, 4)
+    }
+
+
+def test_every_message_has_a_row():
+    trace = Trace(messages=True)
+    outcome = alone("hierarchical", cluster(2, 2), 4, trace=trace)
+    sent = [row for row in trace.messages.table()["channel"] if trace.channels[row].hop == 0]
+    assert len(sent) == outcome.messages
+
+
+def test_an_unknown_collective_is_answered_with_the_nearest():
+    with pytest.raises(UsageError, match='did you mean "double-binary-tree"'):
+        collectives.find("double-tree")
+
+
+def rows(text):
+    """(bytes, µs, algorithm bandwidth, bus bandwidth) of the lines that are no comments."""
+    lines = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    return [(int(line[0]), *(float(cell) for cell in line[3:6])) for line in lines]
+
+
+def test_the_verb_prints_the_table_of_nccl_tests_and_writes_it(capsys, tmp_path):
+    ports_and_sizes = ["--bandwidth", "25 GiB/s", "--latency", "1 us", "--min", "1 KiB", "--max", "1 GiB"]
+    assert main(["collective", "ring", "--ranks", "8", *ports_and_sizes, "--out", str(tmp_path)]) == 0
+    table = rows(capsys.readouterr().out)
+    assert [size for size, *_ in table] == [2**k for k in range(10, 31, 2)]
+    rate = GIB / 70.014e6  # GB/s
+    assert table[-1] == (GIB, 70014.0, pytest.approx(rate, abs=0.01), pytest.approx(rate * 1.75, abs=0.01))
+    assert read_table(tmp_path / "collective.csv").time(GIB) == 70_014_000_000
+    assert {file.name for file in tmp_path.iterdir()} == {"collective.csv", "collective.png", "collective.svg"}
+
+
+def test_the_verb_runs_on_a_scenarios_cluster_and_says_what_auto_took(capsys, scenarios):
+    file = str(scenarios / "h100_2x8.yaml")
+    assert main(["collective", "in-switch", "--scenario", file, "--ranks", "8", "--min", "1 MB", "--max", "1 MB"]) == 0
+    ((_, time, *_),) = rows(capsys.readouterr().out)
+    assert main(["collective", "auto", "--scenario", file, "--ranks", "8", "--min", "1 MB", "--max", "1 MB"]) == 0
+    said = capsys.readouterr().out
+    assert rows(said)[0][1] <= time
+    assert said.splitlines()[-2].split()[-1] in collectives.all_reduces()
+
+
+def test_the_verb_reaches_every_collective(capsys, tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("bytes,time_us\n1024,10\n4096,20\n")
+    for name in collectives.names():
+        more = ["--table", str(table)] if name == "measured" else []
+        assert main(["collective", name, "--ranks", "4", "--gpus-per-node", "4", "--max", "4 KiB", *more]) == 0
+        assert len(rows(capsys.readouterr().out)) == 2
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["rng"], 'unknown "rng"; did you mean "ring"?'),
+    (["ring", "--ranks", "1"], "--ranks 1: a collective needs at least 2"),
+    (["ring", "--ranks", "0"], "--ranks 0 --gpus-per-node 1: expected 2 … 65536 ranks"),
+    (["ring", "--gpus-per-node", "0"], "--ranks 8 --gpus-per-node 0: expected 2 … 65536 ranks"),
+    (["ring", "--ranks", "6", "--gpus-per-node", "4"], "expected 2 … 65536 ranks that fill nodes"),
+    (["ring", "--bandwidth", "0"], "--bandwidth: a bandwidth of 0 never ends"),
+    (["ring", "--bandwidth", "25 us"], '--bandwidth: "25 us" is a time; expected a bandwidth'),
+    (["ring", "--latency", "x"], '--latency: "x" is not a quantity'),
+    (["ring", "--min", "2 KiB", "--max", "1 KiB"], "the smaller first"),
+    (["ring", "--factor", "1"], "--factor: must be at least 2, not 1"),
+    (["ring", "--pieces", "2"], "--pieces: is not read by ring"),
+    (["ring", "--codec", "fp33"], 'unknown "fp33"; did you mean "fp32"?'),
+    (["in-switch", "--ranks", "2"], "in-switch: the switch of one node adds up; this group is on nodes 0, 1"),
+    (["measured"], "--table: is required by measured"),
+    (["ring", "--set", "a=1"], "--set: changes a scenario; give one with --scenario"),
+    (["ring", "--scenario", "A100", "--ranks", "9"], "--ranks 9: the cluster of"),
+    (["ring", "--scenario", "A100", "--latency", "1 us"], "--latency: the scenario says that; change it with --set"),
+])  # fmt: skip
+def test_what_the_verb_cannot_do_is_one_line_and_exit_code_2(capsys, scenarios, arguments, said):
+    arguments = [str(scenarios / "a100_8x.yaml") if one == "A100" else one for one in arguments]
+    assert main(["collective", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err and err.count("\n") == 1

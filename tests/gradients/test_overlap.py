@@ -1,0 +1,251 @@
+"""When gradients travel: buckets, the rules of PyTorch's DDP and of Megatron, and what compute hides of them."""
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from hybrid_des import collectives
+from hybrid_des.analysis.metrics import summary
+from hybrid_des.analysis.timeline import timeline
+from hybrid_des.collectives import codecs
+from hybrid_des.errors import Refusal, ScenarioError
+from hybrid_des.gradients.buckets import DONE, buckets_of
+from hybrid_des.pipeline import schedules
+from hybrid_des.scenario import scenario_from
+from hybrid_des.simulation.run import run
+
+MS = 10**9  # picoseconds
+FP32 = codecs.find("fp32").build()
+FREE = {"bandwidth": "inf", "latency": 0}
+GBPS = {"bandwidth": "1 GB/s", "latency": 0}  # with two replicas a ring takes 1 ms a million bytes
+
+
+def scenario(kind="1f1b", p=1, d=2, m=1, workload=(), cluster=(), schedule=(), **gradients):
+    return scenario_from({
+        "cluster": {"gpus_per_node": p * d, "nvlink": GBPS, "infiniband": GBPS, **dict(cluster)},
+        "parallel": {"pipeline": p, "data": d},
+        "schedule": {"kind": kind, "microbatches": m, **dict(schedule)},
+        "workload": {"forward": "2 ms", "backward": "4 ms", "parameters": 1e6, **dict(workload)},
+        "gradients": gradients,
+    })  # fmt: skip
+
+
+def reductions(result):
+    """(stage, bucket, start, end) on rank 0, in ms."""
+    rows = result.trace.reductions.table()
+    columns = [rows[name][rows["rank"] == 0].tolist() for name in ("stage", "bucket", "start", "end")]
+    return [(stage, bucket, start / MS, end / MS) for stage, bucket, start, end in zip(*columns, strict=True)]
+
+
+def test_buckets_add_up_to_the_stage_and_none_passes_the_size():
+    for parameters, size, rule in itertools.product((1, 1000, 10**5 + 7), (4, 1000, 2**18, 2**22), ("stage", "ddp")):
+        buckets = buckets_of(parameters, FP32, size, rule, stage=0)
+        assert sum(bucket.elements for bucket in buckets) == parameters
+        assert all(0 < FP32.payload_bytes(bucket.elements) <= size for bucket in buckets)
+        assert buckets[-1].leaves == DONE
+        if size > 4:
+            assert len(buckets) <= -(-parameters * 4 // size) + 1
+
+
+def test_each_rule_is_the_one_of_its_namesake():
+    def leaves(rule, stage, parameters=2**20, size=2**21):
+        return [bucket.leaves for bucket in buckets_of(parameters, FP32, size, rule, stage)]
+
+    assert leaves("stage", 0) == [1, 1]
+    # DDP: the first bucket of 1 MiB, here a quarter of the gradients, then equal ones of at most `bucket`
+    assert leaves("ddp", 0) == leaves("ddp", 3) == [Fraction(1, 4), Fraction(5, 8), 1]
+    # Megatron: buckets on the first stage only
+    assert leaves("megatron", 0) == [Fraction(1, 2), 1]
+    assert leaves("megatron", 3) == [1]
+    assert buckets_of(0, FP32, 2**20, "ddp", 0) == ((0, DONE),)
+
+
+def test_a_rule_brings_the_size_that_its_namesake_has_by_default():
+    def bucket(d=2, **gradients):
+        chosen = scenario(d=d, **gradients)
+        assert scenario_from(_plain(chosen)) == chosen
+        return chosen.gradients.bucket
+
+    assert bucket() is None
+    assert bucket(bucket_rule="ddp") == 25 * 2**20
+    assert bucket(bucket_rule="ddp", bucket="1 MB") == 10**6
+    assert bucket(bucket_rule="ddp", bucket="none") is None
+    assert bucket(bucket_rule="megatron") == 4 * 40_000_000
+    assert bucket(bucket_rule="megatron", d=50, codec="bf16") == 2 * 50_000_000
+
+
+def test_a_size_that_cuts_gradients_to_dust_is_refused():
+    with pytest.raises(Refusal, match=r"gradients\.bucket: 3 bytes cut the gradients of a stage into 1333334"):
+        run(scenario(bucket=3))
+
+
+def test_without_overlap_all_buckets_leave_after_the_pipeline():
+    result = run(scenario(m=2, bucket="1 MB"))
+    assert result.duration == (2 * 6 + 4) * MS
+    assert reductions(result) == [(0, k, 12 + k, 13 + k) for k in range(4)]
+
+
+def test_a_bucket_leaves_when_the_op_that_fills_it_is_done():
+    """Two chunks a rank: chunk 1's gradients travel while chunk 0's backward still runs."""
+    chosen = {"kind": "interleaved-1f1b", "p": 2, "m": 2, "schedule": {"chunks": 2}}
+    result = run(scenario(**chosen, overlap=True))
+    ops = timeline(result)
+    for stage, _, start, _ in reductions(result):
+        done = ops[(ops["rank"] == 0) & (ops["stage"] == stage) & (ops["kind"] == "B")]["end_s"].max()
+        assert start == pytest.approx(done * 1000)
+    late = run(scenario(**chosen))
+    assert result.duration < late.duration
+    figures = summary(result)
+    assert figures["gradient_communication_s"]["hidden"] > 0 == summary(late)["gradient_communication_s"]["hidden"]
+
+
+def test_where_the_backward_is_split_the_weight_part_fills_buckets():
+    result = run(scenario("zb-h1", p=2, m=4, overlap=True))
+    ops = timeline(result)
+    weights = ops[(ops["rank"] == 0) & (ops["kind"] == "W")]
+    ((_, _, start, _),) = reductions(result)
+    assert start == pytest.approx(weights["end_s"].max() * 1000)
+
+
+def test_under_the_rules_of_ddp_and_megatron_buckets_leave_while_the_last_backward_runs():
+    """One rank: F 0–2, B 2–6 ms; four buckets of 1 ms that become ready at 3, 4, 5, 6 ms."""
+    stage = run(scenario(bucket="1 MB", overlap=True))
+    assert reductions(stage) == [(0, k, 6 + k, 7 + k) for k in range(4)]
+    assert stage.duration == 10 * MS
+    for rule in ("ddp", "megatron"):
+        result = run(scenario(bucket="1 MB", overlap=True, bucket_rule=rule))
+        assert reductions(result) == [(0, k, 3 + k, 4 + k) for k in range(4)]
+        assert result.duration == 7 * MS
+        figures = summary(result)
+        assert figures["gradient_communication_s"] == {"exposed": pytest.approx(1e-3), "hidden": pytest.approx(3e-3)}
+        assert figures["busy_s"] + sum(figures["idle_s"].values()) == pytest.approx(figures["step_time_s"], rel=1e-15)
+
+
+def test_gradients_of_earlier_micro_batches_never_travel():
+    result = run(scenario(m=3, bucket="1 MB", overlap=True, bucket_rule="ddp"))
+    assert reductions(result)[0][2] == 2 * 6 + 3
+    assert result.bytes_gradients == 2 * 4 * 10**6
+
+
+def test_overlap_moves_the_same_bytes_and_never_waits_longer_on_idle_links():
+    for kind in ("1f1b", "gpipe", "zb-h1", "zb-v", "dualpipe"):
+        size = {"p": 4, "m": 8, "d": 2}
+        free = {"cluster": {"nvlink": FREE}} if kind == "dualpipe" else {}
+        runs = [run(scenario(kind, **size, **free, bucket="1 MB", bucket_rule=rule, overlap=overlap))
+                for rule, overlap in (("stage", False), ("stage", True), ("ddp", True))]  # fmt: skip
+        assert len({one.bytes_gradients for one in runs}) == 1
+        assert runs[1].duration <= runs[0].duration and runs[2].duration <= runs[1].duration
+
+
+def test_steps_without_a_barrier_reduce_every_bucket_once_a_step():
+    chosen = scenario(p=2, m=2, bucket="1 MB", overlap=True, bucket_rule="ddp").model_copy(
+        update={"steps": 3, "barrier": False}
+    )
+    rows = run(chosen).trace.reductions.table()
+    found = sorted(zip(*(rows[name].tolist() for name in ("step", "rank", "bucket")), strict=True))
+    assert found == sorted(itertools.product(range(3), range(4), range(4)))
+
+
+@pytest.mark.parametrize("name", [name for name in collectives.all_reduces() if name != "in-switch"])
+def test_every_algorithm_trains_as_the_ring_does(name):
+    """With numbers, in buckets that leave during the backward: replicas alike, gradients those of serial training."""
+    numerics = {"layers": 4, "width": 8, "batch": 2, "dtype": "fp64"}
+    base = {"p": 2, "d": 4, "m": 2, "workload": {"parameters": 1000}, "cluster": {"gpus_per_node": 4, "nodes": 2}}
+    chosen = scenario(**base, algorithm=name, codec="fp64", bucket="500 B", overlap=True, bucket_rule="ddp")
+    trained = scenario_from({**_plain(chosen), "numerics": numerics})
+    figures = summary(run(trained))
+    assert figures["replica_difference"] == 0
+    assert figures["gradient_error"] < 1e-12
+
+
+def _plain(chosen):
+    from hybrid_des.scenario import to_mapping
+
+    return to_mapping(chosen)
+
+
+def test_servers_on_hosts_of_their_own_take_part_in_training():
+    chosen = _plain(scenario(p=2, d=3, m=2, cluster={"gpus_per_node": 8}, algorithm="parameter-server", servers=2,
+                             servers_on="hosts", codec="fp64", workload={"parameters": 1000}))  # fmt: skip
+    result = run(
+        scenario_from({**chosen, "numerics": {"layers": 4, "width": 8, "batch": 2, "dtype": "fp64"}, "steps": 2})
+    )
+    assert summary(result)["replica_difference"] == 0
+    assert summary(result)["gradient_error"] < 1e-12
+    table = timeline(result)
+    served = table[table["rank"] >= 6]
+    assert set(served["rank"]) == {6, 7} and served["replica"].isna().all()
+
+
+def test_in_switch_adds_up_on_the_machines_whose_switches_do():
+    def reduced(gpu):
+        values = _plain(scenario(p=1, d=8, algorithm="in-switch", pieces=4))
+        values["cluster"] = {"gpu": gpu}
+        return run(scenario_from(values))
+
+    result = reduced("h100")
+    figures = summary(result)
+    up_and_down = 5 / 4 * 4e6 / 450e9 * 1e12  # the last of four pieces comes down when all have gone up
+    assert result.duration == pytest.approx(6 * MS + 1.5e6 + up_and_down, abs=8)
+    assert figures["bytes_gradients"] == 2 * 8 * 4 * 10**6
+    with pytest.raises(Refusal, match="node 0 has no switch that adds up"):
+        reduced("a100-80gb")
+
+
+def test_auto_takes_the_quickest_and_says_which():
+    small = {"p": 1, "d": 8, "cluster": {"nvlink": {"bandwidth": "100 GB/s", "latency": "10 us"}}}
+    for parameters in (100, 10**7):
+        workload = {"parameters": parameters}
+        chosen = run(scenario(**small, workload=workload, algorithm="auto"))
+        times = {}
+        for name in collectives.all_reduces():
+            if name != "in-switch":
+                times[name] = run(scenario(**small, workload=workload, algorithm=name)).duration
+        assert chosen.duration == min(times.values()) == times[chosen.algorithm]
+        assert summary(chosen)["algorithm"] == chosen.algorithm
+        assert run(scenario(**small, workload=workload, algorithm="auto")).algorithm == chosen.algorithm
+    assert run(scenario(d=1, algorithm="auto")).algorithm == "ring"
+
+
+def test_auto_prefers_the_hierarchy_where_nodes_share_few_nics():
+    cluster = {"nodes": 4, "gpus_per_node": 4, "nvlink": {"bandwidth": "300 GB/s", "latency": "1 us"},
+               "infiniband": {"bandwidth": "10 GB/s", "latency": "5 us", "nics_per_node": 1}}  # fmt: skip
+    result = run(scenario(d=16, cluster=cluster, workload={"parameters": 10**7}, algorithm="auto"))
+    assert result.algorithm == "hierarchical"
+
+
+@pytest.mark.parametrize(("gradients", "said"), [
+    ({"algorithm": "rng"}, 'gradients.algorithm: unknown "rng"; did you mean "ring"?'),
+    ({"algorithm": "ring-all-gather"}, 'gradients.algorithm: unknown "ring-all-gather"'),
+    ({"error_feedback": True}, "gradients.error_feedback: corrects numbers, and there are none without numerics"),
+    ({"servers": 2}, "gradients.servers: is not read by ring; read by parameter-server"),
+    ({"pieces": 0, "algorithm": "hierarchical"}, "gradients.pieces: must be at least 1"),
+    ({"bucket_rule": "dpp", "bucket": "1 MB"}, 'gradients.bucket_rule: unknown "dpp"; did you mean "ddp"?'),
+    ({"servers_on": "moon", "algorithm": "parameter-server"}, 'gradients.servers_on: unknown "moon"'),
+    ({"bucket": 0}, "gradients.bucket: a bucket of 0 bytes holds nothing"),
+])  # fmt: skip
+def test_wrong_gradients_are_one_line(gradients, said):
+    with pytest.raises(ScenarioError) as error:
+        scenario(**gradients)
+    assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def test_servers_without_hosts_are_refused_with_what_would_be_right():
+    with pytest.raises(Refusal, match="needs 1 GPU places that no rank uses; the cluster has 0"):
+        run(scenario(algorithm="parameter-server", servers_on="hosts"))
+
+
+def test_every_schedule_reduces_every_stage_once_under_overlap():
+    for kind in schedules.names():
+        facts = schedules.find(kind).facts
+        chunks = facts["chunks"] or (2 if facts["many_chunks"] else 1)
+        try:
+            result = run(scenario(kind, p=4, m=8, schedule={"chunks": chunks}, overlap=True))
+        except Refusal:
+            continue
+        rows = result.trace.reductions.table()
+        held = sum(len(result.plan.chunks_of(rank)) for rank in range(4)) * 2
+        assert len(rows["rank"]) == held
+        assert np.all(rows["end"] >= rows["start"])

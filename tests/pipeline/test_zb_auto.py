@@ -1,0 +1,109 @@
+"""The search: within its limit, no worse than the hand-made orders, close to the published figures."""
+
+import time
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import oracle
+from support.plans import UNIT, plan_of, rows, timing_of
+
+from hybrid_des.errors import Refusal
+from hybrid_des.pipeline import schedules
+from hybrid_des.pipeline.plan import Plan, PlanRequest
+from hybrid_des.pipeline.schedules.greedy import Costs, evaluate
+
+TABLE = {(row["p"], row["m"], row["schedule"]): row for row in rows("zero_bubble_table5.csv")}
+KINDS = {
+    "1F1B": "1f1b",
+    "1F1B-I": "interleaved-1f1b",
+    "ZB-H1": "zb-h1",
+    "ZB-H2": "zb-h2",
+    "ZB-1p": "zb-auto",
+    "ZB-2p": "zb-auto",
+}
+FARTHEST = {"1F1B": 0.00005, "1F1B-I": 0.004, "ZB-H1": 0.00005, "ZB-H2": 0.00005, "ZB-1p": 0.00005, "ZB-2p": 0.01}
+
+
+def held(plan: Plan) -> list[Fraction]:
+    """Most that each rank holds, a micro-batch counting 1 until its I is done and ½ until its W is."""
+    most = []
+    for program in plan.programs:
+        now = [0]
+        for (op,) in program:
+            now.append(now[-1] + {"F": 2, "I": -1, "W": -1}[op.kind])
+        most.append(Fraction(max(now), 2))
+    return most
+
+
+@pytest.mark.parametrize("row", TABLE.values(), ids=lambda row: f"{row['schedule']}-{row['p']}-{row['m']}")
+def test_published_bubble_rates(row):
+    p, m = int(row["p"]), int(row["m"])
+    costs = tuple(round(float(row[key]) * UNIT) for key in ("T_F_ms", "T_B_ms", "T_W_ms"))
+    delay = round(float(row["T_comm_ms"]) * UNIT)
+    limit = {"ZB-1p": Fraction(p), "ZB-2p": Fraction(2 * p)}.get(row["schedule"])
+    plan = plan_of(KINDS[row["schedule"]], p, m, int(row["chunks"]), costs, delay, max_activations=limit)
+    if limit:
+        assert max(held(plan)) <= limit
+    cost = timing_of(plan, costs, delay).span
+    rate = (cost - m * sum(costs)) / cost
+    assert rate == pytest.approx(float(row["bubble_rate"]), rel=0, abs=FARTHEST[row["schedule"]] + 1e-9)
+
+
+times = st.integers(0, 20)
+
+
+@st.composite
+def pipelines(draw):
+    p = draw(st.integers(1, 8))
+    alike = draw(st.booleans())
+    costs = tuple([draw(times)] * p if alike else draw(st.lists(times, min_size=p, max_size=p)) for _ in range(3))
+    return p, draw(st.integers(1, 20)), costs, draw(st.integers(0, 10))
+
+
+@settings(max_examples=60, deadline=None)
+@given(pipelines())
+def test_no_worse_than_zb_h1_at_p_and_zb_h2_at_2p(case):
+    p, m, costs, delay = case
+    searched = {}
+    for limit in (p, 2 * p):
+        plan = plan_of("zb-auto", p, m, 1, costs, delay, max_activations=Fraction(limit))
+        assert max(held(plan)) <= limit
+        searched[limit] = timing_of(plan, costs, delay)
+    assert searched[p].time <= timing_of(plan_of("zb-h1", p, m), costs, delay).time
+    assert searched[2 * p].span <= timing_of(plan_of("zb-h2", p, m), costs, delay).span
+
+
+@settings(max_examples=40, deadline=None)
+@given(pipelines(), st.sampled_from(["zb-h1", "zb-h2", "zb-auto"]))
+def test_the_clock_of_the_search_is_the_oracles(case, kind):
+    p, m, costs, delay = case
+    plan = plan_of(kind, p, m, 1, costs, delay)
+    programs = [[op for (op,) in program] for program in plan.programs]
+    lengths = {k: tuple(c) for k, c in zip("FIW", costs, strict=True)}
+    timing = timing_of(plan, costs, delay)
+    assert evaluate(Costs(lengths, delay), programs) == (timing.span, timing.time)
+
+
+def test_without_times_all_ops_are_alike():
+    bare = schedules.find("zb-auto").build(PlanRequest(4, 8))
+    assert bare == plan_of("zb-auto", 4, 8, 1, (5, 5, 5))
+
+
+@pytest.mark.parametrize("limit", [Fraction(1), Fraction(3, 2), Fraction(3), Fraction(100)])
+def test_any_limit_from_one_micro_batch_on(limit):
+    plan = plan_of("zb-auto", 4, 9, 1, (3, 4, 2), 1, max_activations=limit)
+    assert max(held(plan)) <= limit
+    assert max(oracle.peaks(plan)) <= min(9, 2 * limit)
+
+
+def test_less_than_one_micro_batch_is_refused():
+    with pytest.raises(Refusal, match="at least 1"):
+        plan_of("zb-auto", 4, 8, max_activations=Fraction(1, 2))
+
+
+def test_the_search_takes_seconds():
+    start = time.process_time()
+    plan_of("zb-auto", 16, 128, 1, (11, 11, 8), max_activations=Fraction(32))
+    assert time.process_time() - start < 10

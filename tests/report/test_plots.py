@@ -1,0 +1,195 @@
+"""Pictures show what the rows say, leave pyplot's state alone, and stay small however many ranks there are."""
+
+from __future__ import annotations
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from support import handmade
+from support.handmade import uniform
+
+from hybrid_des.analysis.link_use import traffic
+from hybrid_des.analysis.timeline import timeline
+from hybrid_des.engine.recorder import Channel
+from hybrid_des.pipeline import schedules
+from hybrid_des.pipeline.plan import PlanRequest
+from hybrid_des.report import plots
+from hybrid_des.report.plots.style import COLOURS, LINES
+
+MS = 10**9
+
+
+@pytest.fixture(autouse=True)
+def no_screen():
+    mpl.use("Agg")
+
+
+def run_of(pipeline=4, microbatches=8, kind="1f1b", chunks=1, **options):
+    plan = schedules.find(kind).build(PlanRequest(pipeline, microbatches, chunks))
+    options = {"delay": MS, "data": 2, "reduction": 20 * MS, "optimizer": 5 * MS, **options}
+    return handmade.run(plan, uniform(50 * MS, 80 * MS, weight=40 * MS), **options)
+
+
+def axes():
+    return Figure(figsize=(12, 4), layout="constrained").add_subplot()
+
+
+def boxes(ax):
+    """Every bar as (left, right, middle, height), by colour."""
+    found = {}
+    for collection in ax.collections:
+        colours = collection.get_facecolors()
+        for path, colour in zip(collection.get_paths(), colours, strict=True):
+            (left, low), (right, high) = path.vertices.min(axis=0), path.vertices.max(axis=0)
+            found.setdefault(to_hex(colour).upper(), []).append((left, right, (low + high) / 2, high - low))
+    return {colour: np.array(bars) for colour, bars in found.items()}
+
+
+def test_a_bar_for_every_op_in_its_place():
+    run = run_of()
+    ax = plots.gantt(run, axes())
+    bars, rows = boxes(ax), timeline(run)
+    for kind in ("F", "B", "optimizer"):
+        mine = rows[rows["kind"] == kind]
+        assert np.sort(bars[COLOURS[kind]][:, 0]) == pytest.approx(np.sort(mine["start_s"]) * 1000)
+        assert np.sort(bars[COLOURS[kind]][:, 1]) == pytest.approx(np.sort(mine["end_s"]) * 1000)
+    waits = bars[COLOURS["reduction"]]
+    assert len(waits) == 8
+    assert waits[:, 1] - waits[:, 0] == pytest.approx(20)
+    assert waits[:, 3].max() < bars[COLOURS["F"]][:, 3].min() / 2  # thin beside ops
+
+
+def test_reduction_that_overlaps_compute_is_shown():
+    run = run_of(data=1, reduction=0)
+    number = run.trace.channel(Channel(0, 2, "ring", 0, 0, "gpu0/out", 0))
+    for start in (600, 620, 640, 900):  # three pieces on end and a later one
+        run.trace.messages.add((number, 0, start * MS, start * MS, (start + 20) * MS, 10))
+    for source in (run, timeline(run)):
+        waits = boxes(plots.gantt(source, axes()))[COLOURS["reduction"]]
+        assert waits[:, :2] == pytest.approx(np.array([[600, 660], [900, 920]]))
+
+
+def test_lines_go_replica_by_replica_down_the_pipeline():
+    ax = plots.gantt(run_of(), axes())
+    assert [label.get_text() for label in ax.get_yticklabels()] == [f"rank {r}" for r in (0, 2, 4, 6, 1, 3, 5, 7)]
+    first = boxes(ax)[COLOURS["F"]]
+    starts = [first[np.isclose(first[:, 2], line), 0].min() for line in range(8)]
+    assert starts == pytest.approx([0, 51, 102, 153] * 2)
+
+
+def test_a_timeline_gives_the_same_ops_as_its_run():
+    run = run_of()
+    whole, table = boxes(plots.gantt(run, axes())), boxes(plots.gantt(timeline(run), axes()))
+    for kind in ("F", "B", "optimizer"):
+        assert whole[COLOURS[kind]] == pytest.approx(table[COLOURS[kind]][np.argsort(_order(table, whole, kind))])
+
+
+def _order(table, whole, kind):
+    """Where each bar of one picture is in the other."""
+    keys = {(round(b[0], 6), round(b[2], 6)): i for i, b in enumerate(whole[COLOURS[kind]])}
+    return [keys[round(b[0], 6), round(b[2], 6)] for b in table[COLOURS[kind]]]
+
+
+def test_a_filtered_timeline_can_be_drawn():
+    rows = timeline(run_of())
+    ax = plots.gantt(rows[(rows["replica"] == 1) & (rows["lane"] == "compute")], axes())
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["rank 1", "rank 3", "rank 5", "rank 7"]
+
+
+def test_an_empty_timeline_is_an_empty_picture():
+    ax = plots.gantt(timeline(run_of(record="none")), axes())
+    assert boxes(ax) == {}
+
+
+def test_numbers_where_there_is_room_and_nowhere_else():
+    few = [text.get_text() for text in plots.gantt(run_of(), axes()).texts if text.get_text().isdigit()]
+    assert sorted(few) == sorted([str(m) for m in range(8)] * 16)
+    many = plots.gantt(run_of(pipeline=16, microbatches=128, data=1), axes())
+    assert not any(text.get_text().isdigit() for text in many.texts)
+
+
+def test_chunks_are_shades_of_their_kind():
+    one = boxes(plots.gantt(run_of(), axes()))
+    two = boxes(plots.gantt(run_of(kind="hanayo", chunks=2), axes()))
+    assert len(two) == len(one) + 2
+    assert len(two[COLOURS["F"]]) == len(one[COLOURS["F"]])
+
+
+def test_title_and_legend_say_what_is_shown():
+    ax = plots.gantt(run_of(reduction=0, optimizer=0), axes())
+    assert "step 1.446 s" in ax.get_title(loc="left")
+    assert "bubble 28.1%" in ax.get_title(loc="left")
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["forward", "backward"]
+
+
+def test_128_ranks_are_two_collections():
+    figure = plots.draw(run_of(pipeline=16, data=8), plots.gantt)
+    assert len(figure.axes[0].collections) == 2
+    assert figure.get_size_inches()[1] < 18.1
+    assert len(figure.axes[0].get_yticks()) <= 40
+
+
+def test_pyplot_knows_nothing_of_figures_for_files():
+    import matplotlib.pyplot as plt
+
+    plots.draw(run_of(), plots.gantt)
+    assert plt.get_fignums() == []
+    ax = plots.gantt(run_of())  # without axes it is pyplot's, so that notebooks show it
+    assert plt.get_fignums() == [ax.figure.number]
+    plt.close(ax.figure)
+
+
+def test_a_run_without_time_is_drawn():
+    plan = schedules.find("1f1b").build(PlanRequest(2, 2))
+    run = handmade.run(plan, uniform(0, 0))
+    for picture in (plots.gantt, plots.link_use, plots.memory_curve):
+        picture(run, axes()).figure.draw_without_rendering()
+
+
+def test_traffic_conserves_bytes():
+    run = run_of(reduction=123_456_789, delay=17 * MS)
+    flow = traffic(run, windows=37)
+    carried = (flow.rate * np.diff(flow.edges) / 1e12).sum(axis=1)
+    rows = timeline(run)
+    sent = rows[rows["lane"] != "compute"].groupby("lane")["bytes"].sum()
+    assert carried == pytest.approx(sent[list(flow.links)].to_numpy(dtype=float), rel=1e-9)
+    parts = [traffic(run, windows=37, pipeline=kind).rate for kind in (True, False)]
+    assert parts[0] + parts[1] == pytest.approx(flow.rate, abs=1e-3)
+
+
+def test_traffic_puts_a_message_where_it_is():
+    run = run_of(pipeline=2, microbatches=1, data=1, reduction=0, optimizer=0, delay=26 * MS, size=26)
+    flow = traffic(run, windows=312)  # 312 ms: one window a millisecond
+    there = dict(zip(flow.links, flow.rate, strict=True))["gpu0/to/gpu1"]
+    assert np.flatnonzero(there).tolist() == list(range(50, 76))
+    assert there[50:76] == pytest.approx(1000)
+
+
+def test_messages_that_take_no_time_count_too():
+    run = run_of(pipeline=2, microbatches=1, data=1, reduction=0, optimizer=0, delay=0, size=5)
+    flow = traffic(run, windows=10)
+    assert (flow.rate * np.diff(flow.edges) / 1e12).sum() == pytest.approx(10)
+
+
+def test_link_use_has_a_lane_for_each_link_asked_for():
+    ax = plots.link_use(run_of(), axes(), links=["gpu0/out", "gpu0/to/gpu2"])
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["gpu0/out", "gpu0/to/gpu2"]
+    assert len(plots.link_use(run_of(pipeline=16), axes()).get_yticks()) == 16
+
+
+def test_memory_curve_reaches_the_peak():
+    ax = plots.memory_curve(run_of(), axes())
+    assert [line.get_ydata().max() for line in ax.get_lines()] == [4, 3, 2, 1]
+
+
+def test_lines_of_a_sweep():
+    rows = [(p, kind, p * k) for p in (4, 2, 8) for k, kind in ((1, "gpipe"), (2, "1f1b"))]
+    table = pd.DataFrame([*rows, (16, "gpipe", None)], columns=["p", "kind", "time"])
+    ax = plots.lines(table, "p", "time", "kind", axes())
+    assert [line.get_label() for line in ax.get_lines()] == ["gpipe", "1f1b"]
+    assert ax.get_lines()[1].get_xdata().tolist() == [2, 4, 8]
+    assert ax.get_lines()[1].get_ydata().tolist() == [4, 8, 16]
+    assert [line.get_color() for line in ax.get_lines()] == list(LINES[:2])

@@ -1,0 +1,101 @@
+"""The report on the terminal."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from support import handmade
+from support.handmade import uniform
+
+from hybrid_des.pipeline import schedules
+from hybrid_des.pipeline.plan import PlanRequest
+from hybrid_des.report.terminal import render
+from hybrid_des.result import Result
+
+MS = 10**9
+
+
+def result_of(pipeline=2, microbatches=8, kind="1f1b", **options):
+    plan = schedules.find(kind).build(PlanRequest(pipeline, microbatches))
+    return Result(handmade.run(plan, uniform(50 * MS, 80 * MS), **{"data": 2, "reduction": 40 * MS, **options}))
+
+
+def test_the_headline_gives_the_figures_of_the_summary():
+    text = render(result_of())
+    for figure in ("1.21 s", "11.1%", "3.44×", "86.0% efficient", "3.3%"):
+        assert figure in text
+
+
+def test_the_chart_shows_who_computes_when():
+    plan = schedules.find("1f1b").build(PlanRequest(2, 2))
+    result = Result(handmade.run(plan, uniform(1, 1), reduction=2))
+    lines = [line for line in render(result, width=40).splitlines() if line.startswith("rank")]
+    # rank 0: F F · B · B ~ ~    rank 1: · F B F B ~ ~ ·, of eight units four columns wide
+    assert lines == ["rank 0  " + "".join(4 * c for c in "FF·B·B~~"), "rank 1  " + "".join(4 * c for c in "·FBFB~~·")]
+
+
+def test_the_key_names_what_is_shown_and_no_more():
+    text = render(result_of(reduction=0))
+    key = next(line for line in text.splitlines() if "F forward" in line)
+    assert key.split("   ")[-3:] == ["  F forward", "B backward", "· idle"]
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 200])
+def test_no_line_of_the_chart_is_wider_than_asked(width):
+    for line in render(result_of(pipeline=4), width=width).splitlines():
+        if line.startswith(("rank", "Not")):
+            assert len(line) <= width
+
+
+def test_many_ranks_fold():
+    wide = render(result_of(pipeline=4, data=8))
+    assert sum(line.startswith("rank") for line in wide.splitlines()) == 4
+    assert "the first of 8 replicas" in wide
+    deep = render(result_of(pipeline=32, data=1))
+    assert sum(line.startswith("rank") for line in deep.splitlines()) == 16
+    assert "without 16 ranks" in deep
+    assert "⋮" in deep
+
+
+def test_idle_time_is_told_by_cause():
+    text = render(result_of())
+    assert re.search(r"gradient reduction +40 ms +3\.3%", text)
+    assert re.search(r"busy +1\.04 s +86\.0%", text)
+
+
+def test_memory_verdict():
+    result = result_of()
+    assert re.search(r"memory +fits", render(result))
+    result = result_of()
+    result.run.peak_memory = [90 * 10**9] * 4
+    assert re.search(r"memory +OUT OF MEMORY +at most 90 GB of 80 GB, on pipeline rank 0", render(result))
+
+
+def test_it_says_what_is_not_modelled_and_how_sends_go():
+    assert "sends are asynchronous, where plain Megatron-LM 1F1B blocks" in render(result_of(), width=300)
+    result = result_of()
+    result.run.scenario.schedule.p2p = "blocking"
+    assert "sends block as in plain Megatron-LM 1F1B" in render(result, width=300)
+
+
+def test_colour_adds_nothing_but_colour():
+    result = result_of()
+    painted, plain = render(result, color=True), render(result)
+    assert "\x1b[" in painted
+    assert "\x1b" not in plain
+    stripped = re.sub(r"\x1b\[[0-9;]*m", "", painted)
+    assert [line.rstrip() for line in stripped.splitlines()] == plain.splitlines()
+
+
+def test_a_run_without_time_has_a_report():
+    plan = schedules.find("1f1b").build(PlanRequest(2, 2))
+    assert "0 s" in render(Result(handmade.run(plan, uniform(0, 0))))
+
+
+def test_a_result_shows_itself():
+    result = result_of()
+    assert repr(result) == "<Result handmade: 4 ranks, step 1.21 s, bubble 11.1%>"
+    assert "<pre" in result._repr_html_()
+    assert result.timeline is result.timeline
+    assert result.plan is result.run.plan

@@ -1,0 +1,320 @@
+"""Clusters in scenario files: nodes that differ, options of topologies, wirings link by link, and mistakes in them."""
+
+import pytest
+
+from hybrid_des import hardware as catalogue
+from hybrid_des.cli.main import main
+from hybrid_des.errors import ScenarioError
+from hybrid_des.network import topologies
+from hybrid_des.scenario import load, scenario_from, to_mapping
+from hybrid_des.scenario.wiring import OPTIONS, fabric_of
+from hybrid_des.simulation.run import run
+
+GB = 10**9
+SPINE = """\
+schedule: {kind: gpipe, microbatches: 1}
+workload: {forward: 0, backward: 0}
+cluster:
+  gpus_per_node: 4
+  topology: links
+  links:
+    - {between: [gpu0, left], bandwidth: 10 GB/s}
+    - {between: [gpu1, left], bandwidth: 10 GB/s}
+    - {between: [left, right], bandwidth: 40 GB/s, latency: 1 us}
+    - {between: [gpu2, right], bandwidth: 10 GB/s}
+    - {between: [gpu3, right], bandwidth: inf}
+"""
+
+
+def scenario(**cluster):
+    return scenario_from(
+        {
+            "schedule": {"kind": "1f1b", "microbatches": 4},
+            "workload": {"forward": "1 ms", "backward": "2 ms"},
+            "cluster": cluster,
+        }
+    )
+
+
+def test_nodes_may_be_a_list_of_kinds():
+    cluster = scenario(
+        infiniband={"latency": "7 us"},
+        gpus_per_node=2,
+        nodes=[
+            {"count": 2},
+            {"gpu": "h100", "infiniband": {"nics_per_node": 1}},
+            {"gpus_per_node": 4, "nvlink": {"bandwidth": "10 GB/s"}, "speed": 0.5},
+        ],
+    ).cluster
+    assert cluster.gpus == 10
+    assert [kind.gpu.name for kind in cluster.each_gpu()] == ["a100-80gb"] * 4 + ["h100"] * 2 + ["a100-80gb"] * 4
+    first, second, third = cluster.kinds
+    assert (first.nvlink, first.infiniband) == (cluster.nvlink, cluster.infiniband)
+    assert second.nvlink.bandwidth == catalogue.part("h100").nvlink.bandwidth
+    assert second.infiniband.latency == catalogue.part("h100").infiniband.latency
+    assert (second.infiniband.nics_per_node, first.infiniband.nics_per_node) == (1, 8)
+    assert (third.nvlink.bandwidth, third.nvlink.latency) == (10 * GB, cluster.nvlink.latency)
+    fabric = fabric_of(cluster)
+    assert fabric.node_of == (0, 0, 1, 1, 2, 2, 3, 3, 3, 3)
+    assert fabric.route(0, 4).latency == 7 * 10**6
+    assert fabric.links["node3/gpu1/nvlink-out"].bandwidth == 10 * GB
+
+
+def test_a_list_of_one_kind_is_the_same_as_a_number():
+    number, listed = scenario(nodes=3, gpus_per_node=2), scenario(nodes=[{"count": 3}], gpus_per_node=2)
+    assert fabric_of(number.cluster).links == fabric_of(listed.cluster).links
+    assert number.cluster.kinds == listed.cluster.kinds
+
+
+def test_nodes_may_have_measured_links_of_their_own(write, tmp_path):
+    write("bytes,time_us\n1000,10\n1000000,100\n2000000,190\n", "t.csv")
+    head = "schedule: {kind: 1f1b, microbatches: 1}\nworkload: {forward: 1, backward: 1}\n"
+    own = "cluster: {nodes: [{count: 2}, {nvlink: {table: t.csv}}]}\n"
+    first, second = load(write(head + own)).cluster.kinds
+    assert (first.nvlink.table, second.nvlink.bandwidth) == (None, None)
+    assert second.nvlink.table.time(10**6) == 100 * 10**6
+    shared = "cluster: {nvlink: {table: t.csv}, nodes: [{}, {nvlink: {latency: 7}}]}\n"
+    first, second = load(write(head + shared)).cluster.kinds
+    assert first.nvlink.table is not None
+    assert (second.nvlink.table, second.nvlink.latency, second.nvlink.bandwidth) == (None, 7, 300 * GB)
+
+
+def test_a_topology_gets_its_options():
+    assert (
+        fabric_of(scenario(nodes=2, topology="leaf-spine", oversubscription="2.5").cluster).links["leaf0/up"].bandwidth
+        == 80 * GB
+    )
+    default = fabric_of(scenario(topology="pcie").cluster)
+    assert default.links["node0/gpu0/pcie-out"].bandwidth == catalogue.part("a100-80gb").pcie.bandwidth
+    given = scenario(gpu="h100", topology="pcie", gpus_per_switch=8, pcie={"bandwidth": "12 GB/s"}).cluster
+    assert (given.pcie.bandwidth, given.pcie.latency) == (12 * GB, catalogue.part("h100").pcie.latency)
+    assert not any("switch" in name for name in fabric_of(given).links)
+    assert "rail0/up" in fabric_of(scenario(nodes=2, topology="rails", cross_rail="spine").cluster).links
+
+
+def test_every_option_is_read_by_some_topology_and_every_topology_reads_options_there_are():
+    read = {option for name in topologies.names() for option in topologies.find(name).facts["options"]}
+    assert read == set(OPTIONS)
+
+
+def test_a_wiring_link_by_link(write):
+    fabric = fabric_of(load(write(SPINE)).cluster)
+    assert fabric.route(0, 3).links == ("gpu0/to/left", "left/to/right", "right/to/gpu3")
+    assert fabric.route(0, 3).latency == 10**6
+    assert fabric.links["right/to/gpu3"].bandwidth is None
+    detour = "  routes:\n    - [gpu0, left, gpu1, left, right, gpu2]\n"
+    assert len(fabric_of(load(write(SPINE + detour)).cluster).route(0, 2).links) == 5
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        {"nodes": [{"speed": "0.5"}, {"count": 2, "nvlink": {"bandwidth": "inf"}}]},
+        {"topology": "pcie"},
+        {"topology": "leaf-spine", "nodes": 4, "oversubscription": 4, "leaf_size": 2},
+        {
+            "topology": "links",
+            "gpus_per_node": 2,
+            "links": [{"between": ["gpu0", "gpu1"], "bandwidth": "inf"}],
+            "routes": [["gpu0", "gpu1"]],
+        },
+    ],
+)
+def test_what_is_written_out_is_read_back_as_the_same(cluster):
+    one = scenario(**cluster)
+    assert scenario_from(to_mapping(one)) == one
+
+
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [
+        ({"nodes": []}, "cluster.nodes: an empty list; expected a number, or a list of kinds of nodes"),
+        ({"nodes": "two"}, 'cluster.nodes: expected a whole number, found "two"'),
+        ({"nodes": [3]}, "cluster.nodes[0]: expected keys below it, found 3"),
+        ({"nodes": [{}, {"gpus": 4}]}, 'cluster.nodes[1].gpus: unknown "gpus"; did you mean "gpu"?'),
+        ({"nodes": [{"count": 0}]}, "cluster.nodes[0].count: must be at least 1, not 0"),
+        ({"nodes": [{"speed": 0}]}, "cluster.nodes[0].speed: must be more than 0"),
+        ({"nodes": [{"gpu": "h10"}]}, 'cluster.nodes[0].gpu: unknown "h10"; did you mean "h100"?'),
+        ({"nodes": [{"nvlink": {"bandwidth": 0}}]}, "cluster.nodes[0].nvlink.bandwidth: a bandwidth of 0 never ends"),
+        ({"nodes": [{"infiniband": {"nics": 2}}]}, 'infiniband.nics: unknown "nics"; expected one of bandwidth, late'),
+        ({"oversubscription": 2}, "cluster.oversubscription: is not read by nodes; read by leaf-spine, rails"),
+        ({"topology": "pcie", "leaf_size": 2}, "cluster.leaf_size: is not read by pcie; read by leaf-spine"),
+        ({"pcie": {"bandwidth": 1}}, None),
+        ({"topology": "leaf-spine", "oversubscription": 0}, "cluster.oversubscription: must be more than 0"),
+        ({"topology": "leaf-spine", "leaf_size": 0}, "cluster.leaf_size: must be at least 1, not 0"),
+        ({"topology": "rails", "cross_rail": "spin"}, 'cluster.cross_rail: unknown "spin"; did you mean "spine"?'),
+        ({"topology": "rails", "oversubscription": 2}, "cluster.oversubscription: is the spine's, which rails have"),
+        (
+            {"topology": "rails", "gpus_per_node": 4},
+            "cluster.topology: rails need a GPU for each NIC of a node; 4 GPUs",
+        ),
+        ({"topology": "mesh", "nodes": 256}, "cluster.topology: a mesh of 2048 GPUs would need 4192256 links"),
+        ({"topology": "links", "links": 5}, "cluster.links: expected a list, found 5"),
+        ({"topology": "links", "links": [{"between": ["gpu0", "a"]}]}, "cluster.links[0].bandwidth: is required"),
+        ({"topology": "links"}, "cluster.links: no way leads from gpu0 to gpu1; the cluster has 8 GPUs"),
+    ],
+)
+def test_one_mistake_is_one_line(cluster, said):
+    if said is None:
+        cluster = {**cluster, "pcie": {"bandwidth": 1, "latency": 0}}
+        said = "cluster.pcie: is not read by nodes; read by pcie"
+    with pytest.raises(ScenarioError) as error:
+        scenario(**cluster)
+    assert len(error.value.problems) == 1
+    assert said in error.value.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("[gpu0, left]", "[gpu0]", ":7: cluster.links[0].between: expected a list of points such as [gpu0, switch0]"),
+        ("[gpu0, left]", "[gpu0, 5]", ":7: cluster.links[0].between: expected a point such as gpu0, found 5"),
+        ("[gpu0, left]", "[gpu0, gpu0]", ':7: cluster.links[0].between: "gpu0" is given twice in a row'),
+        ("[gpu0, left]", "[a, b, c]", ":7: cluster.links[0].between: expected two points such as"),
+        ("[gpu0, left], bandwidth: 10 GB/s", "[gpu0, left], bandwidth: 0", ":7: cluster.links[0].bandwidth: a bandw"),
+        ("[gpu1, left]", "[gpu0, left]", ":8: cluster.links[1]: a second link from gpu0 to left"),
+        ("[gpu1, left]", "[gpu4, left]", ':8: cluster.links[1]: there is no "gpu4"; the cluster has 4 GPUs'),
+        ("[left, right]", "[left, light]", ":6: cluster.links: no way leads from gpu0 to gpu2; the cluster has 4 GPUs"),
+        ("latency: 1 us", "one_way: true", ":6: cluster.links: no way leads from gpu2 to gpu0; the cluster has 4 GPUs"),
+        ("  links:", "  routes: [[gpu0, gpu1]]\n  links:", ":6: cluster.routes[0]: there is no link from gpu0 to gpu1"),
+        ("  links:", "  routes: [[gpu0, left]]\n  links:", ":6: cluster.routes[0]: a route goes from a GPU to a GPU"),
+        ("  topology: links\n", "", ":5: cluster.links: is not read by nodes; read by links"),
+    ],
+)
+def test_a_wiring_that_does_not_hold_is_told_with_its_line(write, capsys, old, new, said):
+    assert old in SPINE
+    file = write(SPINE.replace(old, new, 1))
+    assert main(["topology", str(file)]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert output.err.startswith(f"{file}{said}")
+    assert output.err.count("\n") == 1
+
+
+def test_the_verb_prints_links_and_routes_and_draws_them(write, capsys, tmp_path):
+    file = write(SPINE, "spine.yaml")
+    assert main(["topology", str(file), "--route", "0", "3", "--out", str(tmp_path / "new" / "folder")]) == 0
+    assert (
+        capsys.readouterr().out
+        == """\
+spine: links: a wiring of one's own, link by link; messages take the shortest path
+4 GPUs, 1 node, 10 links
+
+link           count  bandwidth each
+gpu*/to/left   2      10 GB/s
+left/to/gpu*   2      10 GB/s
+left/to/right  1      40 GB/s
+right/to/left  1      40 GB/s
+gpu*/to/right  1      10 GB/s
+right/to/gpu*  1      10 GB/s
+gpu*/to/right  1      inf
+right/to/gpu*  1      inf
+
+rank 0 to rank 3: latency 1 µs, 10 GB/s
+  link           bandwidth
+  gpu0/to/left   10 GB/s
+  left/to/right  40 GB/s
+  right/to/gpu3  inf
+
+rank 3 to rank 0: latency 1 µs, 10 GB/s
+  link           bandwidth
+  gpu3/to/right  inf
+  right/to/left  40 GB/s
+  left/to/gpu0   10 GB/s
+"""
+    )
+    assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == ["topology.png", "topology.svg"]
+
+
+def test_the_verb_lists_every_topology(capsys):
+    assert main(["topology"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split() == ["name", "what", "it", "is", "its", "own", "keys"]
+    assert [line.split()[0] for line in lines] == topologies.names()
+    assert any(line.endswith("oversubscription, leaf_size") for line in lines)
+    assert main(["topology", "--route", "0", "1"]) == 2
+    assert "--route, --out and --set want a SCENARIO" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", [name for name in topologies.names() if name != "links"])
+def test_every_topology_can_be_drawn(name):
+    from hybrid_des.report.plots.wiring import draw_wiring
+
+    for nodes, size in ((1, 8), (3, 4), (64, 8)):
+        if name != "mesh" or nodes < 64:
+            nics = {"nics_per_node": size}
+            fabric = fabric_of(scenario(nodes=nodes, gpus_per_node=size, infiniband=nics, topology=name).cluster)
+            figure = draw_wiring(fabric, (0, fabric.gpus - 1))
+            texts = {text.get_text() for text in figure.axes[0].texts}
+            assert {"0", "1", str(fabric.gpus - 1)} <= texts
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        (["0", "4"], "--route 0 4: there is no rank 4; the cluster has 4 GPUs"),
+        (["-1", "0"], "there is no rank -1"),
+        (["1", "1"], "--route 1 1: a rank sends itself nothing; give two"),
+        (["a", "1"], "argument --route: invalid int value: 'a'"),
+    ],
+)
+def test_a_route_that_there_is_not_is_one_line(write, capsys, ends, said):
+    assert main(["topology", str(write(SPINE)), "--route", *ends]) == 2
+    output = capsys.readouterr()
+    assert said in output.err
+    assert (output.out, output.err.count("\n")) == ("", 1)
+
+
+def test_a_slow_node_holds_the_pipeline_up():
+    slow = scenario_from(
+        {
+            "cluster": {
+                "nodes": [{}, {"speed": 0.5}],
+                "gpus_per_node": 1,
+                "infiniband": {"bandwidth": "inf", "latency": 0},
+            },
+            "parallel": {"pipeline": 2},
+            "schedule": {"kind": "gpipe", "microbatches": 4},
+            "workload": {"forward": "1 ms", "backward": "2 ms", "optimizer": "1 ms"},
+        }
+    )
+    # rank 1 takes 2 and 4 ms: F 1…9, B 9…25, each B's gradient back to rank 0 for 2 more, then the optimizer
+    result = run(slow)
+    assert result.duration == (1 + 4 * 2 + 4 * 4 + 2 + 1) * 10**9
+
+
+@pytest.mark.parametrize(
+    ("bandwidth", "route", "said"),
+    [
+        (0, "None", 'link "wire" has a bandwidth of 0; expected more than 0, or None if free'),
+        (None, "Route(('wire',), (-5,))", "has latencies (-5,); expected whole picoseconds of at least 0"),
+        (None, "Route(('wire',), (1.5,))", "has latencies (1.5,); expected whole picoseconds of at least 0"),
+        (None, "{}[sender, receiver]", "the route from gpu0 to gpu1 is missing"),
+        (None, "None", "the route from gpu0 to gpu1 is missing"),
+        (None, "Route(('wire', 'wyre'), (0, 0))", 'from gpu0 to gpu1 takes a link "wyre", which is not there'),
+        (None, "Route(('wire',), ())", "has 1 links and 0 latencies; expected one latency a link"),
+        (None, "Route((), ())", "has 0 links and 0 latencies; expected one latency a link, and at least one link"),
+    ],
+)
+def test_a_topology_of_ones_own_that_is_wrong_is_told_in_one_line(write, capsys, monkeypatch, bandwidth, route, said):
+    """Nothing that is registered here stays."""
+    monkeypatch.setattr(topologies._REGISTRY, "_entries", {n: topologies.find(n) for n in topologies.names()})
+    mine = write(
+        f"""
+from hybrid_des.network.fabric import Fabric, LinkSpec, Route
+from hybrid_des.network.topologies import topology
+
+
+@topology("mine-{len(said)}", summary="forgetful")
+def mine(cluster):
+    links = {{"wire": LinkSpec("wire", {bandwidth})}}
+    return Fabric(links, lambda sender, receiver: {route}, cluster.gpus, cluster.node_of)
+""",
+        f"mine{len(said)}.py",
+    )
+    text = f"cluster: {{topology: mine-{len(said)}}}\nparallel: {{pipeline: 2}}\n"
+    text += "schedule: {kind: 1f1b, microbatches: 1}\nworkload: {forward: 1, backward: 1}\n"
+    assert main([str(write(text)), "--import", str(mine), "--quiet"]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1

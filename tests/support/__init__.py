@@ -1,0 +1,1 @@
+"""What tests share: paths, scenario builders, an oracle that shares no code with the package."""

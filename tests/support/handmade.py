@@ -1,0 +1,119 @@
+"""Runs made by hand, without the simulator: oracle times in, the rows of a trace out.
+
+Steps have a barrier, messages travel `delay` on a link of their own, a reduction of `reduction` follows a rank's
+last op (one message on one link), then the optimizer.
+"""
+
+from __future__ import annotations
+
+from itertools import repeat
+from types import SimpleNamespace
+
+from hybrid_des.engine.recorder import OPTIMIZER, STEP_SHIFT, Channel, Trace, pipeline_tag
+from hybrid_des.pipeline.plan import Plan
+from support import oracle
+
+
+class Parallel(SimpleNamespace):
+    """Rank = pipeline rank · data + replica, as by default."""
+
+    @property
+    def ranks(self):
+        return self.pipeline * self.data
+
+    def place(self, rank):
+        return rank % self.data, rank // self.data
+
+    def rank(self, replica, pipeline_rank):
+        return pipeline_rank * self.data + replica
+
+
+def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimizer=0, record="all", size=1000):
+    """Simulate nothing: write down what the oracle says, replica by replica and step by step."""
+    parallel = Parallel(pipeline=plan.pipeline, data=data, tensor=1)
+    timing = oracle.solve(plan, durations, delay)
+    trace = Trace(messages=record == "all")
+    channels, totals = {}, {"messages": 0}
+    now = 0
+    for step in range(steps):
+        ends = []
+        for replica in range(data):
+            for r in range(plan.pipeline):
+                rank = parallel.rank(replica, r)
+                free = now
+                for index, (start, end) in enumerate(zip(timing.start[r], timing.end[r], strict=True)):
+                    trace.ops.add((step, rank, index, free, now + start, now + end))
+                    _activations(trace, plan, rank, r, index, now + start, now + end)
+                    free = now + end
+                    where = (replica, r, index)
+                    totals["messages"] += _send(trace, channels, parallel, plan, where, step, free, delay, size)
+                reduced = free + reduction
+                if reduction and trace.messages is not None:
+                    number = _channel(trace, channels, Channel(rank, rank, "ring", 0, 0, f"gpu{rank}/out", 0))
+                    trace.messages.add((number, step << STEP_SHIFT, free, free, reduced, size))
+                if optimizer:
+                    trace.ops.add((step, rank, OPTIMIZER, reduced, reduced, reduced + optimizer))
+                trace.steps.add((step, rank, now, free, reduced, reduced + optimizer))
+                ends.append(reduced + optimizer)
+        now = max(ends)
+    return SimpleNamespace(
+        scenario=_scenario(plan, parallel, steps, record), plan=plan, trace=trace, duration=now, numerics=None,
+        weights=None, algorithm="ring",
+        messages=totals["messages"], bytes_pipeline=totals["messages"] * size, bytes_gradients=0,
+        bytes_scales=0, events=1, wall_s=0.5, peak_memory=[0] * parallel.ranks,
+        peak_activations=[oracle.peaks(plan)[parallel.place(rank)[1]] for rank in range(parallel.ranks)],
+    )  # fmt: skip
+
+
+def _scenario(plan, parallel, steps, record):
+    gpu = SimpleNamespace(name="a100-80gb", memory=80 * 10**9)
+    node = SimpleNamespace(gpu=gpu, speed=1)
+    cluster = SimpleNamespace(gpu=gpu, sharing="fifo", kinds=(node,), each_gpu=lambda: repeat(node))
+    return SimpleNamespace(
+        version=1, name="handmade", description="", parallel=parallel, steps=steps, barrier=True, record=record,
+        cluster=cluster, gradients=SimpleNamespace(algorithm="ring", overlap=False),
+        schedule=SimpleNamespace(kind="1f1b", microbatches=plan.microbatches, p2p="async"), on_oom="warn",
+    )  # fmt: skip
+
+
+def _send(trace, channels, parallel, plan, where, step, now, delay, size):
+    """One row for each op of another rank that needs an op of this step."""
+    replica, r, index = where
+    count = 0
+    for op in plan.programs[r][index]:
+        forward = op.kind == "F"
+        place = None if op.kind == "W" else plan.neighbour(r, op, 1 if forward else -1)
+        if place is None or place[0] == r:
+            continue
+        count += 1
+        if trace.messages is not None:
+            sender, receiver = parallel.rank(replica, r), parallel.rank(replica, place[0])
+            kind = "activation" if forward else "gradient"
+            link = f"gpu{sender}/to/gpu{receiver}"
+            number = _channel(trace, channels, Channel(sender, receiver, kind, -1, -1, link, 0))
+            tag = pipeline_tag(step, plan.stage_of[r, op.chunk], op.microbatch)
+            trace.messages.add((number, tag, now, now, now + delay, size))
+    return count
+
+
+def _channel(trace, channels, channel):
+    if channel not in channels:
+        channels[channel] = trace.channel(channel)
+    return channels[channel]
+
+
+def _activations(trace, plan, rank, r, index, start, end):
+    """The chunks in flight after each change: up at the start of F, down at the end of the last backward part."""
+    done = [op for step in plan.programs[r][: index + 1] for op in step]
+    before = [op for step in plan.programs[r][:index] for op in step]
+    last = "W" if plan.split else "B"
+    held = sum(op.kind == "F" for op in done) - sum(op.kind == last for op in before)
+    trace.memory.add((rank, start, held * 10**9, held))
+    held = sum(op.kind == "F" for op in done) - sum(op.kind == last for op in done)
+    trace.memory.add((rank, end, held * 10**9, held))
+
+
+def uniform(forward: int, backward: int, weight: int = 0):
+    """The same times on every rank and chunk; a split backward is `backward − weight` and `weight`."""
+    times = {"F": forward, "B": backward, "I": backward - weight, "W": weight}
+    return lambda kind, rank, chunk: times[kind]

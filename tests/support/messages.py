@@ -1,0 +1,48 @@
+"""Messages sent by hand over a fabric, without GPUs: when does each one arrive?"""
+
+from __future__ import annotations
+
+import simpy
+
+from hybrid_des.engine.recorder import Trace
+from hybrid_des.network.fabric import Fabric, LinkSpec, Route
+from hybrid_des.network.message import Parcel
+from hybrid_des.network.transport import Network
+
+GB = 10**9
+MS = 10**9  # picoseconds
+
+
+def chain(bandwidths, latencies) -> Fabric:
+    """Two GPUs with links in series between them."""
+    links = {str(i): LinkSpec(str(i), bandwidth) for i, bandwidth in enumerate(bandwidths)}
+    route = Route(tuple(links), tuple(latencies))
+    return Fabric(links, lambda sender, receiver: route, 2, (0, 0))
+
+
+def carry(fabric: Fabric, sends, sharing="fifo"):
+    """Send messages (time, sender, receiver, bytes), each a stream of its own, asked for in the order given.
+
+    Gives when each one is through, and the rows of links that they occupied: (link, message, asked, start, end).
+    """
+    env, trace = simpy.Environment(), Trace(messages=True)
+    network = Network(env, fabric, sharing, trace)
+    through: dict[int, int] = {}
+
+    def send(number, at, sender, receiver, size):
+        stream, mailbox = network.stream(sender, receiver, f"message {number}", 0, 0)
+        yield env.timeout(at)
+        stream.send(Parcel(size))
+        yield mailbox.receive()
+        through[number] = env.now
+
+    for number, message in enumerate(sends):
+        env.process(send(number, *message))
+    env.run()
+    columns = trace.messages.table()
+    channels = [trace.channels[number] for number in columns["channel"]]
+    rows = [
+        (channel.link, int(channel.kind.removeprefix("message ")), int(asked), int(start), int(end))
+        for channel, asked, start, end in zip(channels, columns["asked"], columns["start"], columns["end"], strict=True)
+    ]
+    return [through[number] for number in range(len(sends))], rows

@@ -1,0 +1,402 @@
+"""Sweeps: axes, cases, failed cases, where they run, and what they leave behind."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import csv
+import dataclasses
+import itertools
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from matplotlib.figure import Figure
+from support import experiments
+
+from hybrid_des.errors import HybridDesError, ScenarioError, UsageError
+from hybrid_des.pipeline import schedules
+from hybrid_des.sweep import Picture, draw, jobs_for, load_sweep, render, run_sweep, table
+from hybrid_des.sweep import write as write_sweep
+from hybrid_des.sweep.runner import BATCH
+
+BASE = "schedule: {kind: 1f1b, microbatches: 4}\nworkload: {forward: 10 ms, backward: 20 ms}\n"
+AXES = """sweep:
+  - {parallel.pipeline: [1, 2, 4], schedule.microbatches: [2, 4, 3]}
+  - {schedule.kind: [gpipe, dualpipe]}
+plot: {x: parallel.pipeline, y: bubble_ratio, hue: schedule.kind}
+"""
+OWN = """
+from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline.schedules import schedule
+
+
+@schedule("one-by-one", summary="a micro-batch at a time", time="mpT", memory="1", source="mine")
+def one_by_one(request: PlanRequest) -> Plan:
+    program = [Op(kind, i) for i in range(request.microbatches) for kind in "FB"]
+    return Plan.of([program] * request.pipeline, [loop(request.pipeline, 1)], [0] * request.microbatches)
+"""
+OWN_AXES = "sweep:\n  - {parallel.pipeline: [1, 2, 3]}\n  - {schedule.kind: [one-by-one, 1f1b]}\n"
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """A file with a schedule of the user's own, which is forgotten afterwards (workers that stay up know it on)."""
+    file = tmp_path_factory.mktemp("own") / "my_schedule.py"
+    file.write_text(OWN)
+    yield file
+    schedules._REGISTRY._entries.pop("one-by-one", None)
+    for name in [name for name in sys.modules if name.endswith("my_schedule_py")]:
+        del sys.modules[name]
+
+
+def without_wall(rows):
+    return [{key: value for key, value in row.items() if key != "wall_s"} for row in rows]
+
+
+# axes and cases
+
+
+def test_keys_of_an_item_vary_together_and_items_are_crossed(write):
+    sweep = load_sweep(write(BASE + AXES))
+    assert len(sweep) == 6
+    assert sweep.paths == ["parallel.pipeline", "schedule.microbatches", "schedule.kind"]
+    assert [tuple(case.values()) for case in sweep.cases()] == [
+        (1, 2, "gpipe"), (1, 2, "dualpipe"), (2, 4, "gpipe"), (2, 4, "dualpipe"), (4, 3, "gpipe"), (4, 3, "dualpipe"),
+    ]  # fmt: skip
+
+
+def test_a_sweep_may_build_on_another_file_and_be_overridden(write):
+    write(BASE, "below.yaml")
+    file = write("base: below.yaml\nschedule: {microbatches: 8}\n" + AXES.replace("4, 3", "4, 6"), "above.yaml")
+    rows = run_sweep(load_sweep(file, ["workload.forward=30 ms", "sweep.1.schedule.kind=[1f1b]"]))
+    m, p = [2, 4, 6], [1, 2, 4]
+    assert [row["step_time_s"] for row in rows] == pytest.approx(
+        [(m + p - 1) * 0.05 for m, p in zip(m, p, strict=True)], rel=1e-3
+    )
+
+
+def test_a_list_may_be_swept_and_none_leaves_the_key_out(write):
+    axes = "parallel: {pipeline: 2}\nsweep:\n  - {workload.forward: [10 ms, [10 ms, 30 ms]]}\n  - {seed: [null, 3]}\n"
+    rows = run_sweep(load_sweep(write(BASE + axes)))
+    assert [(row["workload.forward"], row["seed"]) for row in rows] == [
+        ("10 ms", None), ("10 ms", 3), (["10 ms", "30 ms"], None), (["10 ms", "30 ms"], 3),
+    ]  # fmt: skip
+    assert rows[2]["busy_s"] > rows[0]["busy_s"] == rows[1]["busy_s"]
+
+
+def test_none_takes_out_what_the_file_says(write):
+    file = write(BASE.replace("20 ms}", "20 ms, recompute: 1}") + "sweep:\n  - {workload.recompute: [null, 1]}\n")
+    times = [row["pipeline_time_s"] for row in run_sweep(load_sweep(file))]
+    assert times == [4 * 0.03, 4 * 0.04]
+
+
+def test_swept_values_come_back_as_numbers(write):
+    axes = "sweep:\n  - {workload.recompute: [0, 0.25]}\n  - {cluster.nvlink.bandwidth: [1e9, .inf]}\n"
+    rows = run_sweep(load_sweep(write(BASE + axes)))
+    assert [list(row.values())[:2] for row in rows] == [[0, 10**9], [0, "inf"], [0.25, 10**9], [0.25, "inf"]]
+    assert all("error" not in row for row in rows)
+    json.dumps(rows, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("axes", "said"),
+    [
+        ("sweep: {seed: [1]}", "sweep: expected a list of axes"),
+        ("sweep: []", "sweep: expected a list of axes"),
+        ("sweep: [4]", "sweep[0]: expected paths with lists of values, found 4"),
+        ("sweep: [{}]", "sweep[0]: expected paths with lists of values"),
+        ("sweep: [{seed: 4}]", "sweep[0].seed: expected a list of values, found 4"),
+        ("sweep: [{seed: []}]", "sweep[0].seed: expected a list of values"),
+        ("sweep: [{seed: [1, 2], steps: [1]}]", "needs lists of one length: seed has 2, steps has 1"),
+        ("sweep: [{seed: [1]}, {seed: [2]}]", "sweep[1].seed: varies in an earlier axis too"),
+        ("sweep: [{schedule.knd: [gpipe]}]", 'sweep[0].schedule.knd: unknown "knd"; did you mean "kind"?'),
+        ("sweep: [{seed.more: [1]}]", 'seed has no keys; "more" is none'),
+        ("sweep: [{plot: [1]}]", 'unknown "plot"'),
+        ("sweep: [{seed: [1]}]\nplot: 3", "plot: expected {x: …, y: …, hue: …}, found 3"),
+        ("sweep: [{seed: [1]}]\nplot: {x: seed}", "plot.y: is required"),
+        ("sweep: [{seed: [1]}]\nplot: {x: seed, y: 3}", "plot.y: expected the name of a column, found 3"),
+        ("sweep: [{seed: [1]}]\nplot: {x: seed, y: events, hues: seed}", 'plot.hues: unknown "hues"'),
+        ("sweep: [{seed: [1]}]\nplot: {x: seed, y: events, hue: [3]}", "plot.hue: expected names of columns"),
+        ("sweep: [{seed: [1]}]\nplot: {x: seed, y: events, where: 3}", "plot.where: expected columns and their values"),
+    ],
+)
+def test_a_bad_axis_is_one_line_with_its_place(run, write, axes, said):
+    code, out, err = run(write(BASE + axes))
+    assert (code, out, len(err)) == (2, "", 1), err
+    assert said in err[0]
+    assert "a.yaml:" in err[0]
+
+
+def test_more_cases_than_can_be_meant_are_refused(write):
+    axes = "".join(
+        f"  - {{{path}: [{', '.join(map(str, range(1, 1001)))}]}}\n" for path in ("seed", "steps", "version")
+    )
+    with pytest.raises(ScenarioError, match="1000000000 cases are more than"):
+        load_sweep(write(BASE + "sweep:\n" + axes))
+
+
+# failed cases
+
+
+def test_an_impossible_case_is_a_row_with_its_reason_and_the_sweep_goes_on(run, write):
+    code, out, err = run(write(BASE + AXES), "--json")
+    rows = json.loads(out)
+    assert (code, err, len(rows)) == (0, [], 6)
+    assert ["error" in row for row in rows] == [False, True, False, False, False, True]
+    assert rows[1] == {
+        "parallel.pipeline": 1,
+        "schedule.microbatches": 2,
+        "schedule.kind": "dualpipe",
+        "error": "dualpipe pairs rank r with rank p−1−r: pipeline must be even, not 1",
+    }
+    code, out, _ = run(write(BASE + AXES))
+    assert "6 cases, 2 of them failed" in out
+    assert "failed: dualpipe pairs rank r" in out
+
+
+def test_a_mistake_in_a_case_names_the_case(write):
+    rows = run_sweep(load_sweep(write(BASE + "sweep:\n  - {schedule.kind: [gpipe, 1f2b]}\n")))
+    assert rows[1]["error"].endswith('case schedule.kind="1f2b": schedule.kind: unknown "1f2b"; did you mean "1f1b"?')
+    assert "a.yaml:3: " in rows[1]["error"]
+
+
+def test_a_simulation_that_fails_is_a_row_too(write):
+    memory = "on_oom: error\nsweep:\n  - {workload.memory.activation: [1 GB, 200 GB]}\n"
+    rows = run_sweep(load_sweep(write(BASE + memory)))
+    assert rows[0]["out_of_memory"] is False
+    assert rows[1]["error"].startswith("out of memory: rank 0 holds")
+
+
+@pytest.mark.parametrize("option", ["--json", "--quiet", None])
+def test_when_every_case_fails_the_exit_code_is_1(run, write, tmp_path, option):
+    arguments = ["--set", "sweep.1.schedule.kind=[zbh]", *([option] if option else [])]
+    code, out, err = run(write(BASE + AXES), *arguments, "--out", tmp_path / "o")
+    assert code == 1
+    assert len(err) == (1 if option else 0)
+    assert sorted(path.name for path in (tmp_path / "o").iterdir()) == ["sweep.csv"]
+    assert "zbh" in (out if option != "--quiet" else err[0])
+
+
+# what it leaves behind
+
+
+def test_out_holds_a_table_and_a_picture(run, write, tmp_path):
+    for folder in ("first", "second"):
+        assert run(write(BASE + AXES), "--out", tmp_path / folder, "--quiet") == (0, "", [])
+        assert sorted(path.name for path in (tmp_path / folder).iterdir()) == ["sweep.csv", "sweep.png"]
+    first, second = ((tmp_path / name / "sweep.csv").read_text() for name in ("first", "second"))
+    rows = list(csv.DictReader(first.splitlines()))
+    assert without_wall(rows) == without_wall(csv.DictReader(second.splitlines()))
+    assert list(rows[0])[:4] == ["parallel.pipeline", "schedule.microbatches", "schedule.kind", "version"]
+    assert [row["events"] == "" for row in rows] == [bool(row["error"]) for row in rows]
+    assert rows[2]["ranks"] == "2"
+    assert json.loads(rows[2]["peak_memory_bytes"]) == [0, 0]
+    assert float(rows[2]["idle_s.dependency"]) > 0
+    png = [(tmp_path / name / "sweep.png").read_bytes() for name in ("first", "second")]
+    assert png[0] == png[1]
+
+
+def test_the_table_on_the_terminal_is_cut(write):
+    many = load_sweep(write(BASE + f"sweep:\n  - {{seed: [{', '.join(map(str, range(50)))}]}}\n"))
+    text = render(run_sweep(many), many)
+    assert "50 cases, 0 of them failed; the first 40 are shown" in text
+    assert len(text.splitlines()) == 43
+
+
+@pytest.mark.parametrize(
+    ("plot", "said"),
+    [
+        ("plot.y=bubble", 'unknown "bubble"; did you mean "bubble_ratio"?'),
+        ("plot.hue=schedule.knd", 'unknown "schedule.knd"; did you mean "schedule.kind"?'),
+        ("plot.y=name", 'y: name holds "a"; expected a column of numbers'),
+    ],
+)
+def test_a_picture_of_what_is_not_there_is_found_at_the_first_row(run, write, tmp_path, plot, said):
+    assert run(write(BASE + AXES), "--set", plot, "--out", tmp_path / "o") == (2, "", [f"plot: {said}"])
+    assert not (tmp_path / "o").exists()
+    done = []
+    sweep = load_sweep(write(BASE + AXES), [plot])
+    with pytest.raises(UsageError, match="plot: "):
+        run_sweep(sweep, progress=lambda cases, total: done.append(cases))
+    assert done == [1]
+
+
+def test_a_picture_says_what_it_shows(write):
+    axes = "sweep:\n  - {workload.forward: [2 ms, 10 ms, 1 s]}\n  - {parallel.pipeline: [2, 4]}\n  - {seed: [0, 1]}\n"
+    rows = run_sweep(load_sweep(write(BASE + axes)))
+    ax = draw(
+        rows, Picture("workload.forward", "step_time_s", ("parallel.pipeline",), {"seed": 0}), Figure().subplots()
+    )
+    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title(loc="left")) == ("forward", "step time (s)", "a,  seed 0")
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["2", "4"]
+    assert ax.get_legend().get_title().get_text() == "pipeline"
+    assert [line.get_xdata().tolist() for line in ax.lines] == [[0.002, 0.01, 1.0]] * 2
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["2 ms", "10 ms", "1 s"]
+
+
+def test_a_picture_of_words_keeps_their_order_and_of_lists_their_largest(write):
+    axes = "sweep:\n  - {schedule.kind: [zb-h1, gpipe, 1f1b]}\nparallel: {pipeline: 2}\n"
+    rows = run_sweep(load_sweep(write(BASE + axes)))
+    ax = draw(rows, Picture("schedule.kind", "peak_activations"), Figure().subplots())
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["zb-h1", "gpipe", "1f1b"]
+    assert ax.lines[0].get_ydata().tolist() == [2, 4, 2]
+
+
+def test_equal_lines_stay_in_sight(write):
+    rows = run_sweep(
+        load_sweep(write(BASE + AXES), ["sweep.1.schedule.kind=[gpipe, 1f1b]", "cluster.nvlink.latency=0"])
+    )
+    ax = draw(rows, Picture("parallel.pipeline", "pipeline_time_s", ("schedule.kind",)), Figure().subplots())
+    assert [line.get_linestyle() for line in ax.lines] == ["-", "--"]
+
+
+# where it runs
+
+
+@pytest.fixture(scope="module")
+def chunks():
+    """A few cases of an experiment, and their rows as they come out one by one."""
+    axes = "[{parallel.pipeline: [2, 4]}, {schedule.kind: [interleaved-1f1b, hanayo]}, {schedule.chunks: [2, 3, 4]}]"
+    few = load_sweep(experiments.FOLDER / "chunks.yaml", [f"sweep={axes}", "plot=none"])
+    return few, without_wall(run_sweep(few))
+
+
+@pytest.mark.parametrize("pool", [concurrent.futures.ThreadPoolExecutor, concurrent.futures.ProcessPoolExecutor])
+def test_any_executor_gives_the_same_table(chunks, pool):
+    few, rows = chunks
+    options = {}
+    if pool is concurrent.futures.ProcessPoolExecutor:
+        options["mp_context"] = multiprocessing.get_context("spawn")
+    with pool(2, **options) as executor:
+        assert without_wall(run_sweep(few, executor=executor)) == rows
+
+
+def test_local_workers_give_the_same_table_and_know_a_users_own_schedule(chunks, write, own):
+    few, rows = chunks
+    seen = []
+    assert without_wall(run_sweep(few, jobs=2, progress=lambda *done: seen.append(done))) == rows
+    assert seen[-1] == (len(few), len(few))
+    mine = load_sweep(write(BASE + OWN_AXES), imports=[own])
+    parallel = run_sweep(mine, jobs=2)
+    assert without_wall(parallel) == without_wall(run_sweep(mine))
+    assert [row["schedule.kind"] for row in parallel if "error" in row] == []
+    assert parallel[4]["bubble_ratio"] == pytest.approx(1 - 1 / 3, abs=1e-3)
+
+
+def test_a_users_own_schedule_in_a_single_run_and_in_a_sweep(run, write, own):
+    for axes in ("", OWN_AXES):
+        file = write(BASE.replace("1f1b", "one-by-one") + axes)
+        assert run(file, "--import", own, "--quiet") == (0, "", [])
+    assert run(write(BASE + OWN_AXES), "--import", own, "--jobs", 2, "--json")[0] == 0
+    assert len([line for line in OWN.splitlines() if line]) < 30
+
+
+CLUSTER = """
+from distributed import LocalCluster
+if __name__ == "__main__":
+    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
+        print(cluster.scheduler_address, flush=True)
+        input()
+"""
+
+
+def test_a_dask_cluster_gives_the_same_table(write, own, tmp_path):
+    pytest.importorskip("distributed")
+    file = write(BASE + OWN_AXES)
+    command = [sys.executable, "-m", "hybrid_des", file, "--import", own, "--json"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with subprocess.Popen([sys.executable, write(CLUSTER, "cluster.py")], cwd=tmp_path, **pipes) as cluster:
+        address = cluster.stdout.readline().strip()
+        assert address.startswith("tcp://127.0.0.1:")
+        done = subprocess.run([*command, "--dask", address], capture_output=True, text=True, timeout=60)
+        cluster.communicate("\n", timeout=30)
+    assert (done.returncode, done.stderr) == (0, "")
+    mine = load_sweep(file, imports=[own])
+    assert without_wall(json.loads(done.stdout)) == without_wall(run_sweep(mine))
+
+
+def test_a_cluster_that_does_not_answer_is_one_line(run, write):
+    pytest.importorskip("distributed")
+    command = [sys.executable, "-m", "hybrid_des", write(BASE + AXES), "--dask", "nowhere"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
+    assert "--dask nowhere: no scheduler answers" in done.stderr
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_an_interrupted_sweep_exits_with_130_and_leaves_nothing(tmp_path, jobs):
+    file = experiments.FOLDER / "message_time.yaml"
+    command = [sys.executable, "-m", "hybrid_des", file, "--jobs", jobs, "--out", tmp_path / "o" / "p"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, start_new_session=True, **pipes) as process:
+        time.sleep(4)
+        assert process.poll() is None, "the sweep must be long enough to be interrupted"
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err.splitlines()) == (130, "", ["interrupted"])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("option", ["--jobs", "--dask"])
+def test_workers_are_for_sweeps(run, write, option):
+    code, out, err = run(write(BASE), option, "2")
+    assert (code, out, len(err)) == (2, "", 1)
+    assert "for a file with a sweep" in err[0]
+
+
+def test_small_sweeps_need_no_workers_and_batches_stay_small(write, chunks):
+    few, _ = chunks
+    assert jobs_for(few) == 1
+    done = []
+    many = load_sweep(write(BASE + f"sweep:\n  - {{seed: [{', '.join(map(str, range(300)))}]}}\n"))
+    run_sweep(many, progress=lambda cases, total: done.append(cases))
+    assert max(b - a for a, b in itertools.pairwise(done)) <= BATCH
+    assert done[-1] == 300
+
+
+def test_a_file_to_import_that_fails_is_one_line(run, write):
+    bad = write("1 / 0\n", "bad.py")
+    code, _, err = run(write(BASE + AXES), "--import", bad)
+    assert (code, len(err)) == (2, 1)
+    with pytest.raises(HybridDesError, match="ZeroDivisionError"):
+        run_sweep(load_sweep(write(BASE + AXES), imports=[bad]))
+
+
+# the published experiments
+
+
+@pytest.mark.parametrize("experiment", experiments.FILES)
+def test_a_sweep_gives_the_published_figures(experiment):
+    whole = load_sweep(experiments.FOLDER / f"{experiments.FILES[experiment]}.yaml")
+    sizes, *others = whole.axes
+    small = dataclasses.replace(whole, axes=([case for case in sizes if case["parallel.pipeline"] <= 8], *others))
+    rows = run_sweep(small)
+    found = {experiments.place_of_case(case, small): row for case, row in zip(small.cases(), rows, strict=True)}
+    references = experiments.references(experiment)
+    assert len(references) >= 54
+    for reference in references:
+        row = found[experiments.place_of_reference(reference, small)]
+        time, bubble = float(reference["total_time"]) / 1000, float(reference["bubble_ratio"])
+        if reference["schedule"].startswith("Hanayo"):
+            assert row["pipeline_time_s"] <= time * (1 + 1e-9), reference
+            assert row["bubble_ratio"] <= bubble * (1 + 1e-9), reference
+        else:
+            assert row["pipeline_time_s"] == pytest.approx(time, rel=1e-9), reference
+            assert row["bubble_ratio"] == pytest.approx(bubble, rel=1e-9), reference
+
+
+def test_the_experiments_are_over_two_thousand_cases():
+    assert sum(len(load_sweep(experiments.FOLDER / f"{file}.yaml")) for file in experiments.FILES.values()) == 2490
+
+
+def test_write_needs_no_picture(write, tmp_path):
+    plain = load_sweep(write(BASE + AXES), ["plot=none"])
+    rows = run_sweep(plain)
+    written = write_sweep(rows, plain, tmp_path / "o")
+    assert [path.name for path in written.paths] == ["sweep.csv"]
+    assert len(table(rows)) == 6

@@ -1,0 +1,79 @@
+"""Every command and example of the README runs, as it stands there."""
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+import pytest
+from support.paths import ROOT
+
+README = (ROOT / "README.md").read_text()
+FENCES = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+LINES = [line for language, text in FENCES if language == "sh" for line in text.splitlines()]
+INSTALL, TEST, *COMMANDS = LINES
+EXAMPLES = [text for language, text in FENCES if language == "python"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A place with the scenarios and the README's own files, to run its commands in."""
+    place = tmp_path_factory.mktemp("newcomer")
+    shutil.copytree(ROOT / "scenarios", place / "scenarios")
+    for language, text in FENCES:
+        name = re.match(r"# (\S+\.(?:py|yaml))", text)
+        if name:
+            assert language in ("python", "yaml")
+            (place / name.group(1)).write_text(text)
+    return place
+
+
+def test_first_screen_sets_up_and_runs_then_tests():
+    assert INSTALL.startswith("python3 -m venv .venv && .venv/bin/pip install ")
+    assert INSTALL.endswith("python -m hybrid_des scenarios/a100_8x.yaml")
+    assert (ROOT / ".ci/run").read_text().count(TEST) == 1
+
+
+def test_first_screen_shows_what_the_command_prints():
+    shown = next(text for language, text in FENCES if language == "text")
+    command = [sys.executable, "-m", "hybrid_des", "scenarios/a100_8x.yaml"]
+    env = {**os.environ, "COLUMNS": "100", "PYTHONUTF8": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", env=env, timeout=300)
+    real_time = re.compile(r"^(real time +)[\d.]+ m?s", flags=re.MULTILINE)
+    assert real_time.sub(r"\1", done.stdout) == real_time.sub(r"\1", shown)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_command(command, folder):
+    words = shlex.split(command, comments=True)
+    assert words[0] == ".venv/bin/python", command
+    done = subprocess.run([sys.executable, *words[1:]], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout or "--quiet" in words
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda text: text.splitlines()[0])
+def test_python_example(example, folder):
+    done = subprocess.run([sys.executable, "-c", example], cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def test_own_schedule_is_short():
+    own = next(text for text in EXAMPLES if text.startswith("# my_schedule.py"))
+    assert len(own.splitlines()) < 30
+
+
+def test_every_file_it_names_is_there():
+    for name in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (ROOT / name).exists(), name
+
+
+def test_the_reference_names_every_key_of_a_scenario():
+    from hybrid_des.scenario import json_schema
+
+    reference = (ROOT / "scenarios/REFERENCE.md").read_text()
+    schema = json_schema()
+    keys = {key for part in [schema, *schema["$defs"].values()] for key in part.get("properties", {})}
+    assert not [key for key in sorted(keys) if not re.search(rf"\b{key}\b", reference)]
