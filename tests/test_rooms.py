@@ -11,7 +11,7 @@ FLOORS = (
     {"registry", "engine"},
     {"hardware", "pipeline", "network"},
     {"collectives", "numerics"},
-    {"scenario"},
+    {"scenario", "calibration"},
     {"workload"},
     {"gradients"},
     {"simulation"},

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Traffic:
+class LinkUse:
     """What the links of a run carried.
 
     Attributes:
@@ -33,7 +33,7 @@ class Traffic:
 PIPELINE = ("activation", "gradient")  # kinds of messages; all others are collectives
 
 
-def traffic(run: Run, windows: int = 200, pipeline: bool | None = None) -> Traffic | None:
+def link_rates(run: Run, windows: int = 200, pipeline: bool | None = None) -> LinkUse | None:
     """Average the bytes on every link over equal windows, or None where a run keeps no messages or takes no time.
 
     A message's bytes count evenly over the time that it occupies the link; one that takes no time counts where it is.
@@ -63,7 +63,7 @@ def traffic(run: Run, windows: int = 200, pipeline: bool | None = None) -> Traff
     speed = size[moving] / (end - start)
     _spread(carried, edges, width, link, start, speed)
     _spread(carried, edges, width, link, end, -speed)
-    return Traffic(links, edges, np.maximum(carried, 0.0) / width * PICOSECONDS_PER_SECOND)
+    return LinkUse(links, edges, np.maximum(carried, 0.0) / width * PICOSECONDS_PER_SECOND)
 
 
 def _spread(

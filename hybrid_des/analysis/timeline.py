@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from hybrid_des.pipeline.plan import Plan, Step
+    from hybrid_des.pipeline.plan import Action, Plan
     from hybrid_des.simulation.run import Run
 
     Numbers = NDArray[np.int64]
@@ -179,7 +179,7 @@ def _describe_programs(plan: Plan) -> tuple[Numbers, Numbers]:
     return np.array(rows, dtype=np.int64), np.array(first, dtype=np.int64)
 
 
-def _describe(plan: Plan, rank: int, step: Step) -> tuple[int, int, int, int]:
+def _describe(plan: Plan, rank: int, step: Action) -> tuple[int, int, int, int]:
     op = min(step, key=lambda op: op.kind != "F")
     kind = "FB" if len(step) == 2 else "B" if op.kind == "I" else op.kind
     return OP_KINDS.index(kind), op.microbatch, op.chunk, plan.stage_of[rank, op.chunk]

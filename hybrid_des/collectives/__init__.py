@@ -1,9 +1,9 @@
 """Collectives, one algorithm a file: a generator over one rank's sends and receives.
 
     @collective("ring", summary="…", does="all-reduce")
-    def ring(group: Group, buffer: Buffer) -> Steps:
+    def ring(group: Group, buffer: Buffer) -> Routine:
         group.to(peer).send(buffer.encode(i))
-        parcel = yield group.from_(peer).receive()
+        message = yield group.from_(peer).receive()
 
 A group member is known by its place 0 … size−1. Sends are asynchronous; messages between two members come in order.
 What a file says about itself when it registers:
@@ -18,80 +18,17 @@ What a file says about itself when it registers:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
+from hybrid_des.collectives.group import Routine
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.registry import Registry
 
-Steps = Generator[Any, Any, None]
 Does = Literal["all-reduce", "reduce-scatter", "all-gather", "all-to-all"]
-
-
-class Outgoing(Protocol):
-    """One member's way to another."""
-
-    def send(self, parcel: Any) -> None:
-        """Send a parcel; the sender goes on at once."""
-
-
-class Incoming(Protocol):
-    """What another member sends here."""
-
-    def receive(self) -> Any:
-        """The next parcel, to be yielded."""
-
-
-class Relay(Protocol):
-    """Where one part of a collective hands its work to another on the same rank; nothing travels."""
-
-    def hand(self, work: Any) -> None:
-        """Hand something over, now."""
-
-    def receive(self) -> Any:
-        """The next thing handed over, to be yielded."""
-
-
-class Group(Protocol):
-    """One member's view of the group that works on a collective.
-
-    Attributes:
-        me: this member's place; servers come behind the members, at `size` and above.
-        size: how many members have a buffer.
-        servers: how many serve them.
-    """
-
-    me: int
-    size: int
-    servers: int
-
-    @property
-    def nodes(self) -> Sequence[int]:
-        """The node of each member."""
-
-    def to(self, peer: int) -> Outgoing:
-        """The way to another member."""
-
-    def from_(self, peer: int) -> Incoming:
-        """What another member sends here."""
-
-    def among(self, places: Sequence[int], lane: int = 0) -> Group:
-        """Some of the members, this one among them, as a group of their own."""
-
-    def lane(self, number: int) -> Group:
-        """The same members in a conversation of its own, read apart from the others between the same two."""
-
-    def together(self, *parts: Steps) -> Any:
-        """Run parts of a collective side by side; to be yielded until all are done."""
-
-    def meet(self, parcel: Any, delay: int) -> Any:
-        """All members' parcels, to be yielded: there `delay` picoseconds after the last of them has come."""
-
-    def relay(self) -> Relay:
-        """A place where one of them hands its work to another."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +42,7 @@ class Site:
 
 AUTO = "auto"  # the quickest of all
 
-Collective = Callable[..., Steps]
+Collective = Callable[..., Routine]
 _REGISTRY: Registry[Collective] = Registry("collective", "hybrid_des.collectives")
 
 names = _REGISTRY.names

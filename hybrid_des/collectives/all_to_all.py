@@ -9,12 +9,13 @@ On idle ports latency + (n−1)/n · S/bandwidth; every rank sends (n−1)/n · 
 
 from __future__ import annotations
 
-from hybrid_des.collectives import Group, Steps, collective
+from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.group import Group, Routine
 
 
 @collective("all-to-all", summary="every rank sends every other one a piece of its own", does="all-to-all")
-def all_to_all(group: Group, buffer: Buffer) -> Steps:
+def all_to_all(group: Group, buffer: Buffer) -> Routine:
     """Put rank j's piece `me` in the place of piece j of `buffer`."""
     n, me = group.size, group.me
     pieces = buffer.split(n)

@@ -9,12 +9,12 @@ from typing import Any
 
 from hybrid_des import collectives
 from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.recorder import Trace
+from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import DeadlockError, Refusal, UsageError
-from hybrid_des.network.endpoint import Comm
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.transport import Network
+from hybrid_des.network.transport import Transport
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Outcome:
     scales: int
 
 
-def run_alone(
+def measure(
     fabric: Fabric,
     name: str,
     groups: Sequence[Sequence[int]],
@@ -43,7 +43,7 @@ def run_alone(
     options: Mapping[str, Any] | None = None,
     spare: Sequence[int] = (),
     sharing: str = "fifo",
-    trace: Trace | None = None,
+    trace: Recorder | None = None,
 ) -> Outcome:
     """Run one collective once in every group, all beginning at the same time.
 
@@ -62,26 +62,26 @@ def run_alone(
         DeadlockError: its members wait in a circle.
     """
     env = Environment()
-    network = Network(env, fabric, sharing, trace or Trace(messages=False))
+    network = Transport(env, fabric, sharing, trace or Recorder(messages=False))
     algorithm = collectives.configured(name, options or {})
     processes = []
     for number, ranks in enumerate(groups):
         servers = collectives.servers_of(name, collectives.Site(fabric, ranks, spare), options or {})
-        members, chunks = [*ranks, *servers], [-1] * (len(ranks) + len(servers))
-        for place, member in enumerate(members):
-            group = Comm(network, member).group(members, name, number, chunks, len(servers))
-            processes.append(env.process(algorithm(group, buffer(number, place))))
+        members = [*ranks, *servers]
+        whole = ProcessGroup(name, number, members, [-1] * len(members), len(servers))
+        views = [Group(network, whole, place) for place in range(len(members))]
+        processes += [env.process(algorithm(view, buffer(number, view.me))) for view in views]
     env.run()
     if any(process.is_alive for process in processes):
         stuck = sum(process.is_alive for process in processes)
         raise DeadlockError(f"deadlock: {stuck} of {len(processes)} members of {name} wait for each other")
     network.check_empty()
-    streams = list(network.collective_streams())
-    scales = sum(stream.scales for stream in streams)
+    flows = list(network.collective_flows())
+    scales = sum(flow.scales for flow in flows)
     return Outcome(
         duration=env.now,
-        messages=sum(stream.messages for stream in streams),
-        bytes=sum(stream.bytes for stream in streams) - scales,
+        messages=sum(flow.messages for flow in flows),
+        bytes=sum(flow.bytes for flow in flows) - scales,
         scales=scales,
     )
 
@@ -91,7 +91,7 @@ def quickest(
 ) -> tuple[str, Outcome]:
     """Run every all-reduce once; the name and outcome of the quickest, of equal ones the first by name.
 
-    The arguments are those of `run_alone`. What does not exist for these groups or on this wiring is left out.
+    The arguments are those of `measure`. What does not exist for these groups or on this wiring is left out.
 
     Raises:
         Refusal: none exists.
@@ -100,7 +100,7 @@ def quickest(
     given = [name for name, value in (more.get("options") or {}).items() if value is not None]
     for name in collectives.all_reduces(given):
         with contextlib.suppress(Refusal, UsageError):
-            took[name] = run_alone(fabric, name, groups, buffer, **more)
+            took[name] = measure(fabric, name, groups, buffer, **more)
     if not took:
         raise Refusal("no all-reduce exists for these groups on this wiring")
     best = min(took, key=lambda name: (took[name].duration, name))

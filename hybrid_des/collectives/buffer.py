@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.collectives.codecs import Codec
-from hybrid_des.network.message import Parcel
+from hybrid_des.network.message import Message
 from hybrid_des.units import split_evenly
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ class Buffer:
     @property
     def bytes(self) -> int:
         """What it is on the wire as one message."""
-        return parcel_of(self.elements, self.codec).size
+        return message_of(self.elements, self.codec).size
 
     def split(self, pieces: int) -> Pieces:
         """Cut the buffer into pieces that differ by at most one element, to be encoded and sent one by one."""
-        layout = layout_of(self.elements, pieces, self.codec)
-        return Pieces(layout) if self.array is None else ArrayPieces(layout, self.array, self.residual)
+        sizes = piece_sizes_of(self.elements, pieces, self.codec)
+        return Pieces(sizes) if self.array is None else ArrayPieces(sizes, self.array, self.residual)
 
     def parts(self, count: int) -> list[Buffer]:
         """Cut the buffer as `split` does, into buffers of their own."""
@@ -62,72 +62,72 @@ class Buffer:
         return [Buffer(size, self.codec, *pair) for size, *pair in zip(sizes, arrays, residuals, strict=True)]
 
 
-class Layout:
-    """How many bytes the pieces of a buffer are on the wire; all ranks share it, and equal pieces share a parcel."""
+class PieceSizes:
+    """How many bytes the pieces of a buffer are on the wire; all ranks share it, and equal pieces share a message."""
 
     def __init__(self, elements: int, pieces: int, codec: Codec) -> None:
         self.codec = codec
-        self.sizes = split_evenly(elements, pieces)
-        by_size = {size: parcel_of(size, codec) for size in set(self.sizes)}
-        self.parcels = [by_size[size] for size in self.sizes]
-        self._packs: dict[tuple[int, int], Parcel] = {}
+        self.elements = split_evenly(elements, pieces)
+        by_size = {size: message_of(size, codec) for size in set(self.elements)}
+        self.messages = [by_size[size] for size in self.elements]
+        self._packs: dict[tuple[int, int], Message] = {}
 
-    def span(self, start: int, stop: int) -> Parcel:
+    def span(self, start: int, stop: int) -> Message:
         """Several pieces encoded as one."""
-        return parcel_of(self._before[stop] - self._before[start], self.codec)
+        return message_of(self._before[stop] - self._before[start], self.codec)
 
-    def pack(self, start: int, stop: int) -> Parcel:
+    def pack(self, start: int, stop: int) -> Message:
         """Several pieces, each encoded by itself, in one message."""
         key = (start, stop)
         if key not in self._packs:
-            parts = self.parcels[start:stop]
-            self._packs[key] = Parcel(sum(part.size for part in parts), sum(part.scales for part in parts))
+            parts = self.messages[start:stop]
+            self._packs[key] = Message(sum(part.size for part in parts), sum(part.scales for part in parts))
         return self._packs[key]
 
     @cached_property
     def _before(self) -> list[int]:
-        return [0, *accumulate(self.sizes)]
+        return [0, *accumulate(self.elements)]
 
 
 class Pieces:
     """The pieces of a buffer without numbers: only how many bytes each is on the wire."""
 
-    __slots__ = ("_layout", "_parcels")
+    __slots__ = ("_messages", "_sizes")
 
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self._parcels = layout.parcels
+    def __init__(self, sizes: PieceSizes) -> None:
+        self._sizes = sizes
+        self._messages = sizes.messages
 
-    def encode(self, piece: int) -> Parcel:
+    def encode(self, piece: int) -> Message:
         """A piece as it is now, ready to send."""
-        return self._parcels[piece]
+        return self._messages[piece]
 
-    def add(self, piece: int, parcel: Parcel) -> None:
+    def add(self, piece: int, message: Message) -> None:
         """Add what came to a piece."""
 
-    def finish(self, piece: int) -> Parcel:
+    def finish(self, piece: int) -> Message:
         """Encode a piece whose sum is complete, once and for all, and keep what everybody will decode."""
-        return self._parcels[piece]
+        return self._messages[piece]
 
-    def agree(self, piece: int) -> Parcel:
+    def agree(self, piece: int) -> Message:
         """Finish a piece that other ranks hold and finish too: nothing of this rank's own is mixed in."""
-        return self._parcels[piece]
+        return self._messages[piece]
 
-    def put(self, piece: int, parcel: Parcel) -> None:
+    def put(self, piece: int, message: Message) -> None:
         """Replace a piece by what came, as its owner finished it."""
 
-    def encode_span(self, start: int, stop: int) -> Parcel:
+    def encode_span(self, start: int, stop: int) -> Message:
         """Pieces `start` up to `stop` as they are now, as one message."""
-        return self._layout.span(start, stop)
+        return self._sizes.span(start, stop)
 
-    def add_span(self, start: int, stop: int, parcel: Parcel) -> None:
+    def add_span(self, start: int, stop: int, message: Message) -> None:
         """Add what came to these pieces."""
 
-    def pack(self, start: int, stop: int) -> Parcel:
+    def pack(self, start: int, stop: int) -> Message:
         """Finished pieces, each as its owner encoded it, as one message."""
-        return self._layout.pack(start, stop)
+        return self._sizes.pack(start, stop)
 
-    def unpack(self, start: int, stop: int, parcel: Parcel) -> None:
+    def unpack(self, start: int, stop: int, message: Message) -> None:
         """Replace pieces by what came in one message."""
 
 
@@ -136,68 +136,68 @@ class ArrayPieces(Pieces):
 
     __slots__ = ("_array", "_codec", "_ends", "_finished", "_residual", "_views")
 
-    def __init__(self, layout: Layout, array: NDArray[Any], residual: NDArray[Any] | None) -> None:
-        super().__init__(layout)
-        self._codec = layout.codec
+    def __init__(self, sizes: PieceSizes, array: NDArray[Any], residual: NDArray[Any] | None) -> None:
+        super().__init__(sizes)
+        self._codec = sizes.codec
         self._array = array
         self._residual = residual
-        self._views = cut(array, len(layout.sizes))
+        self._views = cut(array, len(sizes.elements))
         self._ends = [0, *accumulate(view.size for view in self._views)]
-        self._finished: dict[int, Parcel] = {}
+        self._finished: dict[int, Message] = {}
 
-    def encode(self, piece: int) -> Parcel:
+    def encode(self, piece: int) -> Message:
         """A piece as it is now, ready to send."""
-        return self._encode(self._parcels[piece], piece, piece + 1)
+        return self._encode(self._messages[piece], piece, piece + 1)
 
-    def add(self, piece: int, parcel: Parcel) -> None:
+    def add(self, piece: int, message: Message) -> None:
         """Add what came to a piece."""
-        self._views[piece] += self._codec.decode(parcel.data)
+        self._views[piece] += self._codec.decode(message.data)
 
-    def finish(self, piece: int) -> Parcel:
+    def finish(self, piece: int) -> Message:
         """Encode a piece whose sum is complete, once and for all, and keep what everybody will decode."""
-        parcel = self.encode(piece)
-        self.put(piece, parcel)
-        return parcel
+        message = self.encode(piece)
+        self.put(piece, message)
+        return message
 
-    def agree(self, piece: int) -> Parcel:
+    def agree(self, piece: int) -> Message:
         """Finish a piece that other ranks hold and finish too: nothing of this rank's own is mixed in."""
-        like = self._parcels[piece]
-        parcel = Parcel(like.size, like.scales, self._codec.encode(self._views[piece]))
-        self.put(piece, parcel)
-        return parcel
+        like = self._messages[piece]
+        message = Message(like.size, like.scales, self._codec.encode(self._views[piece]))
+        self.put(piece, message)
+        return message
 
-    def put(self, piece: int, parcel: Parcel) -> None:
+    def put(self, piece: int, message: Message) -> None:
         """Replace a piece by what came, as its owner finished it."""
-        self._views[piece][:] = self._codec.decode(parcel.data)
-        self._finished[piece] = parcel
+        self._views[piece][:] = self._codec.decode(message.data)
+        self._finished[piece] = message
 
-    def encode_span(self, start: int, stop: int) -> Parcel:
+    def encode_span(self, start: int, stop: int) -> Message:
         """Pieces `start` up to `stop` as they are now, as one message."""
-        return self._encode(self._layout.span(start, stop), start, stop)
+        return self._encode(self._sizes.span(start, stop), start, stop)
 
-    def add_span(self, start: int, stop: int, parcel: Parcel) -> None:
+    def add_span(self, start: int, stop: int, message: Message) -> None:
         """Add what came to these pieces."""
-        self._array[self._ends[start] : self._ends[stop]] += self._codec.decode(parcel.data)
+        self._array[self._ends[start] : self._ends[stop]] += self._codec.decode(message.data)
 
-    def pack(self, start: int, stop: int) -> Parcel:
+    def pack(self, start: int, stop: int) -> Message:
         """Finished pieces, each as its owner encoded it, as one message."""
-        like = self._layout.pack(start, stop)
-        return Parcel(like.size, like.scales, [self._finished[piece] for piece in range(start, stop)])
+        like = self._sizes.pack(start, stop)
+        return Message(like.size, like.scales, [self._finished[piece] for piece in range(start, stop)])
 
-    def unpack(self, start: int, stop: int, parcel: Parcel) -> None:
+    def unpack(self, start: int, stop: int, message: Message) -> None:
         """Replace pieces by what came in one message."""
-        for piece, part in zip(range(start, stop), parcel.data, strict=True):
+        for piece, part in zip(range(start, stop), message.data, strict=True):
             self.put(piece, part)
 
-    def _encode(self, like: Parcel, start: int, stop: int) -> Parcel:
+    def _encode(self, like: Message, start: int, stop: int) -> Message:
         """Encode neighbouring pieces as one, with what was lost of them before; what is lost now is kept."""
         span = slice(self._ends[start], self._ends[stop])
         if self._residual is None:
-            return Parcel(like.size, like.scales, self._codec.encode(self._array[span]))
+            return Message(like.size, like.scales, self._codec.encode(self._array[span]))
         wanted = self._array[span] + self._residual[span]
         payload = self._codec.encode(wanted)
         self._residual[span] = wanted - self._codec.decode(payload)
-        return Parcel(like.size, like.scales, payload)
+        return Message(like.size, like.scales, payload)
 
 
 def _scaled(place: int, array: NDArray[Any], buffer: Buffer) -> int:
@@ -216,13 +216,13 @@ def _between(array: NDArray[Any], ends: Sequence[int]) -> list[NDArray[Any]]:
 
 
 @lru_cache(maxsize=4096)
-def layout_of(elements: int, pieces: int, codec: Codec) -> Layout:
-    """The layout of a buffer; every rank of a group asks for the same one."""
-    return Layout(elements, pieces, codec)
+def piece_sizes_of(elements: int, pieces: int, codec: Codec) -> PieceSizes:
+    """The sizes of a buffer; every rank of a group asks for the same one."""
+    return PieceSizes(elements, pieces, codec)
 
 
 @lru_cache(maxsize=4096)
-def parcel_of(elements: int, codec: Codec) -> Parcel:
-    """A parcel of so many elements without numbers."""
+def message_of(elements: int, codec: Codec) -> Message:
+    """A message of so many elements without numbers."""
     scales = codec.scale_bytes(elements)
-    return Parcel(codec.payload_bytes(elements) + scales, scales)
+    return Message(codec.payload_bytes(elements) + scales, scales)

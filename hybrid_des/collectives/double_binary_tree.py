@@ -11,18 +11,20 @@ rank sends a piece up and two down, a leaf one up: at most 2S bytes, towards 2S/
 
 from __future__ import annotations
 
-from hybrid_des.collectives import Group, Relay, Steps, collective
+from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
+from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.pipelining import pieces_of
+from hybrid_des.network.mailbox import Handoff
 
 
 @collective("double-binary-tree", summary="two trees of half the buffer each, in pieces", options=("pieces",))
-def double_binary_tree(group: Group, buffer: Buffer, pieces: int | None = None) -> Steps:
+def double_binary_tree(group: Group, buffer: Buffer, pieces: int | None = None) -> Routine:
     """All-reduce `buffer` over the group, each half in so many pieces (default: from its size)."""
     count = pieces or pieces_of(buffer.bytes // 2)
     parts = []
     for tree, half in enumerate(buffer.parts(2)):
-        up, down, back = group.lane(2 * tree), group.lane(2 * tree + 1), group.relay()
+        up, down, back = group.lane(2 * tree), group.lane(2 * tree + 1), group.handoff()
         parent, children = family(group.me, group.size, tree)
         cut = half.split(count)
         parts.append(_reduce(up, down, cut, count, parent, children, back))
@@ -32,30 +34,30 @@ def double_binary_tree(group: Group, buffer: Buffer, pieces: int | None = None) 
 
 
 def _reduce(
-    up: Group, down: Group, pieces: Pieces, count: int, parent: int | None, children: list[int], back: Relay
-) -> Steps:
+    up: Group, down: Group, pieces: Pieces, count: int, parent: int | None, children: list[int], back: Handoff
+) -> Routine:
     """Add up what the children send, and send it on: up, or from the root finished and down."""
     ahead = max(2 * up.size.bit_length(), count // 4)
     for i in range(count):
         for child in children:
             pieces.add(i, (yield up.from_(child).receive()))
         if parent is None:
-            parcel = pieces.finish(i)
+            message = pieces.finish(i)
             for child in children:
-                down.to(child).send(parcel)
+                down.to(child).send(message)
             continue
         if i >= ahead:  # or a leaf would fill its port with one tree's pieces, while the other tree waits behind them
             yield back.receive()
         up.to(parent).send(pieces.encode(i))
 
 
-def _broadcast(down: Group, pieces: Pieces, count: int, parent: int, children: list[int], back: Relay) -> Steps:
+def _broadcast(down: Group, pieces: Pieces, count: int, parent: int, children: list[int], back: Handoff) -> Routine:
     """Keep what comes from the parent, and pass it on unchanged."""
     for i in range(count):
-        parcel = yield down.from_(parent).receive()
-        pieces.put(i, parcel)
+        message = yield down.from_(parent).receive()
+        pieces.put(i, message)
         for child in children:
-            down.to(child).send(parcel)
+            down.to(child).send(message)
         back.hand(i)
 
 

@@ -12,13 +12,14 @@ Finished pieces are forwarded as their owner encoded them.
 
 from __future__ import annotations
 
-from hybrid_des.collectives import Group, Steps, collective
+from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
+from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.recursive_doubling import folded
 
 
 @collective("halving-doubling", summary="reduce-scatter by halving, all-gather by doubling")
-def halving_doubling(group: Group, buffer: Buffer) -> Steps:
+def halving_doubling(group: Group, buffer: Buffer) -> Routine:
     """All-reduce `buffer` over the group."""
     core, place = folded(group)
     n, partner = len(core), group.me ^ 1
@@ -36,7 +37,7 @@ def halving_doubling(group: Group, buffer: Buffer) -> Steps:
         group.to(partner).send(pieces.pack(0, n))
 
 
-def _swap(group: Group, pieces: Pieces, core: list[int], place: int) -> Steps:
+def _swap(group: Group, pieces: Pieces, core: list[int], place: int) -> Routine:
     distance = len(core) // 2
     while distance:
         peer = place ^ distance

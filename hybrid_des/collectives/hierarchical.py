@@ -11,18 +11,20 @@ k nodes of g GPUs, a1, B1 in the node and a2, B2 between nodes, as one part: 2(g
 
 from __future__ import annotations
 
-from hybrid_des.collectives import Group, Relay, Steps, collective
+from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.pipelining import pieces_of
 from hybrid_des.collectives.ring import gather, scatter
 from hybrid_des.errors import Refusal
-from hybrid_des.network.message import Parcel
+from hybrid_des.network.mailbox import Handoff
+from hybrid_des.network.message import Message
 
 MOST_PARTS = 16
 
 
 @collective("hierarchical", summary="in the node, between nodes, in the node", options=("pieces",))
-def hierarchical(group: Group, buffer: Buffer, pieces: int | None = None) -> Steps:
+def hierarchical(group: Group, buffer: Buffer, pieces: int | None = None) -> Routine:
     """All-reduce `buffer` over the group, in so many parts (default: from its size).
 
     Raises:
@@ -31,7 +33,7 @@ def hierarchical(group: Group, buffer: Buffer, pieces: int | None = None) -> Ste
     node, peers = _neighbours(group)
     up, across, down = group.among(node, lane=0), group.among(peers, lane=1), group.among(node, lane=2)
     parts = buffer.parts(pieces or min(MOST_PARTS, pieces_of(buffer.bytes // len(node))))
-    to_across, to_down = group.relay(), group.relay()
+    to_across, to_down = group.handoff(), group.handoff()
     yield group.together(
         _scatter(up, parts, to_across),
         _reduce(across, len(parts), to_across, to_down),
@@ -39,14 +41,14 @@ def hierarchical(group: Group, buffer: Buffer, pieces: int | None = None) -> Ste
     )
 
 
-def _scatter(up: Group, parts: list[Buffer], to_across: Relay) -> Steps:
+def _scatter(up: Group, parts: list[Buffer], to_across: Handoff) -> Routine:
     """Add up in the node, part by part, and hand on this GPU's shard of each."""
     for part in parts:
         yield from scatter(up, part.split(up.size))
         to_across.hand(part.parts(up.size)[(up.me + 1) % up.size])
 
 
-def _reduce(across: Group, parts: int, to_across: Relay, to_down: Relay) -> Steps:
+def _reduce(across: Group, parts: int, to_across: Handoff, to_down: Handoff) -> Routine:
     """Add up a shard over the nodes, and hand it on finished."""
     for _ in range(parts):
         shard: Buffer = yield to_across.receive()
@@ -56,13 +58,13 @@ def _reduce(across: Group, parts: int, to_across: Relay, to_down: Relay) -> Step
         to_down.hand(pieces.pack(0, across.size))
 
 
-def _gather(down: Group, parts: list[Buffer], nodes: int, to_down: Relay) -> Steps:
+def _gather(down: Group, parts: list[Buffer], nodes: int, to_down: Handoff) -> Routine:
     """Give every GPU of the node all shards of each part."""
     for part in parts:
         shards = part.parts(down.size)
 
-        def put(shard: int, parcel: Parcel, shards: list[Buffer] = shards) -> None:
-            shards[shard].split(nodes).unpack(0, nodes, parcel)
+        def put(shard: int, message: Message, shards: list[Buffer] = shards) -> None:
+            shards[shard].split(nodes).unpack(0, nodes, message)
 
         yield from gather(down, (yield to_down.receive()), put)
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hybrid_des.collectives import Group, Site, Steps, collective
+from hybrid_des.collectives import Site, collective
 from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.pipelining import pieces_of
 from hybrid_des.errors import Refusal
 
@@ -28,7 +29,7 @@ def switch(site: Site, pieces: int | None = None) -> Sequence[int]:
 
 
 @collective("in-switch", summary="the switch adds up: S up and S down each port", options=("pieces",), servers=switch)
-def in_switch(group: Group, buffer: Buffer, pieces: int | None = None) -> Steps:
+def in_switch(group: Group, buffer: Buffer, pieces: int | None = None) -> Routine:
     """All-reduce `buffer` over the group, in so many pieces (default: from its size)."""
     count = pieces or pieces_of(buffer.bytes)
     cut = buffer.split(count)
@@ -42,6 +43,6 @@ def in_switch(group: Group, buffer: Buffer, pieces: int | None = None) -> Steps:
     for i in range(count):
         for rank in range(group.size):
             cut.add(i, (yield group.from_(rank).receive()))
-        parcel = cut.finish(i)
+        message = cut.finish(i)
         for rank in range(group.size):
-            group.to(rank).send(parcel)
+            group.to(rank).send(message)

@@ -9,8 +9,9 @@ Whatever the table says. Every member puts its buffer through the codec once, an
 
 from __future__ import annotations
 
-from hybrid_des.collectives import Group, Steps, collective
+from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.errors import Refusal
 from hybrid_des.network.times import TimeTable
 
@@ -18,7 +19,7 @@ from hybrid_des.network.times import TimeTable
 @collective(
     "measured", summary="takes the time that a table of measurements gives", options=("table",), needs=("table",)
 )
-def measured(group: Group, buffer: Buffer, table: TimeTable) -> Steps:
+def measured(group: Group, buffer: Buffer, table: TimeTable) -> Routine:
     """All-reduce `buffer` over the group.
 
     Raises:
@@ -29,6 +30,6 @@ def measured(group: Group, buffer: Buffer, table: TimeTable) -> Steps:
     whole = buffer.split(1)
     first, *others = yield group.meet(whole.encode(0), table.time(buffer.bytes))
     whole.put(0, first)
-    for parcel in others:
-        whole.add(0, parcel)
+    for message in others:
+        whole.add(0, message)
     whole.agree(0)

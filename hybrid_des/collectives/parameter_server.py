@@ -14,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from hybrid_des.collectives import Group, Site, Steps, collective
+from hybrid_des.collectives import Site, collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
+from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.errors import Refusal
 
 
@@ -40,7 +41,7 @@ def hosts(site: Site, servers: int | None = None, servers_on: str = "ranks") -> 
 )
 def parameter_server(
     group: Group, buffer: Buffer, servers: int | None = None, servers_on: Literal["ranks", "hosts"] = "ranks"
-) -> Steps:
+) -> Routine:
     """All-reduce `buffer` over the group; servers on ranks default to all of them, on hosts of their own to one."""
     on_hosts = servers_on == "hosts"
     count = group.servers if on_hosts else servers or group.size
@@ -63,14 +64,14 @@ def parameter_server(
                 shards.put(shard, (yield group.from_(first + shard).receive()))
 
 
-def _serve(group: Group, shards: Pieces, shard: int) -> Steps:
+def _serve(group: Group, shards: Pieces, shard: int) -> Routine:
     """Add up what all ranks push, and only then send everybody the sum."""
     ranks = [rank for rank in _from(shard, group.size) if rank != group.me]
     for rank in sorted(ranks):
         shards.add(shard, (yield group.from_(rank).receive()))
-    parcel = shards.finish(shard)
+    message = shards.finish(shard)
     for rank in ranks:
-        group.to(rank).send(parcel)
+        group.to(rank).send(message)
 
 
 def _from(start: int, count: int) -> list[int]:

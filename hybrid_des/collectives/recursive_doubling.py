@@ -12,12 +12,13 @@ rank puts its own sum through the codec too, so that both partners add the same 
 
 from __future__ import annotations
 
-from hybrid_des.collectives import Group, Steps, collective
+from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.group import Group, Routine
 
 
 @collective("recursive-doubling", summary="whole buffers between partners at distance 1, 2, 4, …")
-def recursive_doubling(group: Group, buffer: Buffer) -> Steps:
+def recursive_doubling(group: Group, buffer: Buffer) -> Routine:
     """All-reduce `buffer` over the group."""
     whole = buffer.split(1)
     core, place = folded(group)
@@ -36,9 +37,9 @@ def recursive_doubling(group: Group, buffer: Buffer) -> Steps:
         whole.add(0, (yield group.from_(peer).receive()))
         distance *= 2
     if len(core) < group.size:
-        parcel = whole.agree(0)
+        message = whole.agree(0)
         if has_guest:
-            group.to(partner).send(parcel)
+            group.to(partner).send(message)
 
 
 def folded(group: Group) -> tuple[list[int], int | None]:

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hybrid_des.collectives import Group, Steps, collective
+from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
-from hybrid_des.network.message import Parcel
+from hybrid_des.collectives.group import Group, Routine
+from hybrid_des.network.message import Message
 
 
 @collective("ring", summary="reduce-scatter and all-gather around a ring")
-def ring(group: Group, buffer: Buffer) -> Steps:
+def ring(group: Group, buffer: Buffer) -> Routine:
     """All-reduce `buffer` over the group."""
     pieces = buffer.split(group.size)
     yield from scatter(group, pieces)
@@ -26,19 +27,19 @@ def ring(group: Group, buffer: Buffer) -> Steps:
 
 
 @collective("ring-reduce-scatter", summary="every rank ends with the sum of one piece", does="reduce-scatter")
-def ring_reduce_scatter(group: Group, buffer: Buffer) -> Steps:
+def ring_reduce_scatter(group: Group, buffer: Buffer) -> Routine:
     """Leave rank i with the sum of piece i+1 of `buffer`; what it holds of the others is spent."""
     return scatter(group, buffer.split(group.size))
 
 
 @collective("ring-all-gather", summary="every rank's piece ends on all ranks", does="all-gather")
-def ring_all_gather(group: Group, buffer: Buffer) -> Steps:
+def ring_all_gather(group: Group, buffer: Buffer) -> Routine:
     """Give all ranks piece i+1 of rank i's `buffer`."""
     pieces = buffer.split(group.size)
     return gather(group, pieces.finish((group.me + 1) % group.size), pieces.put)
 
 
-def scatter(group: Group, pieces: Pieces) -> Steps:
+def scatter(group: Group, pieces: Pieces) -> Routine:
     """Pass partial sums around, until rank i has that of piece i+1."""
     n, me = group.size, group.me
     if n == 1:
@@ -49,13 +50,13 @@ def scatter(group: Group, pieces: Pieces) -> Steps:
         pieces.add((me - k - 1) % n, (yield receive()))
 
 
-def gather(group: Group, parcel: Parcel, put: Callable[[int, Parcel], None]) -> Steps:
-    """Pass finished pieces around, unchanged; rank i begins with `parcel`, which is piece i+1."""
+def gather(group: Group, message: Message, put: Callable[[int, Message], None]) -> Routine:
+    """Pass finished pieces around, unchanged; rank i begins with `message`, which is piece i+1."""
     n, me = group.size, group.me
     if n == 1:
         return
     send, receive = group.to((me + 1) % n).send, group.from_((me - 1) % n).receive
     for k in range(n - 1):
-        send(parcel)
-        parcel = yield receive()
-        put((me - k) % n, parcel)
+        send(message)
+        message = yield receive()
+        put((me - k) % n, message)

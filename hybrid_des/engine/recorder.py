@@ -21,7 +21,7 @@ MEMORY_COLUMNS = ("rank", "time", "bytes", "activations")
 
 OPTIMIZER = -1  # `index` of an optimizer row; every other one counts the steps of the rank's program
 
-# A tag is the step and, below it, what tells messages of one stream apart: stage and micro-batch for pipeline
+# A tag is the step and, below it, what tells messages of one flow apart: stage and micro-batch for pipeline
 # messages, a running number for a collective's.
 STEP_SHIFT = 40
 STAGE_SHIFT = 20
@@ -34,7 +34,7 @@ def pipeline_tag(step: int, stage: int, microbatch: int) -> int:
 
 
 class Channel(NamedTuple):
-    """One link on the way of one stream: what the rows of a message have in common.
+    """One link on the way of one flow: what the rows of a message have in common.
 
     `stage` and `chunk` are −1 for pipeline messages, whose tags say them.
     """
@@ -76,7 +76,7 @@ class Rows:
         return {name: rows[:, i] for i, name in enumerate(self.columns)}
 
 
-class Trace:
+class Recorder:
     """All rows of one run.
 
     Attributes:

@@ -10,18 +10,18 @@ from hybrid_des import collectives
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import quickest
 from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.gradients.buckets import Bucket, buckets_of
-from hybrid_des.gradients.reducer import Reduction, Server
-from hybrid_des.network.endpoint import Comm
+from hybrid_des.gradients.reducer import Reducer, Server
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.transport import Network
+from hybrid_des.network.transport import Transport
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
 from hybrid_des.workload.costs import Costs
 
 
 @dataclass(frozen=True)
-class Holders:
+class ReplicaGroup:
     """All who hold a stage, in every replica and copy of the model, and add up its gradients.
 
     Attributes:
@@ -60,40 +60,38 @@ class Gradients:
             self.algorithm = self._quickest()
         self._servers = {stage: self._servers_of(holders) for stage, holders in self._holders.items()}
 
-    def of(self, comm: Comm, stages: Sequence[int]) -> list[Reduction]:
+    def of(self, transport: Transport, rank: int, stages: Sequence[int]) -> list[Reducer]:
         """What a GPU that holds these stages reduces: deepest first, as the backward pass completes them."""
-        return [self._reduction(comm, stage) for stage in sorted(stages, reverse=True) if stage in self._holders]
+        return [
+            self._reducer(transport, rank, stage) for stage in sorted(stages, reverse=True) if stage in self._holders
+        ]
 
-    def servers(self, network: Network, steps: int, lengths: Mapping[int, int]) -> list[Server]:
+    def servers(self, network: Transport, steps: int, lengths: Mapping[int, int]) -> list[Server]:
         """Those who serve the groups; `lengths` are those of the stages' arrays, where there are any."""
         return [
-            Server(network.env, place, self._reduction(Comm(network, place), stage), steps, lengths.get(stage))
+            Server(network.env, place, self._reducer(network, place, stage), steps, lengths.get(stage))
             for stage, places in self._servers.items()
             for place in places
         ]
 
-    def _reduction(self, comm: Comm, stage: int) -> Reduction:
+    def _reducer(self, transport: Transport, rank: int, stage: int) -> Reducer:
         holders, servers = self._holders[stage], self._servers[stage]
-        return Reduction(
+        ranks, chunks = [*holders.ranks, *servers], [*holders.chunks, *(-1 for _ in servers)]
+        processes = ProcessGroup(self.algorithm, stage, ranks, chunks, len(servers))
+        return Reducer(
             stage,
-            comm.group(
-                [*holders.ranks, *servers],
-                self.algorithm,
-                stage,
-                [*holders.chunks, *(-1 for _ in servers)],
-                len(servers),
-            ),
+            Group(transport, processes, processes.ranks.index(rank)),
             [bucket.elements for bucket in holders.buckets],
             self._codec,
             collectives.configured(self.algorithm, self._options),
             self._settings.error_feedback,
         )
 
-    def _servers_of(self, holders: Holders) -> Sequence[int]:
+    def _servers_of(self, holders: ReplicaGroup) -> Sequence[int]:
         site = collectives.Site(self._fabric, holders.ranks, self._spare)
         return collectives.servers_of(self.algorithm, site, self._options)
 
-    def _find_holders(self, scenario: Scenario, plan: Plan, costs: Costs) -> dict[int, Holders]:
+    def _find_holders(self, scenario: Scenario, plan: Plan, costs: Costs) -> dict[int, ReplicaGroup]:
         found = {}
         for stage in range(plan.stages):
             places = sorted(
@@ -107,7 +105,7 @@ class Gradients:
                 buckets = buckets_of(
                     costs.parameters[stage], self._codec, gradients.bucket, gradients.bucket_rule, stage
                 )
-                found[stage] = Holders(stage, ranks, chunks, buckets)
+                found[stage] = ReplicaGroup(stage, ranks, chunks, buckets)
         return found
 
     def _quickest(self) -> str:

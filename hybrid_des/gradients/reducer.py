@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 from hybrid_des.collectives import Collective
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs import Codec
+from hybrid_des.collectives.group import Group
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Rows
 from hybrid_des.errors import NumericsError
-from hybrid_des.network.endpoint import Group, Relay
+from hybrid_des.network.mailbox import Handoff
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Reduction:
+class Reducer:
     """The gradients of one stage: who adds them up, in which buckets, how.
 
     Attributes:
@@ -36,7 +37,7 @@ class Reduction:
     error_feedback: bool = False
 
     def run(
-        self, env: Environment, step: int, rank: int, filled: Relay, rows: Rows, worker: Worker | None
+        self, env: Environment, step: int, rank: int, filled: Handoff, rows: Rows, worker: Worker | None
     ) -> Generator[Any, Any, None]:
         """Reduce bucket after bucket, each when `filled` says that it may leave, and write down when."""
         self.group.begin(step)
@@ -77,7 +78,7 @@ class Server:
         processes: what it is at.
     """
 
-    def __init__(self, env: Environment, place: int, reduction: Reduction, steps: int, length: int | None) -> None:
+    def __init__(self, env: Environment, place: int, reduction: Reducer, steps: int, length: int | None) -> None:
         self.place = place
         self._stage = reduction.stage
         self.processes = [env.process(reduction.serve(steps, length))]

@@ -42,7 +42,7 @@ class Link:
 
 
 class Hop(NamedTuple):
-    """One link on a stream's way: the latency behind it, in picoseconds, and its channel in the trace."""
+    """One link on a flow's way: the latency behind it, in picoseconds, and its channel in the trace."""
 
     link: Link
     latency: int

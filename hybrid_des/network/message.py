@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 
-class Parcel:
+class Message:
     """Bytes on the wire, how many of them are a codec's scales, and the arrays where there are any.
 
     Parcels without data are shared among messages; treat them as constants.

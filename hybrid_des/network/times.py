@@ -12,19 +12,17 @@ from __future__ import annotations
 import csv
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 from hybrid_des.errors import UsageError
 from hybrid_des.units import PICOSECONDS_PER_SECOND, parse_quantity
 
 COLUMNS = ["bytes", "time_us"]
 MICROSECOND = 10**6  # picoseconds
-LARGE = 2**20  # errors are quoted for sizes above this one: below, time is all latency and varies from run to run
 
 
 @dataclass(frozen=True)
@@ -100,28 +98,13 @@ class TableBandwidth(Fraction):
         return self
 
 
-class Measurement(NamedTuple):
-    """One line of a measurement: bytes and picoseconds."""
-
-    size: int
-    time: int
-
-
-class Fit(NamedTuple):
-    """How far predictions are from measurements: relative errors, and of how many sizes."""
-
-    mean: float
-    worst: float
-    sizes: int
-
-
 def read_table(path: str | Path) -> TimeTable:
     """Read a table from a CSV file with the columns `bytes` and `time_us`; lines with # are comments.
 
     Raises:
         UsageError: with one line that names the file and what is wrong with it.
     """
-    lines = _read(path).splitlines()
+    lines = read_text(path).splitlines()
     ranks = next((int(found[1]) for line in lines if (found := re.fullmatch(r"#\s*ranks:\s*(\d{1,9})\s*", line))), None)
     try:
         rows = list(csv.reader(line for line in lines if line.strip() and not line.startswith("#")))
@@ -145,99 +128,6 @@ def write_table(table: TimeTable, about: str) -> str:
     return "\n".join([*head, ",".join(COLUMNS), *rows]) + "\n"
 
 
-# time and what follows it, counted from the right of a line: with the root (9 numbers) or, before 2.0.11, without (8)
-_NUMBER = r"(?:-?\d+(?:\.\d+)?(?:e[+-]\d+)?|N/A)"
-_ROW = re.compile(rf"(?:^|\s)(\d{{1,15}})\s+\d+\s+[a-z]\w*(?:\s+[a-z]\w*)?((?:\s+{_NUMBER})+)\s*$")
-_TIME = re.compile(r"\d{1,12}(?:\.\d{1,9})?")
-_RANK = re.compile(r"#\s+Rank\s+(\d{1,9})\s")
-_TEST = re.compile(r"\b(\w+)_perf\b")
-
-
-class NcclTests(NamedTuple):
-    """What a run of nccl-tests printed.
-
-    Attributes:
-        test: such as all_reduce, where the text names it.
-        ranks: how many it lists, where it lists them.
-        times: the mean time of each size, out of place, sizes rising.
-    """
-
-    test: str | None
-    ranks: int | None
-    times: list[Measurement]
-
-
-def read_nccl_tests(path: str | Path) -> NcclTests:
-    """Read the output of a program of nccl-tests, as it was pasted (lines of other programs are passed over).
-
-    Raises:
-        UsageError: the file holds no result of nccl-tests.
-    """
-    text = _read(path)
-    found: dict[int, list[Fraction]] = {}
-    for line in text.splitlines():
-        row = _ROW.search(line)
-        numbers = row[2].split() if row else []
-        if row is None or len(numbers) not in (8, 9) or not _TIME.fullmatch(numbers[-8]):
-            continue
-        size, time = int(row[1]), Fraction(numbers[-8])
-        if size > 0 and time > 0:
-            found.setdefault(size, []).append(time)
-    if not found:
-        raise UsageError(f"{path}: no results of nccl-tests; expected lines such as those of all_reduce_perf")
-    times = [Measurement(size, round(sum(of) / len(of) * MICROSECOND)) for size, of in sorted(found.items())]
-    ranks = {int(rank) for rank in _RANK.findall(text)}
-    test = _TEST.search(text)
-    return NcclTests(test[1] if test else None, len(ranks) or None, times)
-
-
-def link_table(measured: NcclTests) -> TimeTable:
-    """What one message of a ring takes, from what all its steps took: a simulated ring then takes the measured time.
-
-    Raises:
-        UsageError: it is not known how many steps the test has.
-    """
-    ranks = measured.ranks or 0
-    steps, parts = {
-        "all_reduce": (2 * (ranks - 1), ranks),
-        "reduce_scatter": (ranks - 1, ranks),
-        "all_gather": (ranks - 1, ranks),
-        "sendrecv": (1, 1),
-    }.get(measured.test or "", (0, 0))
-    if steps < 1:
-        raise UsageError(
-            f"a link's table needs a run of all_reduce, reduce_scatter, all_gather or sendrecv with its list of ranks, "
-            f"not {measured.test or 'an unnamed test'} on {measured.ranks or 'unknown'} ranks"
-        )
-    by_size = {round(Fraction(size, parts)): round(Fraction(time, steps)) for size, time in measured.times}
-    return TimeTable(tuple(sorted(by_size.items())))
-
-
-def fit_of_every_second(times: Sequence[Measurement]) -> Fit:
-    """How well a table of the 1st, 3rd, 5th … size predicts the sizes between, above 1 MiB."""
-    table = TimeTable(tuple((one.size, one.time) for one in times[::2]))
-    return _fit((table.time(one.size), one.time) for one in times[1::2] if one.size > LARGE)
-
-
-def fit_of_one_line(times: Sequence[Measurement]) -> Fit:
-    """How well one latency and one bandwidth do, chosen for the least squares of relative errors above 1 MiB."""
-    large = [one for one in times if one.size > LARGE]
-    # minimise Σ (a/t + b·s/t − 1)²
-    u, v = [1 / one.time for one in large], [one.size / one.time for one in large]
-    uu, uv, vv = sum(x * x for x in u), sum(x * y for x, y in zip(u, v, strict=True)), sum(y * y for y in v)
-    determinant = uu * vv - uv * uv
-    if len(large) < 3 or determinant <= 0:
-        return Fit(0.0, 0.0, 0)
-    a = (sum(u) * vv - sum(v) * uv) / determinant
-    b = (sum(v) * uu - sum(u) * uv) / determinant
-    return _fit((a + b * one.size, one.time) for one in large)
-
-
-def _fit(pairs: Iterable[tuple[float, int]]) -> Fit:
-    errors = [abs(predicted / measured - 1) for predicted, measured in pairs]
-    return Fit(sum(errors) / len(errors), max(errors), len(errors)) if errors else Fit(0.0, 0.0, 0)
-
-
 def _entry(path: str | Path, number: int, row: Sequence[str]) -> tuple[int, int]:
     where = f"{path}: entry {number}"
     if len(row) != len(COLUMNS):
@@ -256,7 +146,12 @@ def _microseconds(time: int) -> str:
     return f"{whole}.{rest:06}".rstrip("0").rstrip(".")
 
 
-def _read(path: str | Path) -> str:
+def read_text(path: str | Path) -> str:
+    """Read a text file.
+
+    Raises:
+        UsageError: it cannot be read or is not text.
+    """
     try:
         return Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:

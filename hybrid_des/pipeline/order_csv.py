@@ -36,7 +36,7 @@ class _Cell(NamedTuple):
     microbatch: int
 
 
-_Step = tuple[_Cell, ...]
+_Action = tuple[_Cell, ...]
 
 
 def write_order(plan: Plan) -> str:
@@ -75,7 +75,9 @@ def read_order(text: str, where: str, pipeline: int | None = None, fused_time: F
     return plan
 
 
-def _ops(row: Sequence[_Step], chunk_of: Mapping[tuple[int, int], int], path_of: Sequence[int]) -> list[tuple[Op, ...]]:
+def _ops(
+    row: Sequence[_Action], chunk_of: Mapping[tuple[int, int], int], path_of: Sequence[int]
+) -> list[tuple[Op, ...]]:
     return [tuple(Op(c.kind, c.microbatch, chunk_of[path_of[c.microbatch], c.stage]) for c in step) for step in row]
 
 
@@ -109,7 +111,7 @@ def _describe(pair: tuple[int, int], sent: list[str], awaited: list[str]) -> str
     )
 
 
-def _parse(text: str, pipeline: int | None) -> list[list[_Step]]:
+def _parse(text: str, pipeline: int | None) -> list[list[_Action]]:
     rows = list(csv.reader(text.splitlines()))
     while rows and not any(cell.strip() for cell in rows[-1]):
         rows.pop()
@@ -126,7 +128,7 @@ def _parse(text: str, pipeline: int | None) -> list[list[_Step]]:
     return programs
 
 
-def _parse_step(text: str, rank: int, column: int) -> _Step:
+def _parse_step(text: str, rank: int, column: int) -> _Action:
     pair = _PAIR.fullmatch(text)
     names = [name.strip() for name in pair.groups()] if pair else [text]
     matches = [_OP.fullmatch(name) for name in names]
@@ -148,7 +150,7 @@ def _kind(letter: str) -> Kind:
     return next(kind for kind in KINDS if kind == letter)
 
 
-def _placement(programs: Sequence[Sequence[_Step]]) -> tuple[list[Path], list[int]]:
+def _placement(programs: Sequence[Sequence[_Action]]) -> tuple[list[Path], list[int]]:
     """Deduce the paths, and the path of each micro-batch, from the rows in which stages stand."""
     ranks: dict[int, Counter[int]] = {}  # stage → how many of its ops stand on each rank
     places: dict[tuple[int, int], set[int]] = {}  # (micro-batch, stage) → ranks
@@ -176,7 +178,7 @@ def _count(noun: str, numbers: Collection[int]) -> int:
 
 
 def _two_copies(
-    programs: Sequence[Sequence[_Step]], stages: int, microbatches: int, places: Mapping[tuple[int, int], set[int]]
+    programs: Sequence[Sequence[_Action]], stages: int, microbatches: int, places: Mapping[tuple[int, int], set[int]]
 ) -> tuple[list[Path], list[int]]:
     """The two ways through the model, and which of them each micro-batch takes."""
     copies = "every stage stands on several ranks, as if the model had two copies, but micro-batch"
@@ -216,7 +218,7 @@ def _paths(ways: Sequence[tuple[int, ...]]) -> list[Path]:
     return paths
 
 
-def _astray(programs: Sequence[Sequence[_Step]], home: Mapping[int, int]) -> PlanError:
+def _astray(programs: Sequence[Sequence[_Action]], home: Mapping[int, int]) -> PlanError:
     """Say which ops stand on another rank than most of their stage do."""
     rank, index, cell = next(
         (rank, index, cell)
@@ -234,7 +236,7 @@ def _astray(programs: Sequence[Sequence[_Step]], home: Mapping[int, int]) -> Pla
     )
 
 
-def _marked(programs: Sequence[Sequence[_Step]], problem: str, wrong: Callable[[int, _Cell], bool]) -> PlanError:
+def _marked(programs: Sequence[Sequence[_Action]], problem: str, wrong: Callable[[int, _Cell], bool]) -> PlanError:
     """An error with the grid, in which what is wrong is marked."""
     marks = [
         (rank, index)

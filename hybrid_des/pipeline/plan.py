@@ -34,7 +34,7 @@ class Op(NamedTuple):
     chunk: int = 0
 
 
-Step = tuple[Op, ...]  # one op, or two that run as one (F with B)
+Action = tuple[Op, ...]  # one op, or two that run as one (F with B)
 Place = tuple[int, int]  # (pipeline rank, chunk)
 Spot = tuple[int, int]  # (pipeline rank, index of a step in its program)
 Spots = dict[tuple[Kind, int, int], Spot]  # where the op of a (kind, stage, micro-batch) stands
@@ -91,7 +91,7 @@ class Plan:
         fused_time: time of a fused pair divided by the time of its parts.
     """
 
-    programs: tuple[tuple[Step, ...], ...]
+    programs: tuple[tuple[Action, ...], ...]
     paths: tuple[Path, ...]
     path_of: tuple[int, ...]
     fused_time: Fraction = field(default=Fraction(1))
@@ -99,7 +99,7 @@ class Plan:
     @classmethod
     def of(
         cls,
-        programs: Iterable[Iterable[Op | Step]],
+        programs: Iterable[Iterable[Op | Action]],
         paths: Sequence[Path],
         path_of: Sequence[int],
         fused_time: Fraction = Fraction(1),
@@ -167,7 +167,7 @@ class Plan:
         """Write an op as PyTorch does: global stage, kind, micro-batch."""
         return f"{self.stage_of.get((rank, op.chunk), '?')}{op.kind}{op.microbatch}"
 
-    def name_step(self, rank: int, step: Step) -> str:
+    def name_step(self, rank: int, step: Action) -> str:
         """Write a step: an op, or a fused pair as `3F6+0B0`."""
         return "+".join(self.name(rank, op) for op in step)
 
@@ -197,7 +197,7 @@ class Plan:
         numbered = enumerate(self.programs)
         return tuple(tuple([self._producers_of(rank, step, spots) for step in steps]) for rank, steps in numbered)
 
-    def _producers_of(self, rank: int, step: Step, spots: Spots) -> tuple[Spot, ...]:
+    def _producers_of(self, rank: int, step: Action, spots: Spots) -> tuple[Spot, ...]:
         found = []
         for kind, microbatch, chunk in step:
             stage = self.stage_of[rank, chunk]

@@ -11,16 +11,16 @@ from __future__ import annotations
 from hybrid_des.scenario.export import json_schema, to_mapping
 from hybrid_des.scenario.gradients import Gradients
 from hybrid_des.scenario.loading import load, misnamed, read_scenario, scenario_from, scenario_of
-from hybrid_des.scenario.machine import Cluster, Gpu, Link, Network
+from hybrid_des.scenario.machine import Cluster, GpuKind, InfiniBand, LinkFigures
 from hybrid_des.scenario.model import Memory, Numerics, Parallel, Scenario, Schedule, Workload
 
 __all__ = [
     "Cluster",
-    "Gpu",
+    "GpuKind",
     "Gradients",
-    "Link",
+    "InfiniBand",
+    "LinkFigures",
     "Memory",
-    "Network",
     "Numerics",
     "Parallel",
     "Scenario",

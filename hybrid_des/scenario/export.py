@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from hybrid_des.network.times import TimeTable
 from hybrid_des.scenario.checks import OPTIONS
 from hybrid_des.scenario.gradients import Gradients
-from hybrid_des.scenario.machine import Cluster, Link, Network, Node, Wire
+from hybrid_des.scenario.machine import Cluster, InfiniBand, LinkFigures, NodeKind, Wire
 from hybrid_des.scenario.model import Scenario, Schedule
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -63,9 +63,9 @@ def _plain(value: Any) -> Any:
             items["bucket"] = "none"
         if isinstance(value, Scenario) and value.numerics and "parameters" not in value.workload.model_fields_set:
             items["workload"] = value.workload.model_copy(update={"parameters": None})  # the model has its own count
-        if isinstance(value, Link) and value.table is not None:  # it stands instead of both
+        if isinstance(value, LinkFigures) and value.table is not None:  # it stands instead of both
             items.update(bandwidth=None, latency=None)
-        elif isinstance(value, Link | Wire) and value.bandwidth is None:
+        elif isinstance(value, LinkFigures | Wire) and value.bandwidth is None:
             items["bandwidth"] = "inf"
         return {name: _plain(item) for name, item in items.items() if item is not None}
     if isinstance(value, tuple):
@@ -97,7 +97,7 @@ def _number(value: Fraction) -> int | float | str | Fraction:
 def json_schema() -> dict[str, Any]:
     """Describe the scenario file for editors; the names in it are those that are registered now."""
     schema = Scenario.model_json_schema()
-    for section in (Cluster, Node, Link, Network):  # what they miss, `defaults` fills in
+    for section in (Cluster, NodeKind, LinkFigures, InfiniBand):  # what they miss, `defaults` fills in
         schema["$defs"][section.__name__].pop("required", None)
     schema["required"].remove("cluster")
     schema["properties"] |= _MANY

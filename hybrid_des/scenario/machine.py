@@ -29,7 +29,7 @@ from hybrid_des.scenario.values import (
 )
 
 
-class Gpu(Section):
+class GpuKind(Section):
     """A kind of GPU."""
 
     name: Text = "custom"
@@ -40,7 +40,7 @@ class Gpu(Section):
     """Dense half-precision rate in FLOP/s."""
 
 
-class Link(Section):
+class LinkFigures(Section):
     """A kind of link: both figures are for one direction."""
 
     bandwidth: Bandwidth = None
@@ -53,20 +53,20 @@ class Link(Section):
     Under `sharing: fair` messages that meet slow each other down as on a link of the rate of its largest entries."""
 
     @model_validator(mode="after")
-    def _one_or_the_other(self) -> Link:
+    def _one_or_the_other(self) -> LinkFigures:
         if self.table is not None and self.model_fields_set & {"bandwidth", "latency"}:
             raise ValueError("a table stands instead of bandwidth and latency; give it or them")
         return self
 
 
-class NvLink(Link):
+class NvLink(LinkFigures):
     """The links in a node."""
 
     in_switch: Flag = False
     """Whether the NVSwitch adds up what it carries. Default from the GPU."""
 
 
-class Network(Link):
+class InfiniBand(LinkFigures):
     """The links between nodes."""
 
     nics_per_node: Annotated[int, whole(1, MOST)]
@@ -93,23 +93,23 @@ class CatalogueName:
             except UsageError as error:
                 raise ValueError(str(error)) from None
             return {"name": part.name, "memory": part.memory, "peak": part.peak}
-        if not isinstance(value, Mapping | Gpu):
+        if not isinstance(value, Mapping | GpuKind):
             raise ValueError(f"expected a name such as {catalogue.DEFAULT}, or its figures, found {describe(value)}")
         return value
 
 
-class Node(Section):
+class NodeKind(Section):
     """Nodes of one kind, where a cluster has several; what is not given is the cluster's, or the node's own GPU's."""
 
     count: Annotated[int, whole(1, MOST)] = 1
     """How many of them follow each other."""
-    gpu: Annotated[Gpu, CatalogueName()]
+    gpu: Annotated[GpuKind, CatalogueName()]
     """As in `cluster`."""
     gpus_per_node: Annotated[int, whole(1, MOST)]
     """As in `cluster`."""
     nvlink: NvLink
     """As in `cluster`."""
-    infiniband: Network
+    infiniband: InfiniBand
     """As in `cluster`; a message between two kinds of nodes takes the larger latency."""
     speed: Factor = Fraction(1)
     """How fast its GPUs compute: ops take the workload's times divided by it."""
@@ -120,7 +120,7 @@ class NumberOrNodes:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         """Read a list as nodes and anything else as a number."""
-        kinds = handler.generate_schema(tuple[Node, ...])
+        kinds = handler.generate_schema(tuple[NodeKind, ...])
         return core_schema.no_info_wrap_validator_function(self._read, kinds)
 
     def __get_pydantic_json_schema__(
@@ -156,15 +156,15 @@ class Wire(Section):
 class Cluster(Section):
     """The machine."""
 
-    gpu: Annotated[Gpu, CatalogueName()]
+    gpu: Annotated[GpuKind, CatalogueName()]
     """A name of the catalogue (default a100-80gb) or a mapping {memory: 80 GB, peak: 312 TFLOP/s}."""
-    nodes: Annotated[int | tuple[Node, ...], NumberOrNodes()] = 1
+    nodes: Annotated[int | tuple[NodeKind, ...], NumberOrNodes()] = 1
     """Number of nodes; or, where they differ, a list such as [{count: 2}, {gpus_per_node: 4, speed: 0.5}]."""
     gpus_per_node: Annotated[int, whole(1, MOST)] = 8
     """GPUs in each node."""
     nvlink: NvLink
     """Each GPU's port to the others of its node."""
-    infiniband: Network
+    infiniband: InfiniBand
     """Each network adapter of a node."""
     topology: Annotated[str, registered("network.topologies")] = "nodes"
     """How GPUs and nodes are wired: `nodes` is an NVSwitch in each node and a non-blocking network between NICs."""
@@ -176,7 +176,7 @@ class Cluster(Section):
     """leaf-spine: nodes on a leaf. Default 1."""
     cross_rail: Annotated[str, choice("nvlink", "spine")] | None = None
     """rails: how a message gets to another rail; nvlink (default): first to the GPU of the node that is on it."""
-    pcie: Link | None = None
+    pcie: LinkFigures | None = None
     """pcie: each GPU's port, and each switch's way up. Default from the GPU."""
     gpus_per_switch: Annotated[int, whole(1, MOST)] | None = None
     """pcie: GPUs under a switch. Default 4."""
@@ -186,18 +186,18 @@ class Cluster(Section):
     """links: routes that are not the shortest path, point by point, such as [gpu0, switch1, gpu5]."""
 
     @property
-    def kinds(self) -> tuple[Node, ...]:
+    def kinds(self) -> tuple[NodeKind, ...]:
         """The kinds of nodes, each with its count."""
         if not isinstance(self.nodes, int):
             return self.nodes
         same = {name: getattr(self, name) for name in ("gpu", "gpus_per_node", "nvlink", "infiniband")}
-        return (Node.model_construct(count=self.nodes, **same),)
+        return (NodeKind.model_construct(count=self.nodes, **same),)
 
     @property
     def gpus(self) -> int:
         """Number of GPUs in all nodes."""
         return sum(kind.count * kind.gpus_per_node for kind in self.kinds)
 
-    def each_gpu(self) -> Iterator[Node]:
+    def each_gpu(self) -> Iterator[NodeKind]:
         """The kind of node that each GPU is in, in the order of ranks."""
         return (kind for kind in self.kinds for _ in range(kind.count * kind.gpus_per_node))

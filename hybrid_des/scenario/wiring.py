@@ -18,7 +18,7 @@ from hybrid_des.scenario.strict_yaml import KeyPath
 from hybrid_des.units import to_picoseconds
 
 if TYPE_CHECKING:
-    from hybrid_des.scenario.machine import Cluster, Link, Node
+    from hybrid_des.scenario.machine import Cluster, LinkFigures, NodeKind
     from hybrid_des.scenario.model import Scenario
 
 OPTIONS = ("oversubscription", "leaf_size", "cross_rail", "pcie", "gpus_per_switch", "links", "routes")
@@ -91,7 +91,7 @@ def wiring_problems(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(TOPOLOGY, str(refusal), needs)
 
 
-def _node(kind: Node) -> NodeSpec:
+def _node(kind: NodeKind) -> NodeSpec:
     return NodeSpec(
         gpus=kind.gpus_per_node,
         nvlink=_port(kind.nvlink),
@@ -101,7 +101,7 @@ def _node(kind: Node) -> NodeSpec:
     )
 
 
-def _port(link: Link) -> PortSpec:
+def _port(link: LinkFigures) -> PortSpec:
     if link.table is not None:
         return PortSpec(TableBandwidth(link.table), link.table.latency)
     return PortSpec(link.bandwidth, to_picoseconds(link.latency))

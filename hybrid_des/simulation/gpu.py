@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 import simpy
 
 from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.recorder import OPTIMIZER, STEP_SHIFT, Trace
-from hybrid_des.gradients.reducer import Reduction
-from hybrid_des.network.endpoint import Comm, Relay
-from hybrid_des.network.message import Parcel
+from hybrid_des.engine.recorder import OPTIMIZER, STEP_SHIFT, Recorder
+from hybrid_des.gradients.reducer import Reducer
+from hybrid_des.network.endpoint import Endpoint
+from hybrid_des.network.mailbox import Handoff
+from hybrid_des.network.message import Message
 from hybrid_des.pipeline.plan import Op
 from hybrid_des.simulation.lowering import Task
-from hybrid_des.simulation.memory import Ledger
+from hybrid_des.simulation.memory import MemoryLedger
 
 if TYPE_CHECKING:
     from hybrid_des.numerics.worker import Worker
@@ -51,7 +52,7 @@ class Job:
     """
 
     env: Environment
-    trace: Trace
+    trace: Recorder
     steps: int
     overlap: bool
     blocking: bool
@@ -74,9 +75,9 @@ class Gpu:
         rank: int,
         program: Sequence[Task],
         ranks: Sequence[int],
-        comm: Comm,
-        ledger: Ledger,
-        reductions: Sequence[Reduction],
+        comm: Endpoint,
+        ledger: MemoryLedger,
+        reductions: Sequence[Reducer],
         optimizer: int,
         worker: Worker | None = None,
     ) -> None:
@@ -90,7 +91,7 @@ class Gpu:
         self._comm = comm
         self.reductions = reductions
         self._optimizer = optimizer
-        self._filled = {reduction.stage: Relay(job.env) for reduction in reductions}
+        self._filled = {reduction.stage: Handoff(job.env) for reduction in reductions}
         self._reduced = job.env.event()
         self._task: Task | None = None
         self._step = 0
@@ -131,10 +132,10 @@ class Gpu:
         self._task = task
         asked = env.now
         arrays: dict[Op, Any] = {}
-        for message in task.inputs:
-            parcel = yield self._comm.inbox.receive(message.kind, base + message.tag)
+        for needed in task.inputs:
+            message = yield self._comm.inbox.receive(needed.kind, base + needed.tag)
             if self.worker:
-                arrays[message.op] = parcel.data
+                arrays[needed.op] = message.data
         start = env.now
         if task.holds[1]:
             self.ledger.hold(start, *task.holds)
@@ -153,8 +154,8 @@ class Gpu:
         if task.frees[1]:
             self.ledger.free(env.now, *task.frees)
         for output in task.outputs:
-            parcel = Parcel(output.parcel.size, 0, results[output.op]) if results else output.parcel
-            self._comm.to(self._ranks[output.peer], output.kind).send(parcel, base + output.tag)
+            message = Message(output.message.size, 0, results[output.op]) if results else output.message
+            self._comm.to(self._ranks[output.peer], output.kind).send(message, base + output.tag)
         if self._job.blocking:
             for output in task.outputs:
                 yield self._comm.receipts.receive(output.kind, base + output.tag)

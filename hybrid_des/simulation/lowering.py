@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from hybrid_des.engine.recorder import pipeline_tag
 from hybrid_des.gradients.buckets import Bucket
-from hybrid_des.network.message import Parcel
-from hybrid_des.pipeline.plan import Kind, Op, Place, Plan, Step
+from hybrid_des.network.message import Message
+from hybrid_des.pipeline.plan import Action, Kind, Op, Place, Plan
 from hybrid_des.workload.costs import Costs
 
 ACTIVATION, GRADIENT = "activation", "gradient"
@@ -23,7 +23,7 @@ class Output(NamedTuple):
     peer: int
     kind: str
     tag: int
-    parcel: Parcel
+    message: Message
 
 
 class Input(NamedTuple):
@@ -47,7 +47,7 @@ class Task(NamedTuple):
     """
 
     number: int
-    ops: Step
+    ops: Action
     stages: tuple[int, ...]
     duration: int
     inputs: tuple[Input, ...]
@@ -73,7 +73,7 @@ class Pattern(NamedTuple):
     frees: tuple[int, int]
 
 
-def program_of(
+def lower(
     plan: Plan, costs: Costs, rank: int, buckets: Mapping[int, Sequence[Bucket]], speed: Fraction | int = 1
 ) -> list[Task]:
     """Fill in a rank's program.
@@ -96,14 +96,14 @@ def program_of(
         filled = {stage: buckets[stage] for stage in complete.get(index, ()) if stage in buckets}
         stages, duration, inputs, outputs, holds, frees = pattern
         came = [Input(op, i.peer, i.kind, i.tag + op.microbatch) for op, i in zip(step, inputs, strict=True) if i]
-        gone = [Output(op, o.peer, o.kind, o.tag + op.microbatch, o.parcel)
+        gone = [Output(op, o.peer, o.kind, o.tag + op.microbatch, o.message)
                 for op, o in zip(step, outputs, strict=True) if o]  # fmt: skip
         completes = _completes(duration, filled) if filled else ()
         program.append(Task(index, step, stages, duration, tuple(came), tuple(gone), holds, frees, completes))
     return program
 
 
-def _pattern(plan: Plan, costs: Costs, rank: int, step: Step, speed: Fraction | int) -> Pattern:
+def _pattern(plan: Plan, costs: Costs, rank: int, step: Action, speed: Fraction | int) -> Pattern:
     return Pattern(
         stages=tuple(plan.stage_of[rank, op.chunk] for op in step),
         duration=_duration(plan, costs, rank, step, speed),
@@ -114,7 +114,7 @@ def _pattern(plan: Plan, costs: Costs, rank: int, step: Step, speed: Fraction | 
     )
 
 
-def _duration(plan: Plan, costs: Costs, rank: int, step: Step, speed: Fraction | int) -> int:
+def _duration(plan: Plan, costs: Costs, rank: int, step: Action, speed: Fraction | int) -> int:
     parts = sum([costs.time[op.kind, rank, op.chunk] for op in step])
     if len(step) == 1 and speed == 1:
         return parts
@@ -154,8 +154,8 @@ def _output(plan: Plan, costs: Costs, rank: int, op: Op) -> Output | None:
     if consumer is None or consumer[0] == rank:
         return None
     producer_of_activation = rank if op.kind == "F" else consumer[0]
-    parcel = Parcel(costs.ranks.message[producer_of_activation])
-    return Output(op, consumer[0], kind, _tag(plan, here), parcel)
+    message = Message(costs.ranks.message[producer_of_activation])
+    return Output(op, consumer[0], kind, _tag(plan, here), message)
 
 
 def _tag(plan: Plan, sender: Place) -> int:

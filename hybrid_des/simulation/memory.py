@@ -5,7 +5,7 @@ from __future__ import annotations
 from hybrid_des.engine.recorder import Rows
 
 
-class Ledger:
+class MemoryLedger:
     """What one GPU holds while a simulation runs.
 
     Attributes:

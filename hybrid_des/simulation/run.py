@@ -14,19 +14,19 @@ from functools import cache
 from typing import Any
 
 from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.recorder import Trace
+from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import DeadlockError, OutOfMemoryError, SimulationError
 from hybrid_des.gradients.groups import Gradients
 from hybrid_des.gradients.reducer import Server
-from hybrid_des.network.endpoint import Comm
+from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.transport import Network
+from hybrid_des.network.transport import Transport
 from hybrid_des.numerics.training import Training
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario, wiring
 from hybrid_des.simulation.gpu import Barrier, Gpu, Job
-from hybrid_des.simulation.lowering import program_of
-from hybrid_des.simulation.memory import Ledger
+from hybrid_des.simulation.lowering import lower
+from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.planner import plan_of
 from hybrid_des.units import format_bytes
 from hybrid_des.workload.costs import Costs, costs_of, rank_costs
@@ -51,7 +51,7 @@ class Run:
     scenario: Scenario
     plan: Plan
     costs: Costs
-    trace: Trace
+    trace: Recorder
     messages: int
     bytes_pipeline: int
     bytes_gradients: int
@@ -107,9 +107,9 @@ def run(
     training = training or training_of(scenario, plan)
     costs = costs_of(ranks, plan, _counted(scenario, training))
     env = Environment()
-    trace = Trace(messages=scenario.record == "all")
+    trace = Recorder(messages=scenario.record == "all")
     blocking = scenario.schedule.p2p == "blocking"
-    network = Network(env, fabric, scenario.cluster.sharing, trace, receipts=blocking)
+    network = Transport(env, fabric, scenario.cluster.sharing, trace, receipts=blocking)
     reduced = Gradients(scenario, plan, costs, fabric)
     gpus = _gpus(scenario, plan, costs, network, trace, reduced, training)
     servers = reduced.servers(network, scenario.steps, _lengths(gpus))
@@ -145,14 +145,14 @@ def _carry_out(env: Environment, workers: Sequence[Gpu | Server]) -> None:
         raise DeadlockError("\n".join(["deadlock: nothing can happen any more", *(worker.where() for worker in stuck)]))
 
 
-def _sent(network: Network) -> dict[str, int]:
-    """What all streams carried, each message counted once."""
-    pipeline, gradients = list(network.pipeline_streams()), list(network.collective_streams())
-    scales = sum(stream.scales for stream in gradients)
+def _sent(network: Transport) -> dict[str, int]:
+    """What all flows carried, each message counted once."""
+    pipeline, gradients = list(network.pipeline_flows()), list(network.collective_flows())
+    scales = sum(flow.scales for flow in gradients)
     return {
-        "messages": sum(stream.messages for stream in pipeline + gradients),
-        "bytes_pipeline": sum(stream.bytes for stream in pipeline),
-        "bytes_gradients": sum(stream.bytes for stream in gradients) - scales,
+        "messages": sum(flow.messages for flow in pipeline + gradients),
+        "bytes_pipeline": sum(flow.bytes for flow in pipeline),
+        "bytes_gradients": sum(flow.bytes for flow in gradients) - scales,
         "bytes_scales": scales,
     }
 
@@ -178,8 +178,8 @@ def _gpus(
     scenario: Scenario,
     plan: Plan,
     costs: Costs,
-    network: Network,
-    trace: Trace,
+    network: Transport,
+    trace: Recorder,
     gradients: Gradients,
     training: Training | None,
 ) -> list[Gpu]:
@@ -187,12 +187,12 @@ def _gpus(
     barrier = Barrier(network.env, parallel.ranks) if scenario.barrier else None
     blocking = scenario.schedule.p2p == "blocking"
     job = Job(network.env, trace, scenario.steps, scenario.gradients.overlap, blocking, barrier)
-    program = cache(lambda place, speed: program_of(plan, costs, place, gradients.buckets, speed))
+    program = cache(lambda place, speed: lower(plan, costs, place, gradients.buckets, speed))
     ranks_of = cache(lambda replica: [parallel.rank(replica, place) for place in range(parallel.pipeline)])
     gpus = []
     for rank, node in zip(range(parallel.ranks), scenario.cluster.each_gpu(), strict=False):
         replica, place = parallel.place(rank)
-        comm = Comm(network, rank)
+        comm = Endpoint(network, rank)
         gpus.append(
             Gpu(
                 job,
@@ -200,8 +200,8 @@ def _gpus(
                 program(place, node.speed),
                 ranks_of(replica),
                 comm,
-                Ledger(rank, costs.resident[place], trace.memory),
-                gradients.of(comm, [plan.stage_of[place, chunk] for chunk in plan.chunks_of(place)]),
+                MemoryLedger(rank, costs.resident[place], trace.memory),
+                gradients.of(network, rank, [plan.stage_of[place, chunk] for chunk in plan.chunks_of(place)]),
                 round(costs.ranks.optimizer[place] / node.speed),
                 training.worker(rank, replica, place) if training else None,
             )

@@ -14,14 +14,14 @@ A case that is impossible or fails is a row with its reason in `error`; the othe
 
 from __future__ import annotations
 
-from hybrid_des.sweep.axes import Case, Picture, Sweep, load_sweep, sweep_of
+from hybrid_des.sweep.axes import Case, Plot, Sweep, load_sweep, sweep_of
 from hybrid_des.sweep.picture import draw
 from hybrid_des.sweep.runner import Progress, Row, jobs_for, run_sweep
 from hybrid_des.sweep.table import render, table, write
 
 __all__ = [
     "Case",
-    "Picture",
+    "Plot",
     "Progress",
     "Row",
     "Sweep",

@@ -22,7 +22,7 @@ _PICTURE = ("x", "y", "hue", "where")
 
 
 @dataclass(frozen=True)
-class Picture:
+class Plot:
     """The picture of a sweep: names of its table's columns.
 
     Attributes:
@@ -62,7 +62,7 @@ class Sweep:
 
     document: Document
     axes: tuple[tuple[Case, ...], ...]
-    picture: Picture | None = None
+    picture: Plot | None = None
     imports: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -149,7 +149,7 @@ def _axis(document: Document, at: KeyPath, item: Any, problems: list[str]) -> tu
     return tuple({path: item[path][i] for path in lengths} for i in range(next(iter(lengths.values()), 0)))
 
 
-def _picture(document: Document, plot: Any, problems: list[str]) -> Picture | None:
+def _picture(document: Document, plot: Any, problems: list[str]) -> Plot | None:
     """Read `plot: {x, y, hue, where}`; `hue` is a column or a list of them."""
     if not isinstance(plot, dict):
         problems.append(document.problem(("plot",), f"expected {{x: …, y: …, hue: …}}, found {describe(plot)}"))
@@ -170,4 +170,4 @@ def _picture(document: Document, plot: Any, problems: list[str]) -> Picture | No
     if wrong:
         problems += [document.problem(("plot", key), message) for key, message in wrong]
         return None
-    return Picture(plot["x"], plot["y"], tuple(hues), where)
+    return Plot(plot["x"], plot["y"], tuple(hues), where)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.sweep.axes import Picture
+from hybrid_des.sweep.axes import Plot
 from hybrid_des.sweep.runner import Row, columns
 from hybrid_des.units import Dimension, parse_quantity
 
@@ -20,7 +20,7 @@ PER_STEP = ("loss", "accuracy")  # lists with an entry a step; others have one a
 _DIMENSIONS: tuple[Dimension, ...] = ("number", "time", "size", "bandwidth", "compute")
 
 
-def draw(rows: Sequence[Row], picture: Picture, ax: Axes | None = None) -> Axes:
+def draw(rows: Sequence[Row], picture: Plot, ax: Axes | None = None) -> Axes:
     """Draw what the sweep's `plot` asks for, on the axes given or on a new figure; failed cases are left out.
 
     Texts such as "4 ms" or "2p" stand in the order of their quantities. Of a list with an entry a rank the largest
@@ -66,7 +66,7 @@ def label(column: str) -> str:
     return words.replace("idle_s.", "idle for ").replace("_per_s", " per s").replace(".", " ").replace("_", " ")
 
 
-def _set_axes(ax: Axes, picture: Picture, places: dict[Any, float], cells: dict[Any, Any]) -> None:
+def _set_axes(ax: Axes, picture: Plot, places: dict[Any, float], cells: dict[Any, Any]) -> None:
     at = sorted(set(places.values()))
     doubling = len(at) > 2 and all(a > 0 and b >= 1.5 * a for a, b in itertools.pairwise(at))
     if doubling:

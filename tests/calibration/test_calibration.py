@@ -13,24 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.paths import SHARED
 
+from hybrid_des.calibration.fit import fit_of_every_second, fit_of_one_line
+from hybrid_des.calibration.nccl_tests import Measurement, NcclTests, link_table, read_nccl_tests
 from hybrid_des.cli.main import main
-from hybrid_des.collectives.benchmark import run_alone
+from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs import find as codec
 from hybrid_des.errors import Refusal, ScenarioError, UsageError
 from hybrid_des.network.fabric import ClusterSpec, NodeSpec, PortSpec
-from hybrid_des.network.times import (
-    Measurement,
-    NcclTests,
-    TableBandwidth,
-    TimeTable,
-    fit_of_every_second,
-    fit_of_one_line,
-    link_table,
-    read_nccl_tests,
-    read_table,
-    write_table,
-)
+from hybrid_des.network.times import TableBandwidth, TimeTable, read_table, write_table
 from hybrid_des.network.topologies.nodes import nodes
 from hybrid_des.scenario import load, scenario_from, to_mapping
 from hybrid_des.simulation.run import run
@@ -87,7 +78,7 @@ def test_a_message_over_a_link_with_a_table_takes_the_tables_time():
     fabric = nodes(ClusterSpec((NodeSpec(2, port, port, 2),)))
     fp32 = codec("fp32").build()
     for size in (400, 1000, 2000, 6500, 50000):
-        one = run_alone(fabric, "ring-all-gather", [range(2)], lambda g, p, size=size: Buffer(size // 2, fp32))
+        one = measure(fabric, "ring-all-gather", [range(2)], lambda g, p, size=size: Buffer(size // 2, fp32))
         assert one.duration == TABLE.time(size)
 
 
@@ -171,7 +162,7 @@ def test_a_links_table_lets_a_simulated_ring_take_the_measured_time():
     fabric = nodes(ClusterSpec((NodeSpec(8, port, port, 8),)))
     fp32 = codec("fp32").build()
     for size, time in times:
-        ring = run_alone(fabric, "ring", [range(8)], lambda g, p, size=size: Buffer(size // 4, fp32))
+        ring = measure(fabric, "ring", [range(8)], lambda g, p, size=size: Buffer(size // 4, fp32))
         assert abs(ring.duration - time) <= 14  # each of 14 steps is rounded to a picosecond
     with pytest.raises(UsageError, match="not broadcast on 8 ranks"):
         link_table(NcclTests("broadcast", 8, times))
@@ -265,7 +256,7 @@ def test_published_machines_are_met_between_calibrated_sizes():
                 def buffer(group, place, size=size):
                     return Buffer(size // 4, fp32)
 
-                outcome = run_alone(fabric, "measured", [range(ranks)], buffer, options={"table": table})
+                outcome = measure(fabric, "measured", [range(ranks)], buffer, options={"table": table})
                 errors.append(abs(outcome.duration / time - 1))
         assert sum(errors) / len(errors) < 0.05
         assert max(errors) < 0.15

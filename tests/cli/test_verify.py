@@ -81,11 +81,11 @@ def wrong_chunk(group, buffer):
     for k in range(n - 1):
         right.send(pieces.encode((me - k) % n))
         pieces.add((me - k - 1) % n, (yield left.receive()))
-    parcel = pieces.finish(me)
+    message = pieces.finish(me)
     for k in range(n - 1):
-        right.send(parcel)
-        parcel = yield left.receive()
-        pieces.put((me - k - 1) % n, parcel)
+        right.send(message)
+        message = yield left.receive()
+        pieces.put((me - k - 1) % n, message)
 """
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
-from hybrid_des.collectives.benchmark import run_alone
+from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs import find as codec
 from hybrid_des.network.fabric import ClusterSpec, NodeSpec, PortSpec
@@ -50,7 +50,7 @@ def reduce(name, ranks, codec_name, options, seed=0, residuals=None, per_node=No
         residual = residuals[place] if residuals is not None and place < ranks else None
         return Buffer(LENGTH, chosen, arrays[place], residual)
 
-    run_alone(fabric, name, [range(ranks)], buffer, options=options, spare=range(ranks, fabric.gpus), sharing=sharing)
+    measure(fabric, name, [range(ranks)], buffer, options=options, spare=range(ranks, fabric.gpus), sharing=sharing)
     return np.array(arrays[:ranks]), before
 
 
@@ -123,7 +123,7 @@ def test_all_to_all_swaps_pieces(ranks):
     before = random.normal(size=(ranks, length))
     after = before.copy()
     exact = codec("fp64").build()
-    run_alone(
+    measure(
         cluster(ranks, ranks), "all-to-all", [range(ranks)], lambda group, place: Buffer(length, exact, after[place])
     )
     blocks = before.reshape(ranks, ranks, -1)
@@ -135,7 +135,7 @@ def test_a_model_smaller_than_what_the_workload_says_sends_the_workloads_bytes(n
     sizes, chosen = codec("fp32").build(), {"table": TABLE}
 
     def alone(array):
-        return run_alone(
+        return measure(
             cluster(3, 6),
             name,
             [range(3)],

@@ -6,11 +6,11 @@ import pytest
 
 from hybrid_des import collectives
 from hybrid_des.cli.main import main
-from hybrid_des.collectives.benchmark import run_alone
+from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs import find as codec
 from hybrid_des.collectives.double_binary_tree import family
-from hybrid_des.engine.recorder import Trace
+from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.network.fabric import ClusterSpec, Fabric, LinkSpec, NodeSpec, PortSpec, Route
 from hybrid_des.network.times import read_table
@@ -48,7 +48,7 @@ def cluster(k, g, nvlink=BYTE_A_PICOSECOND, infiniband=BYTE_A_PICOSECOND / 4, in
 
 def alone(name, fabric, ranks, elements=ELEMENTS, **more):
     sizes = codec("fp32").build()
-    return run_alone(fabric, name, [range(ranks)], lambda group, place: Buffer(elements, sizes), **more)
+    return measure(fabric, name, [range(ranks)], lambda group, place: Buffer(elements, sizes), **more)
 
 
 def per_rank(outcome, n):
@@ -211,7 +211,7 @@ def test_shared_nics_make_groups_wait_for_each_other():
     for nics in (2, 1):
         node = NodeSpec(2, PortSpec(None, 0), PortSpec(BYTE_A_PICOSECOND, 0), nics)
         fabric = nodes(ClusterSpec((node, node)))
-        took.append(run_alone(fabric, "ring", [(0, 2), (1, 3)], lambda group, place: Buffer(ELEMENTS, sizes)).duration)
+        took.append(measure(fabric, "ring", [(0, 2), (1, 3)], lambda group, place: Buffer(ELEMENTS, sizes)).duration)
     assert took == [S, 2 * S]
 
 
@@ -223,7 +223,7 @@ def test_bus_bandwidth_is_that_of_nccl_tests():
 
 
 def test_every_message_has_a_row():
-    trace = Trace(messages=True)
+    trace = Recorder(messages=True)
     outcome = alone("hierarchical", cluster(2, 2), 4, trace=trace)
     sent = [row for row in trace.messages.table()["channel"] if trace.channels[row].hop == 0]
     assert len(sent) == outcome.messages

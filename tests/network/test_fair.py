@@ -15,7 +15,7 @@ from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Rows
 from hybrid_des.network import sharing
 from hybrid_des.network.fabric import LinkSpec
 from hybrid_des.network.link import Hop, Link, ServiceTimes
-from hybrid_des.network.message import Parcel
+from hybrid_des.network.message import Message
 from hybrid_des.network.times import TableBandwidth, TimeTable
 from hybrid_des.result import simulate
 
@@ -24,9 +24,9 @@ MS = 10**9  # picoseconds
 
 
 def play(bandwidths, routes, sends, kind="fair", latency=0):
-    """Send messages (time, stream, size) and give when each is through, the trace rows and the events it took.
+    """Send messages (time, flow, size) and give when each is through, the trace rows and the events it took.
 
-    `routes` lists the links of each stream by number; a message's tag is its place in `sends`; the latency is behind
+    `routes` lists the links of each flow by number; a message's tag is its place in `sends`; the latency is behind
     a route's last link.
     """
     env, rows = simpy.Environment(), Rows(MESSAGE_COLUMNS)
@@ -35,12 +35,12 @@ def play(bandwidths, routes, sends, kind="fair", latency=0):
     links = [Link(LinkSpec(str(i), b), ServiceTimes(b)) for i, b in enumerate(exact)]
     through = {}
 
-    def put(parcel, tag, at):
+    def put(message, tag, at):
         assert at >= env.now
         through[tag] = at
 
-    streams = [
-        model.stream(
+    flows = [
+        model.flow(
             tuple(Hop(links[n], latency if n == route[-1] else 0, 100 * i + n) for n in route),
             put,
         )
@@ -48,10 +48,10 @@ def play(bandwidths, routes, sends, kind="fair", latency=0):
     ]
 
     def drive():
-        for tag, (at, stream, size) in sorted(enumerate(sends), key=lambda item: item[1][0]):
+        for tag, (at, flow, size) in sorted(enumerate(sends), key=lambda item: item[1][0]):
             if at > env.now:
                 yield env.timeout(at - env.now)
-            streams[stream].send(Parcel(size), tag)
+            flows[flow].send(Message(size), tag)
 
     env.process(drive())
     env.run()
@@ -78,14 +78,14 @@ def fluid(bandwidths, routes, sends):
                 done[tag] = now
                 queues[s].pop(0)
         while coming and coming[0][1][0] <= now:
-            tag, (_, stream, size) = coming.pop(0)
-            queues[stream].append(tag)
+            tag, (_, flow, size) = coming.pop(0)
+            queues[flow].append(tag)
             left[tag] = Fraction(size)
     return [done[tag] for tag in range(len(sends))]
 
 
 def water_fill(bandwidths, routes):
-    """Max-min rates in bytes a picosecond; None where nothing limits a stream."""
+    """Max-min rates in bytes a picosecond; None where nothing limits a flow."""
     room = {n: Fraction(b) / 10**12 for n, b in enumerate(bandwidths) if b is not None}
     rates = {s: None for s, route in routes.items() if not any(n in room for n in route)}
     while len(rates) < len(routes):
@@ -161,7 +161,7 @@ def test_agrees_with_a_brute_force_fluid_model(case):
     through, rows, _ = play(*case)
     for got, exact in zip(through, fluid(*case), strict=True):
         assert abs(got - exact) <= 10
-    sent = sum(len(routes[stream]) * size for _, stream, size in sends)
+    sent = sum(len(routes[flow]) * size for _, flow, size in sends)
     assert sum(row[-1] for row in rows) == sent
     assert play(*case)[:2] == (through, rows)
 

@@ -43,8 +43,8 @@ def textbook(routes, times, sends):
         if place + 1 == len(route):
             through[number] = env.now + latency
 
-    for number, (at, stream, _) in enumerate(sends):
-        env.process(hop(number, routes[stream], at, 0))
+    for number, (at, flow, _) in enumerate(sends):
+        env.process(hop(number, routes[flow], at, 0))
     env.run()
     return [through[number] for number in range(len(sends))], sorted(served), len(asked) == len(set(asked))
 
@@ -70,8 +70,8 @@ def test_links_in_order_equal_the_textbook_form(data):
     assume(no_ties)
     links = {name: LinkSpec(name, bandwidth) for name, bandwidth in speed.items()}
     ways = [Route(*zip(*route, strict=True)) for route in routes]
-    fabric = Fabric(links, lambda stream, receiver: ways[stream], len(ways), (0,) * len(ways))
-    through, rows = carry(fabric, [(at, stream, 0, size) for at, stream, size in sends])
+    fabric = Fabric(links, lambda flow, receiver: ways[flow], len(ways), (0,) * len(ways))
+    through, rows = carry(fabric, [(at, flow, 0, size) for at, flow, size in sends])
     assert through == expected
     assert sorted((link, message, start, end) for link, message, _, start, end in rows) == served
 

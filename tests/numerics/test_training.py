@@ -8,7 +8,7 @@ import pytest
 from hybrid_des import collectives
 from hybrid_des.cli.commands.verify import verify
 from hybrid_des.collectives import codecs
-from hybrid_des.collectives.benchmark import run_alone
+from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.errors import NumericsError, Refusal
 from hybrid_des.numerics import model, serial
@@ -150,7 +150,7 @@ def test_every_all_reduce_trains(algorithm):
 def ring(buffers):
     """Run one ring all-reduce, in place."""
     ranks = range(len(buffers))
-    run_alone(fabric_of(scenario(p=1, d=len(buffers))), "ring", [ranks], lambda group, place: buffers[place])
+    measure(fabric_of(scenario(p=1, d=len(buffers))), "ring", [ranks], lambda group, place: buffers[place])
 
 
 @pytest.mark.parametrize(("codec", "least", "most"), [

@@ -12,7 +12,7 @@ from support.plans import UNIT, plan_of, rows, timing_of
 from hybrid_des.errors import Refusal
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import Plan, PlanRequest
-from hybrid_des.pipeline.schedules.greedy import Costs, evaluate
+from hybrid_des.pipeline.schedules.greedy import OpTimes, evaluate
 
 TABLE = {(row["p"], row["m"], row["schedule"]): row for row in rows("zero_bubble_table5.csv")}
 KINDS = {
@@ -83,7 +83,7 @@ def test_the_clock_of_the_search_is_the_oracles(case, kind):
     programs = [[op for (op,) in program] for program in plan.programs]
     lengths = {k: tuple(c) for k, c in zip("FIW", costs, strict=True)}
     timing = timing_of(plan, costs, delay)
-    assert evaluate(Costs(lengths, delay), programs) == (timing.span, timing.time)
+    assert evaluate(OpTimes(lengths, delay), programs) == (timing.span, timing.time)
 
 
 def test_without_times_all_ops_are_alike():

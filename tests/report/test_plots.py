@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from support import handmade
 from support.handmade import uniform
 
-from hybrid_des.analysis.link_use import traffic
+from hybrid_des.analysis.link_use import link_rates
 from hybrid_des.analysis.timeline import timeline
 from hybrid_des.engine.recorder import Channel
 from hybrid_des.pipeline import schedules
@@ -149,20 +149,20 @@ def test_a_run_without_time_is_drawn():
         picture(run, axes()).figure.draw_without_rendering()
 
 
-def test_traffic_conserves_bytes():
+def test_link_use_conserves_bytes():
     run = run_of(reduction=123_456_789, delay=17 * MS)
-    flow = traffic(run, windows=37)
+    flow = link_rates(run, windows=37)
     carried = (flow.rate * np.diff(flow.edges) / 1e12).sum(axis=1)
     rows = timeline(run)
     sent = rows[rows["lane"] != "compute"].groupby("lane")["bytes"].sum()
     assert carried == pytest.approx(sent[list(flow.links)].to_numpy(dtype=float), rel=1e-9)
-    parts = [traffic(run, windows=37, pipeline=kind).rate for kind in (True, False)]
+    parts = [link_rates(run, windows=37, pipeline=kind).rate for kind in (True, False)]
     assert parts[0] + parts[1] == pytest.approx(flow.rate, abs=1e-3)
 
 
-def test_traffic_puts_a_message_where_it_is():
+def test_link_use_puts_a_message_where_it_is():
     run = run_of(pipeline=2, microbatches=1, data=1, reduction=0, optimizer=0, delay=26 * MS, size=26)
-    flow = traffic(run, windows=312)  # 312 ms: one window a millisecond
+    flow = link_rates(run, windows=312)  # 312 ms: one window a millisecond
     there = dict(zip(flow.links, flow.rate, strict=True))["gpu0/to/gpu1"]
     assert np.flatnonzero(there).tolist() == list(range(50, 76))
     assert there[50:76] == pytest.approx(1000)
@@ -170,7 +170,7 @@ def test_traffic_puts_a_message_where_it_is():
 
 def test_messages_that_take_no_time_count_too():
     run = run_of(pipeline=2, microbatches=1, data=1, reduction=0, optimizer=0, delay=0, size=5)
-    flow = traffic(run, windows=10)
+    flow = link_rates(run, windows=10)
     assert (flow.rate * np.diff(flow.edges) / 1e12).sum() == pytest.approx(10)
 
 

@@ -464,7 +464,7 @@ def test_the_schema_knows_every_key_and_asks_only_for_what_has_no_default():
     schema = json_schema()
     assert sorted(schema["properties"]) == sorted([*Scenario.model_fields, "base", "sweep", "plot"])
     required = {name: section.get("required") for name, section in schema["$defs"].items() if "required" in section}
-    assert required == {"Gpu": ["memory"], "Wire": ["between", "bandwidth"]}
+    assert required == {"GpuKind": ["memory"], "Wire": ["between", "bandwidth"]}
     assert schema["else"] == {
         "required": ["schedule", "workload"],
         "properties": {

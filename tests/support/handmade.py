@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import repeat
 from types import SimpleNamespace
 
-from hybrid_des.engine.recorder import OPTIMIZER, STEP_SHIFT, Channel, Trace, pipeline_tag
+from hybrid_des.engine.recorder import OPTIMIZER, STEP_SHIFT, Channel, Recorder, pipeline_tag
 from hybrid_des.pipeline.plan import Plan
 from support import oracle
 
@@ -32,7 +32,7 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
     """Simulate nothing: write down what the oracle says, replica by replica and step by step."""
     parallel = Parallel(pipeline=plan.pipeline, data=data, tensor=1)
     timing = oracle.solve(plan, durations, delay)
-    trace = Trace(messages=record == "all")
+    trace = Recorder(messages=record == "all")
     channels, totals = {}, {"messages": 0}
     now = 0
     for step in range(steps):

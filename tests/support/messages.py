@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import simpy
 
-from hybrid_des.engine.recorder import Trace
+from hybrid_des.engine.recorder import Recorder
 from hybrid_des.network.fabric import Fabric, LinkSpec, Route
-from hybrid_des.network.message import Parcel
-from hybrid_des.network.transport import Network
+from hybrid_des.network.message import Message
+from hybrid_des.network.transport import Transport
 
 GB = 10**9
 MS = 10**9  # picoseconds
@@ -21,18 +21,18 @@ def chain(bandwidths, latencies) -> Fabric:
 
 
 def carry(fabric: Fabric, sends, sharing="fifo"):
-    """Send messages (time, sender, receiver, bytes), each a stream of its own, asked for in the order given.
+    """Send messages (time, sender, receiver, bytes), each a flow of its own, asked for in the order given.
 
     Gives when each one is through, and the rows of links that they occupied: (link, message, asked, start, end).
     """
-    env, trace = simpy.Environment(), Trace(messages=True)
-    network = Network(env, fabric, sharing, trace)
+    env, trace = simpy.Environment(), Recorder(messages=True)
+    network = Transport(env, fabric, sharing, trace)
     through: dict[int, int] = {}
 
     def send(number, at, sender, receiver, size):
-        stream, mailbox = network.stream(sender, receiver, f"message {number}", 0, 0)
+        flow, mailbox = network.flow(sender, receiver, f"message {number}", 0, 0)
         yield env.timeout(at)
-        stream.send(Parcel(size))
+        flow.send(Message(size))
         yield mailbox.receive()
         through[number] = env.now
 

@@ -20,7 +20,7 @@ from support import experiments
 
 from hybrid_des.errors import HybridDesError, ScenarioError, UsageError
 from hybrid_des.pipeline import schedules
-from hybrid_des.sweep import Picture, draw, jobs_for, load_sweep, render, run_sweep, table
+from hybrid_des.sweep import Plot, draw, jobs_for, load_sweep, render, run_sweep, table
 from hybrid_des.sweep import write as write_sweep
 from hybrid_des.sweep.runner import BATCH
 
@@ -229,9 +229,7 @@ def test_a_picture_of_what_is_not_there_is_found_at_the_first_row(run, write, tm
 def test_a_picture_says_what_it_shows(write):
     axes = "sweep:\n  - {workload.forward: [2 ms, 10 ms, 1 s]}\n  - {parallel.pipeline: [2, 4]}\n  - {seed: [0, 1]}\n"
     rows = run_sweep(load_sweep(write(BASE + axes)))
-    ax = draw(
-        rows, Picture("workload.forward", "step_time_s", ("parallel.pipeline",), {"seed": 0}), Figure().subplots()
-    )
+    ax = draw(rows, Plot("workload.forward", "step_time_s", ("parallel.pipeline",), {"seed": 0}), Figure().subplots())
     assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title(loc="left")) == ("forward", "step time (s)", "a,  seed 0")
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["2", "4"]
     assert ax.get_legend().get_title().get_text() == "pipeline"
@@ -242,7 +240,7 @@ def test_a_picture_says_what_it_shows(write):
 def test_a_picture_of_words_keeps_their_order_and_of_lists_their_largest(write):
     axes = "sweep:\n  - {schedule.kind: [zb-h1, gpipe, 1f1b]}\nparallel: {pipeline: 2}\n"
     rows = run_sweep(load_sweep(write(BASE + axes)))
-    ax = draw(rows, Picture("schedule.kind", "peak_activations"), Figure().subplots())
+    ax = draw(rows, Plot("schedule.kind", "peak_activations"), Figure().subplots())
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["zb-h1", "gpipe", "1f1b"]
     assert ax.lines[0].get_ydata().tolist() == [2, 4, 2]
 
@@ -251,7 +249,7 @@ def test_equal_lines_stay_in_sight(write):
     rows = run_sweep(
         load_sweep(write(BASE + AXES), ["sweep.1.schedule.kind=[gpipe, 1f1b]", "cluster.nvlink.latency=0"])
     )
-    ax = draw(rows, Picture("parallel.pipeline", "pipeline_time_s", ("schedule.kind",)), Figure().subplots())
+    ax = draw(rows, Plot("parallel.pipeline", "pipeline_time_s", ("schedule.kind",)), Figure().subplots())
     assert [line.get_linestyle() for line in ax.lines] == ["-", "--"]
 
 

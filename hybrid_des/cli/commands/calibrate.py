@@ -12,15 +12,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from hybrid_des.network.times import (
-    Fit,
-    TimeTable,
-    fit_of_every_second,
-    fit_of_one_line,
-    link_table,
-    read_nccl_tests,
-    write_table,
-)
+from hybrid_des.calibration.fit import Fit, fit_of_every_second, fit_of_one_line
+from hybrid_des.calibration.nccl_tests import link_table, read_nccl_tests
+from hybrid_des.network.times import TimeTable, write_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _measure(args: argparse.Namespace, place: Place, codec: Codec, sizes: Sequence[int]) -> Iterator[Row]:
     from hybrid_des import collectives
-    from hybrid_des.collectives.benchmark import quickest, run_alone
+    from hybrid_des.collectives.benchmark import measure, quickest
     from hybrid_des.collectives.buffer import Buffer
 
     more: dict[str, Any] = {
@@ -109,7 +109,7 @@ def _measure(args: argparse.Namespace, place: Place, codec: Codec, sizes: Sequen
         if args.name == collectives.AUTO:
             name, outcome = quickest(place.fabric, groups, buffer, **more)
         else:
-            name, outcome = args.name, run_alone(place.fabric, args.name, groups, buffer, **more)
+            name, outcome = args.name, measure(place.fabric, args.name, groups, buffer, **more)
         rate = size * 1000 / outcome.duration if outcome.duration else 0.0
         factor = collectives.bus_factor(collectives.find(name).facts["does"], place.ranks)
         yield Row(size, elements, outcome.duration, rate, rate * float(factor), name)

@@ -1,7 +1,7 @@
 """Who gets how much of a link: one swappable model a file.
 
-A model is made once a run and hands out streams: `model.stream(hops, put)` gives an object whose
-`send(parcel, tag)` carries a message over the hops and calls `put(parcel, tag, at)` as soon as it is known *when*
+A model is made once a run and hands out flows: `model.flow(hops, put)` gives an object whose
+`send(message, tag)` carries a message over the hops and calls `put(message, tag, at)` as soon as it is known *when*
 the message will be through (never later than that time).
 """
 
@@ -13,13 +13,13 @@ from typing import Protocol
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Rows
 from hybrid_des.network.link import Hop
-from hybrid_des.network.message import Parcel
+from hybrid_des.network.message import Message
 from hybrid_des.registry import Registry
 
-Put = Callable[[Parcel, int, int], None]
+Put = Callable[[Message, int, int], None]
 
 
-class Stream(Protocol):
+class Flow(Protocol):
     """Messages from one GPU to another for one purpose, in order, over one route.
 
     Attributes:
@@ -32,15 +32,15 @@ class Stream(Protocol):
     bytes: int
     scales: int
 
-    def send(self, parcel: Parcel, tag: int | None = None) -> None:
+    def send(self, message: Message, tag: int | None = None) -> None:
         """Hand a message to the first link; the sender goes on at once."""
 
 
 class Sharing(Protocol):
     """A model of how links are shared."""
 
-    def stream(self, hops: tuple[Hop, ...], put: Put) -> Stream:
-        """Open a stream over these hops."""
+    def flow(self, hops: tuple[Hop, ...], put: Put) -> Flow:
+        """Open a flow over these hops."""
 
 
 _REGISTRY: Registry[Callable[[Environment, Rows | None], Sharing]] = Registry("sharing", "hybrid_des.network.sharing")

@@ -1,16 +1,16 @@
-"""Max-min fair: streams share the links of their whole routes; messages of one stream go one after another.
+"""Max-min fair: flows share the links of their whole routes; messages of one flow go one after another.
 
-    rates    all rates grow alike until a link is full; the streams on it keep theirs, the others grow on
+    rates    all rates grow alike until a link is full; the flows on it keep theirs, the others grow on
     through  drained + the path's latency
 
 Rates change when a message comes or goes, so its end is known only once it is there. What changes at one instant is
-gathered and solved once, at the instant's end, for the links that hang together through streams they share. The
-stream of such a set that drains next is booked for the end of *its* instant; a booking that a later change has
-overtaken is told by the stream's `due`. A stream alone on its links drains at full rate, with nothing to solve.
+gathered and solved once, at the instant's end, for the links that hang together through flows they share. The
+flow of such a set that drains next is booked for the end of *its* instant; a booking that a later change has
+overtaken is told by the flow's `due`. A flow alone on its links drains at full rate, with nothing to solve.
 
 Cost: an event for an instant at which messages come to links in use, one for an instant that is booked, one for a
 waiting receiver; 1.1 to 1.7 a message on training steps, below 3 on random traffic. A change takes about a
-microsecond of real time for each stream that hangs together with it: hundreds of them on one spine are slow.
+microsecond of real time for each flow that hangs together with it: hundreds of them on one spine are slow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Rows
 from hybrid_des.network.fabric import Bandwidth, service_time
 from hybrid_des.network.link import Hop, Link
-from hybrid_des.network.message import Parcel
+from hybrid_des.network.message import Message
 from hybrid_des.network.sharing import Put, sharing
 from hybrid_des.network.sharing.max_min import Port, connected, max_min
 from hybrid_des.units import PICOSECONDS_PER_SECOND
@@ -50,7 +50,7 @@ class Instant(Event):
 
     def __init__(self, env: Environment, at: int, callbacks: list[Any]) -> None:
         self.callbacks = callbacks  # shared: nobody else waits for it
-        self.streams: list[FairStream] = []
+        self.flows: list[FairFlow] = []
         heappush(env._queue, (at, LAST, next(env._eid), self))
 
 
@@ -67,20 +67,41 @@ class DrainTimes(dict[int, int]):
         return time
 
 
-class FairStream:
-    """One stream under `fair`.
+class FairFlow:
+    """One flow under `fair`.
 
     Attributes:
         ports: the links of finite bandwidth on its route.
-        parcel: what it carries now, if anything; `tag`, `asked` and `start` are that message's.
+        message: what it carries now, if anything; `tag`, `asked` and `start` are that message's.
         remaining, rate, since: work units left at the tick `since`, and how fast they drain from then on.
         due, drains: the tick and the picosecond at which it will have drained at this rate.
         solved: the last solution that it was part of.
     """
 
     __slots__ = (
-        "asked", "bytes", "drains", "due", "full", "hops", "label", "latency", "messages", "model", "parcel", "ports",
-        "put", "queue", "rate", "remaining", "rows", "scales", "since", "solved", "start", "tag", "times",
+        "asked",
+        "bytes",
+        "drains",
+        "due",
+        "full",
+        "hops",
+        "label",
+        "latency",
+        "message",
+        "messages",
+        "model",
+        "ports",
+        "put",
+        "queue",
+        "rate",
+        "remaining",
+        "rows",
+        "scales",
+        "since",
+        "solved",
+        "start",
+        "tag",
+        "times",
     )  # fmt: skip
 
     def __init__(self, model: Fair, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
@@ -92,8 +113,8 @@ class FairStream:
         self.ports = tuple(dict.fromkeys(model.port(hop.link) for hop in hops if hop.link.spec.bandwidth is not None))
         self.full = min((port.capacity for port in self.ports), default=0)
         self.times = model.times(hops)
-        self.queue: deque[tuple[Parcel, int, int]] = deque()
-        self.parcel: Parcel | None = None
+        self.queue: deque[tuple[Message, int, int]] = deque()
+        self.message: Message | None = None
         self.tag = self.asked = self.start = 0
         self.remaining = self.rate = self.since = self.due = self.solved = 0
         self.drains = NEVER
@@ -102,37 +123,37 @@ class FairStream:
         self.bytes = 0
         self.scales = 0
 
-    def send(self, parcel: Parcel, tag: int | None = None) -> None:
-        """Hand over a message, behind those of this stream that have not drained; the sender goes on at once."""
+    def send(self, message: Message, tag: int | None = None) -> None:
+        """Hand over a message, behind those of this flow that have not drained; the sender goes on at once."""
         if tag is None:
             tag = self.label
         self.messages += 1
-        self.bytes += parcel.size
-        self.scales += parcel.scales
+        self.bytes += message.size
+        self.scales += message.scales
         now = self.model.env._now
-        if self.parcel is not None:
-            self.queue.append((parcel, tag, now))
+        if self.message is not None:
+            self.queue.append((message, tag, now))
             return
         for port in self.ports:
-            port.streams[self] = None
-        self._begin(parcel, tag, now, now << TICK)
+            port.flows[self] = None
+        self._begin(message, tag, now, now << TICK)
 
     def drain(self, now: int) -> None:
         """The message has left the links: hand it over and begin with the next."""
-        parcel = self.parcel
-        assert parcel is not None
+        message = self.message
+        assert message is not None
         if (rows := self.rows) is not None:
             for _, _, channel in self.hops:
-                rows.write(rows.pack(channel, self.tag, self.asked, self.start, now, parcel.size))
-        self.put(parcel, self.tag, now + self.latency)
+                rows.write(rows.pack(channel, self.tag, self.asked, self.start, now, message.size))
+        self.put(message, self.tag, now + self.latency)
         if self.queue:
             self._begin(*self.queue.popleft(), self.due)
             return
-        self.parcel = None
+        self.message = None
         self.drains = NEVER
         for port in self.ports:
-            del port.streams[self]
-            if port.streams:
+            del port.flows[self]
+            if port.flows:
                 self.model.disturb(port, self.due)
 
     def turn(self, rate: int, tick: int) -> None:
@@ -144,17 +165,17 @@ class FairStream:
         self.due = self.since + self.remaining // rate
         self.drains = max(self.start + picoseconds(self.due - (self.start << TICK)), self.model.env._now)
 
-    def _begin(self, parcel: Parcel, tag: int, asked: int, since: int) -> None:
-        """Let a message drain from now on: at full rate where the stream is alone, else as will be solved."""
-        self.parcel = parcel
+    def _begin(self, message: Message, tag: int, asked: int, since: int) -> None:
+        """Let a message drain from now on: at full rate where the flow is alone, else as will be solved."""
+        self.message = message
         self.tag = tag
         self.asked = asked
         self.start = self.model.env._now
         self.since = since
-        time = self.times[parcel.size]
+        time = self.times[message.size]
         self.remaining = time * self.full
         for port in self.ports:
-            if len(port.streams) > 1:
+            if len(port.flows) > 1:
                 self.rate = 0
                 self.drains = NEVER
                 self.model.disturb(port, since)
@@ -162,12 +183,12 @@ class FairStream:
         self.rate = self.full
         self.due = due = since + time
         self.drains = at = self.start + picoseconds(due - (self.start << TICK))
-        self.model.end_of(at).streams.append(self)
+        self.model.end_of(at).flows.append(self)
 
 
 @sharing("fair")
 class Fair:
-    """Streams share bandwidth, max-min over their whole routes."""
+    """Flows share bandwidth, max-min over their whole routes."""
 
     def __init__(self, env: Environment, rows: Rows | None) -> None:
         self.env = env
@@ -179,9 +200,9 @@ class Fair:
         self._solutions = 0
         self._on_end = [self._end]
 
-    def stream(self, hops: tuple[Hop, ...], put: Put) -> FairStream:
-        """Open a stream over these hops."""
-        return FairStream(self, hops, put, self._rows)
+    def flow(self, hops: tuple[Hop, ...], put: Put) -> FairFlow:
+        """Open a flow over these hops."""
+        return FairFlow(self, hops, put, self._rows)
 
     def port(self, link: Link) -> Port:
         """What this model knows about a link of finite bandwidth."""
@@ -214,9 +235,9 @@ class Fair:
     def _end(self, instant: Instant) -> None:
         """Let go what has drained at this instant, then solve what it and those that came have changed."""
         now = self.env._now
-        for stream in instant.streams:  # grows where an empty message follows
-            if stream.drains == now:
-                stream.drain(now)
+        for flow in instant.flows:  # grows where an empty message follows
+            if flow.drains == now:
+                flow.drain(now)
         del self._instants[now]
         disturbed, self._disturbed = self._disturbed, []
         first = self._solutions
@@ -226,15 +247,15 @@ class Fair:
                 self._solve(port)
 
     def _solve(self, port: Port) -> None:
-        """Find the rates of all streams that hang together with a port's, and book the next to drain."""
-        streams, ports = connected(port, self._solutions)
+        """Find the rates of all flows that hang together with a port's, and book the next to drain."""
+        flows, ports = connected(port, self._solutions)
         tick = max(port.changed for port in ports)
-        for stream, rate in max_min(ports).items():
-            if rate != stream.rate:
-                stream.turn(rate, tick)
-        if streams:
-            first = min(stream.drains for stream in streams)
-            self.end_of(first).streams.extend(stream for stream in streams if stream.drains == first)
+        for flow, rate in max_min(ports).items():
+            if rate != flow.rate:
+                flow.turn(rate, tick)
+        if flows:
+            first = min(flow.drains for flow in flows)
+            self.end_of(first).flows.extend(flow for flow in flows if flow.drains == first)
 
 
 def picoseconds(ticks: int) -> int:

@@ -18,7 +18,7 @@ from simpy.events import NORMAL, Event
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Rows
 from hybrid_des.network.link import Hop
-from hybrid_des.network.message import Parcel
+from hybrid_des.network.message import Message
 from hybrid_des.network.sharing import Put, sharing
 
 
@@ -28,21 +28,19 @@ class Head(Event):
     _ok = True
     _value = None
 
-    def __init__(
-        self, stream: FifoStream, hop: int, at: int, tail: int, slowest: int, parcel: Parcel, tag: int
-    ) -> None:
+    def __init__(self, flow: FifoFlow, hop: int, at: int, tail: int, slowest: int, message: Message, tag: int) -> None:
         self.hop = hop
         self.tail = tail
         self.slowest = slowest
-        self.parcel = parcel
+        self.message = message
         self.tag = tag
-        self.callbacks = stream.on_head  # shared: nobody else waits for a head
-        env = stream.env
+        self.callbacks = flow.on_head  # shared: nobody else waits for a head
+        env = flow.env
         heappush(env._queue, (at, NORMAL, next(env._eid), self))
 
 
-class FifoStream:
-    """One stream under `fifo`."""
+class FifoFlow:
+    """One flow under `fifo`."""
 
     __slots__ = (
         "bytes",
@@ -68,14 +66,14 @@ class FifoStream:
         self.bytes = 0
         self.scales = 0
 
-    def send(self, parcel: Parcel, tag: int | None = None) -> None:
+    def send(self, message: Message, tag: int | None = None) -> None:
         """Hand a message to the first link; the sender goes on at once."""
         if tag is None:
             tag = self.label
-        size = parcel.size
+        size = message.size
         self.messages += 1
         self.bytes += size
-        self.scales += parcel.scales
+        self.scales += message.scales
         link, latency, channel = self.hops[0]
         now = self.env._now
         start = link.free
@@ -86,29 +84,29 @@ class FifoStream:
         if (rows := self.rows) is not None:
             rows.write(rows.pack(channel, tag, now, start, end, size))
         if len(self.hops) == 1:
-            self.put(parcel, tag, end + latency)
+            self.put(message, tag, end + latency)
         else:
-            Head(self, 1, start + latency, end + latency, time, parcel, tag)
+            Head(self, 1, start + latency, end + latency, time, message, tag)
 
     def _arrive(self, head: Head) -> None:
         """Serve a head at a further link, and send it on or hand the message over."""
-        parcel = head.parcel
+        message = head.message
         link, latency, channel = self.hops[head.hop]
         now = self.env._now
         start = link.free
         if start < now:
             start = now
-        time = link.times[parcel.size]
+        time = link.times[message.size]
         end = link.free = start + time
         if (rows := self.rows) is not None:
-            rows.write(rows.pack(channel, head.tag, now, start, end, parcel.size))
+            rows.write(rows.pack(channel, head.tag, now, start, end, message.size))
         if end < head.tail:
             end = head.tail
         if head.hop + 1 == len(self.hops):
-            self.put(parcel, head.tag, end + latency)
+            self.put(message, head.tag, end + latency)
         else:
             slowest = time if time > head.slowest else head.slowest
-            Head(self, head.hop + 1, end - slowest + latency, end + latency, slowest, parcel, head.tag)
+            Head(self, head.hop + 1, end - slowest + latency, end + latency, slowest, message, head.tag)
 
 
 @sharing("fifo")
@@ -119,6 +117,6 @@ class Fifo:
         self._env = env
         self._rows = rows
 
-    def stream(self, hops: tuple[Hop, ...], put: Put) -> FifoStream:
-        """Open a stream over these hops."""
-        return FifoStream(self._env, hops, put, self._rows)
+    def flow(self, hops: tuple[Hop, ...], put: Put) -> FifoFlow:
+        """Open a flow over these hops."""
+        return FifoFlow(self._env, hops, put, self._rows)

@@ -1,4 +1,4 @@
-"""A full mesh, for study: a link of its own from every GPU to every other one, so that no two streams ever meet.
+"""A full mesh, for study: a link of its own from every GPU to every other one, so that no two flows ever meet.
 
 The figures of `nvlink` (in a node) and `infiniband` (between nodes) are those of one link each way: a GPU that sends to
 all others at once has n−1 times that. To compare a mesh with a switch of the same ports, give it a port's bandwidth

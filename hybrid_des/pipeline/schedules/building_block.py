@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from hybrid_des.pipeline.plan import Kind, Op, Plan, Step, wave
+from hybrid_des.pipeline.plan import Action, Kind, Op, Plan, wave
 from hybrid_des.pipeline.schedules.slots import Slots, in_order
 
 PERIOD = 6
@@ -70,7 +70,7 @@ class _Rank:
         ran: its new program so far.
     """
 
-    def __init__(self, program: tuple[Step, ...], limit: int) -> None:
+    def __init__(self, program: tuple[Action, ...], limit: int) -> None:
         self.ran: list[Op] = []
         self._left: list[Op | None] = [step[0] for step in program]
         self._limit = limit

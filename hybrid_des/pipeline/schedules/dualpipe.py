@@ -12,7 +12,7 @@ overlap pays. Memory p+1 micro-batches and two copies of the weights. m even, at
 from __future__ import annotations
 
 from hybrid_des.errors import Refusal
-from hybrid_des.pipeline.plan import Plan, PlanRequest, Step, two_way
+from hybrid_des.pipeline.plan import Action, Plan, PlanRequest, two_way
 from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.patterns import Writer
 
@@ -45,7 +45,7 @@ def dualpipe(request: PlanRequest) -> Plan:
     return Plan.of(programs, two_way(p), [0] * half + [1] * half, request.fused_time)
 
 
-def eight_phases(writer: Writer, ranks: int, rank: int, microbatches: int) -> list[Step]:
+def eight_phases(writer: Writer, ranks: int, rank: int, microbatches: int) -> list[Action]:
     """Write one rank's program; way 0 is the one whose first stage is nearer.
 
     Args:

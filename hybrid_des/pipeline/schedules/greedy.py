@@ -14,14 +14,14 @@ Programs = list[list[Op]]
 
 
 @dataclass(frozen=True)
-class Costs:
+class OpTimes:
     """Times of the ops on each rank and the delay between neighbours, picoseconds."""
 
     length: dict[Kind, tuple[int, ...]]
     delay: int
 
     @classmethod
-    def of(cls, request: PlanRequest) -> Costs:
+    def of(cls, request: PlanRequest) -> OpTimes:
         """The request's times; F = B = W and free sends where it has none."""
         times = (request.forward, request.input, request.weight)
         forward, backward, weight = times if request.forward else ((1,) * request.pipeline,) * 3
@@ -31,7 +31,7 @@ class Costs:
 class _Inputs:
     """When the n-th forward and the n-th input gradient of each rank may begin, as far as that is known."""
 
-    def __init__(self, costs: Costs, microbatches: int) -> None:
+    def __init__(self, costs: OpTimes, microbatches: int) -> None:
         self._costs = costs
         self._last = len(costs.length["F"]) - 1
         self._times: dict[Kind, list[list[int]]] = {k: [[] for _ in range(self._last + 1)] for k in ("F", "I")}
@@ -54,7 +54,7 @@ class _Inputs:
         return when, to
 
 
-def evaluate(costs: Costs, programs: Programs) -> tuple[int, int]:
+def evaluate(costs: OpTimes, programs: Programs) -> tuple[int, int]:
     """Span of the longest rank and time from first start to last end, each op as early as its inputs allow."""
     ranks = range(len(programs))
     inputs = _Inputs(costs, len(programs[0]))
@@ -84,7 +84,7 @@ class Walk:
         programs: the order in which each rank ran its ops.
     """
 
-    def __init__(self, costs: Costs, microbatches: int, limit: int, aheads: list[int], soon: int) -> None:
+    def __init__(self, costs: OpTimes, microbatches: int, limit: int, aheads: list[int], soon: int) -> None:
         """Walk to the end.
 
         Args:

@@ -7,7 +7,7 @@ ops that run as one.
 
 from __future__ import annotations
 
-from hybrid_des.pipeline.plan import KINDS, Kind, Op, Step
+from hybrid_des.pipeline.plan import KINDS, Action, Kind, Op
 
 
 class Writer:
@@ -19,7 +19,7 @@ class Writer:
 
     def __init__(self, chunks: tuple[int, int] = (0, 1), first: tuple[int, int] = (0, 0), fused: bool = True) -> None:
         """`chunks` and `first`: for each way its chunk and its first micro-batch; not `fused`: one op a step."""
-        self.program: list[Step] = []
+        self.program: list[Action] = []
         self._chunks = chunks
         self._forward, self._backward = list(first), list(first)
         self._fused = fused

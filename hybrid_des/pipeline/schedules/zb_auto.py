@@ -25,8 +25,8 @@ from itertools import islice
 from hybrid_des.errors import Refusal
 from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
-from hybrid_des.pipeline.schedules.greedy import Costs, Programs, Walk, evaluate
-from hybrid_des.pipeline.schedules.zb_h1 import in_debt
+from hybrid_des.pipeline.schedules.greedy import OpTimes, Programs, Walk, evaluate
+from hybrid_des.pipeline.schedules.zb_h1 import deferred_weights
 
 AHEAD = (16, 8, 12, 14, 15, None)  # forwards ahead on rank r, in eighths of p−r; None: as many as fit
 SOON = (2, 0, 4, 1, 3, 5, 6, 8)  # a gap shorter than so many eighths of W is waited out
@@ -60,7 +60,7 @@ def zero_bubble_automatic(request: PlanRequest) -> Plan:
     p, m, limit = request.pipeline, request.microbatches, _limit(request)
     if limit < 1:
         raise Refusal(f"zb-auto needs room for one micro-batch: max_activations must be at least 1, not {limit}")
-    costs = Costs.of(request)
+    costs = OpTimes.of(request)
     by_span = limit >= 2 * p - 1
     best: Programs = []
     shortest: tuple[int, int] | None = None
@@ -72,12 +72,12 @@ def zero_bubble_automatic(request: PlanRequest) -> Plan:
     return Plan.of(best, [loop(p, 1)], [0] * m)
 
 
-def _candidates(costs: Costs, microbatches: int, limit: int) -> Iterator[Programs]:
+def _candidates(costs: OpTimes, microbatches: int, limit: int) -> Iterator[Programs]:
     """Orders within the limit, given in halves of a micro-batch: the hand-made ones, then greedy ones."""
     p = len(costs.length["F"])
     for factor in (1, 2):  # ZB-H1, ZB-H2
         aheads = [p - rank if factor == 1 else 2 * (p - rank) - 1 for rank in range(p)]
-        programs = [in_debt(microbatches, ahead, factor * rank) for rank, ahead in enumerate(aheads)]
+        programs = [deferred_weights(microbatches, ahead, factor * rank) for rank, ahead in enumerate(aheads)]
         if max(map(_most_held, programs)) <= limit:
             yield programs
     choices = ((ahead, soon) for soon in SOON for ahead in AHEAD)

@@ -27,10 +27,10 @@ from hybrid_des.pipeline.schedules import schedule
 def zero_bubble_h1(request: PlanRequest) -> Plan:
     """p−r forwards ahead, a debt of r W's on rank r."""
     p, m = request.pipeline, request.microbatches
-    return Plan.of([in_debt(m, ahead=p - rank, debt=rank) for rank in range(p)], [loop(p, 1)], [0] * m)
+    return Plan.of([deferred_weights(m, ahead=p - rank, debt=rank) for rank in range(p)], [loop(p, 1)], [0] * m)
 
 
-def in_debt(microbatches: int, ahead: int, debt: int) -> list[Op]:
+def deferred_weights(microbatches: int, ahead: int, debt: int) -> list[Op]:
     """Forwards ahead, then I, W and F in turn; W's start once `debt` of them are owed, the oldest first."""
     program = [Op("F", i) for i in range(min(ahead, microbatches))]
     for i in range(microbatches):

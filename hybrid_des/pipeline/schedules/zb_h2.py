@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from hybrid_des.pipeline.plan import Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
-from hybrid_des.pipeline.schedules.zb_h1 import in_debt
+from hybrid_des.pipeline.schedules.zb_h1 import deferred_weights
 
 
 @schedule(
@@ -28,5 +28,5 @@ from hybrid_des.pipeline.schedules.zb_h1 import in_debt
 def zero_bubble_h2(request: PlanRequest) -> Plan:
     """2(p−r)−1 forwards ahead, a debt of 2r W's on rank r."""
     p, m = request.pipeline, request.microbatches
-    programs = [in_debt(m, ahead=2 * (p - rank) - 1, debt=2 * rank) for rank in range(p)]
+    programs = [deferred_weights(m, ahead=2 * (p - rank) - 1, debt=2 * rank) for rank in range(p)]
     return Plan.of(programs, [loop(p, 1)], [0] * m)

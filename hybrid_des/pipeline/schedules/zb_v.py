@@ -18,7 +18,7 @@ order for 2p−1 is used and the ops of the missing ones are left out, as PyTorc
 
 from __future__ import annotations
 
-from hybrid_des.pipeline.plan import Plan, PlanRequest, Step, wave
+from hybrid_des.pipeline.plan import Action, Plan, PlanRequest, wave
 from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.patterns import Writer
 
@@ -40,7 +40,7 @@ def zero_bubble_v(request: PlanRequest) -> Plan:
     return Plan.of(programs, [wave(p, 2)], [0] * m)
 
 
-def _program(pipeline: int, microbatches: int, rank: int) -> list[Step]:
+def _program(pipeline: int, microbatches: int, rank: int) -> list[Action]:
     writer = Writer()
     later = pipeline - rank
     writer.write("F0", 2 * later - 1)

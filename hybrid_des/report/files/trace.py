@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybrid_des.analysis.link_use import traffic
+from hybrid_des.analysis.link_use import link_rates
 from hybrid_des.analysis.metrics import places
 from hybrid_des.analysis.timeline import COMPUTE, NONE, OP_KINDS, message_rows, op_rows
 from hybrid_des.report.files import Source, output
@@ -29,7 +29,7 @@ from hybrid_des.report.files import Source, output
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from hybrid_des.pipeline.plan import Plan, Step
+    from hybrid_des.pipeline.plan import Action, Plan
     from hybrid_des.simulation.run import Run
 
     Numbers = NDArray[np.int64]
@@ -124,7 +124,7 @@ class Arrows:
         self._count = next(numbers)
 
     @staticmethod
-    def _messages(plan: Plan, rank: int, step: Step) -> Iterator[tuple[str, tuple[int, Any]]]:
+    def _messages(plan: Plan, rank: int, step: Action) -> Iterator[tuple[str, tuple[int, Any]]]:
         for op in step:
             for need in plan.needs(rank, op):
                 if need[0] != rank:
@@ -222,7 +222,7 @@ def _message_heads(run: Run) -> list[tuple[str, str]]:
 
 def _link_counters(run: Run, pid_of: dict[str, int]) -> Iterator[str]:
     """What each link carries, averaged over windows, where it changes."""
-    flow = traffic(run)
+    flow = link_rates(run)
     if flow is None:
         return
     times = _nanoseconds(flow.edges).tolist()

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.analysis.link_use import traffic
+from hybrid_des.analysis.link_use import link_rates
 from hybrid_des.report.plots.style import COLOURS, LINES, MARKERS, axes, legend, legend_above, plain, scale_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
@@ -32,7 +32,7 @@ def link_use(run: Run, ax: Axes | None = None, links: Sequence[str] | None = Non
     """
     ax = axes(ax, (10.0, 4.0))
     scale, unit = scale_of(run.duration / PICOSECONDS_PER_SECOND)
-    pipeline, gradients = traffic(run, pipeline=True), traffic(run, pipeline=False)
+    pipeline, gradients = link_rates(run, pipeline=True), link_rates(run, pipeline=False)
     if pipeline is not None and gradients is not None:
         total = pipeline.rate + gradients.rate
         place = {name: i for i, name in enumerate(pipeline.links)}

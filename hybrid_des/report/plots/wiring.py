@@ -28,7 +28,7 @@ Pair = tuple[str, str]
 
 
 @dataclass
-class Picture:
+class Drawing:
     """What is drawn, and where.
 
     Attributes:
@@ -83,10 +83,10 @@ def draw_wiring(fabric: Fabric, ends: tuple[int, int] | None = None) -> Figure:
     return figure
 
 
-def _picture(fabric: Fabric, ends: Iterable[int]) -> Picture:
+def _picture(fabric: Fabric, ends: Iterable[int]) -> Drawing:
     """Choose the GPUs to draw and find what lies between them."""
     chosen = sorted({*_sample(fabric), *ends})
-    picture = Picture({f"gpu{gpu}": fabric.node_of[gpu] for gpu in chosen})
+    picture = Drawing({f"gpu{gpu}": fabric.node_of[gpu] for gpu in chosen})
     for sender, receiver in permutations(chosen, 2):
         path = [fabric.links[name] for name in fabric.route(sender, receiver).links]
         stops = [f"gpu{sender}", *(point for link in path for point in (link.source, link.target)), f"gpu{receiver}"]
@@ -108,7 +108,7 @@ def _picture(fabric: Fabric, ends: Iterable[int]) -> Picture:
     return picture
 
 
-def _add_unused(picture: Picture, fabric: Fabric) -> None:
+def _add_unused(picture: Drawing, fabric: Fabric) -> None:
     """Links that no route takes, where they hang on something drawn."""
     points = {point for pair in picture.lines for point in pair} | picture.gpus.keys()
     left = {(min(link.source, link.target), max(link.source, link.target)): link for link in fabric.links.values()}
@@ -130,7 +130,7 @@ def _sample(fabric: Fabric) -> list[int]:
     return first + last[-(MOST_GPUS - len(first)) :]
 
 
-def _place_in_a_circle(picture: Picture) -> None:
+def _place_in_a_circle(picture: Drawing) -> None:
     from math import cos, pi, sin
 
     n = len(picture.gpus)
@@ -140,7 +140,7 @@ def _place_in_a_circle(picture: Picture) -> None:
         picture.at[gpu] = (2 * radius * cos(angle), radius * sin(angle) * 0.8)
 
 
-def _place_in_layers(picture: Picture) -> None:
+def _place_in_layers(picture: Drawing) -> None:
     """GPUs in a row, a node's own switch below, all else above by its distance from the GPUs."""
     x, node = 0.0, None
     for gpu in picture.gpus:
@@ -161,12 +161,12 @@ def _place_in_layers(picture: Picture) -> None:
         layer = list(found)
 
 
-def _serves_one_node(picture: Picture, neighbours: Iterable[str]) -> bool:
+def _serves_one_node(picture: Drawing, neighbours: Iterable[str]) -> bool:
     """Whether a switch joins several GPUs of one node and nothing else."""
     return len({picture.gpus.get(point, point) for point in neighbours}) == 1
 
 
-def _spread(picture: Picture, points: Iterable[str], near: Mapping[str, Iterable[str]], y: float) -> None:
+def _spread(picture: Drawing, points: Iterable[str], near: Mapping[str, Iterable[str]], y: float) -> None:
     """Put points above the middle of what they join, as far apart as they need, all together in the middle."""
     points = sorted(points, key=lambda point: _mean(picture, near[point]))
     wanted = [_mean(picture, near[point]) for point in points]
@@ -186,12 +186,12 @@ def _label(point: str) -> str:
     return point.rpartition("/")[2].removeprefix("gpu").replace("nvswitch", "NVSwitch")
 
 
-def _mean(picture: Picture, points: Iterable[str]) -> float:
+def _mean(picture: Drawing, points: Iterable[str]) -> float:
     known = [picture.at[point][0] for point in points if point in picture.at]
     return sum(known) / max(len(known), 1)
 
 
-def _draw_nodes(picture: Picture, ax: Axes) -> None:
+def _draw_nodes(picture: Drawing, ax: Axes) -> None:
     """A grey field behind each node's GPUs, where they stand in a row."""
     from matplotlib.patches import FancyBboxPatch
 
@@ -208,7 +208,7 @@ def _draw_nodes(picture: Picture, ax: Axes) -> None:
         ax.text(sum(xs) / len(xs), bottom - 0.52, f"node {node}", ha="center", va="top", fontsize=8, color="0.35")
 
 
-def _draw_lines(picture: Picture, ax: Axes) -> None:
+def _draw_lines(picture: Drawing, ax: Axes) -> None:
     for a, b in sorted(picture.leads):
         ax.plot(*zip(picture.at[a], picture.at[b], strict=True), color="0.6", linewidth=0.8, linestyle=":", zorder=1)
     kinds = sorted(set(picture.lines.values()), key=lambda bandwidth: (bandwidth is not None, -(bandwidth or 0)))
@@ -224,7 +224,7 @@ def _draw_lines(picture: Picture, ax: Axes) -> None:
         ax.legend(loc="upper left", bbox_to_anchor=(0.0, 0.0), ncols=4, frameon=False, fontsize=8, borderaxespad=0.0)
 
 
-def _course(picture: Picture, a: str, b: str) -> tuple[list[float], list[float]]:
+def _course(picture: Drawing, a: str, b: str) -> tuple[list[float], list[float]]:
     """A straight line, or a bow over what stands between two points of one height."""
     (x, y), (to_x, to_y) = sorted((picture.at[a], picture.at[b]))
     between = any(y == other_y == to_y and x < other_x < to_x for other_x, other_y in picture.at.values())
@@ -233,7 +233,7 @@ def _course(picture: Picture, a: str, b: str) -> tuple[list[float], list[float]]
     return [x + part * (to_x - x) for part in parts], ys
 
 
-def _draw_route(picture: Picture, ax: Axes, fabric: Fabric, ends: tuple[int, int]) -> None:
+def _draw_route(picture: Drawing, ax: Axes, fabric: Fabric, ends: tuple[int, int]) -> None:
     stops = [f"gpu{ends[0]}"]
     for name in fabric.route(*ends).links:
         stops += [fabric.links[name].source, fabric.links[name].target]
@@ -244,7 +244,7 @@ def _draw_route(picture: Picture, ax: Axes, fabric: Fabric, ends: tuple[int, int
             ax.annotate("", picture.at[b], picture.at[a], arrowprops=arrow, zorder=2)
 
 
-def _draw_points(picture: Picture, ax: Axes) -> None:
+def _draw_points(picture: Drawing, ax: Axes) -> None:
     for point, (x, y) in picture.at.items():
         gpu = point in picture.gpus
         box = {

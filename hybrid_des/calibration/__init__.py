@@ -1,0 +1,1 @@
+"""Tables of measured times from the output of benchmarks."""

@@ -1,0 +1,123 @@
+"""Process groups: the GPUs that work on a collective together, and one member's view of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import simpy
+
+from hybrid_des.network.mailbox import Handoff, Mailbox
+from hybrid_des.network.message import Message
+from hybrid_des.network.sharing import Flow
+from hybrid_des.network.transport import Transport, step_label
+
+Routine = Generator[Any, Any, None]  # one rank's sends and receives
+
+
+@dataclass(frozen=True)
+class ProcessGroup:
+    """The GPUs of a collective, in the group's order, and the endpoints that serve them.
+
+    Attributes:
+        kind: the collective's name, as the timeline shows it.
+        stage: the stage whose gradients are reduced; a number of the group's own where there are none.
+        ranks: the members, and behind them the endpoints that serve the group without being members (parameter
+            servers, a switch with in-network reduction).
+        chunks: for each rank the chunk that the stage is there, −1 where it is none.
+        servers: how many of the ranks, the last ones, only serve.
+    """
+
+    kind: str
+    stage: int
+    ranks: Sequence[int]
+    chunks: Sequence[int]
+    servers: int = 0
+
+    @property
+    def size(self) -> int:
+        """Number of members."""
+        return len(self.ranks) - self.servers
+
+
+class Group:
+    """One member's view of a process group.
+
+    Attributes:
+        me: this member's place in the group; servers have the places from `size` on.
+        size: number of members, servers left out.
+        servers: number of servers.
+    """
+
+    __slots__ = ("_in", "_label", "_lane", "_out", "_processes", "_transport", "me", "servers", "size")
+
+    def __init__(self, transport: Transport, processes: ProcessGroup, me: int, lane: int = 0) -> None:
+        self.me = me
+        self.size = processes.size
+        self.servers = processes.servers
+        self._transport = transport
+        self._processes = processes
+        self._lane = lane
+        self._out: dict[int, Flow] = {}
+        self._in: dict[int, Mailbox] = {}
+        self._label = 0
+
+    @property
+    def nodes(self) -> list[int]:
+        """The node of each member."""
+        return [self._transport.node_of(rank) for rank in self._processes.ranks[: self.size]]
+
+    def to(self, peer: int) -> Flow:
+        """The flow to another member, by its place in the group."""
+        if peer not in self._out:
+            flow, _ = self._between(self.me, peer)
+            flow.label = self._label
+            self._out[peer] = flow
+        return self._out[peer]
+
+    def from_(self, peer: int) -> Mailbox:
+        """The mailbox of messages from another member, by its place in the group."""
+        if peer not in self._in:
+            _, self._in[peer] = self._between(peer, self.me)
+        return self._in[peer]
+
+    def among(self, places: Sequence[int], lane: int = 0) -> Group:
+        """A subgroup of some members, this one among them."""
+        whole = self._processes
+        ranks, chunks = ([of[place] for place in places] for of in (whole.ranks, whole.chunks))
+        part = replace(whole, ranks=ranks, chunks=chunks, servers=0)
+        group = Group(self._transport, part, places.index(self.me), lane)
+        group._label = self._label
+        return group
+
+    def lane(self, number: int) -> Group:
+        """The same members with flows of their own, whose messages are received apart from those of other lanes."""
+        return self.among(range(self.size), number)
+
+    def together(self, *parts: Routine) -> simpy.Event:
+        """Run parts of a collective side by side; the event, to be yielded, that all have finished."""
+        env = self._transport.env
+        return env.all_of([env.process(part) for part in parts])
+
+    def handoff(self) -> Handoff:
+        """A queue between two parts of a collective on this GPU; it uses no link."""
+        return Handoff(self._transport.env)
+
+    def meet(self, message: Message, delay: int) -> simpy.Event:
+        """Wait for all members and `delay` picoseconds more; the event's value is the list of their messages."""
+        processes = self._processes
+        rendezvous = self._transport.rendezvous(processes.kind, processes.stage, processes.ranks)
+        event: simpy.Event = rendezvous.arrive(self.me, message, delay)
+        return event
+
+    def begin(self, step: int) -> None:
+        """Label the messages sent from now on with a training step."""
+        self._label = step_label(step)
+        for flow in self._out.values():
+            flow.label = self._label
+
+    def _between(self, sender: int, receiver: int) -> tuple[Flow, Mailbox]:
+        processes = self._processes
+        ends = processes.ranks[sender], processes.ranks[receiver]
+        return self._transport.flow(*ends, processes.kind, processes.stage, processes.chunks[sender], self._lane)

@@ -1,0 +1,103 @@
+"""Mailboxes: where messages arrive, and where the members of a group meet."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from simpy.events import Event
+
+from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.events import Arrival, Here, receive_at
+from hybrid_des.network.message import Message
+
+
+class Mailbox:
+    """Where the messages of one flow arrive, read in the order in which they were sent."""
+
+    __slots__ = ("_arrived", "_env", "_waiting")
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+        self._arrived: deque[tuple[int, Message]] = deque()
+        self._waiting: deque[Arrival] = deque()
+
+    def put(self, message: Message, tag: int, at: int) -> None:
+        """Take a message that will be through at `at`."""
+        if self._waiting:
+            self._waiting.popleft().happen(at, message)
+        else:
+            self._arrived.append((at, message))
+
+    def receive(self) -> Event | Here:
+        """The next message, to be yielded; its value is a `Message`."""
+        if self._arrived:
+            at, message = self._arrived.popleft()
+            return receive_at(self._env, at, message)
+        arrival = Arrival(self._env)
+        self._waiting.append(arrival)
+        return arrival
+
+    def unread(self) -> int:
+        """How many messages nobody has asked for."""
+        return len(self._arrived)
+
+
+class TaggedMailbox:
+    """Where the pipeline messages of one GPU arrive, each read by its tag."""
+
+    __slots__ = ("_arrived", "_env", "_waiting")
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+        self._arrived: dict[tuple[str, int], tuple[int, Message]] = {}
+        self._waiting: dict[tuple[str, int], Arrival] = {}
+
+    def put(self, kind: str, message: Message, tag: int, at: int) -> None:
+        """Take a message that will be through at `at`."""
+        waiting = self._waiting.pop((kind, tag), None)
+        if waiting is None:
+            self._arrived[kind, tag] = (at, message)
+        else:
+            waiting.happen(at, message)
+
+    def receive(self, kind: str, tag: int) -> Event | Here:
+        """The message of this kind and tag, to be yielded; its value is a `Message`."""
+        arrived = self._arrived.pop((kind, tag), None)
+        if arrived is not None:
+            return receive_at(self._env, *arrived)
+        arrival = self._waiting[kind, tag] = Arrival(self._env)
+        return arrival
+
+    def unread(self) -> int:
+        """How many messages nobody has asked for."""
+        return len(self._arrived)
+
+
+class Rendezvous:
+    """Where the members of a group wait for each other and learn what each one brought."""
+
+    def __init__(self, env: Environment, size: int) -> None:
+        self._env = env
+        self._size = size
+        self._brought: dict[int, Message] = {}
+        self._over = Arrival(env)
+
+    def arrive(self, place: int, message: Message, delay: int) -> Event:
+        """Bring a message; the event comes `delay` picoseconds after the last member's, with the messages in order."""
+        self._brought[place] = message
+        over = self._over
+        if len(self._brought) == self._size:
+            over.happen(self._env.now + delay, [self._brought[member] for member in range(self._size)])
+            self._brought, self._over = {}, Arrival(self._env)
+        return over
+
+
+class Handoff(Mailbox):
+    """Where one part of a collective hands its work to another on the same GPU; nothing travels."""
+
+    __slots__ = ()
+
+    def hand(self, work: Any) -> None:
+        """Hand something over, now."""
+        self.put(work, 0, int(self._env._now))
