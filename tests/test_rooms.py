@@ -8,7 +8,7 @@ from support.paths import PACKAGE
 # from the ground up; a room imports only from rows above its own
 FLOORS = (
     {"errors", "units"},
-    {"registry", "engine"},
+    {"registry", "engine", "layout"},
     {"hardware", "pipeline", "network"},
     {"collectives", "numerics"},
     {"scenario", "calibration"},

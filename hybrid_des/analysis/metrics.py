@@ -183,11 +183,12 @@ def _hidden(run: Run, times: Times) -> int:
 
 def places(run: Run) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The replica and the pipeline rank of every global rank; −1 for those beyond, who only serve."""
-    parallel = run.scenario.parallel
-    table = np.array([parallel.place(rank) for rank in range(parallel.ranks)], dtype=np.int64).reshape(-1, 2)
-    beyond = max((channel.sender + 1 - parallel.ranks for channel in run.trace.channels), default=0)
-    table = np.pad(table, ((0, max(beyond, 0)), (0, 0)), constant_values=-1)
-    return table[:, 0], table[:, 1]
+    layout = run.scenario.parallel.layout
+    beyond = max((channel.sender + 1 - layout.ranks for channel in run.trace.channels), default=0)
+    replica, pipeline_rank = (
+        np.pad(layout.along(axis), (0, max(beyond, 0)), constant_values=-1) for axis in ("data", "pipeline")
+    )
+    return replica, pipeline_rank
 
 
 def _producers_done(plan: Plan, times: Times) -> NDArray[np.int64]:

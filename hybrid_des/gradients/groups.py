@@ -95,7 +95,7 @@ class Gradients:
         found = {}
         for stage in range(plan.stages):
             places = sorted(
-                (scenario.parallel.rank(replica, rank), chunk)
+                (scenario.parallel.layout.rank(data=replica, pipeline=rank), chunk)
                 for replica in range(scenario.parallel.data)
                 for rank, chunk in plan.holders(stage)
             )

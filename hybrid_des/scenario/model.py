@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from hybrid_des.layout import Layout
 from hybrid_des.scenario.checks import problems_of
 from hybrid_des.scenario.defaults import fill
 from hybrid_des.scenario.gradients import Gradients
@@ -50,25 +51,14 @@ class Parallel(Section):
     """Which axis varies fastest along ranks, first to last."""
 
     @property
+    def layout(self) -> Layout:
+        """The ranks with their coordinates."""
+        return Layout({axis: getattr(self, axis) for axis in self.order}, self.order)
+
+    @property
     def ranks(self) -> int:
         """GPUs that take part."""
-        return self.pipeline * self.data * self.tensor
-
-    def place(self, rank: int) -> tuple[int, int]:
-        """Give a rank's (replica, pipeline rank)."""
-        at: dict[str, int] = {}
-        for axis in self.order:
-            rank, at[axis] = divmod(rank, getattr(self, axis))
-        return at["data"], at["pipeline"]
-
-    def rank(self, replica: int, pipeline_rank: int, tensor_rank: int = 0) -> int:
-        """Give the rank at a place: the inverse of `place`."""
-        at = {"data": replica, "pipeline": pipeline_rank, "tensor": tensor_rank}
-        rank, stride = 0, 1
-        for axis in self.order:
-            rank += at[axis] * stride
-            stride *= getattr(self, axis)
-        return rank
+        return self.layout.ranks
 
 
 class Schedule(Section):

@@ -60,6 +60,6 @@ def _plan_in_file(file: Path, scenario: Scenario) -> Plan:
 
 def _delay(scenario: Scenario, ranks: RankCosts, fabric: Fabric, rank: int) -> int:
     """What an activation takes from one pipeline rank to the next on idle links."""
-    sender, receiver = (scenario.parallel.rank(0, r) for r in (rank, rank + 1))
+    sender, receiver = (scenario.parallel.layout.rank(pipeline=r) for r in (rank, rank + 1))
     route = fabric.route(sender, receiver)
     return route.latency + max(service_time(ranks.message[rank], fabric.links[name].bandwidth) for name in route.links)

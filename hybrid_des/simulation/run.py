@@ -116,7 +116,7 @@ def run(
     _carry_out(env, [*gpus, *servers])
     network.check_empty()
     _check_memory(scenario, gpus)
-    visits = [plan.visits[scenario.parallel.place(gpu.rank)[1]] for gpu in gpus]
+    visits = [plan.visits[scenario.parallel.layout.coordinate(gpu.rank, "pipeline")] for gpu in gpus]
     return Run(
         scenario,
         plan,
@@ -183,15 +183,15 @@ def _gpus(
     gradients: Gradients,
     training: Training | None,
 ) -> list[Gpu]:
-    parallel = scenario.parallel
+    parallel, layout = scenario.parallel, scenario.parallel.layout
     barrier = Barrier(network.env, parallel.ranks) if scenario.barrier else None
     blocking = scenario.schedule.p2p == "blocking"
     job = Job(network.env, trace, scenario.steps, scenario.gradients.overlap, blocking, barrier)
     program = cache(lambda place, speed: lower(plan, costs, place, gradients.buckets, speed))
-    ranks_of = cache(lambda replica: [parallel.rank(replica, place) for place in range(parallel.pipeline)])
+    ranks_of = cache(lambda replica: [layout.rank(data=replica, pipeline=place) for place in range(parallel.pipeline)])
     gpus = []
     for rank, node in zip(range(parallel.ranks), scenario.cluster.each_gpu(), strict=False):
-        replica, place = parallel.place(rank)
+        replica, place = layout.coordinate(rank, "data"), layout.coordinate(rank, "pipeline")
         comm = Endpoint(network, rank)
         gpus.append(
             Gpu(

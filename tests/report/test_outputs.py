@@ -248,7 +248,8 @@ def test_counters_say_their_unit_and_agree_with_the_peaks(tmp_path):
             (unit,) = event["args"]
             counters[event["pid"], event["name"], unit].append(event)
     peaks = result.summary["peak_activations"]
-    for rank, (_, place) in ((rank, result.run.scenario.parallel.place(rank)) for rank in range(6)):
+    layout = result.run.scenario.parallel.layout
+    for rank, place in ((rank, layout.coordinate(rank, "pipeline")) for rank in range(6)):
         found = [
             event["args"]["micro-batches"] for event in counters[rank + 1, "activations in flight", "micro-batches"]
         ]

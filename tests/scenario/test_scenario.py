@@ -388,20 +388,6 @@ def test_a_sweep_is_not_one_scenario(problems):
     assert line.startswith("3: sweep: makes many scenarios of one")
 
 
-@given(st.permutations(["tensor", "data", "pipeline"]), st.integers(1, 5), st.integers(1, 5))
-def test_ranks_and_places_are_each_others_inverse(order, pipeline, data):
-    parallel = Parallel(order=order, pipeline=pipeline, data=data)
-    places = [parallel.place(rank) for rank in range(parallel.ranks)]
-    assert sorted(places) == [(replica, stage) for replica in range(data) for stage in range(pipeline)]
-    assert [parallel.rank(*place) for place in places] == list(range(parallel.ranks))
-
-
-def test_the_first_axis_varies_fastest():
-    assert [Parallel(pipeline=2, data=2).place(rank) for rank in range(4)] == [(0, 0), (1, 0), (0, 1), (1, 1)]
-    along = Parallel(pipeline=2, data=2, order=["tensor", "pipeline", "data"])
-    assert [along.place(rank) for rank in range(4)] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-
-
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.fractions() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),

@@ -11,26 +11,14 @@ from types import SimpleNamespace
 
 from hybrid_des.engine.recorder import OPTIMIZER, STEP_SHIFT, Channel, Recorder, pipeline_tag
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.scenario import Parallel
 from support import oracle
-
-
-class Parallel(SimpleNamespace):
-    """Rank = pipeline rank · data + replica, as by default."""
-
-    @property
-    def ranks(self):
-        return self.pipeline * self.data
-
-    def place(self, rank):
-        return rank % self.data, rank // self.data
-
-    def rank(self, replica, pipeline_rank):
-        return pipeline_rank * self.data + replica
 
 
 def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimizer=0, record="all", size=1000):
     """Simulate nothing: write down what the oracle says, replica by replica and step by step."""
-    parallel = Parallel(pipeline=plan.pipeline, data=data, tensor=1)
+    parallel = Parallel(pipeline=plan.pipeline, data=data)
+    layout = parallel.layout
     timing = oracle.solve(plan, durations, delay)
     trace = Recorder(messages=record == "all")
     channels, totals = {}, {"messages": 0}
@@ -39,14 +27,14 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
         ends = []
         for replica in range(data):
             for r in range(plan.pipeline):
-                rank = parallel.rank(replica, r)
+                rank = layout.rank(data=replica, pipeline=r)
                 free = now
                 for index, (start, end) in enumerate(zip(timing.start[r], timing.end[r], strict=True)):
                     trace.ops.add((step, rank, index, free, now + start, now + end))
                     _activations(trace, plan, rank, r, index, now + start, now + end)
                     free = now + end
                     where = (replica, r, index)
-                    totals["messages"] += _send(trace, channels, parallel, plan, where, step, free, delay, size)
+                    totals["messages"] += _send(trace, channels, layout, plan, where, step, free, delay, size)
                 reduced = free + reduction
                 if reduction and trace.messages is not None:
                     number = _channel(trace, channels, Channel(rank, rank, "ring", 0, 0, f"gpu{rank}/out", 0))
@@ -61,7 +49,7 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
         weights=None, algorithm="ring",
         messages=totals["messages"], bytes_pipeline=totals["messages"] * size, bytes_gradients=0,
         bytes_scales=0, events=1, wall_s=0.5, peak_memory=[0] * parallel.ranks,
-        peak_activations=[oracle.peaks(plan)[parallel.place(rank)[1]] for rank in range(parallel.ranks)],
+        peak_activations=[oracle.peaks(plan)[layout.coordinate(rank, "pipeline")] for rank in range(parallel.ranks)],
     )  # fmt: skip
 
 
@@ -76,7 +64,7 @@ def _scenario(plan, parallel, steps, record):
     )  # fmt: skip
 
 
-def _send(trace, channels, parallel, plan, where, step, now, delay, size):
+def _send(trace, channels, layout, plan, where, step, now, delay, size):
     """One row for each op of another rank that needs an op of this step."""
     replica, r, index = where
     count = 0
@@ -87,7 +75,7 @@ def _send(trace, channels, parallel, plan, where, step, now, delay, size):
             continue
         count += 1
         if trace.messages is not None:
-            sender, receiver = parallel.rank(replica, r), parallel.rank(replica, place[0])
+            sender, receiver = layout.rank(data=replica, pipeline=r), layout.rank(data=replica, pipeline=place[0])
             kind = "activation" if forward else "gradient"
             link = f"gpu{sender}/to/gpu{receiver}"
             number = _channel(trace, channels, Channel(sender, receiver, kind, -1, -1, link, 0))

@@ -66,7 +66,7 @@ def memory_curve(run: Run, ax: Axes | None = None, replica: int = 0) -> Axes:
     scale, unit = scale_of(run.duration / PICOSECONDS_PER_SECOND)
     highest, pipeline = 0.0, run.plan.pipeline
     for place in range(pipeline):
-        mine = table["rank"] == run.scenario.parallel.rank(replica, place)
+        mine = table["rank"] == run.scenario.parallel.layout.rank(data=replica, pipeline=place)
         time, held = table["time"][mine] / PICOSECONDS_PER_SECOND / scale, table["bytes"][mine] / 1e9
         highest = max(highest, float(held.max(initial=0.0)))
         label = f"pipeline rank {place}" if pipeline <= LABELLED or place in (0, pipeline - 1) else None
