@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hybrid_des.network.purpose import PURPOSES, Purpose
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -30,10 +32,7 @@ class LinkUse:
     rate: NDArray[np.float64]
 
 
-PIPELINE = ("activation", "gradient")  # kinds of messages; all others are collectives
-
-
-def link_rates(run: Run, windows: int = 200, pipeline: bool | None = None) -> LinkUse | None:
+def link_rates(run: Run, windows: int = 200, purposes: Collection[Purpose] = PURPOSES) -> LinkUse | None:
     """Average the bytes on every link over equal windows, or None where a run keeps no messages or takes no time.
 
     A message's bytes count evenly over the time that it occupies the link; one that takes no time counts where it is.
@@ -41,7 +40,7 @@ def link_rates(run: Run, windows: int = 200, pipeline: bool | None = None) -> Li
     Args:
         run: one that recorded its messages.
         windows: how many.
-        pipeline: True counts pipeline messages only, False only those of collectives, None all.
+        purposes: what the messages that count are for.
     """
     if run.trace.messages is None or run.duration <= 0:
         return None
@@ -49,7 +48,7 @@ def link_rates(run: Run, windows: int = 200, pipeline: bool | None = None) -> Li
     number = {link: i for i, link in enumerate(links)}
     edges = run.duration * np.arange(windows + 1) // windows if run.duration < 2**50 else _coarse(run.duration, windows)
     table = run.trace.messages.table()
-    wanted = [pipeline is None or (channel.kind in PIPELINE) == pipeline for channel in run.trace.channels]
+    wanted = [channel.purpose in purposes for channel in run.trace.channels]
     mine = np.array(wanted, dtype=bool)[table["channel"]]
     link = np.array([number[channel.link] for channel in run.trace.channels], dtype=np.int64)[table["channel"]][mine]
     size, start, end = table["bytes"][mine].astype(float), table["start"][mine], table["end"][mine]

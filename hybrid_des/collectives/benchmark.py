@@ -76,14 +76,8 @@ def measure(
         stuck = sum(process.is_alive for process in processes)
         raise DeadlockError(f"deadlock: {stuck} of {len(processes)} members of {name} wait for each other")
     network.check_empty()
-    flows = list(network.collective_flows())
-    scales = sum(flow.scales for flow in flows)
-    return Outcome(
-        duration=env.now,
-        messages=sum(flow.messages for flow in flows),
-        bytes=sum(flow.bytes for flow in flows) - scales,
-        scales=scales,
-    )
+    sent = network.sent()
+    return Outcome(env.now, sent["messages"], sent["bytes_gradients"], sent["bytes_scales"])
 
 
 def quickest(

@@ -8,8 +8,10 @@ from typing import Any
 
 import simpy
 
+from hybrid_des.network.channel import Channel
 from hybrid_des.network.mailbox import Handoff, Mailbox
 from hybrid_des.network.message import Message
+from hybrid_des.network.purpose import REDUCTION, Purpose
 from hybrid_des.network.sharing import Flow
 from hybrid_des.network.transport import Transport, step_label
 
@@ -27,6 +29,7 @@ class ProcessGroup:
             servers, a switch with in-network reduction).
         chunks: for each rank the chunk that the stage is there, −1 where it is none.
         servers: how many of the ranks, the last ones, only serve.
+        purpose: what its messages are for.
     """
 
     kind: str
@@ -34,6 +37,7 @@ class ProcessGroup:
     ranks: Sequence[int]
     chunks: Sequence[int]
     servers: int = 0
+    purpose: Purpose = REDUCTION
 
     @property
     def size(self) -> int:
@@ -120,4 +124,5 @@ class Group:
     def _between(self, sender: int, receiver: int) -> tuple[Flow, Mailbox]:
         processes = self._processes
         ends = processes.ranks[sender], processes.ranks[receiver]
-        return self._transport.flow(*ends, processes.kind, processes.stage, processes.chunks[sender], self._lane)
+        about = processes.purpose, processes.kind, processes.stage, processes.chunks[sender]
+        return self._transport.flow(Channel(*ends, *about), self._lane)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from array import array
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,21 +31,6 @@ FIELD = (1 << STAGE_SHIFT) - 1
 def pipeline_tag(step: int, stage: int, microbatch: int) -> int:
     """The tag of the message that a stage sends for a micro-batch."""
     return step << STEP_SHIFT | stage << STAGE_SHIFT | microbatch
-
-
-class Channel(NamedTuple):
-    """One link on the way of one flow: what the rows of a message have in common.
-
-    `stage` and `chunk` are −1 for pipeline messages, whose tags say them.
-    """
-
-    sender: int
-    receiver: int
-    kind: str
-    stage: int
-    chunk: int
-    link: str
-    hop: int
 
 
 class Rows:
@@ -87,7 +72,7 @@ class Recorder:
             where it waits for them), `reduced` the end of its last gradient reduction (`sent`, where it has none).
         reductions: one row per bucket of gradients and rank: when the rank began to reduce it and was through.
         memory: one row per change of what a GPU holds.
-        channels: what `messages.channel` counts.
+        channels: what `messages.channel` counts; a `hybrid_des.network.channel.Channel` each.
     """
 
     def __init__(self, messages: bool) -> None:
@@ -96,9 +81,9 @@ class Recorder:
         self.steps = Rows(STEP_COLUMNS)
         self.reductions = Rows(REDUCTION_COLUMNS)
         self.memory = Rows(MEMORY_COLUMNS)
-        self.channels: list[Channel] = []
+        self.channels: list[Any] = []
 
-    def channel(self, channel: Channel) -> int:
+    def channel(self, channel: Any) -> int:
         """Register a channel and give its number."""
         self.channels.append(channel)
         return len(self.channels) - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hybrid_des.network.mailbox import TaggedMailbox
+from hybrid_des.network.purpose import Purpose
 from hybrid_des.network.sharing import Flow
 from hybrid_des.network.transport import Transport
 
@@ -22,9 +23,9 @@ class Endpoint:
         self.receipts: TaggedMailbox = network.outbox(rank)
         self._out: dict[tuple[int, str], Flow] = {}
 
-    def to(self, receiver: int, kind: str) -> Flow:
-        """The flow of pipeline messages of one kind (activation, gradient) to another GPU."""
-        key = (receiver, kind)
+    def to(self, receiver: int, purpose: Purpose) -> Flow:
+        """The flow of pipeline messages of one purpose to another GPU."""
+        key = (receiver, purpose.name)
         if key not in self._out:
-            self._out[key] = self._network.pipeline_flow(self._rank, receiver, kind)
+            self._out[key] = self._network.pipeline_flow(self._rank, receiver, purpose)
         return self._out[key]

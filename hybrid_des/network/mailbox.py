@@ -10,6 +10,7 @@ from simpy.events import Event
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.events import Arrival, Here, receive_at
 from hybrid_des.network.message import Message
+from hybrid_des.network.purpose import Purpose
 
 
 class Mailbox:
@@ -50,23 +51,23 @@ class TaggedMailbox:
 
     def __init__(self, env: Environment) -> None:
         self._env = env
-        self._arrived: dict[tuple[str, int], tuple[int, Message]] = {}
-        self._waiting: dict[tuple[str, int], Arrival] = {}
+        self._arrived: dict[tuple[Purpose, int], tuple[int, Message]] = {}
+        self._waiting: dict[tuple[Purpose, int], Arrival] = {}
 
-    def put(self, kind: str, message: Message, tag: int, at: int) -> None:
+    def put(self, purpose: Purpose, message: Message, tag: int, at: int) -> None:
         """Take a message that will be through at `at`."""
-        waiting = self._waiting.pop((kind, tag), None)
+        waiting = self._waiting.pop((purpose, tag), None)
         if waiting is None:
-            self._arrived[kind, tag] = (at, message)
+            self._arrived[purpose, tag] = (at, message)
         else:
             waiting.happen(at, message)
 
-    def receive(self, kind: str, tag: int) -> Event | Here:
-        """The message of this kind and tag, to be yielded; its value is a `Message`."""
-        arrived = self._arrived.pop((kind, tag), None)
+    def receive(self, purpose: Purpose, tag: int) -> Event | Here:
+        """The message of this purpose and tag, to be yielded; its value is a `Message`."""
+        arrived = self._arrived.pop((purpose, tag), None)
         if arrived is not None:
             return receive_at(self._env, *arrived)
-        arrival = self._waiting[kind, tag] = Arrival(self._env)
+        arrival = self._waiting[purpose, tag] = Arrival(self._env)
         return arrival
 
     def unread(self) -> int:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.recorder import STEP_SHIFT, Channel, Recorder
+from hybrid_des.engine.recorder import STEP_SHIFT, Recorder
 from hybrid_des.errors import SimulationError
 from hybrid_des.network import sharing
+from hybrid_des.network.channel import Channel
 from hybrid_des.network.fabric import Bandwidth, Fabric
 from hybrid_des.network.link import Hop, Link, ServiceTimes
 from hybrid_des.network.mailbox import Mailbox, Rendezvous, TaggedMailbox
 from hybrid_des.network.message import Message
-from hybrid_des.network.sharing import Flow
+from hybrid_des.network.purpose import PURPOSES, Purpose
+from hybrid_des.network.sharing import Flow, Put
 
 
 class Transport:
@@ -31,6 +33,7 @@ class Transport:
         self._flows: dict[tuple[int, int, str, int, int], tuple[Flow, Mailbox]] = {}
         self._pipeline: dict[tuple[int, int, str], Flow] = {}
         self._rendezvous: dict[tuple[str, int, int], Rendezvous] = {}
+        self._opened: list[tuple[Purpose, Flow]] = []
         self._inboxes: dict[int, TaggedMailbox] = {}
         self._outboxes: dict[int, TaggedMailbox] = {}
 
@@ -45,33 +48,41 @@ class Transport:
         """The node in which a GPU is."""
         return self._fabric.node_of[gpu]
 
-    def flow(
-        self, sender: int, receiver: int, kind: str, stage: int, chunk: int, lane: int = 0
-    ) -> tuple[Flow, Mailbox]:
+    def flow(self, channel: Channel, lane: int = 0) -> tuple[Flow, Mailbox]:
         """The flow of a collective's messages between two GPUs, and the mailbox at its end.
 
-        `chunk` is the sender's; `lane` tells the conversations of one collective apart.
+        Args:
+            channel: its ends and purpose; the links follow from the route.
+            lane: tells flows of one collective between the same two GPUs apart.
         """
-        key = (sender, receiver, kind, stage, lane)
+        key = (channel.sender, channel.receiver, channel.kind, channel.stage, lane)
         if key not in self._flows:
             mailbox = Mailbox(self.env)
-            hops = self._hops(sender, receiver, kind, stage, chunk)
-            self._flows[key] = (self._sharing.flow(hops, mailbox.put), mailbox)
+            self._flows[key] = (self._open(channel, mailbox.put), mailbox)
         return self._flows[key]
 
-    def pipeline_flow(self, sender: int, receiver: int, kind: str) -> Flow:
-        """The flow of pipeline messages of one kind between two GPUs; they arrive in the receiver's inbox."""
-        key = (sender, receiver, kind)
+    def pipeline_flow(self, sender: int, receiver: int, purpose: Purpose) -> Flow:
+        """The flow of pipeline messages of one purpose between two GPUs; they arrive in the receiver's inbox."""
+        key = (sender, receiver, purpose.name)
         if key not in self._pipeline:
             inbox, outbox = self.inbox(receiver), self.outbox(sender)
 
             def put(message: Message, tag: int, at: int) -> None:
-                inbox.put(kind, message, tag, at)
+                inbox.put(purpose, message, tag, at)
                 if self._receipts:
-                    outbox.put(kind, message, tag, at)
+                    outbox.put(purpose, message, tag, at)
 
-            self._pipeline[key] = self._sharing.flow(self._hops(sender, receiver, kind, -1, -1), put)
+            self._pipeline[key] = self._open(Channel(sender, receiver, purpose, purpose.name), put)
         return self._pipeline[key]
+
+    def sent(self) -> dict[str, int]:
+        """What was sent: messages, payload bytes by the purposes' counters, and bytes of a lossy codec's scales."""
+        totals = {"messages": 0, "bytes_scales": 0, **dict.fromkeys((purpose.counter for purpose in PURPOSES), 0)}
+        for purpose, flow in self._opened:
+            totals["messages"] += flow.messages
+            totals["bytes_scales"] += flow.scales
+            totals[purpose.counter] += flow.bytes - flow.scales
+        return totals
 
     def inbox(self, rank: int) -> TaggedMailbox:
         """The mailbox of a GPU's pipeline messages."""
@@ -85,14 +96,6 @@ class Transport:
             self._outboxes[rank] = TaggedMailbox(self.env)
         return self._outboxes[rank]
 
-    def pipeline_flows(self) -> Iterator[Flow]:
-        """Every flow of pipeline messages."""
-        return iter(self._pipeline.values())
-
-    def collective_flows(self) -> Iterator[Flow]:
-        """Every flow of a collective."""
-        return (flow for flow, _ in self._flows.values())
-
     def check_empty(self) -> None:
         """Hold, at the end of a run, that every message was read."""
         unread = sum(box.unread() for box in (*self._inboxes.values(), *self._outboxes.values()))
@@ -100,12 +103,15 @@ class Transport:
         if unread:
             raise SimulationError(f"{unread} messages were sent but never received")
 
-    def _hops(self, sender: int, receiver: int, kind: str, stage: int, chunk: int) -> tuple[Hop, ...]:
-        route = self._fabric.route(sender, receiver)
-        return tuple(
-            Hop(self._link(name), latency, self._trace.channel(Channel(sender, receiver, kind, stage, chunk, name, i)))
-            for i, (name, latency) in enumerate(zip(route.links, route.latencies, strict=True))
+    def _open(self, channel: Channel, put: Put) -> Flow:
+        route = self._fabric.route(channel.sender, channel.receiver)
+        hops = tuple(
+            Hop(self._link(name), latency, self._trace.channel(channel._replace(link=name, hop=hop)))
+            for hop, (name, latency) in enumerate(zip(route.links, route.latencies, strict=True))
         )
+        flow = self._sharing.flow(hops, put)
+        self._opened.append((channel.purpose, flow))
+        return flow
 
     def _link(self, name: str) -> Link:
         if name not in self._links:

@@ -133,7 +133,7 @@ class Gpu:
         asked = env.now
         arrays: dict[Op, Any] = {}
         for needed in task.inputs:
-            message = yield self._comm.inbox.receive(needed.kind, base + needed.tag)
+            message = yield self._comm.inbox.receive(needed.purpose, base + needed.tag)
             if self.worker:
                 arrays[needed.op] = message.data
         start = env.now
@@ -155,10 +155,10 @@ class Gpu:
             self.ledger.free(env.now, *task.frees)
         for output in task.outputs:
             message = Message(output.message.size, 0, results[output.op]) if results else output.message
-            self._comm.to(self._ranks[output.peer], output.kind).send(message, base + output.tag)
+            self._comm.to(self._ranks[output.peer], output.purpose).send(message, base + output.tag)
         if self._job.blocking:
             for output in task.outputs:
-                yield self._comm.receipts.receive(output.kind, base + output.tag)
+                yield self._comm.receipts.receive(output.purpose, base + output.tag)
 
     def _train(self, worker: Worker, task: Task, arrays: Mapping[Op, Any]) -> dict[Op, Any]:
         """What the ops give; of a fused pair the forward first, held beside what the backward frees."""
@@ -179,6 +179,7 @@ class Gpu:
         if self._task is None:
             return place + "in the reduction of its gradients"
         waits = (
-            f"the {m.kind} of micro-batch {m.op.microbatch} from rank {self._ranks[m.peer]}" for m in self._task.inputs
+            f"the {m.purpose.name} of micro-batch {m.op.microbatch} from rank {self._ranks[m.peer]}"
+            for m in self._task.inputs
         )
         return place + f"at {self._task.name}, which needs {' and '.join(waits) or 'nothing'}"

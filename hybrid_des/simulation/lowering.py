@@ -10,28 +10,27 @@ from typing import NamedTuple
 from hybrid_des.engine.recorder import pipeline_tag
 from hybrid_des.gradients.buckets import Bucket
 from hybrid_des.network.message import Message
+from hybrid_des.network.purpose import ACTIVATION, GRADIENT, Purpose
 from hybrid_des.pipeline.plan import Action, Kind, Op, Place, Plan
 from hybrid_des.workload.costs import Costs
 
-ACTIVATION, GRADIENT = "activation", "gradient"
-
 
 class Output(NamedTuple):
-    """A message that follows an op: to which pipeline rank, of which kind, with which tag (of training step 0)."""
+    """A message that follows an op: to which pipeline rank, for which purpose, with which tag (of training step 0)."""
 
     op: Op
     peer: int
-    kind: str
+    purpose: Purpose
     tag: int
     message: Message
 
 
 class Input(NamedTuple):
-    """A message that an op waits for: from which pipeline rank, of which kind, with which tag (of training step 0)."""
+    """A message that an op waits for: from which pipeline rank, for which purpose, with which tag (of training step 0)."""
 
     op: Op
     peer: int
-    kind: str
+    purpose: Purpose
     tag: int
 
 
@@ -95,8 +94,8 @@ def lower(
             pattern = patterns[alike] = _pattern(plan, costs, rank, step, speed)
         filled = {stage: buckets[stage] for stage in complete.get(index, ()) if stage in buckets}
         stages, duration, inputs, outputs, holds, frees = pattern
-        came = [Input(op, i.peer, i.kind, i.tag + op.microbatch) for op, i in zip(step, inputs, strict=True) if i]
-        gone = [Output(op, o.peer, o.kind, o.tag + op.microbatch, o.message)
+        came = [Input(op, i.peer, i.purpose, i.tag + op.microbatch) for op, i in zip(step, inputs, strict=True) if i]
+        gone = [Output(op, o.peer, o.purpose, o.tag + op.microbatch, o.message)
                 for op, o in zip(step, outputs, strict=True) if o]  # fmt: skip
         completes = _completes(duration, filled) if filled else ()
         program.append(Task(index, step, stages, duration, tuple(came), tuple(gone), holds, frees, completes))
@@ -148,14 +147,14 @@ def _output(plan: Plan, costs: Costs, rank: int, op: Op) -> Output | None:
         return None
     here = (rank, op.chunk)
     if op.kind == "F":
-        consumer, kind = plan.neighbour(rank, op, +1), ACTIVATION
+        consumer, purpose = plan.neighbour(rank, op, +1), ACTIVATION
     else:
-        consumer, kind = plan.neighbour(rank, op, -1), GRADIENT
+        consumer, purpose = plan.neighbour(rank, op, -1), GRADIENT
     if consumer is None or consumer[0] == rank:
         return None
     producer_of_activation = rank if op.kind == "F" else consumer[0]
     message = Message(costs.ranks.message[producer_of_activation])
-    return Output(op, consumer[0], kind, _tag(plan, here), message)
+    return Output(op, consumer[0], purpose, _tag(plan, here), message)
 
 
 def _tag(plan: Plan, sender: Place) -> int:

@@ -122,7 +122,7 @@ def run(
         plan,
         costs,
         trace,
-        **_sent(network),
+        **network.sent(),
         duration=env.now,
         peak_activations=[Fraction(gpu.ledger.peak_activations, n) for gpu, n in zip(gpus, visits, strict=True)],
         peak_memory=[gpu.ledger.peak_bytes for gpu in gpus],
@@ -143,18 +143,6 @@ def _carry_out(env: Environment, workers: Sequence[Gpu | Server]) -> None:
     stuck = [worker for worker in workers if any(process.is_alive for process in worker.processes)]
     if stuck:
         raise DeadlockError("\n".join(["deadlock: nothing can happen any more", *(worker.where() for worker in stuck)]))
-
-
-def _sent(network: Transport) -> dict[str, int]:
-    """What all flows carried, each message counted once."""
-    pipeline, gradients = list(network.pipeline_flows()), list(network.collective_flows())
-    scales = sum(flow.scales for flow in gradients)
-    return {
-        "messages": sum(flow.messages for flow in pipeline + gradients),
-        "bytes_pipeline": sum(flow.bytes for flow in pipeline),
-        "bytes_gradients": sum(flow.bytes for flow in gradients) - scales,
-        "bytes_scales": scales,
-    }
 
 
 def fabric_of(scenario: Scenario) -> Fabric:

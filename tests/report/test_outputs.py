@@ -14,8 +14,9 @@ import pytest
 from support import handmade, perfetto
 from support.handmade import uniform
 
-from hybrid_des.engine.recorder import Channel
 from hybrid_des.errors import UsageError
+from hybrid_des.network.channel import Channel
+from hybrid_des.network.purpose import REDUCTION
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
 from hybrid_des.report import files as outputs
@@ -44,7 +45,7 @@ def shared_link():
     """Two ring messages at once on one link, as where links are shared fairly."""
     result = result_of()
     trace = result.run.trace
-    number = trace.channel(Channel(0, 1, "ring", 0, 0, "spine", 0))
+    number = trace.channel(Channel(0, 1, REDUCTION, "ring", 0, 0, "spine", 0))
     for start, end in ((0, 5 * US), (2 * US, 9 * US), (4 * US, 4 * US), (9 * US, 9 * US)):
         trace.messages.add((number, 7, start, start, end, 50))
     return result

@@ -13,7 +13,8 @@ from support.handmade import uniform
 
 from hybrid_des.analysis.link_use import link_rates
 from hybrid_des.analysis.timeline import timeline
-from hybrid_des.engine.recorder import Channel
+from hybrid_des.network.channel import Channel
+from hybrid_des.network.purpose import ACTIVATION, GRADIENT, REDUCTION
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import PlanRequest
 from hybrid_des.report import plots
@@ -64,7 +65,7 @@ def test_a_bar_for_every_op_in_its_place():
 
 def test_reduction_that_overlaps_compute_is_shown():
     run = run_of(data=1, reduction=0)
-    number = run.trace.channel(Channel(0, 2, "ring", 0, 0, "gpu0/out", 0))
+    number = run.trace.channel(Channel(0, 2, REDUCTION, "ring", 0, 0, "gpu0/out", 0))
     for start in (600, 620, 640, 900):  # three pieces on end and a later one
         run.trace.messages.add((number, 0, start * MS, start * MS, (start + 20) * MS, 10))
     for source in (run, timeline(run)):
@@ -156,7 +157,7 @@ def test_link_use_conserves_bytes():
     rows = timeline(run)
     sent = rows[rows["lane"] != "compute"].groupby("lane")["bytes"].sum()
     assert carried == pytest.approx(sent[list(flow.links)].to_numpy(dtype=float), rel=1e-9)
-    parts = [link_rates(run, windows=37, pipeline=kind).rate for kind in (True, False)]
+    parts = [link_rates(run, windows=37, purposes=kind).rate for kind in ((ACTIVATION, GRADIENT), (REDUCTION,))]
     assert parts[0] + parts[1] == pytest.approx(flow.rate, abs=1e-3)
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from itertools import repeat
 from types import SimpleNamespace
 
-from hybrid_des.engine.recorder import OPTIMIZER, STEP_SHIFT, Channel, Recorder, pipeline_tag
+from hybrid_des.engine.recorder import OPTIMIZER, STEP_SHIFT, Recorder, pipeline_tag
+from hybrid_des.network.channel import Channel
+from hybrid_des.network.purpose import ACTIVATION, GRADIENT, REDUCTION
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Parallel
 from support import oracle
@@ -37,7 +39,9 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
                     totals["messages"] += _send(trace, channels, layout, plan, where, step, free, delay, size)
                 reduced = free + reduction
                 if reduction and trace.messages is not None:
-                    number = _channel(trace, channels, Channel(rank, rank, "ring", 0, 0, f"gpu{rank}/out", 0))
+                    number = _channel(
+                        trace, channels, Channel(rank, rank, REDUCTION, "ring", 0, 0, f"gpu{rank}/out", 0)
+                    )
                     trace.messages.add((number, step << STEP_SHIFT, free, free, reduced, size))
                 if optimizer:
                     trace.ops.add((step, rank, OPTIMIZER, reduced, reduced, reduced + optimizer))
@@ -76,9 +80,9 @@ def _send(trace, channels, layout, plan, where, step, now, delay, size):
         count += 1
         if trace.messages is not None:
             sender, receiver = layout.rank(data=replica, pipeline=r), layout.rank(data=replica, pipeline=place[0])
-            kind = "activation" if forward else "gradient"
+            purpose = ACTIVATION if forward else GRADIENT
             link = f"gpu{sender}/to/gpu{receiver}"
-            number = _channel(trace, channels, Channel(sender, receiver, kind, -1, -1, link, 0))
+            number = _channel(trace, channels, Channel(sender, receiver, purpose, purpose.name, -1, -1, link, 0))
             tag = pipeline_tag(step, plan.stage_of[r, op.chunk], op.microbatch)
             trace.messages.add((number, tag, now, now, now + delay, size))
     return count

@@ -5,8 +5,10 @@ from __future__ import annotations
 import simpy
 
 from hybrid_des.engine.recorder import Recorder
+from hybrid_des.network.channel import Channel
 from hybrid_des.network.fabric import Fabric, LinkSpec, Route
 from hybrid_des.network.message import Message
+from hybrid_des.network.purpose import REDUCTION
 from hybrid_des.network.transport import Transport
 
 GB = 10**9
@@ -30,7 +32,7 @@ def carry(fabric: Fabric, sends, sharing="fifo"):
     through: dict[int, int] = {}
 
     def send(number, at, sender, receiver, size):
-        flow, mailbox = network.flow(sender, receiver, f"message {number}", 0, 0)
+        flow, mailbox = network.flow(Channel(sender, receiver, REDUCTION, f"message {number}", 0, 0))
         yield env.timeout(at)
         flow.send(Message(size))
         yield mailbox.receive()

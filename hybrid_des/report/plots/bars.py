@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hybrid_des.analysis.link_use import PIPELINE
 from hybrid_des.analysis.metrics import arrange, places
 from hybrid_des.analysis.timeline import COMPUTE, NONE, OP_KINDS, op_rows
+from hybrid_des.network.purpose import ACTIVATION, GRADIENT, REDUCTION
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -81,7 +81,9 @@ def bars_of_table(table: pd.DataFrame) -> Bars:
     place[table["rank"]] = table["pipeline_rank"]
     line, ranks = _lines(np.unique(table["rank"]), replica, place)
     ops = table[table["lane"] == COMPUTE]
-    sent = table[(table["lane"] != COMPUTE) & ~table["kind"].isin(PIPELINE) & (table["hop"] == 0)]
+    sent = table[
+        (table["lane"] != COMPUTE) & ~table["kind"].isin([ACTIVATION.name, GRADIENT.name]) & (table["hop"] == 0)
+    ]
     asked, done = (np.rint(sent[name].to_numpy() * PICOSECONDS_PER_SECOND).astype(np.int64) for name in SENT)
     whole = int(PICOSECONDS_PER_SECOND * table["end_s"].max()) if len(table) else 0
     rank, start, end = _merge(sent["rank"].to_numpy(), asked, done, gap=whole // FINEST)
@@ -108,7 +110,7 @@ def _reducing(run: Run, replica: Numbers, place: Numbers) -> tuple[Numbers, Numb
     start, end = last.ravel(), times.reduced.ravel()
     if run.trace.messages is not None and run.trace.channels:
         table, channels = run.trace.messages.table(), run.trace.channels
-        first = np.array([c.hop == 0 and c.kind not in PIPELINE for c in channels])
+        first = np.array([c.hop == 0 and c.purpose is REDUCTION for c in channels])
         mine = first[table["channel"]]
         mine &= np.array([c.sender < run.scenario.parallel.ranks for c in channels])[
             table["channel"]

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.link_use import link_rates
-from hybrid_des.report.plots.style import COLOURS, LINES, MARKERS, axes, legend, legend_above, plain, scale_of
+from hybrid_des.network.purpose import ACTIVATION, GRADIENT, PURPOSES, REDUCTION
+from hybrid_des.report.plots.style import LINES, MARKERS, axes, legend, legend_above, plain, scale_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def link_use(run: Run, ax: Axes | None = None, links: Sequence[str] | None = Non
     """
     ax = axes(ax, (10.0, 4.0))
     scale, unit = scale_of(run.duration / PICOSECONDS_PER_SECOND)
-    pipeline, gradients = link_rates(run, pipeline=True), link_rates(run, pipeline=False)
+    pipeline, gradients = link_rates(run, purposes=(ACTIVATION, GRADIENT)), link_rates(run, purposes=(REDUCTION,))
     if pipeline is not None and gradients is not None:
         total = pipeline.rate + gradients.rate
         place = {name: i for i, name in enumerate(pipeline.links)}
@@ -45,14 +46,13 @@ def link_use(run: Run, ax: Axes | None = None, links: Sequence[str] | None = Non
             under = base + 0.9 * pipeline.rate[place[name]] / full
             over = base + 0.9 * total[place[name]] / full
             ax.axhline(base, color="0.85", linewidth=0.6)
-            ax.stairs(under, edges, baseline=base, fill=True, color=COLOURS["F"])
-            ax.stairs(over, edges, baseline=under, fill=True, color=COLOURS["reduction"])
+            ax.stairs(under, edges, baseline=base, fill=True, color=ACTIVATION.colour)
+            ax.stairs(over, edges, baseline=under, fill=True, color=REDUCTION.colour)
         ax.set_yticks([len(shown) - 1 - lane + 0.45 for lane in range(len(shown))], shown, fontsize=8)
         ax.set_ylim(-0.1, len(shown))
         ax.set_xlim(0, float(edges[-1]))
         ax.set_title(f"links: a full lane is {full / 1e9:.4g} GB/s", loc="left", fontsize=10)
-        kinds = {"pipeline messages": COLOURS["F"], "gradient reduction": COLOURS["reduction"]}
-        legend_above(ax, kinds)
+        legend_above(ax, {purpose.label: purpose.colour for purpose in PURPOSES})
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     ax.set_xlabel(f"time ({unit})")

@@ -1,0 +1,28 @@
+"""What the rows of a flow's messages on one link have in common."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hybrid_des.network.purpose import Purpose
+
+
+class Channel(NamedTuple):
+    """One link on the way of one flow.
+
+    Attributes:
+        sender, receiver: global ranks; servers count behind the ranks.
+        purpose: what its messages are for.
+        kind: what the timeline calls them: the purpose's name, or that of the collective.
+        stage, chunk: of the gradients that are reduced; −1 for pipeline messages, whose tags say them.
+        link, hop: the link's name and its place on the route.
+    """
+
+    sender: int
+    receiver: int
+    purpose: Purpose
+    kind: str
+    stage: int = -1
+    chunk: int = -1
+    link: str = ""
+    hop: int = 0

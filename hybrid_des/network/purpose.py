@@ -1,0 +1,34 @@
+"""What messages are for: one entry for each purpose, so that nobody compares names.
+
+A purpose more (parameters, tensor parallelism, …) is an entry more; pictures, counters and causes of idling follow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """A purpose of messages.
+
+    Attributes:
+        name: as the timeline writes it, unless a collective's own name stands there.
+        label: what legends call it.
+        colour: of its share of a link's lane, from Okabe and Ito's palette.
+        cause: the cause of idling that waiting for it counts as, a key of the summary's `idle_s`.
+        counter: the summary's key that counts its bytes.
+    """
+
+    name: str
+    label: str
+    colour: str
+    cause: str
+    counter: str
+
+
+ACTIVATION = Purpose("activation", "pipeline messages", "#0072B2", "pipeline_message", "bytes_pipeline")
+GRADIENT = Purpose("gradient", "pipeline messages", "#0072B2", "pipeline_message", "bytes_pipeline")
+REDUCTION = Purpose("reduction", "gradient reduction", "#D55E00", "gradient_reduction", "bytes_gradients")
+
+PURPOSES = (ACTIVATION, GRADIENT, REDUCTION)
