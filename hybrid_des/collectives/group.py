@@ -123,6 +123,12 @@ class Group:
 
     def _between(self, sender: int, receiver: int) -> tuple[Flow, Mailbox]:
         processes = self._processes
-        ends = processes.ranks[sender], processes.ranks[receiver]
-        about = processes.purpose, processes.kind, processes.stage, processes.chunks[sender]
-        return self._transport.flow(Channel(*ends, *about), self._lane)
+        channel = Channel(
+            processes.ranks[sender],
+            processes.ranks[receiver],
+            processes.purpose,
+            processes.kind,
+            processes.stage,
+            processes.chunks[sender],
+        )
+        return self._transport.flow(channel, self._lane)

@@ -5,10 +5,11 @@ A purpose more (parameters, tensor parallelism, …) is an entry more; pictures,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Purpose:
     """A purpose of messages.
 
@@ -26,9 +27,18 @@ class Purpose:
     cause: str
     counter: str
 
+    def __reduce__(self) -> tuple[Callable[[str], Purpose], tuple[str]]:
+        """Stay the one entry of the table when copied or sent to another process."""
+        return purpose_named, (self.name,)
+
 
 ACTIVATION = Purpose("activation", "pipeline messages", "#0072B2", "pipeline_message", "bytes_pipeline")
 GRADIENT = Purpose("gradient", "pipeline messages", "#0072B2", "pipeline_message", "bytes_pipeline")
 REDUCTION = Purpose("reduction", "gradient reduction", "#D55E00", "gradient_reduction", "bytes_gradients")
 
 PURPOSES = (ACTIVATION, GRADIENT, REDUCTION)
+
+
+def purpose_named(name: str) -> Purpose:
+    """Look a purpose up by its name."""
+    return next(purpose for purpose in PURPOSES if purpose.name == name)

@@ -26,7 +26,7 @@ class Output(NamedTuple):
 
 
 class Input(NamedTuple):
-    """A message that an op waits for: from which pipeline rank, for which purpose, with which tag (of training step 0)."""
+    """A message that an op waits for: its pipeline rank of origin, purpose and tag (of training step 0)."""
 
     op: Op
     peer: int
