@@ -1,4 +1,4 @@
-"""One GPU's ends of the network: its inbox, and flows to its pipeline neighbours."""
+"""A GPU's endpoint of the network: its inbox, and flows to its pipeline neighbours."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hybrid_des.network.transport import Transport
 
 
 class Endpoint:
-    """One GPU's ends of the network.
+    """One GPU's endpoint of the network.
 
     Attributes:
-        inbox: pipeline messages that come to it.
-        receipts: pipeline messages of its own that are through, where the network hands out receipts.
+        inbox: pipeline messages sent to it.
+        receipts: pipeline messages it has sent that have arrived, if the transport gives receipts.
     """
 
     def __init__(self, network: Transport, rank: int) -> None:
