@@ -7,7 +7,8 @@ from pathlib import Path
 
 from hybrid_des.errors import UsageError
 from hybrid_des.gradients.groups import Reductions, replica_groups
-from hybrid_des.network.fabric import Fabric, service_time
+from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.rate import rate_of
 from hybrid_des.numerics.training import Training
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.order_csv import read_order
@@ -120,4 +121,4 @@ def _delay(scenario: Scenario, ranks: RankCosts, fabric: Fabric, rank: int) -> i
     """What an activation takes from one pipeline rank to the next on idle links."""
     sender, receiver = (scenario.parallel.layout.rank(pipeline=r) for r in (rank, rank + 1))
     route = fabric.route(sender, receiver)
-    return route.latency + max(service_time(ranks.message[rank], fabric.links[name].bandwidth) for name in route.links)
+    return route.latency + max(rate_of(fabric.links[name].bandwidth)[ranks.message[rank]] for name in route.links)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybrid_des.analysis.metrics import summary
-from hybrid_des.network.fabric import service_time
+from hybrid_des.network.rate import rate_of
 from hybrid_des.scenario import load, scenario_from
 from hybrid_des.simulation.planner import fabric_of
 from hybrid_des.simulation.run import run
@@ -202,7 +202,7 @@ def test_no_two_messages_overlap_on_a_link_whatever_the_wiring_and_the_layout(da
         assert link != other or end <= start
     fabric = fabric_of(one)
     for channel, start, end, size in zip(channels, table["start"], table["end"], table["bytes"], strict=True):
-        assert end - start == service_time(size, fabric.links[channel.link].bandwidth)
+        assert end - start == rate_of(fabric.links[channel.link].bandwidth)[size]
     sent = sum(size for channel, size in zip(channels, table["bytes"], strict=True) if channel.hop == 0)
     assert sent == result.bytes_pipeline + result.bytes_gradients
     again = run(one).trace.messages.table()

@@ -6,16 +6,17 @@ from collections import defaultdict
 from fractions import Fraction
 
 import pytest
-import simpy
 from benchmarks import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Rows
 from hybrid_des.network import sharing
 from hybrid_des.network.fabric import LinkSpec
-from hybrid_des.network.link import Hop, Link, ServiceTimes
+from hybrid_des.network.link import Hop
 from hybrid_des.network.message import Message
+from hybrid_des.network.rate import rate_of
 from hybrid_des.network.times import TableBandwidth, TimeTable
 from hybrid_des.result import simulate
 
@@ -29,10 +30,10 @@ def play(bandwidths, routes, sends, kind="fair", latency=0):
     `routes` lists the links of each flow by number; a message's tag is its place in `sends`; the latency is behind
     a route's last link.
     """
-    env, rows = simpy.Environment(), Rows(MESSAGE_COLUMNS)
+    env, rows = Environment(), Rows(MESSAGE_COLUMNS)
     model = sharing.find(kind).build(env, rows)
     exact = [Fraction(b) if isinstance(b, int) else b for b in bandwidths]
-    links = [Link(LinkSpec(str(i), b), ServiceTimes(b)) for i, b in enumerate(exact)]
+    links = [model.link(LinkSpec(str(i), b), rate_of(b)) for i, b in enumerate(exact)]
     through = {}
 
     def put(message, tag, at):
@@ -56,7 +57,7 @@ def play(bandwidths, routes, sends, kind="fair", latency=0):
     env.process(drive())
     env.run()
     table = [tuple(int(x) for x in row) for row in zip(*rows.table().values(), strict=True)]
-    return [through[tag] for tag in range(len(sends))], table, next(env._eid)
+    return [through[tag] for tag in range(len(sends))], table, env.events
 
 
 def fluid(bandwidths, routes, sends):

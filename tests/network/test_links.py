@@ -10,7 +10,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.messages import GB, MS, carry, chain
 
-from hybrid_des.network.fabric import Fabric, LinkSpec, Route, service_time
+from hybrid_des.network.fabric import Fabric, LinkSpec, Route
+from hybrid_des.network.rate import rate_of
 
 SHARINGS = ["fifo", "fair"]
 
@@ -64,7 +65,7 @@ def test_links_in_order_equal_the_textbook_form(data):
     ]
     message = st.tuples(st.integers(0, 10**8), st.integers(0, len(routes) - 1), st.integers(1, 10**6))
     sends = data.draw(st.lists(message, min_size=1, max_size=20))
-    times = {(name, i): service_time(size, speed[name]) for name in speed for i, (_, _, size) in enumerate(sends)}
+    times = {(name, i): rate_of(speed[name])[size] for name in speed for i, (_, _, size) in enumerate(sends)}
 
     expected, served, no_ties = textbook(routes, times, sends)
     assume(no_ties)
@@ -81,7 +82,7 @@ def test_links_in_order_equal_the_textbook_form(data):
 @given(path=st.lists(st.tuples(bandwidths, latencies), min_size=1, max_size=5), size=sizes, at=st.integers(0, 10**6))
 def test_a_message_takes_the_paths_latency_and_its_slowest_link_once(sharing, path, size, at):
     through, _ = carry(chain(*zip(*path, strict=True)), [(at, 0, 1, size)], sharing)
-    slowest = max(service_time(size, bandwidth) for bandwidth, _ in path)
+    slowest = max(rate_of(bandwidth)[size] for bandwidth, _ in path)
     assert through == [at + sum(latency for _, latency in path) + slowest]
 
 
@@ -110,7 +111,7 @@ def test_no_two_messages_overlap_on_a_link_that_serves_in_order(path, sends):
         assert len(served) == len(sends)
         for start, end, asked, number in served:
             assert start >= asked
-            assert end - start == service_time(sends[number][3], bandwidth)
+            assert end - start == rate_of(bandwidth)[sends[number][3]]
         assert all(first[1] <= then[0] for first, then in pairwise(served))
     alone = [carry(chain(*zip(*path, strict=True)), [send])[0][0] for send in sends]
     assert all(shared >= own for shared, own in zip(through, alone, strict=True))
