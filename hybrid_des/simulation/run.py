@@ -28,6 +28,7 @@ from hybrid_des.simulation.gpu import Barrier, Gpu, Job
 from hybrid_des.simulation.lowering import lower
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.planner import plan_of
+from hybrid_des.timeline import Timeline
 from hybrid_des.units import format_bytes
 from hybrid_des.workload.costs import Costs, costs_of, rank_costs
 
@@ -37,7 +38,7 @@ class Run:
     """What a simulation leaves behind; `result` makes tables, figures and files from it.
 
     Attributes:
-        trace: the rows written down on the way.
+        timeline: the rows written down on the way.
         messages, bytes_pipeline, bytes_gradients, bytes_scales: over all steps.
         duration: picoseconds of simulated time, over all steps.
         peak_activations, peak_memory: one entry a GPU, by global rank: whole-rank micro-batches, bytes.
@@ -51,7 +52,7 @@ class Run:
     scenario: Scenario
     plan: Plan
     costs: Costs
-    trace: Recorder
+    timeline: Timeline
     messages: int
     bytes_pipeline: int
     bytes_gradients: int
@@ -121,7 +122,7 @@ def run(
         scenario,
         plan,
         costs,
-        trace,
+        Timeline.of(trace, plan, scenario.parallel.layout),
         **network.sent(),
         duration=env.now,
         peak_activations=[Fraction(gpu.ledger.peak_activations, n) for gpu, n in zip(gpus, visits, strict=True)],
