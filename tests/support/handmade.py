@@ -54,8 +54,8 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
                 ends.append(reduced + optimizer)
         now = max(ends)
     return SimpleNamespace(
-        scenario=_scenario(plan, parallel, steps, record), plan=plan, timeline=Timeline.of(trace, plan, layout), duration=now, numerics=None,
-        weights=None, algorithm="ring",
+        scenario=_scenario(plan, parallel, steps, record), plan=plan,
+        timeline=Timeline.of(trace, plan, layout), duration=now, numerics=None, weights=None, algorithm="ring",
         messages=totals["messages"], bytes_pipeline=totals["messages"] * size, bytes_gradients=0,
         bytes_scales=0, events=1, wall_s=0.5, peak_memory=[0] * parallel.ranks,
         peak_activations=[oracle.peaks(plan)[layout.coordinate(rank, "pipeline")] for rank in range(parallel.ranks)],
