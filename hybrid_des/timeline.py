@@ -18,8 +18,8 @@ from hybrid_des.layout import Layout
 from hybrid_des.network.channel import Channel
 from hybrid_des.pipeline.plan import Plan
 
-Numbers = NDArray[np.int64]
-Columns = Mapping[str, Numbers]
+Column = NDArray[np.int64]
+Columns = Mapping[str, Column]
 
 OP_KINDS = ("F", "B", "W", "FB", "optimizer")
 NONE = -1  # in any column: no value
@@ -34,7 +34,7 @@ class Timeline:
         plan: the programs of the pipeline ranks.
         channels: what `messages["channel"]` counts.
         ops: one row per action and optimizer step: `step`, `rank`, `index` (of the action in its program; `OPTIMIZER`),
-            `asked`, `start`, `end`.
+            `asked`, `start`, `end`, `released`.
         messages: one row per message and link: `channel`, `tag` (training step, and stage and micro-batch of a pipeline
             message), `asked`, `start`, `end`, `bytes`; None if the run kept no messages.
         steps: one row per training step and rank: `step`, `rank`, `begin`, `sent`, `reduced`, `end`.
@@ -73,12 +73,12 @@ class Timeline:
         return int(self.steps["end"].max(initial=0))
 
     @cached_property
-    def replica(self) -> Numbers:
+    def replica(self) -> Column:
         """The replica of every global rank; `NONE` for parameter servers, which follow the ranks."""
         return self._place("data")
 
     @cached_property
-    def pipeline_rank(self) -> Numbers:
+    def pipeline_rank(self) -> Column:
         """The pipeline rank of every global rank; `NONE` for parameter servers, which follow the ranks."""
         return self._place("pipeline")
 
@@ -117,12 +117,12 @@ class Timeline:
         chunk[pipeline] = chunks[path_of[microbatch[pipeline]], stage[pipeline]]
         return {**self.messages, "step": tag >> STEP_SHIFT, "microbatch": microbatch, "chunk": chunk, "stage": stage}
 
-    def _place(self, axis: str) -> Numbers:
+    def _place(self, axis: str) -> Column:
         servers = max((channel.sender + 1 - self.layout.ranks for channel in self.channels), default=0)
         return np.pad(self.layout.along(axis), (0, max(servers, 0)), constant_values=NONE)
 
 
-def _describe_actions(plan: Plan) -> tuple[Numbers, Numbers]:
+def _describe_actions(plan: Plan) -> tuple[Column, Column]:
     """Kind, micro-batch, chunk and stage of all actions, rank by rank, then the optimizer; each rank's first row."""
     rows: list[tuple[int, int, int, int]] = []
     first = []

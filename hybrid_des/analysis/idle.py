@@ -14,7 +14,7 @@ import numpy as np
 from hybrid_des.analysis.step_times import StepTimes, total
 from hybrid_des.network.purpose import ACTIVATION, PURPOSES, REDUCTION
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.timeline import Numbers, Timeline
+from hybrid_des.timeline import Column, Timeline
 
 EXPOSED = tuple(dict.fromkeys(purpose.cause for purpose in PURPOSES))  # idle for communication
 CAUSES = ("dependency", *EXPOSED, "end_of_step")
@@ -52,7 +52,7 @@ def hidden_reduction(timeline: Timeline, times: StepTimes) -> int:
     return total(np.maximum(np.minimum(rows["end"], times.last_compute()[place]) - rows["start"], 0))
 
 
-def _producers_done(plan: Plan, times: StepTimes) -> Numbers:
+def _producers_done(plan: Plan, times: StepTimes) -> Column:
     """For each op, when its last remote producer finished; `NEVER` if it has none."""
     edges = plan.edges
     consumer, producer = edges.consumer[edges.remote], edges.producer[edges.remote]

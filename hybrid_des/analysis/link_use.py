@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid_des.network.purpose import PURPOSES, Purpose
-from hybrid_des.timeline import Numbers, Timeline
+from hybrid_des.timeline import Column, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 
@@ -24,7 +24,7 @@ class LinkUse:
     """
 
     links: tuple[str, ...]
-    edges: Numbers
+    edges: Column
     rate: NDArray[np.float64]
 
 
@@ -62,10 +62,10 @@ def link_rates(timeline: Timeline, windows: int = 200, purposes: Collection[Purp
 
 def _spread(
     carried: NDArray[np.float64],
-    edges: Numbers,
+    edges: Column,
     width: NDArray[np.float64],
-    link: Numbers,
-    since: Numbers,
+    link: Column,
+    since: Column,
     speed: NDArray[np.float64],
 ) -> None:
     """Add what flows at `speed` from `since` on: part of the window it begins in, and all windows after it."""
@@ -78,6 +78,6 @@ def _spread(
     carried[:, 1:] += np.cumsum(begun, axis=1)[:, :-1] * width[1:]
 
 
-def _coarse(duration: int, windows: int) -> Numbers:
+def _coarse(duration: int, windows: int) -> Column:
     """Edges of windows so long that multiplying first would not fit in 64 bits."""
     return np.array([duration * i // windows for i in range(windows + 1)], dtype=np.int64)

@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hybrid_des.analysis.idle import CAUSES, EXPOSED, account, hidden_reduction
-from hybrid_des.analysis.memory import gpus_of, worst_peak
 from hybrid_des.analysis.step_times import StepTimes, step_times, total
 from hybrid_des.network.purpose import PURPOSES, REDUCTION
-from hybrid_des.timeline import Numbers
+from hybrid_des.simulation.memory import gpus_of, worst_peak
+from hybrid_des.timeline import Column
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
     from hybrid_des.simulation.run import Run
+
+_COUNTERS = tuple(dict.fromkeys(purpose.counter for purpose in PURPOSES))
 
 
 def summary(run: Run) -> dict[str, Any]:
@@ -33,9 +35,7 @@ def summary(run: Run) -> dict[str, Any]:
     replicas, steps, pipeline = times.begin.shape
     ranks, simulated = scenario.parallel.ranks, replicas * pipeline
     parts = account(timeline.plan, times)
-    compute = total(times.end - times.start)
     step_time = _seconds(times.total, steps)
-    pipeline_time = _mean_longest(times.end.max(axis=2) - times.start.min(axis=2))
     seconds = _consistent(step_time, {name: _seconds(value, simulated * steps) for name, value in parts.items()})
     busy = seconds.pop("busy")
     share = Fraction(parts["busy"], simulated * times.total) if times.total else Fraction(0)
@@ -46,9 +46,7 @@ def summary(run: Run) -> dict[str, Any]:
         "ranks": ranks,
         "ranks_simulated": simulated,
         "step_time_s": step_time,
-        "pipeline_time_s": _seconds(pipeline_time, 1),
-        "span_s": _seconds(_mean_longest(_spans(times)), 1),
-        "bubble_ratio": _ratio(simulated * pipeline_time - Fraction(compute, steps), simulated * pipeline_time),
+        **_pipeline(times),
         "busy_s": busy,
         "idle_s": seconds,
         "exposed_communication_ratio": _ratio(exposed, simulated * times.total),
@@ -60,8 +58,7 @@ def summary(run: Run) -> dict[str, Any]:
         "speedup": float(share * ranks),
         "efficiency": float(share),
         "microbatches_per_s": timeline.plan.microbatches * replicas / step_time if step_time else 0,
-        "messages": _per_step(run.messages, steps),
-        **{key: _per_step(getattr(run, key), steps) for key in (*_COUNTERS, "bytes_scales")},
+        **{key: _per_step(getattr(run, key), steps) for key in ("messages", *_COUNTERS, "bytes_scales")},
         **_memory(run),
         **(run.numerics or {}),
         "wall_s": run.wall_s,
@@ -69,16 +66,25 @@ def summary(run: Run) -> dict[str, Any]:
     }
 
 
-_COUNTERS = tuple(dict.fromkeys(purpose.counter for purpose in PURPOSES))
+def _pipeline(times: StepTimes) -> dict[str, float]:
+    """How long the pipeline takes, and the share of it in which its ranks do not compute."""
+    replicas, steps, pipeline = times.begin.shape
+    longest = _mean_longest(times.end.max(axis=2) - times.start.min(axis=2))
+    compute = Fraction(total(times.end - times.start), steps)
+    return {
+        "pipeline_time_s": _seconds(longest, 1),
+        "span_s": _seconds(_mean_longest(_spans(times)), 1),
+        "bubble_ratio": _ratio(replicas * pipeline * longest - compute, replicas * pipeline * longest),
+    }
 
 
-def _spans(times: StepTimes) -> Numbers:
+def _spans(times: StepTimes) -> Column:
     """Each rank's own first compute start to last compute end in each step: (replica × rank) × step."""
     spans = times.end[..., times.last] - times.start[..., times.first]
     return np.moveaxis(spans, 2, 1).reshape(-1, spans.shape[1])
 
 
-def _mean_longest(spans: Numbers) -> Fraction:
+def _mean_longest(spans: Column) -> Fraction:
     """The longest of each step, averaged over steps; `spans` is something × step."""
     longest = spans.max(axis=0).tolist()
     return Fraction(sum(longest), len(longest))

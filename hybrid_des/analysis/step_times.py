@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hybrid_des.engine.recorder import OPTIMIZER
-from hybrid_des.timeline import Numbers, Timeline
+from hybrid_des.timeline import Column, Timeline
 
 
 @dataclass(frozen=True)
@@ -23,24 +23,24 @@ class StepTimes:
         first, last: for each pipeline rank with a program, where its ops begin and end on the op axis.
     """
 
-    asked: Numbers
-    start: Numbers
-    end: Numbers
-    begin: Numbers
-    sent: Numbers
-    reduced: Numbers
-    done: Numbers
+    asked: Column
+    start: Column
+    end: Column
+    begin: Column
+    sent: Column
+    reduced: Column
+    done: Column
     optimizer: int
-    rank_of_op: Numbers
-    first: Numbers
-    last: Numbers
+    rank_of_op: Column
+    first: Column
+    last: Column
 
     @property
     def total(self) -> int:
         """The whole run, from the first rank's first step to the last rank's last action."""
         return int(self.done.max()) - int(self.begin.min())
 
-    def last_compute(self) -> Numbers:
+    def last_compute(self) -> Column:
         """When each rank's last op of a step ended, replica × step × pipeline rank; its begin if it has none."""
         last = self.begin.copy()
         last[..., self.rank_of_op[self.first]] = self.end[..., self.last]
@@ -77,6 +77,6 @@ def step_times(timeline: Timeline) -> StepTimes:
     )
 
 
-def total(times: Numbers) -> int:
+def total(times: Column) -> int:
     """Sum exactly: one step's sums fit in 64 bits, those of a long run on many ranks need not."""
     return sum(np.atleast_1d(times.sum(axis=-1)).ravel().tolist())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hybrid_des.network.purpose import PURPOSES
-from hybrid_des.timeline import NONE, OP_KINDS, Columns, Numbers, Timeline
+from hybrid_des.timeline import NONE, OP_KINDS, Column, Columns, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _blocks(timeline: Timeline, lanes: list[str], kinds: list[str]) -> Iterator[
            "bytes": messages["bytes"]}  # fmt: skip
 
 
-def _common(rows: Columns) -> dict[str, Numbers]:
+def _common(rows: Columns) -> dict[str, Column]:
     """The columns that ops and messages share, under the names of the contract."""
     names = ("step", "rank", "replica", "pipeline_rank", "kind", "microbatch", "chunk", "stage")
     return {**{name: rows[name] for name in names}, **{f"{name}_s": rows[name] for name in ("asked", "start", "end")}}

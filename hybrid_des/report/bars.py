@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hybrid_des.analysis.step_times import step_times
 from hybrid_des.analysis.table import ops_of, reductions_of
 from hybrid_des.network.purpose import REDUCTION
-from hybrid_des.timeline import Columns, Numbers, Timeline
+from hybrid_des.timeline import Column, Columns, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ class Bars:
         ranks, replicas: the rank on each line, and its replica.
     """
 
-    line: Numbers
-    kind: Numbers
-    microbatch: Numbers
-    chunk: Numbers
+    line: Column
+    kind: Column
+    microbatch: Column
+    chunk: Column
     start: Seconds
     end: Seconds
     waits: Seconds
@@ -101,11 +101,11 @@ def _reductions(timeline: Timeline) -> Columns:
     }
 
 
-def _merge(rank: Numbers, start: Numbers, end: Numbers, gap: int) -> tuple[Numbers, Numbers, Numbers]:
+def _merge(rank: Column, start: Column, end: Column, gap: int) -> tuple[Column, Column, Column]:
     """Join the times of a rank that overlap, or are less than `gap` apart."""
     order = np.lexsort((start, rank))
     pieces = np.split(order, np.flatnonzero(np.diff(rank[order])) + 1) if len(order) else []
-    merged: list[tuple[Numbers, Numbers, Numbers]] = []
+    merged: list[tuple[Column, Column, Column]] = []
     for piece in pieces:
         until = np.maximum.accumulate(end[piece])
         first = np.append(True, start[piece][1:] > until[:-1] + gap)

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybrid_des.analysis.memory import MemoryPeak, gpus_of, worst_peak
 from hybrid_des.network.purpose import REDUCTION
+from hybrid_des.simulation.memory import MemoryPeak, gpus_of, worst_peak
 from hybrid_des.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:

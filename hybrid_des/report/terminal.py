@@ -14,7 +14,7 @@ import numpy as np
 from hybrid_des.report.bars import Bars, bars_of
 from hybrid_des.report.content import Content, Fact, Share, content_of
 from hybrid_des.report.palette import ACTIVITIES, BLACK
-from hybrid_des.timeline import OP_KINDS, Numbers, Timeline
+from hybrid_des.timeline import OP_KINDS, Column, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _shown(bars: Bars) -> tuple[list[int], str]:
     return mine, f"({note})"
 
 
-def _cells(bars: Bars, shown: list[int], begin: float, end: float, columns: int) -> Numbers:
+def _cells(bars: Bars, shown: list[int], begin: float, end: float, columns: int) -> Column:
     """What a cell shows, line × column, as a place in `KINDS`: what fills most of it, reduction in place of idle."""
     width = (end - begin) / columns
     filled = np.zeros((len(bars.ranks), columns, len(KINDS)))
@@ -143,7 +143,7 @@ def _cells(bars: Bars, shown: list[int], begin: float, end: float, columns: int)
     return cells
 
 
-def _parts(cells: Numbers) -> Line:
+def _parts(cells: Column) -> Line:
     """Neighbouring cells of one kind as one part."""
     line: Line = []
     for cell in cells.tolist():

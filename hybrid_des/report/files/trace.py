@@ -27,7 +27,7 @@ from hybrid_des.network.channel import Channel
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT
 from hybrid_des.pipeline.plan import Action, Plan
 from hybrid_des.report.files import output
-from hybrid_des.timeline import NONE, OP_KINDS, Numbers, Timeline
+from hybrid_des.timeline import NONE, OP_KINDS, Column, Timeline
 
 if TYPE_CHECKING:
     from hybrid_des.result import Result
@@ -141,7 +141,7 @@ class Arrows:
             )
 
 
-def _memory_rows(timeline: Timeline) -> dict[int, tuple[Numbers, ...]]:
+def _memory_rows(timeline: Timeline) -> dict[int, tuple[Column, ...]]:
     """Time in ns, bytes and chunks in flight of each rank; where several changes meet in a nanosecond, the last."""
     table = timeline.memory
     time = _nanoseconds(table["time"])
@@ -253,7 +253,7 @@ def _counter(pid: int, time: int, name: str, unit: str, value: str) -> str:
     return f'{{"ph":"C","pid":{pid},"ts":{_us(time)},"name":{json.dumps(name)},"args":{{{json.dumps(unit)}:{value}}}}}'
 
 
-def _groups(order: Numbers, key: Numbers) -> Iterator[tuple[int, Numbers]]:
+def _groups(order: Column, key: Column) -> Iterator[tuple[int, Column]]:
     """Cut an order that is sorted by a key into one piece for each value of the key."""
     if len(order):
         values = key[order]
@@ -261,7 +261,7 @@ def _groups(order: Numbers, key: Numbers) -> Iterator[tuple[int, Numbers]]:
             yield int(key[piece[0]]), piece
 
 
-def _nanoseconds(picoseconds: Numbers) -> Numbers:
+def _nanoseconds(picoseconds: Column) -> Column:
     return (picoseconds + PICOSECONDS_PER_NANOSECOND // 2) // PICOSECONDS_PER_NANOSECOND
 
 

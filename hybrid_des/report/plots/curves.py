@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid_des.analysis.link_use import link_rates
-from hybrid_des.analysis.memory import gpus_of
 from hybrid_des.network.purpose import PURPOSES
 from hybrid_des.report.plots.style import LINES, MARKERS, axes, legend, legend_above, plain, scale_of
+from hybrid_des.simulation.memory import gpus_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import pytest
 from matplotlib.figure import Figure
 
 from hybrid_des import plots
-from hybrid_des.analysis.memory import gpus_of, worst_peak
 from hybrid_des.errors import OutOfMemoryError
 from hybrid_des.result import simulate
 from hybrid_des.scenario import scenario_from
+from hybrid_des.simulation.memory import gpus_of, worst_peak
 
 GB = 10**9
 LARGE, SMALL = {"name": "large", "memory": "80 GB"}, {"name": "small", "memory": "40 GB"}
