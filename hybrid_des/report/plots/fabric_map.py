@@ -75,7 +75,7 @@ def fabric_map(fabric: Fabric, ax: Axes | None = None, ends: tuple[int, int] | N
 
 
 def draw_fabric(fabric: Fabric, ends: tuple[int, int] | None = None) -> Figure:
-    """The same as a figure of its own, outside pyplot, as large as it needs."""
+    """Draw a fabric on a new figure outside pyplot, as large as it needs; see `fabric_map`."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_picture(fabric, ends or ()).size, layout="constrained")
