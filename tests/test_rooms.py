@@ -10,7 +10,7 @@ FLOORS = (
     {"errors", "units"},
     {"registry", "engine", "layout"},
     {"hardware", "pipeline", "network"},
-    {"collectives", "numerics"},
+    {"collectives", "numerics", "timeline"},
     {"scenario", "calibration"},
     {"workload"},
     {"gradients"},

@@ -25,19 +25,20 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.arithmetic import Numbers, SizesOnly
 from hybrid_des.simulation.gpu import Barrier, Gpu, Job
-from hybrid_des.simulation.memory import MemoryLedger
+from hybrid_des.simulation.memory import MemoryLedger, gpus_of, worst_peak
 from hybrid_des.simulation.pace import Pace
 from hybrid_des.simulation.planner import Parts, parts_of
+from hybrid_des.timeline import Timeline
 from hybrid_des.units import format_bytes
 from hybrid_des.workload.costs import Costs
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a simulation leaves behind; `result` makes tables, figures and files from it.
+    """What a simulation leaves behind; `result` makes tables, pictures and files from it.
 
     Attributes:
-        trace: the rows written down on the way.
+        timeline: what happened, as typed columns.
         messages, bytes_pipeline, bytes_gradients, bytes_scales: over all steps.
         duration: picoseconds of simulated time, over all steps.
         peak_activations, peak_memory: one entry a GPU, by global rank: whole-rank micro-batches, bytes.
@@ -51,7 +52,7 @@ class Run:
     scenario: Scenario
     plan: Plan
     costs: Costs
-    trace: Recorder
+    timeline: Timeline
     messages: int
     bytes_pipeline: int
     bytes_gradients: int
@@ -115,7 +116,7 @@ def run(
         scenario,
         parts.plan,
         parts.costs,
-        recorder,
+        Timeline.of(recorder, parts.plan, layout),
         **transport.sent(),
         duration=env.now,
         peak_activations=[Fraction(gpu.memory.peak_activations, n) for gpu, n in zip(gpus, visits, strict=True)],
@@ -174,9 +175,7 @@ def _lengths(workers: Mapping[int, Worker]) -> dict[int, int]:
 
 
 def _check_memory(scenario: Scenario, gpus: Sequence[Gpu]) -> None:
-    kinds = [node.gpu for node, _ in zip(scenario.cluster.each_gpu(), gpus, strict=False)]
-    worst = max(gpus, key=lambda gpu: gpu.memory.peak_bytes - kinds[gpu.rank].memory)
-    held, kind = worst.memory.peak_bytes, kinds[worst.rank]
-    if scenario.on_oom == "error" and held > kind.memory:
-        sizes = f"holds {format_bytes(held)}; its GPU ({kind.name}) has {format_bytes(kind.memory)}"
-        raise OutOfMemoryError(f"out of memory: rank {worst.rank} {sizes}")
+    peak = worst_peak([gpu.memory.peak_bytes for gpu in gpus], gpus_of(scenario.cluster, scenario.parallel.layout))
+    if scenario.on_oom == "error" and not peak.fits:
+        sizes = f"holds {format_bytes(peak.held)}; its GPU ({peak.gpu.name}) has {format_bytes(peak.gpu.memory)}"
+        raise OutOfMemoryError(f"out of memory: rank {peak.rank} {sizes}")

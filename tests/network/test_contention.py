@@ -35,7 +35,7 @@ def nics(bandwidth, gpus=1, each=1, nodes=4, **more):
 
 def messages(result, kind=None, hop=None):
     """Rows of messages as (sender, receiver, asked, start, end), in milliseconds, in the order of their heads."""
-    table, channels = result.trace.messages.table(), result.trace.channels
+    table, channels = result.timeline.messages, result.timeline.channels
     rows = []
     for number, *times in zip(*(table[name].tolist() for name in ("channel", "asked", "start", "end")), strict=True):
         channel = channels[number]
@@ -195,8 +195,8 @@ def test_no_two_messages_overlap_on_a_link_whatever_the_wiring_and_the_layout(da
         gradients={"overlap": True, "bucket": "50 kB", "bucket_rule": data.draw(st.sampled_from(["stage", "ddp"]))},
     )
     result = run(one)
-    table = {name: column.tolist() for name, column in result.trace.messages.table().items()}
-    channels = [result.trace.channels[number] for number in table["channel"]]
+    table = {name: column.tolist() for name, column in result.timeline.messages.items()}
+    channels = [result.timeline.channels[number] for number in table["channel"]]
     served = sorted(zip((channel.link for channel in channels), table["start"], table["end"], strict=True))
     for (link, _, end), (other, start, _) in pairwise(served):
         assert link != other or end <= start
@@ -205,5 +205,5 @@ def test_no_two_messages_overlap_on_a_link_whatever_the_wiring_and_the_layout(da
         assert end - start == rate_of(fabric.links[channel.link].bandwidth)[size]
     sent = sum(size for channel, size in zip(channels, table["bytes"], strict=True) if channel.hop == 0)
     assert sent == result.bytes_pipeline + result.bytes_gradients
-    again = run(one).trace.messages.table()
+    again = run(one).timeline.messages
     assert all(column.tolist() == table[name] for name, column in again.items())

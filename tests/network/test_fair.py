@@ -193,18 +193,18 @@ def test_one_stream_alone_is_served_as_under_fifo(bandwidth, sends):
 def test_a_ring_on_idle_links_takes_the_same_time_served_in_order_or_fairly(topology):
     fifo, fair = (simulate(cases.ring(6, topology, kind).scenario).run for kind in ("fifo", "fair"))
     assert fifo.duration == fair.duration
-    assert fifo.trace.ops.table()["end"].tolist() == fair.trace.ops.table()["end"].tolist()
-    assert len(fifo.trace.messages) == len(fair.trace.messages)
+    assert fifo.timeline.ops["end"].tolist() == fair.timeline.ops["end"].tolist()
+    assert len(fifo.timeline.messages["end"]) == len(fair.timeline.messages["end"])
 
 
 def test_a_step_whose_messages_meet_keeps_every_link_within_its_bandwidth():
     """Eight GPUs a NIC: what it carried between two times is at most what it can carry in between."""
     case = cases.mixed(4, "fair", infiniband={"bandwidth": "25 GB/s", "latency": "5 us", "nics_per_node": 1})
-    trace = simulate(case.scenario).run.trace
-    rows = trace.messages.table()
+    timeline = simulate(case.scenario).run.timeline
+    rows = timeline.messages
     carried = defaultdict(list)
     for channel, start, end, size in zip(rows["channel"], rows["start"], rows["end"], rows["bytes"], strict=True):
-        link = trace.channels[channel].link
+        link = timeline.channels[channel].link
         if "nic" in link:
             carried[link].append((int(end), int(start), int(size)))
     assert carried

@@ -112,7 +112,7 @@ def test_simulated_time_is_the_same_with_and_without_numerics(kind):
     chosen = scenario(kind, workload=workload)
     with_numbers, without = run(chosen), run(chosen.model_copy(update={"numerics": None}))
     for table in ("ops", "messages", "steps", "memory"):
-        one, other = (getattr(result.trace, table).table() for result in (with_numbers, without))
+        one, other = (getattr(result.timeline, table) for result in (with_numbers, without))
         assert all(np.array_equal(one[column], other[column]) for column in one)
     assert with_numbers.numerics is not None
     assert without.numerics is without.weights is None

@@ -238,13 +238,13 @@ def test_the_verb_lists_every_topology(capsys):
 
 @pytest.mark.parametrize("name", [name for name in topologies.names() if name != "links"])
 def test_every_topology_can_be_drawn(name):
-    from hybrid_des.report.plots.wiring import draw_wiring
+    from hybrid_des.report.plots.fabric_map import draw_fabric
 
     for nodes, size in ((1, 8), (3, 4), (64, 8)):
         if name != "mesh" or nodes < 64:
             nics = {"nics_per_node": size}
             fabric = fabric_of(scenario(nodes=nodes, gpus_per_node=size, infiniband=nics, topology=name).cluster)
-            figure = draw_wiring(fabric, (0, fabric.gpus - 1))
+            figure = draw_fabric(fabric, (0, fabric.gpus - 1))
             texts = {text.get_text() for text in figure.axes[0].texts}
             assert {"0", "1", str(fabric.gpus - 1)} <= texts
 

@@ -234,12 +234,12 @@ def _digits(microseconds: float) -> str:
 
 def _write(folder: Path, about: str, rows: Sequence[Row]) -> None:
     """Write the table, which can calibrate, and the picture in both formats."""
-    import matplotlib as mpl
     from matplotlib.figure import Figure
 
     from hybrid_des.network.times import TimeTable, write_table
     from hybrid_des.report.files import write_whole
-    from hybrid_des.report.plots.collective import times_and_bandwidths
+    from hybrid_des.report.plots.collective_times import times_and_bandwidths
+    from hybrid_des.report.plots.style import save
 
     figure = Figure(figsize=(9.0, 4.0), layout="constrained")
     times_and_bandwidths(figure, about, [(row.size, row.time, row.bus) for row in rows])
@@ -247,9 +247,7 @@ def _write(folder: Path, about: str, rows: Sequence[Row]) -> None:
 
     def fill(workshop: Path) -> list[str]:
         (workshop / "collective.csv").write_text(write_table(table, about), encoding="utf-8")
-        with mpl.rc_context({"svg.hashsalt": "hybrid_des"}):
-            figure.savefig(workshop / "collective.png", dpi=150, metadata={"Software": None})
-            figure.savefig(workshop / "collective.svg", metadata={"Date": None, "Creator": None})
+        save(figure, workshop, "collective")
         return []
 
     write_whole(folder, fill)

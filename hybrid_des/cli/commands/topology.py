@@ -105,17 +105,14 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], indent: str = ""
 
 def _draw(fabric: Fabric, folder: Path, ends: Sequence[int] | None) -> None:
     """Write the picture in both formats."""
-    import matplotlib as mpl
-
     from hybrid_des.report.files import write_whole
-    from hybrid_des.report.plots.wiring import draw_wiring
+    from hybrid_des.report.plots.fabric_map import draw_fabric
+    from hybrid_des.report.plots.style import save
 
-    figure = draw_wiring(fabric, (ends[0], ends[1]) if ends else None)
+    figure = draw_fabric(fabric, (ends[0], ends[1]) if ends else None)
 
     def fill(workshop: Path) -> list[str]:
-        with mpl.rc_context({"svg.hashsalt": "hybrid_des"}):
-            figure.savefig(workshop / "topology.png", dpi=150, metadata={"Software": None})
-            figure.savefig(workshop / "topology.svg", metadata={"Date": None, "Creator": None})
+        save(figure, workshop, "topology")
         return []
 
     write_whole(folder, fill)
