@@ -104,9 +104,8 @@ def run(
     parts = parts_of(scenario, plan, fabric, training)
     env, recorder = Environment(), Recorder(messages=scenario.record == "all")
     transport = Transport(env, parts.fabric, scenario.cluster.sharing, recorder, receipts=parts.lowering.blocking)
-    workers = _workers(scenario, parts)
-    gpus = _gpus(scenario, parts, transport, recorder, workers)
-    servers = parts.reductions.servers(transport, scenario.steps, _lengths(workers))
+    gpus = _gpus(scenario, parts, transport, recorder)
+    servers = parts.reductions.servers(transport, scenario.steps, _lengths(parts.workers))
     _carry_out(env, [*gpus, *servers])
     transport.check_empty()
     _check_memory(scenario, gpus)
@@ -125,22 +124,11 @@ def run(
         wall_s=time.perf_counter() - started,
         algorithm=parts.reductions.algorithm,
         numerics=parts.training.progress.summary() if parts.training else None,
-        weights={rank: worker.weights for rank, worker in workers.items()} if parts.training else None,
+        weights={rank: worker.weights for rank, worker in parts.workers.items()} if parts.training else None,
     )
 
 
-def _workers(scenario: Scenario, parts: Parts) -> dict[int, Worker]:
-    """The arithmetic of each rank, where the GPUs really train."""
-    if parts.training is None:
-        return {}
-    layout = scenario.parallel.layout
-    at = {rank: layout.coordinates(rank) for rank in range(layout.ranks)}
-    return {rank: parts.training.worker(rank, place["data"], place["pipeline"]) for rank, place in at.items()}
-
-
-def _gpus(
-    scenario: Scenario, parts: Parts, transport: Transport, recorder: Recorder, workers: Mapping[int, Worker]
-) -> list[Gpu]:
+def _gpus(scenario: Scenario, parts: Parts, transport: Transport, recorder: Recorder) -> list[Gpu]:
     env, layout = transport.env, scenario.parallel.layout
     job = Job(env, recorder, scenario.steps, Barrier(env, layout.ranks) if scenario.barrier else None)
     lower = cache(parts.lowering.lower)
@@ -155,7 +143,7 @@ def _gpus(
                 lower(place, Pace(node.speed)),
                 MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
                 parts.reductions.of(transport, rank),
-                Numbers(workers[rank]) if rank in workers else SizesOnly(),
+                Numbers(parts.workers[rank]) if parts.training else SizesOnly(),
             )
         )
     return gpus
