@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from hybrid_des.layout import Layout
+from hybrid_des.numerics.settings import TrainingSettings
 from hybrid_des.scenario.checks import problems_of
 from hybrid_des.scenario.defaults import fill
 from hybrid_des.scenario.gradients import Gradients
@@ -146,6 +147,11 @@ class Numerics(Section):
     """How gradients change weights."""
     dtype: Annotated[str, choice("fp64", "fp32")] = "fp64"
     """Of weights, activations and gradients."""
+
+    @property
+    def settings(self) -> TrainingSettings:
+        """The same for training, which knows no scenario; it has one kind of model."""
+        return TrainingSettings(**{key: value for key, value in self if key != "model"})
 
 
 class Scenario(Section):

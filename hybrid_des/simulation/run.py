@@ -154,7 +154,7 @@ def training_of(scenario: Scenario, plan: Plan) -> Training | None:
     """The small model that is trained, where the scenario has one."""
     if scenario.numerics is None:
         return None
-    return Training(scenario.numerics, plan, scenario.parallel.data, scenario.seed)
+    return Training(scenario.numerics.settings, plan, scenario.parallel.data, scenario.seed)
 
 
 def _counted(scenario: Scenario, training: Training | None) -> Sequence[int] | None:

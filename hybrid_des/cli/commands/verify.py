@@ -67,7 +67,7 @@ def verify(scenario: Scenario, plan: Plan | None = None) -> str:
     numerics = numerics.model_copy(update={"dtype": "fp64"})
     gradients = scenario.gradients.model_copy(update={"codec": "fp64", "error_feedback": False})
     changes = {"numerics": numerics, "gradients": gradients, "steps": STEPS, "barrier": True, "on_oom": "warn"}
-    training = CheckedTraining(numerics, plan, scenario.parallel.data, scenario.seed)
+    training = CheckedTraining(numerics.settings, plan, scenario.parallel.data, scenario.seed)
     result = simulate(scenario.model_copy(update=changes), plan, fabric, training)
     training.check_memory(result.peak_activations)
     ops = STEPS * scenario.parallel.data * sum(1 for _ in plan.ops())

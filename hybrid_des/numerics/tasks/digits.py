@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
+from numpy.typing import NDArray
 
 from hybrid_des.errors import UsageError
 from hybrid_des.numerics.tasks import task
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 
 @task("digits", features=64, classes=10, held_out=360)
