@@ -192,19 +192,14 @@ def places(run: Run) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _producers_done(plan: Plan, times: Times) -> NDArray[np.int64]:
-    """When the last producer on another rank was done, for each op; long ago where there is none."""
-    first = np.cumsum([0, *(len(program) for program in plan.programs)]).tolist()
-    producers = np.full((first[-1], 2), -1)  # at most one message from each side of the model
-    place = 0
-    for rank, steps_of_rank in enumerate(plan.producers):
-        for spots in steps_of_rank:
-            remote = [first[other] + index for other, index in spots if other != rank]
-            producers[place, : len(remote)] = remote
-            place += 1
-    replicas, steps, _ = times.end.shape
-    ends = np.concatenate([times.end, np.full((replicas, steps, 1), NEVER)], axis=2)  # −1 finds the last column
-    latest: NDArray[np.int64] = np.maximum(ends[..., producers[:, 0]], ends[..., producers[:, 1]])
-    return latest
+    """For each op, when its last remote producer finished; `NEVER` if it has none."""
+    edges = plan.edges
+    consumer, producer = edges.consumer[edges.remote], edges.producer[edges.remote]
+    done = np.full_like(times.end, NEVER)
+    ops, starts = np.unique(consumer, return_index=True)
+    if len(ops):
+        done[..., ops] = np.maximum.reduceat(times.end[..., producer], starts, axis=-1)
+    return done
 
 
 def _spans(times: Times) -> NDArray[np.int64]:

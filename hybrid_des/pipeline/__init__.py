@@ -1,1 +1,14 @@
-"""Pipeline schedules as data: the plan, its check, its text forms."""
+"""Pipeline schedules as data: operations, plans and their check, and the schedules that make them.
+
+What a user-defined schedule needs is importable from here:
+
+    from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
+    from hybrid_des.pipeline.schedules import schedule
+"""
+
+from __future__ import annotations
+
+from hybrid_des.pipeline.op import Op, loop, two_way, wave
+from hybrid_des.pipeline.plan import Plan, PlanRequest
+
+__all__ = ["Op", "Plan", "PlanRequest", "loop", "two_way", "wave"]

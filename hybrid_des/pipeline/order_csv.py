@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 from hybrid_des.errors import PlanError
 from hybrid_des.pipeline.grid import draw_grid
-from hybrid_des.pipeline.plan import KINDS, Kind, Op, Path, Plan
+from hybrid_des.pipeline.op import KINDS, Kind, Op, Path, Place, carried
+from hybrid_des.pipeline.plan import Plan
 
 _OP = re.compile(r"(\d{1,6})([FBIW])(\d{1,6})")
 _PAIR = re.compile(r"\(([^;()]+);([^;()]+)\)OVERLAP_F_B")
@@ -90,17 +91,16 @@ def crossed_messages(plan: Plan) -> list[str]:
     sent: dict[tuple[int, int], list[str]] = {}
     awaited: dict[tuple[int, int], list[str]] = {}
     for rank, op in plan.ops():
-        if op.kind == "W":
-            continue
-        onward = 1 if op.kind == "F" else -1
-        word = "activation" if op.kind == "F" else "gradient"
-        stage = plan.stage_of[rank, op.chunk]
-        for book, distance, source in ((sent, onward, stage), (awaited, -onward, stage - onward)):
-            other = plan.neighbour(rank, op, distance)
-            if other is not None and other[0] != rank:
-                pair = (rank, other[0]) if book is sent else (other[0], rank)
-                book.setdefault(pair, []).append(f"{word} of stage {source}, micro-batch {op.microbatch}")
+        source, target = plan.source(rank, op), plan.target(rank, op)
+        if target is not None:
+            sent.setdefault((rank, target[0]), []).append(_message(plan, (rank, op.chunk), op))
+        if source is not None:
+            awaited.setdefault((source[0], rank), []).append(_message(plan, source, op))
     return [_describe(pair, sent[pair], awaited[pair]) for pair in sorted(sent) if sent[pair] != awaited.get(pair, [])]
+
+
+def _message(plan: Plan, sender: Place, op: Op) -> str:
+    return f"{carried(op)} of stage {plan.stage_of[sender]}, micro-batch {op.microbatch}"
 
 
 def _describe(pair: tuple[int, int], sent: list[str], awaited: list[str]) -> str:

@@ -15,46 +15,44 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Literal, NamedTuple, NoReturn
+from typing import NoReturn
 
 from hybrid_des.errors import CircularOrderError, PlanError
+from hybrid_des.pipeline.edges import Edges, edges_of
 from hybrid_des.pipeline.grid import draw_grid
+from hybrid_des.pipeline.op import (
+    KINDS,
+    NEEDS,
+    SOURCE,
+    SPLIT,
+    TARGET,
+    WHOLE,
+    Action,
+    Kind,
+    Op,
+    Path,
+    Place,
+    loop,
+    two_way,
+    wave,
+)
 
-Kind = Literal["F", "B", "I", "W"]
-KINDS: tuple[Kind, ...] = ("F", "B", "I", "W")
-WHOLE: tuple[Kind, ...] = ("F", "B")  # a micro-batch's ops on a stage …
-SPLIT: tuple[Kind, ...] = ("F", "I", "W")  # … and where its backward is split
+__all__ = [
+    "KINDS",
+    "Action",
+    "Kind",
+    "Op",
+    "Path",
+    "Place",
+    "Plan",
+    "PlanRequest",
+    "loop",
+    "two_way",
+    "wave",
+]
 
-
-class Op(NamedTuple):
-    """One operation of a pipeline rank: what is done, for which micro-batch, on which of the rank's chunks."""
-
-    kind: Kind
-    microbatch: int
-    chunk: int = 0
-
-
-Action = tuple[Op, ...]  # one op, or two that run as one (F with B)
-Place = tuple[int, int]  # (pipeline rank, chunk)
-Spot = tuple[int, int]  # (pipeline rank, index of a step in its program)
+Spot = tuple[int, int]  # (pipeline rank, index of an action in its program)
 Spots = dict[tuple[Kind, int, int], Spot]  # where the op of a (kind, stage, micro-batch) stands
-Path = tuple[Place, ...]  # a micro-batch's way through the model, stage by stage
-
-
-def loop(pipeline: int, chunks: int) -> Path:
-    """Stages dealt out like cards: chunk c of rank r is stage c·p + r."""
-    return tuple((rank, chunk) for chunk in range(chunks) for rank in range(pipeline))
-
-
-def wave(pipeline: int, chunks: int) -> Path:
-    """Even chunks run down the ranks, odd chunks back up; with two chunks this is a V."""
-    down = range(pipeline)
-    return tuple((rank, chunk) for chunk in range(chunks) for rank in (down if chunk % 2 == 0 else reversed(down)))
-
-
-def two_way(pipeline: int) -> tuple[Path, Path]:
-    """Two copies of the model: chunk 0 runs from rank 0 to p−1, chunk 1 from p−1 to 0."""
-    return tuple((r, 0) for r in range(pipeline)), tuple((r, 1) for r in reversed(range(pipeline)))
 
 
 @dataclass(frozen=True)
@@ -173,43 +171,39 @@ class Plan:
 
     def needs(self, rank: int, op: Op) -> list[tuple[int, Op]]:
         """The ops that must be done before this one, each with its pipeline rank (a cross-rank one sends a message)."""
-        if op.kind == "F":
-            before = self.neighbour(rank, op, -1)
-            return [] if before is None else [(before[0], Op("F", op.microbatch, before[1]))]
-        if op.kind == "W":
-            return [(rank, Op("I", op.microbatch, op.chunk))]
-        after = self.neighbour(rank, op, +1)
-        own = [(rank, Op("F", op.microbatch, op.chunk))]
-        if after is None:
-            return own
-        kind: Kind = "I" if (self.stage_of[after], op.microbatch) in self.split else "B"
-        return [*own, (after[0], Op(kind, op.microbatch, after[1]))]
+        found = []
+        for kinds, offset in NEEDS[op.kind]:
+            place = self.neighbour(rank, op, offset)
+            if place is not None:
+                split = (self.stage_of[place], op.microbatch) in self.split
+                kind = next(kind for kind in kinds if len(kinds) == 1 or (kind == "I") == split)
+                found.append((place[0], Op(kind, op.microbatch, place[1])))
+        return found
+
+    def source(self, rank: int, op: Op) -> Place | None:
+        """The place from which an op receives a message; None where it needs none, or has its input on its own rank."""
+        return self._across(rank, op, SOURCE.get(op.kind))
+
+    def target(self, rank: int, op: Op) -> Place | None:
+        """The place to which an op sends a message; None where it sends none, or hands its result over on its rank."""
+        return self._across(rank, op, TARGET.get(op.kind))
+
+    def _across(self, rank: int, op: Op, distance: int | None) -> Place | None:
+        place = None if distance is None else self.neighbour(rank, op, distance)
+        return None if place is None or place[0] == rank else place
 
     @cached_property
-    def producers(self) -> tuple[tuple[tuple[Spot, ...], ...], ...]:
-        """For each rank and step: where what must be done before it stands (what `needs` says).
+    def edges(self) -> Edges:
+        """Which action needs which.
 
         Raises:
-            PlanError: an op is missing, or is where it does not belong.
+            PlanError: an op is missing, repeated, or where it does not belong.
         """
-        spots = self._spots()
-        self._check_complete(spots)
-        numbered = enumerate(self.programs)
-        return tuple(tuple([self._producers_of(rank, step, spots) for step in steps]) for rank, steps in numbered)
-
-    def _producers_of(self, rank: int, step: Action, spots: Spots) -> tuple[Spot, ...]:
-        found = []
-        for kind, microbatch, chunk in step:
-            stage = self.stage_of[rank, chunk]
-            if kind == "W":
-                found.append(spots["I", stage, microbatch])
-            elif kind != "F":
-                found.append(spots["F", stage, microbatch])
-                if stage + 1 < self.stages:
-                    found.append(spots.get(("B", stage + 1, microbatch)) or spots["I", stage + 1, microbatch])
-            elif stage:
-                found.append(spots["F", stage - 1, microbatch])
-        return tuple(found)
+        edges = edges_of(self.programs, self.paths, self.path_of, 1 + max(chunk for _, chunk in self.stage_of))
+        if edges is None:
+            self._check_complete(self._spots())  # finds and shows the first problem
+            raise AssertionError("a plan without edges has a problem to show")
+        return edges
 
     def check(self) -> None:
         """Hold that every op comes exactly once, on the rank where its stage lives, and that no ops wait in a circle.
@@ -267,34 +261,37 @@ class Plan:
         self._fail(f"rank {rank}: {stage}{kind}{microbatch} does not belong: {why}", present[kind])
 
     def _check_order(self) -> None:
-        """Walk all programs side by side; where none can go on, those at the front wait for each other."""
-        at = [0] * self.pipeline
+        """Run all programs side by side; where none can go on, those at the front wait for each other."""
+        producers, ends = self.edges.producers, self.edges.first[1:].tolist()
+        rank_of = self.edges.rank.tolist()
+        at = self.edges.first[:-1].tolist()  # the next action of each rank
         ready = list(range(self.pipeline))
-        waiting: dict[Spot, list[int]] = {}  # a step → ranks that wait for it to be done
+        waiting: dict[int, list[int]] = {}  # an action → ranks that wait for it to be done
         while ready:
             rank = ready.pop()
-            while at[rank] < len(self.programs[rank]):
-                missing = self._first_missing(rank, at)
+            while at[rank] < ends[rank]:
+                missing = next((needed for needed in producers[at[rank]] if needed >= at[rank_of[needed]]), None)
                 if missing is not None:
                     waiting.setdefault(missing, []).append(rank)
                     break
-                ready.extend(waiting.pop((rank, at[rank]), ()))
+                ready.extend(waiting.pop(at[rank], ()))
                 at[rank] += 1
-        stuck = [rank for rank in range(self.pipeline) if at[rank] < len(self.programs[rank])]
+        stuck = [rank for rank in range(self.pipeline) if at[rank] < ends[rank]]
         if stuck:
             lines = ["deadlock: the order waits in a circle", *(self._describe_wait(rank, at) for rank in stuck)]
-            raise CircularOrderError("\n".join([*lines, self.grid(frozenset((rank, at[rank]) for rank in stuck))]))
+            marked = frozenset(self._spot(at[rank]) for rank in stuck)
+            raise CircularOrderError("\n".join([*lines, self.grid(marked)]))
 
-    def _first_missing(self, rank: int, at: list[int]) -> Spot | None:
-        for other, index in self.producers[rank][at[rank]]:
-            if index >= at[other]:
-                return other, index
-        return None
+    def _spot(self, number: int) -> Spot:
+        rank = int(self.edges.rank[number])
+        return rank, number - int(self.edges.first[rank])
 
     def _describe_wait(self, rank: int, at: list[int]) -> str:
-        other, index = next(spot for spot in self.producers[rank][at[rank]] if spot[1] >= at[spot[0]])
-        here, there = (self.name_step(r, self.programs[r][i]) for r, i in ((rank, at[rank]), (other, index)))
-        return f"rank {rank} at step {at[rank]} ({here}) waits for {there} at step {index} of rank {other}"
+        rank_of = self.edges.rank
+        missing = next(needed for needed in self.edges.producers[at[rank]] if needed >= at[rank_of[needed]])
+        (_, here), (other, there) = self._spot(at[rank]), self._spot(missing)
+        names = [self.name_step(r, self.programs[r][i]) for r, i in ((rank, here), (other, there))]
+        return f"rank {rank} at step {here} ({names[0]}) waits for {names[1]} at step {there} of rank {other}"
 
     def _fail(self, problem: str, *marked: tuple[int, int]) -> NoReturn:
         raise PlanError(f"{problem}\n{self.grid(frozenset(marked))}")

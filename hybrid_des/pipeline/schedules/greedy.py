@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from hybrid_des.pipeline.plan import Kind, Op, PlanRequest
+from hybrid_des.pipeline.op import TARGET, Kind, Op
+from hybrid_des.pipeline.plan import PlanRequest
 
 Programs = list[list[Op]]
 
@@ -43,8 +44,8 @@ class _Inputs:
 
     def after(self, kind: Kind, rank: int, end: int) -> tuple[int, int] | None:
         """Note what an op that ends then makes possible: when, and on which rank."""
-        to = rank + 1 if kind == "F" else rank - 1
-        if kind == "W" or to < 0:
+        to = rank + TARGET.get(kind, 0)
+        if kind not in TARGET or to < 0:
             return None
         if to > self._last:  # the last rank turns round
             self._times["I"][rank].append(end)
