@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from hybrid_des.numerics import tasks
+from hybrid_des.numerics import datasets
 from hybrid_des.numerics.layers import Array
 
 DATA, ORDER, WEIGHTS = range(3)  # uses of a seed, each with a random stream of its own
@@ -35,7 +35,7 @@ class Data:
     """
 
     def __init__(self, task: str, seed: int, dtype: DTypeLike) -> None:
-        entry = tasks.find(task)
+        entry = datasets.find(task)
         inputs, labels = entry.build(np.random.default_rng([DATA, seed]))
         samples, cut = Samples(inputs.astype(dtype), labels), len(labels) - entry.facts["held_out"]
         self.training, self.held_out = samples[:cut], samples[cut:]

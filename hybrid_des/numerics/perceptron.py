@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hybrid_des.errors import UsageError
-from hybrid_des.numerics import tasks
+from hybrid_des.numerics import datasets
 from hybrid_des.numerics.data import WEIGHTS
 from hybrid_des.numerics.layers import Array, LayerSpec, StageLayers
 from hybrid_des.numerics.settings import TrainingSettings
@@ -14,7 +14,7 @@ from hybrid_des.units import split_evenly
 
 def all_layers(settings: TrainingSettings) -> list[LayerSpec]:
     """Every layer of the model, first to last: one input, one output, hidden ones between."""
-    facts, last = tasks.find(settings.task).facts, settings.layers - 1
+    facts, last = datasets.find(settings.task).facts, settings.layers - 1
     sizes = [facts["features"], *[settings.width] * last, facts["classes"]]
     return [
         LayerSpec(i, "output" if i == last else "hidden" if i else "input", sizes[i], sizes[i + 1])

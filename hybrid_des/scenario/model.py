@@ -139,7 +139,7 @@ class Numerics(Section):
     """Features between layers."""
     batch: Annotated[int, whole(1, MOST)] = 4
     """Samples in a micro-batch."""
-    task: Annotated[str, registered("numerics.tasks")] = "two-spirals"
+    task: Annotated[str, registered("numerics.datasets")] = "two-spirals"
     """The data set; digits needs scikit-learn."""
     learning_rate: Number = Fraction(1, 10)
     """How far an optimizer step goes."""

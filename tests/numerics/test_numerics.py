@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hybrid_des.errors import UsageError
-from hybrid_des.numerics import perceptron, serial, tasks
+from hybrid_des.numerics import datasets, perceptron, serial
 from hybrid_des.numerics.data import Data
 from hybrid_des.numerics.layers import StageLayers, loss_and_gradient
 from hybrid_des.numerics.optimizers import OPTIMIZERS
@@ -109,7 +109,7 @@ def test_every_data_set_can_be_learnt_with_the_defaults(name, chance):
 
 
 def test_every_registered_data_set_is_tested_above():
-    assert set(tasks.names()) == {*GENERATED, "digits"}
+    assert set(datasets.names()) == {*GENERATED, "digits"}
 
 
 def test_sgd_goes_down_the_gradient():

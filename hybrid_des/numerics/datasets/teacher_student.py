@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hybrid_des.numerics.tasks import task
+from hybrid_des.numerics.datasets import dataset
 
 
-@task("teacher-student", features=8, classes=2, held_out=1024)
+@dataset("teacher-student", features=8, classes=2, held_out=1024)
 def teacher_student(generator: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """5120 samples; the class is the side of its median on which the teacher's output lies (8-4-1, tanh)."""
     inputs = generator.normal(size=(5120, 8))

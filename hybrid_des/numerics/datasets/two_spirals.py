@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hybrid_des.numerics.tasks import task
+from hybrid_des.numerics.datasets import dataset
 
 
-@task("two-spirals", features=2, classes=2, held_out=512)
+@dataset("two-spirals", features=2, classes=2, held_out=512)
 def two_spirals(generator: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """2560 points in the plane, coordinates up to 2.5; the arms are 1 apart, the noise is 0.05."""
     labels = generator.permutation(2560) % 2

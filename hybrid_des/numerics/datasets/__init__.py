@@ -1,6 +1,6 @@
 """Data sets, one file each: a function from a random generator to samples.
 
-    @task("mine", features=2, classes=2, held_out=512)
+    @dataset("mine", features=2, classes=2, held_out=512)
     def mine(generator):
         return inputs, labels
 
@@ -20,12 +20,12 @@ from hybrid_des.registry import Registry
 # generator → inputs (n, features), labels (n)
 DataSet = Callable[[np.random.Generator], tuple[NDArray[Any], NDArray[np.int64]]]
 
-_REGISTRY: Registry[DataSet] = Registry("task", "hybrid_des.numerics.tasks")
+_REGISTRY: Registry[DataSet] = Registry("data set", "hybrid_des.numerics.datasets")
 
 names = _REGISTRY.names
 find = _REGISTRY.__getitem__
 
 
-def task(name: str, *, features: int, classes: int, held_out: int) -> Callable[[DataSet], DataSet]:
+def dataset(name: str, *, features: int, classes: int, held_out: int) -> Callable[[DataSet], DataSet]:
     """Register a data set: numbers per sample, classes, and how many samples at the end are held out."""
     return _REGISTRY(name, features=features, classes=classes, held_out=held_out)
