@@ -57,7 +57,7 @@ def parts_of(
     plan = plan or _plan(scenario, ranks, fabric)
     plan.check()
     if training is None and numerics is not None:
-        training = Training(numerics, plan, scenario.parallel.data, scenario.seed)
+        training = Training(numerics.settings, plan, scenario.parallel.data, scenario.seed)
     at = [layout.coordinates(rank) for rank in range(layout.ranks if training else 0)]
     workers = {rank: training.worker(rank, here["data"], here["pipeline"]) for rank, here in enumerate(at) if training}
     counted = training and "parameters" not in scenario.workload.model_fields_set

@@ -136,7 +136,7 @@ def test_what_is_written_out_is_read_back_as_the_same(cluster):
         ({"nodes": [{"speed": 0}]}, "cluster.nodes[0].speed: must be more than 0"),
         ({"nodes": [{"gpu": "h10"}]}, 'cluster.nodes[0].gpu: unknown "h10"; did you mean "h100"?'),
         ({"nodes": [{"nvlink": {"bandwidth": 0}}]}, "cluster.nodes[0].nvlink.bandwidth: a bandwidth of 0 never ends"),
-        ({"nodes": [{"infiniband": {"nics": 2}}]}, 'infiniband.nics: unknown "nics"; expected one of bandwidth, late'),
+        ({"nodes": [{"infiniband": {"nics": 2}}]}, 'infiniband.nics: unknown "nics"; did you mean "nics_per_node"?'),
         ({"oversubscription": 2}, "cluster.oversubscription: is not read by nodes; read by leaf-spine, rails"),
         ({"topology": "pcie", "leaf_size": 2}, "cluster.leaf_size: is not read by pcie; read by leaf-spine"),
         ({"pcie": {"bandwidth": 1}}, None),
@@ -191,7 +191,7 @@ def test_a_wiring_that_does_not_hold_is_told_with_its_line(write, capsys, old, n
     assert output.err.count("\n") == 1
 
 
-def test_the_verb_prints_links_and_routes_and_draws_them(write, capsys, tmp_path):
+def test_the_command_prints_links_and_routes_and_draws_them(write, capsys, tmp_path):
     file = write(SPINE, "spine.yaml")
     assert main(["topology", str(file), "--route", "0", "3", "--out", str(tmp_path / "new" / "folder")]) == 0
     assert (
@@ -226,14 +226,14 @@ rank 3 to rank 0: latency 1 µs, 10 GB/s
     assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == ["topology.png", "topology.svg"]
 
 
-def test_the_verb_lists_every_topology(capsys):
+def test_the_command_lists_every_topology(capsys):
     assert main(["topology"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.split() == ["name", "what", "it", "is", "its", "own", "keys"]
     assert [line.split()[0] for line in lines] == topologies.names()
     assert any(line.endswith("oversubscription, leaf_size") for line in lines)
     assert main(["topology", "--route", "0", "1"]) == 2
-    assert "--route, --out and --set want a SCENARIO" in capsys.readouterr().err
+    assert "--route, --out and --set need a SCENARIO" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", [name for name in topologies.names() if name != "links"])
@@ -254,7 +254,7 @@ def test_every_topology_can_be_drawn(name):
     [
         (["0", "4"], "--route 0 4: there is no rank 4; the cluster has 4 GPUs"),
         (["-1", "0"], "there is no rank -1"),
-        (["1", "1"], "--route 1 1: a rank sends itself nothing; give two"),
+        (["1", "1"], "--route 1 1: a rank sends no message to itself; give two ranks"),
         (["a", "1"], "argument --route: invalid int value: 'a'"),
     ],
 )
