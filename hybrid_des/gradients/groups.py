@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
@@ -48,9 +47,7 @@ class Gradients:
         self._settings = scenario.gradients
         self._fabric = fabric
         self._sharing = scenario.cluster.sharing
-        self._options: Mapping[str, Any] = {
-            name: getattr(scenario.gradients, name) for name in ("pieces", "servers", "servers_on", "table")
-        }
+        self._options = scenario.gradients.options
         self._codec = codecs.find(scenario.gradients.codec).build()
         self._spare = range(scenario.parallel.ranks, fabric.gpus)
         self._holders = self._find_holders(scenario, plan, costs)

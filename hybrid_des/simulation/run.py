@@ -23,10 +23,11 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.transport import Transport
 from hybrid_des.numerics.training import Training
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.scenario import Scenario, wiring
+from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.gpu import Barrier, Gpu, Job
 from hybrid_des.simulation.lowering import lower
 from hybrid_des.simulation.memory import MemoryLedger
+from hybrid_des.simulation.planner import fabric_of as fabric_of
 from hybrid_des.simulation.planner import plan_of
 from hybrid_des.units import format_bytes
 from hybrid_des.workload.costs import Costs, costs_of, rank_costs
@@ -143,11 +144,6 @@ def _carry_out(env: Environment, workers: Sequence[Gpu | Server]) -> None:
     stuck = [worker for worker in workers if any(process.is_alive for process in worker.processes)]
     if stuck:
         raise DeadlockError("\n".join(["deadlock: nothing can happen any more", *(worker.where() for worker in stuck)]))
-
-
-def fabric_of(scenario: Scenario) -> Fabric:
-    """Wire up the scenario's cluster."""
-    return wiring.fabric_of(scenario.cluster)
 
 
 def training_of(scenario: Scenario, plan: Plan) -> Training | None:

@@ -120,16 +120,17 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     from hybrid_des import collectives
     from hybrid_des.errors import UsageError
     from hybrid_des.network.times import read_table
+    from hybrid_des.options import required_keys
 
     options = {name: getattr(args, name) for name in ("pieces", "servers", "servers_on", "table")}
     options = {name: value for name, value in options.items() if value is not None}
-    read = options if args.name == collectives.AUTO else collectives.find(args.name).facts["options"]
+    read = options if args.name == collectives.AUTO else collectives.find(args.name).keys
     for name, value in options.items():
         if name not in read:
             raise UsageError(f"--{name.replace('_', '-')}: is not read by {args.name}")
         if isinstance(value, int) and value < 1:
             raise UsageError(f"--{name}: must be at least 1, not {value}")
-    for name in () if args.name == collectives.AUTO else collectives.find(args.name).facts["needs"]:
+    for name in () if args.name == collectives.AUTO else required_keys(collectives.find(args.name).options):
         if name not in options:
             raise UsageError(f"--{name}: is required by {args.name}")
     if "table" in options:
