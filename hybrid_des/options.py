@@ -77,6 +77,13 @@ class Elsewhere:
     value: Any
 
 
+@dataclass(frozen=True)
+class WrittenNone:
+    """Marks a field whose None a file writes as a word, such as inf."""
+
+    word: str
+
+
 class NamesFile:
     """Marks a field that names a file: a relative path starts at the folder of the scenario file."""
 
@@ -281,7 +288,9 @@ Compute = Annotated[Fraction, quantity("compute")]  # FLOP/s
 Number = Annotated[Fraction, quantity("number")]  # at least 0
 Factor = Annotated[Fraction, Reads(_factor, {"type": "number", "exclusiveMinimum": 0})]  # more than 0
 Bytes = Annotated[int, Reads(read_bytes, quantity_schema("size"))]
-LinkBandwidth = Annotated[Fraction | None, Reads(_bandwidth, _bandwidth_schema())]  # bytes per second; None: infinite
+LinkBandwidth = Annotated[  # bytes per second; None: infinite
+    Fraction | None, Reads(_bandwidth, _bandwidth_schema()), WrittenNone("inf")
+]
 Count = Annotated[int, whole(1, MOST)]
 Limit = Annotated[Fraction | None, Reads(_limit, {"anyOf": [{"type": "number"}, MULTIPLE]})]
 Flag = Annotated[bool, Reads(_flag, {"type": "boolean"})]

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 
+from hybrid_des.errors import TooLongError
 from hybrid_des.network.times import TableBandwidth
-from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bandwidth
 
 Bandwidth = Fraction | None  # bytes a second; None is infinite
+
+LONGEST_S = 86_400  # a day for one message: the clock counts 106 of them, for all messages of all ranks
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,16 @@ class Fabric:
 
 
 def service_time(size: int, bandwidth: Bandwidth, ticks: int = 1) -> int:
-    """How long `size` bytes occupy a link: picoseconds, or so many ticks a picosecond, rounded once to the nearest."""
+    """How long `size` bytes occupy a link: picoseconds, or so many ticks per picosecond, rounded once to the nearest.
+
+    Raises:
+        TooLongError: longer than a day.
+    """
     if isinstance(bandwidth, TableBandwidth):
         return bandwidth.table.occupancy(size) * ticks
-    return 0 if bandwidth is None else round(Fraction(size * PICOSECONDS_PER_SECOND * ticks) / bandwidth)
+    if bandwidth is None:
+        return 0
+    if size > LONGEST_S * bandwidth:
+        takes = f"a message of {size:,} bytes takes {float(size / bandwidth):.6g} s at {format_bandwidth(bandwidth)}"
+        raise TooLongError(f"{takes}; was a unit such as GB/s forgotten?")
+    return round(Fraction(size * PICOSECONDS_PER_SECOND * ticks) / bandwidth)

@@ -125,7 +125,8 @@ def _options_are_read(scenario: Sections) -> Iterator[Problem]:
         chosen = plugins.chosen(dict(section))
         what, choice = chosen.name if chosen else "", (name, plugins.key)
         for key in section.lacking:
-            yield Problem((name, key), f"is required by {what}", (choice,))
+            path = (name, key)
+            yield Problem(path, f"is required by {what}", (path, choice))
         for key, value in section.unread.items():
             readers = plugins.readers()[key]
             mark = mark_of(next(iter(readers.values())), Elsewhere)

@@ -12,7 +12,7 @@ from pydantic.json_schema import models_json_schema
 
 from hybrid_des.network.figures import LinkFigures
 from hybrid_des.network.times import TimeTable
-from hybrid_des.network.topologies.links import Wire
+from hybrid_des.options import Options, WrittenNone, mark_of
 from hybrid_des.scenario.machine import Cluster, InfiniBand, NodeKind
 from hybrid_des.scenario.plugins import PluginSection
 from hybrid_des.scenario.reduction import Gradients
@@ -61,17 +61,13 @@ def to_mapping(scenario: Scenario) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        items = dict(value)
+        items = {name: _word(value, name) if item is None else item for name, item in value}
         if isinstance(value, PluginSection):  # options stand beside the section's own keys
-            items |= {**dict(items.pop("options") or ()), **value.unread}
-        if isinstance(value, Gradients) and value.bucket is None:  # what is left out may be a rule's default
-            items["bucket"] = "none"
+            items |= {**_plain(items.pop("options") or Options()), **value.unread}
         if isinstance(value, Scenario) and value.numerics and "parameters" not in value.workload.model_fields_set:
             items["workload"] = value.workload.model_copy(update={"parameters": None})  # the model has its own count
         if isinstance(value, LinkFigures) and value.table is not None:  # it stands instead of both
             items.update(bandwidth=None, latency=None)
-        elif isinstance(value, LinkFigures | Wire) and value.bandwidth is None:
-            items["bandwidth"] = "inf"
         return {name: _plain(item) for name, item in items.items() if item is not None}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
@@ -80,6 +76,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, TimeTable):
         return value.source
     return str(value) if isinstance(value, Path) else value
+
+
+def _word(section: BaseModel, name: str) -> str | None:
+    """How a file writes the None of a field; None where it leaves the field out."""
+    field = type(section).model_fields.get(name)
+    mark = mark_of(field, WrittenNone) if field is not None else None
+    return mark.word if mark is not None else None
 
 
 def _number(value: Fraction) -> int | float | str | Fraction:

@@ -12,7 +12,16 @@ from pydantic import Field, PlainValidator
 from hybrid_des.collectives import algorithms, codecs
 from hybrid_des.network import topologies
 from hybrid_des.numerics import tasks
-from hybrid_des.options import NamesFile, Reads, decimal, quantity_schema, read_bytes, read_quantity, read_text
+from hybrid_des.options import (
+    NamesFile,
+    Reads,
+    WrittenNone,
+    decimal,
+    quantity_schema,
+    read_bytes,
+    read_quantity,
+    read_text,
+)
 from hybrid_des.pipeline import schedules
 from hybrid_des.registry import unknown
 from hybrid_des.scenario.problem import Problem, Problems
@@ -100,7 +109,7 @@ ScheduleName = Annotated[str, _one_of(schedules.names), _offer(schedules.names)]
 AlgorithmName = Annotated[str, _one_of(algorithms), _offer(algorithms)]
 CodecName = Annotated[str, _one_of(codecs.names), _offer(codecs.names)]
 TaskName = Annotated[str, _one_of(tasks.names), _offer(tasks.names)]
-BucketSize = Annotated[int | None, Reads(_bucket, _bucket_schema())]
+BucketSize = Annotated[int | None, Reads(_bucket, _bucket_schema()), WrittenNone("none")]
 RankTimes = Annotated[Fraction | tuple[Fraction, ...], per_rank("time")]
 RankSizes = Annotated[Fraction | tuple[Fraction, ...], per_rank("size")]
 RankNumbers = Annotated[Fraction | tuple[Fraction, ...], per_rank("number")]
