@@ -43,7 +43,7 @@ def fill(values: Mapping[str, Any]) -> dict[str, Any]:
 def _fill_cluster(cluster: dict[str, Any], scenario: Mapping[str, Any]) -> None:
     gpu = cluster.setdefault("gpu", catalogue.DEFAULT)
     cluster.setdefault("gpus_per_node", 8)
-    keys = {*Cluster.own_keys(), *Cluster.plugins.fields(cluster)}
+    keys = Cluster.keys_given(cluster)
     _fill_links(cluster, {name: link for name, link in _links(gpu).items() if name in keys})
     if isinstance(cluster.get("nodes"), list | tuple):
         cluster["nodes"] = [_node(node, cluster) for node in cluster["nodes"]]
@@ -97,9 +97,10 @@ def _unless_measured(link: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
 
 
 def _fill_gradients(gradients: dict[str, Any], scenario: Mapping[str, Any]) -> None:
-    requiring = Gradients.plugins.requiring(gradients)
-    if len(requiring) == 1:  # an option that only one algorithm cannot do without stands for it
-        gradients.setdefault(Gradients.plugins.key, requiring[0])
+    if Gradients.plugins.key not in gradients and gradients.keys() - Gradients.own_keys().keys():
+        requiring = Gradients.plugins.requiring(gradients)
+        if len(requiring) == 1:  # an option that only one algorithm cannot do without stands for it
+            gradients[Gradients.plugins.key] = requiring[0]
     rule, codec = gradients.get("bucket_rule"), gradients.get("codec", "fp32")
     if rule == "ddp":
         gradients.setdefault("bucket", "25 MiB")
@@ -112,7 +113,7 @@ def _fill_schedule(schedule: dict[str, Any], scenario: Mapping[str, Any]) -> Non
     kind = schedule.get("kind")
     if isinstance(kind, str) and kind in schedules.names():
         schedule.setdefault("chunks", schedules.find(kind).facts["chunks"] or 1)
-    for key, field in (Schedule.own_keys() | Schedule.plugins.fields(schedule)).items():
+    for key, field in Schedule.keys_given(schedule).items():
         mark = mark_of(field, OfRanks)
         if mark is not None and (key in schedule or mark.default is not None):
             schedule[key] = of_ranks(schedule.get(key, mark.default), _along(scenario, "pipeline"))

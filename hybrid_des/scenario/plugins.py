@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar
 
 from pydantic import ModelWrapValidatorHandler, PrivateAttr, ValidationError, create_model, model_validator
 from pydantic.fields import FieldInfo
 
 from hybrid_des.errors import UsageError
-from hybrid_des.options import Elsewhere, Options, Section, SharedOptions, mark_of, required_keys
+from hybrid_des.options import Options, Section, SharedOptions, required_keys
 from hybrid_des.registry import Entry, unknown
 from hybrid_des.scenario.problem import Problem, Problems, problems_in
 
@@ -62,12 +63,6 @@ class Plugins:
             return self.besides[name]
         return Chosen(name, self.find(name).options) if name is not None and name in self.names() else None
 
-    def fields(self, values: Mapping[str, Any]) -> dict[str, FieldInfo]:
-        """The options that the chosen plug-in reads, and those given that only others read."""
-        chosen = self.chosen(values)
-        others = {key: next(iter(readers.values())) for key, readers in self.readers().items() if key in values}
-        return others | (dict(chosen.options.model_fields) if chosen and chosen.options else {})
-
     def requiring(self, values: Mapping[str, Any]) -> list[str]:
         """The plug-ins that need an option, and have all that they need."""
         given = {key for key, value in values.items() if value is not None}
@@ -85,22 +80,34 @@ class PluginSection(Section):
     _lacking: tuple[str, ...] = PrivateAttr(default=())
 
     @classmethod
-    def own_keys(cls) -> dict[str, FieldInfo]:
+    @cache
+    def own_keys(cls) -> Mapping[str, FieldInfo]:
         """The section's own keys."""
         return {name: one for name, one in cls.model_fields.items() if name != "options"}
 
     @classmethod
     def known_keys(cls) -> dict[str, list[FieldInfo]]:
-        """Its own keys, and the options of all plug-ins.
+        """Its own keys, and the options of all plug-ins."""
+        own = {name: [one] for name, one in cls.own_keys().items()}
+        return own | {key: list(readers.values()) for key, readers in cls.plugins.readers().items()}
+
+    @classmethod
+    def keys_given(cls, values: Mapping[str, Any]) -> dict[str, FieldInfo]:
+        """Every key that the section or its plug-in reads, and those given that only other plug-ins read.
 
         Raises:
-            UsageError: a plug-in has an option of the name of one of the section's own keys.
+            UsageError: the plug-in has an option of the name of one of the section's own keys.
         """
-        own, known = cls.own_keys(), {name: [one] for name, one in cls.own_keys().items()}
-        for key, readers in cls.plugins.readers().items():
-            if key in own:
-                raise UsageError(f'{next(iter(readers))}: an option cannot be called "{key}": the section has that key')
-            known[key] = list(readers.values())
+        own, chosen = cls.own_keys(), cls.plugins.chosen(values)
+        known = dict(own)
+        if chosen is not None and chosen.options is not None:
+            options = chosen.options.model_fields
+            for key in own.keys() & options.keys():
+                raise UsageError(f'{chosen.name}: an option cannot be called "{key}": the section has that key')
+            known |= options
+        if values.keys() - known.keys():
+            readers = cls.plugins.readers()
+            known |= {key: next(iter(readers[key].values())) for key in values if key in readers and key not in known}
         return known
 
     @property
@@ -118,12 +125,12 @@ class PluginSection(Section):
     def _with_options(cls, values: Any, handler: ModelWrapValidatorHandler[PluginSection]) -> PluginSection:
         if not isinstance(values, Mapping):
             return handler(values)
-        known = cls.known_keys()
+        known = cls.keys_given(values)
         own = {key: value for key, value in values.items() if key in cls.own_keys()}
         rest = {key: value for key, value in values.items() if key not in own}
-        problems = [Problem((key,), unknown(str(key), known)) for key in rest if key not in known]
+        problems = [Problem((key,), unknown(str(key), cls.known_keys())) for key in rest if key not in known]
         given = {key: value for key, value in rest.items() if key in known and value is not None}
-        reading = _Reading(cls.plugins, cls.plugins.chosen(own), given)
+        reading = _Reading(cls.plugins.chosen(own), given, known)
         section = None
         try:
             section = handler({**own, "options": reading.options})
@@ -138,17 +145,16 @@ class PluginSection(Section):
 class _Reading:
     """The options of a section, as far as they are right."""
 
-    def __init__(self, plugins: Plugins, chosen: Chosen | None, given: Mapping[str, Any]) -> None:
+    def __init__(self, chosen: Chosen | None, given: Mapping[str, Any], known: Mapping[str, FieldInfo]) -> None:
         self.options: Options | None = None
         self.problems: list[Problem] = []
         self.lacking: tuple[str, ...] = ()
         self.unread: dict[str, Any] = {}
         kind = chosen.options if chosen else None
         own = {key: value for key, value in given.items() if kind and key in kind.model_fields}
-        readers = plugins.readers()
         for key, value in given.items():
             if key not in own:
-                self._read_one(key, value, next(iter(readers[key].values())))
+                self._read_one(key, value, known[key])
         if kind is SharedOptions:
             self.options, self.unread = SharedOptions(**self.unread), {}
         elif kind is not None:
@@ -176,9 +182,3 @@ def _alone(key: str, one: FieldInfo) -> type[Section]:
     """A section of one option."""
     alone: type[Section] = create_model("Alone", __base__=Section, **{key: (one.annotation, one)})  # type: ignore[call-overload]
     return alone
-
-
-def elsewhere(one: FieldInfo) -> Any:
-    """What an option says where it is not read, None if that is never right; it may be a multiple of the ranks."""
-    mark = mark_of(one, Elsewhere)
-    return None if mark is None else mark.value

@@ -190,7 +190,7 @@ def test_an_option_cannot_take_the_name_of_a_common_key(imported):
         raise AssertionError
 
     with pytest.raises(UsageError, match='greedy: an option cannot be called "chunks"'):
-        scenario_from({"schedule": {"kind": "1f1b", "microbatches": 1}, "workload": {"forward": 1, "backward": 1}})
+        scenario_from({"schedule": {"kind": "greedy", "microbatches": 1}, "workload": {"forward": 1, "backward": 1}})
 
 
 def _options(name):
