@@ -74,9 +74,9 @@ def test_a_users_own_file_registers_and_may_be_run_twice(tmp_path):
 
     file = tmp_path / "mine.py"
     file.write_text(
-        "from hybrid_des.pipeline.schedules import find, schedule\n"
+        "from hybrid_des.pipeline.schedules import make_plan, schedule\n"
         "@schedule('mine-of-a-test', summary='', time='', memory='', source='', chunks=1)\n"
-        "def mine(request):\n    return find('gpipe').build(request)\n"
+        "def mine(request):\n    return make_plan('gpipe', request)\n"
     )
     try:
         import_file(file)
