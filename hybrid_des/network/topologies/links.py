@@ -121,7 +121,7 @@ def links(cluster: ClusterSpec, options: Links) -> Fabric:
         path = given.get(ends) or _back(tree(ends[0]), *ends)
         return Route(tuple(way.name for way in path), tuple(way.latency for way in path))
 
-    specs = {way.name: LinkSpec(way.name, way.bandwidth, way.source, way.target) for way in ways}
+    specs = {way.name: LinkSpec(way.name, way.bandwidth, way.source, way.target, way.latency) for way in ways}
     return Fabric(specs, route, cluster.gpus, cluster.node_of)
 
 

@@ -94,10 +94,10 @@ class _Tree:
 
     def ports(self) -> Iterator[LinkSpec]:
         """The links of GPUs and switches."""
-        bandwidth = self.port.bandwidth
+        bandwidth, latency = self.port.bandwidth, self.port.latency
         for gpu, (node, index) in enumerate(self.cluster.places):
             ends = (f"gpu{gpu}", f"node{node}/switch{self.switch(index)}")
-            yield from both_ways(f"node{node}/gpu{index}/pcie-", ("out", "in"), bandwidth, ends)
+            yield from both_ways(f"node{node}/gpu{index}/pcie-", ("out", "in"), bandwidth, ends, latency)
         for node in range(len(self.cluster.nodes)):
             for switch in range(self.switches(node) if self.switches(node) > 1 else 0):
                 point = f"node{node}/switch{switch}"
