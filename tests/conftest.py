@@ -2,6 +2,7 @@
 
 import pytest
 from hypothesis import settings
+from support import registries
 from support.paths import SCENARIOS
 
 from hybrid_des.cli import main as cli
@@ -14,6 +15,13 @@ settings.load_profile("house")
 def scenarios():
     """The folder of the shipped scenarios."""
     return SCENARIOS
+
+
+@pytest.fixture
+def scratch():
+    """Restore every registry after the test."""
+    with registries.scratch():
+        yield
 
 
 @pytest.fixture

@@ -43,20 +43,17 @@ def test_quiet_is_quiet(run, write, tmp_path):
     assert (code, json.loads(out)["ranks"], err) == (0, 1, [])
 
 
-def test_a_users_own_schedule_comes_from_a_file_of_theirs(run, write):
+def test_a_user_defined_schedule_is_imported_from_a_file(run, write, scratch):
     mine = write(
         "from hybrid_des.pipeline.schedules import find, schedule\n"
         "@schedule('own-of-a-test', summary='mine', time='t', memory='m', source='me', chunks=1)\n"
         "def own(request):\n    return find('gpipe').build(request)\n",
         "mine.py",
     )
-    try:
-        assert run(write(MINIMAL), "--set", "schedule.kind=own-of-a-test", "--quiet")[0] == 2
-        assert run(write(MINIMAL), "--set", "schedule.kind=own-of-a-test", "--quiet", "--import", mine)[0] == 0
-        assert "own-of-a-test" in run("schedules", "--import", mine)[1]
-        assert "own-of-a-test" in run("schema", "--import", mine)[1]
-    finally:
-        schedules._REGISTRY._entries.pop("own-of-a-test", None)
+    assert run(write(MINIMAL), "--set", "schedule.kind=own-of-a-test", "--quiet")[0] == 2
+    assert run(write(MINIMAL), "--set", "schedule.kind=own-of-a-test", "--quiet", "--import", mine)[0] == 0
+    assert "own-of-a-test" in run("schedules", "--import", mine)[1]
+    assert "own-of-a-test" in run("schema", "--import", mine)[1]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import csv
 import gc
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -13,6 +12,7 @@ from support import oracle
 from support.paths import GOLDEN, ROOT
 
 from hybrid_des.analysis.metrics import summary
+from hybrid_des.collectives import collective
 from hybrid_des.errors import DeadlockError, OutOfMemoryError, PlanError, Refusal, SimulationError
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import Op, Plan, loop
@@ -241,24 +241,23 @@ def test_a_plan_with_an_op_missing_is_no_plan():
         run(scenario(p=2, m=1), plan=Plan.of([[Op("F", 0), Op("B", 0)], [Op("F", 0)]], [loop(2, 1)], [0]))
 
 
-def test_a_collective_that_waits_for_nobody_is_a_deadlock_and_one_that_is_not_read_an_error(monkeypatch):
-    from hybrid_des import collectives
-
+def test_a_collective_that_waits_forever_deadlocks(scratch):
+    @collective("deaf", summary="receives what nobody sends")
     def deaf(group, buffer):
         yield group.from_((group.me + 1) % group.size).receive()
 
+    with pytest.raises(DeadlockError, match="rank 1, step 0: in the reduction of its gradients"):
+        run(scenario(p=1, m=1, d=2, workload={"parameters": 10}, gradients={"algorithm": "deaf"}))
+
+
+def test_a_collective_that_leaves_messages_unread_is_an_error(scratch):
+    @collective("talkative", summary="sends what nobody receives")
     def talkative(group, buffer):
         group.to((group.me + 1) % group.size).send(buffer.split(1).encode(0))
         yield from ()
 
-    chosen = scenario(p=1, m=1, d=2, workload={"parameters": 10})
-    entry = collectives.find("ring")
-    monkeypatch.setattr(collectives._REGISTRY, "_entries", {"ring": replace(entry, build=deaf)})
-    with pytest.raises(DeadlockError, match="rank 1, step 0: in the reduction of its gradients"):
-        run(chosen)
-    monkeypatch.setattr(collectives._REGISTRY, "_entries", {"ring": replace(entry, build=talkative)})
     with pytest.raises(SimulationError, match="2 messages were sent but never received"):
-        run(chosen)
+        run(scenario(p=1, m=1, d=2, workload={"parameters": 10}, gradients={"algorithm": "talkative"}))
 
 
 def test_work_grows_linearly_with_micro_batches():

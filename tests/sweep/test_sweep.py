@@ -16,10 +16,9 @@ import time
 
 import pytest
 from matplotlib.figure import Figure
-from support import experiments
+from support import experiments, registries
 
 from hybrid_des.errors import HybridDesError, ScenarioError, UsageError
-from hybrid_des.pipeline import schedules
 from hybrid_des.sweep import Plot, draw, jobs_for, load_sweep, render, run_sweep, table
 from hybrid_des.sweep import write as write_sweep
 from hybrid_des.sweep.runner import BATCH
@@ -48,10 +47,8 @@ def own(tmp_path_factory):
     """A file with a schedule of the user's own, which is forgotten afterwards (workers that stay up know it on)."""
     file = tmp_path_factory.mktemp("own") / "my_schedule.py"
     file.write_text(OWN)
-    yield file
-    schedules._REGISTRY._entries.pop("one-by-one", None)
-    for name in [name for name in sys.modules if name.endswith("my_schedule_py")]:
-        del sys.modules[name]
+    with registries.scratch():
+        yield file
 
 
 def without_wall(rows):
