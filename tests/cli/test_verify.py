@@ -1,8 +1,6 @@
 """`hybrid-des verify`: pass, or the first op that is wrong; exit code 0 or 1."""
 
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -94,12 +92,10 @@ def wrong_chunk(group, buffer):
     (OWN_COLLECTIVE, "gradients.algorithm=wrong-chunk",
      r"fail: rank \d, step 0, reduction of stage 1: the gradient differs from serial training by 0."),
 ])  # fmt: skip
-def test_what_a_user_got_wrong_is_named(write, own, setting, said):
-    files = str(write(SCENARIO)), "--import", str(write(own, "own.py")), "--set", setting
-    command = [sys.executable, "-m", "hybrid_des", "verify", *files]  # apart, so that it is registered nowhere else
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "")
-    assert re.match(said, done.stdout)
+def test_what_a_user_got_wrong_is_named(verify, write, scratch, own, setting, said):
+    code, shown = verify("--import", str(write(own, "own.py")), "--set", setting)
+    assert code == 1
+    assert re.match(said, shown)
 
 
 def test_the_first_wrong_op_is_named(verify, monkeypatch):
