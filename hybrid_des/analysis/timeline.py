@@ -72,7 +72,7 @@ def op_rows(run: Run) -> Ops:
     index = table["index"]
     described = rows[np.where(index == OPTIMIZER, len(rows) - 1, first[pipeline_rank[table["rank"]]] + index)]
     kind, microbatch, chunk, stage = described.T
-    named = {name: table[name] for name in OP_COLUMNS if name != "index"}
+    named = {name: table[name] for name in OP_COLUMNS if name not in ("index", "released")}
     return Ops(kind=kind, microbatch=microbatch, chunk=chunk, stage=stage, **named)
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-OP_COLUMNS = ("step", "rank", "index", "asked", "start", "end")
+OP_COLUMNS = ("step", "rank", "index", "asked", "start", "end", "released")
 MESSAGE_COLUMNS = ("channel", "tag", "asked", "start", "end", "bytes")
 STEP_COLUMNS = ("step", "rank", "begin", "sent", "reduced", "end")
 REDUCTION_COLUMNS = ("step", "rank", "stage", "bucket", "start", "end")
@@ -65,7 +65,8 @@ class Recorder:
     """All rows of one run.
 
     Attributes:
-        ops: one row per step of a rank's program and per optimizer step; `index` is its place in the program.
+        ops: one row per step of a rank's program and per optimizer step; `index` is its place in the program,
+            `released` the place among its inputs of the message that it waited for last, −1 where it waited for none.
         messages: one row per message and link; `start` to `end` is the time that it occupies the link. None where
             the scenario records no messages.
         steps: one row per training step and rank; `sent` is when it was free after its last op (its sends through,

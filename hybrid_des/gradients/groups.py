@@ -1,4 +1,4 @@
-"""Which GPUs add up which gradients: the groups of a scenario, their buckets, and the algorithm that they use."""
+"""Which GPUs reduce which gradients: the holders of each stage, their buckets, and the algorithm that they use."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.gradients.buckets import Bucket, buckets_of
 from hybrid_des.gradients.reducer import Reducer, Server
+from hybrid_des.layout import Layout
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.transport import Transport
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.scenario import Scenario
-from hybrid_des.workload.costs import Costs
+from hybrid_des.scenario import Gradients
 
 
 @dataclass(frozen=True)
 class ReplicaGroup:
-    """All who hold a stage, in every replica and copy of the model, and add up its gradients.
+    """All ranks that hold a stage, in every replica and copy of the model, and reduce its gradients together.
 
     Attributes:
-        ranks: global ranks, in order.
+        ranks: global ranks, in ascending order.
         chunks: which of each one's chunks the stage is.
-        buckets: the parts in which they do it.
+        buckets: the parts in which they reduce.
     """
 
     stage: int
@@ -36,87 +36,107 @@ class ReplicaGroup:
     buckets: Sequence[Bucket]
 
 
-class Gradients:
-    """The reductions of one run.
+def replica_groups(
+    plan: Plan, layout: Layout, parameters: Sequence[int], gradients: Gradients, keep_empty: bool = False
+) -> dict[int, ReplicaGroup]:
+    """Find who holds each stage; a stage that one rank holds, or that has no parameters, is left out.
+
+    Args:
+        plan: the stages and where they are.
+        layout: the ranks of each replica.
+        parameters: per stage.
+        gradients: how they are cut into buckets.
+        keep_empty: whether a stage without parameters counts (its arrays may still be reduced).
+    """
+    codec = codecs.find(gradients.codec).build()
+    found = {}
+    for stage in range(plan.stages):
+        places = sorted(
+            (layout.rank(data=replica, pipeline=rank), chunk)
+            for replica in range(layout.sizes["data"])
+            for rank, chunk in plan.holders(stage)
+        )
+        if len(places) > 1 and (parameters[stage] or keep_empty):
+            ranks, chunks = zip(*places, strict=True)
+            buckets = buckets_of(parameters[stage], codec, gradients.bucket, gradients.bucket_rule, stage)
+            found[stage] = ReplicaGroup(stage, ranks, chunks, buckets)
+    return found
+
+
+class Reductions:
+    """The gradient reductions of one run.
 
     Attributes:
         algorithm: the collective's name; for `auto` the quickest one's.
-        buckets: of each stage that has gradients to add up.
+        buckets: stage → its buckets, for each stage whose gradients are reduced.
     """
 
-    def __init__(self, scenario: Scenario, plan: Plan, costs: Costs, fabric: Fabric) -> None:
-        self._settings = scenario.gradients
+    def __init__(
+        self, gradients: Gradients, groups: Mapping[int, ReplicaGroup], fabric: Fabric, ranks: int, sharing: str
+    ) -> None:
+        """Choose the algorithm and its servers.
+
+        Args:
+            gradients: the algorithm, its options and the codec.
+            groups: stage → who reduces it.
+            fabric: the wiring.
+            ranks: how many GPUs, the first of the fabric, are ranks; the others may serve.
+            sharing: how links are shared.
+        """
+        self._gradients = gradients
         self._fabric = fabric
-        self._sharing = scenario.cluster.sharing
+        self._sharing = sharing
         self._options: Mapping[str, Any] = {
-            name: getattr(scenario.gradients, name) for name in ("pieces", "servers", "servers_on", "table")
+            name: getattr(gradients, name) for name in ("pieces", "servers", "servers_on", "table")
         }
-        self._codec = codecs.find(scenario.gradients.codec).build()
-        self._spare = range(scenario.parallel.ranks, fabric.gpus)
-        self._holders = self._find_holders(scenario, plan, costs)
-        self.buckets = {stage: holders.buckets for stage, holders in self._holders.items()}
-        self.algorithm = scenario.gradients.algorithm
+        self._codec = codecs.find(gradients.codec).build()
+        self._spare = range(ranks, fabric.gpus)
+        self.buckets = {stage: group.buckets for stage, group in groups.items()}
+        self.algorithm = gradients.algorithm
         if self.algorithm == collectives.AUTO:
-            self.algorithm = self._quickest()
-        self._servers = {stage: self._servers_of(holders) for stage, holders in self._holders.items()}
+            self.algorithm = self._quickest(list(groups.values()))
+        self._processes = {stage: self._process_group(group) for stage, group in groups.items()}
+        self._places = {
+            stage: {rank: place for place, rank in enumerate(group.ranks)} for stage, group in self._processes.items()
+        }
 
-    def of(self, transport: Transport, rank: int, stages: Sequence[int]) -> list[Reducer]:
-        """What a GPU that holds these stages reduces: deepest first, as the backward pass completes them."""
-        return [
-            self._reducer(transport, rank, stage) for stage in sorted(stages, reverse=True) if stage in self._holders
-        ]
+    def of(self, transport: Transport, rank: int) -> list[Reducer]:
+        """A rank's part in the reductions of the stages that it holds."""
+        held = [stage for stage, places in self._places.items() if rank in places]
+        return [self._reducer(transport, rank, stage) for stage in held]
 
-    def servers(self, network: Transport, steps: int, lengths: Mapping[int, int]) -> list[Server]:
-        """Those who serve the groups; `lengths` are those of the stages' arrays, where there are any."""
+    def servers(self, transport: Transport, steps: int, lengths: Mapping[int, int]) -> list[Server]:
+        """Start the endpoints that only serve; `lengths` are those of the stages' arrays, where there are any."""
         return [
-            Server(network.env, place, self._reducer(network, place, stage), steps, lengths.get(stage))
-            for stage, places in self._servers.items()
-            for place in places
+            Server(transport.env, place, self._reducer(transport, place, stage), steps, lengths.get(stage))
+            for stage, processes in self._processes.items()
+            for place in processes.ranks[processes.size :]
         ]
 
     def _reducer(self, transport: Transport, rank: int, stage: int) -> Reducer:
-        holders, servers = self._holders[stage], self._servers[stage]
-        ranks, chunks = [*holders.ranks, *servers], [*holders.chunks, *(-1 for _ in servers)]
-        processes = ProcessGroup(self.algorithm, stage, ranks, chunks, len(servers))
         return Reducer(
             stage,
-            Group(transport, processes, processes.ranks.index(rank)),
-            [bucket.elements for bucket in holders.buckets],
+            Group(transport, self._processes[stage], self._places[stage][rank]),
+            [bucket.elements for bucket in self.buckets[stage]],
             self._codec,
             collectives.configured(self.algorithm, self._options),
-            self._settings.error_feedback,
+            self._gradients.error_feedback,
         )
 
-    def _servers_of(self, holders: ReplicaGroup) -> Sequence[int]:
-        site = collectives.Site(self._fabric, holders.ranks, self._spare)
-        return collectives.servers_of(self.algorithm, site, self._options)
+    def _process_group(self, group: ReplicaGroup) -> ProcessGroup:
+        site = collectives.Site(self._fabric, group.ranks, self._spare)
+        servers = collectives.servers_of(self.algorithm, site, self._options)
+        chunks = [*group.chunks, *(-1 for _ in servers)]
+        return ProcessGroup(self.algorithm, group.stage, [*group.ranks, *servers], chunks, len(servers))
 
-    def _find_holders(self, scenario: Scenario, plan: Plan, costs: Costs) -> dict[int, ReplicaGroup]:
-        found = {}
-        for stage in range(plan.stages):
-            places = sorted(
-                (scenario.parallel.layout.rank(data=replica, pipeline=rank), chunk)
-                for replica in range(scenario.parallel.data)
-                for rank, chunk in plan.holders(stage)
-            )
-            if len(places) > 1 and (costs.parameters[stage] or scenario.numerics):
-                ranks, chunks = zip(*places, strict=True)
-                gradients = scenario.gradients
-                buckets = buckets_of(
-                    costs.parameters[stage], self._codec, gradients.bucket, gradients.bucket_rule, stage
-                )
-                found[stage] = ReplicaGroup(stage, ranks, chunks, buckets)
-        return found
-
-    def _quickest(self) -> str:
+    def _quickest(self, groups: Sequence[ReplicaGroup]) -> str:
         """Simulate every all-reduce once, on the largest bucket of each group, all groups at once."""
-        holders = list(self._holders.values())
-        if not holders:
+        if not groups:
             return "ring"
-        largest = [max(bucket.elements for bucket in one.buckets) for one in holders]
+        largest = [max(bucket.elements for bucket in group.buckets) for group in groups]
         name, _ = quickest(
             self._fabric,
-            [one.ranks for one in holders],
+            [group.ranks for group in groups],
             lambda group, place: Buffer(largest[group], self._codec),
             options=self._options,
             spare=self._spare,

@@ -1,32 +1,27 @@
-"""The reduction of one stage's gradients, bucket by bucket, as one GPU or server of its group carries it out."""
+"""The reduction of one stage's gradients, as one GPU or server of its process group carries it out."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hybrid_des.collectives import Collective
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs import Codec
-from hybrid_des.collectives.group import Group
+from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.recorder import Rows
-from hybrid_des.errors import NumericsError
-from hybrid_des.network.mailbox import Handoff
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from hybrid_des.numerics.worker import Worker
 
 
 @dataclass(frozen=True)
 class Reducer:
-    """The gradients of one stage: who adds them up, in which buckets, how.
+    """One member's part in the reduction of a stage's gradients.
 
     Attributes:
-        buckets: how many gradients each holds.
+        buckets: how many gradients each bucket holds.
+        error_feedback: whether what a lossy codec loses is kept for the next step.
     """
 
     stage: int
@@ -36,59 +31,41 @@ class Reducer:
     algorithm: Collective
     error_feedback: bool = False
 
-    def run(
-        self, env: Environment, step: int, rank: int, filled: Handoff, rows: Rows, worker: Worker | None
-    ) -> Generator[Any, Any, None]:
-        """Reduce bucket after bucket, each when `filled` says that it may leave, and write down when."""
+    def buffers(
+        self, gradient: NDArray[np.floating] | None = None, residual: NDArray[np.floating] | None = None
+    ) -> list[Buffer]:
+        """Cut the stage's gradient, or only its size, into one buffer per bucket."""
+        return Buffer(sum(self.buckets), self.codec, gradient, residual).sections(self.buckets)
+
+    def begin(self, step: int) -> None:
+        """Label what is sent from now on with a training step."""
         self.group.begin(step)
-        buffers: list[Buffer] = []
-        for number in range(len(self.buckets)):
-            yield filled.receive()
-            buffers = buffers or self._buffers(worker)
-            start = env.now
-            try:
-                # a process, for each message would pass through every `yield from` between it and SimPy
-                yield env.process(self.algorithm(self.group, buffers[number]))
-            except NumericsError as error:
-                where = f"rank {rank}, step {step}, reduction of stage {self.stage}"
-                raise NumericsError(f"{where}: {error}") from None
-            rows.add((step, rank, self.stage, number, start, env.now))
 
-    def serve(self, steps: int, length: int | None) -> Generator[Any, Any, None]:
-        """Take part as one who only serves; `length` is that of the members' arrays, where they have any."""
-        for step in range(steps):
-            self.group.begin(step)
-            for buffer in self._cut(None if length is None else _zeros(length)):
-                yield from self.algorithm(self.group, buffer)
-
-    def _buffers(self, worker: Worker | None) -> list[Buffer]:
-        if worker is None:
-            return self._cut(None)
-        return self._cut(worker.gradient(self.stage), worker.residual(self.stage) if self.error_feedback else None)
-
-    def _cut(self, array: NDArray[Any] | None, residual: NDArray[Any] | None = None) -> list[Buffer]:
-        return Buffer(sum(self.buckets), self.codec, array, residual).sections(self.buckets)
+    def reduce(self, buffer: Buffer) -> Routine:
+        """Reduce one bucket with the rest of the group."""
+        return self.algorithm(self.group, buffer)
 
 
 class Server:
-    """One who works for a group beside its members: a parameter server, or a switch that adds up.
+    """An endpoint that serves a process group without being a member: a parameter server, or in-network reduction.
 
     Attributes:
         place: its number in the fabric.
-        processes: what it is at.
+        processes: its SimPy processes.
     """
 
-    def __init__(self, env: Environment, place: int, reduction: Reducer, steps: int, length: int | None) -> None:
+    def __init__(self, env: Environment, place: int, reducer: Reducer, steps: int, length: int | None) -> None:
+        """Start serving; `length` is that of the members' arrays, where they have any."""
         self.place = place
-        self._stage = reduction.stage
-        self.processes = [env.process(reduction.serve(steps, length))]
+        self._reducer = reducer
+        self.processes = [env.process(self._serve(steps, length))]
+
+    def _serve(self, steps: int, length: int | None) -> Routine:
+        for step in range(steps):
+            self._reducer.begin(step)
+            for buffer in self._reducer.buffers(None if length is None else np.zeros(length)):
+                yield from self._reducer.reduce(buffer)
 
     def where(self) -> str:
-        """Say what a stuck server is at, for people."""
-        return f"server {self.place}: in the reduction of stage {self._stage}'s gradients"
-
-
-def _zeros(length: int) -> NDArray[Any]:
-    import numpy
-
-    return numpy.zeros(length)
+        """Say where a stuck server is, for people."""
+        return f"server {self.place}: in the reduction of stage {self._reducer.stage}'s gradients"

@@ -1,6 +1,8 @@
-"""One GPU's ends of the network: its inbox, and flows to its pipeline neighbours."""
+"""One GPU's ends of the network: its inbox, and flows to the other ranks of its pipeline."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from hybrid_des.network.mailbox import TaggedMailbox
 from hybrid_des.network.purpose import Purpose
@@ -12,20 +14,27 @@ class Endpoint:
     """One GPU's ends of the network.
 
     Attributes:
-        inbox: pipeline messages that come to it.
-        receipts: pipeline messages of its own that are through, where the network hands out receipts.
+        rank: its global rank.
+        inbox: pipeline messages that arrive here.
+        receipts: pipeline messages of its own that have arrived, where the transport hands out receipts.
     """
 
-    def __init__(self, network: Transport, rank: int) -> None:
-        self._network = network
-        self._rank = rank
-        self.inbox: TaggedMailbox = network.inbox(rank)
-        self.receipts: TaggedMailbox = network.outbox(rank)
-        self._out: dict[tuple[int, str], Flow] = {}
+    def __init__(self, transport: Transport, rank: int, pipeline: Sequence[int]) -> None:
+        """Give a GPU its ends; `pipeline` are the global ranks of its pipeline, in order."""
+        self.rank = rank
+        self.inbox: TaggedMailbox = transport.inbox(rank)
+        self.receipts: TaggedMailbox = transport.outbox(rank)
+        self._transport = transport
+        self._pipeline = pipeline
+        self._out: dict[tuple[int, Purpose], Flow] = {}
 
-    def to(self, receiver: int, purpose: Purpose) -> Flow:
-        """The flow of pipeline messages of one purpose to another GPU."""
-        key = (receiver, purpose.name)
+    def to(self, peer: int, purpose: Purpose) -> Flow:
+        """The flow of messages of one purpose to another rank of the pipeline."""
+        key = (peer, purpose)
         if key not in self._out:
-            self._out[key] = self._network.pipeline_flow(self._rank, receiver, purpose)
+            self._out[key] = self._transport.pipeline_flow(self.rank, self.rank_of(peer), purpose)
         return self._out[key]
+
+    def rank_of(self, peer: int) -> int:
+        """The global rank of a rank of the pipeline."""
+        return self._pipeline[peer]

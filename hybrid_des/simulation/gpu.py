@@ -1,29 +1,30 @@
-"""One GPU: a SimPy process that reads its program from top to bottom, and one that reduces its gradients."""
+"""One GPU: a SimPy process per stream, which runs the stream's tasks from first to last in every training step."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import simpy
 
+from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.recorder import OPTIMIZER, STEP_SHIFT, Recorder
+from hybrid_des.engine.recorder import STEP_SHIFT, Recorder
+from hybrid_des.errors import NumericsError
 from hybrid_des.gradients.reducer import Reducer
 from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.mailbox import Handoff
-from hybrid_des.network.message import Message
-from hybrid_des.pipeline.plan import Op
-from hybrid_des.simulation.lowering import Task
+from hybrid_des.simulation.arithmetic import SizesOnly
 from hybrid_des.simulation.memory import MemoryLedger
+from hybrid_des.simulation.tasks import Communicate, Compute, Fill, Join, Program, Segment, Task
 
-if TYPE_CHECKING:
-    from hybrid_des.numerics.worker import Worker
+Routine = Generator[Any, Any, None]
+STREAM = -1  # in `released`: an op that waited for no message
 
 
 class Barrier:
-    """Where all GPUs meet at the end of a training step."""
+    """Where all GPUs wait for each other at the end of a training step."""
 
     def __init__(self, env: Environment, parties: int) -> None:
         self._env = env
@@ -32,7 +33,7 @@ class Barrier:
         self._open = env.event()
 
     def wait(self) -> simpy.Event:
-        """The event that all have come; the last one sets it off."""
+        """The event that all have arrived; the last one triggers it."""
         event = self._open
         self._missing -= 1
         if not self._missing:
@@ -46,16 +47,12 @@ class Job:
     """What all GPUs of a run share.
 
     Attributes:
-        overlap: a bucket of gradients is reduced as soon as it is filled, not after the pipeline.
-        blocking: a GPU goes on only when what it sent is through, as in Megatron's plain 1F1B.
-        barrier: where all meet at the end of a step; None where each goes on by itself.
+        barrier: where all wait at the end of a step; None where each goes on by itself.
     """
 
     env: Environment
-    trace: Recorder
+    recorder: Recorder
     steps: int
-    overlap: bool
-    blocking: bool
     barrier: Barrier | None
 
 
@@ -64,122 +61,125 @@ class Gpu:
 
     Attributes:
         rank: its global rank.
-        reductions: the gradients that it adds up with others.
-        worker: its arithmetic, where the scenario has numerics.
-        waits_for: what it is at, for the report of a deadlock.
+        memory: what it holds.
+        processes: its SimPy processes, one per stream.
     """
 
     def __init__(
         self,
         job: Job,
-        rank: int,
-        program: Sequence[Task],
-        ranks: Sequence[int],
-        comm: Endpoint,
-        ledger: MemoryLedger,
-        reductions: Sequence[Reducer],
-        optimizer: int,
-        worker: Worker | None = None,
+        endpoint: Endpoint,
+        program: Program,
+        memory: MemoryLedger,
+        reducers: Sequence[Reducer],
+        arithmetic: SizesOnly,
     ) -> None:
-        self.rank = rank
-        self.ledger = ledger
-        self.worker = worker
-        self.waits_for = ""
+        self.rank = endpoint.rank
+        self.memory = memory
         self._job = job
+        self._endpoint = endpoint
         self._program = program
-        self._ranks = ranks
-        self._comm = comm
-        self.reductions = reductions
-        self._optimizer = optimizer
-        self._filled = {reduction.stage: Handoff(job.env) for reduction in reductions}
-        self._reduced = job.env.event()
+        self._arithmetic = arithmetic
+        self._reducers: Mapping[int, Reducer] = {reducer.stage: reducer for reducer in reducers}
+        self._buffers: dict[int, list[Buffer]] = {}
+        self._filled = {stage: Handoff(job.env) for stage in self._reducers}
+        self._finished = {"gradient": Handoff(job.env)}
         self._task: Task | None = None
         self._step = 0
-        self.processes = [job.env.process(self._compute())]
-        if reductions:
-            self.processes.append(job.env.process(self._reduce()))
+        self.processes = [job.env.process(self._run_compute())]
+        if program.gradient:
+            self.processes.append(job.env.process(self._run_gradient()))
 
-    def _compute(self) -> Generator[Any, Any, None]:
-        env, trace = self._job.env, self._job.trace
+    def _run_compute(self) -> Routine:
+        env, program, recorder = self._job.env, self._program, self._job.recorder
         for step in range(self._job.steps):
             self._step = step
             begin = env.now
-            for task in self._program:
+            for task in program.compute:
                 yield from self._run(task)
             self._task = None
             sent = env.now
-            if not self._job.overlap:
-                for reduction in self.reductions:
-                    for _ in reduction.buckets:
-                        self._filled[reduction.stage].hand(None)
-            if self.reductions:
-                yield self._reduced
-                self._reduced = env.event()
+            for segment in program.reduction:
+                yield from self._run_segment(segment)
             reduced = env.now
-            if self._optimizer:
-                yield env.timeout(self._optimizer)
-                trace.ops.add((self._step, self.rank, OPTIMIZER, reduced, reduced, env.now))
-            if self.worker:
-                self.worker.learn(self._step)
-            trace.steps.add((self._step, self.rank, begin, sent, reduced, env.now))
+            for task in program.update:
+                yield from self._run(task)
+            self._arithmetic.learn(step)
+            recorder.steps.add((step, self.rank, begin, sent, reduced, env.now))
             if self._job.barrier:
                 yield self._job.barrier.wait()
 
-    def _run(self, task: Task) -> Generator[Any, Any, None]:
-        """One step of the program: wait for its inputs, compute, send what follows from it."""
-        env = self._job.env
-        base = self._step << STEP_SHIFT
+    def _run_gradient(self) -> Routine:
+        """Reduce stage by stage, deepest first on every rank: one order for all, or two ranks wait for each other."""
+        for step in range(self._job.steps):
+            for segment in self._program.gradient:
+                yield from self._communicate(step, segment)
+            self._finished["gradient"].hand(None)
+
+    def _run(self, task: Task) -> Routine:
+        """Wait for a task's inputs, run its segments, send what follows from it."""
+        env, arithmetic, step = self._job.env, self._arithmetic, self._step
+        base = step << STEP_SHIFT
         self._task = task
-        asked = env.now
-        arrays: dict[Op, Any] = {}
-        for needed in task.inputs:
-            message = yield self._comm.inbox.receive(needed.purpose, base + needed.tag)
-            if self.worker:
-                arrays[needed.op] = message.data
+        asked = now = env.now
+        released = STREAM
+        for number, needed in enumerate(task.inputs):
+            message = yield self._endpoint.inbox.receive(needed.purpose, base + needed.tag)
+            arithmetic.receive(needed.op, message)
+            if env.now > now:
+                now, released = env.now, number
         start = env.now
         if task.holds[1]:
-            self.ledger.hold(start, *task.holds)
-        # arithmetic takes no simulated time of its own; done first, for a bucket may leave before the op is through
-        results = self._train(self.worker, task, arrays) if self.worker else {}
-        done = 0
-        if task.completes and self._job.overlap:
-            for offset, stage in task.completes:
-                if offset > done:
-                    yield env.timeout(offset - done)
-                    done = offset
-                self._filled[stage].hand(None)
-        if task.duration > done:
-            yield env.timeout(task.duration - done)
-        self._job.trace.ops.add((self._step, self.rank, task.number, asked, start, env.now))
+            self.memory.hold(start, *task.holds)
+        # arithmetic takes no simulated time of its own; done first, for a bucket may leave before the op has ended
+        arithmetic.compute(step, task.ops)
+        for segment in task.segments:
+            if type(segment) is Compute:
+                if segment.duration:
+                    yield env.timeout(segment.duration)
+            else:
+                yield from self._run_segment(segment)
+        self._job.recorder.ops.add((step, self.rank, task.number, asked, start, env.now, released))
         if task.frees[1]:
-            self.ledger.free(env.now, *task.frees)
+            self.memory.free(env.now, *task.frees)
         for output in task.outputs:
-            message = Message(output.message.size, 0, results[output.op]) if results else output.message
-            self._comm.to(self._ranks[output.peer], output.purpose).send(message, base + output.tag)
-        if self._job.blocking:
-            for output in task.outputs:
-                yield self._comm.receipts.receive(output.purpose, base + output.tag)
+            self._endpoint.to(output.peer, output.purpose).send(arithmetic.message(output), base + output.tag)
+        for output in task.confirms:
+            yield self._endpoint.receipts.receive(output.purpose, base + output.tag)
 
-    def _train(self, worker: Worker, task: Task, arrays: Mapping[Op, Any]) -> dict[Op, Any]:
-        """What the ops give; of a fused pair the forward first, held beside what the backward frees."""
-        ops = sorted(task.ops, key=lambda op: op.kind != "F")
-        return {op: worker.run(self._step, op, arrays.get(op)) for op in ops}
+    def _run_segment(self, segment: Segment) -> Routine:
+        if isinstance(segment, Fill):
+            self._filled[segment.stage].hand(None)
+        elif isinstance(segment, Join):
+            yield self._finished[segment.stream].receive()
+        elif isinstance(segment, Compute):
+            yield self._job.env.timeout(segment.duration)
+        else:
+            yield from self._communicate(self._step, segment)
 
-    def _reduce(self) -> Generator[Any, Any, None]:
-        """Reduce stage by stage, deepest first on every rank: one order for all, or two ranks wait for each other."""
-        env, rows = self._job.env, self._job.trace.reductions
-        for step in range(self._job.steps):
-            for reduction in self.reductions:
-                yield from reduction.run(env, step, self.rank, self._filled[reduction.stage], rows, self.worker)
-            self._reduced.succeed()
+    def _communicate(self, step: int, segment: Communicate) -> Routine:
+        """Reduce one bucket once it is filled, and record when."""
+        env, (stage, bucket), reducer = self._job.env, segment, self._reducers[segment.stage]
+        yield self._filled[stage].receive()
+        if bucket == 0:
+            reducer.begin(step)
+            self._buffers[stage] = self._arithmetic.buffers(reducer)
+        start = env.now
+        try:
+            # a process, for each message would pass through every `yield from` between it and SimPy
+            yield env.process(reducer.reduce(self._buffers[stage][bucket]))
+        except NumericsError as error:
+            raise NumericsError(f"rank {self.rank}, step {step}, reduction of stage {stage}: {error}") from None
+        self._job.recorder.reductions.add((step, self.rank, stage, bucket, start, env.now))
 
     def where(self) -> str:
-        """Say what a stuck GPU is at, for people."""
+        """Say where a stuck GPU is, for people."""
         place = f"rank {self.rank}, step {self._step}: "
         if self._task is None:
             return place + "in the reduction of its gradients"
         waits = (
-            f"the {m.purpose.name} of micro-batch {m.op.microbatch} from rank {self._ranks[m.peer]}"
-            for m in self._task.inputs
+            f"the {needed.purpose.name} of micro-batch {needed.op.microbatch} "
+            f"from rank {self._endpoint.rank_of(needed.peer)}"
+            for needed in self._task.inputs
         )
         return place + f"at {self._task.name}, which needs {' and '.join(waits) or 'nothing'}"

@@ -1,68 +1,25 @@
-"""A pipeline rank's program with everything filled in that its GPU needs: times, messages, memory."""
+"""Lowering: a pipeline rank's actions become tasks with times, messages and memory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
+from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
-from hybrid_des.engine.recorder import pipeline_tag
+from hybrid_des.engine.recorder import OPTIMIZER, pipeline_tag
 from hybrid_des.gradients.buckets import Bucket
 from hybrid_des.network.message import Message
-from hybrid_des.network.purpose import ACTIVATION, GRADIENT, Purpose
-from hybrid_des.pipeline.plan import Action, Kind, Op, Place, Plan
+from hybrid_des.network.purpose import Purpose, purpose_named
+from hybrid_des.pipeline.op import Action, Kind, Op, Place, carried
+from hybrid_des.pipeline.plan import Plan
+from hybrid_des.simulation.pace import Pace
+from hybrid_des.simulation.tasks import Communicate, Compute, Fill, Input, Join, Output, Program, Segment, Task
 from hybrid_des.workload.costs import Costs
 
 
-class Output(NamedTuple):
-    """A message that follows an op: to which pipeline rank, for which purpose, with which tag (of training step 0)."""
-
-    op: Op
-    peer: int
-    purpose: Purpose
-    tag: int
-    message: Message
-
-
-class Input(NamedTuple):
-    """A message that an op waits for: its pipeline rank of origin, purpose and tag (of training step 0)."""
-
-    op: Op
-    peer: int
-    purpose: Purpose
-    tag: int
-
-
-class Task(NamedTuple):
-    """One step of a program.
-
-    Attributes:
-        number: its place in the program.
-        stages: the stage of each of its ops.
-        duration: picoseconds.
-        holds, frees: (bytes, chunks) of activations kept from its start on, and let go at its end.
-        completes: (picoseconds after its start, stage) for each bucket of gradients that it fills, in order of time.
-    """
-
-    number: int
-    ops: Action
-    stages: tuple[int, ...]
-    duration: int
-    inputs: tuple[Input, ...]
-    outputs: tuple[Output, ...]
-    holds: tuple[int, int]
-    frees: tuple[int, int]
-    completes: tuple[tuple[int, int], ...]
-
-    @property
-    def name(self) -> str:
-        """What it does, as a plan writes it."""
-        return "+".join(f"{s}{op.kind}{op.microbatch}" for s, op in zip(self.stages, self.ops, strict=True))
-
-
-class Pattern(NamedTuple):
-    """What the steps have in common that do the same for different micro-batches; their tags start at micro-batch 0."""
+class _Pattern(NamedTuple):
+    """What actions have in common that do the same for different micro-batches; tags are those of micro-batch 0."""
 
     stages: tuple[int, ...]
     duration: int
@@ -72,90 +29,105 @@ class Pattern(NamedTuple):
     frees: tuple[int, int]
 
 
-def lower(
-    plan: Plan, costs: Costs, rank: int, buckets: Mapping[int, Sequence[Bucket]], speed: Fraction | int = 1
-) -> list[Task]:
-    """Fill in a rank's program.
+@dataclass(frozen=True)
+class Lowering:
+    """What all ranks of a run have in common.
 
-    `buckets` are those of the stages whose gradients are reduced; times are divided by `speed`.
+    Attributes:
+        buckets: stage → its buckets, for the stages whose gradients are reduced.
+        overlap: a bucket is reduced as soon as it is filled, not after the pipeline.
+        blocking: a task ends when its messages have arrived, as in Megatron's plain 1F1B.
     """
-    last: dict[int, int] = {}  # stage → where its last weight gradient is computed
-    for index, step in enumerate(plan.programs[rank]):
-        last.update({plan.stage_of[rank, op.chunk]: index for op in step if op.kind in "BW"})
-    complete: dict[int, list[int]] = {}  # where → stages whose gradients are all there then
-    for stage, index in last.items():
-        complete.setdefault(index, []).append(stage)
-    patterns: dict[tuple[tuple[Kind, int, int], ...], Pattern] = {}
-    program = []
-    for index, step in enumerate(plan.programs[rank]):
-        alike = tuple([(op.kind, op.chunk, plan.path_of[op.microbatch]) for op in step])
-        pattern = patterns.get(alike)
-        if pattern is None:
-            pattern = patterns[alike] = _pattern(plan, costs, rank, step, speed)
-        filled = {stage: buckets[stage] for stage in complete.get(index, ()) if stage in buckets}
-        stages, duration, inputs, outputs, holds, frees = pattern
-        came = [Input(op, i.peer, i.purpose, i.tag + op.microbatch) for op, i in zip(step, inputs, strict=True) if i]
-        gone = [Output(op, o.peer, o.purpose, o.tag + op.microbatch, o.message)
-                for op, o in zip(step, outputs, strict=True) if o]  # fmt: skip
-        completes = _completes(duration, filled) if filled else ()
-        program.append(Task(index, step, stages, duration, tuple(came), tuple(gone), holds, frees, completes))
-    return program
+
+    plan: Plan
+    costs: Costs
+    buckets: Mapping[int, Sequence[Bucket]]
+    overlap: bool
+    blocking: bool
+
+    def lower(self, rank: int, pace: Pace) -> Program:
+        """Give a pipeline rank's program at a pace."""
+        held = {self.plan.stage_of[rank, chunk] for chunk in self.plan.chunks_of(rank)}
+        reduced = [stage for stage in sorted(held, reverse=True) if stage in self.buckets]  # deepest first
+        gradient = [Communicate(stage, i) for stage in reduced for i in range(len(self.buckets[stage]))]
+        fills = [] if self.overlap else [Fill(segment.stage) for segment in gradient]
+        optimizer = pace.duration(self.costs.optimizer[rank])
+        return Program(
+            compute=tuple(self._tasks(rank, pace)),
+            reduction=(*fills, Join("gradient")) if reduced else (),
+            update=(Task(OPTIMIZER, segments=(Compute(optimizer),)),) if optimizer else (),
+            gradient=tuple(gradient),
+        )
+
+    def _tasks(self, rank: int, pace: Pace) -> list[Task]:
+        completes = self._completes(rank) if self.overlap else {}
+        patterns: dict[tuple[tuple[Kind, int, int], ...], _Pattern] = {}
+        tasks = []
+        for index, action in enumerate(self.plan.programs[rank]):
+            alike = tuple([(op.kind, op.chunk, self.plan.path_of[op.microbatch]) for op in action])
+            pattern = patterns.get(alike)
+            if pattern is None:
+                pattern = patterns[alike] = self._pattern(rank, action, pace)
+            stages, duration, inputs, outputs, holds, frees = pattern
+            received = tuple([i._replace(op=op, tag=i.tag + op.microbatch)
+                              for op, i in zip(action, inputs, strict=True) if i])  # fmt: skip
+            sent = tuple([o._replace(op=op, tag=o.tag + op.microbatch)
+                          for op, o in zip(action, outputs, strict=True) if o])  # fmt: skip
+            segments = _segments(duration, {stage: self.buckets[stage] for stage in completes.get(index, ())})
+            confirms = sent if self.blocking else ()
+            tasks.append(Task(index, action, stages, received, segments, sent, confirms, holds, frees))
+        return tasks
+
+    def _completes(self, rank: int) -> dict[int, list[int]]:
+        """For each action that computes the last weight gradient of stages with buckets: those stages."""
+        last: dict[int, int] = {}
+        for index, action in enumerate(self.plan.programs[rank]):
+            last.update({self.plan.stage_of[rank, op.chunk]: index for op in action if op.kind in "BW"})
+        complete: dict[int, list[int]] = {}
+        for stage, index in last.items():
+            if stage in self.buckets:
+                complete.setdefault(index, []).append(stage)
+        return complete
+
+    def _pattern(self, rank: int, action: Action, pace: Pace) -> _Pattern:
+        costs = [self.costs.stages[rank, op.chunk] for op in action]
+        parts = sum(cost.time(op.kind) for cost, op in zip(costs, action, strict=True))
+        kept = [(cost.kept, op.kind) for cost, op in zip(costs, action, strict=True)]
+        holds, frees = ([size for size, kind in kept if kind in kinds] for kinds in ("F", "BW"))
+        return _Pattern(
+            stages=tuple(self.plan.stage_of[rank, op.chunk] for op in action),
+            duration=pace.duration(parts if len(action) == 1 else self.plan.fused_time * parts),
+            inputs=tuple(self._input(rank, op) for op in action),
+            outputs=tuple(self._output(rank, op) for op in action),
+            holds=(sum(holds), len(holds)),
+            frees=(sum(frees), len(frees)),
+        )
+
+    def _input(self, rank: int, op: Op) -> Input | None:
+        source = self.plan.source(rank, op)
+        return None if source is None else Input(op, source[0], _purpose(op), self._tag(source))
+
+    def _output(self, rank: int, op: Op) -> Output | None:
+        here, target = (rank, op.chunk), self.plan.target(rank, op)
+        if target is None:
+            return None
+        size = self.costs.stages[here if op.kind == "F" else target].message  # a gradient is as large as its activation
+        return Output(op, target[0], _purpose(op), self._tag(here), Message(size))
+
+    def _tag(self, sender: Place) -> int:
+        return pipeline_tag(0, self.plan.stage_of[sender], 0)
 
 
-def _pattern(plan: Plan, costs: Costs, rank: int, step: Action, speed: Fraction | int) -> Pattern:
-    return Pattern(
-        stages=tuple(plan.stage_of[rank, op.chunk] for op in step),
-        duration=_duration(plan, costs, rank, step, speed),
-        inputs=tuple(_input(plan, rank, op) for op in step),
-        outputs=tuple(_output(plan, costs, rank, op) for op in step),
-        holds=_activations(costs, rank, [op for op in step if op.kind == "F"]),
-        frees=_activations(costs, rank, [op for op in step if op.kind in "BW"]),
-    )
+def _segments(duration: int, filled: Mapping[int, Sequence[Bucket]]) -> tuple[Segment, ...]:
+    """Compute for so long, and fill each bucket when its gradients are complete."""
+    fills = sorted((ceil(duration * bucket.leaves), stage) for stage, of in filled.items() for bucket in of)
+    segments: list[Segment] = []
+    done = 0
+    for at, stage in fills:
+        segments += [Compute(at - done), Fill(stage)]
+        done = at
+    return (*segments, Compute(duration - done))
 
 
-def _duration(plan: Plan, costs: Costs, rank: int, step: Action, speed: Fraction | int) -> int:
-    parts = sum([costs.time[op.kind, rank, op.chunk] for op in step])
-    if len(step) == 1 and speed == 1:
-        return parts
-    return round((1 if len(step) == 1 else plan.fused_time) / Fraction(speed) * parts)
-
-
-def _completes(duration: int, buckets: Mapping[int, Sequence[Bucket]]) -> tuple[tuple[int, int], ...]:
-    """When an op fills each bucket, and of which stage it is."""
-    return tuple(
-        sorted((ceil(duration * bucket.leaves), stage) for stage, filled in buckets.items() for bucket in filled)
-    )
-
-
-def _activations(costs: Costs, rank: int, ops: list[Op]) -> tuple[int, int]:
-    return sum([costs.activation[rank, op.chunk] for op in ops]), len(ops)
-
-
-def _input(plan: Plan, rank: int, op: Op) -> Input | None:
-    """The message an op waits for; nothing is sent between two stages on one GPU."""
-    if op.kind == "W":
-        return None
-    direction = -1 if op.kind == "F" else +1
-    producer = plan.neighbour(rank, op, direction)
-    if producer is None or producer[0] == rank:
-        return None
-    return Input(op, producer[0], ACTIVATION if op.kind == "F" else GRADIENT, _tag(plan, producer))
-
-
-def _output(plan: Plan, costs: Costs, rank: int, op: Op) -> Output | None:
-    if op.kind == "W":
-        return None
-    here = (rank, op.chunk)
-    if op.kind == "F":
-        consumer, purpose = plan.neighbour(rank, op, +1), ACTIVATION
-    else:
-        consumer, purpose = plan.neighbour(rank, op, -1), GRADIENT
-    if consumer is None or consumer[0] == rank:
-        return None
-    producer_of_activation = rank if op.kind == "F" else consumer[0]
-    message = Message(costs.ranks.message[producer_of_activation])
-    return Output(op, consumer[0], purpose, _tag(plan, here), message)
-
-
-def _tag(plan: Plan, sender: Place) -> int:
-    return pipeline_tag(0, plan.stage_of[sender], 0)
+def _purpose(op: Op) -> Purpose:
+    return purpose_named(carried(op))

@@ -1,19 +1,73 @@
-"""From a scenario to its plan: what the schedule makes of it, or what an order file says."""
+"""The one place that turns a scenario into the parts of a simulation: wiring, plan, costs, training, reductions."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from hybrid_des.errors import UsageError
+from hybrid_des.gradients.groups import Reductions, replica_groups
 from hybrid_des.network.fabric import Fabric, service_time
+from hybrid_des.numerics.training import Training
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.order_csv import read_order
 from hybrid_des.pipeline.plan import Plan, PlanRequest
-from hybrid_des.scenario import Scenario
-from hybrid_des.workload.costs import RankCosts
+from hybrid_des.scenario import Scenario, wiring
+from hybrid_des.simulation.lowering import Lowering
+from hybrid_des.workload.costs import Costs
+from hybrid_des.workload.given import RankCosts, costs_of, rank_costs
 
 
-def plan_of(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
+@dataclass(frozen=True)
+class Parts:
+    """What a scenario comes to.
+
+    Attributes:
+        training: the small model that is really trained, where the scenario has one.
+        reductions: who reduces which gradients.
+        lowering: what makes a rank's program.
+    """
+
+    fabric: Fabric
+    plan: Plan
+    costs: Costs
+    training: Training | None
+    reductions: Reductions
+    lowering: Lowering
+
+
+def parts_of(
+    scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None, training: Training | None = None
+) -> Parts:
+    """Plan a scenario; a plan, a fabric or a training that is given takes the place of the scenario's own.
+
+    Raises:
+        Refusal: the schedule or topology does not exist for these sizes.
+        PlanError: the order of operations cannot be carried out.
+        UsageError: an order file cannot be read, or is for other sizes.
+    """
+    layout, gradients, numerics = scenario.parallel.layout, scenario.gradients, scenario.numerics
+    ranks = rank_costs(scenario.workload, scenario.parallel.pipeline)
+    fabric = fabric or fabric_of(scenario)
+    plan = plan or _plan(scenario, ranks, fabric)
+    plan.check()
+    if training is None and numerics is not None:
+        training = Training(numerics, plan, scenario.parallel.data, scenario.seed)
+    counted = training and "parameters" not in scenario.workload.model_fields_set
+    costs = costs_of(ranks, plan, training.parameters if training and counted else None)
+    groups = replica_groups(plan, layout, costs.parameters, gradients, keep_empty=numerics is not None)
+    reductions = Reductions(gradients, groups, fabric, layout.ranks, scenario.cluster.sharing)
+    blocking = scenario.schedule.p2p == "blocking"
+    lowering = Lowering(plan, costs, reductions.buckets, gradients.overlap, blocking)
+    return Parts(fabric, plan, costs, training, reductions, lowering)
+
+
+def fabric_of(scenario: Scenario) -> Fabric:
+    """Wire up the scenario's cluster."""
+    return wiring.fabric_of(scenario.cluster)
+
+
+def plan_of(scenario: Scenario, fabric: Fabric | None = None) -> Plan:
     """Ask the scenario's schedule for its plan.
 
     Raises:
@@ -21,6 +75,10 @@ def plan_of(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
         PlanError: the order file cannot be carried out.
         UsageError: the order file cannot be read, or is for other sizes.
     """
+    return _plan(scenario, rank_costs(scenario.workload, scenario.parallel.pipeline), fabric or fabric_of(scenario))
+
+
+def _plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
     schedule, p = scenario.schedule, scenario.parallel.pipeline
     if schedule.file is not None:
         return _plan_in_file(schedule.file, scenario)

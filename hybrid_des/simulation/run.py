@@ -1,4 +1,4 @@
-"""From a scenario to a `Run`: the one file that knows everybody."""
+"""Simulating a scenario: from its parts to a `Run`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gc
 import struct
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,20 +16,21 @@ from typing import Any
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import DeadlockError, OutOfMemoryError, SimulationError
-from hybrid_des.gradients.groups import Gradients
 from hybrid_des.gradients.reducer import Server
 from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.transport import Transport
 from hybrid_des.numerics.training import Training
+from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.scenario import Scenario, wiring
+from hybrid_des.scenario import Scenario
+from hybrid_des.simulation.arithmetic import Numbers, SizesOnly
 from hybrid_des.simulation.gpu import Barrier, Gpu, Job
-from hybrid_des.simulation.lowering import lower
 from hybrid_des.simulation.memory import MemoryLedger
-from hybrid_des.simulation.planner import plan_of
+from hybrid_des.simulation.pace import Pace
+from hybrid_des.simulation.planner import Parts, parts_of
 from hybrid_des.units import format_bytes
-from hybrid_des.workload.costs import Costs, costs_of, rank_costs
+from hybrid_des.workload.costs import Costs
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,9 @@ def run(
 
     Args:
         scenario: what to simulate.
-        plan: an order of one's own, instead of the schedule's.
-        fabric: a wiring of one's own, instead of the topology's.
-        training: a training of one's own, such as one that checks itself, instead of the scenario's numerics.
+        plan: a user-defined order, instead of the schedule's.
+        fabric: a user-defined wiring, instead of the topology's.
+        training: a training such as one that checks itself, instead of the scenario's numerics.
 
     Raises:
         PlanError: the plan is incomplete.
@@ -100,38 +101,64 @@ def run(
         Refusal: the schedule or topology does not exist for these sizes.
     """
     started = time.perf_counter()
-    ranks = rank_costs(scenario)
-    fabric = fabric or fabric_of(scenario)
-    plan = plan or plan_of(scenario, ranks, fabric)
-    plan.check()
-    training = training or training_of(scenario, plan)
-    costs = costs_of(ranks, plan, _counted(scenario, training))
-    env = Environment()
-    trace = Recorder(messages=scenario.record == "all")
-    blocking = scenario.schedule.p2p == "blocking"
-    network = Transport(env, fabric, scenario.cluster.sharing, trace, receipts=blocking)
-    reduced = Gradients(scenario, plan, costs, fabric)
-    gpus = _gpus(scenario, plan, costs, network, trace, reduced, training)
-    servers = reduced.servers(network, scenario.steps, _lengths(gpus))
+    parts = parts_of(scenario, plan, fabric, training)
+    env, recorder = Environment(), Recorder(messages=scenario.record == "all")
+    transport = Transport(env, parts.fabric, scenario.cluster.sharing, recorder, receipts=parts.lowering.blocking)
+    workers = _workers(scenario, parts)
+    gpus = _gpus(scenario, parts, transport, recorder, workers)
+    servers = parts.reductions.servers(transport, scenario.steps, _lengths(workers))
     _carry_out(env, [*gpus, *servers])
-    network.check_empty()
+    transport.check_empty()
     _check_memory(scenario, gpus)
-    visits = [plan.visits[scenario.parallel.layout.coordinate(gpu.rank, "pipeline")] for gpu in gpus]
+    layout = scenario.parallel.layout
+    visits = [parts.plan.visits[layout.coordinate(gpu.rank, "pipeline")] for gpu in gpus]
     return Run(
         scenario,
-        plan,
-        costs,
-        trace,
-        **network.sent(),
+        parts.plan,
+        parts.costs,
+        recorder,
+        **transport.sent(),
         duration=env.now,
-        peak_activations=[Fraction(gpu.ledger.peak_activations, n) for gpu, n in zip(gpus, visits, strict=True)],
-        peak_memory=[gpu.ledger.peak_bytes for gpu in gpus],
+        peak_activations=[Fraction(gpu.memory.peak_activations, n) for gpu, n in zip(gpus, visits, strict=True)],
+        peak_memory=[gpu.memory.peak_bytes for gpu in gpus],
         events=next(env._eid),
         wall_s=time.perf_counter() - started,
-        algorithm=reduced.algorithm,
-        numerics=training.progress.summary() if training else None,
-        weights={gpu.rank: gpu.worker.weights for gpu in gpus if gpu.worker} if training else None,
+        algorithm=parts.reductions.algorithm,
+        numerics=parts.training.progress.summary() if parts.training else None,
+        weights={rank: worker.weights for rank, worker in workers.items()} if parts.training else None,
     )
+
+
+def _workers(scenario: Scenario, parts: Parts) -> dict[int, Worker]:
+    """The arithmetic of each rank, where the GPUs really train."""
+    if parts.training is None:
+        return {}
+    layout = scenario.parallel.layout
+    at = {rank: layout.coordinates(rank) for rank in range(layout.ranks)}
+    return {rank: parts.training.worker(rank, place["data"], place["pipeline"]) for rank, place in at.items()}
+
+
+def _gpus(
+    scenario: Scenario, parts: Parts, transport: Transport, recorder: Recorder, workers: Mapping[int, Worker]
+) -> list[Gpu]:
+    env, layout = transport.env, scenario.parallel.layout
+    job = Job(env, recorder, scenario.steps, Barrier(env, layout.ranks) if scenario.barrier else None)
+    lower = cache(parts.lowering.lower)
+    pipeline_of = cache(lambda replica: [layout.rank(data=replica, pipeline=p) for p in range(parts.plan.pipeline)])
+    gpus = []
+    for rank, node in zip(range(layout.ranks), scenario.cluster.each_gpu(), strict=False):
+        place = layout.coordinate(rank, "pipeline")
+        gpus.append(
+            Gpu(
+                job,
+                Endpoint(transport, rank, pipeline_of(layout.coordinate(rank, "data"))),
+                lower(place, Pace(node.speed)),
+                MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
+                parts.reductions.of(transport, rank),
+                Numbers(workers[rank]) if rank in workers else SizesOnly(),
+            )
+        )
+    return gpus
 
 
 def _carry_out(env: Environment, workers: Sequence[Gpu | Server]) -> None:
@@ -145,72 +172,15 @@ def _carry_out(env: Environment, workers: Sequence[Gpu | Server]) -> None:
         raise DeadlockError("\n".join(["deadlock: nothing can happen any more", *(worker.where() for worker in stuck)]))
 
 
-def fabric_of(scenario: Scenario) -> Fabric:
-    """Wire up the scenario's cluster."""
-    return wiring.fabric_of(scenario.cluster)
-
-
-def training_of(scenario: Scenario, plan: Plan) -> Training | None:
-    """The small model that is trained, where the scenario has one."""
-    if scenario.numerics is None:
-        return None
-    return Training(scenario.numerics, plan, scenario.parallel.data, scenario.seed)
-
-
-def _counted(scenario: Scenario, training: Training | None) -> Sequence[int] | None:
-    """Parameters of each stage of the model that is trained, where the workload does not say how many there are."""
-    return None if training is None or "parameters" in scenario.workload.model_fields_set else training.parameters
-
-
-def _gpus(
-    scenario: Scenario,
-    plan: Plan,
-    costs: Costs,
-    network: Transport,
-    trace: Recorder,
-    gradients: Gradients,
-    training: Training | None,
-) -> list[Gpu]:
-    parallel, layout = scenario.parallel, scenario.parallel.layout
-    barrier = Barrier(network.env, parallel.ranks) if scenario.barrier else None
-    blocking = scenario.schedule.p2p == "blocking"
-    job = Job(network.env, trace, scenario.steps, scenario.gradients.overlap, blocking, barrier)
-    program = cache(lambda place, speed: lower(plan, costs, place, gradients.buckets, speed))
-    ranks_of = cache(lambda replica: [layout.rank(data=replica, pipeline=place) for place in range(parallel.pipeline)])
-    gpus = []
-    for rank, node in zip(range(parallel.ranks), scenario.cluster.each_gpu(), strict=False):
-        replica, place = layout.coordinate(rank, "data"), layout.coordinate(rank, "pipeline")
-        comm = Endpoint(network, rank)
-        gpus.append(
-            Gpu(
-                job,
-                rank,
-                program(place, node.speed),
-                ranks_of(replica),
-                comm,
-                MemoryLedger(rank, costs.resident[place], trace.memory),
-                gradients.of(network, rank, [plan.stage_of[place, chunk] for chunk in plan.chunks_of(place)]),
-                round(costs.ranks.optimizer[place] / node.speed),
-                training.worker(rank, replica, place) if training else None,
-            )
-        )
-    return gpus
-
-
-def _lengths(gpus: Sequence[Gpu]) -> dict[int, int]:
+def _lengths(workers: Mapping[int, Worker]) -> dict[int, int]:
     """How many numbers each stage's gradient has, with numerics."""
-    return {
-        reduction.stage: gpu.worker.gradient(reduction.stage).size
-        for gpu in gpus
-        for reduction in gpu.reductions
-        if gpu.worker
-    }
+    return {stage: state.gradient.size for worker in workers.values() for stage, state in worker.stages.items()}
 
 
-def _check_memory(scenario: Scenario, gpus: list[Gpu]) -> None:
+def _check_memory(scenario: Scenario, gpus: Sequence[Gpu]) -> None:
     kinds = [node.gpu for node, _ in zip(scenario.cluster.each_gpu(), gpus, strict=False)]
-    worst = max(gpus, key=lambda gpu: gpu.ledger.peak_bytes - kinds[gpu.rank].memory)
-    held, kind = worst.ledger.peak_bytes, kinds[worst.rank]
+    worst = max(gpus, key=lambda gpu: gpu.memory.peak_bytes - kinds[gpu.rank].memory)
+    held, kind = worst.memory.peak_bytes, kinds[worst.rank]
     if scenario.on_oom == "error" and held > kind.memory:
         sizes = f"holds {format_bytes(held)}; its GPU ({kind.name}) has {format_bytes(kind.memory)}"
         raise OutOfMemoryError(f"out of memory: rank {worst.rank} {sizes}")

@@ -10,7 +10,7 @@ import simpy
 
 from hybrid_des.network.fabric import service_time
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.run import fabric_of
+from hybrid_des.simulation.planner import fabric_of
 from hybrid_des.units import split_evenly
 
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.network.fabric import service_time
 from hybrid_des.scenario import load, scenario_from
-from hybrid_des.simulation.run import fabric_of, run
+from hybrid_des.simulation.planner import fabric_of
+from hybrid_des.simulation.run import run
 
 MB, MS = 10**6, 10**9  # picoseconds
 

@@ -17,8 +17,8 @@ from hybrid_des.numerics.layers import Stage
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import Op, Plan
 from hybrid_des.scenario import load, scenario_from
-from hybrid_des.simulation.run import fabric_of, plan_of, run
-from hybrid_des.workload.costs import rank_costs
+from hybrid_des.simulation.planner import fabric_of, plan_of
+from hybrid_des.simulation.run import run
 
 
 def scenario(kind="1f1b", p=2, m=4, d=2, codec="fp64", chunks=None, numerics=None, **more):
@@ -39,7 +39,7 @@ def scenario(kind="1f1b", p=2, m=4, d=2, codec="fp64", chunks=None, numerics=Non
 
 
 def plan_for(scenario):
-    return plan_of(scenario, rank_costs(scenario), fabric_of(scenario))
+    return plan_of(scenario)
 
 
 def weights_of(result):

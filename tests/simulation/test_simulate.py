@@ -18,8 +18,7 @@ from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import Op, Plan, loop
 from hybrid_des.scenario import load, scenario_from
 from hybrid_des.simulation.planner import plan_of
-from hybrid_des.simulation.run import fabric_of, run
-from hybrid_des.workload.costs import rank_costs
+from hybrid_des.simulation.run import run
 
 FREE = {"bandwidth": "inf", "latency": 0}
 
@@ -92,15 +91,14 @@ def test_every_schedule_equals_the_longest_path_on_idle_links(kind, data):
         schedule={} if chunks is None else {"chunks": chunks},
         workload={"weight": [time * unit for time in weight]},
     )
-    ranks = rank_costs(chosen)
     try:
-        plan = plan_of(chosen, ranks, fabric_of(chosen))
+        plan = plan_of(chosen)
     except Refusal:
         return
     result = run(chosen, plan=plan)
     rows = result.trace.ops.table()
     found = {(r, i): (s, e) for r, i, s, e in zip(*(rows[c] for c in ("rank", "index", "start", "end")), strict=True)}
-    timing = oracle.solve(plan, lambda kind, rank, chunk: result.costs.time[kind, rank, chunk], delay)
+    timing = oracle.solve(plan, lambda kind, rank, chunk: result.costs.stages[rank, chunk].time(kind), delay)
     for rank, program in enumerate(plan.programs):
         for index in range(len(program)):
             assert found[rank, index] == (timing.start[rank][index], timing.end[rank][index])

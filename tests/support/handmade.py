@@ -32,7 +32,7 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
                 rank = layout.rank(data=replica, pipeline=r)
                 free = now
                 for index, (start, end) in enumerate(zip(timing.start[r], timing.end[r], strict=True)):
-                    trace.ops.add((step, rank, index, free, now + start, now + end))
+                    trace.ops.add((step, rank, index, free, now + start, now + end, -1))
                     _activations(trace, plan, rank, r, index, now + start, now + end)
                     free = now + end
                     where = (replica, r, index)
@@ -44,7 +44,7 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
                     )
                     trace.messages.add((number, step << STEP_SHIFT, free, free, reduced, size))
                 if optimizer:
-                    trace.ops.add((step, rank, OPTIMIZER, reduced, reduced, reduced + optimizer))
+                    trace.ops.add((step, rank, OPTIMIZER, reduced, reduced, reduced + optimizer, -1))
                 trace.steps.add((step, rank, now, free, reduced, reduced + optimizer))
                 ends.append(reduced + optimizer)
         now = max(ends)

@@ -180,7 +180,7 @@ def _behind_a_switch(args: argparse.Namespace) -> Place:
 def _in_scenario(args: argparse.Namespace) -> Place:
     from hybrid_des.errors import UsageError
     from hybrid_des.scenario import load
-    from hybrid_des.simulation.run import fabric_of
+    from hybrid_des.simulation.planner import fabric_of
 
     for option in ("bandwidth", "latency", "gpus_per_node"):
         if getattr(args, option) is not None:

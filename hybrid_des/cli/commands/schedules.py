@@ -66,8 +66,6 @@ def _grid(args: argparse.Namespace) -> str:
     from hybrid_des.scenario.overrides import override
     from hybrid_des.scenario.strict_yaml import Document
     from hybrid_des.simulation.planner import plan_of
-    from hybrid_des.simulation.run import fabric_of
-    from hybrid_des.workload.costs import rank_costs
 
     free = {"bandwidth": "inf", "latency": 0}
     schedule = {"kind": args.name, "microbatches": args.microbatches}
@@ -84,6 +82,6 @@ def _grid(args: argparse.Namespace) -> str:
     document = Document(values, f"schedules {args.name}")
     override(document, args.set)
     scenario = scenario_of(document)
-    plan = plan_of(scenario, rank_costs(scenario), fabric_of(scenario))
+    plan = plan_of(scenario)
     plan.check()
     return plan.grid()

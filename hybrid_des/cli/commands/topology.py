@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
 
     from hybrid_des.scenario import load
-    from hybrid_des.simulation.run import fabric_of
+    from hybrid_des.simulation.planner import fabric_of
 
     scenario = load(args.file, args.set)
     fabric = fabric_of(scenario)

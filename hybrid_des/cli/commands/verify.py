@@ -55,13 +55,11 @@ def verify(scenario: Scenario, plan: Plan | None = None) -> str:
     """
     from hybrid_des.numerics.checked import CheckedTraining
     from hybrid_des.scenario import Numerics
-    from hybrid_des.simulation.planner import plan_of
-    from hybrid_des.simulation.run import fabric_of
+    from hybrid_des.simulation.planner import fabric_of, plan_of
     from hybrid_des.simulation.run import run as simulate
-    from hybrid_des.workload.costs import rank_costs
 
     fabric = fabric_of(scenario)
-    plan = plan or plan_of(scenario, rank_costs(scenario), fabric)
+    plan = plan or plan_of(scenario, fabric)
     plan.check()
     numerics = scenario.numerics or Numerics(layers=max(8, plan.stages))
     numerics = numerics.model_copy(update={"dtype": "fp64"})
