@@ -65,7 +65,7 @@ def test_a_gap_is_split_at_the_producers_end():
     }  # fmt: skip
 
 
-def test_a_rank_held_up_by_its_own_sends_waits_for_bytes():
+def test_a_rank_held_up_by_its_sends_waits_for_bytes():
     run = handmade.run(plan_of("gpipe", 1, 2), uniform(10, 20))
     table = run.trace.ops.table()
     for column in ("asked", "start", "end"):
@@ -125,7 +125,7 @@ def test_without_any_time_ratios_are_zero():
         assert summary[key] == 0
 
 
-def test_steps_without_a_barrier_count_what_is_left_at_the_end():
+def test_steps_without_a_barrier_count_the_rest_at_the_end():
     run = handmade.run(plan_of("1f1b", 2, 2), uniform(10, 10), steps=2)
     rows = run.trace.steps.table()
     late = (rows["rank"] == 1) & (rows["step"] == 1)

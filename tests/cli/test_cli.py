@@ -133,7 +133,7 @@ def test_help_and_version(run):
 
 
 @pytest.mark.parametrize("verb", verbs.names())
-def test_every_verb_says_in_a_line_what_it_does(run, verb):
+def test_every_command_says_in_a_line_what_it_does(run, verb):
     assert verbs.summary(verb)
     assert not verbs.summary(verb).endswith(".")
     code, out, err = run(verb, "--help")
@@ -165,7 +165,7 @@ def test_a_schedules_order_is_printed(run):
     assert lifo[1].split() == ["rank", "0", "0", "0F0", "1", "0F1", "2", "0B1", "3", "0B0"]
 
 
-def test_an_interrupt_that_compiled_code_turned_into_another_error_is_one(write, monkeypatch, capsys):
+def test_an_interrupt_disguised_as_another_error_is_an_interrupt(write, monkeypatch, capsys):
     def interrupted(_):
         try:
             signal.raise_signal(signal.SIGINT)

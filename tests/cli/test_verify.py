@@ -38,7 +38,7 @@ def test_the_scenarios_own_precision_does_not_disturb_the_verdict(verify, settin
     assert verify("--set", setting)[0] == 0
 
 
-def test_an_order_from_a_file_passes_or_is_shown_with_its_mistake(verify, write):
+def test_an_order_file_passes_or_is_shown_with_its_mistake(verify, write):
     scenario = SCENARIO.replace("kind: zb-h1", "file: order.csv")
     order = "0F0,0F1,0B0,0F2,0B1,0F3,0B2,0B3\n1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3\n"
     write(order, "order.csv")
@@ -51,7 +51,7 @@ def test_an_order_from_a_file_passes_or_is_shown_with_its_mistake(verify, write)
 
 
 @pytest.mark.parametrize("pair", ["(1B0;1F1)", "(1F1;1B0)"])
-def test_the_parts_of_a_fused_pair_may_stand_in_either_order(verify, write, pair):
+def test_the_parts_of_a_fused_pair_have_no_order(verify, write, pair):
     write(f"0F0,0F1,0B0,0B1\n1F0,{pair}OVERLAP_F_B,1B1\n", "order.csv")
     scenario = SCENARIO.replace("kind: zb-h1", "file: order.csv").replace("microbatches: 4", "microbatches: 2")
     assert verify(text=scenario)[0] == 0

@@ -76,7 +76,7 @@ def test_oversubscription_stretches_a_ring_across_leaves(factor, milliseconds):
     assert run(one).duration == milliseconds * MS
 
 
-def test_rails_carry_a_ring_of_like_numbered_gpus_at_full_speed():
+def test_rails_carry_a_ring_of_like_gpus_at_full_speed():
     cluster = nics("10 GB/s", 2, 2, topology="rails", cross_rail="spine", oversubscription=4)
     order = ("tensor", "pipeline", "data")
     one = scenario(2, 4, order=order, cluster=cluster, workload={"parameters": 200 * MB})
@@ -85,7 +85,7 @@ def test_rails_carry_a_ring_of_like_numbered_gpus_at_full_speed():
 
 @pytest.mark.parametrize("topology", ["ring", "nodes", "mesh"])
 @pytest.mark.parametrize(("ranks", "milliseconds"), [(8, 70.014), (64, 78.876)])
-def test_a_ring_takes_the_time_of_a_ring_on_any_wiring(topology, ranks, milliseconds):
+def test_a_ring_takes_the_same_time_on_any_wiring(topology, ranks, milliseconds):
     """1 GiB a rank, 25 GiB/s, 1 µs: ASTRA-sim's analytical backend gives these on a physical ring (and 140 behind a
     switch that stores and forwards)."""
     link = {"bandwidth": "25 GiB/s", "latency": "1 us"}
@@ -110,7 +110,7 @@ def shared(overlap, backward):
     )
 
 
-def test_a_ring_in_front_of_a_gradient_costs_more_than_it_hides():
+def test_a_ring_ahead_of_a_gradient_costs_more_than_hidden():
     after = run(shared(False, 0.25))
     # rank 2 (stage 1): F 1.125–2.125, B 2.125–2.375, its gradient to rank 0 goes first, then the ring
     assert messages(after, "gradient", hop=0)[0] == (2, 0, 2.375, 2.375, 2.5)
@@ -127,14 +127,14 @@ def test_a_ring_in_front_of_a_gradient_costs_more_than_it_hides():
     assert summary(overlapped)["bytes_gradients"] == summary(after)["bytes_gradients"]
 
 
-def test_a_ring_that_is_through_before_the_gradient_leaves_costs_nothing():
+def test_a_ring_that_ends_before_the_gradient_costs_nothing():
     after, overlapped = (run(shared(overlap, 4)) for overlap in (False, True))
     assert after.duration == 12.25 * MS  # F 1.125–2.125, B –6.125, message –6.25, stage 0's B –10.25, reduction
     assert messages(overlapped, "gradient", hop=0)[0] == (2, 0, 6.125, 6.125, 6.25)
     assert overlapped.duration == 11.25 * MS  # one of the two buckets of 1 ms is hidden behind the second half of B
 
 
-def test_with_a_nic_for_each_kind_of_traffic_they_do_not_meet():
+def test_with_separate_links_pipeline_and_ring_do_not_meet():
     """The same two stages, wired link by link, so that pipeline and ring have links of their own."""
     points = [("gpu0", "gpu2"), ("gpu1", "gpu3"), ("gpu0", "gpu1"), ("gpu2", "gpu3")]
     links = [{"between": list(ends), "bandwidth": 2**20 * 1000} for ends in points]
@@ -155,9 +155,7 @@ def test_with_a_nic_for_each_kind_of_traffic_they_do_not_meet():
     ("name", "overlap", "milliseconds"),
     [("slower", False, 352), ("slower", True, 377.8), ("faster", False, 352), ("faster", True, 336.0)],
 )
-def test_overlapping_on_shared_nics_is_slower_in_one_scenario_and_faster_in_the_other(
-    scenarios, name, overlap, milliseconds
-):
+def test_overlap_on_shared_nics_may_be_slower_or_faster(scenarios, name, overlap, milliseconds):
     """Three hops of 12 ms lost and half a backward won; hardly anything lost and nearly a whole backward won."""
     one = load(scenarios / f"contention_{name}.yaml", [f"gradients.overlap={str(overlap).lower()}", "record=none"])
     assert run(one).duration / MS == pytest.approx(milliseconds, abs=0.05)
@@ -176,7 +174,7 @@ WIRINGS = [
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_no_two_messages_overlap_on_a_link_whatever_the_wiring_and_the_layout(data):
+def test_messages_never_overlap_on_a_link_in_any_layout(data):
     """Nor does a link carry less or more than was sent over it, nor a run differ from the same one again."""
     wiring = data.draw(st.sampled_from(WIRINGS))
     p, d = data.draw(st.sampled_from([(2, 2), (4, 2), (2, 4), (3, 2)]))

@@ -96,7 +96,7 @@ def test_losses_and_accuracies_are_those_of_the_weights():
     assert result.numerics["accuracy"] == [serial.accuracy(settings, after, data.held_out)]
 
 
-def test_the_same_seed_trains_the_same_model_on_any_layout_and_schedule():
+def test_one_seed_trains_one_model_on_any_layout():
     layouts = [("1f1b", 1, 8, 1), ("gpipe", 4, 8, 1), ("zb-v", 2, 4, 2), ("hanayo", 2, 2, 4), ("dualpipe", 2, 8, 1)]
     first, *others = (weights_of(run(scenario(*layout, steps=3))) for layout in layouts)
     assert len(others) == 4
@@ -160,7 +160,7 @@ def ring(buffers):
     ("bf16", 1e-4, 1e-2),
     ("int8", 1e-3, 3e-2),
 ])  # fmt: skip
-def test_a_ring_of_four_gives_the_mean_to_the_codecs_rounding(codec, least, most):
+def test_a_ring_gives_the_mean_to_the_codecs_rounding(codec, least, most):
     generator = np.random.default_rng(0)
     arrays = [generator.normal(size=121) for _ in range(4)]
     mean = np.mean(arrays, axis=0)
@@ -189,7 +189,7 @@ def test_error_feedback_pays_back_what_a_codec_lost(codec):
     assert patient < forgetful / 5
 
 
-def test_the_prototype_carries_real_arrays_in_2160_bytes_and_288_of_scales(scenarios):
+def test_the_prototypes_real_arrays_take_the_counted_bytes(scenarios):
     result = run(load(scenarios / "prototype_12gpu.yaml", ["numerics={}"]))
     assert (result.bytes_gradients, result.bytes_scales) == (2160, 288)
     assert 0 < result.numerics["gradient_error"] < 0.05
@@ -203,7 +203,7 @@ def test_without_workload_parameters_the_models_own_count_travels():
 
 @pytest.mark.parametrize("algorithm", ["ring", "hierarchical", "in-switch"])
 @pytest.mark.parametrize("parameters", [0, [0, 50], [50, 0], 3])
-def test_where_the_workload_has_few_parameters_or_none_the_arrays_ride_along_all_the_same(parameters, algorithm):
+def test_arrays_ride_along_with_few_or_no_parameters(parameters, algorithm):
     workload = {"forward": "1 ms", "backward": "2 ms", "parameters": parameters}
     gradients = {"algorithm": algorithm, "overlap": True, "bucket": "40 B"}
     result = run(scenario(workload=workload, gradients=gradients, cluster={"gpu": "h100"}))
@@ -241,14 +241,14 @@ def test_replicas_without_a_barrier_agree_as_well(optimizer, dtype):
 # what goes wrong on purpose
 
 
-def test_overflow_on_the_wire_is_reported_with_rank_op_and_step():
+def test_overflow_on_the_wire_names_rank_op_and_step():
     chosen = scenario(codec="fp16", steps=9, numerics={"learning_rate": "1e4"})
     where = r"rank \d, step \d, reduction of stage \d: element \d+ of \d+ is .* too large for float16"
     with pytest.raises(NumericsError, match=where):
         run(chosen)
 
 
-def test_a_number_that_is_none_is_reported_with_rank_op_and_step(monkeypatch):
+def test_a_non_finite_value_names_rank_op_and_step(monkeypatch):
     clean = Data.stream
 
     def spoilt(self, start, stop):
@@ -261,7 +261,7 @@ def test_a_number_that_is_none_is_reported_with_rank_op_and_step(monkeypatch):
         run(scenario(d=1))  # 8 samples a step, 2 a micro-batch
 
 
-def test_a_gradient_that_is_no_number_is_reported_with_rank_stage_and_step(monkeypatch):
+def test_a_non_finite_gradient_names_rank_stage_and_step(monkeypatch):
     right = Stage.add_weight_gradient
 
     def overflowing(self, needed):

@@ -249,7 +249,7 @@ def test_interleaved_rounds_are_pytorchs_where_it_has_any_else_megatrons():
     assert [round_length(4, m) for m in (9, 11)] == [5, 6]  # last rounds of 4 and 5
 
 
-def test_a_fused_pair_takes_its_share_of_the_time_of_its_parts():
+def test_a_fused_pair_takes_its_share_of_its_parts():
     """Two ranks that overlap fully: each of the pairs costs half."""
     whole, half = (plan_of("dualpipe", 2, 8, fused_time=Fraction(1, n)) for n in (1, 2))
     pairs = sum(len(step) == 2 for step in whole.programs[0])

@@ -63,7 +63,7 @@ def pipelines(draw):
 
 @settings(max_examples=60, deadline=None)
 @given(pipelines())
-def test_no_worse_than_zb_h1_at_p_and_zb_h2_at_2p(case):
+def test_the_search_is_no_worse_than_handmade_orders(case):
     p, m, costs, delay = case
     searched = {}
     for limit in (p, 2 * p):

@@ -111,7 +111,7 @@ def test_parquet_holds_what_the_csv_holds(tmp_path):
 # -- the rules of trace events -----------------------------------------------------------------------------------------
 
 
-def test_every_row_of_the_timeline_is_a_slice_as_long_as_it(result, tmp_path):
+def test_every_timeline_row_is_a_slice_of_its_length(result, tmp_path):
     lengths = defaultdict(list)
     begun = {}
     for event in events_of(result, tmp_path):

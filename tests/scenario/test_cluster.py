@@ -60,7 +60,7 @@ def test_nodes_may_be_a_list_of_kinds():
     assert fabric.links["node3/gpu1/nvlink-out"].bandwidth == 10 * GB
 
 
-def test_a_list_of_one_kind_is_the_same_as_a_number():
+def test_a_list_of_one_kind_equals_a_number():
     number, listed = scenario(nodes=3, gpus_per_node=2), scenario(nodes=[{"count": 3}], gpus_per_node=2)
     assert fabric_of(number.cluster).links == fabric_of(listed.cluster).links
     assert number.cluster.kinds == listed.cluster.kinds
@@ -92,7 +92,7 @@ def test_a_topology_gets_its_options():
     assert "rail0/up" in fabric_of(scenario(nodes=2, topology="rails", cross_rail="spine").cluster).links
 
 
-def test_every_option_is_read_by_some_topology_and_every_topology_reads_options_there_are():
+def test_topologies_read_exactly_the_options_there_are():
     read = {option for name in topologies.names() for option in topologies.find(name).facts["options"]}
     assert read == set(OPTIONS)
 
@@ -181,7 +181,7 @@ def test_one_mistake_is_one_line(cluster, said):
         ("  topology: links\n", "", ":5: cluster.links: is not read by nodes; read by links"),
     ],
 )
-def test_a_wiring_that_does_not_hold_is_told_with_its_line(write, capsys, old, new, said):
+def test_a_broken_wiring_is_told_with_its_line(write, capsys, old, new, said):
     assert old in SPINE
     file = write(SPINE.replace(old, new, 1))
     assert main(["topology", str(file)]) == 2
@@ -191,7 +191,7 @@ def test_a_wiring_that_does_not_hold_is_told_with_its_line(write, capsys, old, n
     assert output.err.count("\n") == 1
 
 
-def test_the_verb_prints_links_and_routes_and_draws_them(write, capsys, tmp_path):
+def test_the_command_prints_and_draws_links_and_routes(write, capsys, tmp_path):
     file = write(SPINE, "spine.yaml")
     assert main(["topology", str(file), "--route", "0", "3", "--out", str(tmp_path / "new" / "folder")]) == 0
     assert (
@@ -226,7 +226,7 @@ rank 3 to rank 0: latency 1 µs, 10 GB/s
     assert sorted(path.name for path in (tmp_path / "new" / "folder").iterdir()) == ["topology.png", "topology.svg"]
 
 
-def test_the_verb_lists_every_topology(capsys):
+def test_the_command_lists_every_topology(capsys):
     assert main(["topology"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
     assert head.split() == ["name", "what", "it", "is", "its", "own", "keys"]

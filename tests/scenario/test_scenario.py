@@ -132,7 +132,7 @@ def test_a_limit_may_be_a_multiple_of_the_ranks():
                 scenario_from(plain(schedule=schedule, parallel={"pipeline": 4}))
 
 
-def test_every_mistake_of_a_file_is_told_at_once_in_the_files_order(problems):
+def test_all_mistakes_are_told_at_once_in_file_order(problems):
     text = """\
 name: bad
 clutser: {nodes: 2}
@@ -175,7 +175,7 @@ record: 'no'
     ]
 
 
-def test_what_does_not_fit_together_is_told_beside_what_is_wrong_by_itself(problems):
+def test_conflicts_are_told_beside_single_mistakes(problems):
     text = """\
 parallel: {pipeline: 4, data: 3}
 schedule: {kind: gpipe, microbatches: 4, chunks: 2, fused: false}
@@ -430,7 +430,7 @@ def shipped():
 
 
 @pytest.mark.parametrize("file", shipped(), ids=lambda file: file.stem)
-def test_every_shipped_scenario_opens_with_what_it_shows_and_its_schema(file):
+def test_every_shipped_scenario_names_its_purpose_and_schema(file):
     comments = [line for line in file.read_text().splitlines()[:30] if line.startswith("#")]
     assert len(comments) > 1
     (schema,) = filter(None, (re.fullmatch(r"# yaml-language-server: \$schema=(\S+)", line) for line in comments))
@@ -446,7 +446,7 @@ def test_the_schema_that_editors_read_is_fresh():
     )
 
 
-def test_the_schema_knows_every_key_and_asks_only_for_what_has_no_default():
+def test_the_schema_requires_only_keys_without_a_default():
     schema = json_schema()
     assert sorted(schema["properties"]) == sorted([*Scenario.model_fields, "base", "sweep", "plot"])
     required = {name: section.get("required") for name, section in schema["$defs"].items() if "required" in section}
@@ -477,7 +477,7 @@ def test_the_catalogue_says_what_the_makers_say():
     assert all("#" in line for line in figures)
 
 
-def test_parameters_that_a_trained_model_counts_itself_are_not_written_down():
+def test_parameters_of_a_trained_model_are_not_written_down():
     values = plain(numerics={})
     assert "parameters" not in to_mapping(scenario_from(values))["workload"]
     values["workload"]["parameters"] = 7

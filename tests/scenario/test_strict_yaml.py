@@ -154,7 +154,7 @@ def test_a_file_that_cannot_be_read_says_so(tmp_path):
             read(path)
 
 
-def test_a_byte_order_mark_is_no_part_of_the_first_key(write):
+def test_a_byte_order_mark_is_not_part_of_a_key(write):
     assert read(write(b"\xef\xbb\xbfa: 1")).value == {"a": 1}
 
 

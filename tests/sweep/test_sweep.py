@@ -46,7 +46,7 @@ def test_a_sweep_may_build_on_another_file_and_be_overridden(write):
     )
 
 
-def test_a_list_may_be_swept_and_none_leaves_the_key_out(write):
+def test_lists_are_swept_and_none_omits_the_key(write):
     axes = "parallel: {pipeline: 2}\nsweep:\n  - {workload.forward: [10 ms, [10 ms, 30 ms]]}\n  - {seed: [null, 3]}\n"
     rows = run_sweep(load_sweep(write(BASE + axes)))
     assert [(row["workload.forward"], row["seed"]) for row in rows] == [
@@ -109,7 +109,7 @@ def test_more_cases_than_can_be_meant_are_refused(write):
 # failed cases
 
 
-def test_an_impossible_case_is_a_row_with_its_reason_and_the_sweep_goes_on(run, write):
+def test_an_impossible_case_is_a_row_with_its_reason(run, write):
     code, out, err = run(write(BASE + AXES), "--json")
     rows = json.loads(out)
     assert (code, err, len(rows)) == (0, [], 6)
@@ -182,7 +182,7 @@ def test_the_table_on_the_terminal_is_cut(write):
         ("plot.y=name", 'y: name holds "a"; expected a column of numbers'),
     ],
 )
-def test_a_picture_of_what_is_not_there_is_found_at_the_first_row(run, write, tmp_path, plot, said):
+def test_a_picture_of_missing_columns_fails_at_the_first_row(run, write, tmp_path, plot, said):
     assert run(write(BASE + AXES), "--set", plot, "--out", tmp_path / "o") == (2, "", [f"plot: {said}"])
     assert not (tmp_path / "o").exists()
     done = []
@@ -203,7 +203,7 @@ def test_a_picture_says_what_it_shows(write):
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["2 ms", "10 ms", "1 s"]
 
 
-def test_a_picture_of_words_keeps_their_order_and_of_lists_their_largest(write):
+def test_a_picture_keeps_word_order_and_list_maxima(write):
     axes = "sweep:\n  - {schedule.kind: [zb-h1, gpipe, 1f1b]}\nparallel: {pipeline: 2}\n"
     rows = run_sweep(load_sweep(write(BASE + axes)))
     ax = draw(rows, Plot("schedule.kind", "peak_activations"), Figure().subplots())
