@@ -1,15 +1,15 @@
 """Buckets: in which parts a stage's gradients are reduced, and when each part may leave.
 
-A rank's gradients are added up over its micro-batches in place, so nothing leaves before the last one: the op of the
+A rank accumulates gradients over its micro-batches in place, so nothing leaves before the last one: the op of the
 stage's last micro-batch that computes weight gradients (W where the backward is split) is the one that fills buckets.
 
-    stage      a stage is cut into equal buckets of at most `bucket`; all of them leave when that op is done
+    stage      a stage is cut into equal buckets of at most `bucket`; all of them leave when that op ends
     ddp        PyTorch's DistributedDataParallel: buckets in reverse order of parameters, the first of at most 1 MiB
                (newer versions: only where the size is left at its default); each leaves as soon as the hook of its
                last gradient has run, so during that op; 25 MiB by default
                (docs.pytorch.org/docs/stable/notes/ddp, torch/csrc/distributed/c10d/reducer.hpp)
     megatron   the same while that op runs, but only the first pipeline rank's first chunk is cut: the other stages are
-               through earlier and off the critical path, and keep one bucket each; by default a bucket holds
+               finished earlier and off the critical path, and keep one bucket each; by default a bucket holds
                40 million gradients, or a million for each replica where that is more (there, without overlap, all
                stages keep one; here what is given is obeyed)
                (NVIDIA/Megatron-LM, megatron/core/distributed/distributed_data_parallel.py)
@@ -31,8 +31,6 @@ from hybrid_des.units import split_evenly
 FIRST = 2**20  # bytes: torch.distributed._DEFAULT_FIRST_BUCKET_BYTES
 MOST = 2**20  # buckets of a stage
 DONE = Fraction(1)
-
-RULES = ("stage", "ddp", "megatron")
 
 
 class Bucket(NamedTuple):

@@ -1,20 +1,20 @@
-"""Draws programs as text, step × rank, with places marked: how a schedule is shown and how an error says where."""
+"""Draws programs as text, action × rank, with places marked: how a schedule is shown and how an error says where."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-LONG = 40  # steps; longer grids with marks are drawn around these only
+LONG = 40  # actions; longer grids with marks are drawn around these only
 AROUND = 5
 
 
 def draw_grid(columns: Sequence[Sequence[str]], marked: frozenset[tuple[int, int]] = frozenset()) -> str:
-    """Draw programs as text, one column a rank and one line a step.
+    """Draw programs as text, one column per rank and one line per action.
 
     Args:
-        columns: for each rank the names of its steps.
-        marked: (rank, step) pairs to set in >arrows<; step −1 is the head of the column. Of a long grid with marks
-            only the steps around them are drawn.
+        columns: for each rank the names of its actions.
+        marked: (rank, action) pairs to set in >arrows<; −1 is the head of the column. Of a long grid with marks
+            only the actions around them are drawn.
     """
     heads = [f">rank {rank}<" if (rank, -1) in marked else f"rank {rank}" for rank in range(len(columns))]
     cells = [

@@ -1,4 +1,4 @@
-"""PyTorch's pipeline order format, both ways: one CSV row a rank, one cell a step.
+"""PyTorch's pipeline order format, both ways: one CSV row per rank, one cell per action.
 
     0F0,0F1,0F2,0B0,0F3,0B1,0B2,0B3
     1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3
@@ -41,10 +41,10 @@ _Action = tuple[_Cell, ...]
 
 
 def write_order(plan: Plan) -> str:
-    """Write a plan as PyTorch's CSV, a line for each rank, for the actions it calls compute-only."""
+    """Write a plan as PyTorch's CSV, one line per rank, for the actions that it calls compute-only."""
     lines = []
     for rank, program in enumerate(plan.programs):
-        names = ([plan.name(rank, op) for op in step] for step in program)
+        names = ([plan.name(rank, op) for op in action] for action in program)
         lines.append(",".join(n[0] if len(n) == 1 else f"({';'.join(n)})OVERLAP_F_B" for n in names))
     return "".join(f"{line}\n" for line in lines)
 
@@ -63,7 +63,7 @@ def read_order(text: str, where: str, pipeline: int | None = None, fused_time: F
 
     Raises:
         PlanError: the order cannot be read or carried out; the message says why and, where there is a place to show,
-            marks it in a step × rank grid.
+            marks it in a action × rank grid.
     """
     try:
         programs = _parse(text, pipeline)
@@ -79,7 +79,7 @@ def read_order(text: str, where: str, pipeline: int | None = None, fused_time: F
 def _ops(
     row: Sequence[_Action], chunk_of: Mapping[tuple[int, int], int], path_of: Sequence[int]
 ) -> list[tuple[Op, ...]]:
-    return [tuple(Op(c.kind, c.microbatch, chunk_of[path_of[c.microbatch], c.stage]) for c in step) for step in row]
+    return [tuple(Op(c.kind, c.microbatch, chunk_of[path_of[c.microbatch], c.stage]) for c in action) for action in row]
 
 
 def crossed_messages(plan: Plan) -> list[str]:
@@ -122,13 +122,13 @@ def _parse(text: str, pipeline: int | None) -> list[list[_Action]]:
     programs = []
     for rank, row in enumerate(rows):
         cells = [(column, cell.strip()) for column, cell in enumerate(row) if cell.strip()]
-        programs.append([_parse_step(cell, rank, column) for column, cell in cells])
+        programs.append([_parse_action(cell, rank, column) for column, cell in cells])
         if not cells:
             raise PlanError(f"row {rank + 1}: rank {rank} has nothing to do")
     return programs
 
 
-def _parse_step(text: str, rank: int, column: int) -> _Action:
+def _parse_action(text: str, rank: int, column: int) -> _Action:
     pair = _PAIR.fullmatch(text)
     names = [name.strip() for name in pair.groups()] if pair else [text]
     matches = [_OP.fullmatch(name) for name in names]
@@ -155,7 +155,7 @@ def _placement(programs: Sequence[Sequence[_Action]]) -> tuple[list[Path], list[
     ranks: dict[int, Counter[int]] = {}  # stage → how many of its ops stand on each rank
     places: dict[tuple[int, int], set[int]] = {}  # (micro-batch, stage) → ranks
     for rank, program in enumerate(programs):
-        for cell in (cell for step in program for cell in step):
+        for cell in (cell for action in program for cell in action):
             ranks.setdefault(cell.stage, Counter())[rank] += 1
             places.setdefault((cell.microbatch, cell.stage), set()).add(rank)
     stages = _count("stage", ranks)
@@ -223,13 +223,13 @@ def _astray(programs: Sequence[Sequence[_Action]], home: Mapping[int, int]) -> P
     rank, index, cell = next(
         (rank, index, cell)
         for rank, program in enumerate(programs)
-        for index, step in enumerate(program)
-        for cell in step
+        for index, action in enumerate(program)
+        for cell in action
         if home[cell.stage] != rank
     )
     return _marked(
         programs,
-        f"rank {rank}, step {index}: {_name(cell)} does not belong there: stage {cell.stage} lives on rank "
+        f"rank {rank}, action {index}: {_name(cell)} does not belong there: stage {cell.stage} lives on rank "
         f"{home[cell.stage]} (only where the model has two copies does each stage live on two ranks, and each "
         f"micro-batch pass one copy)",
         lambda rank, cell: home[cell.stage] != rank,
@@ -241,10 +241,10 @@ def _marked(programs: Sequence[Sequence[_Action]], problem: str, wrong: Callable
     marks = [
         (rank, index)
         for rank, program in enumerate(programs)
-        for index, step in enumerate(program)
-        if any(wrong(rank, cell) for cell in step)
+        for index, action in enumerate(program)
+        if any(wrong(rank, cell) for cell in action)
     ]
-    names = [["+".join(map(_name, step)) for step in program] for program in programs]
+    names = [["+".join(map(_name, action)) for action in program] for program in programs]
     return PlanError(f"{problem}\n{draw_grid(names, frozenset(marks))}")
 
 

@@ -59,7 +59,7 @@ Spots = dict[tuple[Kind, int, int], Spot]  # where the op of a (kind, stage, mic
 class PlanRequest:
     """All that a schedule may know when it makes a plan.
 
-    Times are picoseconds a micro-batch, one entry a pipeline rank, for the rank's whole share (all its chunks):
+    Times are picoseconds per micro-batch, one entry per pipeline rank, for the rank's whole share (all its chunks):
     `forward` F, `input` (the input-gradient part of the backward, recomputation included) and `weight` W.
     `delay` is the time a message takes between neighbouring ranks on idle links. `max_activations` is in
     whole-rank micro-batches. Options that a kind does not name in its registration never reach it.
@@ -80,10 +80,10 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class Plan:
-    """One program a pipeline rank, and the paths of the micro-batches.
+    """One program per pipeline rank, and the paths of the micro-batches.
 
     Attributes:
-        programs: for each pipeline rank its steps, top to bottom.
+        programs: for each pipeline rank its actions, top to bottom.
         paths: one path for most schedules, two for those that run from both ends.
         path_of: for each micro-batch the index of its path.
         fused_time: time of a fused pair divided by the time of its parts.
@@ -102,9 +102,9 @@ class Plan:
         path_of: Sequence[int],
         fused_time: Fraction = Fraction(1),
     ) -> Plan:
-        """Build a plan from programs in which a single op may stand for a step of one."""
-        steps = tuple(tuple((s,) if isinstance(s, Op) else tuple(s) for s in program) for program in programs)
-        return cls(steps, tuple(paths), tuple(path_of), fused_time)
+        """Build a plan from programs in which a single op may stand for an action of one."""
+        actions = tuple(tuple((a,) if isinstance(a, Op) else tuple(a) for a in program) for program in programs)
+        return cls(actions, tuple(paths), tuple(path_of), fused_time)
 
     @property
     def pipeline(self) -> int:
@@ -113,7 +113,7 @@ class Plan:
 
     @property
     def microbatches(self) -> int:
-        """Number of micro-batches a replica and step."""
+        """Number of micro-batches per replica and training step."""
         return len(self.path_of)
 
     @property
@@ -151,8 +151,8 @@ class Plan:
     def ops(self) -> Iterator[tuple[int, Op]]:
         """Every op with its pipeline rank, program by program."""
         for rank, program in enumerate(self.programs):
-            for step in program:
-                for op in step:
+            for action in program:
+                for op in action:
                     yield rank, op
 
     def neighbour(self, rank: int, op: Op, distance: int) -> Place | None:
@@ -165,9 +165,9 @@ class Plan:
         """Write an op as PyTorch does: global stage, kind, micro-batch."""
         return f"{self.stage_of.get((rank, op.chunk), '?')}{op.kind}{op.microbatch}"
 
-    def name_step(self, rank: int, step: Action) -> str:
-        """Write a step: an op, or a fused pair as `3F6+0B0`."""
-        return "+".join(self.name(rank, op) for op in step)
+    def name_action(self, rank: int, action: Action) -> str:
+        """Write an action: an op, or a fused pair as `3F6+0B0`."""
+        return "+".join(self.name(rank, op) for op in action)
 
     def needs(self, rank: int, op: Op) -> list[tuple[int, Op]]:
         """The ops that must be done before this one, each with its pipeline rank (a cross-rank one sends a message)."""
@@ -206,43 +206,43 @@ class Plan:
         return edges
 
     def check(self) -> None:
-        """Hold that every op comes exactly once, on the rank where its stage lives, and that no ops wait in a circle.
+        """Check that every op occurs exactly once, on the rank of its stage, and that no ops wait for each other.
 
         Raises:
-            PlanError: with the first problem and a step × rank grid in which the place is marked.
+            PlanError: with the first problem and an action × rank grid in which the place is marked.
             CircularOrderError: the order deadlocks; each stuck rank and op has a line.
         """
         self._check_order()
 
     def grid(self, marked: frozenset[tuple[int, int]] = frozenset()) -> str:
-        """Draw step × rank as text; (rank, index) pairs in `marked` are set in >arrows<, index −1 marks the rank."""
+        """Draw action × rank as text; (rank, index) pairs in `marked` are set in >arrows<, index −1 marks the rank."""
         return draw_grid([self.names(rank) for rank in range(self.pipeline)], marked)
 
     def names(self, rank: int) -> list[str]:
-        """A rank's program as text, one name a step."""
-        return [self.name_step(rank, step) for step in self.programs[rank]]
+        """A rank's program as text, one name per action."""
+        return [self.name_action(rank, action) for action in self.programs[rank]]
 
     def _spots(self) -> Spots:
         spots: Spots = {}
         for rank, program in enumerate(self.programs):
-            for index, step in enumerate(program):
-                for op in step:
+            for index, action in enumerate(program):
+                for op in action:
                     self._check_place(rank, index, op)
                     key = (op.kind, self.stage_of[rank, op.chunk], op.microbatch)
                     if key in spots:
                         first = spots[key]
-                        self._fail(f"rank {rank}: {self.name(rank, op)} comes twice, at steps {first[1]} and {index}",
-                                   first, (rank, index))  # fmt: skip
+                        places = f"at actions {first[1]} and {index}"
+                        self._fail(f"rank {rank}: {self.name(rank, op)} occurs twice, {places}", first, (rank, index))
                     spots[key] = (rank, index)
         return spots
 
     def _check_place(self, rank: int, index: int, op: Op) -> None:
         if not 0 <= op.microbatch < self.microbatches:
-            self._fail(f"rank {rank}, step {index}: micro-batch {op.microbatch} of {op.kind} is not among 0 … "
+            self._fail(f"rank {rank}, action {index}: micro-batch {op.microbatch} of {op.kind} is not among 0 … "
                        f"{self.microbatches - 1}", (rank, index))  # fmt: skip
         if (rank, op.chunk) not in self._places[self.path_of[op.microbatch]]:
-            self._fail(f"rank {rank}, step {index}: {op.kind} of micro-batch {op.microbatch} on chunk {op.chunk}: that "
-                       f"micro-batch does not pass there", (rank, index))  # fmt: skip
+            what = f"{op.kind} of micro-batch {op.microbatch} on chunk {op.chunk}"
+            self._fail(f"rank {rank}, action {index}: {what}: that micro-batch does not pass there", (rank, index))
 
     def _check_complete(self, spots: Spots) -> None:
         for microbatch, index in enumerate(self.path_of):
@@ -290,8 +290,8 @@ class Plan:
         rank_of = self.edges.rank
         missing = next(needed for needed in self.edges.producers[at[rank]] if needed >= at[rank_of[needed]])
         (_, here), (other, there) = self._spot(at[rank]), self._spot(missing)
-        names = [self.name_step(r, self.programs[r][i]) for r, i in ((rank, here), (other, there))]
-        return f"rank {rank} at step {here} ({names[0]}) waits for {names[1]} at step {there} of rank {other}"
+        names = [self.name_action(r, self.programs[r][i]) for r, i in ((rank, here), (other, there))]
+        return f"rank {rank} at action {here} ({names[0]}) waits for {names[1]} at action {there} of rank {other}"
 
     def _fail(self, problem: str, *marked: tuple[int, int]) -> NoReturn:
         raise PlanError(f"{problem}\n{self.grid(frozenset(marked))}")

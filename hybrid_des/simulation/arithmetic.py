@@ -9,7 +9,6 @@ from hybrid_des.gradients.reducer import Reducer
 from hybrid_des.network.message import Message
 from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline.op import Action, Op
-from hybrid_des.simulation.tasks import Output
 
 
 class SizesOnly:
@@ -21,9 +20,9 @@ class SizesOnly:
     def compute(self, step: int, ops: Action) -> None:
         """Compute an action on what it has received."""
 
-    def message(self, output: Output) -> Message:
-        """The message that follows an op."""
-        return output.message
+    def message(self, op: Op, empty: Message) -> Message:
+        """The message that follows an op, from one of its size with nothing in it."""
+        return empty
 
     def buffers(self, reducer: Reducer) -> list[Buffer]:
         """The gradients of a stage, bucket by bucket."""
@@ -50,9 +49,9 @@ class Numbers(SizesOnly):
         ordered = sorted(ops, key=lambda op: op.kind != "F")
         self._results = {op: self._worker.run(step, op, self._received.pop(op, None)) for op in ordered}
 
-    def message(self, output: Output) -> Message:
+    def message(self, op: Op, empty: Message) -> Message:
         """The message with the op's result in it."""
-        return Message(output.message.size, 0, self._results[output.op])
+        return Message(empty.size, 0, self._results[op])
 
     def buffers(self, reducer: Reducer) -> list[Buffer]:
         """Views of the stage's gradient, which the reduction sums up in place."""

@@ -120,32 +120,35 @@ class Gpu:
         """Wait for a task's inputs, run its segments, send what follows from it."""
         env, arithmetic, step = self._job.env, self._arithmetic, self._step
         base = step << STEP_SHIFT
+        number, ops, (_, inputs, segments, outputs, confirms, holds, frees) = task
         self._task = task
         asked = now = env.now
         released = STREAM
-        for number, needed in enumerate(task.inputs):
-            message = yield self._endpoint.inbox.receive(needed.purpose, base + needed.tag)
-            arithmetic.receive(needed.op, message)
+        for place, (index, _, purpose, tag) in enumerate(inputs):
+            message = yield self._endpoint.inbox.receive(purpose, base + tag + ops[index].microbatch)
+            arithmetic.receive(ops[index], message)
             if env.now > now:
-                now, released = env.now, number
+                now, released = env.now, place
         start = env.now
-        if task.holds[1]:
-            self.memory.hold(start, *task.holds)
+        if holds[1]:
+            self.memory.hold(start, *holds)
         # arithmetic takes no simulated time of its own; done first, for a bucket may leave before the op has ended
-        arithmetic.compute(step, task.ops)
-        for segment in task.segments:
+        arithmetic.compute(step, ops)
+        for segment in segments:
             if type(segment) is Compute:
                 if segment.duration:
                     yield env.timeout(segment.duration)
             else:
                 yield from self._run_segment(segment)
-        self._job.recorder.ops.add((step, self.rank, task.number, asked, start, env.now, released))
-        if task.frees[1]:
-            self.memory.free(env.now, *task.frees)
-        for output in task.outputs:
-            self._endpoint.to(output.peer, output.purpose).send(arithmetic.message(output), base + output.tag)
-        for output in task.confirms:
-            yield self._endpoint.receipts.receive(output.purpose, base + output.tag)
+        self._job.recorder.ops.add((step, self.rank, number, asked, start, env.now, released))
+        if frees[1]:
+            self.memory.free(env.now, *frees)
+        for output in outputs:
+            op = ops[output.op]
+            flow = self._endpoint.to(output.peer, output.purpose)
+            flow.send(arithmetic.message(op, output.message), base + output.tag + op.microbatch)
+        for output in confirms:
+            yield self._endpoint.receipts.receive(output.purpose, base + output.tag + ops[output.op].microbatch)
 
     def _run_segment(self, segment: Segment) -> Routine:
         if isinstance(segment, Fill):
@@ -178,8 +181,8 @@ class Gpu:
         if self._task is None:
             return place + "in the reduction of its gradients"
         waits = (
-            f"the {needed.purpose.name} of micro-batch {needed.op.microbatch} "
+            f"the {needed.purpose.name} of micro-batch {self._task.ops[needed.op].microbatch} "
             f"from rank {self._endpoint.rank_of(needed.peer)}"
-            for needed in self._task.inputs
+            for needed in self._task.work.inputs
         )
         return place + f"at {self._task.name}, which needs {' and '.join(waits) or 'nothing'}"

@@ -5,28 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
-from typing import NamedTuple
+from typing import Any
 
 from hybrid_des.engine.recorder import OPTIMIZER, pipeline_tag
 from hybrid_des.gradients.buckets import Bucket
 from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import Purpose, purpose_named
-from hybrid_des.pipeline.op import Action, Kind, Op, Place, carried
+from hybrid_des.pipeline.op import Action, Op, Place, carried
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.simulation.pace import Pace
-from hybrid_des.simulation.tasks import Communicate, Compute, Fill, Input, Join, Output, Program, Segment, Task
+from hybrid_des.simulation.tasks import Communicate, Compute, Fill, Input, Join, Output, Program, Segment, Task, Work
 from hybrid_des.workload.costs import Costs
-
-
-class _Pattern(NamedTuple):
-    """What actions have in common that do the same for different micro-batches; tags are those of micro-batch 0."""
-
-    stages: tuple[int, ...]
-    duration: int
-    inputs: tuple[Input | None, ...]
-    outputs: tuple[Output | None, ...]
-    holds: tuple[int, int]
-    frees: tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -55,27 +44,22 @@ class Lowering:
         return Program(
             compute=tuple(self._tasks(rank, pace)),
             reduction=(*fills, Join("gradient")) if reduced else (),
-            update=(Task(OPTIMIZER, segments=(Compute(optimizer),)),) if optimizer else (),
+            update=(Task(OPTIMIZER, (), Work(segments=(Compute(optimizer),))),) if optimizer else (),
             gradient=tuple(gradient),
         )
 
     def _tasks(self, rank: int, pace: Pace) -> list[Task]:
+        path_of = self.plan.path_of
         completes = self._completes(rank) if self.overlap else {}
-        patterns: dict[tuple[tuple[Kind, int, int], ...], _Pattern] = {}
+        works: dict[tuple[Any, ...], Work] = {}
         tasks = []
         for index, action in enumerate(self.plan.programs[rank]):
-            alike = tuple([(op.kind, op.chunk, self.plan.path_of[op.microbatch]) for op in action])
-            pattern = patterns.get(alike)
-            if pattern is None:
-                pattern = patterns[alike] = self._pattern(rank, action, pace)
-            stages, duration, inputs, outputs, holds, frees = pattern
-            received = tuple([i._replace(op=op, tag=i.tag + op.microbatch)
-                              for op, i in zip(action, inputs, strict=True) if i])  # fmt: skip
-            sent = tuple([o._replace(op=op, tag=o.tag + op.microbatch)
-                          for op, o in zip(action, outputs, strict=True) if o])  # fmt: skip
-            segments = _segments(duration, {stage: self.buckets[stage] for stage in completes.get(index, ())})
-            confirms = sent if self.blocking else ()
-            tasks.append(Task(index, action, stages, received, segments, sent, confirms, holds, frees))
+            stages = completes.get(index, ())
+            alike = (*[(op.kind, op.chunk, path_of[op.microbatch]) for op in action], *stages)
+            work = works.get(alike)
+            if work is None:
+                work = works[alike] = self._work(rank, action, pace, stages)
+            tasks.append(Task(index, action, work))
         return tasks
 
     def _completes(self, rank: int) -> dict[int, list[int]]:
@@ -89,30 +73,33 @@ class Lowering:
                 complete.setdefault(index, []).append(stage)
         return complete
 
-    def _pattern(self, rank: int, action: Action, pace: Pace) -> _Pattern:
+    def _work(self, rank: int, action: Action, pace: Pace, completes: Sequence[int]) -> Work:
         costs = [self.costs.stages[rank, op.chunk] for op in action]
         parts = sum(cost.time(op.kind) for cost, op in zip(costs, action, strict=True))
+        duration = pace.duration(parts if len(action) == 1 else self.plan.fused_time * parts)
         kept = [(cost.kept, op.kind) for cost, op in zip(costs, action, strict=True)]
         holds, frees = ([size for size, kind in kept if kind in kinds] for kinds in ("F", "BW"))
-        return _Pattern(
+        outputs = tuple(filter(None, (self._output(rank, op, place) for place, op in enumerate(action))))
+        return Work(
             stages=tuple(self.plan.stage_of[rank, op.chunk] for op in action),
-            duration=pace.duration(parts if len(action) == 1 else self.plan.fused_time * parts),
-            inputs=tuple(self._input(rank, op) for op in action),
-            outputs=tuple(self._output(rank, op) for op in action),
+            inputs=tuple(filter(None, (self._input(rank, op, place) for place, op in enumerate(action)))),
+            segments=_segments(duration, {stage: self.buckets[stage] for stage in completes}),
+            outputs=outputs,
+            confirms=outputs if self.blocking else (),
             holds=(sum(holds), len(holds)),
             frees=(sum(frees), len(frees)),
         )
 
-    def _input(self, rank: int, op: Op) -> Input | None:
+    def _input(self, rank: int, op: Op, place: int) -> Input | None:
         source = self.plan.source(rank, op)
-        return None if source is None else Input(op, source[0], _purpose(op), self._tag(source))
+        return None if source is None else Input(place, source[0], _purpose(op), self._tag(source))
 
-    def _output(self, rank: int, op: Op) -> Output | None:
+    def _output(self, rank: int, op: Op, place: int) -> Output | None:
         here, target = (rank, op.chunk), self.plan.target(rank, op)
         if target is None:
             return None
         size = self.costs.stages[here if op.kind == "F" else target].message  # a gradient is as large as its activation
-        return Output(op, target[0], _purpose(op), self._tag(here), Message(size))
+        return Output(place, target[0], _purpose(op), self._tag(here), Message(size))
 
     def _tag(self, sender: Place) -> int:
         return pipeline_tag(0, self.plan.stage_of[sender], 0)

@@ -3,7 +3,7 @@
     compute    F0 ── F1 ── B0 ── … ── fill, join gradient ── optimizer
     gradient   communicate (stage 3, bucket 0) ── communicate (stage 3, bucket 1) ── …
 
-Tags and inputs are those of training step 0; a GPU adds the step. Equal ranks share their program.
+Actions that do the same for different micro-batches share their work, and equal ranks share their program.
 """
 
 from __future__ import annotations
@@ -13,22 +13,28 @@ from typing import NamedTuple
 
 from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import Purpose
-from hybrid_des.pipeline.op import Action, Op
+from hybrid_des.pipeline.op import Action
 
 
 class Input(NamedTuple):
-    """A message that an op waits for: the pipeline rank that sends it, its purpose and its tag."""
+    """A message that an op waits for.
 
-    op: Op
+    Attributes:
+        op: the place of the op in its action.
+        peer: the pipeline rank that sends it.
+        tag: that of micro-batch 0 in training step 0.
+    """
+
+    op: int
     peer: int
     purpose: Purpose
     tag: int
 
 
 class Output(NamedTuple):
-    """A message that follows an op: the pipeline rank that receives it, its purpose and its tag."""
+    """A message that follows an op; `op`, `peer` (which receives it) and `tag` as in `Input`."""
 
-    op: Op
+    op: int
     peer: int
     purpose: Purpose
     tag: int
@@ -63,21 +69,18 @@ class Join(NamedTuple):
 Segment = Compute | Fill | Communicate | Join
 
 
-class Task(NamedTuple):
-    """A unit of a stream.
+class Work(NamedTuple):
+    """What actions have in common that do the same for different micro-batches.
 
     Attributes:
-        number: its place in the rank's program; negative where it is no action of the plan.
-        ops: what it computes, and the stage of each in `stages`.
-        inputs: the messages it waits for before it starts.
-        segments: what it does then.
-        outputs: the messages it sends at its end.
-        confirms: those of them whose arrival it waits for.
-        holds, frees: (bytes, chunks) of activations kept from its start on, and released at its end.
+        stages: the stage of each op.
+        inputs: the messages that are waited for before the start.
+        segments: what is done then.
+        outputs: the messages that are sent at the end.
+        confirms: those of them whose arrival is waited for.
+        holds, frees: (bytes, chunks) of activations kept from the start on, and released at the end.
     """
 
-    number: int
-    ops: Action = ()
     stages: tuple[int, ...] = ()
     inputs: tuple[Input, ...] = ()
     segments: tuple[Segment, ...] = ()
@@ -86,10 +89,24 @@ class Task(NamedTuple):
     holds: tuple[int, int] = (0, 0)
     frees: tuple[int, int] = (0, 0)
 
+
+class Task(NamedTuple):
+    """A unit of a stream.
+
+    Attributes:
+        number: its place in the rank's program; negative where it is no action of the plan.
+        ops: what it computes.
+        work: how.
+    """
+
+    number: int
+    ops: Action
+    work: Work
+
     @property
     def name(self) -> str:
         """Its ops, as a plan writes them."""
-        return "+".join(f"{s}{op.kind}{op.microbatch}" for s, op in zip(self.stages, self.ops, strict=True))
+        return "+".join(f"{s}{op.kind}{op.microbatch}" for s, op in zip(self.work.stages, self.ops, strict=True))
 
 
 @dataclass(frozen=True)

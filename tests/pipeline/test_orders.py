@@ -62,19 +62,19 @@ def test_missing_op_is_marked_on_its_rank():
 
 def test_doubled_op():
     message = refused(GOOD.replace("0B2", "0B2,0B1"))
-    assert "0B1 comes twice, at steps 4 and 6" in message and message.count(">0B1<") == 2
+    assert "0B1 occurs twice, at actions 4 and 6" in message and message.count(">0B1<") == 2
 
 
 def test_circular_wait_names_every_stuck_rank():
     message = refused("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n")
     assert "waits in a circle" in message
-    assert "rank 0 at step 1 (0B0) waits for 1B0" in message and "rank 1 at step 0 (1F1) waits for 0F1" in message
+    assert "rank 0 at action 1 (0B0) waits for 1B0" in message and "rank 1 at action 0 (1F1) waits for 0F1" in message
     assert ">0B0<" in message and ">1F1<" in message
 
 
 def test_op_in_a_wrong_row():
     message = refused(GOOD.replace("0F1,", "0F1,1F1,").replace("1B0,1F1,", "1B0,"))
-    assert "rank 0, step 2: 1F1 does not belong there: stage 1 lives on rank 1" in message
+    assert "rank 0, action 2: 1F1 does not belong there: stage 1 lives on rank 1" in message
     assert ">1F1<" in message
 
 
@@ -117,7 +117,7 @@ def test_long_orders_are_drawn_around_the_mark():
 
 def test_plan_that_names_a_place_nobody_has():
     plan = Plan.of([[Op("F", 0), Op("B", 0)], [Op("F", 0, 7), Op("B", 0)]], [loop(2, 1)], [0])
-    with pytest.raises(PlanError, match=r"rank 1, step 0: F of micro-batch 0 on chunk 7.*\n(.*\n)*.*>\?F0<"):
+    with pytest.raises(PlanError, match=r"rank 1, action 0: F of micro-batch 0 on chunk 7.*\n(.*\n)*.*>\?F0<"):
         plan.check()
 
 

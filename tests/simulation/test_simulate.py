@@ -230,8 +230,8 @@ def test_a_plan_that_deadlocks_names_each_stuck_rank_and_op():
     )
     with pytest.raises(DeadlockError) as error:
         run(scenario(p=2, m=2), plan=crossed)
-    assert "rank 0 at step 1 (0B0)" in str(error.value)
-    assert "rank 1 at step 0 (1F1)" in str(error.value)
+    assert "rank 0 at action 1 (0B0)" in str(error.value)
+    assert "rank 1 at action 0 (1F1)" in str(error.value)
 
 
 def test_a_plan_with_an_op_missing_is_no_plan():

@@ -72,7 +72,7 @@ class _Rank:
 
     def __init__(self, program: tuple[Action, ...], limit: int) -> None:
         self.ran: list[Op] = []
-        self._left: list[Op | None] = [step[0] for step in program]
+        self._left: list[Op | None] = [action[0] for action in program]
         self._limit = limit
         self._head = self._held = 0
         # Ops of one kind and chunk become ready one after the other: only the next of each has to be looked at.

@@ -5,7 +5,7 @@
 
 Half the micro-batches enter at rank 0, half at rank p−1; rank r holds stages r and p−1−r. The second half of the ranks
 mirror the first. Eight phases (`eight_phases`) run on each; a forward and a backward of the two directions make one
-step. Time mT + (p/2−1)(F&B + (B+W) − 3W), F&B being the time of a fused pair: F+B+W unless `fused_time` says that
+action. Time mT + (p/2−1)(F&B + (B+W) − 3W), F&B being the time of a fused pair: F+B+W unless `fused_time` says that
 overlap pays. Memory p+1 micro-batches and two copies of the weights. m even, at least 2p.
 """
 
@@ -54,19 +54,20 @@ def eight_phases(writer: Writer, ranks: int, rank: int, microbatches: int) -> li
         rank: 0 for the outermost, ranks−1 at the fold.
         microbatches: of one way.
     """
-    ahead = ranks - 1 - rank
-    main = microbatches - 2 * ranks + rank + 1
-    writer.write("F0", 2 * ahead)
-    writer.write("F0 F1", rank + 1)
-    writer.write("I1 W F1", ahead)
-    # The rank at the fold runs its first pair apart: its backward needs no forward to hide behind.
-    writer.write("F0+B1 F1+B0" if ahead else "F0 B1 F1+B0")
-    writer.write("F0+B1 F1+B0", main - 1)
-    writer.write("B1 F1+B0", ahead)
-    whole = rank + 1  # of the 2(rank+1) backwards that follow, the first half is whole
+    inner = ranks - 1 - rank  # ranks between this one and the fold
+    writer.write("F0", 2 * inner)  # 1 nF0: warm-up, the near direction
+    writer.write("F0 F1", rank + 1)  # 2 nF0F1: warm-up, both directions
+    writer.write("I1 W F1", inner)  # 3 nB1W1F1: split backwards fill the wait (zero bubble)
+    # 4 nF0B1F1B0: the steady state, a forward of one direction with a backward of the other. The rank at the fold runs
+    # its first pair apart, since its backward needs no forward to hide behind.
+    writer.write("F0+B1 F1+B0" if inner else "F0 B1 F1+B0")
+    writer.write("F0+B1 F1+B0", microbatches - 2 * ranks + rank)
+    writer.write("B1 F1+B0", inner)  # 5 nB1F1B0: cool-down, the last forwards of the far direction
+    # 6 nB1B0: cool-down, the other backwards; of these 2(rank+1) the first half is whole, the second split
+    whole = rank + 1
     for way in [1, 0] * (rank + 1):
         writer.write(f"{'B' if whole > 0 else 'I'}{way}")
         whole -= 1
-    writer.write("W I0", ahead)
-    writer.write("W", rank + 1)
+    writer.write("W I0", inner)  # 7 nWB0: deferred weight gradients between the last input gradients
+    writer.write("W", rank + 1)  # 8 nW: the weight gradients that are left
     return writer.program

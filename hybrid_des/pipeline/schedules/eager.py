@@ -3,8 +3,8 @@
     rank 0   F0 F1 F2 ·· ·· B0 F3 B1 ·· B2 ·· B3
     rank 1   ·· ·· F0 B0 F1 B1 F2 B2 F3 B3 ·· ··        (F = B = 1, a message takes 1)
 
-Rank r runs 2(p−1−r) forwards ahead instead of p−1−r: a message has the time of one forward and one backward to arrive.
-Time (m+p−1)(F+B) also with a moderate delay between ranks, memory min(m, 2(p−1−r)+1) micro-batches.
+Rank r warms up with 2(p−1−r) forwards instead of p−1−r: a message has the time of one forward and one backward to
+arrive. Time (m+p−1)(F+B) also with a moderate delay between ranks, memory min(m, 2(p−1−r)+1) micro-batches.
 """
 
 from __future__ import annotations
@@ -27,5 +27,5 @@ def eager(request: PlanRequest) -> Plan:
     """Warm-up 2(p−1−r) on rank r."""
     p, m = request.pipeline, request.microbatches
     forwards, backwards = [Op("F", i) for i in range(m)], [Op("B", i) for i in range(m)]
-    programs = [in_turn(forwards, backwards, warm_up=2 * (p - 1 - rank)) for rank in range(p)]
+    programs = [in_turn(forwards, backwards, warmup=2 * (p - 1 - rank)) for rank in range(p)]
     return Plan.of(programs, [loop(p, 1)], [0] * m)

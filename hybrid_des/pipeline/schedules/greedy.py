@@ -1,6 +1,6 @@
-"""Walks through time over one chunk a rank with split backwards: timing an order, or making one; it registers nothing.
+"""Walks through time with one chunk per rank and split backwards: times an order, or makes one; registers nothing.
 
-Micro-batches come in order on every rank, so what a rank may run next is its next F, its next I and its oldest W.
+Micro-batches are in order on every rank, so a rank may run next its next F, its next I or its oldest W.
 """
 
 from __future__ import annotations
@@ -85,23 +85,23 @@ class Walk:
         programs: the order in which each rank ran its ops.
     """
 
-    def __init__(self, costs: OpTimes, microbatches: int, limit: int, aheads: list[int], soon: int) -> None:
+    def __init__(self, costs: OpTimes, microbatches: int, limit: int, warmups: list[int], soon: int) -> None:
         """Walk to the end.
 
         Args:
             costs: times of the ops.
             microbatches: how many there are.
             limit: what a rank may hold, in halves: a micro-batch counts 2 until its I is done, 1 until its W is.
-            aheads: how many forwards each rank may be ahead of its input gradients.
+            warmups: how many forwards each rank may run before its first input gradient.
             soon: a gap shorter than so many eighths of a W is waited out instead of filled with one.
         """
-        self.programs: Programs = [[] for _ in aheads]
+        self.programs: Programs = [[] for _ in warmups]
         self._costs, self._microbatches, self._limit = costs, microbatches, limit
-        self._aheads, self._soon = aheads, soon
+        self._warmups, self._soon = warmups, soon
         self._inputs = _Inputs(costs, microbatches)
-        self._done: list[dict[Kind, int]] = [{"F": 0, "I": 0, "W": 0} for _ in aheads]
-        free = [0 for _ in aheads]
-        events = [(0, rank) for rank in range(len(aheads))]
+        self._done: list[dict[Kind, int]] = [{"F": 0, "I": 0, "W": 0} for _ in warmups]
+        free = [0 for _ in warmups]
+        events = [(0, rank) for rank in range(len(warmups))]
         while events:
             now, rank = heappop(events)
             if free[rank] > now or (kind := self._choose(rank, now)) is None:
@@ -120,7 +120,7 @@ class Walk:
         if backward is not None and backward <= now:
             return "I"
         forward = None
-        if forwards < min(self._microbatches, backwards + self._aheads[rank]):
+        if forwards < min(self._microbatches, backwards + self._warmups[rank]):
             forward = self._inputs("F", rank, forwards)
         room = 2 * forwards - backwards - weights + 2 <= self._limit
         if room and forward is not None and forward <= now:

@@ -1,14 +1,15 @@
-"""Interleaved 1F1B (Narayanan et al., arXiv 2104.04473): each rank holds v chunks, dealt out like cards.
+"""Interleaved 1F1B (Narayanan et al., arXiv 2104.04473): each rank holds v chunks, assigned in turn.
 
     rank 0   0F0 0F1 2F0 2F1 ··  2B0 ··  2B1 0B0 0B1
     rank 1   ··  1F0 1F1 3F0 3B0 3F1 3B1 1B0 1B1 ··        (p = v = m = 2, stage F or B micro-batch, F = B)
 
-Chunk c of rank r is stage c·p + r. Forwards come in rounds of g micro-batches: chunk 0 for all g, then chunk 1 …;
-backwards the same from the last chunk. Rank r runs 2(p−1−r) + (v−1)g forwards ahead, then pairs, then what is left.
-Time mT + (p−1)T/v; memory on rank 0 p + (p−1)/v, on rank r at most (2(p−1−r) + (v−1)g + 1)/v; v times the messages.
+Chunk c of rank r is stage c·p + r. Forwards run in rounds of g micro-batches: chunk 0 for all g, then chunk 1 …;
+backwards the same from the last chunk. Rank r warms up with 2(p−1−r) + (v−1)g forwards, then runs pairs, then what is
+left. Time mT + (p−1)T/v; memory on rank 0 p + (p−1)/v, on rank r at most (2(p−1−r) + (v−1)g + 1)/v; v times the
+messages.
 
 How long a round is: the paper has g = p and wants m to be a multiple of p. PyTorch makes max(1, m // p) equal rounds
-and wants them to come out even. Megatron allows any g from p to m whose last round is empty or holds at least p. Taken
+and wants them to be even. Megatron allows any g from p to m whose last round is empty or holds at least p. Taken
 together they serve every m: fewer than p (PyTorch), multiples of p (all three), others (PyTorch, else Megatron).
 """
 
@@ -42,7 +43,7 @@ def interleaved(request: PlanRequest) -> Plan:
     rounds = [range(first, min(first + length, m)) for first in range(0, m, length)]
     forwards = [Op("F", i, chunk) for turn in rounds for chunk in range(v) for i in turn]
     backwards = [Op("B", i, chunk) for turn in rounds for chunk in reversed(range(v)) for i in turn]
-    programs = [in_turn(forwards, backwards, warm_up=2 * (p - 1 - rank) + (v - 1) * length) for rank in range(p)]
+    programs = [in_turn(forwards, backwards, warmup=2 * (p - 1 - rank) + (v - 1) * length) for rank in range(p)]
     return Plan.of(programs, [loop(p, v)], [0] * m)
 
 

@@ -3,7 +3,8 @@
     rank 0   F0 F1 ·· B0 F2 B1 ·· B2
     rank 1   ·· F0 B0 F1 B1 F2 B2 ··        (F = B = 1)
 
-Rank r runs p−1−r forwards ahead, then pairs of a forward and a backward, then the backwards that are left.
+Rank r warms up with p−1−r forwards; in the steady state it runs pairs of a forward and a backward; it cools down with
+the backwards that are left.
 Time (m+p−1)(F+B) as GPipe, memory min(m, p−r) micro-batches.
 """
 
@@ -29,12 +30,12 @@ def one_forward_one_backward(request: PlanRequest) -> Plan:
     """Warm-up p−1−r on rank r."""
     p, m = request.pipeline, request.microbatches
     forwards, backwards = [Op("F", i) for i in range(m)], [Op("B", i) for i in range(m)]
-    programs = [in_turn(forwards, backwards, warm_up=p - 1 - rank) for rank in range(p)]
+    programs = [in_turn(forwards, backwards, warmup=p - 1 - rank) for rank in range(p)]
     return Plan.of(programs, [loop(p, 1)], [0] * m)
 
 
-def in_turn(forwards: Sequence[Op], backwards: Sequence[Op], warm_up: int) -> list[Op]:
-    """Forwards ahead, then pairs of a forward and a backward, then the backwards that are left."""
-    ahead = min(warm_up, len(forwards))
-    pairs = zip(forwards[ahead:], backwards, strict=False)
-    return [*forwards[:ahead], *chain.from_iterable(pairs), *backwards[len(forwards) - ahead :]]
+def in_turn(forwards: Sequence[Op], backwards: Sequence[Op], warmup: int) -> list[Op]:
+    """A warm-up of forwards, then pairs of a forward and a backward, then the backwards that are left."""
+    warmup = min(warmup, len(forwards))
+    pairs = zip(forwards[warmup:], backwards, strict=False)
+    return [*forwards[:warmup], *chain.from_iterable(pairs), *backwards[len(forwards) - warmup :]]

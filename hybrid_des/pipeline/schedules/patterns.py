@@ -1,8 +1,8 @@
-"""Writes a rank's program from patterns such as `F0 F1+B0 I1 W`; it registers nothing.
+"""Writes a rank's program from patterns such as `F0 F1+B0 I1 W`; registers nothing.
 
 Papers and codes give two-chunk schedules as phases, each a pattern that is repeated a number of times. A word is a kind
-and a way (0 or 1), each with that way's next micro-batch; `W` alone is the oldest weight gradient owed; `+` joins two
-ops that run as one.
+and a way (0 or 1), each with that way's next micro-batch; `W` alone is the oldest deferred weight gradient; `+` joins
+two ops that run as one.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ class Writer:
     """Counts micro-batches while it writes.
 
     Attributes:
-        program: the steps so far.
+        program: the actions so far.
     """
 
     def __init__(self, chunks: tuple[int, int] = (0, 1), first: tuple[int, int] = (0, 0), fused: bool = True) -> None:
-        """`chunks` and `first`: for each way its chunk and its first micro-batch; not `fused`: one op a step."""
+        """`chunks` and `first`: for each way its chunk and its first micro-batch; not `fused`: one op per action."""
         self.program: list[Action] = []
         self._chunks = chunks
         self._forward, self._backward = list(first), list(first)
         self._fused = fused
-        self._owed: list[Op] = []  # weight gradients, oldest first
+        self._deferred: list[Op] = []  # weight gradients, oldest first
 
     def write(self, pattern: str, times: int = 1) -> None:
         """Append a pattern of words, `times` times over."""
@@ -36,9 +36,9 @@ class Writer:
         """The micro-batch that this way's next forward would have."""
         return self._forward[way]
 
-    def owed(self, way: int) -> int:
-        """How many weight gradients are owed on this way."""
-        return sum(op.chunk == self._chunks[way] for op in self._owed)
+    def deferred(self, way: int) -> int:
+        """Number of deferred weight gradients of this way."""
+        return sum(op.chunk == self._chunks[way] for op in self._deferred)
 
     def _op(self, name: str) -> Op:
         kind: Kind = next(k for k in KINDS if k == name[0])
@@ -46,12 +46,12 @@ class Writer:
             at = 0
             if len(name) > 1:
                 chunk = self._chunks[int(name[1])]
-                at = next(i for i, op in enumerate(self._owed) if op.chunk == chunk)
-            return self._owed.pop(at)
+                at = next(i for i, op in enumerate(self._deferred) if op.chunk == chunk)
+            return self._deferred.pop(at)
         way = int(name[1])
         counter = self._forward if kind == "F" else self._backward
         op = Op(kind, counter[way], self._chunks[way])
         counter[way] += 1
         if kind == "I":
-            self._owed.append(op._replace(kind="W"))
+            self._deferred.append(op._replace(kind="W"))
         return op

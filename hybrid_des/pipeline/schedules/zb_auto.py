@@ -10,10 +10,11 @@ taken; ZB-H1 and ZB-H2 are among them where they keep to it. From 2p−1 micro-b
 once it has begun, the best is the one of the shortest span, below that the one of the shortest time.
 
 The walk: a rank that is free runs an input gradient if one is ready, else a forward if one is ready and there is room,
-else it fills the gap with its oldest weight gradient, unless the next op comes soon. How many forwards a rank may be
-ahead and what `soon` is are varied. For the limit a micro-batch counts 1 until its I is done and ½ until its W.
-The paper's tables count cost − mT over cost, cost being the longest span; on its Table 5 this search comes within 0.002
-of the published ZB-2p and equals ZB-1p. Work is bounded: up to 48 walks, fewer for large plans, linear in the ops.
+else it fills the gap with its oldest weight gradient, unless the next op comes soon. How many forwards a rank may
+run before its first input gradient, and what `soon` is, are varied. For the limit a micro-batch counts 1 until its I is
+done and ½ until its W. The paper's tables count cost − mT over cost, cost being the longest span; on its Table 5 this
+search is within 0.002 of the published ZB-2p and equals ZB-1p. Work is bounded: up to 48 walks, fewer for large plans,
+linear in the ops.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.greedy import OpTimes, Programs, Walk, evaluate
 from hybrid_des.pipeline.schedules.zb_h1 import deferred_weights
 
-AHEAD = (16, 8, 12, 14, 15, None)  # forwards ahead on rank r, in eighths of p−r; None: as many as fit
+WARMUP = (16, 8, 12, 14, 15, None)  # forwards on rank r, in eighths of p−r; None: as many as fit
 SOON = (2, 0, 4, 1, 3, 5, 6, 8)  # a gap shorter than so many eighths of W is waited out
 FEWEST_WALKS, STEPS = 6, 400_000  # the search stops after that many walks or ops, whichever is more
 
@@ -76,14 +77,14 @@ def _candidates(costs: OpTimes, microbatches: int, limit: int) -> Iterator[Progr
     """Orders within the limit, given in halves of a micro-batch: the hand-made ones, then greedy ones."""
     p = len(costs.length["F"])
     for factor in (1, 2):  # ZB-H1, ZB-H2
-        aheads = [p - rank if factor == 1 else 2 * (p - rank) - 1 for rank in range(p)]
-        programs = [deferred_weights(microbatches, ahead, factor * rank) for rank, ahead in enumerate(aheads)]
+        warmups = [p - rank if factor == 1 else 2 * (p - rank) - 1 for rank in range(p)]
+        programs = [deferred_weights(microbatches, warmup, factor * rank) for rank, warmup in enumerate(warmups)]
         if max(map(_most_held, programs)) <= limit:
             yield programs
-    choices = ((ahead, soon) for soon in SOON for ahead in AHEAD)
-    for ahead, soon in islice(choices, max(FEWEST_WALKS, STEPS // (3 * p * microbatches))):
-        aheads = [microbatches if ahead is None else -(-ahead * (p - rank) // 8) for rank in range(p)]
-        yield Walk(costs, microbatches, limit, aheads, soon).programs
+    choices = ((warmup, soon) for soon in SOON for warmup in WARMUP)
+    for warmup, soon in islice(choices, max(FEWEST_WALKS, STEPS // (3 * p * microbatches))):
+        warmups = [microbatches if warmup is None else -(-warmup * (p - rank) // 8) for rank in range(p)]
+        yield Walk(costs, microbatches, limit, warmups, soon).programs
 
 
 def _most_held(program: list[Op]) -> int:

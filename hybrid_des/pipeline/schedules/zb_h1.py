@@ -1,10 +1,10 @@
-"""ZB-H1 (Qi et al., arXiv 2401.10241): 1F1B with the backward split, its weight part (W) put off to fill the bubble.
+"""ZB-H1 (Qi et al., arXiv 2401.10241): 1F1B with the backward split, its weight part (W) deferred to fill the bubble.
 
     rank 0   F0 F1 ·· I0 W0 F2 I1 W1 I2 W2        I: input gradient, W: weight gradient
     rank 1   ·· F0 I0 F1 I1 W0 F2 I2 W1 W2        (F = I = W = 1)
 
-Rank r runs its first W right after its (r+1)-th I, then one W, the oldest, after each I, so it keeps a debt of r W's,
-which it pays at the end. PyTorch and two other tools give the identical order.
+Rank r runs its first W right after its (r+1)-th I, then one W, the oldest, after each I, so r W's stay deferred
+until the end. PyTorch and two other tools give the identical order.
 Time mT + (p−1)(F+B−min(F,B,W)) for m ≥ p, B being the input part; memory p−r micro-batches up to their I, up to
 p with those that wait for their W.
 """
@@ -25,18 +25,18 @@ from hybrid_des.pipeline.schedules import schedule
     peak=lambda request, rank: min(request.microbatches, request.pipeline),
 )
 def zero_bubble_h1(request: PlanRequest) -> Plan:
-    """p−r forwards ahead, a debt of r W's on rank r."""
+    """Warm-up of p−r forwards and r deferred W's on rank r."""
     p, m = request.pipeline, request.microbatches
-    return Plan.of([deferred_weights(m, ahead=p - rank, debt=rank) for rank in range(p)], [loop(p, 1)], [0] * m)
+    return Plan.of([deferred_weights(m, warmup=p - rank, deferred=rank) for rank in range(p)], [loop(p, 1)], [0] * m)
 
 
-def deferred_weights(microbatches: int, ahead: int, debt: int) -> list[Op]:
-    """Forwards ahead, then I, W and F in turn; W's start once `debt` of them are owed, the oldest first."""
-    program = [Op("F", i) for i in range(min(ahead, microbatches))]
+def deferred_weights(microbatches: int, warmup: int, deferred: int) -> list[Op]:
+    """A warm-up of forwards, then I, W and F in turn; W's start once `deferred` of them wait, the oldest first."""
+    program = [Op("F", i) for i in range(min(warmup, microbatches))]
     for i in range(microbatches):
         program.append(Op("I", i))
-        if i >= debt:
-            program.append(Op("W", i - debt))
-        if i + ahead < microbatches:
-            program.append(Op("F", i + ahead))
-    return program + [Op("W", i) for i in range(max(0, microbatches - debt), microbatches)]
+        if i >= deferred:
+            program.append(Op("W", i - deferred))
+        if i + warmup < microbatches:
+            program.append(Op("F", i + warmup))
+    return program + [Op("W", i) for i in range(max(0, microbatches - deferred), microbatches)]

@@ -36,7 +36,7 @@ def zero_bubble_v(request: PlanRequest) -> Plan:
     """Five parts on every rank."""
     p, m = request.pipeline, request.microbatches
     whole = [_program(p, max(m, 2 * p - 1), rank) for rank in range(p)]
-    programs = [[step for step in program if step[0].microbatch < m] for program in whole]
+    programs = [[action for action in program if action[0].microbatch < m] for program in whole]
     return Plan.of(programs, [wave(p, 2)], [0] * m)
 
 
@@ -52,6 +52,6 @@ def _program(pipeline: int, microbatches: int, rank: int) -> list[Action]:
         writer.write("I0 W0 F1 I1 W1")
     writer.write("I0 I1", rank)
     writer.write("I0 W0", later)
-    writer.write("W1", writer.owed(1))
-    writer.write("W0", writer.owed(0))
+    writer.write("W1", writer.deferred(1))
+    writer.write("W0", writer.deferred(0))
     return writer.program
