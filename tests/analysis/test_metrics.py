@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import handmade
 from support.handmade import uniform
+from support.scenarios import shared_nics
 
 from hybrid_des.analysis import metrics
 from hybrid_des.analysis.timeline import COLUMNS, timeline
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
-from hybrid_des.scenario import scenario_from
 from hybrid_des.simulation.run import run as simulated
 
 MS = 10**9
@@ -238,13 +238,7 @@ CASES = {
 
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 def test_a_simulated_run_accounts_for_every_picosecond(changes):
-    scenario = {
-        "cluster": {"nodes": 2, "gpus_per_node": 4, "infiniband": {"nics_per_node": 1}},
-        "parallel": {"pipeline": 4, "data": 2},
-        "schedule": {"kind": "1f1b", "microbatches": 6},
-        "workload": {"forward": "1 ms", "backward": "2 ms", "activation": "8 MiB", "parameters": 1e6},
-    }
-    done = simulated(scenario_from({**scenario, **changes}))
+    done = simulated(shared_nics(m=6, **changes))
     times = metrics.arrange(done)
     parts = metrics.account(done, times)
     assert times.total == done.duration

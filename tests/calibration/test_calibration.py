@@ -11,6 +11,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import scenarios
 from support.paths import SHARED
 
 from hybrid_des.calibration.fit import fit_of_every_second, fit_of_one_line
@@ -170,23 +171,19 @@ def test_with_a_links_table_a_ring_takes_the_measured_time():
         link_table(NcclTests("all_reduce", None, times))
 
 
-FREE = {"bandwidth": "inf", "latency": 0}
-CLUSTER = {"gpus_per_node": 4, "nodes": 2, "nvlink": FREE, "infiniband": FREE}
-
-
-def scenario(cluster=None, **gradients):
-    return {
-        "cluster": {**CLUSTER, **(cluster or {})},
-        "parallel": {"pipeline": 2, "data": 4},
-        "schedule": {"kind": "1f1b", "microbatches": 2},
+def values(cluster=(), **gradients):
+    """Two stages and four replicas whose reduction alone takes time."""
+    free = {
+        "cluster": {"gpus_per_node": 4, "nodes": 2, "nvlink": scenarios.FREE, "infiniband": scenarios.FREE},
         "workload": {"forward": 0, "backward": 0, "parameters": 1500},
         "gradients": gradients,
     }
+    return scenarios.values("1f1b", 2, 2, 4, **{**free, "cluster": {**free["cluster"], **dict(cluster)}})
 
 
 def test_a_scenario_takes_a_table_in_place_of_the_algorithm(write):
     write(write_table(TABLE, "mine"), "times.csv")
-    file = write(json.dumps(scenario(table="times.csv")), "s.yaml")
+    file = write(json.dumps(values(table="times.csv")), "s.yaml")
     result = run(load(file))
     assert (result.duration, result.algorithm, result.messages) == (TABLE.time(6000), "measured", 4 * 2 * 2)
     assert scenario_from(to_mapping(load(file))) == load(file)
@@ -194,7 +191,7 @@ def test_a_scenario_takes_a_table_in_place_of_the_algorithm(write):
 
 def test_a_scenario_takes_tables_in_place_of_links_figures(write):
     file = str(write(write_table(TABLE, "mine"), "times.csv"))
-    chosen = scenario_from(scenario({"nvlink": {"table": file}}))
+    chosen = scenario_from(values({"nvlink": {"table": file}}))
     assert run(chosen).duration == 6 * TABLE.time(1500)
     assert scenario_from(to_mapping(chosen)) == chosen
 
@@ -202,7 +199,7 @@ def test_a_scenario_takes_tables_in_place_of_links_figures(write):
 def test_nodes_that_differ_may_have_tables_of_their_own(write):
     write(write_table(TABLE, "mine"), "times.csv")
     nodes_of_two_kinds = [{"nvlink": {"table": "times.csv"}}, {}]
-    file = write(json.dumps(scenario({"nodes": nodes_of_two_kinds})), "s.yaml")
+    file = write(json.dumps(values({"nodes": nodes_of_two_kinds})), "s.yaml")
     kinds = load(file).cluster.kinds
     assert kinds[0].nvlink.table == TABLE
     assert kinds[1].nvlink.table is None
@@ -211,7 +208,7 @@ def test_nodes_that_differ_may_have_tables_of_their_own(write):
 def test_a_table_for_other_ranks_is_refused(write):
     file = str(write(write_table(TimeTable(TABLE.entries, 8), "mine"), "times.csv"))
     with pytest.raises(Refusal, match=r"times.csv is for 8 ranks, this group has 4"):
-        run(scenario_from(scenario(table=file)))
+        run(scenario_from(values(table=file)))
 
 
 @pytest.mark.parametrize(("cluster", "gradients", "said"), [
@@ -231,7 +228,7 @@ def test_a_problem_with_a_table_is_told_with_its_place(write, cluster, gradients
         return {key: filled(of) if isinstance(of, dict) else files.get(of, of) for key, of in section.items()}
 
     with pytest.raises(ScenarioError) as error:
-        scenario_from(scenario(filled(cluster), **filled(gradients)))
+        scenario_from(values(filled(cluster), **filled(gradients)))
     assert said in str(error.value) and "\n" not in str(error.value)
 
 

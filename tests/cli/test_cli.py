@@ -5,13 +5,12 @@ import os
 import signal
 
 import pytest
+from support.scenarios import MINIMAL
 
 import hybrid_des
 from hybrid_des.cli import commands as verbs
 from hybrid_des.cli import main as cli
 from hybrid_des.pipeline import schedules
-
-MINIMAL = "schedule: {kind: 1f1b, microbatches: 4}\nworkload: {forward: 1 s, backward: 2 s}\n"
 
 
 def test_a_scenario_gives_a_report(run, write):

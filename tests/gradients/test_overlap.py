@@ -5,6 +5,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from support import scenarios
+from support.sizes import chunks_of
 
 from hybrid_des import collectives
 from hybrid_des.analysis.metrics import summary
@@ -23,13 +25,14 @@ GBPS = {"bandwidth": "1 GB/s", "latency": 0}  # with two replicas a ring takes 1
 
 
 def scenario(kind="1f1b", p=1, d=2, m=1, workload=(), cluster=(), schedule=(), **gradients):
-    return scenario_from({
-        "cluster": {"gpus_per_node": p * d, "nvlink": GBPS, "infiniband": GBPS, **dict(cluster)},
-        "parallel": {"pipeline": p, "data": d},
-        "schedule": {"kind": kind, "microbatches": m, **dict(schedule)},
-        "workload": {"forward": "2 ms", "backward": "4 ms", "parameters": 1e6, **dict(workload)},
+    """A million parameters per rank, reduced as the last keywords say."""
+    base = {
+        "cluster": {"nvlink": GBPS, "infiniband": GBPS},
+        "workload": {"forward": "2 ms", "backward": "4 ms", "parameters": 1e6},
         "gradients": gradients,
-    })  # fmt: skip
+    }
+    changes = {"workload": dict(workload), "cluster": dict(cluster), "schedule": dict(schedule)}
+    return scenarios.scenario(kind, p, m, d, **scenarios.merged(base, changes))
 
 
 def reductions(result):
@@ -237,15 +240,10 @@ def test_servers_without_hosts_are_refused_with_what_would_be_right():
         run(scenario(algorithm="parameter-server", servers_on="hosts"))
 
 
-def test_every_schedule_reduces_every_stage_once_under_overlap():
-    for kind in schedules.names():
-        facts = schedules.find(kind).facts
-        chunks = facts["chunks"] or (2 if facts["many_chunks"] else 1)
-        try:
-            result = run(scenario(kind, p=4, m=8, schedule={"chunks": chunks}, overlap=True))
-        except Refusal:
-            continue
-        rows = result.trace.reductions.table()
-        held = sum(len(result.plan.chunks_of(rank)) for rank in range(4)) * 2
-        assert len(rows["rank"]) == held
-        assert np.all(rows["end"] >= rows["start"])
+@pytest.mark.parametrize("kind", schedules.names())
+def test_every_schedule_reduces_every_stage_once_under_overlap(kind):
+    result = run(scenario(kind, p=4, m=8, schedule={"chunks": chunks_of(kind)}, overlap=True))
+    rows = result.trace.reductions.table()
+    held = sum(len(result.plan.chunks_of(rank)) for rank in range(4)) * 2
+    assert len(rows["rank"]) == held
+    assert np.all(rows["end"] >= rows["start"])

@@ -1,12 +1,12 @@
 """A link that serves in order: against the textbook form, and the laws of messages on links in series."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from fractions import Fraction
 from itertools import pairwise
 
 import pytest
 import simpy
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.messages import GB, MS, carry, chain
 
@@ -49,10 +49,23 @@ def textbook(routes, times, sends):
     return [through[number] for number in range(len(sends))], sorted(served), len(asked) == len(set(asked))
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_links_in_order_equal_the_textbook_form(data):
-    """Three layers of links, none faster than the layer before, random routes and sends, no two heads at one time."""
+def test_links_in_order_equal_the_textbook_form():
+    checked = Counter()
+
+    @settings(max_examples=150, deadline=None)
+    @given(st.data())
+    def every_case(data):
+        checked[equals_the_textbook_form(data)] += 1
+
+    every_case()
+    assert checked[True] >= 100, checked
+
+
+def equals_the_textbook_form(data):
+    """Compare one case, or return False if two heads reach a link at the same time.
+
+    Three layers of links, none faster than the layer before, random routes and sends, random sizes.
+    """
     layers = sorted(data.draw(st.lists(st.integers(1, 50), min_size=3, max_size=3)), reverse=True)
     width = data.draw(st.integers(1, 3))
     speed = {f"{layer}/{n}": Fraction(layers[layer] * GB) for layer in range(3) for n in range(width)}
@@ -67,13 +80,15 @@ def test_links_in_order_equal_the_textbook_form(data):
     times = {(name, i): service_time(size, speed[name]) for name in speed for i, (_, _, size) in enumerate(sends)}
 
     expected, served, no_ties = textbook(routes, times, sends)
-    assume(no_ties)
+    if not no_ties:
+        return False
     links = {name: LinkSpec(name, bandwidth) for name, bandwidth in speed.items()}
     ways = [Route(*zip(*route, strict=True)) for route in routes]
     fabric = Fabric(links, lambda flow, receiver: ways[flow], len(ways), (0,) * len(ways))
     through, rows = carry(fabric, [(at, flow, 0, size) for at, flow, size in sends])
     assert through == expected
     assert sorted((link, message, start, end) for link, message, _, start, end in rows) == served
+    return True
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)

@@ -296,29 +296,45 @@ def test_a_list_of_links_is_walked_along_the_shortest_path():
     assert given.route(1, 0).links == ("gpu1/to/b", "b/to/a", "a/to/gpu0")
 
 
+@st.composite
+def one_way_links(draw):
+    """GPUs, and pairs of points: a cycle through all GPUs and some switches, and any other pairs."""
+    gpus = [f"gpu{gpu}" for gpu in range(draw(st.integers(2, 4)))]
+    cycle = draw(st.permutations([*gpus, *draw(st.sets(st.sampled_from("abc")))]))
+    others = st.sampled_from(list(permutations([*gpus, *"abc"], 2)))
+    pairs = [*zip(cycle, [*cycle[1:], cycle[0]], strict=True), *draw(st.lists(others, max_size=12))]
+    return gpus, list(dict.fromkeys(draw(st.permutations(pairs))))
+
+
+def over(gpus, pairs):
+    """The fabric of one-way links whose latencies count them."""
+    ways = tuple(Wire(pair, Fraction(GB), 1, one_way=True) for pair in pairs)
+    return build("links", node(len(gpus)), links=ways)
+
+
 @settings(max_examples=60, deadline=None)
-@given(st.data())
-def test_routes_over_any_list_of_links_are_shortest(data):
-    """Random switches and links, one way or both; a cluster in pieces is refused, else no route has a link too many."""
-    points = [f"gpu{gpu}" for gpu in range(data.draw(st.integers(2, 4)))] + list("abc")
-    pairs = list(permutations(points, 2))
-    chosen = data.draw(st.lists(st.sampled_from(pairs), unique=True, min_size=2, max_size=20))
-    ways = tuple(Wire(pair, Fraction(GB), 1, one_way=True) for pair in chosen)
-    gpus = len(points) - 3
+@given(one_way_links())
+def test_routes_over_any_list_of_links_are_shortest(case):
+    gpus, pairs = case
+    points = [*gpus, *"abc"]
     far = len(points) + 1
-    distance = {(a, b): 0 if a == b else 1 if (a, b) in chosen else far for a in points for b in points}
+    distance = {(a, b): 0 if a == b else 1 if (a, b) in pairs else far for a in points for b in points}
     for via in points:
         for a in points:
             for b in points:
                 distance[a, b] = min(distance[a, b], distance[a, via] + distance[via, b])
-    ends = [(a, b) for a, b in permutations(range(gpus), 2)]
-    try:
-        fabric = build("links", node(gpus), links=ways)
-    except Refusal:
-        assert any(distance[f"gpu{a}", f"gpu{b}"] >= far for a, b in ends)
-        return
-    for a, b in ends:
+    fabric = over(gpus, pairs)
+    for a, b in permutations(range(len(gpus)), 2):
         assert len(fabric.route(a, b).links) == fabric.route(a, b).latency == distance[f"gpu{a}", f"gpu{b}"] < far
+
+
+@settings(max_examples=30, deadline=None)
+@given(one_way_links(), st.integers(0, 1), st.data())
+def test_a_gpu_without_a_way_in_or_out_is_refused(case, end, data):
+    gpus, pairs = case
+    alone = data.draw(st.sampled_from(gpus))
+    with pytest.raises(Refusal, match="no way leads from gpu"):
+        over(gpus, [pair for pair in pairs if pair[end] != alone])
 
 
 @pytest.mark.parametrize(("senders", "milliseconds"), [(1, 100), (4, 100), (8, 200), (6, 150)])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support import oracle
 from support.experiments import KINDS
 from support.plans import UNIT, options_of, plan_of, rows, timing_of
+from support.sizes import chunks_of, exists, grid, sizes
 
 from hybrid_des.errors import Refusal
 from hybrid_des.pipeline import schedules
@@ -69,16 +70,14 @@ def ranks_of(text: str, p: int) -> list[int]:
 
 
 costs_of_op = st.integers(0, 50)
-sizes = {"p": st.integers(1, 8), "m": st.integers(1, 32)}
 
 
 @pytest.mark.parametrize("kind", schedules.names())
 @settings(max_examples=40, deadline=None)
 @given(data=st.data())
-def test_valid_plan_or_refusal(kind, data):
+def test_a_plan_is_valid_and_keeps_its_peak(kind, data):
     facts = schedules.find(kind).facts
-    p, m = data.draw(sizes["p"]), data.draw(sizes["m"])
-    chunks = data.draw(st.integers(1, 4)) if facts["many_chunks"] else facts["chunks"] or 1
+    p, m, chunks = data.draw(sizes(kind))
     costs = tuple(data.draw(st.lists(costs_of_op, min_size=p, max_size=p)) for _ in "FBW")
     delay = data.draw(costs_of_op)
     options = {}
@@ -89,11 +88,7 @@ def test_valid_plan_or_refusal(kind, data):
         options["fused_time"] = data.draw(st.fractions(0, 2))
     if "max_activations" in facts["options"]:
         options["max_activations"] = data.draw(st.fractions(1, 3 * p, max_denominator=2))
-    try:
-        plan = plan_of(kind, p, m, chunks, costs, delay, **options)
-    except Refusal as refusal:
-        assert str(refusal).startswith(kind)
-        return
+    plan = plan_of(kind, p, m, chunks, costs, delay, **options)
     assert (plan.pipeline, plan.microbatches, plan.stages) == (p, m, p * chunks)
     timing = timing_of(plan, costs, delay)
     for starts, ends in zip(timing.start, timing.end, strict=True):
@@ -104,17 +99,29 @@ def test_valid_plan_or_refusal(kind, data):
 
 
 @pytest.mark.parametrize("kind", schedules.names())
+def test_a_schedule_exists_exactly_for_its_sizes(kind):
+    for size in grid(kind, p=4, m=9, chunks=4):
+        request = PlanRequest(*size)
+        if exists(kind, size):
+            schedules.find(kind).build(request)
+        else:
+            with pytest.raises(Refusal, match=f"^{kind} "):
+                schedules.find(kind).build(request)
+
+
+@pytest.mark.parametrize("kind", schedules.names())
 @settings(max_examples=15, deadline=None)
-@given(p=sizes["p"], m=sizes["m"])
-def test_one_rank_never_waits_and_the_unit_of_time_does_not_matter(kind, p, m):
-    chunks = 2 if kind == "hanayo" else schedules.find(kind).facts["chunks"] or 1
-    try:
-        slow, quick = (plan_of(kind, p, m, chunks, (3 * k, 4 * k, 2 * k), k) for k in (10, 1))
-    except Refusal:
-        return  # `test_valid_plan_or_refusal` looks at it
+@given(data=st.data())
+def test_the_unit_of_time_does_not_matter(kind, data):
+    size = data.draw(sizes(kind))
+    slow, quick = (plan_of(kind, *size, (3 * k, 4 * k, 2 * k), k) for k in (10, 1))
     assert slow == quick
-    if p == 1:
-        assert timing_of(quick, (6, 8, 4)).time == 18 * m
+
+
+@pytest.mark.parametrize("kind", [kind for kind in schedules.names() if exists(kind, (1, 2, chunks_of(kind)))])
+def test_one_rank_never_waits(kind):
+    for m in (2, 3, 8, 32):
+        assert timing_of(plan_of(kind, 1, m, chunks_of(kind)), (6, 8, 4)).time == 18 * m
 
 
 class Law(NamedTuple):

@@ -1,6 +1,7 @@
 """Clusters in scenario files: nodes that differ, options of topologies, wirings link by link, and mistakes in them."""
 
 import pytest
+from support import scenarios
 
 from hybrid_des import hardware as catalogue
 from hybrid_des.cli.main import main
@@ -27,13 +28,8 @@ cluster:
 
 
 def scenario(**cluster):
-    return scenario_from(
-        {
-            "schedule": {"kind": "1f1b", "microbatches": 4},
-            "workload": {"forward": "1 ms", "backward": "2 ms"},
-            "cluster": cluster,
-        }
-    )
+    """One rank on a cluster of default size, unless told."""
+    return scenarios.scenario(cluster={"gpus_per_node": 8, **cluster})
 
 
 def test_nodes_may_be_a_list_of_kinds():
@@ -266,18 +262,9 @@ def test_a_route_that_there_is_not_is_one_line(write, capsys, ends, said):
 
 
 def test_a_slow_node_holds_the_pipeline_up():
-    slow = scenario_from(
-        {
-            "cluster": {
-                "nodes": [{}, {"speed": 0.5}],
-                "gpus_per_node": 1,
-                "infiniband": {"bandwidth": "inf", "latency": 0},
-            },
-            "parallel": {"pipeline": 2},
-            "schedule": {"kind": "gpipe", "microbatches": 4},
-            "workload": {"forward": "1 ms", "backward": "2 ms", "optimizer": "1 ms"},
-        }
-    )
+    nodes = [{}, {"speed": 0.5}]
+    cluster = {"nodes": nodes, "gpus_per_node": 1, "infiniband": scenarios.FREE}
+    slow = scenarios.scenario("gpipe", 2, 4, cluster=cluster, workload={"optimizer": "1 ms"})
     # rank 1 takes 2 and 4 ms: F 1…9, B 9…25, each B's gradient back to rank 0 for 2 more, then the optimizer
     result = run(slow)
     assert result.duration == (1 + 4 * 2 + 4 * 4 + 2 + 1) * 10**9

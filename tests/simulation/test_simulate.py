@@ -8,32 +8,26 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import oracle
+from support import oracle, scenarios
 from support.paths import GOLDEN, ROOT
+from support.sizes import sizes
 
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.collectives import collective
-from hybrid_des.errors import DeadlockError, OutOfMemoryError, PlanError, Refusal, SimulationError
+from hybrid_des.errors import DeadlockError, OutOfMemoryError, PlanError, SimulationError
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import Op, Plan, loop
-from hybrid_des.scenario import load, scenario_from
+from hybrid_des.scenario import load
 from hybrid_des.simulation.planner import plan_of
 from hybrid_des.simulation.run import run
 
 FREE = {"bandwidth": "inf", "latency": 0}
 
 
-def scenario(kind="1f1b", p=4, m=8, d=1, delay=0, forward="1 ms", backward="2 ms", **sections):
-    link = {"bandwidth": "inf", "latency": delay}
-    values = {
-        "cluster": {"gpus_per_node": p * d, "nvlink": link},
-        "parallel": {"pipeline": p, "data": d},
-        "schedule": {"kind": kind, "microbatches": m},
-        "workload": {"forward": forward, "backward": backward},
-    }
-    for name, section in sections.items():
-        values[name] = {**values.get(name, {}), **section} if isinstance(section, dict) else section
-    return scenario_from(values)
+def scenario(kind="1f1b", p=4, m=8, d=1, delay=0, **sections):
+    """All GPUs of one node, on links that take no time but a latency."""
+    free = {"cluster": {"nvlink": {"bandwidth": "inf", "latency": delay}}}
+    return scenarios.scenario(kind, p, m, d, **scenarios.merged(free, sections))
 
 
 def exact_rows():
@@ -56,10 +50,8 @@ def test_reference_table_comes_out_of_simulated_time(variant):
             int(row["p"]),
             int(row["m"]),
             delay=delay,
-            forward=f,
-            backward=b + w,
             schedule={"chunks": int(row["chunks"]), **options},
-            workload={"weight": w},
+            workload={"forward": f, "backward": b + w, "weight": w},
         )
         result = summary(run(chosen))
         assert result["pipeline_time_s"] * 1000 == pytest.approx(float(row["pipeline_time"]), rel=1e-9), row
@@ -76,25 +68,17 @@ def times(ranks):
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_every_schedule_equals_the_longest_path_on_idle_links(kind, data):
-    p, m = data.draw(st.integers(1, 8)), data.draw(st.integers(1, 32))
-    chunks = data.draw(st.integers(1, 4)) if schedules.find(kind).facts["many_chunks"] else None
+    p, m, chunks = data.draw(sizes(kind))
     forward, weight, inputs = (data.draw(times(p)) for _ in range(3))
     delay = data.draw(st.integers(0, 10**6))
     unit = Fraction(1, 10**12)
-    chosen = scenario(
-        kind,
-        p,
-        m,
-        delay=delay * unit,
-        forward=[time * unit for time in forward],
-        backward=[(i + w) * unit for i, w in zip(inputs, weight, strict=True)],
-        schedule={} if chunks is None else {"chunks": chunks},
-        workload={"weight": [time * unit for time in weight]},
-    )
-    try:
-        plan = plan_of(chosen)
-    except Refusal:
-        return
+    workload = {
+        "forward": [time * unit for time in forward],
+        "backward": [(i + w) * unit for i, w in zip(inputs, weight, strict=True)],
+        "weight": [time * unit for time in weight],
+    }
+    chosen = scenario(kind, p, m, delay=delay * unit, schedule={"chunks": chunks}, workload=workload)
+    plan = plan_of(chosen)
     result = run(chosen, plan=plan)
     rows = result.trace.ops.table()
     found = {(r, i): (s, e) for r, i, s, e in zip(*(rows[c] for c in ("rank", "index", "start", "end")), strict=True)}
@@ -142,7 +126,7 @@ def test_twelve_gpus_start_where_the_table_of_expected_numbers_says():
 
 @pytest.mark.parametrize(("p", "milliseconds"), [(1, 1040), (2, 585), (4, 357.5), (8, 243.75)])
 def test_depth_with_times_for_the_whole_model(p, milliseconds):
-    chosen = scenario(p=p, m=8, forward="50 ms", backward="80 ms", workload={"per": "model"})
+    chosen = scenario(p=p, m=8, workload={"forward": "50 ms", "backward": "80 ms", "per": "model"})
     assert run(chosen).duration == milliseconds * 10**9
 
 

@@ -9,9 +9,9 @@ from hybrid_des.network.purpose import REDUCTION
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
 from hybrid_des.result import Result, simulate
-from hybrid_des.scenario import scenario_from
 from support import handmade
 from support.handmade import uniform
+from support.scenarios import shared_nics
 
 US = 10**6
 ODD = 1_234_567  # picoseconds that are no whole nanoseconds
@@ -42,15 +42,7 @@ def shared_link():
 
 def simulated(**changes):
     """A real run in which pipeline and ring meet on shared NICs."""
-    cluster = {"nodes": 2, "gpus_per_node": 4, "infiniband": {"nics_per_node": 1}, **changes}
-    scenario = {
-        "cluster": cluster,
-        "parallel": {"pipeline": 4, "data": 2},
-        "schedule": {"kind": "1f1b", "microbatches": 4},
-        "workload": {"forward": "1 ms", "backward": "2 ms", "activation": "8 MiB", "parameters": 1e6},
-        "gradients": {"overlap": True},
-    }
-    return simulate(scenario_from(scenario))
+    return simulate(shared_nics(cluster=changes, gradients={"overlap": True}))
 
 
 RESULTS = {
