@@ -15,7 +15,8 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -72,6 +73,16 @@ class Registry(Generic[T]):
         """All names, sorted."""
         self._import_siblings()
         return sorted(self._entries)
+
+    @contextmanager
+    def scratch(self) -> Iterator[None]:
+        """Restore the registered names on leaving."""
+        self._import_siblings()
+        before = dict(self._entries)
+        try:
+            yield
+        finally:
+            self._entries = before
 
     def _import_siblings(self) -> None:
         if self._complete:

@@ -1,8 +1,9 @@
-"""What tests share: the helpers of this folder can be imported, and a scenario file is a line away."""
+"""Fixtures that tests share, and the marker of tests that start processes."""
 
 import pytest
 from hypothesis import settings
-from support.paths import SCENARIOS
+from support import registries
+from support.paths import SCENARIOS, TESTS
 
 from hybrid_des.cli import main as cli
 
@@ -10,10 +11,24 @@ settings.register_profile("house", deadline=None)  # the first example pays for 
 settings.load_profile("house")
 
 
+def pytest_collection_modifyitems(items):
+    """Mark every test of tests/system."""
+    for item in items:
+        if item.path.is_relative_to(TESTS / "system"):
+            item.add_marker(pytest.mark.system)
+
+
 @pytest.fixture(scope="session")
 def scenarios():
     """The folder of the shipped scenarios."""
     return SCENARIOS
+
+
+@pytest.fixture
+def scratch():
+    """Restore every registry after the test."""
+    with registries.scratch():
+        yield
 
 
 @pytest.fixture

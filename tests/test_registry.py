@@ -3,9 +3,18 @@
 import sys
 
 import pytest
+from support import registries
 
 from hybrid_des.errors import UsageError
+from hybrid_des.pipeline import schedules
 from hybrid_des.registry import import_file, unknown
+
+MINE = """
+from hybrid_des.pipeline.schedules import find, schedule
+@schedule('mine-of-a-test', summary='', time='', memory='', source='', chunks=1)
+def mine(request):
+    return find('gpipe').build(request)
+"""
 
 
 @pytest.fixture
@@ -69,21 +78,24 @@ def test_suggestions_ignore_case_and_know_parts_of_names(name, known, said):
     assert unknown(name, known) == f'unknown "{name}"; {said}'
 
 
-def test_a_users_own_file_registers_and_may_be_run_twice(tmp_path):
-    from hybrid_des.pipeline import schedules
-
+def test_a_user_file_registers_and_may_run_twice(tmp_path, scratch):
     file = tmp_path / "mine.py"
-    file.write_text(
-        "from hybrid_des.pipeline.schedules import make_plan, schedule\n"
-        "@schedule('mine-of-a-test', summary='', time='', memory='', source='', chunks=1)\n"
-        "def mine(request):\n    return make_plan('gpipe', request)\n"
-    )
-    try:
-        import_file(file)
-        import_file(str(file))
-        assert schedules.find("mine-of-a-test").name == "mine-of-a-test"
-    finally:
-        schedules._REGISTRY._entries.pop("mine-of-a-test", None)
+    file.write_text(MINE)
+    import_file(file)
+    import_file(str(file))
+    assert schedules.find("mine-of-a-test").name == "mine-of-a-test"
+
+
+def test_what_is_registered_in_scratch_is_forgotten_after(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(MINE)
+    before = schedules.names()
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError), registries.scratch():
+            import_file(file)
+            assert schedules.names() == sorted([*before, "mine-of-a-test"])
+            raise ZeroDivisionError
+        assert schedules.names() == before
 
 
 @pytest.mark.parametrize(

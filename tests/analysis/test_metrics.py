@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import handmade
 from support.handmade import uniform
+from support.scenarios import shared_nics
 
 from hybrid_des.analysis import metrics
 from hybrid_des.analysis.idle import CAUSES, account
@@ -18,7 +19,6 @@ from hybrid_des.analysis.step_times import step_times
 from hybrid_des.analysis.table import table as table_of
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import PlanRequest
-from hybrid_des.scenario import scenario_from
 from hybrid_des.simulation.run import run as simulated
 
 MS = 10**9
@@ -57,7 +57,7 @@ def test_a_gap_is_split_at_the_producers_end():
     }  # fmt: skip
 
 
-def test_a_rank_held_up_by_its_own_sends_waits_for_bytes():
+def test_a_rank_held_up_by_its_sends_waits_for_bytes():
     run = handmade.run(plan_of("gpipe", 1, 2), uniform(10, 20))
     table = run.timeline.ops
     for column in ("asked", "start", "end"):
@@ -117,7 +117,7 @@ def test_without_any_time_ratios_are_zero():
         assert summary[key] == 0
 
 
-def test_steps_without_a_barrier_count_what_is_left_at_the_end():
+def test_steps_without_a_barrier_count_the_rest_at_the_end():
     run = handmade.run(plan_of("1f1b", 2, 2), uniform(10, 10), steps=2)
     rows = run.timeline.steps
     late = (rows["rank"] == 1) & (rows["step"] == 1)
@@ -167,13 +167,7 @@ CASES = {
 
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 def test_a_simulated_run_accounts_for_every_picosecond(changes):
-    scenario = {
-        "cluster": {"nodes": 2, "gpus_per_node": 4, "infiniband": {"nics_per_node": 1}},
-        "parallel": {"pipeline": 4, "data": 2},
-        "schedule": {"kind": "1f1b", "microbatches": 6},
-        "workload": {"forward": "1 ms", "backward": "2 ms", "activation": "8 MiB", "parameters": 1e6},
-    }
-    done = simulated(scenario_from({**scenario, **changes}))
+    done = simulated(shared_nics(m=6, **changes))
     parts = accounts(done)
     assert step_times(done.timeline).total == done.timeline.duration == done.duration
     assert sum(parts.values()) == done.duration * done.scenario.parallel.ranks

@@ -1,7 +1,8 @@
-"""Print what simulations cost, as the README quotes it: `python tests/benchmarks/run.py`.
+"""Print what simulations cost, as the README quotes it, then the limits: `python tests/benchmarks/run.py`.
 
 Each case runs in a process of its own, three times. "x bare" is its time as a multiple of a bare SimPy loop with one
-process a GPU and as many timeouts as the run has messages and ops, in the same process (median of the three).
+process per GPU and as many timeouts as the run has messages and ops, in the same process (median of the three). A limit
+is a ratio of times, or a time; the exit code is 1 where one is exceeded.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import statistics
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,11 +17,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks import textbook
 from benchmarks.cases import Case, mixed, pipeline, ring
-from benchmarks.measure import Figures, command_seconds, measure, seconds
-
-from hybrid_des.result import simulate
+from benchmarks.limits import limits
+from benchmarks.measure import Figures, measure
 
 SPINE = {"topology": "leaf-spine", "oversubscription": 4, "leaf_size": 4}
 CASES: dict[str, Callable[[], Case]] = {
@@ -35,7 +33,7 @@ CASES: dict[str, Callable[[], Case]] = {
 
 
 def main() -> None:
-    """Print the table, then the ratios that stand by themselves."""
+    """Print the table of costs and the table of limits."""
     parser = argparse.ArgumentParser(prog="python tests/benchmarks/run.py", description=__doc__.splitlines()[0])
     parser.add_argument("--largest", type=int, default=2048, metavar="GPUS", help="leave out larger cases")
     parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
@@ -48,9 +46,13 @@ def main() -> None:
     for name, make in CASES.items():
         if make().ranks <= arguments.largest:
             print(row(name, in_a_process_of_its_own(name)), flush=True)
-    print()
-    for line in (against_the_textbook, growth_of_a_pipeline, start_up):
-        print(f"- {line()}", flush=True)
+    print("\n| limit | measured | at most | |\n|---|---:|---:|---|")
+    kept = True
+    for limit in limits():
+        line, within = limit.line()
+        print(line, flush=True)
+        kept &= within
+    sys.exit(0 if kept else 1)
 
 
 def in_a_process_of_its_own(name: str) -> Figures:
@@ -67,29 +69,6 @@ def row(name: str, figures: Figures) -> str:
         f"| {name} | {figures.messages:,} | {figures.events:,} | {each:.2f} | {time:.2f} | {figures.ratio:.1f}"
         f" | {figures.peak:.0f} MB |"
     )
-
-
-def against_the_textbook(ranks: int = 256) -> str:
-    """The ring with a process a message, `Resource` and `Store`, over the same routes."""
-    scenario = ring(ranks).scenario
-    pairs = [(seconds(lambda: simulate(scenario)), seconds(lambda: textbook.ring(scenario))) for _ in range(3)]
-    share = statistics.median(ours / theirs for ours, theirs in pairs)
-    return f"ring over {ranks} GPUs: {share:.2f} of the time that a process a message, `Resource` and `Store` take"
-
-
-def growth_of_a_pipeline() -> str:
-    """Eight times the micro-batches."""
-    short, long = (min(seconds(lambda m=m: simulate(pipeline(m).scenario)) for _ in range(3)) for m in (128, 1024))
-    return f"1F1B, p=64: m=1024 takes {long / short:.1f}× the time of m=128"
-
-
-def start_up() -> str:
-    """`--help` beside the imports that nobody can do without."""
-    pairs = [
-        (command_seconds("-m", "hybrid_des", "--help"), command_seconds("-c", "import simpy, yaml")) for _ in range(5)
-    ]
-    share = statistics.median(ours / theirs for ours, theirs in pairs)
-    return f"`python -m hybrid_des --help` takes {share:.1f}× `python -c 'import simpy, yaml'`"
 
 
 main()

@@ -11,6 +11,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import scenarios
 from support.paths import SHARED
 
 from hybrid_des.calibration.fit import fit_of_every_second, fit_of_one_line
@@ -58,7 +59,7 @@ OLD = """\
 """
 
 
-def test_a_table_is_linear_between_entries_and_goes_on_beyond_them():
+def test_a_table_is_linear_between_and_beyond_its_entries():
     assert [TABLE.time(size) for size in (1000, 2000, 3000, 6500)] == [5_000_000, 7_000_000, 9_000_000, 19_500_000]
     assert TABLE.latency == 3 * MICROSECOND
     assert TABLE.time(20000) == 60 * MICROSECOND
@@ -73,7 +74,7 @@ def test_a_table_goes_through_its_entries_and_never_below_zero(entries):
     assert all(table.time(size) >= 0 <= table.occupancy(size) for size in (0, 1, 10**7))
 
 
-def test_a_message_over_a_link_with_a_table_takes_the_tables_time():
+def test_a_message_takes_the_time_of_its_links_table():
     port = PortSpec(TableBandwidth(TABLE), TABLE.latency)
     fabric = nodes(ClusterSpec((NodeSpec(2, port, port, 2),)))
     fp32 = codec("fp32").build()
@@ -82,7 +83,7 @@ def test_a_message_over_a_link_with_a_table_takes_the_tables_time():
         assert one.duration == TABLE.time(size)
 
 
-def test_a_bandwidth_with_a_table_counts_as_that_of_large_messages_and_is_itself_when_copied():
+def test_a_measured_bandwidth_counts_as_that_of_large_messages():
     bandwidth = TableBandwidth(TABLE)
     assert bandwidth / 2 == TABLE.rate / 2
     assert min(bandwidth, Fraction(1)) == 1
@@ -113,7 +114,7 @@ def test_a_file_of_something_else_is_no_table(write, text, said):
         read_table(write(text, "t.csv"))
 
 
-def test_the_output_of_nccl_tests_is_read_as_it_was_pasted(write):
+def test_pasted_output_of_nccl_tests_is_read(write):
     measured = read_nccl_tests(write(PASTED, "nccl.txt"))
     assert measured.ranks == 2
     assert measured.times == [(8388608, 167_500_000), (33554432, 398_200_000), (134217728, 1191_000_000)]
@@ -148,14 +149,14 @@ def test_calibrate_prints_a_table_and_how_well_it_fits(write, capsys, tmp_path):
     (b"\x80\x81", "not a text file"),
     (None, "No such file or directory"),
 ])  # fmt: skip
-def test_calibrating_on_something_else_is_one_line_and_exit_code_2(write, capsys, tmp_path, text, said):
+def test_calibrating_on_something_else_is_one_line(write, capsys, tmp_path, text, said):
     file = tmp_path / "none.txt" if text is None else write(text, "n.txt")
     assert main(["calibrate", str(file)]) == 2
     out, err = capsys.readouterr()
     assert out == "" and said in err and err.count("\n") == 1
 
 
-def test_a_links_table_lets_a_simulated_ring_take_the_measured_time():
+def test_with_a_links_table_a_ring_takes_the_measured_time():
     times = [Measurement(size, round(40e6 + size * 8)) for size in (2**10, 2**16, 2**20, 2**26, 2**30)]
     table = link_table(NcclTests("all_reduce", 8, times))
     port = PortSpec(TableBandwidth(table), table.latency)
@@ -170,23 +171,19 @@ def test_a_links_table_lets_a_simulated_ring_take_the_measured_time():
         link_table(NcclTests("all_reduce", None, times))
 
 
-FREE = {"bandwidth": "inf", "latency": 0}
-CLUSTER = {"gpus_per_node": 4, "nodes": 2, "nvlink": FREE, "infiniband": FREE}
-
-
-def scenario(cluster=None, **gradients):
-    return {
-        "cluster": {**CLUSTER, **(cluster or {})},
-        "parallel": {"pipeline": 2, "data": 4},
-        "schedule": {"kind": "1f1b", "microbatches": 2},
+def values(cluster=(), **gradients):
+    """Two stages and four replicas whose reduction alone takes time."""
+    free = {
+        "cluster": {"gpus_per_node": 4, "nodes": 2, "nvlink": scenarios.FREE, "infiniband": scenarios.FREE},
         "workload": {"forward": 0, "backward": 0, "parameters": 1500},
         "gradients": gradients,
     }
+    return scenarios.values("1f1b", 2, 2, 4, **{**free, "cluster": {**free["cluster"], **dict(cluster)}})
 
 
 def test_a_scenario_takes_a_table_in_place_of_the_algorithm(write):
     write(write_table(TABLE, "mine"), "times.csv")
-    file = write(json.dumps(scenario(table="times.csv")), "s.yaml")
+    file = write(json.dumps(values(table="times.csv")), "s.yaml")
     result = run(load(file))
     assert (result.duration, result.algorithm, result.messages) == (TABLE.time(6000), "measured", 4 * 2 * 2)
     assert scenario_from(to_mapping(load(file))) == load(file)
@@ -194,7 +191,7 @@ def test_a_scenario_takes_a_table_in_place_of_the_algorithm(write):
 
 def test_a_scenario_takes_tables_in_place_of_links_figures(write):
     file = str(write(write_table(TABLE, "mine"), "times.csv"))
-    chosen = scenario_from(scenario({"nvlink": {"table": file}}))
+    chosen = scenario_from(values({"nvlink": {"table": file}}))
     assert run(chosen).duration == 6 * TABLE.time(1500)
     assert scenario_from(to_mapping(chosen)) == chosen
 
@@ -202,7 +199,7 @@ def test_a_scenario_takes_tables_in_place_of_links_figures(write):
 def test_nodes_that_differ_may_have_tables_of_their_own(write):
     write(write_table(TABLE, "mine"), "times.csv")
     nodes_of_two_kinds = [{"nvlink": {"table": "times.csv"}}, {}]
-    file = write(json.dumps(scenario({"nodes": nodes_of_two_kinds})), "s.yaml")
+    file = write(json.dumps(values({"nodes": nodes_of_two_kinds})), "s.yaml")
     kinds = load(file).cluster.kinds
     assert kinds[0].nvlink.table == TABLE
     assert kinds[1].nvlink.table is None
@@ -211,7 +208,7 @@ def test_nodes_that_differ_may_have_tables_of_their_own(write):
 def test_a_table_for_other_ranks_is_refused(write):
     file = str(write(write_table(TimeTable(TABLE.entries, 8), "mine"), "times.csv"))
     with pytest.raises(Refusal, match=r"times.csv is for 8 ranks, this group has 4"):
-        run(scenario_from(scenario(table=file)))
+        run(scenario_from(values(table=file)))
 
 
 @pytest.mark.parametrize(("cluster", "gradients", "said"), [
@@ -223,7 +220,7 @@ def test_a_table_for_other_ranks_is_refused(write):
     ({}, {"table": 5}, "gradients.table: expected the path of a CSV file, found 5"),
     ({}, {"table": "FLAT"}, "2000 bytes must take longer than 1000"),
 ])  # fmt: skip
-def test_what_is_wrong_with_a_table_is_said_with_its_place(write, cluster, gradients, said):
+def test_a_problem_with_a_table_is_told_with_its_place(write, cluster, gradients, said):
     files = {"GOOD": str(write(write_table(TABLE, "mine"), "good.csv")),
              "FLAT": str(write("bytes,time_us\n1000,5\n2000,5\n", "flat.csv"))}  # fmt: skip
 
@@ -231,7 +228,7 @@ def test_what_is_wrong_with_a_table_is_said_with_its_place(write, cluster, gradi
         return {key: filled(of) if isinstance(of, dict) else files.get(of, of) for key, of in section.items()}
 
     with pytest.raises(ScenarioError) as error:
-        scenario_from(scenario(filled(cluster), **filled(gradients)))
+        scenario_from(values(filled(cluster), **filled(gradients)))
     assert said in str(error.value) and "\n" not in str(error.value)
 
 

@@ -57,7 +57,7 @@ def per_rank(outcome, n):
 
 @pytest.mark.parametrize("wiring", [ports, physical_ring])
 @pytest.mark.parametrize("n", range(2, 17))
-def test_a_ring_takes_the_time_of_a_ring_on_a_switch_as_on_cables(n, wiring):
+def test_a_ring_takes_the_same_time_on_switch_and_cables(n, wiring):
     for name, rounds in (("ring", 2), ("ring-reduce-scatter", 1), ("ring-all-gather", 1)):
         outcome = alone(name, wiring(n), n)
         assert outcome.duration == rounds * (n - 1) * (A + S // n)
@@ -65,7 +65,7 @@ def test_a_ring_takes_the_time_of_a_ring_on_a_switch_as_on_cables(n, wiring):
 
 
 @pytest.mark.parametrize("n", range(2, 17))
-def test_all_to_all_fills_the_senders_ports_and_never_beats_them(n):
+def test_all_to_all_fills_the_senders_ports(n):
     outcome = alone("all-to-all", ports(n), n)
     assert outcome.duration == A + (n - 1) * S // n
     assert per_rank(outcome, n) == Fraction(n - 1, n)
@@ -92,7 +92,7 @@ def test_recursive_algorithms_elsewhere_take_two_whole_messages_more(n):
 
 
 @pytest.mark.parametrize("n", [*range(2, 17), 31, 64])
-def test_in_two_trees_everybody_hangs_on_a_root_and_nobody_has_more_than_one_tree_of_work(n):
+def test_both_trees_span_all_ranks_and_share_the_work(n):
     depth = 0
     work = [0] * n
     for tree in (0, 1):
@@ -116,7 +116,7 @@ def test_in_two_trees_everybody_hangs_on_a_root_and_nobody_has_more_than_one_tre
 
 
 @pytest.mark.parametrize("n", [8, 12, 16, 32, 64])
-def test_double_binary_tree_is_near_two_buffers_when_large_and_two_depths_when_small(n):
+def test_double_binary_tree_is_near_its_bandwidth_and_latency_bounds(n):
     fabric = ports(n, Fraction(25 * GIB), 10**6)
     large = alone("double-binary-tree", fabric, n, GIB // 4)
     whole = 2 * 10**12 // 25  # 2S/B of 1 GiB at 25 GiB/s, ps
@@ -136,7 +136,7 @@ def test_hierarchical_is_the_sum_of_its_phases_in_one_part(k, g):
 
 
 @pytest.mark.parametrize(("k", "g"), [(2, 4), (4, 4), (3, 2)])
-def test_hierarchical_in_parts_lies_between_its_longest_phase_and_their_sum(k, g):
+def test_pieces_of_hierarchical_overlap_its_phases(k, g):
     outcome = alone("hierarchical", cluster(k, g), k * g)
     in_node = (g - 1) * (A + S // g)
     between = 2 * (k - 1) * (5 * A + 4 * S // (g * k))
@@ -153,7 +153,7 @@ def test_hierarchical_wants_as_many_members_on_every_node():
 
 
 @pytest.mark.parametrize(("n", "servers"), [(n, k) for n in (2, 3, 4, 6, 8, 16) for k in (1, 2, 3, 4) if k <= n])
-def test_servers_of_their_own_take_two_latencies_and_the_busier_port_twice(n, servers):
+def test_dedicated_servers_take_two_latencies_and_the_busier_port_twice(n, servers):
     fabric = ports(n + servers)
     options = {"servers": servers, "servers_on": "hosts"}
     outcome = alone("parameter-server", fabric, n, options=options, spare=range(n, n + servers))
@@ -162,13 +162,13 @@ def test_servers_of_their_own_take_two_latencies_and_the_busier_port_twice(n, se
 
 
 @pytest.mark.parametrize("n", range(2, 17))
-def test_servers_on_all_ranks_move_the_bytes_of_a_ring_in_two_latencies(n):
+def test_servers_on_all_ranks_move_a_rings_bytes(n):
     outcome = alone("parameter-server", ports(n), n)
     assert per_rank(outcome, n) == Fraction(2 * (n - 1), n)
     assert outcome.duration == 2 * (A + (n - 1) * S // n)
 
 
-def test_one_server_on_a_rank_is_as_many_times_slower_as_it_has_clients():
+def test_one_server_is_slower_by_its_number_of_clients():
     n = 8
     outcome = alone("parameter-server", ports(n), n, options={"servers": 1})
     assert outcome.duration == 2 * (A + (n - 1) * S)
@@ -183,7 +183,7 @@ def test_servers_need_places_and_say_so():
 
 @pytest.mark.parametrize("n", range(2, 9))
 @pytest.mark.parametrize("pieces", [1, 4])
-def test_a_switch_that_adds_up_takes_every_byte_up_once_and_down_once(n, pieces):
+def test_in_network_reduction_moves_every_byte_up_and_down_once(n, pieces):
     outcome = alone("in-switch", cluster(1, n, in_switch=True), n, options={"pieces": pieces})
     assert outcome.duration == A + S + S // pieces
     assert outcome.bytes == 2 * n * S
@@ -240,7 +240,7 @@ def rows(text):
     return [(int(line[0]), *(float(cell) for cell in line[3:6])) for line in lines]
 
 
-def test_the_command_prints_the_table_of_nccl_tests_and_writes_it(capsys, tmp_path):
+def test_the_command_prints_and_writes_the_table_of_nccl_tests(capsys, tmp_path):
     ports_and_sizes = ["--bandwidth", "25 GiB/s", "--latency", "1 us", "--min", "1 KiB", "--max", "1 GiB"]
     assert main(["collective", "ring", "--ranks", "8", *ports_and_sizes, "--out", str(tmp_path)]) == 0
     table = rows(capsys.readouterr().out)
@@ -251,7 +251,7 @@ def test_the_command_prints_the_table_of_nccl_tests_and_writes_it(capsys, tmp_pa
     assert {file.name for file in tmp_path.iterdir()} == {"collective.csv", "collective.png", "collective.svg"}
 
 
-def test_the_command_runs_on_a_scenarios_cluster_with_auto(capsys, scenarios):
+def test_the_command_says_what_auto_took_on_a_scenarios_cluster(capsys, scenarios):
     file = str(scenarios / "h100_2x8.yaml")
     assert main(["collective", "in-switch", "--scenario", file, "--ranks", "8", "--min", "1 MB", "--max", "1 MB"]) == 0
     ((_, time, *_),) = rows(capsys.readouterr().out)
@@ -309,7 +309,7 @@ def test_options_of_a_scenarios_own_reduction_are_left_aside(capsys, scenarios, 
     (["ring", "--scenario", "A100", "--latency", "1 us"], "--latency: the scenario says that; change it with --set"),
     (["ring", "--scenario", "A100", "--pieces", "2"], "--pieces: is not read by ring"),
 ])  # fmt: skip
-def test_a_mistake_of_the_command_is_one_line_and_exit_code_2(capsys, scenarios, arguments, said):
+def test_what_the_command_cannot_do_is_one_line(capsys, scenarios, arguments, said):
     arguments = [str(scenarios / "a100_8x.yaml") if one == "A100" else one for one in arguments]
     assert main(["collective", *arguments]) == 2
     out, err = capsys.readouterr()

@@ -5,6 +5,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from support import scenarios
+from support.sizes import chunks_of
 
 from hybrid_des import collectives
 from hybrid_des.analysis.metrics import summary
@@ -23,13 +25,14 @@ GBPS = {"bandwidth": "1 GB/s", "latency": 0}  # with two replicas a ring takes 1
 
 
 def scenario(kind="1f1b", p=1, d=2, m=1, workload=(), cluster=(), schedule=(), **gradients):
-    return scenario_from({
-        "cluster": {"gpus_per_node": p * d, "nvlink": GBPS, "infiniband": GBPS, **dict(cluster)},
-        "parallel": {"pipeline": p, "data": d},
-        "schedule": {"kind": kind, "microbatches": m, **dict(schedule)},
-        "workload": {"forward": "2 ms", "backward": "4 ms", "parameters": 1e6, **dict(workload)},
+    """A million parameters per rank, reduced as the last keywords say."""
+    base = {
+        "cluster": {"nvlink": GBPS, "infiniband": GBPS},
+        "workload": {"forward": "2 ms", "backward": "4 ms", "parameters": 1e6},
         "gradients": gradients,
-    })  # fmt: skip
+    }
+    changes = {"workload": dict(workload), "cluster": dict(cluster), "schedule": dict(schedule)}
+    return scenarios.scenario(kind, p, m, d, **scenarios.merged(base, changes))
 
 
 def reductions(result):
@@ -39,7 +42,7 @@ def reductions(result):
     return [(stage, bucket, start / MS, end / MS) for stage, bucket, start, end in zip(*columns, strict=True)]
 
 
-def test_buckets_add_up_to_the_stage_and_none_passes_the_size():
+def test_buckets_sum_to_the_stage_and_keep_the_size():
     for parameters, size, rule in itertools.product((1, 1000, 10**5 + 7), (4, 1000, 2**18, 2**22), ("stage", "ddp")):
         buckets = buckets_of(parameters, FP32, size, rule, stage=0)
         assert sum(bucket.elements for bucket in buckets) == parameters
@@ -62,7 +65,7 @@ def test_each_rule_is_the_one_of_its_namesake():
     assert buckets_of(0, FP32, 2**20, "ddp", 0) == ((0, DONE),)
 
 
-def test_a_rule_brings_the_size_that_its_namesake_has_by_default():
+def test_a_bucket_rule_brings_its_frameworks_default_size():
     def bucket(d=2, **gradients):
         chosen = scenario(d=d, **gradients)
         assert scenario_from(_plain(chosen)) == chosen
@@ -87,7 +90,7 @@ def test_without_overlap_all_buckets_leave_after_the_pipeline():
     assert reductions(result) == [(0, k, 12 + k, 13 + k) for k in range(4)]
 
 
-def test_a_bucket_leaves_when_the_op_that_fills_it_is_done():
+def test_a_bucket_leaves_when_its_last_op_ends():
     """Two chunks a rank: chunk 1's gradients travel while chunk 0's backward still runs."""
     chosen = {"kind": "interleaved-1f1b", "p": 2, "m": 2, "schedule": {"chunks": 2}}
     result = run(scenario(**chosen, overlap=True))
@@ -109,7 +112,7 @@ def test_where_the_backward_is_split_the_weight_part_fills_buckets():
     assert start == pytest.approx(weights["end_s"].max() * 1000)
 
 
-def test_under_the_rules_of_ddp_and_megatron_buckets_leave_while_the_last_backward_runs():
+def test_ddp_and_megatron_buckets_leave_during_the_last_backward():
     """One rank: F 0–2, B 2–6 ms; four buckets of 1 ms that become ready at 3, 4, 5, 6 ms."""
     stage = run(scenario(bucket="1 MB", overlap=True))
     assert reductions(stage) == [(0, k, 6 + k, 7 + k) for k in range(4)]
@@ -129,7 +132,7 @@ def test_gradients_of_earlier_micro_batches_never_travel():
     assert result.bytes_gradients == 2 * 4 * 10**6
 
 
-def test_overlap_moves_the_same_bytes_and_never_waits_longer_on_idle_links():
+def test_overlap_moves_the_same_bytes_and_costs_nothing_when_idle():
     for kind in ("1f1b", "gpipe", "zb-h1", "zb-v", "dualpipe"):
         size = {"p": 4, "m": 8, "d": 2}
         free = {"cluster": {"nvlink": FREE}} if kind == "dualpipe" else {}
@@ -237,15 +240,10 @@ def test_servers_without_hosts_are_refused_with_what_would_be_right():
         run(scenario(algorithm="parameter-server", servers_on="hosts"))
 
 
-def test_every_schedule_reduces_every_stage_once_under_overlap():
-    for kind in schedules.names():
-        facts = schedules.find(kind).facts
-        chunks = facts["chunks"] or (2 if facts["many_chunks"] else 1)
-        try:
-            result = run(scenario(kind, p=4, m=8, schedule={"chunks": chunks}, overlap=True))
-        except Refusal:
-            continue
-        rows = result.timeline.reductions
-        held = sum(len(result.plan.chunks_of(rank)) for rank in range(4)) * 2
-        assert len(rows["rank"]) == held
-        assert np.all(rows["end"] >= rows["start"])
+@pytest.mark.parametrize("kind", schedules.names())
+def test_every_schedule_reduces_every_stage_once_under_overlap(kind):
+    result = run(scenario(kind, p=4, m=8, schedule={"chunks": chunks_of(kind)}, overlap=True))
+    rows = result.timeline.reductions
+    held = sum(len(result.plan.chunks_of(rank)) for rank in range(4)) * 2
+    assert len(rows["rank"]) == held
+    assert np.all(rows["end"] >= rows["start"])

@@ -5,25 +5,21 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import scenarios
 
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.network.rate import rate_of
-from hybrid_des.scenario import load, scenario_from
+from hybrid_des.scenario import load
 from hybrid_des.simulation.run import run
 from hybrid_des.simulation.wiring import fabric_of
 
 MB, MS = 10**6, 10**9  # picoseconds
 
 
-def scenario(p, d, *, forward="0", backward="0", activation=0, order=("tensor", "data", "pipeline"), **sections):
-    values = {
-        "parallel": {"pipeline": p, "data": d, "order": list(order)},
-        "schedule": {"kind": "gpipe", "microbatches": 1},
-        "workload": {"forward": forward, "backward": backward, "activation": activation},
-    }
-    for name, section in sections.items():
-        values[name] = {**values.get(name, {}), **section}
-    return scenario_from(values)
+def scenario(p, d, **sections):
+    """One micro-batch that takes no time to compute."""
+    idle = {"workload": {"forward": 0, "backward": 0}}
+    return scenarios.scenario("gpipe", p, 1, d, **scenarios.merged(idle, sections))
 
 
 def nics(bandwidth, gpus=1, each=1, nodes=4, **more):
@@ -47,7 +43,7 @@ def messages(result, kind=None, hop=None):
 @pytest.mark.parametrize(("gpus", "each", "milliseconds"), [(1, 1, 100), (2, 2, 100), (2, 1, 200), (8, 2, 400)])
 def test_gpus_that_share_a_nic_wait_for_each_other(gpus, each, milliseconds):
     """Two stages on two nodes, a replica for each GPU of a node: everybody's activation leaves at once."""
-    one = scenario(2, gpus, activation="1 GB", cluster=nics("10 GB/s", gpus, each, nodes=2))
+    one = scenario(2, gpus, workload={"activation": "1 GB"}, cluster=nics("10 GB/s", gpus, each, nodes=2))
     ends = [end for *_, end in messages(run(one), "activation", hop=1)]
     turns = gpus // each  # served one after another, each in 100 ms
     assert ends == [100 * turn for turn in range(1, turns + 1) for _ in range(each)]
@@ -59,7 +55,12 @@ def test_gpus_that_share_a_nic_wait_for_each_other(gpus, each, milliseconds):
 def test_the_spine_of_the_contract_in_a_simulation(replicas, milliseconds, sharing):
     """NICs of 10 GB/s, 1 GB each at once, through one 40 GB/s way up to the spine."""
     options = {"topology": "leaf-spine", "oversubscription": replicas / 4, "sharing": sharing}
-    one = scenario(2, replicas, activation="1 GB", cluster=nics("10 GB/s", replicas, replicas, nodes=2, **options))
+    one = scenario(
+        2,
+        replicas,
+        workload={"activation": "1 GB"},
+        cluster=nics("10 GB/s", replicas, replicas, nodes=2, **options),
+    )
     ends = [end for *_, end in messages(run(one), "activation", hop=3)]
     assert max(ends) == milliseconds
     if replicas == 4 or sharing == "fair":
@@ -71,21 +72,21 @@ def test_oversubscription_stretches_a_ring_across_leaves(factor, milliseconds):
     """Four replicas on four leaves, two GPUs with a NIC each a leaf: both stages' rings cross the spine at once."""
     cluster = nics("10 GB/s", 2, 2, topology="leaf-spine", oversubscription=factor)
     order = ("tensor", "pipeline", "data")
-    one = scenario(2, 4, order=order, cluster=cluster, workload={"parameters": 200 * MB})
+    one = scenario(2, 4, parallel={"order": order}, cluster=cluster, workload={"parameters": 200 * MB})
     # 2·3 steps of 200 MB; with factor 1 a way up carries both GPUs' pieces at their own speed
     assert run(one).duration == milliseconds * MS
 
 
-def test_rails_carry_a_ring_of_like_numbered_gpus_at_full_speed():
+def test_rails_carry_a_ring_of_like_gpus_at_full_speed():
     cluster = nics("10 GB/s", 2, 2, topology="rails", cross_rail="spine", oversubscription=4)
     order = ("tensor", "pipeline", "data")
-    one = scenario(2, 4, order=order, cluster=cluster, workload={"parameters": 200 * MB})
+    one = scenario(2, 4, parallel={"order": order}, cluster=cluster, workload={"parameters": 200 * MB})
     assert run(one).duration == 120 * MS
 
 
 @pytest.mark.parametrize("topology", ["ring", "nodes", "mesh"])
 @pytest.mark.parametrize(("ranks", "milliseconds"), [(8, 70.014), (64, 78.876)])
-def test_a_ring_takes_the_time_of_a_ring_on_any_wiring(topology, ranks, milliseconds):
+def test_a_ring_takes_the_same_time_on_any_wiring(topology, ranks, milliseconds):
     """1 GiB a rank, 25 GiB/s, 1 µs: ASTRA-sim's analytical backend gives these on a physical ring (and 140 behind a
     switch that stores and forwards)."""
     link = {"bandwidth": "25 GiB/s", "latency": "1 us"}
@@ -101,16 +102,18 @@ def shared(overlap, backward):
     return scenario(
         2,
         2,
-        forward="1 ms",
-        backward=f"{backward} ms",
-        activation="0.125 MiB",
         cluster=nics(2**20 * 1000),
-        workload={"parameters": 2**19},
+        workload={
+            "forward": "1 ms",
+            "backward": f"{backward} ms",
+            "activation": "0.125 MiB",
+            "parameters": 2**19,
+        },
         gradients={"overlap": overlap, "bucket": "1 MiB", "bucket_rule": "ddp"},
     )
 
 
-def test_a_ring_in_front_of_a_gradient_costs_more_than_it_hides():
+def test_a_ring_ahead_of_a_gradient_costs_more_than_hidden():
     after = run(shared(False, 0.25))
     # rank 2 (stage 1): F 1.125–2.125, B 2.125–2.375, its gradient to rank 0 goes first, then the ring
     assert messages(after, "gradient", hop=0)[0] == (2, 0, 2.375, 2.375, 2.5)
@@ -127,26 +130,26 @@ def test_a_ring_in_front_of_a_gradient_costs_more_than_it_hides():
     assert summary(overlapped)["bytes_gradients"] == summary(after)["bytes_gradients"]
 
 
-def test_a_ring_that_is_through_before_the_gradient_leaves_costs_nothing():
+def test_a_ring_that_ends_before_the_gradient_costs_nothing():
     after, overlapped = (run(shared(overlap, 4)) for overlap in (False, True))
     assert after.duration == 12.25 * MS  # F 1.125–2.125, B –6.125, message –6.25, stage 0's B –10.25, reduction
     assert messages(overlapped, "gradient", hop=0)[0] == (2, 0, 6.125, 6.125, 6.25)
     assert overlapped.duration == 11.25 * MS  # one of the two buckets of 1 ms is hidden behind the second half of B
 
 
-def test_with_a_nic_for_each_kind_of_traffic_they_do_not_meet():
+def test_with_separate_links_pipeline_and_ring_do_not_meet():
     """The same two stages, wired link by link, so that pipeline and ring have links of their own."""
     points = [("gpu0", "gpu2"), ("gpu1", "gpu3"), ("gpu0", "gpu1"), ("gpu2", "gpu3")]
     links = [{"between": list(ends), "bandwidth": 2**20 * 1000} for ends in points]
     cluster = {"gpus_per_node": 4, "topology": "links", "links": links}
     sections = {
-        "workload": {"parameters": 2**19},
+        "workload": {"forward": "1 ms", "backward": "0.25 ms", "activation": "0.125 MiB", "parameters": 2**19},
         "gradients": {"bucket": "1 MiB", "bucket_rule": "ddp"},
     }
     durations = {}
     for overlap in (False, True):
         sections["gradients"]["overlap"] = overlap
-        one = scenario(2, 2, forward="1 ms", backward="0.25 ms", activation="0.125 MiB", cluster=cluster, **sections)
+        one = scenario(2, 2, cluster=cluster, **sections)
         durations[overlap] = run(one).duration
     assert durations == {False: 4.75 * MS, True: 4.625 * MS}  # ahead by half a backward, and nobody waits
 
@@ -155,9 +158,7 @@ def test_with_a_nic_for_each_kind_of_traffic_they_do_not_meet():
     ("name", "overlap", "milliseconds"),
     [("slower", False, 352), ("slower", True, 377.8), ("faster", False, 352), ("faster", True, 336.0)],
 )
-def test_overlapping_on_shared_nics_is_slower_in_one_scenario_and_faster_in_the_other(
-    scenarios, name, overlap, milliseconds
-):
+def test_overlap_on_shared_nics_may_be_slower_or_faster(scenarios, name, overlap, milliseconds):
     """Three hops of 12 ms lost and half a backward won; hardly anything lost and nearly a whole backward won."""
     one = load(scenarios / f"contention_{name}.yaml", [f"gradients.overlap={str(overlap).lower()}", "record=none"])
     assert run(one).duration / MS == pytest.approx(milliseconds, abs=0.05)
@@ -176,7 +177,7 @@ WIRINGS = [
 
 @settings(max_examples=40, deadline=None)
 @given(st.data())
-def test_no_two_messages_overlap_on_a_link_whatever_the_wiring_and_the_layout(data):
+def test_messages_never_overlap_on_a_link_in_any_layout(data):
     """Nor does a link carry less or more than was sent over it, nor a run differ from the same one again."""
     wiring = data.draw(st.sampled_from(WIRINGS))
     p, d = data.draw(st.sampled_from([(2, 2), (4, 2), (2, 4), (3, 2)]))
@@ -185,13 +186,15 @@ def test_no_two_messages_overlap_on_a_link_whatever_the_wiring_and_the_layout(da
     one = scenario(
         p,
         d,
-        forward="3 us",
-        backward="5 us",
-        activation=f"{data.draw(st.integers(0, 99))} kB",
-        order=order,
+        parallel={"order": order},
         cluster=nics("7 GB/s", gpus, data.draw(st.integers(1, gpus)), nodes=p * d // gpus, **wiring),
         schedule={"kind": "1f1b", "microbatches": data.draw(st.integers(1, 5))},
-        workload={"parameters": data.draw(st.integers(1, 99999))},
+        workload={
+            "forward": "3 us",
+            "backward": "5 us",
+            "activation": f"{data.draw(st.integers(0, 99))} kB",
+            "parameters": data.draw(st.integers(1, 99999)),
+        },
         gradients={"overlap": True, "bucket": "50 kB", "bucket_rule": data.draw(st.sampled_from(["stage", "ddp"]))},
     )
     result = run(one)

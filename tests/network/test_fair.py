@@ -100,7 +100,7 @@ def water_fill(bandwidths, routes):
     return rates
 
 
-def test_two_streams_on_one_link_get_half_each():
+def test_two_flows_on_one_link_get_half_each():
     through, rows, _ = play([10 * GB], [[0], [0]], [(0, 0, GB), (0, 1, GB)])
     assert through == [200 * MS, 200 * MS]
     assert rows == [(0, 0, 0, 0, 200 * MS, GB), (100, 1, 0, 0, 200 * MS, GB)]
@@ -111,7 +111,7 @@ def test_what_is_left_of_a_link_goes_to_who_stays():
     assert through == [150 * MS, 300 * MS]  # alone, half each for 100 ms, alone
 
 
-def test_three_streams_over_two_links_get_the_textbook_rates():
+def test_three_flows_over_two_links_get_the_textbook_rates():
     # a over both links, b over the 10 GB/s link, c over the 40 GB/s link: a 5, b 5, c 35 GB/s
     through, _, _ = play([10 * GB, 40 * GB], [[0, 1], [0], [1]], [(0, 0, 5 * GB), (0, 1, 5 * GB), (0, 2, 35 * GB)])
     assert through == [1000 * MS] * 3
@@ -126,13 +126,13 @@ def test_a_newcomer_can_speed_others_up():
     assert through == [2000 * MS, 2000 * MS, 2000 * MS, 2000 * MS]
 
 
-def test_messages_of_one_stream_go_one_after_another():
+def test_messages_of_one_flow_go_one_after_another():
     through, rows, _ = play([10 * GB], [[0], [0]], [(0, 0, GB), (0, 0, GB), (0, 1, GB)])
     assert through == [200 * MS, 300 * MS, 200 * MS]
     assert (0, 1, 0, 200 * MS, 300 * MS, GB) in rows
 
 
-def test_the_latency_of_a_path_is_counted_once_and_occupies_nothing():
+def test_path_latency_is_counted_once_and_occupies_nothing():
     through, _, _ = play([10 * GB, 20 * GB], [[0, 1]], [(0, 0, GB), (0, 0, GB)], latency=7)
     assert through == [100 * MS + 7, 200 * MS + 7]
 
@@ -168,7 +168,7 @@ def test_agrees_with_a_brute_force_fluid_model(case):
 
 
 @given(traffic())
-def test_messages_of_a_stream_drain_in_the_order_they_were_sent(case):
+def test_messages_of_a_flow_drain_in_order(case):
     _, _, sends = case
     _, rows, _ = play(*case)
     order = {tag: place for place, tag in enumerate(sorted(range(len(sends)), key=lambda tag: sends[tag][0]))}
@@ -184,20 +184,20 @@ def test_messages_of_a_stream_drain_in_the_order_they_were_sent(case):
     st.sampled_from([GB, 25 * GB]),  # a byte takes whole picoseconds
     st.lists(st.tuples(st.integers(0, 10**7), st.just(0), st.integers(0, 10**6))),
 )
-def test_one_stream_alone_is_served_as_under_fifo(bandwidth, sends):
+def test_one_flow_alone_is_served_as_under_fifo(bandwidth, sends):
     case = [bandwidth, 2 * bandwidth, None], [[1, 0, 2]], sends
     assert play(*case, latency=3)[0] == play(*case, kind="fifo", latency=3)[0]
 
 
 @pytest.mark.parametrize("topology", ["ring", "nodes"])
-def test_a_ring_on_idle_links_takes_the_same_time_served_in_order_or_fairly(topology):
+def test_an_idle_ring_takes_the_same_time_under_both_sharings(topology):
     fifo, fair = (simulate(cases.ring(6, topology, kind).scenario).run for kind in ("fifo", "fair"))
     assert fifo.duration == fair.duration
     assert fifo.timeline.ops["end"].tolist() == fair.timeline.ops["end"].tolist()
     assert len(fifo.timeline.messages["end"]) == len(fair.timeline.messages["end"])
 
 
-def test_a_step_whose_messages_meet_keeps_every_link_within_its_bandwidth():
+def test_a_contended_step_keeps_every_link_within_its_bandwidth():
     """Eight GPUs a NIC: what it carried between two times is at most what it can carry in between."""
     case = cases.mixed(4, "fair", infiniband={"bandwidth": "25 GB/s", "latency": "5 us", "nics_per_node": 1})
     timeline = simulate(case.scenario).run.timeline
@@ -217,7 +217,7 @@ def test_a_step_whose_messages_meet_keeps_every_link_within_its_bandwidth():
                 assert total * 40 <= end - first + len(messages)  # 25 GB/s: a byte takes 40 ps
 
 
-def test_a_link_of_measured_times_is_shared_by_what_it_moves_of_large_messages():
+def test_a_measured_link_is_shared_at_its_large_message_rate():
     table = TableBandwidth(TimeTable(((1000, 5000), (2000, 5500), (4000, 7500))))  # at last 1 byte a picosecond
     for size, time in ((1000, 500), (3000, 2000), (4000, 3000)):  # what is over the 4500 ps of latency
         case = [table, GB * 1000], [[0, 1]], [(0, 0, size)]

@@ -1,12 +1,12 @@
 """A link that serves in order: against the textbook form, and the laws of messages on links in series."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from fractions import Fraction
 from itertools import pairwise
 
 import pytest
 import simpy
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.messages import GB, MS, carry, chain
 
@@ -50,10 +50,23 @@ def textbook(routes, times, sends):
     return [through[number] for number in range(len(sends))], sorted(served), len(asked) == len(set(asked))
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_links_in_order_equal_the_textbook_form(data):
-    """Three layers of links, none faster than the layer before, random routes and sends, no two heads at one time."""
+def test_links_in_order_equal_the_textbook_form():
+    checked = Counter()
+
+    @settings(max_examples=150, deadline=None)
+    @given(st.data())
+    def every_case(data):
+        checked[equals_the_textbook_form(data)] += 1
+
+    every_case()
+    assert checked[True] >= 100, checked
+
+
+def equals_the_textbook_form(data):
+    """Compare one case, or return False if two heads reach a link at the same time.
+
+    Three layers of links, none faster than the layer before, random routes and sends, random sizes.
+    """
     layers = sorted(data.draw(st.lists(st.integers(1, 50), min_size=3, max_size=3)), reverse=True)
     width = data.draw(st.integers(1, 3))
     speed = {f"{layer}/{n}": Fraction(layers[layer] * GB) for layer in range(3) for n in range(width)}
@@ -68,19 +81,21 @@ def test_links_in_order_equal_the_textbook_form(data):
     times = {(name, i): rate_of(speed[name])[size] for name in speed for i, (_, _, size) in enumerate(sends)}
 
     expected, served, no_ties = textbook(routes, times, sends)
-    assume(no_ties)
+    if not no_ties:
+        return False
     links = {name: LinkSpec(name, bandwidth) for name, bandwidth in speed.items()}
     ways = [Route(*zip(*route, strict=True)) for route in routes]
     fabric = Fabric(links, lambda flow, receiver: ways[flow], len(ways), (0,) * len(ways))
     through, rows = carry(fabric, [(at, flow, 0, size) for at, flow, size in sends])
     assert through == expected
     assert sorted((link, message, start, end) for link, message, _, start, end in rows) == served
+    return True
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
 @settings(max_examples=60, deadline=None)
 @given(path=st.lists(st.tuples(bandwidths, latencies), min_size=1, max_size=5), size=sizes, at=st.integers(0, 10**6))
-def test_a_message_takes_the_paths_latency_and_its_slowest_link_once(sharing, path, size, at):
+def test_a_message_pays_its_latency_and_slowest_link_once(sharing, path, size, at):
     through, _ = carry(chain(*zip(*path, strict=True)), [(at, 0, 1, size)], sharing)
     slowest = max(rate_of(bandwidth)[size] for bandwidth, _ in path)
     assert through == [at + sum(latency for _, latency in path) + slowest]
@@ -89,7 +104,7 @@ def test_a_message_takes_the_paths_latency_and_its_slowest_link_once(sharing, pa
 @pytest.mark.parametrize("sharing", SHARINGS)
 @settings(max_examples=60, deadline=None)
 @given(path=st.lists(st.tuples(bandwidths, latencies), min_size=1, max_size=4), size=sizes, data=st.data())
-def test_more_bandwidth_never_moves_a_messages_own_arrival_later_on_an_idle_route(sharing, path, size, data):
+def test_more_bandwidth_never_delays_a_message_on_an_idle_route(sharing, path, size, data):
     which = data.draw(st.integers(0, len(path) - 1))
     bandwidth, latency = path[which]
     more = None if bandwidth is None else bandwidth + data.draw(st.integers(1, 100 * GB))
@@ -104,7 +119,7 @@ def test_more_bandwidth_never_moves_a_messages_own_arrival_later_on_an_idle_rout
     path=st.lists(st.tuples(bandwidths, latencies), min_size=1, max_size=4),
     sends=st.lists(st.tuples(st.integers(0, 10**7), st.just(0), st.just(1), sizes), min_size=1, max_size=12),
 )
-def test_no_two_messages_overlap_on_a_link_that_serves_in_order(path, sends):
+def test_messages_never_overlap_on_a_fifo_link(path, sends):
     through, rows = carry(chain(*zip(*path, strict=True)), sends)
     for place, (bandwidth, _) in enumerate(path):
         served = sorted((start, end, asked, number) for link, number, asked, start, end in rows if link == str(place))
@@ -117,7 +132,7 @@ def test_no_two_messages_overlap_on_a_link_that_serves_in_order(path, sends):
     assert all(shared >= own for shared, own in zip(through, alone, strict=True))
 
 
-def test_a_fast_link_further_on_is_not_held_by_a_slow_sender():
+def test_a_fast_link_is_not_held_by_a_slow_sender():
     # two senders of 10 and 40 GB/s into one port of 40 GB/s: 1 GB of the slow one passes it within 25 ms of its 100,
     # so that the fast one's message, which comes 50 ms later, is not kept
     links = {name: LinkSpec(name, Fraction(n * GB)) for name, n in (("slow", 10), ("fast", 40), ("in", 40))}

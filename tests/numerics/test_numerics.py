@@ -58,7 +58,7 @@ def test_a_stage_shows_its_weights_as_matrices_and_biases():
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 8])
-def test_initial_weights_do_not_depend_on_how_the_model_is_cut(stages):
+def test_initial_weights_do_not_depend_on_the_cut(stages):
     settings = Numerics().settings
     parts = [perceptron.initial_weights(share, settings, 3) for share in perceptron.layers_of_stages(settings, stages)]
     assert np.array_equal(np.concatenate(parts), initial(settings, 3))

@@ -3,6 +3,7 @@
 import pytest
 from support.paths import GOLDEN
 from support.plans import options_of, plan_of, rows
+from support.sizes import exists, grid
 
 from hybrid_des.errors import PlanError
 from hybrid_des.pipeline import schedules
@@ -25,13 +26,12 @@ def test_orders_are_the_reference(variant):
     assert write_order(plan) == (GOLDEN / "orders" / f"{variant}_p4_m8.csv").read_text()
 
 
-@pytest.mark.parametrize("kind", schedules.names())
-@pytest.mark.parametrize("chunks", [1, 2])
-def test_what_is_written_reads_back(kind, chunks):
-    facts = schedules.find(kind).facts
-    if kind == "hanayo" or not (facts["many_chunks"] or chunks == (facts["chunks"] or 1)):
-        chunks = 2
-    plan = plan_of(kind, 4, 8, chunks)
+WRITTEN = [(kind, size) for kind in schedules.names() for size in grid(kind, 4, 8, 2) if size[:2] == (4, 8)]
+
+
+@pytest.mark.parametrize(("kind", "size"), [(kind, size) for kind, size in WRITTEN if exists(kind, size)])
+def test_what_is_written_reads_back(kind, size):
+    plan = plan_of(kind, *size)
     again = read_order(write_order(plan), "order.csv", pipeline=4)
     assert again == plan
     assert write_order(again) == write_order(plan)

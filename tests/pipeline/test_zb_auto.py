@@ -1,6 +1,5 @@
 """The search: within its limit, no worse than the hand-made orders, close to the published figures."""
 
-import time
 from fractions import Fraction
 
 import pytest
@@ -64,7 +63,7 @@ def pipelines(draw):
 
 @settings(max_examples=60, deadline=None)
 @given(pipelines())
-def test_no_worse_than_zb_h1_at_p_and_zb_h2_at_2p(case):
+def test_the_search_is_no_worse_than_handmade_orders(case):
     p, m, costs, delay = case
     searched = {}
     for limit in (p, 2 * p):
@@ -101,9 +100,3 @@ def test_any_limit_from_one_micro_batch_on(limit):
 def test_less_than_one_micro_batch_is_refused():
     with pytest.raises(Refusal, match="at least 1"):
         plan_of("zb-auto", 4, 8, max_activations=Fraction(1, 2))
-
-
-def test_the_search_takes_seconds():
-    start = time.process_time()
-    plan_of("zb-auto", 16, 128, 1, (11, 11, 8), max_activations=Fraction(32))
-    assert time.process_time() - start < 10

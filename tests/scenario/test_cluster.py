@@ -1,6 +1,7 @@
 """Clusters in scenario files: nodes that differ, options of topologies, wirings link by link, and mistakes in them."""
 
 import pytest
+from support import scenarios
 
 from hybrid_des import hardware as catalogue
 from hybrid_des.cli.main import main
@@ -27,13 +28,8 @@ cluster:
 
 
 def scenario(**cluster):
-    return scenario_from(
-        {
-            "schedule": {"kind": "1f1b", "microbatches": 4},
-            "workload": {"forward": "1 ms", "backward": "2 ms"},
-            "cluster": cluster,
-        }
-    )
+    """One rank on a cluster of default size, unless told."""
+    return scenarios.scenario(cluster={"gpus_per_node": 8, **cluster})
 
 
 def test_nodes_may_be_a_list_of_kinds():
@@ -61,7 +57,7 @@ def test_nodes_may_be_a_list_of_kinds():
     assert fabric.links["node3/gpu1/nvlink-out"].bandwidth == 10 * GB
 
 
-def test_a_list_of_one_kind_is_the_same_as_a_number():
+def test_a_list_of_one_kind_equals_a_number():
     number, listed = scenario(nodes=3, gpus_per_node=2), scenario(nodes=[{"count": 3}], gpus_per_node=2)
     assert fabric_of(number).links == fabric_of(listed).links
     assert number.cluster.kinds == listed.cluster.kinds
@@ -180,7 +176,7 @@ def test_one_mistake_is_one_line(cluster, said):
         ("  topology: links\n", "", ":5: cluster.links: is not read by nodes; read by links"),
     ],
 )
-def test_a_wiring_that_does_not_hold_is_told_with_its_line(write, capsys, old, new, said):
+def test_a_broken_wiring_is_told_with_its_line(write, capsys, old, new, said):
     assert old in SPINE
     file = write(SPINE.replace(old, new, 1))
     assert main(["topology", str(file)]) == 2
@@ -190,7 +186,7 @@ def test_a_wiring_that_does_not_hold_is_told_with_its_line(write, capsys, old, n
     assert output.err.count("\n") == 1
 
 
-def test_the_command_prints_links_and_routes_and_draws_them(write, capsys, tmp_path):
+def test_the_command_prints_and_draws_links_and_routes(write, capsys, tmp_path):
     file = write(SPINE, "spine.yaml")
     assert main(["topology", str(file), "--route", "0", "3", "--out", str(tmp_path / "new" / "folder")]) == 0
     assert (
@@ -265,18 +261,9 @@ def test_a_route_that_there_is_not_is_one_line(write, capsys, ends, said):
 
 
 def test_a_slow_node_holds_the_pipeline_up():
-    slow = scenario_from(
-        {
-            "cluster": {
-                "nodes": [{}, {"speed": 0.5}],
-                "gpus_per_node": 1,
-                "infiniband": {"bandwidth": "inf", "latency": 0},
-            },
-            "parallel": {"pipeline": 2},
-            "schedule": {"kind": "gpipe", "microbatches": 4},
-            "workload": {"forward": "1 ms", "backward": "2 ms", "optimizer": "1 ms"},
-        }
-    )
+    nodes = [{}, {"speed": 0.5}]
+    cluster = {"nodes": nodes, "gpus_per_node": 1, "infiniband": scenarios.FREE}
+    slow = scenarios.scenario("gpipe", 2, 4, cluster=cluster, workload={"optimizer": "1 ms"})
     # rank 1 takes 2 and 4 ms: F 1…9, B 9…25, each B's gradient back to rank 0 for 2 more, then the optimizer
     result = run(slow)
     assert result.duration == (1 + 4 * 2 + 4 * 4 + 2 + 1) * 10**9
@@ -295,23 +282,21 @@ def test_a_slow_node_holds_the_pipeline_up():
         (None, "Route((), ())", "has 0 links and 0 latencies; expected one latency a link, and at least one link"),
     ],
 )
-def test_a_topology_of_ones_own_that_is_wrong_is_told_in_one_line(write, capsys, monkeypatch, bandwidth, route, said):
-    """Nothing that is registered here stays."""
-    monkeypatch.setattr(topologies._REGISTRY, "_entries", {n: topologies.find(n) for n in topologies.names()})
+def test_a_wrong_user_defined_topology_is_told_in_one_line(write, capsys, scratch, bandwidth, route, said):
     mine = write(
         f"""
 from hybrid_des.network.fabric import Fabric, LinkSpec, Route
 from hybrid_des.network.topologies import topology
 
 
-@topology("mine-{len(said)}", summary="forgetful")
+@topology("mine", summary="forgetful")
 def mine(cluster):
     links = {{"wire": LinkSpec("wire", {bandwidth})}}
     return Fabric(links, lambda sender, receiver: {route}, cluster.gpus, cluster.node_of)
 """,
-        f"mine{len(said)}.py",
+        "mine.py",
     )
-    text = f"cluster: {{topology: mine-{len(said)}}}\nparallel: {{pipeline: 2}}\n"
+    text = "cluster: {topology: mine}\nparallel: {pipeline: 2}\n"
     text += "schedule: {kind: 1f1b, microbatches: 1}\nworkload: {forward: 1, backward: 1}\n"
     assert main([str(write(text)), "--import", str(mine), "--quiet"]) == 2
     error = capsys.readouterr().err

@@ -3,37 +3,31 @@
 import csv
 import gc
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import oracle
+from support import oracle, scenarios
 from support.paths import GOLDEN, ROOT
+from support.sizes import sizes
 
 from hybrid_des.analysis.metrics import summary
-from hybrid_des.errors import DeadlockError, OutOfMemoryError, PlanError, Refusal, SimulationError, TooLongError
+from hybrid_des.collectives import collective
+from hybrid_des.errors import DeadlockError, OutOfMemoryError, PlanError, SimulationError, TooLongError
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import Op, Plan, loop
-from hybrid_des.scenario import load, scenario_from
+from hybrid_des.scenario import load
 from hybrid_des.simulation.planner import plan_of
 from hybrid_des.simulation.run import run
 
 FREE = {"bandwidth": "inf", "latency": 0}
 
 
-def scenario(kind="1f1b", p=4, m=8, d=1, delay=0, forward="1 ms", backward="2 ms", **sections):
-    link = {"bandwidth": "inf", "latency": delay}
-    values = {
-        "cluster": {"gpus_per_node": p * d, "nvlink": link},
-        "parallel": {"pipeline": p, "data": d},
-        "schedule": {"kind": kind, "microbatches": m},
-        "workload": {"forward": forward, "backward": backward},
-    }
-    for name, section in sections.items():
-        values[name] = {**values.get(name, {}), **section} if isinstance(section, dict) else section
-    return scenario_from(values)
+def scenario(kind="1f1b", p=4, m=8, d=1, delay=0, **sections):
+    """All GPUs of one node, on links that take no time but a latency."""
+    free = {"cluster": {"nvlink": {"bandwidth": "inf", "latency": delay}}}
+    return scenarios.scenario(kind, p, m, d, **scenarios.merged(free, sections))
 
 
 def exact_rows():
@@ -56,10 +50,8 @@ def test_reference_table_comes_out_of_simulated_time(variant):
             int(row["p"]),
             int(row["m"]),
             delay=delay,
-            forward=f,
-            backward=b + w,
             schedule={"chunks": int(row["chunks"]), **options},
-            workload={"weight": w},
+            workload={"forward": f, "backward": b + w, "weight": w},
         )
         result = summary(run(chosen))
         assert result["pipeline_time_s"] * 1000 == pytest.approx(float(row["pipeline_time"]), rel=1e-9), row
@@ -76,25 +68,17 @@ def times(ranks):
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_every_schedule_equals_the_longest_path_on_idle_links(kind, data):
-    p, m = data.draw(st.integers(1, 8)), data.draw(st.integers(1, 32))
-    chunks = data.draw(st.integers(1, 4)) if schedules.find(kind).facts["many_chunks"] else None
+    p, m, chunks = data.draw(sizes(kind))
     forward, weight, inputs = (data.draw(times(p)) for _ in range(3))
     delay = data.draw(st.integers(0, 10**6))
     unit = Fraction(1, 10**12)
-    chosen = scenario(
-        kind,
-        p,
-        m,
-        delay=delay * unit,
-        forward=[time * unit for time in forward],
-        backward=[(i + w) * unit for i, w in zip(inputs, weight, strict=True)],
-        schedule={} if chunks is None else {"chunks": chunks},
-        workload={"weight": [time * unit for time in weight]},
-    )
-    try:
-        plan = plan_of(chosen)
-    except Refusal:
-        return
+    workload = {
+        "forward": [time * unit for time in forward],
+        "backward": [(i + w) * unit for i, w in zip(inputs, weight, strict=True)],
+        "weight": [time * unit for time in weight],
+    }
+    chosen = scenario(kind, p, m, delay=delay * unit, schedule={"chunks": chunks}, workload=workload)
+    plan = plan_of(chosen)
     result = run(chosen, plan=plan)
     rows = result.timeline.ops
     found = {(r, i): (s, e) for r, i, s, e in zip(*(rows[c] for c in ("rank", "index", "start", "end")), strict=True)}
@@ -142,7 +126,7 @@ def test_twelve_gpus_start_where_the_table_of_expected_numbers_says():
 
 @pytest.mark.parametrize(("p", "milliseconds"), [(1, 1040), (2, 585), (4, 357.5), (8, 243.75)])
 def test_depth_with_times_for_the_whole_model(p, milliseconds):
-    chosen = scenario(p=p, m=8, forward="50 ms", backward="80 ms", workload={"per": "model"})
+    chosen = scenario(p=p, m=8, workload={"forward": "50 ms", "backward": "80 ms", "per": "model"})
     assert run(chosen).duration == milliseconds * 10**9
 
 
@@ -154,7 +138,7 @@ def test_a_ring_step_carries_a_share_of_the_gradients(d, milliseconds):
     assert run(chosen).duration == (3 + milliseconds) * 10**9
 
 
-def test_compute_time_is_conserved_and_no_two_ops_of_a_gpu_overlap():
+def test_compute_time_is_conserved_and_ops_never_overlap():
     result = run(scenario("zb-h1", p=4, m=9, d=2, delay="3 us", steps=3, workload={"optimizer": "7 us"}))
     rows = result.timeline.ops
     for rank in range(8):
@@ -203,7 +187,7 @@ def test_blocking_senders_wait_until_their_messages_are_through():
     assert figures["busy_s"] + sum(figures["idle_s"].values()) == pytest.approx(0.012, rel=1e-15)
 
 
-def test_memory_is_counted_in_bytes_and_passing_the_limit_can_be_an_error():
+def test_passing_the_memory_limit_can_be_an_error():
     memory = {"per_parameter": "16 B", "activation": "1 GB"}
     workload = {"parameters": 1e9, "memory": memory}
     figures = summary(run(scenario(p=4, m=8, workload=workload)))
@@ -215,7 +199,7 @@ def test_memory_is_counted_in_bytes_and_passing_the_limit_can_be_an_error():
         run(scenario(p=4, m=8, workload=workload, cluster=small, on_oom="error"))
 
 
-def test_two_copies_of_a_model_hold_its_parameters_twice_and_reduce_between_them():
+def test_two_copies_of_a_model_reduce_between_them():
     result = run(scenario("chimera", p=4, m=4, workload={"parameters": 1000}))
     assert result.peak_memory == [32000] * 4
     assert result.bytes_gradients == 4 * (2 * 2 * 1 * 500 * 4)  # four stages, two holders: two messages of half each
@@ -238,24 +222,23 @@ def test_a_plan_with_an_op_missing_is_no_plan():
         run(scenario(p=2, m=1), plan=Plan.of([[Op("F", 0), Op("B", 0)], [Op("F", 0)]], [loop(2, 1)], [0]))
 
 
-def test_a_collective_that_waits_for_nobody_is_a_deadlock_and_one_that_is_not_read_an_error(monkeypatch):
-    from hybrid_des import collectives
-
+def test_a_collective_that_waits_forever_deadlocks(scratch):
+    @collective("deaf", summary="receives what nobody sends")
     def deaf(group, buffer):
         yield group.from_((group.me + 1) % group.size).receive()
 
+    with pytest.raises(DeadlockError, match="rank 1, step 0: in the reduction of its gradients"):
+        run(scenario(p=1, m=1, d=2, workload={"parameters": 10}, gradients={"algorithm": "deaf"}))
+
+
+def test_a_collective_that_leaves_messages_unread_is_an_error(scratch):
+    @collective("talkative", summary="sends what nobody receives")
     def talkative(group, buffer):
         group.to((group.me + 1) % group.size).send(buffer.split(1).encode(0))
         yield from ()
 
-    chosen = scenario(p=1, m=1, d=2, workload={"parameters": 10})
-    entry = collectives.find("ring")
-    monkeypatch.setattr(collectives._REGISTRY, "_entries", {"ring": replace(entry, build=deaf)})
-    with pytest.raises(DeadlockError, match="rank 1, step 0: in the reduction of its gradients"):
-        run(chosen)
-    monkeypatch.setattr(collectives._REGISTRY, "_entries", {"ring": replace(entry, build=talkative)})
     with pytest.raises(SimulationError, match="2 messages were sent but never received"):
-        run(chosen)
+        run(scenario(p=1, m=1, d=2, workload={"parameters": 10}, gradients={"algorithm": "talkative"}))
 
 
 def test_work_grows_linearly_with_micro_batches():
@@ -263,7 +246,7 @@ def test_work_grows_linearly_with_micro_batches():
     assert many <= 8 * few
 
 
-def test_a_step_of_months_is_an_error_and_no_wrong_number():
+def test_a_step_of_months_is_an_error():
     slow = {"nvlink": {"bandwidth": "1 b/s", "latency": 0}}
     with pytest.raises(TooLongError, match=r"takes 1.6e\+13 s at 0.125 B/s; was a unit such as GB/s forgotten"):
         run(scenario(p=1, m=1, d=2, cluster=slow, workload={"parameters": 1e12}))

@@ -2,60 +2,26 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import csv
 import dataclasses
 import itertools
 import json
-import multiprocessing
-import os
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
 from matplotlib.figure import Figure
 from support import experiments
+from support.sweeps import AXES, BASE, OWN, OWN_AXES, without_wall
 
 from hybrid_des.errors import HybridDesError, ScenarioError, UsageError
-from hybrid_des.pipeline import schedules
 from hybrid_des.sweep import Plot, draw, jobs_for, load_sweep, render, run_sweep, table
 from hybrid_des.sweep import write as write_sweep
 from hybrid_des.sweep.runner import BATCH
 
-BASE = "schedule: {kind: 1f1b, microbatches: 4}\nworkload: {forward: 10 ms, backward: 20 ms}\n"
-AXES = """sweep:
-  - {parallel.pipeline: [1, 2, 4], schedule.microbatches: [2, 4, 3]}
-  - {schedule.kind: [gpipe, dualpipe]}
-plot: {x: parallel.pipeline, y: bubble_ratio, hue: schedule.kind}
-"""
-OWN = """
-from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
-from hybrid_des.pipeline.schedules import schedule
 
-
-@schedule("one-by-one", summary="a micro-batch at a time", time="mpT", memory="1", source="mine")
-def one_by_one(request: PlanRequest) -> Plan:
-    program = [Op(kind, i) for i in range(request.microbatches) for kind in "FB"]
-    return Plan.of([program] * request.pipeline, [loop(request.pipeline, 1)], [0] * request.microbatches)
-"""
-OWN_AXES = "sweep:\n  - {parallel.pipeline: [1, 2, 3]}\n  - {schedule.kind: [one-by-one, 1f1b]}\n"
-
-
-@pytest.fixture(scope="module")
-def own(tmp_path_factory):
-    """A file with a schedule of the user's own, which is forgotten afterwards (workers that stay up know it on)."""
-    file = tmp_path_factory.mktemp("own") / "my_schedule.py"
-    file.write_text(OWN)
-    yield file
-    schedules._REGISTRY._entries.pop("one-by-one", None)
-    for name in [name for name in sys.modules if name.endswith("my_schedule_py")]:
-        del sys.modules[name]
-
-
-def without_wall(rows):
-    return [{key: value for key, value in row.items() if key != "wall_s"} for row in rows]
+@pytest.fixture
+def own(write, scratch):
+    """A file with a user-defined schedule."""
+    return write(OWN, "my_schedule.py")
 
 
 # axes and cases
@@ -80,7 +46,7 @@ def test_a_sweep_may_build_on_another_file_and_be_overridden(write):
     )
 
 
-def test_a_list_may_be_swept_and_none_leaves_the_key_out(write):
+def test_lists_are_swept_and_none_omits_the_key(write):
     axes = "parallel: {pipeline: 2}\nsweep:\n  - {workload.forward: [10 ms, [10 ms, 30 ms]]}\n  - {seed: [null, 3]}\n"
     rows = run_sweep(load_sweep(write(BASE + axes)))
     assert [(row["workload.forward"], row["seed"]) for row in rows] == [
@@ -143,7 +109,7 @@ def test_more_cases_than_can_be_meant_are_refused(write):
 # failed cases
 
 
-def test_an_impossible_case_is_a_row_with_its_reason_and_the_sweep_goes_on(run, write):
+def test_an_impossible_case_is_a_row_with_its_reason(run, write):
     code, out, err = run(write(BASE + AXES), "--json")
     rows = json.loads(out)
     assert (code, err, len(rows)) == (0, [], 6)
@@ -216,7 +182,7 @@ def test_the_table_on_the_terminal_is_cut(write):
         ("plot.y=name", 'y: name holds "a"; expected a column of numbers'),
     ],
 )
-def test_a_picture_of_what_is_not_there_is_found_at_the_first_row(run, write, tmp_path, plot, said):
+def test_a_picture_of_missing_columns_fails_at_the_first_row(run, write, tmp_path, plot, said):
     assert run(write(BASE + AXES), "--set", plot, "--out", tmp_path / "o") == (2, "", [f"plot: {said}"])
     assert not (tmp_path / "o").exists()
     done = []
@@ -237,7 +203,7 @@ def test_a_picture_says_what_it_shows(write):
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["2 ms", "10 ms", "1 s"]
 
 
-def test_a_picture_of_words_keeps_their_order_and_of_lists_their_largest(write):
+def test_a_picture_keeps_word_order_and_list_maxima(write):
     axes = "sweep:\n  - {schedule.kind: [zb-h1, gpipe, 1f1b]}\nparallel: {pipeline: 2}\n"
     rows = run_sweep(load_sweep(write(BASE + axes)))
     ax = draw(rows, Plot("schedule.kind", "peak_activations"), Figure().subplots())
@@ -256,88 +222,10 @@ def test_equal_lines_stay_in_sight(write):
 # where it runs
 
 
-@pytest.fixture(scope="module")
-def chunks():
-    """A few cases of an experiment, and their rows as they come out one by one."""
-    axes = "[{parallel.pipeline: [2, 4]}, {schedule.kind: [interleaved-1f1b, hanayo]}, {schedule.chunks: [2, 3, 4]}]"
-    few = load_sweep(experiments.FOLDER / "chunks.yaml", [f"sweep={axes}", "plot=none"])
-    return few, without_wall(run_sweep(few))
-
-
-@pytest.mark.parametrize("pool", [concurrent.futures.ThreadPoolExecutor, concurrent.futures.ProcessPoolExecutor])
-def test_any_executor_gives_the_same_table(chunks, pool):
-    few, rows = chunks
-    options = {}
-    if pool is concurrent.futures.ProcessPoolExecutor:
-        options["mp_context"] = multiprocessing.get_context("spawn")
-    with pool(2, **options) as executor:
-        assert without_wall(run_sweep(few, executor=executor)) == rows
-
-
-def test_local_workers_give_the_same_table_and_know_a_users_own_schedule(chunks, write, own):
-    few, rows = chunks
-    seen = []
-    assert without_wall(run_sweep(few, jobs=2, progress=lambda *done: seen.append(done))) == rows
-    assert seen[-1] == (len(few), len(few))
-    mine = load_sweep(write(BASE + OWN_AXES), imports=[own])
-    parallel = run_sweep(mine, jobs=2)
-    assert without_wall(parallel) == without_wall(run_sweep(mine))
-    assert [row["schedule.kind"] for row in parallel if "error" in row] == []
-    assert parallel[4]["bubble_ratio"] == pytest.approx(1 - 1 / 3, abs=1e-3)
-
-
-def test_a_users_own_schedule_in_a_single_run_and_in_a_sweep(run, write, own):
-    for axes in ("", OWN_AXES):
-        file = write(BASE.replace("1f1b", "one-by-one") + axes)
-        assert run(file, "--import", own, "--quiet") == (0, "", [])
-    assert run(write(BASE + OWN_AXES), "--import", own, "--jobs", 2, "--json")[0] == 0
-    assert len([line for line in OWN.splitlines() if line]) < 30
-
-
-CLUSTER = """
-from distributed import LocalCluster
-if __name__ == "__main__":
-    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
-        print(cluster.scheduler_address, flush=True)
-        input()
-"""
-
-
-def test_a_dask_cluster_gives_the_same_table(write, own, tmp_path):
-    pytest.importorskip("distributed")
-    file = write(BASE + OWN_AXES)
-    command = [sys.executable, "-m", "hybrid_des", file, "--import", own, "--json"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-    with subprocess.Popen([sys.executable, write(CLUSTER, "cluster.py")], cwd=tmp_path, **pipes) as cluster:
-        address = cluster.stdout.readline().strip()
-        assert address.startswith("tcp://127.0.0.1:")
-        done = subprocess.run([*command, "--dask", address], capture_output=True, text=True, timeout=60)
-        cluster.communicate("\n", timeout=30)
-    assert (done.returncode, done.stderr) == (0, "")
-    mine = load_sweep(file, imports=[own])
-    assert without_wall(json.loads(done.stdout)) == without_wall(run_sweep(mine))
-
-
-def test_a_cluster_that_does_not_answer_is_one_line(run, write):
-    pytest.importorskip("distributed")
-    command = [sys.executable, "-m", "hybrid_des", write(BASE + AXES), "--dask", "nowhere"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
-    assert "--dask nowhere: no scheduler answers" in done.stderr
-
-
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_an_interrupted_sweep_exits_with_130_and_leaves_nothing(tmp_path, jobs):
-    file = experiments.FOLDER / "message_time.yaml"
-    command = [sys.executable, "-m", "hybrid_des", file, "--jobs", jobs, "--out", tmp_path / "o" / "p"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, start_new_session=True, **pipes) as process:
-        time.sleep(4)
-        assert process.poll() is None, "the sweep must be long enough to be interrupted"
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        out, err = process.communicate(timeout=30)
-    assert (process.returncode, out, err.splitlines()) == (130, "", ["interrupted"])
-    assert list(tmp_path.iterdir()) == []
+@pytest.mark.parametrize("axes", ["", OWN_AXES], ids=["single run", "sweep"])
+def test_a_user_defined_schedule_is_imported(run, write, own, axes):
+    file = write(BASE.replace("1f1b", "one-by-one") + axes)
+    assert run(file, "--import", own, "--quiet") == (0, "", [])
 
 
 @pytest.mark.parametrize("option", ["--jobs", "--dask"])
@@ -347,9 +235,11 @@ def test_workers_are_for_sweeps(run, write, option):
     assert "for a file with a sweep" in err[0]
 
 
-def test_small_sweeps_need_no_workers_and_batches_stay_small(write, chunks):
-    few, _ = chunks
-    assert jobs_for(few) == 1
+def test_small_sweeps_need_no_workers(write):
+    assert jobs_for(load_sweep(write(BASE + AXES))) == 1
+
+
+def test_batches_stay_small(write):
     done = []
     many = load_sweep(write(BASE + f"sweep:\n  - {{seed: [{', '.join(map(str, range(300)))}]}}\n"))
     run_sweep(many, progress=lambda cases, total: done.append(cases))

@@ -1,0 +1,96 @@
+"""Ratios of times that must not be exceeded, each with its limit."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from benchmarks import textbook
+from benchmarks.cases import Case, mixed, pipeline, ring
+from benchmarks.measure import command_seconds, measure, seconds
+from support.plans import plan_of
+
+from hybrid_des.network import topologies
+from hybrid_des.network.fabric import ClusterSpec, NodeSpec, PortSpec
+from hybrid_des.result import simulate
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A figure, how it is measured once, and the most that the median of several measurements may be."""
+
+    name: str
+    once: Callable[[], float]
+    limit: float
+
+    def line(self, repeats: int = 3) -> tuple[str, bool]:
+        """A row of the table, and whether the figure keeps its limit."""
+        found = statistics.median(self.once() for _ in range(repeats))
+        verdict = "ok" if found <= self.limit else "over"
+        return f"| {self.name} | {found:.2f} | {self.limit:g} | {verdict} |", found <= self.limit
+
+
+def limits() -> Iterator[Limit]:
+    """All limits."""
+    for case, limit in ((ring(256, "ring"), 3.2), (ring(256), 6.5), (mixed(32), 6.5), (mixed(32, "fair"), 8)):
+        yield Limit(f"{case.name}: time / bare loop", lambda case=case: measure(case, 1).ratio, limit)
+    for topology in ("ring", "nodes"):
+        small, large = ring(64, topology), ring(512, topology)
+        yield Limit(f"the same, {large.name} / {small.name}", lambda a=small, b=large: growth_of_ratio(a, b), 1.4)
+    yield Limit("ring over 256 GPUs: time / a process per message, `Resource` and `Store`", share_of_textbook, 0.2)
+    yield Limit("1F1B, p=64: time of m=1024 / m=128", growth_of_pipeline, 10)
+    yield Limit("plan of 1F1B, p=32: time of m=512 / m=128", growth_of_plan, 10)
+    yield Limit("search of zb-auto, p=16, m=128: seconds", search, 10)
+    for name in topologies.names():
+        if name not in ("links", "mesh"):
+            yield Limit(f"fabric of 2048 GPUs, {name}: seconds", lambda name=name: wiring(name), 1)
+    yield Limit("`python -m hybrid_des --help` / `python -c 'import simpy, yaml'`", start_up, 3)
+
+
+def growth_of_ratio(small: Case, large: Case) -> float:
+    """How much more a message of the larger case costs."""
+    return measure(large, 1).ratio / measure(small, 5).ratio
+
+
+def share_of_textbook(ranks: int = 256) -> float:
+    """The ring beside its textbook form, over the same routes."""
+    scenario = ring(ranks).scenario
+    return seconds(lambda: simulate(scenario)) / seconds(lambda: textbook.ring(scenario))
+
+
+def growth_of_pipeline() -> float:
+    """Eight times the micro-batches."""
+    short, long = (seconds(lambda m=m: simulate(pipeline(m).scenario)) for m in (128, 1024))
+    return long / short
+
+
+def growth_of_plan() -> float:
+    """Making and checking a plan of four times the micro-batches."""
+    short, long = (seconds(lambda m=m: plan_of("1f1b", 32, m)) for m in (128, 512))
+    return long / short
+
+
+def search() -> float:
+    """The largest search of the published table."""
+    return seconds(lambda: plan_of("zb-auto", 16, 128, 1, (11, 11, 8), max_activations=Fraction(32)))
+
+
+def wiring(name: str) -> float:
+    """Build a fabric of 2048 GPUs and ask for 2048 routes."""
+    port = PortSpec(Fraction(25 * 10**9), 10**6)
+    options = {"pcie": port} if name == "pcie" else {}
+    cluster = ClusterSpec((NodeSpec(8, port, port, 8),) * 256, options)
+
+    def work() -> None:
+        fabric = topologies.find(name).build(cluster)
+        for gpu in range(2048):
+            fabric.route(gpu, (gpu + 9) % 2048)
+
+    return seconds(work)
+
+
+def start_up() -> float:
+    """`--help` beside the imports that nobody can do without."""
+    return command_seconds("-m", "hybrid_des", "--help") / command_seconds("-c", "import simpy, yaml")

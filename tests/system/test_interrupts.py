@@ -1,0 +1,74 @@
+"""Ctrl-C ends a run or a sweep in one line, with exit code 130, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+RUN = """
+schedule: {kind: 1f1b, microbatches: 4}
+workload: {forward: 1 s, backward: 2 s, parameters: 1e6}
+parallel: {pipeline: 4, data: 2}
+gradients: {algorithm: announced}
+steps: 200000
+record: none
+"""
+ANNOUNCED = """
+from hybrid_des.collectives import collective, find
+
+announced = []
+
+@collective("announced", summary="a ring that says when the first one starts")
+def ring(group, buffer):
+    if not announced:
+        announced.append(True)
+        print("started", flush=True)
+    yield from find("ring").build(group, buffer)
+"""
+SWEEP = """
+schedule: {kind: endless, microbatches: 4}
+workload: {forward: 1 s, backward: 2 s}
+sweep:
+  - {seed: [0, 1, 2, 3]}
+"""
+ENDLESS = """
+import threading
+
+from hybrid_des.pipeline.schedules import schedule
+
+@schedule("endless", summary="says that it starts, and never ends", time="", memory="", source="")
+def endless(request):
+    print("started", flush=True)
+    threading.Event().wait()
+"""
+
+
+def interrupted(*arguments, workers=1):
+    """Run the command until every worker has printed that it started, press Ctrl-C as a terminal does."""
+    command = [sys.executable, "-m", "hybrid_des", *map(str, arguments)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, start_new_session=True, **pipes) as process:
+        started = [process.stdout.readline() for _ in range(workers)]
+        if all(started):
+            os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=300)
+    assert started == ["started\n"] * workers, errors
+    return process.returncode, errors.splitlines()
+
+
+def test_an_interrupted_run_leaves_nothing_behind(write, tmp_path):
+    file, mine = write(RUN), write(ANNOUNCED, "mine.py")
+    assert interrupted(file, "--import", mine, "--out", tmp_path / "o", "--quiet") == (130, ["interrupted"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.yaml", "mine.py"]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_interrupted_sweep_leaves_nothing_behind(write, tmp_path, jobs):
+    file, mine = write(SWEEP), write(ENDLESS, "mine.py")
+    arguments = ["--import", mine, "--jobs", jobs, "--out", tmp_path / "o" / "p", "--quiet"]
+    assert interrupted(file, *arguments, workers=jobs) == (130, ["interrupted"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.yaml", "mine.py"]
