@@ -32,7 +32,7 @@ class SizesOnly:
         """Take the optimizer step."""
 
 
-class Numbers(SizesOnly):
+class RealTraining(SizesOnly):
     """The arithmetic of one GPU: arrays ride along on the messages."""
 
     def __init__(self, worker: Worker) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,6 @@ from hybrid_des.simulation.arithmetic import SizesOnly
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.tasks import Communicate, Compute, Fill, Join, Program, Segment, Task
 
-Routine = Generator[Any, Any, None]
 STREAM = -1  # in `released`: an op that waited for no message
 
 

@@ -23,7 +23,7 @@ from hybrid_des.numerics.training import Training
 from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.arithmetic import Numbers, SizesOnly
+from hybrid_des.simulation.arithmetic import RealTraining, SizesOnly
 from hybrid_des.simulation.gpu import Barrier, Gpu, Job
 from hybrid_des.simulation.memory import MemoryLedger, gpus_of, worst_peak
 from hybrid_des.simulation.pace import Pace
@@ -143,7 +143,7 @@ def _gpus(scenario: Scenario, parts: Parts, transport: Transport, recorder: Reco
                 lower(place, Pace(node.speed)),
                 MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
                 parts.reductions.of(transport, rank),
-                Numbers(parts.workers[rank]) if parts.training else SizesOnly(),
+                RealTraining(parts.workers[rank]) if parts.training else SizesOnly(),
             )
         )
     return gpus
