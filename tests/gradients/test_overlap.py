@@ -80,7 +80,7 @@ def test_a_bucket_rule_brings_its_frameworks_default_size():
 
 
 def test_a_size_that_cuts_gradients_to_dust_is_refused():
-    with pytest.raises(Refusal, match=r"gradients\.bucket: 3 bytes cut the gradients of a stage into 1333334"):
+    with pytest.raises(Refusal, match=r"gradients\.bucket: 3 bytes split a stage into 1333334 buckets"):
         run(scenario(bucket=3))
 
 
