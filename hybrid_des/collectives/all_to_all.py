@@ -1,7 +1,7 @@
-"""All-to-all, direct: every rank has a piece for every other one (MPI_Alltoall; what experts of a mixture exchange).
+"""Direct all-to-all: every rank has a shard for every other (MPI_Alltoall; token exchange in mixtures of experts).
 
-    rank 0: piece 1 to rank 1, then 2 to 2, then 3 to 3       in round k everybody sends to the k-th on its right,
-    rank 1: piece 2 to rank 2, then 3 to 3, then 0 to 0       so that no two meet at one port
+    rank 0: shard 1 to rank 1, then 2 to 2, then 3 to 3       in round k every rank sends to its k-th right neighbour,
+    rank 1: shard 2 to rank 2, then 3 to 3, then 0 to 0       so that no two use the same port
     rank 2: …
 
 On idle ports latency + (n−1)/n · S/bandwidth; every rank sends (n−1)/n · S bytes.
@@ -14,12 +14,12 @@ from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, Routine
 
 
-@collective("all-to-all", summary="every rank sends every other one a piece of its own", does="all-to-all")
+@collective("all-to-all", summary="every rank sends a different shard to every other rank", does="all-to-all")
 def all_to_all(group: Group, buffer: Buffer) -> Routine:
-    """Put rank j's piece `me` in the place of piece j of `buffer`."""
+    """Replace shard j of `buffer` with shard `me` of rank j."""
     n, me = group.size, group.me
-    pieces = buffer.split(n)
+    shards = buffer.split(n)
     for k in range(1, n):
-        group.to((me + k) % n).send(pieces.encode((me + k) % n))
+        group.to((me + k) % n).send(shards.encode((me + k) % n))
     for k in range(1, n):
-        pieces.put((me - k) % n, (yield group.from_((me - k) % n).receive()))
+        shards.put((me - k) % n, (yield group.from_((me - k) % n).receive()))

@@ -1,4 +1,4 @@
-"""Collectives by themselves on idle links: what the `collective` command measures and what `auto` compares."""
+"""Benchmark of collectives on idle links, for the `collective` command and for `auto`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from hybrid_des.network.transport import Transport
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a collective took.
+    """The outcome of one collective.
 
     Attributes:
-        duration: picoseconds until the last member was through.
-        messages: how many were sent.
-        bytes: payload of all of them, each counted once.
-        scales: bytes of a lossy codec's scales beside it.
+        duration: picoseconds until the last member completed.
+        messages: number of messages sent.
+        bytes: their total payload.
+        scales: additional bytes of a lossy codec's scales.
     """
 
     duration: int
@@ -45,21 +45,21 @@ def measure(
     sharing: str = "fifo",
     trace: Recorder | None = None,
 ) -> Outcome:
-    """Run one collective once in every group, all beginning at the same time.
+    """Run one collective once in every group, all starting at the same time.
 
     Args:
         fabric: the wiring.
-        name: of the collective.
-        groups: the members of each, as places in the fabric.
-        buffer: (group, place in it) → that member's buffer; servers are asked for too, behind the members.
-        options: of the collective, or values by name, of which those that it does not read are left aside.
-        spare: places in the fabric that servers may have.
+        name: name of the collective.
+        groups: the members of each group, as places in the fabric.
+        buffer: maps (group, place in it) to a member's buffer; servers follow the members.
+        options: options of the collective, or values by name; names it does not declare are ignored.
+        spare: places in the fabric for servers.
         sharing: how links are shared.
-        trace: where to write down the messages.
+        trace: records the messages.
 
     Raises:
-        Refusal: the collective does not exist here.
-        DeadlockError: its members wait in a circle.
+        Refusal: the collective does not support the group or wiring.
+        DeadlockError: its members deadlock.
     """
     env = Environment()
     network = Transport(env, fabric, sharing, trace or Recorder(messages=False))
@@ -83,12 +83,12 @@ def measure(
 def quickest(
     fabric: Fabric, groups: Sequence[Sequence[int]], buffer: Callable[[int, int], Buffer], **more: Any
 ) -> tuple[str, Outcome]:
-    """Run every all-reduce once; the name and outcome of the quickest, of equal ones the first by name.
+    """Run every all-reduce once; returns the name and outcome of the fastest (ties: first by name).
 
-    The arguments are those of `measure`. What does not exist for these groups or on this wiring is left out.
+    Arguments are those of `measure`. Algorithms that do not support these groups or this wiring are left out.
 
     Raises:
-        Refusal: none exists.
+        Refusal: none supports them.
     """
     took: dict[str, Outcome] = {}
     given = [name for name, value in dict(more.get("options") or {}).items() if value is not None]
@@ -96,6 +96,6 @@ def quickest(
         with contextlib.suppress(Refusal, UsageError):
             took[name] = measure(fabric, name, groups, buffer, **more)
     if not took:
-        raise Refusal("no all-reduce exists for these groups on this wiring")
+        raise Refusal("no all-reduce supports these groups on this wiring")
     best = min(took, key=lambda name: (took[name].duration, name))
     return best, took[best]

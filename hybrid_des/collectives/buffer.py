@@ -1,4 +1,4 @@
-"""The buffer that a collective works on: a number of elements, and an array when the simulated GPUs really train."""
+"""The buffer of a collective: a number of elements, and an array if the simulated GPUs really train."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Buffer:
     """One rank's gradients of one stage or bucket.
 
     Args:
-        elements: how many numbers it holds.
-        codec: how they look on the wire.
-        array: the numbers, flat; the collective sums them up in place. None: sizes only. Its length may differ from
-            `elements`: a workload may say how large the gradients of a model are that a smaller one stands for.
-        residual: of the same length, for error feedback: what the codec lost is kept here, and sent the next time.
+        elements: number of elements.
+        codec: their encoding on the wire.
+        array: the elements, flat, reduced in place; None: sizes only. Its length may differ from `elements`, since a
+            small trained model may stand for the larger one of the workload.
+        residual: array of the same length for error feedback: errors of the codec, to be sent the next time.
     """
 
     def __init__(
@@ -36,16 +36,16 @@ class Buffer:
 
     @property
     def bytes(self) -> int:
-        """What it is on the wire as one message."""
+        """Bytes on the wire as one message."""
         return message_of(self.elements, self.codec).size
 
     def split(self, pieces: int) -> Pieces:
-        """Cut the buffer into pieces that differ by at most one element, to be encoded and sent one by one."""
+        """Split the buffer into pieces that differ by at most one element and are encoded one by one."""
         sizes = piece_sizes_of(self.elements, pieces, self.codec)
         return Pieces(sizes) if self.array is None else ArrayPieces(sizes, self.array, self.residual)
 
     def parts(self, count: int) -> list[Buffer]:
-        """Cut the buffer as `split` does, into buffers of their own."""
+        """Split the buffer as `split` does, into separate buffers."""
         arrays, residuals = (
             [None] * count if array is None else cut(array, count) for array in (self.array, self.residual)
         )
@@ -53,7 +53,7 @@ class Buffer:
         return [Buffer(size, self.codec, *pair) for size, *pair in zip(sizes, arrays, residuals, strict=True)]
 
     def sections(self, sizes: Sequence[int]) -> list[Buffer]:
-        """Cut the buffer into buffers of these sizes, which add up to its own."""
+        """Split the buffer into buffers of these sizes, which sum to its own."""
         ends = list(accumulate(sizes))
         arrays, residuals = (
             [None] * len(ends) if array is None else _between(array, [_scaled(end, array, self) for end in ends])
@@ -63,7 +63,7 @@ class Buffer:
 
 
 class PieceSizes:
-    """How many bytes the pieces of a buffer are on the wire; all ranks share it, and equal pieces share a message."""
+    """Sizes of a buffer's pieces on the wire; shared by all ranks, and equal pieces share a message."""
 
     def __init__(self, elements: int, pieces: int, codec: Codec) -> None:
         self.codec = codec
@@ -90,7 +90,7 @@ class PieceSizes:
 
 
 class Pieces:
-    """The pieces of a buffer without numbers: only how many bytes each is on the wire."""
+    """The pieces of a buffer without an array: only their sizes on the wire."""
 
     __slots__ = ("_messages", "_sizes")
 
@@ -99,40 +99,40 @@ class Pieces:
         self._messages = sizes.messages
 
     def encode(self, piece: int) -> Message:
-        """A piece as it is now, ready to send."""
+        """Encode the current content of a piece."""
         return self._messages[piece]
 
     def add(self, piece: int, message: Message) -> None:
-        """Add what came to a piece."""
+        """Add a received message to a piece."""
 
     def finish(self, piece: int) -> Message:
-        """Encode a piece whose sum is complete, once and for all, and keep what everybody will decode."""
+        """Encode a fully reduced piece for all ranks, and replace it with what they will decode."""
         return self._messages[piece]
 
     def agree(self, piece: int) -> Message:
-        """Finish a piece that other ranks hold and finish too: nothing of this rank's own is mixed in."""
+        """Finish a piece that other ranks hold and finish too, without this rank's residual."""
         return self._messages[piece]
 
     def put(self, piece: int, message: Message) -> None:
-        """Replace a piece by what came, as its owner finished it."""
+        """Replace a piece with a received one, as finished by its owner."""
 
     def encode_span(self, start: int, stop: int) -> Message:
-        """Pieces `start` up to `stop` as they are now, as one message."""
+        """Encode the current content of pieces `start` up to `stop` as one message."""
         return self._sizes.span(start, stop)
 
     def add_span(self, start: int, stop: int, message: Message) -> None:
-        """Add what came to these pieces."""
+        """Add a received message to these pieces."""
 
     def pack(self, start: int, stop: int) -> Message:
-        """Finished pieces, each as its owner encoded it, as one message."""
+        """Finished pieces, each as encoded by its owner, as one message."""
         return self._sizes.pack(start, stop)
 
     def unpack(self, start: int, stop: int, message: Message) -> None:
-        """Replace pieces by what came in one message."""
+        """Replace pieces with those received in one message."""
 
 
 class ArrayPieces(Pieces):
-    """The pieces of a buffer with numbers, as views into it."""
+    """The pieces of a buffer with an array, as views into it."""
 
     __slots__ = ("_array", "_codec", "_ends", "_finished", "_residual", "_views")
 
@@ -146,51 +146,51 @@ class ArrayPieces(Pieces):
         self._finished: dict[int, Message] = {}
 
     def encode(self, piece: int) -> Message:
-        """A piece as it is now, ready to send."""
+        """Encode the current content of a piece."""
         return self._encode(self._messages[piece], piece, piece + 1)
 
     def add(self, piece: int, message: Message) -> None:
-        """Add what came to a piece."""
+        """Add a received message to a piece."""
         self._views[piece] += self._codec.decode(message.data)
 
     def finish(self, piece: int) -> Message:
-        """Encode a piece whose sum is complete, once and for all, and keep what everybody will decode."""
+        """Encode a fully reduced piece for all ranks, and replace it with what they will decode."""
         message = self.encode(piece)
         self.put(piece, message)
         return message
 
     def agree(self, piece: int) -> Message:
-        """Finish a piece that other ranks hold and finish too: nothing of this rank's own is mixed in."""
+        """Finish a piece that other ranks hold and finish too, without this rank's residual."""
         like = self._messages[piece]
         message = Message(like.size, like.scales, self._codec.encode(self._views[piece]))
         self.put(piece, message)
         return message
 
     def put(self, piece: int, message: Message) -> None:
-        """Replace a piece by what came, as its owner finished it."""
+        """Replace a piece with a received one, as finished by its owner."""
         self._views[piece][:] = self._codec.decode(message.data)
         self._finished[piece] = message
 
     def encode_span(self, start: int, stop: int) -> Message:
-        """Pieces `start` up to `stop` as they are now, as one message."""
+        """Encode the current content of pieces `start` up to `stop` as one message."""
         return self._encode(self._sizes.span(start, stop), start, stop)
 
     def add_span(self, start: int, stop: int, message: Message) -> None:
-        """Add what came to these pieces."""
+        """Add a received message to these pieces."""
         self._array[self._ends[start] : self._ends[stop]] += self._codec.decode(message.data)
 
     def pack(self, start: int, stop: int) -> Message:
-        """Finished pieces, each as its owner encoded it, as one message."""
+        """Finished pieces, each as encoded by its owner, as one message."""
         like = self._sizes.pack(start, stop)
         return Message(like.size, like.scales, [self._finished[piece] for piece in range(start, stop)])
 
     def unpack(self, start: int, stop: int, message: Message) -> None:
-        """Replace pieces by what came in one message."""
+        """Replace pieces with those received in one message."""
         for piece, part in zip(range(start, stop), message.data, strict=True):
             self.put(piece, part)
 
     def _encode(self, like: Message, start: int, stop: int) -> Message:
-        """Encode neighbouring pieces as one, with what was lost of them before; what is lost now is kept."""
+        """Encode adjacent pieces as one, including their residual; the new error is kept."""
         span = slice(self._ends[start], self._ends[stop])
         if self._residual is None:
             return Message(like.size, like.scales, self._codec.encode(self._array[span]))
@@ -201,28 +201,28 @@ class ArrayPieces(Pieces):
 
 
 def _scaled(place: int, array: NDArray[Any], buffer: Buffer) -> int:
-    """Where in an array of another length a place in the buffer is."""
+    """The position in an array of another length that corresponds to `place` in the buffer."""
     return place * array.size // buffer.elements if buffer.elements else array.size
 
 
 def cut(array: NDArray[Any], pieces: int) -> list[NDArray[Any]]:
-    """Views of a flat array, in pieces that differ by at most one element."""
+    """Views of a flat array, split into pieces that differ by at most one element."""
     return _between(array, list(accumulate(split_evenly(array.size, pieces))))
 
 
 def _between(array: NDArray[Any], ends: Sequence[int]) -> list[NDArray[Any]]:
-    """Views of a flat array, from its beginning to the first end, from there to the next, and so on."""
+    """Consecutive views of a flat array, with these ends."""
     return [array[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 @lru_cache(maxsize=4096)
 def piece_sizes_of(elements: int, pieces: int, codec: Codec) -> PieceSizes:
-    """The sizes of a buffer; every rank of a group asks for the same one."""
+    """The piece sizes of a buffer, cached for all ranks of a group."""
     return PieceSizes(elements, pieces, codec)
 
 
 @lru_cache(maxsize=4096)
 def message_of(elements: int, codec: Codec) -> Message:
-    """A message of so many elements without numbers."""
+    """A message of `elements` elements without content."""
     scales = codec.scale_bytes(elements)
     return Message(codec.payload_bytes(elements) + scales, scales)

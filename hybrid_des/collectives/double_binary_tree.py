@@ -4,9 +4,9 @@
                                  │     └─ 3                                           │     └─ 4
                                  └─ 6 ─ 5, 7    every rank is inner in one            └─ 1 ─ 2, 0
 
-In each tree sums travel up piece by piece and, as soon as the root has a piece's, finished pieces travel down. An inner
-rank sends a piece up and two down, a leaf one up: at most 2S bytes, towards 2S/bandwidth for large S, and about
-2 log2(n) · latency for small. Where n is odd the second tree is the first one shifted by one.
+In each tree, segments are reduced on the way up and, once complete at the root, broadcast down. An inner rank sends
+each segment once up and twice down, a leaf once up: at most 2S bytes. The time approaches 2S/bandwidth for large S and
+2 log2(n) · latency for small S. For odd n, the second tree is the first one shifted by one.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import NamedTuple
 from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.collectives.pipelining import Pipelining, pieces_of
+from hybrid_des.collectives.pipelining import Pipelining, segments_of
 from hybrid_des.network.mailbox import Handoff
 
 
-@collective("double-binary-tree", summary="two trees of half the buffer each, in pieces", options=Pipelining)
+@collective("double-binary-tree", summary="two pipelined trees, each for half of the buffer", options=Pipelining)
 def double_binary_tree(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
-    """All-reduce `buffer` over the group, each half in so many pieces (default: from its size)."""
-    count = options.pieces or pieces_of(buffer.bytes // 2)
+    """All-reduce `buffer` over the group, each half in `options.pieces` segments."""
+    count = options.pieces or segments_of(buffer.bytes // 2)
     parts = []
     for tree, half in enumerate(buffer.parts(2)):
         up, down, back = group.lane(2 * tree), group.lane(2 * tree + 1), group.handoff()
@@ -36,7 +36,7 @@ def double_binary_tree(group: Group, buffer: Buffer, options: Pipelining) -> Rou
 
 
 def _reduce(up: Group, down: Group, pieces: Pieces, count: int, relatives: Family, back: Handoff) -> Routine:
-    """Sum what the children send, and send it on: up, or from the root finished and down."""
+    """Reduce the segments of the children, and send them up or, at the root, finish and send them down."""
     parent, children = relatives
     ahead = max(2 * up.size.bit_length(), count // 4)
     for i in range(count):
@@ -47,13 +47,13 @@ def _reduce(up: Group, down: Group, pieces: Pieces, count: int, relatives: Famil
             for child in children:
                 down.to(child).send(message)
             continue
-        if i >= ahead:  # or a leaf would fill its port with one tree's pieces, while the other tree waits behind them
+        if i >= ahead:  # else a leaf fills its port with segments of one tree, and the other tree waits
             yield back.receive()
         up.to(parent).send(pieces.encode(i))
 
 
 def _broadcast(down: Group, pieces: Pieces, count: int, relatives: Family, back: Handoff) -> Routine:
-    """Keep what the parent sends, and pass it on unchanged."""
+    """Store the segments of the parent, and forward them unchanged."""
     parent, children = relatives
     assert parent is not None  # the root has nothing to receive
     for i in range(count):
@@ -83,7 +83,7 @@ def family(me: int, size: int, tree: int) -> Family:
 
 
 def _in_order(place: int, size: int) -> Family:
-    """Parent and children in the binary tree whose in-order walk is 1, 2, 3, …; odd places are leaves, 0 is on top."""
+    """Parent and children in the binary tree with in-order traversal 1, 2, …; odd places are leaves, 0 the root."""
     if place == 0:
         return Family(None, [1 << (size - 1).bit_length() - 1] if size > 1 else [])
     lowest = place & -place

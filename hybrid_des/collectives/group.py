@@ -1,4 +1,4 @@
-"""Process groups: the GPUs that work on a collective together, and one member's view of the others."""
+"""Process groups: the GPUs of a collective, and one member's view of the others."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class ProcessGroup:
     """The GPUs of a collective, in the group's order, and the endpoints that serve them.
 
     Attributes:
-        kind: the collective's name, as the timeline shows it.
-        stage: the stage whose gradients are reduced; a number of the group's own where there are none.
-        ranks: the members, and behind them the endpoints that serve the group without being members (parameter
-            servers, a switch with in-network reduction).
-        chunks: for each rank the chunk that the stage is there, −1 where it is none.
-        servers: how many of the ranks, the last ones, only serve.
-        purpose: what its messages are for.
+        kind: name of the collective, as in the timeline.
+        stage: the stage whose gradients are reduced; a unique number if there is none.
+        ranks: the members, followed by the endpoints that serve the group without being members (parameter servers, a
+            switch with in-network reduction).
+        chunks: for each rank, the chunk that holds the stage; −1 if none.
+        servers: number of servers at the end of `ranks`.
+        purpose: purpose of its messages.
     """
 
     kind: str
@@ -49,8 +49,8 @@ class Group:
     """One member's view of a process group.
 
     Attributes:
-        me: this member's place in the group; servers have the places from `size` on.
-        size: number of members, servers left out.
+        me: this member's place in the group; servers follow from `size` on.
+        size: number of members without servers.
         servers: number of servers.
     """
 
@@ -81,13 +81,13 @@ class Group:
         return self._out[peer]
 
     def from_(self, peer: int) -> Mailbox:
-        """The mailbox of messages from another member, by its place in the group."""
+        """The mailbox for messages from another member, by its place in the group."""
         if peer not in self._in:
             _, self._in[peer] = self._between(peer, self.me)
         return self._in[peer]
 
     def among(self, places: Sequence[int], lane: int = 0) -> Group:
-        """A subgroup of some members, this one among them."""
+        """A subgroup of members that includes this one."""
         whole = self._processes
         ranks, chunks = ([of[place] for place in places] for of in (whole.ranks, whole.chunks))
         part = replace(whole, ranks=ranks, chunks=chunks, servers=0)
@@ -96,27 +96,27 @@ class Group:
         return group
 
     def lane(self, number: int) -> Group:
-        """The same members with flows of their own, whose messages are received apart from those of other lanes."""
+        """The same members with separate flows and mailboxes."""
         return self.among(range(self.size), number)
 
     def together(self, *parts: Routine) -> simpy.Event:
-        """Run parts of a collective side by side; the event, to be yielded, that all have finished."""
+        """Run phases of a collective concurrently; yield the returned event to wait for all of them."""
         env = self._transport.env
         return env.all_of([env.process(part) for part in parts])
 
     def handoff(self) -> Handoff:
-        """A queue between two parts of a collective on this GPU; it uses no link."""
+        """A queue between two phases of a collective on this GPU; it uses no link."""
         return Handoff(self._transport.env)
 
     def meet(self, message: Message, delay: int) -> simpy.Event:
-        """Wait for all members and `delay` picoseconds more; the event's value is the list of their messages."""
+        """Rendezvous of all members, plus `delay` picoseconds; the event's value is the list of their messages."""
         processes = self._processes
         rendezvous = self._transport.rendezvous(processes.kind, processes.stage, processes.ranks)
         event: simpy.Event = rendezvous.arrive(self.me, message, delay)
         return event
 
     def begin(self, step: int) -> None:
-        """Label the messages sent from now on with a training step."""
+        """Label messages sent from now on with a training step."""
         self._label = step_label(step)
         for flow in self._out.values():
             flow.label = self._label

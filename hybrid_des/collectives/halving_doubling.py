@@ -1,13 +1,13 @@
 """Recursive halving-doubling all-reduce (Rabenseifner; Thakur et al., IJHPCA 2005).
 
-    halving:   partners at distance n/2 swap halves of the buffer, then quarters at n/4, …; each owns one piece's sum
-    doubling:  the same way back: what a rank holds of finished pieces doubles with every swap
-    rank 5 of 8 = 101b halves with 1, then 7, then 4, and owns piece 5
+    halving:   partners at distance n/2 exchange halves of the buffer, then quarters at n/4, …; each ends with one shard
+    doubling:  the reverse; the number of finished shards per rank doubles with every exchange
+    rank 5 of 8 = 101b exchanges with 1, then 7, then 4, and owns shard 5
 
 On idle equal links 2 log2(n) · latency + 2(n−1)/n · S/bandwidth, if n is a power of two; every rank sends
-2(n−1)/n · S bytes. Otherwise the ranks too many first give their buffers to a neighbour and get the sum from it:
-2(latency + S/bandwidth) more, and under `fair` longer, as others begin meanwhile and share the neighbour's port.
-Finished pieces are forwarded as their owner encoded them.
+2(n−1)/n · S bytes. Otherwise the excess ranks first send their buffers to a neighbour and finally receive the sum from
+it: 2(latency + S/bandwidth) more, and longer under `fair`, where other ranks share the neighbour's port meanwhile.
+Finished shards are forwarded as encoded by their owners.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ def halving_doubling(group: Group, buffer: Buffer) -> Routine:
     """All-reduce `buffer` over the group."""
     core, place = folded(group)
     n, partner = len(core), group.me ^ 1
-    pieces = buffer.split(n)
+    shards = buffer.split(n)
     if place is None:
-        group.to(partner).send(pieces.encode_span(0, n))
-        pieces.unpack(0, n, (yield group.from_(partner).receive()))
+        group.to(partner).send(shards.encode_span(0, n))
+        shards.unpack(0, n, (yield group.from_(partner).receive()))
         return
     has_guest = group.me < 2 * (group.size - n)
     if has_guest:
-        pieces.add_span(0, n, (yield group.from_(partner).receive()))
+        shards.add_span(0, n, (yield group.from_(partner).receive()))
     if n > 1:
-        yield from _swap(group, pieces, core, place)
+        yield from _swap(group, shards, core, place)
     if has_guest:
-        group.to(partner).send(pieces.pack(0, n))
+        group.to(partner).send(shards.pack(0, n))
 
 
-def _swap(group: Group, pieces: Pieces, core: list[int], place: int) -> Routine:
+def _swap(group: Group, shards: Pieces, core: list[int], place: int) -> Routine:
     distance = len(core) // 2
     while distance:
         peer = place ^ distance
         theirs = peer // distance * distance
-        group.to(core[peer]).send(pieces.encode_span(theirs, theirs + distance))
+        group.to(core[peer]).send(shards.encode_span(theirs, theirs + distance))
         mine = place // distance * distance
-        pieces.add_span(mine, mine + distance, (yield group.from_(core[peer]).receive()))
+        shards.add_span(mine, mine + distance, (yield group.from_(core[peer]).receive()))
         distance //= 2
-    pieces.finish(place)
+    shards.finish(place)
     distance = 1
     while distance < len(core):
         peer = place ^ distance
         mine, theirs = (rank // distance * distance for rank in (place, peer))
-        group.to(core[peer]).send(pieces.pack(mine, mine + distance))
-        pieces.unpack(theirs, theirs + distance, (yield group.from_(core[peer]).receive()))
+        group.to(core[peer]).send(shards.pack(mine, mine + distance))
+        shards.unpack(theirs, theirs + distance, (yield group.from_(core[peer]).receive()))
         distance *= 2

@@ -1,10 +1,10 @@
-"""An all-reduce that takes the time that a table of measurements gives (`hybrid-des calibrate`, nccl-tests).
+"""An all-reduce with times from a table of measurements (`hybrid-des calibrate`, nccl-tests).
 
-    all members meet; when the last one is there the measured time runs; then all have the sum
-    no link carries anything: what else travels meanwhile is neither held up nor holds this up
-    to have that, calibrate the links instead (`hybrid-des calibrate --link`)
+    all members rendezvous; the measured time starts when the last one arrives; then all have the sum
+    no link is used, so other traffic neither delays it nor is delayed; for that, calibrate the links
+    instead (`hybrid-des calibrate --link`)
 
-Whatever the table says. Every member puts its buffer through the codec once, and so does everybody with the sum.
+Every member encodes its buffer once, and the sum once.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from hybrid_des.options import Options
 
 
 class Measured(Options):
-    """The measurements."""
+    """Measurements of an all-reduce."""
 
     table: Table
-    """A CSV file buffer size → time, as `hybrid-des calibrate` makes; alone it stands for the algorithm."""
+    """A CSV file of buffer sizes and times, as written by `hybrid-des calibrate`; implies `algorithm: measured`."""
 
 
-@collective("measured", summary="takes the time that a table of measurements gives", options=Measured)
+@collective("measured", summary="times from a table of measurements", options=Measured)
 def measured(group: Group, buffer: Buffer, options: Measured) -> Routine:
     """All-reduce `buffer` over the group.
 

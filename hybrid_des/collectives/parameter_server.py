@@ -1,12 +1,12 @@
-"""Parameter servers: ranks push their gradients to them, shard by shard, and pull the sums (Li et al., OSDI 2014).
+"""Parameter servers: ranks push gradients shard by shard, and pull the sums (Li et al., OSDI 2014).
 
     push   rank 0 ─┬─► server 0 (shard 0)      pull   server 0 ─┬─► rank 0
            rank 1 ─┼─► server 1 (shard 1)             server 1 ─┼─► rank 1
            rank 2 ─┘   …                              …         └─► rank 2
 
-p servers of their own with a link of bandwidth Bs, ranks with Bw: 2(latency + S · max(n/(p·Bs), 1/Bw)), S bytes up and
-S down a rank. On the first p of the ranks, whose own shard is free: at p = n the bytes of a ring. Ranks and servers
-begin at different peers, so that they do not all stand before one port.
+p dedicated servers with links of bandwidth Bs, and ranks with Bw: 2(latency + S · max(n/(p·Bs), 1/Bw)), S bytes up and
+S down per rank. Servers may instead run on the first p ranks, whose own shard is free: p = n sends the bytes of a ring.
+Ranks and servers start at different peers, to avoid contention at one port.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from hybrid_des.options import Count, Options, choice
 
 
 class Servers(Options):
-    """Who serves."""
+    """Number and placement of servers."""
 
     servers: Count | None = None
-    """How many hold a shard. Default every rank of the group, or one on hosts of its own."""
+    """Number of servers, one shard each. Default all ranks of the group, or one dedicated host."""
     servers_on: Annotated[Literal["ranks", "hosts"], choice("ranks", "hosts")] = "ranks"
-    """On the first ranks of the group, or on hosts of GPUs that no rank uses."""
+    """ranks: on the first ranks of the group; hosts: on dedicated hosts, in place of GPUs that no rank uses."""
 
 
 def hosts(site: Site, options: Servers) -> Sequence[int]:
-    """The GPUs' hosts that serve: the first that no rank uses."""
+    """The dedicated hosts: the first GPU places that no rank uses."""
     if options.servers_on == "ranks":
         return ()
     wanted = options.servers or 1
     if wanted > len(site.spare):
         raise Refusal(
-            f"parameter-server on hosts of their own needs {wanted} GPU places that no rank uses; the cluster has "
+            f"parameter-server on dedicated hosts needs {wanted} GPU places that no rank uses; the cluster has "
             f"{len(site.spare)} (more nodes, fewer servers, or servers_on: ranks)"
         )
     return site.spare[:wanted]
@@ -45,12 +45,12 @@ def hosts(site: Site, options: Servers) -> Sequence[int]:
 
 @collective(
     "parameter-server",
-    summary="push to servers that hold a shard each, pull the sums",
+    summary="push to servers with one shard each, pull the sums",
     options=Servers,
     servers=hosts,
 )
 def parameter_server(group: Group, buffer: Buffer, options: Servers) -> Routine:
-    """All-reduce `buffer` over the group; servers on ranks default to all of them, on hosts of their own to one."""
+    """All-reduce `buffer` over the group."""
     on_hosts = options.servers_on == "hosts"
     count = group.servers if on_hosts else options.servers or group.size
     if count > group.size and not on_hosts:
@@ -73,7 +73,7 @@ def parameter_server(group: Group, buffer: Buffer, options: Servers) -> Routine:
 
 
 def _serve(group: Group, shards: Pieces, shard: int) -> Routine:
-    """Add up what all ranks push, and only then send everybody the sum."""
+    """Reduce the shards pushed by all ranks, then send the sum to each."""
     ranks = [rank for rank in _from(shard, group.size) if rank != group.me]
     for rank in sorted(ranks):
         shards.add(shard, (yield group.from_(rank).receive()))
@@ -83,5 +83,5 @@ def _serve(group: Group, shards: Pieces, shard: int) -> Routine:
 
 
 def _from(start: int, count: int) -> list[int]:
-    """All of 0 … count−1, beginning at one of them."""
+    """All of 0 … count−1, cyclically from `start`."""
     return [(start + k) % count for k in range(count)]

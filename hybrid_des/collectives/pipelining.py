@@ -1,4 +1,4 @@
-"""Into how many pieces a buffer is cut so that the phases of a collective overlap."""
+"""Number of segments of pipelined collectives."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Annotated
 
 from hybrid_des.options import Options, whole
 
-SMALLEST = 2**16  # bytes; NCCL's steps are 512 KiB, but here a further piece costs nothing but simulated events
+SMALLEST = 2**16  # bytes; NCCL's steps are 512 KiB, but here more segments cost only simulated events
 MOST = 128
 
 
 class Pipelining(Options):
-    """How finely a collective is pipelined."""
+    """Granularity of pipelining."""
 
     pieces: Annotated[int, whole(1, 4096)] | None = None
-    """How many pieces a bucket passes in. Default from its size."""
+    """Number of segments per bucket. Default from its size."""
 
 
-def pieces_of(size: int) -> int:
-    """One piece for small buffers, whose time is all latency, and enough for large ones to fill the pipeline."""
+def segments_of(size: int) -> int:
+    """Default number of segments: one for latency-bound buffers, enough to fill the pipeline for large ones."""
     return max(1, min(MOST, size // SMALLEST))

@@ -4,10 +4,10 @@
     0 ⇄ 2   1 ⇄ 3   4 ⇄ 6   5 ⇄ 7      of four
     0 ⇄ 4   1 ⇄ 5   2 ⇄ 6   3 ⇄ 7      of eight
 
-On idle equal links log2(n) · (latency + S/bandwidth); every rank sends log2(n) · S bytes. Where n is no power of two,
-the ranks too many first give their buffers to a neighbour and get the sum from it at the end: at most
-2(latency + S/bandwidth) more, and under `fair` longer, as others begin meanwhile and share the neighbour's port. A
-rank puts its own sum through the codec too, so that both partners add the same two up.
+On idle equal links log2(n) · (latency + S/bandwidth); every rank sends log2(n) · S bytes. If n is not a power of two,
+the excess ranks first send their buffers to a neighbour and finally receive the sum from it: at most
+2(latency + S/bandwidth) more, and longer under `fair`, where other ranks share the neighbour's port meanwhile. A rank
+also rounds its own sum through the codec, so that both partners reduce the same two values.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ def recursive_doubling(group: Group, buffer: Buffer) -> Routine:
 
 
 def folded(group: Group) -> tuple[list[int], int | None]:
-    """The largest power of two of members, and this one's place among them: None where a neighbour works for it.
+    """A power-of-two subset of the members, and this one's place in it; None if a neighbour represents it.
 
-    Of the first 2(n − 2^k) members, every odd one works for the even one before it as well.
+    Of the first 2(n − 2^k) members, every odd one also represents the even one before it.
     """
     extra = group.size - (1 << group.size.bit_length() - 1)
     core = [*range(1, 2 * extra, 2), *range(2 * extra, group.size)]

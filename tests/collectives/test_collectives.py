@@ -190,9 +190,9 @@ def test_in_network_reduction_moves_every_byte_up_and_down_once(n, pieces):
 
 
 def test_in_switch_needs_one_node_whose_switch_adds_up():
-    with pytest.raises(Refusal, match="this group is on nodes 0, 1"):
+    with pytest.raises(Refusal, match="not on nodes 0, 1"):
         alone("in-switch", cluster(2, 4, in_switch=True), 8)
-    with pytest.raises(Refusal, match="node 0 has no switch that adds up"):
+    with pytest.raises(Refusal, match="node 0 has no in-network reduction"):
         alone("in-switch", cluster(1, 4), 4)
 
 
@@ -302,7 +302,7 @@ def test_options_of_a_scenarios_own_reduction_are_left_aside(capsys, scenarios, 
     (["hierarchical", "--pieces", "0"], "--pieces: must be at least 1, not 0"),
     (["parameter-server", "--servers-on", "host"], '--servers-on: unknown "host"; did you mean "hosts"?'),
     (["ring", "--codec", "fp33"], '--codec: unknown "fp33"; did you mean "fp32"?'),
-    (["in-switch", "--ranks", "2"], "in-switch: the switch of one node adds up; this group is on nodes 0, 1"),
+    (["in-switch", "--ranks", "2"], "in-switch: needs a group within one node, not on nodes 0, 1"),
     (["measured"], "--table: is required by measured"),
     (["ring", "--set", "cluster.topology=hub"], '--set cluster.topology=hub: cluster.topology: unknown "hub"'),
     (["ring", "--scenario", "A100", "--ranks", "9"], "--ranks 9: the cluster of"),

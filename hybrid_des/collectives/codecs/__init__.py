@@ -1,12 +1,12 @@
-"""Codecs, one file each: how the elements of a gradient are encoded in messages.
+"""Codecs, one per file: how the elements of gradients are encoded in messages.
 
     from hybrid_des.collectives.codecs import Codec, Payload, codec
 
     @codec("mine", summary="…", source="me")
     class Mine(Codec): ...
 
-A simulation without numbers only asks for sizes (`payload_bytes`, `scale_bytes`); with numbers, arrays are passed to
-`encode` and `decode`, and a test checks that the sizes agree for every registered codec.
+A simulation without numerics only uses the sizes (`payload_bytes`, `scale_bytes`); with numerics, arrays go through
+`encode` and `decode`, whose sizes must agree.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Payload(NamedTuple):
 
 
 class Codec(ABC):
-    """An encoding of floating-point numbers in as many or fewer bytes.
+    """An encoding of floating-point numbers.
 
     Attributes:
         bytes_per_element: payload bytes per element; exact, may be less than one.
-        bytes_per_scale: bytes of scale sent with every piece that is not empty.
+        bytes_per_scale: bytes of scale per non-empty piece.
     """
 
     bytes_per_element: ClassVar[Fraction]
@@ -77,7 +77,7 @@ class Codec(ABC):
 
     @abstractmethod
     def encode(self, values: Array) -> Payload:
-        """Encode a flat array of any length, also an empty one.
+        """Encode a flat, possibly empty array.
 
         Raises:
             NumericsError: an element is NaN or infinite, or too large for the codec.
@@ -94,7 +94,7 @@ class Rounded(Codec):
     dtype: ClassVar[str]
 
     def encode(self, values: Array) -> Payload:
-        """Round to the type; elements that are or become NaN or infinite are refused."""
+        """Round to the type; elements that are or become NaN or infinite are rejected."""
         return Payload((narrow(values, self.dtype),), None, values.size)
 
     def decode(self, payload: Payload) -> NDArray[np.float64]:
@@ -109,7 +109,7 @@ find = _REGISTRY.__getitem__
 
 
 def codec(name: str, *, summary: str, source: str) -> Callable[[type[Codec]], type[Codec]]:
-    """Register a codec under the name that a scenario's `gradients.codec` says, with a summary of one line."""
+    """Register a codec under its name in a scenario's `gradients.codec`, with a one-line summary."""
     return _REGISTRY(name, summary=summary, source=source)
 
 

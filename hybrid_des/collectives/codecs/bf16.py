@@ -19,7 +19,7 @@ from hybrid_des.errors import NumericsError
 class Bf16(Codec):
     """Relative error at most 4·10⁻³ per element above 1.2·10⁻³⁸; rounded to fp32 first, then to bf16, ties to even.
 
-    Elements that round past 3.39·10³⁸ are refused, as are NaN and infinity.
+    Elements that round past 3.39·10³⁸ are rejected, as are NaN and infinity.
     """
 
     bytes_per_element = Fraction(2)

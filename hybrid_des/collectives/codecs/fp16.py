@@ -11,7 +11,7 @@ from hybrid_des.collectives.codecs import Rounded, codec
 class Fp16(Rounded):
     """Relative error at most 5·10⁻⁴ per element above 6·10⁻⁵, absolute 3·10⁻⁸ below.
 
-    Elements that round past 65504 are refused, as are NaN and infinity; those below 3·10⁻⁸ become zero.
+    Elements that round past 65504 are rejected, as are NaN and infinity; those below 3·10⁻⁸ become zero.
     """
 
     bytes_per_element = Fraction(2)

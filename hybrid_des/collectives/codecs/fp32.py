@@ -11,7 +11,7 @@ from hybrid_des.collectives.codecs import Rounded, codec
 class Fp32(Rounded):
     """Relative error at most 6·10⁻⁸ per element above 1.2·10⁻³⁸, absolute 7·10⁻⁴⁶ below.
 
-    Elements past 3.4·10³⁸ are refused, as are NaN and infinity.
+    Elements past 3.4·10³⁸ are rejected, as are NaN and infinity.
     """
 
     bytes_per_element = Fraction(4)

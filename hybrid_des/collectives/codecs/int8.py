@@ -18,7 +18,7 @@ class Int8(Codec):
     """Error at most half a scale per element, that is max |x| / 254; zero stays zero.
 
     Empty: no bytes, no scale. Constant, ±c alike: c to fp32 rounding. All zero, or all below 1.5·10⁻³⁶ (whose scale
-    fp32 cannot hold): scale 0, decoded as zeros. NaN, infinity or a value past 3.4·10³⁸: refused.
+    fp32 cannot hold): scale 0, decoded as zeros. NaN, infinity or a value past 3.4·10³⁸: rejected.
     """
 
     bytes_per_element = Fraction(1)

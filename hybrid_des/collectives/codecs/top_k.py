@@ -1,4 +1,4 @@
-"""Top-k sparsification: only the largest elements are sent, with their positions; here one in sixteen.
+"""Top-k sparsification: only the largest elements (one in sixteen) are sent, with their positions.
 
 The rest is lost unless `gradients.error_feedback` keeps it for the next step (arXiv 1712.01887, 1809.07599).
 """
@@ -20,7 +20,7 @@ BYTES_KEPT = 8  # an fp32 value and its position as an unsigned 32-bit integer
 class TopK(Codec):
     """Keeps ⌈n/16⌉ elements of a piece, the largest by magnitude (the first of equal ones), and zeros for the rest.
 
-    Empty: no bytes. Kept elements are rounded to fp32; NaN, infinity or a value past 3.4·10³⁸ is refused.
+    Empty: no bytes. Kept elements are rounded to fp32; NaN, infinity or a value past 3.4·10³⁸ is rejected.
     """
 
     bytes_per_element = Fraction(BYTES_KEPT, ONE_IN)
