@@ -91,7 +91,7 @@ def test_without_overlap_all_buckets_leave_after_the_pipeline():
 
 
 def test_a_bucket_leaves_when_its_last_op_ends():
-    """Two chunks a rank: chunk 1's gradients travel while chunk 0's backward still runs."""
+    """Two chunks per rank: chunk 1's gradients travel while chunk 0's backward still runs."""
     chosen = {"kind": "interleaved-1f1b", "p": 2, "m": 2, "schedule": {"chunks": 2}}
     result = run(scenario(**chosen, overlap=True))
     ops = table_of(result.timeline)
@@ -193,7 +193,7 @@ def test_in_switch_adds_up_on_the_machines_whose_switches_do():
     up_and_down = 5 / 4 * 4e6 / 450e9 * 1e12  # the last of four pieces comes down when all have gone up
     assert result.duration == pytest.approx(6 * MS + 1.5e6 + up_and_down, abs=8)
     assert figures["bytes_gradients"] == 2 * 8 * 4 * 10**6
-    with pytest.raises(Refusal, match="node 0 has no switch that adds up"):
+    with pytest.raises(Refusal, match="node 0 has no in-network reduction"):
         reduced("a100-80gb")
 
 

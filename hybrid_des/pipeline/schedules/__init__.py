@@ -1,4 +1,4 @@
-"""Pipeline schedules, one file each: a function from `PlanRequest` to `Plan` that registers itself.
+"""Pipeline schedules, one per file: a registered function from `PlanRequest` to `Plan`.
 
     from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
     from hybrid_des.pipeline.schedules import schedule
@@ -6,10 +6,8 @@
     @schedule("mine", summary="…", time="(m+p−1)T", memory="m", source="me")
     def mine(request: PlanRequest) -> Plan: ...
 
-A schedule with options of its own (`hybrid_des.options`) names their class, `options=Mine`, and gets them as its last
-argument.
-
-Files that register nothing hold what several schedules share.
+A schedule with options (`hybrid_des.options`) registers their class, `options=Mine`, and receives an instance as its
+last argument. A chunk is a virtual pipeline stage. Files that register nothing are shared by several schedules.
 """
 
 from __future__ import annotations
@@ -22,8 +20,8 @@ from hybrid_des.options import Options, options_of
 from hybrid_des.pipeline.plan import Plan, PlanRequest
 from hybrid_des.registry import Registry
 
-Scheduler = Callable[..., Plan]  # request and, where there are any, its options → plan; raises `Refusal`
-Peak = Callable[..., Fraction | int]  # request, pipeline rank and any options → whole-rank micro-batches
+Scheduler = Callable[..., Plan]  # (request[, options]) → plan; raises `Refusal`
+Peak = Callable[..., Fraction | int]  # (request, pipeline rank[, options]) → whole-rank micro-batches
 
 _REGISTRY: Registry[Scheduler] = Registry("schedule", "hybrid_des.pipeline.schedules")
 
@@ -35,8 +33,8 @@ def make_plan(name: str, request: PlanRequest, options: Options | Mapping[str, A
     """The plan of a schedule; options are an instance of its class, or values by name.
 
     Raises:
-        Refusal: the schedule does not exist for these sizes.
-        UsageError: there is no such schedule, or an option is wrong.
+        Refusal: the schedule does not support these sizes.
+        UsageError: there is no such schedule, or an option is invalid.
     """
     entry = find(name)
     return entry.build(request, *options_of(entry, options))
@@ -54,19 +52,19 @@ def schedule(
     options: type[Options] | None = None,
     peak: Peak | None = None,
 ) -> Callable[[Scheduler], Scheduler]:
-    """Register a schedule with what the table of `hybrid-des schedules` says about it.
+    """Register a schedule with its row in the table of `hybrid-des schedules`.
 
     Args:
-        name: what a scenario's `schedule.kind` says.
-        summary: one line for people.
-        time: the cost formula at free sends; T = F+B+W, B being the input part of the backward and W the weight part.
+        name: value of a scenario's `schedule.kind`.
+        summary: one-line description.
+        time: cost formula with free sends; T = F+B+W, where B is the input part of the backward and W the weight part.
         memory: peak activations in whole-rank micro-batches.
         source: the paper or code it follows.
-        chunks: the number of chunks a rank that the schedule fixes; None where `schedule.chunks` may say it.
-        many_chunks: whether `schedule.chunks` may be more than 1 (where `chunks` is None).
-        options: the class of what it reads besides the common keys of a scenario's `schedule:`.
-        peak: the bound behind `memory`: the most micro-batches that a rank may hold, in whole-rank units, each from
-            the start of its F to the end of its backward (of its W, where the backward is split). Tests hold it.
+        chunks: number of chunks per rank if the schedule fixes it; None if `schedule.chunks` sets it.
+        many_chunks: whether `schedule.chunks` may be more than 1 (if `chunks` is None).
+        options: class of its options, which extend a scenario's `schedule:`.
+        peak: upper bound on the activations of a rank, in whole-rank micro-batches, each counted from the start of its
+            F to the end of its backward (of its W if the backward is split); checked by tests.
     """
     return _REGISTRY(
         name,

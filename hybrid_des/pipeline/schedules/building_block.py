@@ -1,8 +1,8 @@
-"""Schedules made of one building block (Qi et al., arXiv 2405.15362); it registers nothing.
+"""Schedules that repeat a building block (Qi et al., arXiv 2405.15362); registers nothing.
 
-A building block says at which slots a micro-batch has its F of chunk 0, F of chunk 1, I of chunk 1 and I of chunk 0 on
-each rank of a V. It is repeated every six slots, as many as the six ops take; weight gradients fill the slots left
-free. How long a micro-batch stays, from its F to its W, decides how many a rank holds.
+A building block gives the slots of one micro-batch's F of chunk 0, F of chunk 1, I of chunk 1 and I of chunk 0 on each
+rank of a V. It is repeated every six slots, the duration of its six ops; weight gradients fill the free slots. The
+lifetime of a micro-batch, from its F to its W, determines the memory.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ BLOCK: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("I", 1), ("I", 0))
 
 
 def repeat(pipeline: int, microbatches: int, block: Callable[[int], tuple[int, int, int, int]]) -> Plan:
-    """Repeat a block every six slots and put each W into the first free slot, the oldest first.
+    """Repeat a block every six slots and put each W into the first free slot, oldest first.
 
     Args:
         pipeline: number of ranks.
-        microbatches: how often the block is repeated.
-        block: from a rank to the slots of the first micro-batch's F0, F1, I1, I0 there.
+        microbatches: number of repetitions.
+        block: maps a rank to the slots of the first micro-batch's F0, F1, I1, I0.
     """
     programs = [_program(microbatches, block(rank)) for rank in range(pipeline)]
     return Plan.of(programs, [wave(pipeline, 2)], [0] * microbatches)
@@ -44,12 +44,12 @@ def _program(microbatches: int, slots: tuple[int, int, int, int]) -> list[Op]:
 
 
 def fill_gaps(plan: Plan, limit: int) -> Plan:
-    """Re-order a plan's start and end within the same memory: an idle rank takes a later op if it can.
+    """Reorder warm-up and cool-down within the same memory: idle ranks run later ops if possible.
 
-    Every op is taken as one slot long. A rank runs the next op of its program; where that is not ready, the first
-    later one that is and that never lets the rank hold more than `limit` chunks of micro-batches. A rank that has
-    run all its forwards runs input gradients before weight gradients, since others wait for them. The order that is
-    left stays possible at every step, so this always ends.
+    Every op counts as one slot. A rank runs the next op of its program or, if that is not ready, the first later one
+    that is ready and never lets the rank hold more than `limit` chunks of micro-batches. After its last forward, a rank
+    runs input gradients before weight gradients, since other ranks wait for them. The remaining order stays feasible
+    throughout, so the loop terminates.
     """
     ranks = [_Rank(program, limit) for program in plan.programs]
     finished: set[tuple[int, Op]] = set()
@@ -64,7 +64,7 @@ def fill_gaps(plan: Plan, limit: int) -> Plan:
 
 
 class _Rank:
-    """What a rank has run and what is left of its program.
+    """A rank's progress through its program.
 
     Attributes:
         ran: its new program so far.
@@ -75,13 +75,13 @@ class _Rank:
         self._left: list[Op | None] = [action[0] for action in program]
         self._limit = limit
         self._head = self._held = 0
-        # Ops of one kind and chunk become ready one after the other: only the next of each has to be looked at.
+        # Ops of one kind and chunk become ready in order, so only the next of each is a candidate.
         self._queues: dict[tuple[Kind, int], list[int]] = {}
         for index, (op,) in reversed(list(enumerate(program))):
             self._queues.setdefault((op.kind, op.chunk), []).append(index)
 
     def pick(self, ready: Callable[[Op], bool]) -> Op | None:
-        """Run an op, or None in this slot."""
+        """Choose the op of this slot, if any is possible."""
         while self._head < len(self._left) and self._left[self._head] is None:
             self._head += 1
         nexts = sorted(queue[-1] for queue in self._queues.values() if queue)
@@ -101,7 +101,7 @@ class _Rank:
         return op
 
     def _fits(self, index: int, op: Op) -> bool:
-        """Whether a forward may run before all that stands between: they then run with one more in memory."""
+        """Whether an op may be moved ahead; ops passed by a forward run with one more chunk in memory."""
         if op.kind != "F":
             return True
         held = most = self._held

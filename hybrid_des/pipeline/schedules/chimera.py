@@ -5,10 +5,10 @@
     rank 2   ··  1F2 2F0 1F3 2F1 2B0 1B2 2B1 1B3 ··
     rank 3   0F2 0F3 ··  3F0 3B0 3F1 3B1 0B2 ··  0B3        (p = m = 4; stage, F or B, micro-batch; F = B)
 
-Rank r holds stage r of the copy that runs down and stage p−1−r of the copy that runs up; the copies' gradients are
-summed at the end. The order is fixed on a grid of slots, F = B = 1: of a unit of p micro-batches half go down,
-micro-batch i of them with its F on stage s at slot s+2i and its B at 2p−1−s+2i, half go up, mirrored; units follow each
-other 2p slots apart, a last one may be smaller. Times then follow from the order and the real costs.
+Rank r holds stage r of the down copy and stage p−1−r of the up copy; the copies' gradients are summed at the end. The
+order is fixed on a grid of slots with F = B = 1. In a unit of p micro-batches, half run down, micro-batch i of them
+with its F on stage s at slot s+2i and its B at 2p−1−s+2i; the other half mirror them. Units are 2p slots apart, and the
+last may be smaller. Times then follow from the order and the real costs.
 With m = p and B+W = 2F the efficiency is 1 − (p−2)/(1.5m+p−2). Memory p/2+1 … p micro-batches, two copies of the
 weights.
 """

@@ -1,12 +1,12 @@
-"""DualPipe (DeepSeek-V3 report, arXiv 2412.19437; DualPipe repository): two copies, both directions, F and B as one.
+"""DualPipe (DeepSeek-V3 report, arXiv 2412.19437; DualPipe repository): two copies, both directions, fused F and B.
 
     rank 0   0F0 0F1 0F2 3F4 3I4 3W4 3F5 0F3+3B5 3F6+0B0 3B6 3F7+0B1 3B7 0I2 0W2 0I3 0W3
     rank 1   1F0 2F4 1F1 2F5 1F2 2B4 2F6+1B0 1F3+2B5 2F7+1B1 2B6 1B2 2I7 1I3 2W7 1W3        (p = 4, m = 8)
 
 Half the micro-batches enter at rank 0, half at rank p−1; rank r holds stages r and p−1−r. The second half of the ranks
-mirror the first. Eight phases (`eight_phases`) run on each; a forward and a backward of the two directions make one
-action. Time mT + (p/2−1)(F&B + (B+W) − 3W), F&B being the time of a fused pair: F+B+W unless `fused_time` says that
-overlap pays. Memory p+1 micro-batches and two copies of the weights. m even, at least 2p.
+mirrors the first. Each rank runs eight phases (`eight_phases`); a forward of one direction and a backward of the other
+form one action. Time mT + (p/2−1)(F&B + (B+W) − 3W), where F&B is the time of a fused pair: F+B+W unless `fused_time`
+is less than 1. Memory p+1 micro-batches and two copies of the weights. m must be even and at least 2p.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from hybrid_des.pipeline.schedules.patterns import Writer
 
 
 class Pairs(Options):
-    """Whether forwards and backwards run in pairs, and what a pair takes."""
+    """Fused pairs of a forward and a backward."""
 
     fused: Annotated[Flag, Elsewhere(True)] = True
-    """Whether a forward and a backward run as one."""
+    """Whether a forward and a backward run as one fused action."""
     fused_time: Annotated[Number, Elsewhere(1)] = Fraction(1)
-    """Time of a fused pair divided by the time of its parts."""
+    """Time of a fused pair relative to the sum of its parts."""
 
 
 @schedule(
@@ -50,7 +50,7 @@ def dualpipe(request: PlanRequest, options: Pairs) -> Plan:
     if p % 2:
         raise Refusal(f"dualpipe pairs rank r with rank p−1−r: pipeline must be even, not {p}")
     if m % 2 or m < 2 * p:
-        raise Refusal(f"dualpipe wants an even number of micro-batches, at least 2·pipeline = {2 * p}, not {m}")
+        raise Refusal(f"dualpipe needs an even number of micro-batches, at least 2·pipeline = {2 * p}, not {m}")
     half = m // 2
     down = [eight_phases(Writer((0, 1), (0, half), options.fused), p // 2, rank, half) for rank in range(p // 2)]
     up = [eight_phases(Writer((1, 0), (half, 0), options.fused), p // 2, rank, half) for rank in range(p // 2)]
@@ -62,25 +62,25 @@ def eight_phases(writer: Writer, ranks: int, rank: int, microbatches: int) -> li
     """Write one rank's program; way 0 is the one whose first stage is nearer.
 
     Args:
-        writer: knows the chunk and the first micro-batch of both ways.
-        ranks: how many ranks there are from the outermost to the one at the fold.
+        writer: holds the chunk and the first micro-batch of both ways.
+        ranks: number of ranks from the outermost to the one at the fold.
         rank: 0 for the outermost, ranks−1 at the fold.
-        microbatches: of one way.
+        microbatches: number of micro-batches per way.
     """
     inner = ranks - 1 - rank  # ranks between this one and the fold
     writer.write("F0", 2 * inner)  # 1 nF0: warm-up, the near direction
     writer.write("F0 F1", rank + 1)  # 2 nF0F1: warm-up, both directions
-    writer.write("I1 W F1", inner)  # 3 nB1W1F1: split backwards fill the wait (zero bubble)
+    writer.write("I1 W F1", inner)  # 3 nB1W1F1: split backwards fill the bubble
     # 4 nF0B1F1B0: the steady state, a forward of one direction with a backward of the other. The rank at the fold runs
-    # its first pair apart, since its backward needs no forward to hide behind.
+    # its first pair unfused.
     writer.write("F0+B1 F1+B0" if inner else "F0 B1 F1+B0")
     writer.write("F0+B1 F1+B0", microbatches - 2 * ranks + rank)
     writer.write("B1 F1+B0", inner)  # 5 nB1F1B0: cool-down, the last forwards of the far direction
-    # 6 nB1B0: cool-down, the other backwards; of these 2(rank+1) the first half is whole, the second split
+    # 6 nB1B0: cool-down, the other 2(rank+1) backwards; the first half is whole, the second split
     whole = rank + 1
     for way in [1, 0] * (rank + 1):
         writer.write(f"{'B' if whole > 0 else 'I'}{way}")
         whole -= 1
     writer.write("W I0", inner)  # 7 nWB0: deferred weight gradients between the last input gradients
-    writer.write("W", rank + 1)  # 8 nW: the weight gradients that are left
+    writer.write("W", rank + 1)  # 8 nW: the remaining weight gradients
     return writer.program

@@ -1,11 +1,11 @@
-"""DualPipeV (DualPipe repository): DualPipe cut in half and folded, so that one copy of the model is enough.
+"""DualPipeV (DualPipe repository): DualPipe cut in half and folded, with one copy of the model.
 
     rank 0   0F0 0F1 0F2 3F0 3I0 3W0 3F1 0F3+3B1 3F2+0B0 3B2 3F3+0B1 3B3 0I2 0W2 0I3 0W3
     rank 1   1F0 2F0 1F1 2F1 1F2 2B0 2F2+1B0 1F3+2B1 2F3+1B1 2B2 1B2 2I3 1I3 2W3 1W3        (p = 2, m = 4)
 
-Rank r holds stages r and 2p−1−r, a V; the way down plays DualPipe's one direction and the way back the other, in the
-same eight phases. Time mT + (p−1)(F&B + (B+W) − 3W)/2, F&B being the time of a fused pair; memory p + 1/2
-micro-batches. m at least 2p. A pair that may not be interrupted is slower than its parts apart unless overlap pays
+Rank r holds stages r and 2p−1−r, a V; the two halves of the V take the role of DualPipe's two directions, in the same
+eight phases. Time mT + (p−1)(F&B + (B+W) − 3W)/2, where F&B is the time of a fused pair; memory p + 1/2 micro-batches.
+m must be at least 2p. Uninterruptible pairs are slower than separate ops unless overlap shortens them
 (`fused_time` < 1).
 """
 
@@ -38,6 +38,6 @@ def dualpipe_v(request: PlanRequest, options: Pairs) -> Plan:
     """
     p, m = request.pipeline, request.microbatches
     if m < 2 * p:
-        raise Refusal(f"dualpipe-v wants at least 2·pipeline = {2 * p} micro-batches, not {m}")
+        raise Refusal(f"dualpipe-v needs at least 2·pipeline = {2 * p} micro-batches, not {m}")
     programs = [eight_phases(Writer(fused=options.fused), p, rank, m) for rank in range(p)]
     return Plan.of(programs, [wave(p, 2)], [0] * m, options.fused_time)

@@ -3,8 +3,8 @@
     rank 0   F0 F1 F2 ·· ·· ·· B0 B1 B2
     rank 1   ·· F0 F1 F2 B0 B1 B2 ·· ··        (F = B = 1)
 
-Time (m+p−1)(F+B), memory m micro-batches on every rank. `backward_order: lifo` takes the newest first, as GPipe's
-paper does; fifo the oldest, as PyTorch does.
+Time (m+p−1)(F+B), memory m micro-batches on every rank. `backward_order: lifo` runs the newest backward first, as in
+the GPipe paper; fifo the oldest, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from hybrid_des.pipeline.schedules import schedule
 
 
 class Gpipe(Options):
-    """The order of the backwards."""
+    """Order of the backwards."""
 
     backward_order: Annotated[Literal["fifo", "lifo"], choice("fifo", "lifo"), Elsewhere("fifo")] = "fifo"
-    """In which order micro-batches go back: fifo takes the oldest first, lifo the newest."""
+    """Order of the backwards: fifo runs the oldest micro-batch first, lifo the newest."""
 
 
 @schedule(

@@ -1,6 +1,6 @@
-"""Walks through time with one chunk per rank and split backwards: times an order, or makes one; registers nothing.
+"""Evaluates or greedily builds orders with one chunk per rank and split backwards; registers nothing.
 
-Micro-batches are in order on every rank, so a rank may run next its next F, its next I or its oldest W.
+Micro-batches stay in order on every rank, so the candidates of a rank are its next F, its next I and its oldest W.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ Programs = list[list[Op]]
 
 @dataclass(frozen=True)
 class OpTimes:
-    """Times of the ops on each rank and the delay between neighbours, picoseconds."""
+    """Times of the ops on each rank and the delay between neighbours, in picoseconds."""
 
     length: dict[Kind, tuple[int, ...]]
     delay: int
 
     @classmethod
     def of(cls, request: PlanRequest) -> OpTimes:
-        """The request's times; F = B = W and free sends where it has none."""
+        """The request's times; F = B = W and free sends if it has none."""
         times = (request.forward, request.input, request.weight)
         forward, backward, weight = times if request.forward else ((1,) * request.pipeline,) * 3
         return cls({"F": forward, "I": backward, "W": weight}, request.delay)
 
 
 class _Inputs:
-    """When the n-th forward and the n-th input gradient of each rank may begin, as far as that is known."""
+    """Earliest start of the n-th forward and the n-th input gradient of each rank, as far as known."""
 
     def __init__(self, costs: OpTimes, microbatches: int) -> None:
         self._costs = costs
@@ -43,11 +43,11 @@ class _Inputs:
         return times[number] if number < len(times) else None
 
     def after(self, kind: Kind, rank: int, end: int) -> tuple[int, int] | None:
-        """Note what an op that ends then makes possible: when, and on which rank."""
+        """Record the end of an op; returns when it enables which other rank, if any."""
         to = rank + TARGET.get(kind, 0)
         if kind not in TARGET or to < 0:
             return None
-        if to > self._last:  # the last rank turns round
+        if to > self._last:  # the last rank turns around
             self._times["I"][rank].append(end)
             return None
         when = end + self._costs.delay
@@ -56,7 +56,7 @@ class _Inputs:
 
 
 def evaluate(costs: OpTimes, programs: Programs) -> tuple[int, int]:
-    """Span of the longest rank and time from first start to last end, each op as early as its inputs allow."""
+    """Longest span of a rank, and time from first start to last end, with each op as early as possible."""
     ranks = range(len(programs))
     inputs = _Inputs(costs, len(programs[0]))
     at, first, free = [0 for _ in ranks], [-1 for _ in ranks], [0 for _ in ranks]
@@ -79,21 +79,21 @@ def evaluate(costs: OpTimes, programs: Programs) -> tuple[int, int]:
 
 
 class Walk:
-    """One greedy walk: what a free rank runs is decided when it is free.
+    """A greedy list scheduler: a rank decides what to run when it becomes free.
 
     Attributes:
         programs: the order in which each rank ran its ops.
     """
 
     def __init__(self, costs: OpTimes, microbatches: int, limit: int, warmups: list[int], soon: int) -> None:
-        """Walk to the end.
+        """Schedule all ops.
 
         Args:
             costs: times of the ops.
-            microbatches: how many there are.
-            limit: what a rank may hold, in halves: a micro-batch counts 2 until its I is done, 1 until its W is.
-            warmups: how many forwards each rank may run before its first input gradient.
-            soon: a gap shorter than so many eighths of a W is waited out instead of filled with one.
+            microbatches: number of micro-batches.
+            limit: memory of a rank in halves: a micro-batch counts 2 until its I is done, then 1 until its W is done.
+            warmups: number of forwards each rank may run before its first input gradient.
+            soon: gaps shorter than `soon` eighths of a W are left idle.
         """
         self.programs: Programs = [[] for _ in warmups]
         self._costs, self._microbatches, self._limit = costs, microbatches, limit
@@ -114,7 +114,7 @@ class Walk:
                 heappush(events, woken)
 
     def _choose(self, rank: int, now: int) -> Kind | None:
-        """An input gradient if one is ready, else a forward if there is room, else a W if the gap is worth it."""
+        """An input gradient if one is ready, else a forward if memory allows, else a W if the gap is long enough."""
         forwards, backwards, weights = self._done[rank].values()
         backward = self._inputs("I", rank, backwards)
         if backward is not None and backward <= now:

@@ -5,18 +5,18 @@
 
     (p = m = 2, one wave; stage, F or B, micro-batch; B = 2F)
 
-Even chunks run from rank 0 to p−1, odd ones back; where a wave turns, two neighbouring stages sit on one rank and
+Even chunks run from rank 0 to p−1, odd ones back; where a wave turns, two consecutive stages are on the same rank and
 nothing is sent. Peak memory p micro-batches. With F = 1, B+W = 2 and m = kp the time is
-3m + [2(p−1) + (k−1)(p−1.5)]/w: every group of p micro-batches pays a bubble, more waves make it smaller.
+3m + [2(p−1) + (k−1)(p−1.5)]/w: each group of p micro-batches adds a bubble, which shrinks with more waves.
 
-The order is fixed on a grid of slots, a forward one slot long and a backward two, for groups of p micro-batches:
+The order is fixed on a grid of slots, one per forward and two per backward, for groups of p micro-batches:
 
-    1  The first of a group walks its whole path, all forwards and then all backwards, each op in the first free slots
-       after the one before.
-    2  Slots are closed so that later micro-batches do not push in front: on rank r the p−1−r before the first
-       micro-batch's forward of chunk 1, and the r before its backward of the last chunk, as far as they are free.
-    3  The others are placed in the same way, one after the other.
-    4  The next group starts when the first micro-batch's last backward has left rank 0.
+    1  The first micro-batch of a group takes its whole path, all forwards and then all backwards, each op in the first
+       free slots after the previous one.
+    2  Slots are closed so that later micro-batches do not get ahead: on rank r the p−1−r before the first micro-batch's
+       forward of chunk 1, and the r before its backward of the last chunk, as far as they are free.
+    3  The other micro-batches are placed in the same way, one after the other.
+    4  The next group starts when the first micro-batch's last backward on rank 0 ends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LENGTH = {"F": 1, "B": 2}
 
 @schedule(
     "hanayo",
-    summary="micro-batches run down the ranks and back in w waves, 2w chunks a rank",
+    summary="micro-batches run down the ranks and back in w waves, 2w chunks per rank",
     time="3m + [2(p−1) + (k−1)(p−1.5)]/w at F = 1, B+W = 2, m = kp",
     memory="p",
     source="SC'23, arXiv 2308.15762",
@@ -39,7 +39,7 @@ LENGTH = {"F": 1, "B": 2}
     peak=lambda request, rank: min(request.microbatches, request.pipeline),
 )
 def hanayo(request: PlanRequest) -> Plan:
-    """Place group after group on the grid and read the programs off it.
+    """Place the groups on the grid and read off the programs.
 
     Raises:
         Refusal: the number of chunks is odd, or 0.
@@ -65,7 +65,7 @@ def hanayo(request: PlanRequest) -> Plan:
 def _place(
     microbatch: int, start: int, path: Path, grid: list[Slots], placed: list[list[tuple[int, Op]]]
 ) -> dict[tuple[str, int, int], int]:
-    """Walk one micro-batch down its path and back; give the slot of each (kind, rank, chunk)."""
+    """Place one micro-batch along its path and back; returns the slot of each (kind, rank, chunk)."""
     at: dict[tuple[str, int, int], int] = {}
     ops = [(rank, Op("F", microbatch, chunk)) for rank, chunk in path]
     ops += [(rank, Op("B", microbatch, chunk)) for rank, chunk in reversed(path)]

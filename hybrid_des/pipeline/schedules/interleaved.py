@@ -1,16 +1,16 @@
-"""Interleaved 1F1B (Narayanan et al., arXiv 2104.04473): each rank holds v chunks, assigned in turn.
+"""Interleaved 1F1B (Narayanan et al., arXiv 2104.04473): v chunks per rank, assigned round-robin.
 
     rank 0   0F0 0F1 2F0 2F1 ··  2B0 ··  2B1 0B0 0B1
     rank 1   ··  1F0 1F1 3F0 3B0 3F1 3B1 1B0 1B1 ··        (p = v = m = 2, stage F or B micro-batch, F = B)
 
 Chunk c of rank r is stage c·p + r. Forwards run in rounds of g micro-batches: chunk 0 for all g, then chunk 1 …;
-backwards the same from the last chunk. Rank r warms up with 2(p−1−r) + (v−1)g forwards, then runs pairs, then what is
-left. Time mT + (p−1)T/v; memory on rank 0 p + (p−1)/v, on rank r at most (2(p−1−r) + (v−1)g + 1)/v; v times the
+backwards likewise from the last chunk. Rank r has a warm-up of 2(p−1−r) + (v−1)g forwards, a steady state of pairs and
+a cool-down. Time mT + (p−1)T/v; memory p + (p−1)/v on rank 0, at most (2(p−1−r) + (v−1)g + 1)/v on rank r; v times the
 messages.
 
-How long a round is: the paper has g = p and wants m to be a multiple of p. PyTorch makes max(1, m // p) equal rounds
-and wants them to be even. Megatron allows any g from p to m whose last round is empty or holds at least p. Taken
-together they serve every m: fewer than p (PyTorch), multiples of p (all three), others (PyTorch, else Megatron).
+The length g of a round: the paper uses g = p and requires m to be a multiple of p. PyTorch makes max(1, m // p) rounds
+of equal length. Megatron allows any g from p to m whose last round is empty or has at least p micro-batches. Together
+they cover every m: fewer than p (PyTorch), multiples of p (all three), others (PyTorch, else Megatron).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _peak(request: PlanRequest, rank: int) -> Fraction:
 
 @schedule(
     "interleaved-1f1b",
-    summary="1F1B over v chunks a rank, dealt out like cards; a v-th of the bubble, v times the messages",
+    summary="1F1B with v chunks per rank, assigned round-robin: 1/v of the bubble, v times the messages",
     time="mT + (p−1)T/v",
     memory="p + (p−1)/v on rank 0",
     source="arXiv 2104.04473; PyTorch, Megatron-LM",
@@ -48,9 +48,9 @@ def interleaved(request: PlanRequest) -> Plan:
 
 
 def round_length(pipeline: int, microbatches: int) -> int:
-    """Micro-batches a round: PyTorch's number (the paper's p among them), else the shortest that Megatron allows."""
+    """Micro-batches per round: PyTorch's number (equal to p in the paper's case), else the smallest one in Megatron."""
     rounds = max(1, microbatches // pipeline)
     if microbatches % rounds == 0:
         return microbatches // rounds
-    lengths = range(pipeline, microbatches + 1)  # the longest, one round for all, always fits
+    lengths = range(pipeline, microbatches + 1)  # one round for all is always possible
     return next(length for length in lengths if not 0 < microbatches % length < pipeline)

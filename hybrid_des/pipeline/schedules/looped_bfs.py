@@ -3,9 +3,9 @@
     rank 0   0F0 0F1 2F0 2F1 ··  ··  2B1 2B0 0B1 0B0
     rank 1   ··  1F0 1F1 3F0 3F1 3B1 3B0 1B1 1B0 ··         (p = v = m = 2; stage, F or B, micro-batch; F = B)
 
-Chunk c of rank r is stage c·p + r, as in interleaved 1F1B. PyTorch takes the backwards newest first (`lifo`, the
-default); `fifo` takes the oldest first. Time mT + (p−1)T/v, memory m micro-batches; a chunk's weights are needed in one
-stretch, which suits sharded weights and early gradient reduction.
+Chunk c of rank r is stage c·p + r, as in interleaved 1F1B. PyTorch runs the newest backward first (`lifo`, the
+default); `fifo` runs the oldest first. Time mT + (p−1)T/v, memory m micro-batches. The ops of a chunk are contiguous,
+which suits sharded weights and early gradient reduction.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from hybrid_des.pipeline.schedules import schedule
 
 
 class LoopedBfs(Options):
-    """The order of the backwards."""
+    """Order of the backwards."""
 
     backward_order: Annotated[Literal["fifo", "lifo"], choice("fifo", "lifo"), Elsewhere("fifo")] = "lifo"
-    """In which order micro-batches go back: fifo takes the oldest first, lifo the newest."""
+    """Order of the backwards: fifo runs the oldest micro-batch first, lifo the newest."""
 
 
 @schedule(

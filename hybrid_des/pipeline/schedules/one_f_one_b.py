@@ -1,11 +1,11 @@
-"""1F1B (PipeDream-Flush, arXiv 2006.09503; Megatron-LM, arXiv 2007.01045): one forward, one backward in turn.
+"""1F1B (PipeDream-Flush, arXiv 2006.09503; Megatron-LM, arXiv 2007.01045): alternating forwards and backwards.
 
     rank 0   F0 F1 ·· B0 F2 B1 ·· B2
     rank 1   ·· F0 B0 F1 B1 F2 B2 ··        (F = B = 1)
 
-Rank r warms up with p−1−r forwards; in the steady state it runs pairs of a forward and a backward; it cools down with
-the backwards that are left.
-Time (m+p−1)(F+B) as GPipe, memory min(m, p−r) micro-batches.
+Rank r has a warm-up of p−1−r forwards, a steady state that alternates forwards and backwards, and a cool-down with the
+remaining backwards.
+Time (m+p−1)(F+B) as in GPipe, memory min(m, p−r) micro-batches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hybrid_des.pipeline.schedules import schedule
 
 @schedule(
     "1f1b",
-    summary="one forward, one backward in turn after a warm-up of p−1−r forwards",
+    summary="alternating forwards and backwards after a warm-up of p−1−r forwards",
     time="(m+p−1)T",
     memory="min(m, p−r)",
     source="arXiv 2006.09503, 2007.01045",
@@ -35,7 +35,7 @@ def one_forward_one_backward(request: PlanRequest) -> Plan:
 
 
 def in_turn(forwards: Sequence[Op], backwards: Sequence[Op], warmup: int) -> list[Op]:
-    """A warm-up of forwards, then pairs of a forward and a backward, then the backwards that are left."""
+    """A warm-up of forwards, then pairs of a forward and a backward, then the remaining backwards."""
     warmup = min(warmup, len(forwards))
     pairs = zip(forwards[warmup:], backwards, strict=False)
     return [*forwards[:warmup], *chain.from_iterable(pairs), *backwards[len(forwards) - warmup :]]

@@ -1,8 +1,7 @@
 """Writes a rank's program from patterns such as `F0 F1+B0 I1 W`; registers nothing.
 
-Papers and codes give two-chunk schedules as phases, each a pattern that is repeated a number of times. A word is a kind
-and a way (0 or 1), each with that way's next micro-batch; `W` alone is the oldest deferred weight gradient; `+` joins
-two ops that run as one.
+Papers and implementations describe two-chunk schedules as phases, each a repeated pattern. A word is a kind and a way
+(0 or 1), for the next micro-batch of that way; `W` alone is the oldest deferred weight gradient; `+` fuses two ops.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from hybrid_des.pipeline.plan import KINDS, Action, Kind, Op
 
 
 class Writer:
-    """Counts micro-batches while it writes.
+    """Writes a program, counting micro-batches.
 
     Attributes:
         program: the actions so far.
     """
 
     def __init__(self, chunks: tuple[int, int] = (0, 1), first: tuple[int, int] = (0, 0), fused: bool = True) -> None:
-        """`chunks` and `first`: for each way its chunk and its first micro-batch; not `fused`: one op per action."""
+        """`chunks` and `first` give the chunk and first micro-batch per way; without `fused`, one op per action."""
         self.program: list[Action] = []
         self._chunks = chunks
         self._forward, self._backward = list(first), list(first)
@@ -26,14 +25,14 @@ class Writer:
         self._deferred: list[Op] = []  # weight gradients, oldest first
 
     def write(self, pattern: str, times: int = 1) -> None:
-        """Append a pattern of words, `times` times over."""
+        """Append a pattern of words, repeated `times` times."""
         for _ in range(times):
             for word in pattern.split():
                 ops = tuple(self._op(name) for name in word.split("+"))
                 self.program.extend([ops] if self._fused else [(op,) for op in ops])
 
     def forwards(self, way: int) -> int:
-        """The micro-batch that this way's next forward would have."""
+        """The micro-batch of this way's next forward."""
         return self._forward[way]
 
     def deferred(self, way: int) -> int:

@@ -1,6 +1,6 @@
-"""A grid of time slots on which an order is fixed before real times are known; it registers nothing.
+"""A grid of time slots; registers nothing.
 
-Several schedules are defined by where their ops stand on such a grid. What a plan keeps of it is the order.
+Several schedules define their order on such a grid, before real times are known. A plan keeps only the order.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from hybrid_des.pipeline.plan import Op
 
 
 class Slots:
-    """The slots of one rank: which are taken, and where the next free ones are.
+    """The slots of one rank.
 
-    `_next[slot]` leads from a taken slot towards the next free one; chains are shortened as they are walked, so
-    that a search takes close to constant time however long the row has grown.
+    `_next[slot]` points from a taken slot towards the next free one; path compression keeps searches near constant
+    time.
     """
 
     def __init__(self) -> None:
@@ -30,14 +30,14 @@ class Slots:
             self._next[at] = at + 1
 
     def free(self, slot: int, length: int = 1) -> int:
-        """Find the first `length` free slots in a row, not before `slot`."""
+        """Find the first `length` consecutive free slots from `slot` on."""
         start = self._first(slot)
         while (end := next((at for at in range(start, start + length) if at in self._next), None)) is not None:
             start = self._first(end)
         return start
 
     def close_before(self, slot: int, count: int) -> None:
-        """Close what is free of the `count` slots before `slot`."""
+        """Close the free ones of the `count` slots before `slot`."""
         for at in range(max(0, slot - count), slot):
             if at not in self._next:
                 self.take(at)

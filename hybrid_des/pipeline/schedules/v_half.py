@@ -1,13 +1,12 @@
-"""V-Half (Qi et al., arXiv 2405.15362): a V of two chunks with split backwards, half of the memory of 1F1B.
+"""V-Half (Qi et al., arXiv 2405.15362): a V of two chunks with split backwards, half the memory of 1F1B.
 
     rank 0   0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 0I0 0W0 3W1 3F2 0F3 3I2 0I1 …
     rank 1   ··  1F0 2F0 1F1 2F1 2I0 2W0 1I0 1W0 1F2 2F2 2I1 2W1 1I1 1W1 …        (p = 2, m = 4, F = I = W)
 
 Rank r holds stages r and 2p−1−r. A micro-batch has its F of chunk 0 and 1 and its I of chunk 1 and 0 at the slots
-2r, 3p−r−2, 3p+δ+2r−1, 6p+δ−r−2, with δ = 3 where p is even, else 0; the next follows six slots later, W's fill the
-gaps. That leaves gaps at the start and the end, which are filled within the same memory (`fill_gaps`). Real times then
-follow from the order: at F = B = W, p even and ≥ 4 it is mT + (3p−7)T/6 (read off the simulation). Memory ⌊p/2⌋+1
-micro-batches.
+2r, 3p−r−2, 3p+δ+2r−1, 6p+δ−r−2, with δ = 3 if p is even, else 0; the next follows six slots later, and W's fill the
+gaps. Gaps in warm-up and cool-down are filled within the same memory (`fill_gaps`). Real times then follow from the
+order: mT + (3p−7)T/6 at F = B = W, p even and ≥ 4 (measured in the simulation). Memory ⌊p/2⌋+1 micro-batches.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ def _limit(pipeline: int) -> int:
 
 @schedule(
     "v-half",
-    summary="two chunks as a V, split backwards: half of the memory of 1F1B",
+    summary="two chunks as a V, split backwards: half the memory of 1F1B",
     time="mT + (3p−7)T/6 at F = B = W, p even",
     memory="⌊p/2⌋ + 1",
     source="arXiv 2405.15362",
@@ -31,7 +30,7 @@ def _limit(pipeline: int) -> int:
     peak=lambda request, rank: min(request.microbatches, _limit(request.pipeline)),
 )
 def v_half(request: PlanRequest) -> Plan:
-    """The building block of half memory, repeated, with start and end filled."""
+    """Repeat the building block of half memory, and fill the gaps of warm-up and cool-down."""
     p = request.pipeline
     shift = 3 if p % 2 == 0 else 0
     whole = repeat(

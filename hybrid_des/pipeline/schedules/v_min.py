@@ -4,10 +4,10 @@
     rank 1   ··  1F0 2F0 ··  ··  2I0 1I0 1F1 2F1 2W0 1W0 2I1 1I1 1F2 2F2 …        (p = 2, F = I = W)
 
 Rank r holds stages r and 2p−1−r. A micro-batch has its F of chunk 0 and 1 and its I of chunk 1 and 0 at the slots
-r, 2p−r−1, 2p+δ+r, 4p+δ−r−1, with δ = 2 where p is a multiple of 3, else 0; the next follows six slots later, W's fill
-the gaps. Real times then follow from the order. At F = B = W the time is mT + (2p−5/2)T/3, or (2p−3/2)T/3 where 3
-divides p (read off the simulation); as soon as they differ, or messages take time, ranks wait in every round.
-Memory ⌊(p+1)/3⌋+1 micro-batches.
+r, 2p−r−1, 2p+δ+r, 4p+δ−r−1, with δ = 2 if p is a multiple of 3, else 0; the next follows six slots later, and W's fill
+the gaps. Real times then follow from the order. At F = B = W the time is mT + (2p−5/2)T/3, or (2p−3/2)T/3 if 3 divides
+p (measured in the simulation); with unequal times or message delays, ranks wait in every round. Memory ⌊(p+1)/3⌋+1
+micro-batches.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hybrid_des.pipeline.schedules.building_block import repeat
     peak=lambda request, rank: min(request.microbatches, (request.pipeline + 1) // 3 + 1),
 )
 def v_min(request: PlanRequest) -> Plan:
-    """The building block of least memory, repeated."""
+    """Repeat the building block of minimal memory."""
     p = request.pipeline
     shift = 2 if p % 3 == 0 else 0
     return repeat(p, request.microbatches, lambda r: (r, 2 * p - r - 1, 2 * p + shift + r, 4 * p + shift - r - 1))

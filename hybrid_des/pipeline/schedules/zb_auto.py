@@ -5,16 +5,15 @@
     limit 2p   rank 0   F0 F1 F2 I0 W0 F3 I1 W1 I2 W2 I3 W3 ··         no bubble within a rank's span
                rank 1   ·· F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3         (p = 2, m = 4, F = I = W)
 
-Many orders are made by a greedy walk through time with the request's own times, all within the limit, and the best is
-taken; ZB-H1 and ZB-H2 are among them where they keep to it. From 2p−1 micro-batches on, where a rank need not wait
-once it has begun, the best is the one of the shortest span, below that the one of the shortest time.
+Candidates are ZB-H1 and ZB-H2, if within the limit, and greedy orders built with the request's own times; the best is
+taken. With a limit of at least 2p−1 micro-batches, for which a rank need not idle within its span, the best is the one
+with the shortest span, otherwise the one with the shortest time.
 
-The walk: a rank that is free runs an input gradient if one is ready, else a forward if one is ready and there is room,
-else it fills the gap with its oldest weight gradient, unless the next op comes soon. How many forwards a rank may
-run before its first input gradient, and what `soon` is, are varied. For the limit a micro-batch counts 1 until its I is
-done and ½ until its W. The paper's tables count cost − mT over cost, cost being the longest span; on its Table 5 this
-search is within 0.002 of the published ZB-2p and equals ZB-1p. Work is bounded: up to 48 walks, fewer for large plans,
-linear in the ops.
+Greedily, a free rank runs an input gradient if one is ready, else a forward if one is ready and memory allows, else its
+oldest weight gradient, unless the next op is ready soon. The number of forwards before the first input gradient and the
+meaning of `soon` are varied. For the limit a micro-batch counts 1 until its I is done, then ½ until its W is done. The
+paper's tables give (cost − mT)/cost, where cost is the longest span; on its Table 5 this search is within 0.002 of the
+published ZB-2p and equals ZB-1p. Work is bounded: up to 48 orders, fewer for large plans, each linear in the ops.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.greedy import OpTimes, Programs, Walk, evaluate
 from hybrid_des.pipeline.schedules.zb_h1 import deferred_weights
 
-WARMUP = (16, 8, 12, 14, 15, None)  # forwards on rank r, in eighths of p−r; None: as many as fit
-SOON = (2, 0, 4, 1, 3, 5, 6, 8)  # a gap shorter than so many eighths of W is waited out
-FEWEST_WALKS, STEPS = 6, 400_000  # the search stops after that many walks or ops, whichever is more
+WARMUP = (16, 8, 12, 14, 15, None)  # forwards on rank r, in eighths of p−r; None: no limit
+SOON = (2, 0, 4, 1, 3, 5, 6, 8)  # gaps shorter than this many eighths of W are left idle
+FEWEST_WALKS, STEPS = 6, 400_000  # the search stops after this many orders or ops, whichever is more
 
 
 class ZbAuto(Options):
-    """How much memory the search may use."""
+    """Memory limit of the search."""
 
     max_activations: Annotated[Limit, OfRanks("2p"), Elsewhere("2p")] = None
-    """Most micro-batches in flight; a number, or a multiple of the pipeline's ranks such as 2p (the default)."""
+    """Most micro-batches in flight; a number, or a multiple of the pipeline size such as 2p (the default)."""
 
 
 def _limit(request: PlanRequest, options: ZbAuto) -> Fraction:
@@ -48,12 +47,12 @@ def _limit(request: PlanRequest, options: ZbAuto) -> Fraction:
 
 
 def _peak(request: PlanRequest, rank: int, options: ZbAuto) -> Fraction | int:
-    return min(Fraction(request.microbatches), 2 * _limit(request, options))  # all may wait for their W, ½ each
+    return min(Fraction(request.microbatches), 2 * _limit(request, options))  # all may be waiting for their W, ½ each
 
 
 @schedule(
     "zb-auto",
-    summary="a search for the best order with split backwards within a limit of activations",
+    summary="search for the best order with split backwards within an activation limit",
     time="limit p: as zb-h1 or less; limit 2p: span close to mT",
     memory="max_activations, a micro-batch counting ½ from its B to its W",
     source="arXiv 2401.10241, ZB-1p and ZB-2p",
@@ -69,7 +68,7 @@ def zero_bubble_automatic(request: PlanRequest, options: ZbAuto) -> Plan:
     """
     p, m, limit = request.pipeline, request.microbatches, _limit(request, options)
     if limit < 1:
-        raise Refusal(f"zb-auto needs room for one micro-batch: max_activations must be at least 1, not {limit}")
+        raise Refusal(f"zb-auto needs memory for one micro-batch: max_activations must be at least 1, not {limit}")
     costs = OpTimes.of(request)
     by_span = limit >= 2 * p - 1
     best: Programs = []
@@ -83,7 +82,7 @@ def zero_bubble_automatic(request: PlanRequest, options: ZbAuto) -> Plan:
 
 
 def _candidates(costs: OpTimes, microbatches: int, limit: int) -> Iterator[Programs]:
-    """Orders within the limit, given in halves of a micro-batch: the hand-made ones, then greedy ones."""
+    """Orders within `limit` half micro-batches: the handcrafted ones, then greedy ones."""
     p = len(costs.length["F"])
     for factor in (1, 2):  # ZB-H1, ZB-H2
         warmups = [p - rank if factor == 1 else 2 * (p - rank) - 1 for rank in range(p)]

@@ -1,12 +1,12 @@
-"""ZB-H1 (Qi et al., arXiv 2401.10241): 1F1B with the backward split, its weight part (W) deferred to fill the bubble.
+"""ZB-H1 (Qi et al., arXiv 2401.10241): 1F1B with split backwards, whose weight part (W) is deferred into the bubble.
 
     rank 0   F0 F1 ·· I0 W0 F2 I1 W1 I2 W2        I: input gradient, W: weight gradient
     rank 1   ·· F0 I0 F1 I1 W0 F2 I2 W1 W2        (F = I = W = 1)
 
-Rank r runs its first W right after its (r+1)-th I, then one W, the oldest, after each I, so r W's stay deferred
-until the end. PyTorch and two other tools give the identical order.
-Time mT + (p−1)(F+B−min(F,B,W)) for m ≥ p, B being the input part; memory p−r micro-batches up to their I, up to
-p with those that wait for their W.
+Rank r runs its first W right after its (r+1)-th I, then the oldest W after each I, so that r W's stay deferred until
+the end. PyTorch and two other tools give the identical order.
+Time mT + (p−1)(F+B−min(F,B,W)) for m ≥ p, where B is the input part; memory p−r micro-batches before their I, and up to
+p including those waiting for their W.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hybrid_des.pipeline.schedules import schedule
 
 @schedule(
     "zb-h1",
-    summary="1F1B with the weight gradients put off into the bubble, at the memory of 1F1B",
+    summary="1F1B with weight gradients deferred into the bubble, at the memory of 1F1B",
     time="mT + (p−1)(F+B−min(F,B,W)), m ≥ p",
     memory="p",
     source="arXiv 2401.10241",
@@ -31,7 +31,7 @@ def zero_bubble_h1(request: PlanRequest) -> Plan:
 
 
 def deferred_weights(microbatches: int, warmup: int, deferred: int) -> list[Op]:
-    """A warm-up of forwards, then I, W and F in turn; W's start once `deferred` of them wait, the oldest first."""
+    """A warm-up of forwards, then I, W and F in turn; W's start once `deferred` of them are waiting, oldest first."""
     program = [Op("F", i) for i in range(min(warmup, microbatches))]
     for i in range(microbatches):
         program.append(Op("I", i))

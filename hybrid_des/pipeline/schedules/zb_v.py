@@ -3,17 +3,16 @@
     rank 0   0F0 0F1 0F2 3F0 3I0 3W0 3F1 3I1 3W1 0F3 0I0 0W0 3F2 3I2 …
     rank 1   ··  1F0 2F0 1F1 2F1 2I0 2W0 1F2 1I0 1W0 2F2 2I1 2W1 1F3 …        (p = 2, m = 4, F = I = W)
 
-Rank r holds stages r and 2p−1−r, so the last stage sits with the first on rank 0. The order is PyTorch's, in five
-parts:
+Rank r holds stages r and 2p−1−r, so the first and last stage are both on rank 0. The order is PyTorch's, in five parts:
 
     1  2(p−r)−1 forwards of chunk 0
     2  r times a forward of chunk 1, a forward of chunk 0
     3  p−r times F I W of chunk 1
-    4  until all forwards are done: F of chunk 0 (while there are any), I W of chunk 0, F I W of chunk 1
-    5  r times I of chunk 0, I of chunk 1; p−r times I W of chunk 0; the W's left over, chunk 1 first
+    4  until all forwards are done: F of chunk 0 (if any is left), I W of chunk 0, F I W of chunk 1
+    5  r times I of chunk 0, I of chunk 1; p−r times I W of chunk 0; the remaining W's, chunk 1 first
 
-Span of the longest rank mT at F = B = W and m ≥ 2p; memory p micro-batches. With fewer than 2p−1 micro-batches the
-order for 2p−1 is used and the ops of the missing ones are left out, as PyTorch does, which wastes time.
+Span of the longest rank mT at F = B = W and m ≥ 2p; memory p micro-batches. For fewer than 2p−1 micro-batches, as in
+PyTorch, the order for 2p−1 is used without the ops of the missing ones, which wastes time.
 """
 
 from __future__ import annotations
