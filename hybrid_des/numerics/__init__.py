@@ -1,5 +1,5 @@
-"""Real training on the simulated GPUs: layers, data sets, optimizers, and serial training to compare with.
+"""Real training on the simulated GPUs: layers, data sets, optimizers, and serial training as the reference.
 
-Nothing here depends on simulated time. A run's `Training` gives each GPU a `Worker`; the GPU hands an op to its worker
-when the op ends, and arrays travel as payloads of messages.
+Nothing here depends on simulated time. A run's `Training` gives each GPU a `Worker`, which computes the GPU's ops;
+messages carry arrays as payloads.
 """

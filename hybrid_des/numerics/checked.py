@@ -1,4 +1,4 @@
-"""Training that compares every op with serial training as it runs, so that the first wrong op is named."""
+"""Training that compares every op with serial training as it runs, to find the first wrong op."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CheckedWorker(Worker):
         return result
 
     def learn(self, step: int) -> None:
-        """Compare the reduced gradients, and take the optimizer step."""
+        """Compare the reduced gradients and take the optimizer step."""
         for stage, state in self.stages.items():
             self._check_complete(step, stage)
             self._compare(
@@ -66,7 +66,7 @@ class CheckedTraining(Training):
 
     Attributes:
         reference: the serial training.
-        workers: those handed out so far.
+        workers: those created so far.
     """
 
     def __init__(self, settings: TrainingSettings, plan: Plan, replicas: int, seed: int) -> None:
@@ -86,10 +86,10 @@ class CheckedTraining(Training):
         return max(worker.worst for worker in self.workers)
 
     def check_memory(self, peaks: Sequence[Fraction]) -> None:
-        """Compare the peak of activations that each GPU really kept with the simulated one.
+        """Compare the real activation peak of each GPU with the simulated one.
 
         Args:
-            peaks: by global rank, in micro-batches of the whole rank.
+            peaks: by global rank, in whole-rank micro-batches.
 
         Raises:
             NumericsError: they differ.
@@ -98,6 +98,6 @@ class CheckedTraining(Training):
             expected = peaks[worker.rank] * self.plan.visits[worker.pipeline_rank]
             if worker.most_kept != expected:
                 raise NumericsError(
-                    f"rank {worker.rank} kept the activations of {worker.most_kept} forwards at once, where the "
-                    f"simulation counts {expected}"
+                    f"rank {worker.rank} kept the activations of {worker.most_kept} forwards at once; the simulation "
+                    f"counts {expected}"
                 )

@@ -1,4 +1,4 @@
-"""Samples of a data set, and the order in which training sees them."""
+"""Samples of a data set, and their order in training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 from hybrid_des.numerics import datasets
 from hybrid_des.numerics.layers import Array
 
-DATA, ORDER, WEIGHTS = range(3)  # uses of a seed, each with a random stream of its own
+DATA, ORDER, WEIGHTS = range(3)  # uses of a seed, each with a separate random stream
 
 
 @dataclass(frozen=True)

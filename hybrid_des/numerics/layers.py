@@ -1,7 +1,7 @@
 """The layers of one stage: forward, input gradient and weight gradient, as separate functions.
 
     input    y = tanh(x·W + b)
-    hidden   y = x + tanh(x·W + b)      a residual layer, so that depth costs no trainability
+    hidden   y = x + tanh(x·W + b)      a residual layer, so that deep models stay trainable
     output   y = x·W + b                the logits
 
 With g = ∂loss/∂y and δ = ∂loss/∂(x·W + b):  δ = g·(1 − tanh²) or g,  ∂loss/∂x = δ·Wᵀ (+ g),  ∂loss/∂W = xᵀ·δ.
@@ -56,7 +56,7 @@ class StageLayers:
         return [array for pair in self._matrices for array in pair]
 
     def forward(self, x: Array) -> tuple[Array, Kept]:
-        """Run (batch, features) through the layers; returns the output and what the backward needs."""
+        """Run (batch, features) through the layers; returns the output and the tensors kept for the backward."""
         kept = []
         for spec, (matrix, bias) in zip(self._specs, self._matrices, strict=True):
             inner = x @ matrix + bias
@@ -70,7 +70,7 @@ class StageLayers:
         return x, kept
 
     def input_gradient(self, g: Array, kept: Kept) -> tuple[Array | None, Kept]:
-        """Gradient of the input from that of the output (None below the first layer of the model), and what W needs."""
+        """Gradient of the input (None for the first layer of the model), and the tensors kept for W."""
         needed: Kept = []
         layers = zip(reversed(self._specs), reversed(self._matrices), reversed(kept), strict=True)
         for spec, (matrix, _), (x, bent) in layers:

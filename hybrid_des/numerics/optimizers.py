@@ -1,4 +1,4 @@
-"""Optimizers, which update a flat array of weights in place from the mean gradient."""
+"""Optimizers: in-place updates of a flat array of weights from the mean gradient."""
 
 from __future__ import annotations
 

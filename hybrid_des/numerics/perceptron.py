@@ -1,4 +1,4 @@
-"""The model as layers, split over stages; the same seed gives the same weights however it is split."""
+"""The model as layers, split over stages; initial weights depend on the seed, not on the split."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hybrid_des.units import split_evenly
 
 
 def all_layers(settings: TrainingSettings) -> list[LayerSpec]:
-    """Every layer of the model, first to last: one input, one output, hidden ones between."""
+    """All layers of the model: one input, hidden and one output layer."""
     facts, last = datasets.find(settings.task).facts, settings.layers - 1
     sizes = [facts["features"], *[settings.width] * last, facts["classes"]]
     return [
@@ -38,9 +38,9 @@ def layers_of_stages(settings: TrainingSettings, stages: int) -> list[list[Layer
 
 
 def initial_weights(layers: list[LayerSpec], settings: TrainingSettings, seed: int) -> Array:
-    """Flat weights of some layers: each drawn from the seed and the layer's depth in the model; biases zero.
+    """Flat initial weights of some layers, drawn from the seed and each layer's depth; biases are zero.
 
-    W is normal with deviation 1/√features; the output layer starts at a tenth of that, close to equal chances.
+    W is normal with standard deviation 1/√features, and a tenth of that in the output layer.
     """
     parts: list[Array] = []
     for layer in layers:
@@ -51,5 +51,5 @@ def initial_weights(layers: list[LayerSpec], settings: TrainingSettings, seed: i
 
 
 def whole(settings: TrainingSettings, weights: Array) -> StageLayers:
-    """The undivided model on given flat weights (those of the stages one after another)."""
+    """The undivided model with given flat weights (those of the stages concatenated)."""
     return StageLayers(all_layers(settings), weights)

@@ -1,4 +1,4 @@
-"""Progress of a run's training: losses, accuracies, and the distance from serial training."""
+"""Progress of training: losses, accuracies, and the error relative to serial training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hybrid_des.numerics.setup import TrainingSetup
 
 @dataclass
 class _StepRecord:
-    """One step so far: stage → arrays of the first GPU to finish it, and how many copies of stages are updated."""
+    """One step so far: stage → arrays of the first GPU to finish it, and the number of updated copies of stages."""
 
     loss: float = 0.0
     weights: dict[int, Array] = field(default_factory=dict)
@@ -28,14 +28,13 @@ class TrainingProgress:
 
     Args:
         setup: model and data.
-        copies: how many GPUs hold each stage.
+        copies: number of GPUs that hold each stage.
 
     Attributes:
-        losses: mean loss over the global batch, at the weights that each step starts from.
-        accuracies: share of held-out samples classified correctly, after each step.
-        gradient_errors: relative L2 distance of each step's reduced gradients from serial ones at the weights that the
-            step starts from.
-        replica_difference: largest difference between two copies of a weight after the same step, so far.
+        losses: mean loss over the global batch per step, at the initial weights of the step.
+        accuracies: share of held-out samples classified correctly after each step.
+        gradient_errors: relative L2 error of each step's reduced gradients against serial ones at the same weights.
+        replica_difference: largest difference so far between copies of a weight after the same step.
     """
 
     def __init__(self, setup: TrainingSetup, copies: int) -> None:
@@ -59,7 +58,7 @@ class TrainingProgress:
             record.gradients[stage] = state.gradient.copy()
 
     def after(self, step: int, stage: int, state: StageLayers) -> None:
-        """Record a stage's weights after the optimizer step, and compare them with those of the other replicas."""
+        """Record a stage's weights after the optimizer step, and compare them with other replicas."""
         record = self._record(step)
         first = record.updated.setdefault(stage, state.weights)
         if first is state.weights:
@@ -71,7 +70,7 @@ class TrainingProgress:
             self._close(step)
 
     def summary(self) -> dict[str, Any]:
-        """The summary's keys."""
+        """The keys for the summary."""
         return {
             "replica_difference": self.replica_difference,
             "gradient_error": max(self.gradient_errors, default=0.0),
@@ -97,7 +96,7 @@ class TrainingProgress:
 
 
 def relative_error(values: Array, reference: Array) -> float:
-    """L2 norm of the difference over that of the reference (of the difference alone if the reference is zero)."""
+    """L2 norm of the difference relative to that of the reference; absolute if the reference is zero."""
     scale = float(np.abs(reference).max(initial=0)) or 1.0  # squares of large numbers must not overflow
     size = float(np.linalg.norm(reference / scale))
     difference = float(np.linalg.norm((values - reference) / scale))

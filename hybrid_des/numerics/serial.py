@@ -1,4 +1,4 @@
-"""Serial training, to compare with: one process, one micro-batch after another through all stages."""
+"""Serial training, the reference: one process, one micro-batch after another through all stages."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Passed(NamedTuple):
     """Results of one forward and backward pass, stage by stage.
 
     Attributes:
-        loss: sum of the samples' losses divided by the number of samples that the pass counts for.
-        outputs: of each stage.
+        loss: sum of the samples' losses, divided by the given number of samples.
+        outputs: output of each stage.
         input_gradients: gradient of each stage's input; None for the first.
-        weight_gradients: of each stage, flat.
+        weight_gradients: flat weight gradient of each stage.
     """
 
     loss: float
@@ -29,12 +29,12 @@ class Passed(NamedTuple):
 
 
 def forward_and_backward(stages: Sequence[StageLayers], batch: Samples, samples: int) -> Passed:
-    """Pass a batch forward and back through all stages.
+    """Run forward and backward of a batch through all stages.
 
     Args:
         stages: the whole model; their `gradient` is overwritten.
-        batch: what to pass.
-        samples: the number that loss and gradients are divided by.
+        batch: inputs and labels.
+        samples: divisor of loss and gradients.
     """
     outputs, kept = [], []
     x = batch.inputs
@@ -56,19 +56,19 @@ def forward_and_backward(stages: Sequence[StageLayers], batch: Samples, samples:
 
 
 def loss_and_gradients(settings: TrainingSettings, weights: Array, samples: Samples) -> tuple[float, Array]:
-    """Mean loss and mean gradient over all samples, at flat weights of the whole model."""
+    """Mean loss and gradient over all samples, at flat weights of the whole model."""
     passed = forward_and_backward([perceptron.whole(settings, weights)], samples, len(samples))
     return passed.loss, passed.weight_gradients[0]
 
 
 def accuracy(settings: TrainingSettings, weights: Array, samples: Samples) -> float:
-    """Share of samples whose largest logit is that of their class."""
+    """Share of samples classified correctly."""
     output, _ = perceptron.whole(settings, weights).forward(samples.inputs)
     return float((output.argmax(axis=1) == samples.labels).mean())
 
 
 class SerialTraining:
-    """Serial training in lock-step with a simulated one (all ranks begin a step together)."""
+    """Serial training in lockstep with a simulated one (all ranks start a step together)."""
 
     def __init__(self, setup: TrainingSetup) -> None:
         self._setup = setup
@@ -79,7 +79,7 @@ class SerialTraining:
         self._known: dict[tuple[int, int], Passed] = {}
 
     def microbatch(self, step: int, replica: int, microbatch: int) -> Passed:
-        """Expected results of a micro-batch's ops, at the weights that the step starts from."""
+        """Expected results of a micro-batch's ops, at the initial weights of the step."""
         while self._step < step:
             self._learn()
         key = replica, microbatch

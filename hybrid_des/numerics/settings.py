@@ -1,4 +1,4 @@
-"""The small model that the simulated GPUs train, and how."""
+"""Settings of the small model that the simulated GPUs train."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _DTYPES = {"fp64": "float64", "fp32": "float32"}
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """What training takes from a scenario's `numerics` section, which holds the defaults.
+    """Training settings; defaults are in a scenario's `numerics` section.
 
     Attributes:
         layers: number of layers, split over the stages.
@@ -19,7 +19,7 @@ class TrainingSettings:
         task: name of a data set.
         learning_rate: step size of the optimizer.
         optimizer: name of an optimizer.
-        dtype: fp64 or fp32, of weights, activations and gradients.
+        dtype: fp64 or fp32, for weights, activations and gradients.
     """
 
     layers: int

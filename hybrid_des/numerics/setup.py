@@ -1,4 +1,4 @@
-"""What all GPUs of one training run share: the model split into stages, the data, and who sees which samples."""
+"""State shared by all GPUs of a training run: the model split into stages, and the data of each replica."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class TrainingSetup:
     """Model and data of one run.
 
     Args:
-        settings: the model and how it is trained.
-        plan: the schedule, which has the numbers of stages and micro-batches.
+        settings: the model and its training.
+        plan: the schedule, with the numbers of stages and micro-batches.
         replicas: the data-parallel size.
-        seed: of initial weights, data and the order of samples.
+        seed: seed of initial weights, data and sample order.
 
     Attributes:
         replica_samples: samples per replica and step.

@@ -1,4 +1,4 @@
-"""One run's training: the arithmetic of its GPUs, and its progress."""
+"""The training of one run: the arithmetic of its GPUs, and its progress."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hybrid_des.pipeline.plan import Plan
 
 
 class Training(TrainingSetup):
-    """A run's model and data, the workers of its GPUs, and its progress.
+    """Model, data, workers and progress of a run.
 
     Attributes:
         progress: losses, accuracies and errors so far.

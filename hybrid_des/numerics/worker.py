@@ -1,4 +1,4 @@
-"""The arithmetic of one GPU: its ops, the activations they keep, and the optimizer step."""
+"""The arithmetic of one GPU: its ops, their activations, and the optimizer step."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Worker:
         self.stages = {stage: setup.new_stage(stage) for stage in self._stage_of.values()}
         self._optimizers = {stage: setup.new_optimizer() for stage in self.stages}
         self._residuals: dict[int, Array] = {}
-        self._kept: dict[tuple[int, int], tuple[Kept, Array | None]] = {}  # from F to the input gradient
-        self._owed: dict[tuple[int, int], Kept] = {}  # from there to the weight gradient
-        self._handed: dict[tuple[bool, int, int], Array] = {}  # between two stages on this GPU, no message is sent
+        self._kept: dict[tuple[int, int], tuple[Kept, Array | None]] = {}  # between F and the input gradient
+        self._deferred: dict[tuple[int, int], Kept] = {}  # between the input and the weight gradient
+        self._handed: dict[tuple[bool, int, int], Array] = {}  # between stages on this GPU, without a message
         self.most_kept = 0
 
     def run(self, step: int, op: Op, payload: Array | None) -> Array | None:
@@ -52,7 +52,7 @@ class Worker:
             first stage; W: None.
 
         Raises:
-            NumericsError: an input of the op is missing, or its result holds NaN or infinity.
+            NumericsError: an input of the op is missing, or its result contains NaN or infinity.
         """
         forward = op.kind == "F"
         if op.kind != "W" and payload is None:
@@ -65,7 +65,7 @@ class Worker:
         if result is None:
             return None
         if not np.isfinite(result).all():
-            raise self.error(step, op, f"its result holds {_non_finite(result)}")
+            raise self.error(step, op, f"its result contains {_non_finite(result)}")
         receiver = self._plan.neighbour(self.pipeline_rank, op, TARGET[op.kind])
         if receiver is not None and receiver[0] == self.pipeline_rank:
             self._handed[forward, op.microbatch, receiver[1]] = result
@@ -73,7 +73,7 @@ class Worker:
 
     @property
     def weights(self) -> dict[int, list[Array]]:
-        """Stage → W and b of each of its layers in turn."""
+        """W and b of each layer in turn, by stage."""
         return {stage: state.arrays for stage, state in sorted(self.stages.items())}
 
     def gradient(self, stage: int) -> Array:
@@ -81,13 +81,13 @@ class Worker:
         return self.stages[stage].gradient
 
     def residual(self, stage: int) -> Array:
-        """The part of the stage's gradient that a lossy codec has not sent yet (error feedback); updated in place."""
+        """The error of a lossy codec, to be sent with the next gradient (error feedback); updated in place."""
         if stage not in self._residuals:
             self._residuals[stage] = self.stages[stage].gradient * 0
         return self._residuals[stage]
 
     def learn(self, step: int) -> None:
-        """Take the optimizer step, on gradients that have been reduced over all holders of their stage.
+        """Take the optimizer step, on gradients that are reduced over their replica groups.
 
         Raises:
             NumericsError: a gradient or an updated weight is NaN or infinite, or a micro-batch's backward is not
@@ -105,7 +105,7 @@ class Worker:
 
     def _check_complete(self, step: int, stage: int) -> None:
         self._check_finite(step, stage, "the gradient", self.stages[stage].gradient)
-        left = sorted(i for i, chunk in [*self._kept, *self._owed] if self._stage_of[chunk] == stage)
+        left = sorted(i for i, chunk in [*self._kept, *self._deferred] if self._stage_of[chunk] == stage)
         if left:
             where = self._optimizer_of(step, stage)
             raise NumericsError(f"{where}: micro-batch {left[0]} has not completed its backward")
@@ -118,7 +118,7 @@ class Worker:
         return f"rank {self.rank}, step {step}, optimizer of stage {stage}"
 
     def error(self, step: int, op: Op, problem: str) -> NumericsError:
-        """The error for an op: where, and what is wrong."""
+        """An error at an op: its place and the problem."""
         return NumericsError(f"rank {self.rank}, step {step}, {self._plan.name(self.pipeline_rank, op)}: {problem}")
 
     def _forward(self, step: int, op: Op, payload: Array | None) -> Array:
@@ -134,7 +134,7 @@ class Worker:
             loss, above = loss_and_gradient(output, labels, self._setup.replica_samples)
             self._progress.loss(step, loss)
         self._kept[op.microbatch, op.chunk] = kept, above
-        self.most_kept = max(self.most_kept, len(self._kept) + len(self._owed))
+        self.most_kept = max(self.most_kept, len(self._kept) + len(self._deferred))
         return output
 
     def _backward(self, step: int, op: Op, payload: Array | None) -> Array | None:
@@ -146,16 +146,16 @@ class Worker:
             above = payload
         if above is None:
             raise self.error(step, op, "the gradient of its output is missing")
-        below, self._owed[key] = self.stages[self._stage_of[op.chunk]].input_gradient(above, kept)
+        below, self._deferred[key] = self.stages[self._stage_of[op.chunk]].input_gradient(above, kept)
         if op.kind == "B":
             self._weight(step, op)
         return below
 
     def _weight(self, step: int, op: Op) -> None:
         key = op.microbatch, op.chunk
-        if key not in self._owed:
+        if key not in self._deferred:
             raise self.error(step, op, "its input gradient has not been computed")
-        self.stages[self._stage_of[op.chunk]].add_weight_gradient(self._owed.pop(key))
+        self.stages[self._stage_of[op.chunk]].add_weight_gradient(self._deferred.pop(key))
 
 
 def _non_finite(values: Array) -> str:

@@ -1,15 +1,15 @@
-"""Sweeps: many variants of one scenario, run on any executor with a `map`; each variant is a row of a table.
+"""Sweeps: variants of one scenario, run on any executor with a `map`; each variant is a row of a table.
 
     sweep:
       - {parallel.pipeline: [2, 4], schedule.microbatches: [4, 8]}     # keys of one item vary together
-      - {schedule.kind: [gpipe, 1f1b]}                                # items are crossed
+      - {schedule.kind: [gpipe, 1f1b]}                                # Cartesian product of items
 
     sweep = load_sweep("scenarios/experiments/chunks.yaml")
     rows = run_sweep(sweep, jobs=2)
     frame = table(rows)
     draw(rows, sweep.picture)
 
-A case that is impossible or fails is a row with the reason in `error`; the other cases run.
+An impossible or failed case is a row with the reason in `error`; the other cases still run.
 """
 
 from __future__ import annotations

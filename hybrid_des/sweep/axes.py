@@ -1,4 +1,4 @@
-"""Axes of a sweep, whose values are combined with each other, and the picture of its results."""
+"""Axes of a sweep, and the plot of its results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PICTURE = ("x", "y", "hue", "where")
 
 @dataclass(frozen=True)
 class Plot:
-    """The picture of a sweep, by names of columns of its table.
+    """The plot of a sweep, by columns of its table.
 
     Attributes:
         x, y: the columns on the axes.
@@ -37,16 +37,16 @@ class Plot:
     where: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self, columns: Mapping[str, Any]) -> None:
-        """Check that a row of the table has the columns that are drawn.
+        """Check that a row of the table has the plotted columns.
 
         Raises:
-            UsageError: it lacks a column, or `y` is no number.
+            UsageError: a column is missing, or `y` is not numeric.
         """
         for name in (self.x, self.y, *self.hue, *self.where):
             if name not in columns:
                 raise UsageError(f"plot: {unknown(name, map(str, columns))}")
         if not isinstance(columns[self.y], int | float | list):
-            raise UsageError(f"plot: y: {self.y} holds {describe(columns[self.y])}; expected a column of numbers")
+            raise UsageError(f"plot: y: {self.y} contains {describe(columns[self.y])}; expected a column of numbers")
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Sweep:
 
     Attributes:
         document: the scenario, without its `sweep` and `plot`.
-        axes: the cases of each item of `sweep`, mappings of the paths that vary together.
-        picture: the picture that `plot` describes.
-        imports: user-defined Python files that every worker runs first.
+        axes: the cases of each item of `sweep`, as mappings of the paths that vary together.
+        picture: the plot described by `plot`.
+        imports: user-defined plug-in files that every worker imports first.
     """
 
     document: Document
@@ -74,7 +74,7 @@ class Sweep:
         return list(dict.fromkeys(path for axis in self.axes for case in axis for path in case))
 
     def only(self, where: Mapping[str, Any]) -> Sweep:
-        """The cases with these values, such as those in the picture: `sweep.only(sweep.picture.where)`."""
+        """The cases with these values, such as those in the plot: `sweep.only(sweep.picture.where)`."""
         axes = (
             tuple(case for case in axis if all(case[path] == value for path, value in where.items() if path in case))
             for axis in self.axes
@@ -91,7 +91,7 @@ def load_sweep(path: str | Path, overrides: Sequence[str] = (), imports: Sequenc
     """Read a file with a `sweep:` block.
 
     Raises:
-        ScenarioError: one line for each thing that is wrong with the block.
+        ScenarioError: one line per problem in the block.
     """
     return sweep_of(read_scenario(path, overrides), imports)
 
@@ -100,17 +100,17 @@ def sweep_of(document: Document, imports: Sequence[str] = ()) -> Sweep:
     """Separate the `sweep` and `plot` of a document from its scenario.
 
     Raises:
-        ScenarioError: one line for each thing that is wrong with them.
+        ScenarioError: one line per problem in them.
     """
     values = dict(document.value)
     items, plot = values.pop("sweep", None), values.pop("plot", None)
     problems: list[str] = []
     axes = _axes(document, items, problems)
     picture = None if plot in (None, "none") else _picture(document, plot, problems)
-    files = tuple(str(Path(file).resolve()) for file in imports)  # a worker may have another working folder
+    files = tuple(str(Path(file).resolve()) for file in imports)  # workers may have other working folders
     sweep = Sweep(Document(values, document.source, document.places), axes, picture, files)
     if len(sweep) > MOST_CASES:
-        problems.append(document.problem(("sweep",), f"{len(sweep)} cases are more than {MOST_CASES}"))
+        problems.append(document.problem(("sweep",), f"{len(sweep)} cases; at most {MOST_CASES}"))
     if problems:
         raise ScenarioError(problems)
     return sweep
@@ -124,12 +124,12 @@ def _axes(document: Document, items: Any, problems: list[str]) -> tuple[tuple[Ca
     placed = [(path, i) for i, item in enumerate(items) if isinstance(item, dict) for path in item]
     first = dict(reversed(placed))
     twice = [(path, i) for path, i in placed if first[path] != i]
-    problems += [document.problem(("sweep", i, path), "varies in an earlier axis too") for path, i in twice]
+    problems += [document.problem(("sweep", i, path), "also varies in an earlier axis") for path, i in twice]
     return axes
 
 
 def _axis(document: Document, at: KeyPath, item: Any, problems: list[str]) -> tuple[Case, ...]:
-    """One item of `sweep`: its paths vary together, so their lists have one length."""
+    """One item of `sweep`: its paths vary together, so their lists have equal lengths."""
     if not isinstance(item, dict) or not item:
         problems.append(document.problem(at, f"expected paths with lists of values, found {describe(item)}"))
         return ()
@@ -144,7 +144,7 @@ def _axis(document: Document, at: KeyPath, item: Any, problems: list[str]) -> tu
             problems.append(document.problem((*at, path), f"expected a list of values, found {describe(values)}"))
     if len(set(lengths.values())) > 1:
         found = ", ".join(f"{path} has {length}" for path, length in lengths.items())
-        problems.append(document.problem(at, f"what varies together needs lists of one length: {found}"))
+        problems.append(document.problem(at, f"paths that vary together need lists of equal length: {found}"))
         return ()
     return tuple({path: item[path][i] for path in lengths} for i in range(next(iter(lengths.values()), 0)))
 

@@ -1,4 +1,4 @@
-"""The picture of a sweep: one column of its table over another, with one line per value of a third."""
+"""The plot of a sweep: one column of its table against another, with one line per value of a third."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _DIMENSIONS: tuple[Dimension, ...] = ("number", "time", "size", "bandwidth", "co
 def draw(rows: Sequence[Row], picture: Plot, ax: Axes | None = None) -> Axes:
     """Draw the sweep's `plot` on the given axes or on a new figure; failed cases are left out.
 
-    Texts such as "4 ms" or "2p" are ordered by their quantities. Of a list with one entry per rank the maximum is
-    drawn, of one with one entry per step the last.
+    Strings such as "4 ms" or "2p" are ordered by their quantities. Lists with one entry per rank are drawn as their
+    maximum, those with one entry per step as their last entry.
 
     Raises:
-        UsageError: the table has no such column, or `y` holds no numbers.
+        UsageError: the table has no such column, or `y` is not numeric.
     """
     import pandas as pd
 
@@ -58,7 +58,7 @@ def draw(rows: Sequence[Row], picture: Plot, ax: Axes | None = None) -> Axes:
 
 
 def label(column: str) -> str:
-    """Label of an axis: a column without its section, with its unit in brackets."""
+    """Axis label of a column: without its section, with its unit in brackets."""
     words = column.partition(".")[2] if not column.startswith("idle_s") else column
     words = words or column
     for ending, unit in (("_s", " (s)"), ("_bytes", " (bytes)"), ("_ratio", " ratio")):
@@ -83,7 +83,7 @@ def _set_axes(ax: Axes, picture: Plot, places: dict[Any, float], cells: dict[Any
 
 
 def _apart(at: Sequence[float]) -> list[float]:
-    """The ticks that leave enough space between them for their labels."""
+    """Ticks far enough apart for their labels."""
     room, kept = LABEL_SPACE * (at[-1] - at[0]), at[:1]
     for place in at[1:]:
         if place - kept[-1] >= room:
@@ -92,7 +92,7 @@ def _apart(at: Sequence[float]) -> list[float]:
 
 
 def _places(cells: Sequence[Any]) -> dict[Any, float]:
-    """Position of each value: its quantity, or its order of appearance if one of them is no quantity."""
+    """Position of each value: its quantity, or its order of appearance if any is not a quantity."""
     values = {_key(cell): _quantity(cell) for cell in cells}
     if all(isinstance(value, float) for value in values.values()):
         return values
@@ -114,7 +114,7 @@ def _text(cell: Any) -> str:
 
 
 def _quantity(cell: Any) -> Any:
-    """A number, or a text that is a quantity or a multiple of p, as a float; anything else as it is."""
+    """A number, quantity or multiple of p as a float; anything else unchanged."""
     if isinstance(cell, int | float | Fraction) and not isinstance(cell, bool):
         return float(cell)
     if not isinstance(cell, str):

@@ -29,7 +29,7 @@ _WITH_GAPS: Mapping[type, str] = {int: "Int64", bool: "boolean"}
 
 
 def table(rows: Sequence[Row]) -> pd.DataFrame:
-    """Rows as a table: mappings become columns such as `idle_s.dependency`, lists become JSON texts."""
+    """Rows as a table: mappings become columns such as `idle_s.dependency`, lists become JSON."""
     import pandas as pd
 
     flat = [columns(row) for row in rows]
@@ -37,17 +37,17 @@ def table(rows: Sequence[Row]) -> pd.DataFrame:
         {name: json.dumps(value) if isinstance(value, list) else value for name, value in row.items()} for row in flat
     )
     kinds = {name: {type(row[name]) for row in flat if name in row} for name in frame if frame[name].isna().any()}
-    # a failed case must not turn the others' whole numbers into floats
+    # failed cases must not turn integer columns into floats
     whole: Any = {name: dtype for name, found in kinds.items() for kind, dtype in _WITH_GAPS.items() if found == {kind}}
     frame = frame.astype(whole)
     return frame[sorted(frame, key=lambda name: bool(name == "error"))]
 
 
 def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:
-    """Write `sweep.csv` and, if the sweep has a picture, `sweep.png`: all of them or none.
+    """Write `sweep.csv` and, if the sweep has a plot, `sweep.png`: all files or none.
 
     Raises:
-        UsageError: the folder cannot be written, or the picture names a column that does not exist.
+        UsageError: the folder cannot be written, or a plotted column does not exist.
     """
     from hybrid_des.report.files import write_whole
 
@@ -65,7 +65,7 @@ def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:
 
 
 def render(rows: Sequence[Row], sweep: Sweep) -> str:
-    """Lines for a terminal, one per case: its values, the main figures, or why it failed."""
+    """The table for the terminal: one line per case with its values and main figures, or its error."""
     paths = sweep.paths
     lines = [[*paths, *SHOWN]]
     for row in rows[:MOST_ROWS]:
@@ -77,5 +77,5 @@ def render(rows: Sequence[Row], sweep: Sweep) -> str:
         if "error" in row:
             texts[number] += f"  failed: {row['error']}"
     failed = sum("error" in row for row in rows)
-    more = f"; the first {MOST_ROWS} are shown, --out DIR or --json gives all" if len(rows) > MOST_ROWS else ""
-    return "\n".join([*(text.rstrip() for text in texts), "", f"{len(rows)} cases, {failed} of them failed{more}"])
+    more = f"; the first {MOST_ROWS} are shown; --out DIR or --json outputs all" if len(rows) > MOST_ROWS else ""
+    return "\n".join([*(text.rstrip() for text in texts), "", f"{len(rows)} cases, {failed} failed{more}"])

@@ -1,4 +1,4 @@
-"""Running a sweep: batches of cases, mapped in this process, over local workers, or over a given executor."""
+"""Execution of sweeps: batches of cases, mapped in this process, over local workers, or over a given executor."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from hybrid_des.sweep.axes import Case, Sweep
 Row = dict[str, Any]
 ProgressCallback = Callable[[int, int], None]  # cases done, cases in total
 
-BATCH = 32  # most cases per batch: enough to outweigh the transfer, few enough for an even load
+BATCH = 32  # most cases per batch: enough to amortize the transfer, few enough to balance the load
 SHARES = 8  # fewest batches per worker
-WORTH_A_WORKER = 200  # cases, which take about as long as starting a worker
+WORTH_A_WORKER = 200  # cases that take about as long as starting a worker
 
 
 def jobs_for(sweep: Sweep) -> int:
@@ -44,16 +44,16 @@ def run_sweep(
             executor. Its workers read the files of `imports` themselves.
         progress: called with (cases done, cases in total) whenever a batch completes.
 
-    A row holds the swept paths and the summary's keys, or the paths and `error`.
+    A row holds the swept paths and the keys of the summary, or the paths and `error`.
 
     Raises:
-        UsageError: the picture names a column that the first row lacks, or a file to import fails.
+        UsageError: the first row lacks a plotted column, or a file to import fails.
     """
     for path in sweep.imports:
         import_file(path)
     cases = list(sweep.cases())
     count = min(len(cases), max(SHARES * jobs, -(-len(cases) // BATCH)))
-    # round-robin: neighbouring cases cost about the same, so batches do too
+    # round-robin: adjacent cases cost about the same, so batches do too
     work = [_Batch(sweep.document, tuple(cases[i::count]), sweep.imports) for i in range(count)]
     rows: list[Row] = [{}] * len(cases)
     done, checked = 0, sweep.picture is None
@@ -117,13 +117,13 @@ def _run_case(document: Document, case: Case) -> Row:
         row |= summary(run(scenario.model_copy(update={"record": "compute"})))  # a row needs no messages
     except HybridDesError as error:
         row["error"] = str(error).splitlines()[0]
-    except Exception as error:  # a bug in one case must not cost the others
+    except Exception as error:  # a bug in one case must not affect the others
         row["error"] = f"{type(error).__name__}: {error}"
     return row
 
 
 def _with(document: Document, case: Case) -> Document:
-    """The document with the values of a case; a problem with one of them names the case."""
+    """The document with the values of a case, whose places name the case."""
     varied = Document(copy.deepcopy(document.value), document.source, dict(document.places))
     for path, value in case.items():
         keys = path.split(".")
@@ -135,14 +135,14 @@ def _with(document: Document, case: Case) -> Document:
 
 
 def _leave_out(values: dict[str, Any], keys: Sequence[str]) -> None:
-    """Delete the key at a path whose sections exist."""
+    """Delete the key at a path."""
     for key in keys[:-1]:
         values = values[key]
     del values[keys[-1]]
 
 
 def _plain(value: Any) -> Any:
-    """A swept value for tables and JSON: exact fractions become numbers, an infinite value a text."""
+    """A swept value for tables and JSON: fractions become numbers, infinity a string."""
     if isinstance(value, Fraction):
         return int(value) if value.denominator == 1 else float(value)
     if isinstance(value, float) and not math.isfinite(value):

@@ -247,7 +247,7 @@ def test_a_non_finite_value_names_rank_op_and_step(monkeypatch):
         return samples
 
     monkeypatch.setattr(Data, "stream", spoilt)
-    with pytest.raises(NumericsError, match=r"^rank 0, step 1, 0F2: its result holds nan$"):
+    with pytest.raises(NumericsError, match=r"^rank 0, step 1, 0F2: its result contains nan$"):
         run(scenario(d=1))  # 8 samples a step, 2 a micro-batch
 
 

@@ -1,10 +1,10 @@
-"""Data sets, one file each: a function from a random generator to samples.
+"""Data sets, one per file: a function from a random generator to samples.
 
     @dataset("mine", features=2, classes=2, held_out=512)
     def mine(generator):
         return inputs, labels
 
-Classes are balanced, so that an untrained model has the accuracy of chance; samples are in random order.
+Classes are balanced, so that an untrained model has chance accuracy; samples are in random order.
 """
 
 from __future__ import annotations
@@ -27,5 +27,5 @@ find = _REGISTRY.__getitem__
 
 
 def dataset(name: str, *, features: int, classes: int, held_out: int) -> Callable[[DataSet], DataSet]:
-    """Register a data set: numbers per sample, classes, and how many samples at the end are held out."""
+    """Register a data set: features per sample, classes, and number of held-out samples at the end."""
     return _REGISTRY(name, features=features, classes=classes, held_out=held_out)

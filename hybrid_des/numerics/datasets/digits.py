@@ -11,7 +11,7 @@ from hybrid_des.numerics.datasets import dataset
 
 @dataset("digits", features=64, classes=10, held_out=360)
 def digits(generator: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """All of them in random order, pixels from −1 to 1; needs `pip install hybrid-des[digits]`."""
+    """All digits in random order, pixels from −1 to 1; needs `pip install hybrid-des[digits]`."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:
