@@ -8,11 +8,11 @@ from typing import NamedTuple
 from hybrid_des.calibration.nccl_tests import Measurement
 from hybrid_des.network.times import TimeTable
 
-LARGE = 2**20  # errors count above this size; below, times are latency and vary from run to run
+LARGE = 2**20  # errors count above this size; smaller messages are latency-bound and vary from run to run
 
 
 class Fit(NamedTuple):
-    """Relative errors of predictions, and the number of sizes that they are of."""
+    """Relative errors of predictions, and the number of sizes."""
 
     mean: float
     worst: float
@@ -20,7 +20,7 @@ class Fit(NamedTuple):
 
 
 def fit_of_every_second(times: Sequence[Measurement]) -> Fit:
-    """Error of a table of the 1st, 3rd, 5th … size at the sizes between, above 1 MiB."""
+    """Error of a table of the 1st, 3rd, 5th … size at the sizes in between, above 1 MiB."""
     table = TimeTable(tuple((one.size, one.time) for one in times[::2]))
     return _fit((table.time(one.size), one.time) for one in times[1::2] if one.size > LARGE)
 

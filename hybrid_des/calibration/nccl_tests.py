@@ -1,4 +1,4 @@
-"""The printed output of nccl-tests, as measured times."""
+"""Parser of nccl-tests output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class NcclTests(NamedTuple):
     """Printed results of one run of nccl-tests.
 
     Attributes:
-        test: such as all_reduce, if the text names it.
+        test: name such as all_reduce, if the text contains it.
         ranks: number of ranks, if the text lists them.
         times: mean out-of-place time of each size, in ascending order of size.
     """
@@ -41,10 +41,10 @@ class NcclTests(NamedTuple):
 
 
 def read_nccl_tests(path: str | Path) -> NcclTests:
-    """Read pasted output of a program of nccl-tests; other lines are skipped.
+    """Read pasted output of an nccl-tests program; other lines are skipped.
 
     Raises:
-        UsageError: the file holds no result of nccl-tests.
+        UsageError: the file contains no nccl-tests results.
     """
     text = read_text(path)
     found: dict[int, list[Fraction]] = {}
@@ -57,7 +57,7 @@ def read_nccl_tests(path: str | Path) -> NcclTests:
         if size > 0 and time > 0:
             found.setdefault(size, []).append(time)
     if not found:
-        raise UsageError(f"{path}: no results of nccl-tests; expected lines such as those of all_reduce_perf")
+        raise UsageError(f"{path}: no nccl-tests results; expected output such as that of all_reduce_perf")
     times = [Measurement(size, round(sum(of) / len(of) * MICROSECOND)) for size, of in sorted(found.items())]
     ranks = {int(rank) for rank in _RANK.findall(text)}
     test = _TEST.search(text)
@@ -65,10 +65,10 @@ def read_nccl_tests(path: str | Path) -> NcclTests:
 
 
 def link_table(measured: NcclTests) -> TimeTable:
-    """Time of one message of a ring, from the time of the collective: a simulated ring then takes the measured time.
+    """The times of single ring messages for which a simulated ring takes the measured times.
 
     Raises:
-        UsageError: the number of steps of the test is unknown.
+        UsageError: the number of ring steps of the test is unknown.
     """
     ranks = measured.ranks or 0
     steps, parts = {
@@ -79,7 +79,7 @@ def link_table(measured: NcclTests) -> TimeTable:
     }.get(measured.test or "", (0, 0))
     if steps < 1:
         raise UsageError(
-            f"a link's table needs a run of all_reduce, reduce_scatter, all_gather or sendrecv with its list of ranks, "
+            f"--link needs a run of all_reduce, reduce_scatter, all_gather or sendrecv with its list of ranks, "
             f"not {measured.test or 'an unnamed test'} on {measured.ranks or 'unknown'} ranks"
         )
     by_size = {round(Fraction(size, parts)): round(Fraction(time, steps)) for size, time in measured.times}

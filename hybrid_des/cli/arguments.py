@@ -1,4 +1,4 @@
-"""Command-line arguments: a parser whose errors are one line, and the options that several commands share."""
+"""Command-line arguments: a parser with one-line errors, and options shared by several commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hybrid_des.errors import UsageError
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that reports a mistake in one line and shows a description as it is written."""
+    """An argument parser with one-line errors and preformatted descriptions."""
 
     def __init__(self, program: str, description: str | None, usage: str | None = None, epilog: str = "") -> None:
         super().__init__(
@@ -51,7 +51,7 @@ def add_import(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="first run a Python file that registers user-defined schedules, topologies or collectives",
+        help="first import a Python file that registers user-defined schedules, topologies or collectives",
     )
 
 
@@ -61,10 +61,10 @@ def add_out(parser: argparse.ArgumentParser, description: str, metavar: str = "D
 
 
 def import_files(files: Sequence[str]) -> None:
-    """Run user-defined Python files.
+    """Import user-defined plug-in files.
 
     Raises:
-        UsageError: one is missing, or fails.
+        UsageError: a file is missing or raises.
     """
     if files:
         from hybrid_des.registry import import_file
@@ -74,7 +74,7 @@ def import_files(files: Sequence[str]) -> None:
 
 
 def count(text: str) -> int:
-    """Read a whole number of at least 1."""
+    """Parse a positive integer."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text}")
     return int(text)
@@ -82,5 +82,5 @@ def count(text: str) -> int:
 
 def _path(text: str) -> Path:
     if not text:  # Path("") is the current folder
-        raise argparse.ArgumentTypeError("expected a path, found an empty text; the current folder is .")
+        raise argparse.ArgumentTypeError("expected a path, found an empty string; the current folder is .")
     return Path(text)

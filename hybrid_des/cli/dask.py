@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def dask_executor(address: str | None) -> Iterator[Executor | None]:
-    """Connect to the scheduler at an address; give None without one.
+    """Connect to the scheduler at an address; yield None if there is no address.
 
     Raises:
-        UsageError: Dask is not installed, or no scheduler answers.
+        UsageError: Dask is not installed, or no scheduler responds.
     """
     if address is None:
         yield None
@@ -29,6 +29,6 @@ def dask_executor(address: str | None) -> Iterator[Executor | None]:
     try:
         client = Client(address, timeout="10s")
     except (OSError, ValueError) as error:
-        raise UsageError(f"--dask {address}: no scheduler answers ({error})") from None
+        raise UsageError(f"--dask {address}: no scheduler responds ({error})") from None
     with client, client.get_executor() as executor:
         yield executor

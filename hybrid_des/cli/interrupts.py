@@ -1,4 +1,4 @@
-"""Ctrl-C, recorded when it arrives: compiled code may turn the exception into another (matplotlib's does)."""
+"""Recording of Ctrl-C: compiled code, such as matplotlib's, may replace KeyboardInterrupt with another exception."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextmanager
 def noted_interrupts() -> Iterator[list[int]]:
-    """Yield a list to which every Ctrl-C appends its signal number, besides raising KeyboardInterrupt."""
+    """Yield a list to which every Ctrl-C appends its signal number before it raises KeyboardInterrupt."""
     noted: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:

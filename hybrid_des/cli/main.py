@@ -1,6 +1,6 @@
 """The command line: `hybrid-des FILE`, or `hybrid-des COMMAND …`; errors become one line and an exit code.
 
-Nothing heavy is imported before it is needed, so that `--help` is immediate.
+Heavy modules are imported only when needed, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LONGEST_NAME = 200  # of a file, in a message
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns 0 if it is done, 1 if the simulation failed, 2 for a user's mistake, 130 on Ctrl-C."""
+    """Run one command; returns 0 on success, 1 if the simulation failed, 2 on a user error, 130 on Ctrl-C."""
     make_output_safe()
     with noted_interrupts() as interrupts:
         try:
@@ -35,12 +35,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _explain(error: Exception) -> int:
-    """Print an error of the user or the machine and return its exit code; raise any other, which is a bug."""
+    """Print a user or system error and return its exit code; re-raise any other, which is a bug."""
     if isinstance(error, HybridDesError):
         say(str(error))
         return error.exit_code
     if isinstance(error, BrokenPipeError):
-        discard_output()  # the reader has seen enough
+        discard_output()  # the reader has closed the pipe
         return 0
     if not isinstance(error, OSError):
         raise error
@@ -83,7 +83,7 @@ def _parser(program: str) -> Parser:
 
 
 def _check_file(file: str) -> None:
-    """Report a mistyped command as such, before anything is loaded."""
+    """Report a mistyped command before anything is loaded."""
     if not Path(file).exists() and not Path(file).suffix and file.isidentifier():
         from hybrid_des.registry import unknown
 

@@ -1,4 +1,4 @@
-"""Terminal output that never fails by itself: poor encodings, closed streams, readers that leave early."""
+"""Robust terminal output: limited encodings, closed streams, readers that exit early."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def make_output_safe() -> None:
 
 
 def discard_output() -> None:
-    """Discard what is still buffered, so that closing stdout raises no second error."""
+    """Discard buffered output, so that closing stdout does not raise again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

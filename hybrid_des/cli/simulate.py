@@ -1,4 +1,4 @@
-"""Simulate the training step that a scenario file describes, and report on it."""
+"""Simulate the training step described by a scenario file, and print a report."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add a scenario or sweep file, and options of its output."""
+    """Add a scenario or sweep file, and output options."""
     parser.add_argument("file", nargs="?", metavar="FILE", help="a scenario, such as scenarios/a100_8x.yaml")
-    add_out(parser, "also write summary, timeline, trace and pictures there")
+    add_out(parser, "also write summary, timeline, trace and pictures to this folder")
     add_set(parser)
     add_import(parser)
-    parser.add_argument("--json", action="store_true", help="print the summary as one JSON object and nothing else")
-    parser.add_argument("--quiet", action="store_true", help="no report and no messages")
+    parser.add_argument("--json", action="store_true", help="print only the summary, as one JSON object")
+    parser.add_argument("--quiet", action="store_true", help="print no report and no messages")
     parser.add_argument(
-        "--jobs", metavar="N", type=count, help="local worker processes of a sweep (default: by its size)"
+        "--jobs", metavar="N", type=count, help="local worker processes for a sweep (default: by its size)"
     )
     parser.add_argument("--dask", metavar="ADDRESS", help="run a sweep on a Dask cluster, such as tcp://10.0.0.1:8786")
     parser.add_argument("--version", action="version", version=f"hybrid-des {hybrid_des.__version__}")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Simulate a scenario or run a sweep; print, report or write the result, and return the exit code."""
+    """Simulate a scenario or run a sweep, output the results, and return the exit code."""
     from hybrid_des.scenario import read_scenario, scenario_of
 
     import_files(args.imports)
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     if document.value.get("sweep") not in (None, "none"):
         return _sweep(args, document)
     if args.jobs is not None or args.dask is not None:
-        raise UsageError(f"{args.file}: --jobs and --dask are for a file with a sweep")
+        raise UsageError(f"{args.file}: --jobs and --dask need a file with a sweep")
     scenario = scenario_of(document)
     if args.out is not None:
         _check_writable(args.out)
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     elif not args.quiet:
         _report(result)
     if not args.quiet:
-        if args.json and result.summary["out_of_memory"]:  # the report says so by itself
+        if args.json and result.summary["out_of_memory"]:  # the report shows it
             say(f"warning: {args.file}: out of memory; see peak_memory_bytes")
         if written is not None:
             for note in written.notes:
@@ -86,7 +86,7 @@ def _sweep(args: argparse.Namespace, document: Document) -> int:
         print(sweep.render(rows, cases))
     if any("error" not in row for row in rows):
         return 0
-    if args.json or args.quiet:  # the table says so by itself
+    if args.json or args.quiet:  # the table shows it
         say(f"{args.file}: every case failed; the first: {rows[0]['error']}")
     return 1
 
@@ -101,7 +101,7 @@ def _report(result: Result) -> None:
 
 
 def _check_writable(folder: Path) -> None:
-    """Check before a long simulation that its results can be written, and leave nothing behind."""
+    """Check that results can be written, before a long simulation; leaves nothing behind."""
     import tempfile
 
     made: list[Path] = []

@@ -1,4 +1,4 @@
-"""What the terminal shows while the user waits: a status line for one simulation, a bar for a sweep."""
+"""Progress on the terminal: a status line for one simulation, a bar for a sweep."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE_S = 1.0  # before the status line appears
 
 @contextlib.contextmanager
 def status_line(quiet: bool) -> Iterator[None]:
-    """Show that a simulation is running if it takes longer than a moment and stderr is a terminal."""
+    """Show a status line on a terminal if a simulation takes longer than `PATIENCE_S`."""
     shown: list[Status] = []
 
     def show() -> None:
@@ -40,7 +40,7 @@ def status_line(quiet: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def progress_bar(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """Give a function (cases done, cases in total) that moves a bar; None if stderr is no terminal."""
+    """Yield a function (cases done, total) that updates a progress bar; None if stderr is not a terminal."""
     if quiet or not sys.stderr.isatty():
         yield None
         return

@@ -126,9 +126,9 @@ def test_pasted_output_of_nccl_tests_is_read(write):
 @pytest.mark.parametrize("time", ["1.2.3", "1-2", "N/A", "nan", "inf", "-5", "0.00", "1e999999999", "5" * 5000])
 def test_a_line_without_a_time_is_no_result(write, time):
     line = "     {}     262144     float     sum      -1    {}   13.67   23.92      0    75.66   13.86   24.25      0\n"
-    with pytest.raises(UsageError, match="no results of nccl-tests"):
+    with pytest.raises(UsageError, match="no nccl-tests results"):
         read_nccl_tests(write(line.format(1048576, time), "n.txt"))
-    with pytest.raises(UsageError, match="no results of nccl-tests"):
+    with pytest.raises(UsageError, match="no nccl-tests results"):
         read_nccl_tests(write(line.format("9" * 5000, 5), "n.txt"))
     both = line.format(2097152, time) + line.format(1048576, 5)
     assert read_nccl_tests(write(both, "n.txt")).times == [(1048576, 5_000_000)]
@@ -145,7 +145,7 @@ def test_calibrate_prints_a_table_and_how_well_it_fits(write, capsys, tmp_path):
 
 
 @pytest.mark.parametrize(("text", "said"), [
-    ("hello\n", "no results of nccl-tests"),
+    ("hello\n", "no nccl-tests results"),
     (b"\x80\x81", "not a text file"),
     (None, "No such file or directory"),
 ])  # fmt: skip

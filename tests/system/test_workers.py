@@ -84,4 +84,4 @@ def test_a_cluster_that_does_not_answer_is_one_line(write):
     command = [sys.executable, "-m", "hybrid_des", write(BASE + AXES), "--dask", "nowhere"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
-    assert "--dask nowhere: no scheduler answers" in done.stderr
+    assert "--dask nowhere: no scheduler responds" in done.stderr

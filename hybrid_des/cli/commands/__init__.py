@@ -1,6 +1,6 @@
-"""The commands of the command line, one file each, named as the command.
+"""The commands of the command line, one file per command.
 
-A command's file opens with a docstring whose first line `--help` shows, and defines
+A command's file starts with a docstring, whose first line `--help` shows, and defines
 
     def add_arguments(parser: argparse.ArgumentParser) -> None: ...
     def run(args: argparse.Namespace) -> int: ...        # returns the exit code
@@ -21,7 +21,7 @@ _FOLDER = Path(__file__).parent
 
 
 class Command(Protocol):
-    """What a command's file defines."""
+    """The interface of a command's file."""
 
     __doc__: str | None
 

@@ -1,9 +1,9 @@
-"""Turn the pasted output of nccl-tests into a table of times that a scenario can use.
+"""Convert nccl-tests output to a table of times for scenarios.
 
-The table goes to stdout, or to a file with --out. By itself it is for `gradients.table`: the time of a whole
-all-reduce by its size. With --link it is for `cluster.nvlink.table` or `cluster.infiniband.table`: the time of one
-message, such that a simulated ring takes the measured time. The quality of the fit is printed on stderr: a table of
-every second size predicts the sizes between (above 1 MiB), and for comparison the best single latency and bandwidth.
+The table is printed, or written to a file with --out. By default it is for `gradients.table`: the time of a whole
+all-reduce by size. With --link it is for `cluster.nvlink.table` or `cluster.infiniband.table`: the time of one message,
+chosen so that a simulated ring takes the measured time. The quality of fit is printed to stderr: the error of a table
+of every second size at the sizes in between (above 1 MiB), compared with the best single latency and bandwidth.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from hybrid_des.network.times import TimeTable, write_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add a file of pasted output."""
-    parser.add_argument("file", metavar="FILE", help="output of all_reduce_perf or another program of nccl-tests")
-    parser.add_argument("--link", action="store_true", help="a table for a link instead of the whole collective")
-    add_out(parser, "write the table there", metavar="FILE")
+    """Add the file and output options."""
+    parser.add_argument("file", metavar="FILE", help="output of all_reduce_perf or another nccl-tests program")
+    parser.add_argument("--link", action="store_true", help="make a table for a link instead of a whole collective")
+    add_out(parser, "write the table to this file", metavar="FILE")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print or write the table, and how well it fits."""
+    """Print or write the table, and print its quality of fit."""
     measured = read_nccl_tests(args.file)
     entries = tuple((one.size, one.time) for one in measured.times)
     table = link_table(measured) if args.link else TimeTable(entries, measured.ranks)
@@ -52,7 +52,7 @@ def _describe(fit: Fit) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write the file whole or not at all."""
+    """Write the file atomically."""
     from hybrid_des.errors import UsageError
 
     beside = path.with_name(f".{path.name}.part")

@@ -1,10 +1,10 @@
-"""Run one collective over a range of buffer sizes, and print the table that nccl-tests prints.
+"""Run one collective over a range of buffer sizes, and print a table in the format of nccl-tests.
 
-Without a scenario the ranks are in nodes of their own on a non-blocking network, each with one port of the given
-bandwidth and latency; --gpus-per-node puts several in a node, whose NVSwitch has such ports and can reduce. Time is in
-µs, bandwidths in GB/s: algorithm bandwidth is size over time, bus bandwidth the load on a link that it implies
-(nccl-tests, doc/PERFORMANCE.md). Options of user-defined collectives are given with --set, such as
---set gradients.pieces=4. With --out: collective.csv, collective.png and collective.svg.
+Without a scenario, each rank is a node on a non-blocking network, with one port of the given bandwidth and latency;
+--gpus-per-node puts several ranks in a node, whose NVSwitch has such ports and in-network reduction. Time is in µs,
+bandwidths in GB/s: algorithm bandwidth is size over time, bus bandwidth the implied load on a link (nccl-tests,
+doc/PERFORMANCE.md). Options of user-defined collectives are set with --set, such as --set gradients.pieces=4.
+With --out: collective.csv, collective.png and collective.svg.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from hybrid_des.scenario.strict_yaml import KeyPath
 
 MOST_BYTES = 10**13
-WIRING = ("gpus_per_node", "bandwidth", "latency")  # options that a scenario gives itself
+WIRING = ("gpus_per_node", "bandwidth", "latency")  # options that a scenario replaces
 GRADIENTS = ("codec", "pieces", "servers", "servers_on", "table")  # options that are keys of a scenario's `gradients`
-# where options are in the scenario that is made of them, for messages
+# paths in the generated scenario → options, for messages
 PLACES: Mapping[KeyPath, str] = {
     ("cluster",): "--ranks",
     ("cluster", "gpus_per_node"): "--gpus-per-node",
@@ -38,7 +38,7 @@ PLACES: Mapping[KeyPath, str] = {
 
 
 class BenchRow(NamedTuple):
-    """One line of the table: bytes, elements, picoseconds; GB/s of the algorithm and of the bus; what ran."""
+    """One line of the table: bytes, elements, picoseconds; algorithm and bus bandwidth in GB/s; the collective."""
 
     size: int
     elements: int
@@ -49,7 +49,7 @@ class BenchRow(NamedTuple):
 
 
 class Bench(NamedTuple):
-    """Where a collective runs, and with what: the first ranks of a scenario's cluster, its codec and options."""
+    """The setup of a benchmark: the first ranks of a scenario's cluster, its codec and options."""
 
     scenario: Scenario
     fabric: Fabric
@@ -59,28 +59,28 @@ class Bench(NamedTuple):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add a name, a wiring, sizes and options of algorithms."""
-    parser.add_argument("name", metavar="NAME", help="a collective, such as ring; auto: the quickest for each size")
+    """Add name, wiring, sizes and options of algorithms."""
+    parser.add_argument("name", metavar="NAME", help="a collective, such as ring; auto: the fastest for each size")
     parser.add_argument("--ranks", type=int, metavar="N", help="size of the group (default 8, or all of the scenario)")
-    parser.add_argument("--bandwidth", metavar="B", help="of a port, each way (default 25 GB/s)")
-    parser.add_argument("--latency", metavar="T", help="from port to port, once (default 1 us)")
+    parser.add_argument("--bandwidth", metavar="B", help="port bandwidth per direction (default 25 GB/s)")
+    parser.add_argument("--latency", metavar="T", help="latency from port to port (default 1 us)")
     parser.add_argument("--gpus-per-node", type=int, metavar="G", help="ranks per node (default 1)")
     parser.add_argument("--scenario", metavar="FILE", help="run on the first ranks of a scenario's cluster instead")
     parser.add_argument("--min", default="1 KiB", metavar="SIZE", help="smallest buffer (default 1 KiB)")
     parser.add_argument("--max", default="1 GiB", metavar="SIZE", help="largest buffer (default 1 GiB)")
-    parser.add_argument("--factor", type=int, default=4, metavar="F", help="from one size to the next (default 4)")
+    parser.add_argument("--factor", type=int, default=4, metavar="F", help="ratio of consecutive sizes (default 4)")
     parser.add_argument("--codec", metavar="NAME", help="encoding of messages (default fp32)")
     parser.add_argument("--pieces", type=int, metavar="K", help="segments per buffer, for pipelined algorithms")
     parser.add_argument("--servers", type=int, metavar="K", help="parameter-server: number of servers")
-    parser.add_argument("--servers-on", metavar="ranks|hosts", help="parameter-server: where servers are")
+    parser.add_argument("--servers-on", metavar="ranks|hosts", help="parameter-server: placement of servers")
     parser.add_argument("--table", metavar="FILE", help="measured: the table of times")
-    add_out(parser, "write the table and a picture there")
+    add_out(parser, "write the table and a picture to this folder")
     add_set(parser)
     add_import(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table, and write it where asked."""
+    """Print the table, and write it with --out."""
     from hybrid_des import collectives
 
     import_files(args.imports)
@@ -127,7 +127,7 @@ def _scenario(args: argparse.Namespace) -> Scenario:
     if args.scenario:
         for option in WIRING:
             if getattr(args, option) is not None:
-                raise UsageError(f"{_flag(option)}: the scenario says that; change it with --set")
+                raise UsageError(f"{_flag(option)}: given by the scenario; change it with --set")
         document = read_scenario(args.scenario, ["gradients={}", *args.set])
     else:
         document = Document(_behind_a_switch(args), "collective", dict(PLACES))
@@ -142,7 +142,7 @@ def _scenario(args: argparse.Namespace) -> Scenario:
     try:
         return scenario_of(document)
     except ScenarioError as error:
-        # an option may stand for several paths, which tell its user nothing
+        # an option may map to several paths, which mean nothing to its user
         lines = (re.sub(r"^(--[\w-]+): [\w.]+: ", r"\1: ", line) for line in error.problems)
         raise ScenarioError(list(dict.fromkeys(lines))) from None
 
@@ -153,7 +153,7 @@ def _behind_a_switch(args: argparse.Namespace) -> dict[str, Any]:
     per_node = 1 if args.gpus_per_node is None else args.gpus_per_node
     port = {"bandwidth": args.bandwidth or "25 GB/s", "latency": args.latency or "1 us"}
     spare = (args.servers or 1) if args.servers_on == "hosts" else 0
-    share = max(1, per_node)  # less is refused with the rest of the scenario
+    share = max(1, per_node)  # less is reported with the rest of the scenario
     return {
         "name": f"{ranks} ranks, {per_node} per node, {port['bandwidth']}, {port['latency']}",
         "cluster": {
@@ -209,7 +209,7 @@ def _sizes(smallest: str, largest: str, factor: int) -> list[int]:
     if factor < 2:
         raise UsageError(f"--factor: must be at least 2, not {factor}")
     if not 1 <= first <= last <= MOST_BYTES:
-        raise UsageError(f"--min {smallest} --max {largest}: expected two sizes of at least a byte, the smaller first")
+        raise UsageError(f"--min {smallest} --max {largest}: expected sizes of at least one byte, in ascending order")
     sizes = [int(first)]
     while sizes[-1] * factor <= last:
         sizes.append(sizes[-1] * factor)
@@ -234,7 +234,7 @@ def _digits(microseconds: float) -> str:
 
 
 def _write(folder: Path, about: str, rows: Sequence[BenchRow]) -> None:
-    """Write the table, from which links can be calibrated, and the picture in both formats."""
+    """Write the table, in the format for calibration, and the picture in both formats."""
     from matplotlib.figure import Figure
 
     from hybrid_des.network.times import TimeTable, write_table

@@ -1,8 +1,8 @@
 """Print the table of schedules, or the order of one as a step × rank grid.
 
-Without a name: every schedule with its time, its peak of activations and its source (p pipeline ranks, m
-micro-batches, v chunks; F forward, B the input part and W the weight part of the backward, T = F+B+W). With a name:
-each rank's ops in order, as stage, kind and micro-batch, for F = B = W on free links.
+Without a name: every schedule with its time, peak activations and source (p pipeline ranks, m micro-batches, v chunks;
+F forward, B and W the input and weight part of the backward, T = F+B+W). With a name: the ops of each rank in order, as
+stage, kind and micro-batch, for F = B = W on free links.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ COLUMNS = ("name", "what it does", "time", "peak", "source")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a name and sizes for the grid."""
-    parser.add_argument("name", nargs="?", metavar="NAME", help="a schedule; without it all are listed")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="a schedule; default: list all")
     parser.add_argument("--pipeline", type=int, default=4, metavar="P", help="pipeline ranks (default 4)")
     parser.add_argument("--microbatches", type=int, default=8, metavar="M", help="micro-batches (default 8)")
-    parser.add_argument("--chunks", type=int, metavar="V", help="chunks per rank, for schedules with a choice")
+    parser.add_argument("--chunks", type=int, metavar="V", help="chunks per rank, where the schedule allows a choice")
     add_set(parser)
     add_import(parser)
 
@@ -52,7 +52,7 @@ def _print_table(rows: Sequence[Sequence[str]]) -> None:
         table = Table(*COLUMNS)
         table.columns[0].no_wrap = True
         for row in rows:
-            table.add_row(*map(Text, row))  # a formula's brackets are no markup
+            table.add_row(*map(Text, row))  # brackets of formulas are not markup
         Console().print(table)
         return
     widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
@@ -72,7 +72,7 @@ def _grid(args: argparse.Namespace) -> str:
     if args.chunks is not None:
         schedule["chunks"] = args.chunks
     elif args.name in schedules.names() and schedules.find(args.name).facts["many_chunks"]:
-        schedule["chunks"] = 2  # with 1 there would be nothing to see
+        schedule["chunks"] = 2  # 1 would show nothing of interest
     values = {
         "cluster": {"gpus_per_node": args.pipeline, "nvlink": free},
         "parallel": {"pipeline": args.pipeline},

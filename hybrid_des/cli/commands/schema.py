@@ -1,4 +1,4 @@
-"""Print the JSON Schema of scenario files, with which editors complete and check them."""
+"""Print the JSON Schema of scenario files, for completion and checks in editors."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hybrid_des.cli.arguments import add_import, import_files
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add files of user-defined plug-ins, whose names the schema then has."""
+    """Add files of user-defined plug-ins to include."""
     add_import(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print it."""
+    """Print the schema."""
     from hybrid_des.scenario import json_schema
 
     import_files(args.imports)

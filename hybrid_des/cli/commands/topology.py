@@ -1,8 +1,8 @@
 """Print the links of a scenario's cluster, and draw them; or list the topologies.
 
-Links of one kind and bandwidth share a line, with * for the numbers in which their names differ. With --route, the
-links of a message between two ranks, both ways. With --out, topology.png and topology.svg. Without a scenario: every
-topology, and the keys of `cluster` that it reads besides the common ones.
+Links of one kind and bandwidth share a line, with * for the numbers in their names. With --route: the links of a
+message between two ranks, in both directions. With --out: topology.png and topology.svg. Without a scenario: every
+topology, with its options under `cluster`.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add a scenario, two ranks, a folder."""
-    parser.add_argument("file", nargs="?", metavar="SCENARIO", help="a scenario file; without it all are listed")
+    """Add a scenario, a route and a folder."""
+    parser.add_argument("file", nargs="?", metavar="SCENARIO", help="a scenario file; default: list all topologies")
     parser.add_argument("--route", nargs=2, type=int, metavar=("FROM", "TO"), help="show the routes between two ranks")
-    add_out(parser, "write topology.png and topology.svg there")
+    add_out(parser, "write topology.png and topology.svg to this folder")
     add_set(parser)
     add_import(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print, and draw where asked."""
+    """Print the links, and draw them with --out."""
     from hybrid_des.network import topologies
 
     import_files(args.imports)
     if args.file is None:
         if args.route or args.out or args.set:
             raise UsageError("topology: --route, --out and --set need a SCENARIO; see hybrid-des topology --help")
-        print(_table(("name", "what it is", "its own keys"), _all()))
+        print(_table(("name", "description", "options"), _all()))
         return 0
 
     from hybrid_des.scenario import load
@@ -74,7 +74,7 @@ def _check(ends: Sequence[int], fabric: Fabric) -> None:
                 f"--route {ends[0]} {ends[1]}: there is no rank {rank}; the cluster has {fabric.gpus} GPUs"
             )
     if ends[0] == ends[1]:
-        raise UsageError(f"--route {ends[0]} {ends[1]}: a rank sends no message to itself; give two ranks")
+        raise UsageError(f"--route {ends[0]} {ends[1]}: a rank does not send messages to itself; give two ranks")
 
 
 def _kinds(fabric: Fabric) -> list[tuple[str, str, str]]:

@@ -1,8 +1,8 @@
 """Run a schedule on real numbers and compare every op with serial training.
 
-A small model is trained in double precision, uncompressed, for two steps on the scenario's own layout, schedule and
-collective. Each op's result, each reduced gradient and the memory that activations take are compared with serial
-training. Prints `pass`, or `fail` with the first op that is wrong, and exits with 0 or 1.
+A small model is trained for two steps in double precision, uncompressed, with the scenario's layout, schedule and
+collective. Every op's result, every reduced gradient and the activation memory are compared with serial training.
+Prints `pass`, or `fail` with the first wrong op, and exits with 0 or 1.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from hybrid_des.pipeline.plan import Plan
     from hybrid_des.scenario import Scenario
 
-STEPS = 2  # the second one starts from weights that the first has changed
+STEPS = 2  # the second step starts from weights updated by the first
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a scenario."""
-    parser.add_argument("file", metavar="SCENARIO", help="a scenario file; with or without numerics")
+    parser.add_argument("file", metavar="SCENARIO", help="a scenario file, with or without numerics")
     add_set(parser)
     add_import(parser)
 
@@ -42,14 +42,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def verify(scenario: Scenario, plan: Plan | None = None) -> str:
-    """Run a scenario's schedule and collective on numbers; returns what was found equal to serial training.
+    """Run a scenario's schedule and collective on real numbers; returns a one-line account of the comparison.
 
     Args:
         scenario: what to verify.
         plan: a user-defined order, instead of the schedule's.
 
     Raises:
-        PlanError: the order of operations is impossible.
+        PlanError: the order of ops is impossible.
         NumericsError: the result of an op or a reduction differs from serial training; the message names it.
         SimulationError: the simulation deadlocks.
     """
