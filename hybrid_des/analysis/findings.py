@@ -1,4 +1,4 @@
-"""A run with what is computed from it, each table when it is first asked for: all that reports and files read."""
+"""A run with its derived tables, each computed on first use; the input of reports and files."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Findings:
-    """What is known of a run.
+    """A run and its derived tables.
 
     Attributes:
-        run: the rows and totals that the simulation left behind.
+        run: the rows and totals of the simulation.
     """
 
     def __init__(self, run: Run) -> None:
@@ -25,7 +25,7 @@ class Findings:
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
-        """Step time, bubble, idle time by cause and the rest, by the names of the contract; seconds and bytes."""
+        """The summary, by its public keys; seconds and bytes."""
         return metrics.summary(self.run)
 
     @cached_property

@@ -1,6 +1,6 @@
-"""Where every picosecond of every rank went: busy, or idle for one of the causes.
+"""Breakdown of every rank's time: busy, or idle by cause.
 
-The step of one rank, from left to right, with the name of each gap:
+The step of one rank, from left to right, with the cause of each gap:
 
     begin ·····  F  ··  B  ···· last compute ▒▒▒▒▒▒ reduced  optimizer  end ········ the slowest rank's end
           (dependency,               (gradient_reduction)                 (end_of_step)
@@ -22,10 +22,10 @@ NEVER = np.iinfo(np.int64).min
 
 
 def account(plan: Plan, times: StepTimes) -> dict[str, int]:
-    """Split the time of all ranks into busy and the causes of idling, in picoseconds whose sum is ranks × total.
+    """Split the time of all ranks into busy and idle by cause, in picoseconds that sum to ranks × total.
 
-    The gap before an op lasts until its latest producer on another rank is done (`dependency`) and then until the
-    message arrives (`pipeline_message`). Where a rank is blocked by its own sends, that is `pipeline_message` too.
+    The gap before an op lasts until its last remote producer finishes (`dependency`), then until the message arrives
+    (`pipeline_message`). Time blocked by a rank's own sends is `pipeline_message` too.
     """
     replicas, _, pipeline = times.begin.shape
     previous = np.empty_like(times.end)
@@ -46,7 +46,7 @@ def account(plan: Plan, times: StepTimes) -> dict[str, int]:
 
 
 def hidden_reduction(timeline: Timeline, times: StepTimes) -> int:
-    """Picoseconds, over all ranks and steps, in which a rank reduced gradients and had compute left to do."""
+    """Picoseconds, over all ranks and steps, of gradient reduction overlapped with remaining compute."""
     rows = timeline.reductions
     place = timeline.replica[rows["rank"]], rows["step"], timeline.pipeline_rank[rows["rank"]]
     return total(np.maximum(np.minimum(rows["end"], times.last_compute()[place]) - rows["start"], 0))

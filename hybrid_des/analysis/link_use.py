@@ -1,4 +1,4 @@
-"""How much each link carries over time, in windows: for the pictures and the trace's counters."""
+"""Link use over time, averaged over windows, for pictures and the counters of the trace."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 @dataclass(frozen=True)
 class LinkUse:
-    """What the links of a run carried.
+    """The use of the links of a run.
 
     Attributes:
         links: names, sorted.
-        edges: where the windows begin and end, in picoseconds; one more than there are windows.
+        edges: boundaries of the windows in picoseconds, one more than windows.
         rate: link × window, bytes per second averaged over the window.
     """
 
@@ -29,14 +29,14 @@ class LinkUse:
 
 
 def link_rates(timeline: Timeline, windows: int = 200, purposes: Collection[Purpose] = PURPOSES) -> LinkUse | None:
-    """Average the bytes on every link over equal windows, or None where a run keeps no messages or takes no time.
+    """Average the bytes on every link over equal windows; None for a run without messages or duration.
 
-    A message's bytes count evenly over the time that it occupies the link; one that takes no time counts where it is.
+    The bytes of a message are spread evenly over the time that it occupies the link.
 
     Args:
-        timeline: one with messages.
-        windows: how many.
-        purposes: which messages count.
+        timeline: a timeline with messages.
+        windows: number of windows.
+        purposes: purposes of the messages to count.
     """
     duration = timeline.duration
     if timeline.messages is None or duration <= 0:
@@ -68,7 +68,7 @@ def _spread(
     since: Column,
     speed: NDArray[np.float64],
 ) -> None:
-    """Add what flows at `speed` from `since` on: part of the window it begins in, and all windows after it."""
+    """Add flows of rate `speed` from `since` on: to part of the window they start in, and to all later ones."""
     links, windows = carried.shape
     at = np.minimum(np.searchsorted(edges, since, side="right") - 1, windows - 1)
     place = link * windows + at
@@ -79,5 +79,5 @@ def _spread(
 
 
 def _coarse(duration: int, windows: int) -> Column:
-    """Edges of windows so long that multiplying first would not fit in 64 bits."""
+    """Edges of windows too long for 64-bit products."""
     return np.array([duration * i // windows for i in range(windows + 1)], dtype=np.int64)

@@ -1,6 +1,6 @@
 """The summary of a run: step time, bubble, idle time by cause, traffic and memory.
 
-Everything is summed in whole picoseconds and becomes seconds at the end, so the sum of busy and idle is the step.
+Sums are exact, in whole picoseconds, and converted to seconds at the end, so that busy and idle sum to the step.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ _COUNTERS = tuple(dict.fromkeys(purpose.counter for purpose in PURPOSES))
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """Everything about a run that is one number, or one per pipeline rank, with the names of the contract.
+    """The summary of a run by its public keys: values that are one number, or one per pipeline rank.
 
-    Times are seconds and sizes bytes, per step and averaged over steps. Nothing is NaN or infinite: a ratio over
-    zero time is 0.
+    Times are seconds and sizes bytes, averaged per step. All values are finite: ratios to zero time are 0.
     """
     scenario, timeline = run.scenario, run.timeline
     times = step_times(timeline)
@@ -67,7 +66,7 @@ def summary(run: Run) -> dict[str, Any]:
 
 
 def _pipeline(times: StepTimes) -> dict[str, float]:
-    """How long the pipeline takes, and the share of it in which its ranks do not compute."""
+    """Duration of the pipeline, and the bubble ratio."""
     replicas, steps, pipeline = times.begin.shape
     longest = _mean_longest(times.end.max(axis=2) - times.start.min(axis=2))
     compute = Fraction(total(times.end - times.start), steps)
@@ -79,19 +78,19 @@ def _pipeline(times: StepTimes) -> dict[str, float]:
 
 
 def _spans(times: StepTimes) -> Column:
-    """Each rank's own first compute start to last compute end in each step: (replica × rank) × step."""
+    """Time from first compute start to last compute end of each rank and step: (replica × rank) × step."""
     spans = times.end[..., times.last] - times.start[..., times.first]
     return np.moveaxis(spans, 2, 1).reshape(-1, spans.shape[1])
 
 
 def _mean_longest(spans: Column) -> Fraction:
-    """The longest of each step, averaged over steps; `spans` is something × step."""
+    """The longest span per step, averaged over steps; the last axis of `spans` is the step."""
     longest = spans.max(axis=0).tolist()
     return Fraction(sum(longest), len(longest))
 
 
 def _memory(run: Run) -> dict[str, Any]:
-    """Peaks of each pipeline rank, the worst replica's, and whether any exceeds the GPU's memory."""
+    """Peaks per pipeline rank, maximum over replicas, and whether any exceeds the GPU's memory."""
     timeline = run.timeline
     activations: list[Fraction] = [Fraction(0)] * timeline.plan.pipeline
     held = [0] * timeline.plan.pipeline
@@ -106,9 +105,9 @@ def _memory(run: Run) -> dict[str, Any]:
 
 
 def _consistent(whole: float, parts: dict[str, float]) -> dict[str, float]:
-    """Put seconds on the grid of the whole's last digit, where sums below the whole are exact in any order.
+    """Round parts to the last digit of the whole, so that their floating-point sum is exact in any order.
 
-    The largest cause of idling takes what is left; where causes are too small to take it unseen, busy does.
+    The largest idle time absorbs the rounding errors or, if all are too small for that, the busy time.
     """
     digit = math.ulp(whole)
     largest = max(CAUSES, key=parts.__getitem__)
@@ -130,5 +129,5 @@ def _per_step(value: int, steps: int) -> int | float:
 
 
 def _plain(value: Fraction) -> int | float:
-    """A whole number as an int, so that JSON says 2 and not 2.0."""
+    """An integer as an int, so that JSON shows 2 instead of 2.0."""
     return int(value) if value.denominator == 1 else float(value)

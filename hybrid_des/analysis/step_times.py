@@ -1,4 +1,4 @@
-"""The times of ops and steps, laid out for whole-array work: replica × step × something."""
+"""Times of ops and steps as arrays: replica × step × op or rank."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class StepTimes:
     """The times of a run in picoseconds.
 
     Attributes:
-        asked, start, end: replica × step × op; ops are ordered by pipeline rank, then as in its program.
-        begin, sent, reduced, done: replica × step × pipeline rank; when a rank began the step, was free after its last
-            op, had its gradients reduced, and finished the step.
-        optimizer: picoseconds of optimizer time of all ranks and steps.
+        asked, start, end: replica × step × op; ops are ordered by pipeline rank, then by program order.
+        begin, sent, reduced, done: replica × step × pipeline rank; when a rank began the step, completed its last op
+            including sends, completed its gradient reductions, and finished the step.
+        optimizer: total optimizer time of all ranks and steps.
         rank_of_op: the pipeline rank of each op.
-        first, last: for each pipeline rank with a program, where its ops begin and end on the op axis.
+        first, last: for each pipeline rank with a program, its first and last index on the op axis.
     """
 
     asked: Column
@@ -37,18 +37,18 @@ class StepTimes:
 
     @property
     def total(self) -> int:
-        """The whole run, from the first rank's first step to the last rank's last action."""
+        """Duration of the whole run, from the first begin to the last end."""
         return int(self.done.max()) - int(self.begin.min())
 
     def last_compute(self) -> Column:
-        """When each rank's last op of a step ended, replica × step × pipeline rank; its begin if it has none."""
+        """End of each rank's last op per step, replica × step × pipeline rank; begin of the step if it has none."""
         last = self.begin.copy()
         last[..., self.rank_of_op[self.first]] = self.end[..., self.last]
         return last
 
 
 def step_times(timeline: Timeline) -> StepTimes:
-    """Lay out the rows of a timeline."""
+    """Arrange the rows of a timeline as arrays."""
     replica, pipeline_rank, pipeline = timeline.replica, timeline.pipeline_rank, timeline.plan.pipeline
     ops, steps = timeline.ops, timeline.steps
     sizes = np.array([len(program) for program in timeline.plan.programs], dtype=np.int64)
@@ -78,5 +78,5 @@ def step_times(timeline: Timeline) -> StepTimes:
 
 
 def total(times: Column) -> int:
-    """Sum exactly: one step's sums fit in 64 bits, those of a long run on many ranks need not."""
+    """Sum exactly: sums over one step fit into 64 bits, those over a long run on many ranks may not."""
     return sum(np.atleast_1d(times.sum(axis=-1)).ravel().tolist())

@@ -22,10 +22,10 @@ COMPUTE = "compute"  # the lane of ops; every other lane is a link
 
 
 def table(timeline: Timeline) -> pd.DataFrame:
-    """Make the table of the contract, ordered by start, rank and lane.
+    """Make the public table, ordered by start, rank and lane.
 
-    Times are seconds; `microbatch`, `chunk`, `stage`, `peer`, `bytes` and `hop` are nullable integers. Two runs
-    of one scenario give the same table, byte for byte.
+    Times are seconds; `microbatch`, `chunk`, `stage`, `peer`, `bytes` and `hop` are nullable integers. The table is
+    reproducible byte for byte.
     """
     lanes = [COMPUTE, *sorted({channel.link for channel in timeline.channels})]
     kinds = [*OP_KINDS, *sorted({channel.kind for channel in timeline.channels})]
@@ -33,12 +33,12 @@ def table(timeline: Timeline) -> pd.DataFrame:
 
 
 def empty_table() -> pd.DataFrame:
-    """Make the table of a run that was to record nothing: all columns and no rows."""
+    """Make the table of a run with `record: none`: all columns and no rows."""
     return _frame([], [], [])
 
 
 def ops_of(frame: pd.DataFrame) -> Columns:
-    """Undo `table` for the ops of a whole or filtered table: the columns that `Timeline.op_rows` gives, without index.
+    """Recover the op columns of `Timeline.op_rows`, without index, from a whole or filtered table.
 
     Raises:
         ValueError: a row of the compute lane has an unknown kind.
@@ -50,14 +50,14 @@ def ops_of(frame: pd.DataFrame) -> Columns:
 
 
 def reductions_of(frame: pd.DataFrame) -> Columns:
-    """Select the messages of collectives on their first link, as columns; those of parameter servers are left out."""
-    pipeline = [COMPUTE, *(purpose.name for purpose in PURPOSES)]  # a collective's messages go by its own name
+    """Select the messages of collectives on their first link, as columns, without those sent by parameter servers."""
+    pipeline = [COMPUTE, *(purpose.name for purpose in PURPOSES)]  # messages of a collective have its name
     sent = ~frame["kind"].isin([*OP_KINDS, *pipeline]) & (frame["hop"] == 0) & frame["replica"].notna()
     return _numbers(frame[sent], ("rank", "replica", "pipeline_rank", "asked", "end"))
 
 
 def _numbers(rows: pd.DataFrame, names: Sequence[str]) -> Columns:
-    """Columns of a table as whole numbers: seconds as picoseconds, missing values as `NONE`."""
+    """Columns of a table as integers: seconds as picoseconds, missing values as `NONE`."""
     columns = {}
     for name in names:
         if f"{name}_s" in rows:
@@ -68,7 +68,7 @@ def _numbers(rows: pd.DataFrame, names: Sequence[str]) -> Columns:
 
 
 def _frame(blocks: Sequence[Columns], lanes: Sequence[str], kinds: Sequence[str]) -> pd.DataFrame:
-    """Join blocks of rows, sort them, and put names, seconds and missing values in place."""
+    """Join and sort blocks of rows, and convert them to names, seconds and missing values."""
     import pandas as pd
 
     nothing = np.empty(0, dtype=np.int64)
@@ -89,7 +89,7 @@ def _frame(blocks: Sequence[Columns], lanes: Sequence[str], kinds: Sequence[str]
 
 
 def _blocks(timeline: Timeline, lanes: list[str], kinds: list[str]) -> Iterator[Columns]:
-    """The columns of the op rows, then those of the message rows; lanes and kinds as places in their lists."""
+    """The columns of the op rows, then those of the message rows; lanes and kinds as indices into their lists."""
     ops = timeline.op_rows()
     nothing = np.full(len(ops["rank"]), NONE)
     yield {**_common(ops), "lane": np.zeros_like(nothing), **dict.fromkeys(("peer", "bytes", "hop"), nothing)}
@@ -105,6 +105,6 @@ def _blocks(timeline: Timeline, lanes: list[str], kinds: list[str]) -> Iterator[
 
 
 def _common(rows: Columns) -> dict[str, Column]:
-    """The columns that ops and messages share, under the names of the contract."""
+    """The columns shared by ops and messages, under their public names."""
     names = ("step", "rank", "replica", "pipeline_rank", "kind", "microbatch", "chunk", "stage")
     return {**{name: rows[name] for name in names}, **{f"{name}_s": rows[name] for name in ("asked", "start", "end")}}

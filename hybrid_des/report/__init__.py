@@ -1,1 +1,1 @@
-"""What is said about a run, and how it is drawn."""
+"""Reports, pictures and files of a run."""

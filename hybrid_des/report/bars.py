@@ -1,4 +1,4 @@
-"""What a Gantt chart shows, as arrays: of a whole run, or of a timeline table that a user filtered."""
+"""The bars of a Gantt chart as arrays, from a whole run or a filtered timeline table."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 Seconds = NDArray[np.float64]
 
-FINEST = 1000  # reductions less than a thousandth of the run apart are drawn as one
+FINEST = 1000  # reductions less than a thousandth of the run apart are merged
 
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars of a chart, times in seconds; a line is a rank, counted from the top.
+    """Bars of a chart, with times in seconds; a line is a rank, counted from the top.
 
     Attributes:
         line, kind, microbatch, chunk, start, end: one entry per op; `kind` counts `OP_KINDS`.
-        waits: line, begin and end of each time in which gradients are reduced, one row each.
+        waits: line, begin and end of each period of gradient reduction, one row each.
         ranks, replicas: the rank on each line, and its replica.
     """
 
@@ -49,10 +49,10 @@ class Bars:
 
 
 def bars_of(source: Timeline | pd.DataFrame) -> Bars:
-    """Arrange ops and gradient reductions in lines: replica by replica, down the pipeline.
+    """Arrange ops and gradient reductions in lines: by replica, then by pipeline rank.
 
-    Gradients are reduced while a rank sends a message of a collective and, which only a whole run tells, while it
-    waits for the last of them after its last op.
+    A rank reduces gradients while it sends a message of a collective and, known only for a whole run, while it waits
+    for reductions after its last op.
     """
     if isinstance(source, Timeline):
         ops, reductions = source.op_rows(), _reductions(source)
@@ -81,7 +81,7 @@ def bars_of(source: Timeline | pd.DataFrame) -> Bars:
 
 
 def _reductions(timeline: Timeline) -> Columns:
-    """Every message of a collective on its first link, and what each rank waits for at the end of a step."""
+    """Every message of a collective on its first link, and each rank's wait for reductions at the end of a step."""
     ranks = timeline.layout.ranks  # parameter servers have no line
     sent = timeline.messages_of(lambda c: c.hop == 0 and c.purpose.cause == REDUCTION.cause and c.sender < ranks)
     sender = np.array([channel.sender for channel in timeline.channels], dtype=np.int64)[sent["channel"]]
@@ -102,7 +102,7 @@ def _reductions(timeline: Timeline) -> Columns:
 
 
 def _merge(rank: Column, start: Column, end: Column, gap: int) -> tuple[Column, Column, Column]:
-    """Join the times of a rank that overlap, or are less than `gap` apart."""
+    """Merge periods of a rank that overlap or are less than `gap` apart."""
     order = np.lexsort((start, rank))
     pieces = np.split(order, np.flatnonzero(np.diff(rank[order])) + 1) if len(order) else []
     merged: list[tuple[Column, Column, Column]] = []

@@ -1,7 +1,4 @@
-"""What a report says about a run, as data: facts, shares of the step, and what is not modelled.
-
-How it is drawn is the business of `terminal`. The picture of the schedule is made from the timeline by each of them.
-"""
+"""The content of a report as data: facts, shares of the step, and limits of the model; `terminal` renders it."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ BYTES = {"bytes_pipeline": "pipeline", "bytes_gradients": "gradients", "bytes_sc
 
 
 class Fact(NamedTuple):
-    """One line: its label, its value, and what qualifies it; `weight` is "", "bold", "dim" or "alarm"."""
+    """One line: label, value and note; `weight` is "", "bold", "dim" or "alarm"."""
 
     label: str
     value: str
@@ -37,7 +34,7 @@ class Fact(NamedTuple):
 
 
 class Share(NamedTuple):
-    """One part of the average step: its label, seconds, fraction of the step, and the activity that colours it."""
+    """One part of the average step: label, seconds, fraction of the step, and the activity that gives its colour."""
 
     label: str
     seconds: float
@@ -47,13 +44,13 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True)
 class Content:
-    """All that a report says.
+    """The content of a report.
 
     Attributes:
-        name, description: of the scenario.
-        setup: the machine, the parallelism and the schedule, in one line.
-        headline: the few figures that matter most.
-        shares: the average step per rank, busy first.
+        name, description: name and description of the scenario.
+        setup: machine, parallelism and schedule, in one line.
+        headline: the most important figures.
+        shares: breakdown of the average step per rank, busy first.
         resources: memory, traffic, training, real time.
         limits: what is not modelled.
     """
@@ -68,7 +65,7 @@ class Content:
 
 
 def content_of(findings: Findings) -> Content:
-    """Put a result into words."""
+    """Make the content of a report."""
     run, facts = findings.run, findings.summary
     scenario = run.scenario
     peak = worst_peak(run.peak_memory, gpus_of(scenario.cluster, run.timeline.layout))
@@ -127,7 +124,7 @@ def _shares(facts: Mapping[str, Any]) -> list[Share]:
 
 
 def _memory(facts: Mapping[str, Any], peak: MemoryPeak, many: bool) -> list[Fact]:
-    """The GPU that decides whether the run fits, and the peaks per pipeline rank; `many` kinds of GPUs are named."""
+    """The worst GPU and the peaks per pipeline rank; with `many` kinds of GPUs, it is named."""
     verdict, weight = ("fits", "bold") if peak.fits else ("OUT OF MEMORY", "alarm")
     name = f" ({peak.gpu.name})" if many else ""
     note = f"peak {format_bytes(peak.held)} of {format_bytes(peak.gpu.memory)}{name}, on rank {peak.rank}"
@@ -145,7 +142,7 @@ def _traffic(facts: Mapping[str, Any]) -> Fact:
 
 
 def _training(facts: Mapping[str, Any]) -> list[Fact]:
-    """With numerics: what the small model learnt, and how far its gradients were from those of serial training."""
+    """With numerics: loss and accuracy of the small model, and the error of its gradients."""
     if not facts.get("loss"):
         return []
     difference = facts["replica_difference"]
@@ -173,11 +170,11 @@ def _limits(scenario: Scenario) -> str:
 
 
 def count(number: float, noun: str) -> str:
-    """Write a number with its noun, in the plural where that is due."""
+    """Format a number with its noun, pluralized as needed."""
     plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
 
 
 def _few(values: Sequence[str]) -> str:
-    """All of up to eight values, else both ends."""
+    """All of up to eight values, else the first and last ones."""
     return "  ".join(values if len(values) <= 8 else [*values[:4], "…", *values[-3:]])

@@ -1,6 +1,6 @@
-"""How each activity of a GPU is shown: one label, letter and colour for the terminal, pictures and legends.
+"""Label, letter and colour of each GPU activity, for the terminal, pictures and legends.
 
-Colours are Okabe and Ito's (https://jfly.uni-koeln.de/color/), which people with any kind of colour vision tell apart.
+Colours are the colour-blind-safe palette of Okabe and Ito (https://jfly.uni-koeln.de/color/).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ class Activity(NamedTuple):
     """One kind of activity.
 
     Attributes:
-        label: what legends call it.
-        letter: what stands for it where there are only characters.
-        colour: of its bars, on white.
+        label: name in legends.
+        letter: symbol in text output.
+        colour: colour of its bars, on white.
     """
 
     label: str

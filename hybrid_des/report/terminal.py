@@ -1,6 +1,6 @@
 """The report on the terminal: headline, a small Gantt chart in characters, idle time by cause, memory, traffic.
 
-A line is a list of (text, style) parts; styles only matter where colour is wanted, and only then is rich imported.
+A line is a list of (text, style) parts; styles apply only with colour, for which rich is imported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LABEL = 24
 
 
 def render(findings: Findings, color: bool = False, width: int = 100) -> str:
-    """Write the report, `width` columns wide, with terminal colours if wanted; no newline at the end."""
+    """Render the report at `width` columns, optionally with colours; no newline at the end."""
     width = max(width, 40)
     content = content_of(findings)
     blocks = [
@@ -52,7 +52,7 @@ def render(findings: Findings, color: bool = False, width: int = 100) -> str:
 
 
 def style_of(kind: str) -> str:
-    """The terminal's style for an activity: its colour, or the terminal's own ink for black, and dim for idle."""
+    """The terminal style of an activity: its colour, bold default for black, dim for idle."""
     colour = ACTIVITIES[kind].colour
     return "dim" if kind == "idle" else "bold" if colour == BLACK else colour
 
@@ -81,7 +81,7 @@ def _resource(fact: Fact) -> Line:
 
 
 def _chart(timeline: Timeline, width: int) -> list[Line]:
-    """The first step, one line per rank; of many ranks the first replica, of a long pipeline its two ends."""
+    """The first step, one line per rank; only the first replica of many ranks, and the two ends of a long pipeline."""
     bars, steps = bars_of(timeline), timeline.steps
     first = steps["step"] == 0
     begin, end = int(steps["begin"][first].min()), int(steps["end"][first].max())
@@ -106,7 +106,7 @@ def _chart(timeline: Timeline, width: int) -> list[Line]:
 
 
 def _shown(bars: Bars) -> tuple[list[int], str]:
-    """Which lines of the chart have room, and what to say about the others."""
+    """The lines shown in the chart, and a note about the others."""
     count = len(bars.ranks)
     if count <= MOST_LINES:
         return list(range(count)), ""
@@ -115,13 +115,13 @@ def _shown(bars: Bars) -> tuple[list[int], str]:
     note = f"the first of {replicas} replicas" if replicas > 1 else ""
     if len(mine) > MOST_LINES:
         left_out = len(mine) - MOST_LINES
-        note = ", ".join(filter(None, [note, f"without {left_out} ranks in its middle"]))
+        note = ", ".join(filter(None, [note, f"without its middle {left_out} ranks"]))
         mine = mine[: MOST_LINES // 2] + mine[-MOST_LINES // 2 :]
     return mine, f"({note})"
 
 
 def _cells(bars: Bars, shown: list[int], begin: float, end: float, columns: int) -> Column:
-    """What a cell shows, line × column, as a place in `KINDS`: what fills most of it, reduction in place of idle."""
+    """Content of each cell, line × column, as an index into `KINDS`: the longest one, reduction instead of idle."""
     width = (end - begin) / columns
     filled = np.zeros((len(bars.ranks), columns, len(KINDS)))
     idle, reduction = KINDS.index("idle"), KINDS.index("reduction")
@@ -144,7 +144,7 @@ def _cells(bars: Bars, shown: list[int], begin: float, end: float, columns: int)
 
 
 def _parts(cells: Column) -> Line:
-    """Neighbouring cells of one kind as one part."""
+    """Merge adjacent cells of equal style into parts."""
     line: Line = []
     for cell in cells.tolist():
         letter, style = ACTIVITIES[KINDS[cell]].letter, style_of(KINDS[cell])

@@ -1,10 +1,10 @@
-"""Output formats, one file each: a function that writes its files into a folder and registers their names.
+"""Output formats, one per file: a function that writes files into a folder and registers their names.
 
     @output("summary.json")
     def summary_json(findings: Findings, folder: Path) -> None: ...
 
-`write` runs them all in a temporary folder inside the target and moves the files over when every one is complete, so an
-error or Ctrl-C leaves nothing behind. Files of an earlier run that this one does not write are removed with it.
+`write` runs all formats in a temporary folder inside the target and moves the files when all are complete, so that an
+error or Ctrl-C leaves nothing behind. Output files of an earlier run that are not rewritten are removed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from hybrid_des.analysis.findings import Findings
     from hybrid_des.simulation.run import Run
 
-Format = Callable[["Findings", Path], list[str] | None]  # what it returns are notes for the user, one line each
+Format = Callable[["Findings", Path], list[str] | None]  # returns notes for the user, one line each
 
 
 class Written(NamedTuple):
-    """The files that are there now, and what the user should know about them."""
+    """The written files, and notes for the user."""
 
     paths: tuple[Path, ...]
     notes: tuple[str, ...]
@@ -43,18 +43,18 @@ def output(*files: str, rows: bool = True, needs: str | None = None) -> Callable
     """Register a format under the name of its first file.
 
     Args:
-        files: the names of all its files.
-        rows: whether it is made from recorded rows, so that `record: none` leaves it out.
-        needs: a module without which it is left out.
+        files: names of its files.
+        rows: whether it needs recorded rows, so that `record: none` skips it.
+        needs: an optional module that it needs.
     """
     return _REGISTRY(files[0], files=files, rows=rows, needs=needs)
 
 
 def write(findings: Findings, folder: str | Path) -> Written:
-    """Write every format that applies into `folder`, which is made where it is missing: all files or none.
+    """Write every applicable format into `folder`, created if missing: all files or none.
 
     Raises:
-        UsageError: the folder cannot be made or written.
+        UsageError: the folder cannot be created or written.
     """
 
     def fill(workshop: Path) -> list[str]:
@@ -68,15 +68,15 @@ def write(findings: Findings, folder: str | Path) -> Written:
 
 
 def write_whole(folder: str | Path, fill: Callable[[Path], list[str]], replaces: Iterable[str] = ()) -> Written:
-    """Put all that `fill` writes into a folder, which is made where it is missing: all or nothing.
+    """Write files into a folder, created if missing: all files or none.
 
     Args:
-        folder: where the files go.
-        fill: writes files into the folder that it is given, and returns notes for the user.
-        replaces: names of files that are removed if `fill` does not write them.
+        folder: the target folder.
+        fill: writes files into a given folder, and returns notes for the user.
+        replaces: names of files to remove if `fill` does not write them.
 
     Raises:
-        UsageError: the folder cannot be made or written.
+        UsageError: the folder cannot be created or written.
     """
     folder = Path(folder)
     missing: list[Path] = []
@@ -103,7 +103,7 @@ def write_whole(folder: str | Path, fill: Callable[[Path], list[str]], replaces:
 
 @contextlib.contextmanager
 def _set_aside(files: Iterable[Path], workshop: Path) -> Iterator[None]:
-    """Move files away, and back if an error follows."""
+    """Move files away, and back on an error."""
     places = {file: workshop / file.name for file in files if file.is_file()}
     try:
         for file, place in places.items():
@@ -123,7 +123,7 @@ def _applies(name: str, run: Run) -> bool:
 
 
 def _remove(folders: list[Path]) -> None:
-    """Remove the folders that were made, innermost first; one that is not empty stays."""
+    """Remove created folders, innermost first, except non-empty ones."""
     for folder in folders:
         with contextlib.suppress(OSError):
             folder.rmdir()

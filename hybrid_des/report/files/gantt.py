@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @output("gantt.png", "gantt.svg")
 def gantt(findings: Findings, folder: Path) -> None:
-    """The same bytes for the same scenario."""
+    """Write both pictures, reproducible byte for byte."""
     from hybrid_des.report import plots
     from hybrid_des.report.plots.style import save
 

@@ -14,6 +14,6 @@ if TYPE_CHECKING:
 
 @output("order.csv", rows=False)
 def order_csv(findings: Findings, folder: Path) -> list[str]:
-    """One line per pipeline rank; the notes say where PyTorch would send and receive in different orders."""
+    """Write one line per pipeline rank; notes name sends and receives whose orders would differ in PyTorch."""
     (folder / "order.csv").write_text(write_order(findings.run.plan), encoding="utf-8")
     return [f"order.csv: {warning}" for warning in crossed_messages(findings.run.plan)]

@@ -14,6 +14,6 @@ if TYPE_CHECKING:
 
 @output("summary.json", rows=False)
 def summary_json(findings: Findings, folder: Path) -> None:
-    """Keys in the order of the contract."""
+    """Write the keys in their public order."""
     text = json.dumps(dict(findings.summary), indent=2, allow_nan=False, ensure_ascii=False)
     (folder / "summary.json").write_text(text + "\n", encoding="utf-8")

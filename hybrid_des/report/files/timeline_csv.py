@@ -1,4 +1,4 @@
-"""`timeline.csv`: one row per op, and one per message and link; what is missing is empty."""
+"""`timeline.csv`: one row per op, and one per message and link; missing values are empty."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ if TYPE_CHECKING:
 
 @output("timeline.csv")
 def timeline_csv(findings: Findings, folder: Path) -> None:
-    """The same bytes for the same scenario; numbers read back exactly."""
+    """Write the table, reproducible byte for byte; numbers read back exactly."""
     findings.timeline.to_csv(folder / "timeline.csv", index=False, lineterminator="\n")

@@ -1,4 +1,4 @@
-"""`timeline.parquet`: the timeline with its types, where pyarrow is installed."""
+"""`timeline.parquet`: the typed timeline, if pyarrow is installed."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ if TYPE_CHECKING:
 
 @output("timeline.parquet", needs="pyarrow")
 def timeline_parquet(findings: Findings, folder: Path) -> None:
-    """Integers stay integers, with nulls where a value is missing."""
+    """Write the table with nullable integers."""
     findings.timeline.to_parquet(folder / "timeline.parquet", index=False, engine="pyarrow")

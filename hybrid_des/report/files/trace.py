@@ -1,13 +1,13 @@
 """`trace.json.gz`: Chrome trace events; open it at https://ui.perfetto.dev.
 
     process of each GPU      thread "compute": one slice per op, counters for activations in flight and memory
-    process of each node     one thread per link: one slice per message; counters for what the links carry
-    arrows                   from the op that made an activation or gradient to the op that needs it
+    process of each node     one thread per link: one slice per message; counters for link use
+    arrows                   from the op that produced an activation or gradient to the op that needs it
 
-What Perfetto needs: no `tid` 0 (it merges tracks), slices of a track nest (on a link where messages overlap they are
-async slices instead), an arrow's end says `"bp": "e"` to bind to the slice around it, a counter's unit is its series'
-name. Times are µs with three decimals, made from whole nanoseconds, so every slice is within 1 ns of its row and
-neighbours stay apart. Every row of the timeline is one slice. Lines are streamed; memory does not grow with them.
+Perfetto requires: no `tid` 0 (it merges tracks); nested slices per track (async slices on links where messages
+overlap); `"bp": "e"` at the end of an arrow, to bind it to the enclosing slice; the unit of a counter as name of its
+series. Times are µs with three decimals, from whole nanoseconds, so every slice is within 1 ns of its row and adjacent
+slices stay disjoint. Every row of the timeline is one slice. Lines are streamed in constant memory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PICOSECONDS_PER_NANOSECOND = 1000
 
 @output("trace.json.gz")
 def trace_json(findings: Findings, folder: Path) -> None:
-    """Written line by line; the same bytes for the same scenario."""
+    """Write the trace line by line, reproducible byte for byte."""
     scenario = findings.run.scenario
     about = {"scenario": scenario.name, "version": scenario.version}
     with (
@@ -61,7 +61,7 @@ def events(timeline: Timeline) -> Iterator[str]:
 
 
 def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
-    """Each GPU's process: ops, the tails of arrows, counters; then all the arrows' heads.
+    """Each GPU's process: ops, tails of arrows, counters; then the heads of all arrows.
 
     Heads come last because an arrow between two ops of zero length starts and ends at the same time.
     """
@@ -102,7 +102,7 @@ def _op_slice(pid: int, tid: int, row: tuple[int, ...], many_chunks: bool) -> st
 
 
 class Arrows:
-    """Flow arrows for the messages between pipeline ranks: which begin and end at which step of which program."""
+    """Flow arrows for the messages between pipeline ranks, by the actions at which they start and end."""
 
     def __init__(self, plan: Plan, replicas: int) -> None:
         where = {
@@ -130,7 +130,7 @@ class Arrows:
                     yield (ACTIVATION if op.kind == "F" else GRADIENT).name, need
 
     def ends(self, phase: str, rank: int, replica: int, row: tuple[int, ...], track: str) -> Iterator[str]:
-        """The tails ("s") or heads ("f") at one op, in its middle; a number is used by one arrow of the whole trace."""
+        """The tails ("s") or heads ("f") in the middle of one op; numbers are unique in the trace."""
         step, index, start, end = row[:4]
         base = (step * self._replicas + replica) * self._count
         bind = ',"bp":"e"' if phase == "f" else ""
@@ -142,7 +142,7 @@ class Arrows:
 
 
 def _memory_rows(timeline: Timeline) -> dict[int, tuple[Column, ...]]:
-    """Time in ns, bytes and chunks in flight of each rank; where several changes meet in a nanosecond, the last."""
+    """Time in ns, bytes and chunks in flight of each rank; only the last change per nanosecond."""
     table = timeline.memory
     time = _nanoseconds(table["time"])
     order = np.lexsort((table["time"], table["rank"]))
@@ -166,7 +166,7 @@ def _memory_counters(
 
 
 def _links(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
-    """Each node's process: one thread per link, named after it, with its messages; what every link carries."""
+    """Each node's process: one thread per link with its messages, and counters of link use."""
     rows, channels, ranks = timeline.message_rows(), timeline.channels, timeline.layout.ranks
     if rows is None or not channels:
         return
@@ -189,7 +189,7 @@ def _links(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
 
 
 def _stacked(pid: int, tid: int, slices: Iterable[tuple[int, ...]], heads: list[tuple[str, str]]) -> Iterator[str]:
-    """Messages that one link serves one after another."""
+    """Messages that a link serves one after another."""
     where = f'{{"ph":"X","pid":{pid},"tid":{tid},'
     for start, end, channel, step, microbatch, stage, size in slices:
         label, args = heads[channel]
@@ -212,7 +212,7 @@ def _async(
 
 
 def _message_heads(channels: Iterable[Channel]) -> list[tuple[str, str]]:
-    """For each channel what all its slices have in common: name and category, and the first arguments."""
+    """The common part of all slices of each channel: name, category and first arguments."""
     return [
         (f'"cat":"{c.kind}","name":"{c.kind}', f'"args":{{"from":{c.sender},"to":{c.receiver},"hop":{c.hop},')
         for c in channels
@@ -220,7 +220,7 @@ def _message_heads(channels: Iterable[Channel]) -> list[tuple[str, str]]:
 
 
 def _link_counters(timeline: Timeline, pid_of: dict[str, int]) -> Iterator[str]:
-    """What each link carries, averaged over windows, where it changes."""
+    """Changes of the use of each link, averaged over windows."""
     use = link_rates(timeline)
     if use is None:
         return
@@ -235,7 +235,7 @@ def _link_counters(timeline: Timeline, pid_of: dict[str, int]) -> Iterator[str]:
 
 
 def _home(link: str) -> str:
-    """The process that shows a link: what comes first in its name, such as the node."""
+    """The process that shows a link: the first part of its name, such as the node."""
     return link.split("/", 1)[0]
 
 
@@ -254,7 +254,7 @@ def _counter(pid: int, time: int, name: str, unit: str, value: str) -> str:
 
 
 def _groups(order: Column, key: Column) -> Iterator[tuple[int, Column]]:
-    """Cut an order that is sorted by a key into one piece for each value of the key."""
+    """Split an order sorted by a key into one group per value of the key."""
     if len(order):
         values = key[order]
         for piece in np.split(order, np.flatnonzero(np.diff(values)) + 1):

@@ -1,4 +1,4 @@
-"""The Gantt chart: one line per rank, by replica; drawn as collections, so 128 ranks cost little more than 8."""
+"""The Gantt chart: one line per rank, by replica; drawn as collections, so that many ranks stay fast."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hybrid_des.simulation.run import Run
 
-MANY_BARS = 20_000  # beyond that an SVG holds the bars as an image
+MANY_BARS = 20_000  # above this, an SVG contains the bars as an image
 NUMBER_SIZE = 6.5  # points
 POINTS_PER_DIGIT = 0.62 * NUMBER_SIZE
 TALL = {"optimizer": 0.45, "reduction": 0.22}  # heights of bars; others fill the line
@@ -30,7 +30,7 @@ FULL = 0.86
 
 
 def draw(run: Run, picture: Callable[[Run, Axes], Axes]) -> Figure:
-    """Make a picture of a run on a figure of its own, outside pyplot's state."""
+    """Make a picture of a run on a new figure, outside pyplot's state."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size_of(run.scenario.parallel.ranks), layout="constrained")
@@ -39,16 +39,16 @@ def draw(run: Run, picture: Callable[[Run, Axes], Axes]) -> Figure:
 
 
 def size_of(ranks: int) -> tuple[float, float]:
-    """Inches of a chart with that many lines."""
+    """Size in inches of a chart with one line per rank."""
     return 12.0, min(1.5 + 0.32 * ranks, 4.5 + 0.075 * ranks, 18.0)
 
 
 def gantt(source: Run | pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw what each rank computes when; numbers are micro-batches, lighter shades later chunks.
+    """Draw the ops of each rank over time; numbers are micro-batches, lighter shades later chunks.
 
     Args:
         source: a run, or its timeline table, whole or filtered.
-        ax: where to draw; a new pyplot figure where None.
+        ax: axes to draw on; default: a new pyplot figure.
     """
     run = None if hasattr(source, "columns") else source
     bars = bars_of(cast("pd.DataFrame", source) if run is None else run.timeline)
@@ -74,7 +74,7 @@ def _draw_bars(ax: Axes, bars: Bars, scale: float) -> None:
     _rectangles(ax, bars.line, bars.start / scale, bars.end / scale, tall[bars.kind], colour)
     line, start, end = bars.waits.T
     colour = np.tile(shade(ACTIVITIES["reduction"].colour, 0, 1), (len(line), 1))
-    low = line + (FULL - TALL["reduction"]) / 2  # along the lower edge, where it leaves numbers free
+    low = line + (FULL - TALL["reduction"]) / 2  # along the lower edge, below the numbers
     _rectangles(ax, low, start / scale, end / scale, np.full(len(line), TALL["reduction"]), colour)
 
 
@@ -92,7 +92,7 @@ def _rectangles(
 
 
 def _draw_numbers(ax: Axes, bars: Bars, scale: float) -> None:
-    """Write the micro-batches into bars: a kind of op has its numbers in all its bars or in none."""
+    """Write micro-batch numbers into bars, for each kind of op either all or none."""
     box = ax.get_window_extent()
     points = 72 / ax.figure.dpi
     if box.height * points < 1.3 * NUMBER_SIZE * len(bars.ranks):
@@ -119,12 +119,12 @@ def _draw_numbers(ax: Axes, bars: Bars, scale: float) -> None:
 
 
 def _ink(kind: str, chunk: int) -> str:
-    """White reads on dark bars, black on light ones."""
+    """White on dark bars, black on light ones."""
     return "white" if kind in ("F", "W") and chunk == 0 else "black"
 
 
 def _name_lines(ax: Axes, bars: Bars) -> None:
-    """Ranks on the left, as many as have room, and a line between replicas."""
+    """Label as many ranks as fit on the left, and draw a line between replicas."""
     count = len(bars.ranks)
     every = next(step for step in (1, 2, 4, 8, 16, 32, 64, 128, 1 << 40) if count / step <= 40)
     shown = range(0, count, every)

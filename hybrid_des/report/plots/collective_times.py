@@ -1,4 +1,4 @@
-"""The picture of a collective over message sizes: its time, and the bus bandwidth that it reaches."""
+"""The picture of a collective over message sizes: time and bus bandwidth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Curves over time, and over the axis of a sweep."""
+"""Curves over time, and over an axis of a sweep."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
     from hybrid_des.simulation.run import Run
 
 LANES = 16
-LABELLED = 12  # more lines than that are told apart by shade, and only some are named
-NEAR = 2.5  # a GPU's memory is drawn where its peak is above 1/NEAR of it
+LABELLED = 12  # if there are more lines, only the first and last are labelled
+NEAR = 2.5  # a GPU's memory is drawn if its peak is above 1/NEAR of it
 DASHES = ("--", ":", "-.")
 
 Heights = NDArray[np.float64]
 
 
 def link_use(run: Run, ax: Axes | None = None, links: Sequence[str] | None = None) -> Axes:
-    """Draw what links carry over time, one lane per link, what messages are for stacked in different colours.
+    """Draw link use over time, one lane per link, stacked by the purpose of messages.
 
-    Every lane has the same height, the largest rate of all, averaged over 200 windows.
+    Rates are averaged over 200 windows; the height of every lane is the largest rate of all.
 
     Args:
-        run: one that recorded its messages.
-        ax: where to draw; a new pyplot figure where None.
-        links: which ones, from the top; by default those that carry most, up to 16, by name.
+        run: a run with recorded messages.
+        ax: axes to draw on; default: a new pyplot figure.
+        links: links from the top; default: the up to 16 busiest, by name.
     """
     ax = axes(ax, (10.0, 4.0))
     scale, unit = scale_of(run.timeline.duration / PICOSECONDS_PER_SECOND)
@@ -67,7 +67,7 @@ def link_use(run: Run, ax: Axes | None = None, links: Sequence[str] | None = Non
 
 
 def _draw_lane(ax: Axes, edges: Heights, base: int, tops: Heights, colours: Iterable[str]) -> None:
-    """Fill one lane: one area per colour, each on top of the one before."""
+    """Fill one lane with stacked areas, one per colour."""
     ax.axhline(base, color="0.85", linewidth=0.6)
     under = np.full(len(edges) - 1, float(base))
     for top, colour in zip(tops, colours, strict=True):
@@ -76,7 +76,7 @@ def _draw_lane(ax: Axes, edges: Heights, base: int, tops: Heights, colours: Iter
 
 
 def memory_curve(run: Run, ax: Axes | None = None, replica: int = 0) -> Axes:
-    """Draw what each GPU of a replica holds over time; the memory of its kinds of GPUs is dashed where that is near."""
+    """Draw the memory use of each GPU of a replica over time; dashed lines are GPU memory sizes close to it."""
     ax = axes(ax, (10.0, 4.0))
     timeline = run.timeline
     gpus = gpus_of(run.scenario.cluster, timeline.layout)
@@ -103,9 +103,9 @@ def memory_curve(run: Run, ax: Axes | None = None, replica: int = 0) -> Axes:
 
 
 def lines(table: pd.DataFrame, x: str, y: str, hue: str | None = None, ax: Axes | None = None) -> Axes:
-    """Draw a column of a sweep over another, one line for each value of a third.
+    """Draw one column of a sweep against another, one line per value of a third.
 
-    Cases at the same point are averaged; cases without a `y` (failed ones) are left out.
+    Cases at the same point are averaged; failed cases without `y` are left out.
     """
     ax = axes(ax, (7.0, 4.5))
     table = table.dropna(subset=[y])
@@ -118,7 +118,7 @@ def lines(table: pd.DataFrame, x: str, y: str, hue: str | None = None, ax: Axes 
             "marker": MARKERS[(i + i // len(LINES)) % len(MARKERS)],
             "markersize": 6,
         }
-        if points.to_dict() in drawn:  # the equal line below stays in sight
+        if points.to_dict() in drawn:  # keep the equal line below visible
             style |= {"linestyle": "--", "markersize": 3}
         drawn.append(points.to_dict())
         ax.plot(points.index, points.to_numpy(), label=None if hue is None else value, **style)
@@ -131,7 +131,7 @@ def lines(table: pd.DataFrame, x: str, y: str, hue: str | None = None, ax: Axes 
 
 
 def _along(place: int, pipeline: int) -> Any:
-    """Apart where there are few lines, in an ordered range of colours where there are many."""
+    """Distinct colours for few lines, a colour map for many."""
     if pipeline <= len(LINES) - 1:
         return LINES[place]
     import matplotlib as mpl

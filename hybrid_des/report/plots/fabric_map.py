@@ -1,6 +1,6 @@
-"""A picture of a fabric: GPUs in their nodes, switches above and below them, links coloured by bandwidth.
+"""A picture of a fabric: GPUs in their nodes, switches above and below, links coloured by bandwidth.
 
-Of a large cluster only the first and last nodes are drawn, with every switch that their messages pass.
+For large clusters, only the first and last nodes are drawn, with all switches on their routes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from hybrid_des.network.fabric import Bandwidth, Fabric
 
 MOST_GPUS = 32
-BELOW = -1.0  # where a node's own switch stands
-STEP = 1.1  # from GPU to GPU
+BELOW = -1.0  # y of a node's own switch
+STEP = 1.1  # distance between GPUs
 HIGHLIGHT = "#000000"
 
 Pair = tuple[str, str]
@@ -29,13 +29,13 @@ Pair = tuple[str, str]
 
 @dataclass
 class Drawing:
-    """What is drawn, and where.
+    """The elements of a drawing and their positions.
 
     Attributes:
-        gpus: point of each GPU drawn → its node.
-        lines: pairs of points with a link → its bandwidth.
+        gpus: points of the drawn GPUs → their nodes.
+        lines: pairs of linked points → bandwidth.
         leads: pairs of points connected without a link, such as a GPU and its NIC.
-        at: place of each point.
+        at: position of each point.
     """
 
     gpus: dict[str, int]
@@ -45,7 +45,7 @@ class Drawing:
 
     @property
     def size(self) -> tuple[float, float]:
-        """Inches."""
+        """Size in inches."""
         xs, ys = zip(*self.at.values(), strict=True)
         return min(max(0.45 * (max(xs) - min(xs)) + 1, 5.0), 14.0), min(max(1.1 * (max(ys) - min(ys)) + 1.4, 2.6), 9.0)
 
@@ -54,8 +54,8 @@ def fabric_map(fabric: Fabric, ax: Axes | None = None, ends: tuple[int, int] | N
     """Draw a fabric.
 
     Args:
-        fabric: its links need their two points.
-        ax: where to draw; a new pyplot figure where None.
+        fabric: a fabric whose links have source and target points.
+        ax: axes to draw on; default: a new pyplot figure.
         ends: two GPUs; the route from the first to the second is drawn in black.
     """
     picture = _picture(fabric, ends or ())
@@ -75,7 +75,7 @@ def fabric_map(fabric: Fabric, ax: Axes | None = None, ends: tuple[int, int] | N
 
 
 def draw_fabric(fabric: Fabric, ends: tuple[int, int] | None = None) -> Figure:
-    """Draw a fabric on a new figure outside pyplot, as large as it needs; see `fabric_map`."""
+    """Draw a fabric on a new figure of suitable size, outside pyplot; see `fabric_map`."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_picture(fabric, ends or ()).size, layout="constrained")
@@ -84,7 +84,7 @@ def draw_fabric(fabric: Fabric, ends: tuple[int, int] | None = None) -> Figure:
 
 
 def _picture(fabric: Fabric, ends: Iterable[int]) -> Drawing:
-    """Choose the GPUs to draw and find what lies between them."""
+    """Choose the GPUs to draw, and find the links and switches between them."""
     chosen = sorted({*_sample(fabric), *ends})
     picture = Drawing({f"gpu{gpu}": fabric.node_of[gpu] for gpu in chosen})
     for sender, receiver in permutations(chosen, 2):
@@ -109,7 +109,7 @@ def _picture(fabric: Fabric, ends: Iterable[int]) -> Drawing:
 
 
 def _add_unused(picture: Drawing, fabric: Fabric) -> None:
-    """Links that no route takes, where they hang on something drawn."""
+    """Add links that no route uses, if they are connected to a drawn point."""
     points = {point for pair in picture.lines for point in pair} | picture.gpus.keys()
     left = {(min(link.source, link.target), max(link.source, link.target)): link for link in fabric.links.values()}
     while touching := {pair: link for pair, link in left.items() if points & set(pair)}:
@@ -141,7 +141,7 @@ def _place_in_a_circle(picture: Drawing) -> None:
 
 
 def _place_in_layers(picture: Drawing) -> None:
-    """GPUs in a row, a node's own switch below, all else above by its distance from the GPUs."""
+    """Place GPUs in a row, a node's own switch below, and all else above by distance from the GPUs."""
     x, node = 0.0, None
     for gpu in picture.gpus:
         x += STEP if node in (None, picture.gpus[gpu]) else 2 * STEP
@@ -162,12 +162,12 @@ def _place_in_layers(picture: Drawing) -> None:
 
 
 def _serves_one_node(picture: Drawing, neighbours: Iterable[str]) -> bool:
-    """Whether a switch joins several GPUs of one node and nothing else."""
+    """Whether a switch connects only GPUs of one node."""
     return len({picture.gpus.get(point, point) for point in neighbours}) == 1
 
 
 def _spread(picture: Drawing, points: Iterable[str], near: Mapping[str, Iterable[str]], y: float) -> None:
-    """Put points above the middle of what they join, as far apart as they need, all together in the middle."""
+    """Place points above the mean of their neighbours, far enough apart for their labels, and centred."""
     points = sorted(points, key=lambda point: _mean(picture, near[point]))
     wanted = [_mean(picture, near[point]) for point in points]
     placed = wanted[:1]
@@ -178,7 +178,7 @@ def _spread(picture: Drawing, points: Iterable[str], near: Mapping[str, Iterable
 
 
 def _width(point: str) -> float:
-    """What a switch with its name takes, in places of GPUs."""
+    """Width of a labelled switch."""
     return 0.3 + 0.2 * len(_label(point))
 
 
@@ -192,7 +192,7 @@ def _mean(picture: Drawing, points: Iterable[str]) -> float:
 
 
 def _draw_nodes(picture: Drawing, ax: Axes) -> None:
-    """A grey field behind each node's GPUs, where they stand in a row."""
+    """Draw a grey box behind each node's GPUs, if they are in a row."""
     from matplotlib.patches import FancyBboxPatch
 
     if len({y for x, y in (picture.at[gpu] for gpu in picture.gpus)}) > 1:
@@ -225,7 +225,7 @@ def _draw_lines(picture: Drawing, ax: Axes) -> None:
 
 
 def _course(picture: Drawing, a: str, b: str) -> tuple[list[float], list[float]]:
-    """A straight line, or a bow over what stands between two points of one height."""
+    """A straight line, or an arc over points in between at the same height."""
     (x, y), (to_x, to_y) = sorted((picture.at[a], picture.at[b]))
     between = any(y == other_y == to_y and x < other_x < to_x for other_x, other_y in picture.at.values())
     parts, height = ([i / 20 for i in range(21)], 1.4) if between else ([0.0, 1.0], 0.0)

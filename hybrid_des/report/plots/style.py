@@ -1,4 +1,4 @@
-"""What all pictures share: axes, units, colours of lines, legends, how they are saved."""
+"""Shared style of pictures: axes, units, line colours, legends, saving."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Colour = tuple[float, float, float]
 
 
 def axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
-    """The axes given, or those of a new pyplot figure."""
+    """The given axes, or those of a new pyplot figure."""
     if ax is not None:
         return ax
     import matplotlib.pyplot as plt
@@ -26,12 +26,12 @@ def axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
 
 
 def scale_of(seconds: float) -> tuple[float, str]:
-    """The unit in which a time reads best: its seconds and its name."""
+    """The most readable unit for a time: its length in seconds and its name."""
     return next(((size, name) for size, name in SCALES if seconds >= 2 * size), SCALES[-1] if seconds else SCALES[0])
 
 
 def shade(colour: str, part: int, parts: int) -> Colour:
-    """The colour itself for the first part, lighter shades for later ones."""
+    """The colour itself for the first part, and lighter shades for later ones."""
     from matplotlib.colors import to_rgb
 
     light = 0.55 * part / max(parts - 1, 1)
@@ -40,18 +40,18 @@ def shade(colour: str, part: int, parts: int) -> Colour:
 
 
 def plain(ax: Axes) -> Axes:
-    """Take away the frame's right and upper side."""
+    """Hide the right and upper spine."""
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 
 
 def legend(ax: Axes, **options: Any) -> None:
-    """Put the legend beside the data, on the right."""
+    """Place the legend to the right of the data."""
     ax.legend(loc="upper left", bbox_to_anchor=(1.005, 1.0), borderaxespad=0.0, frameon=False, fontsize=8, **options)
 
 
 def legend_above(ax: Axes, colours: dict[str, str]) -> None:
-    """Put a legend of coloured patches above the data, on the right, in one line."""
+    """Place a one-line legend of coloured patches above the data, on the right."""
     from matplotlib.patches import Patch
 
     handles = [Patch(color=colour, label=label) for label, colour in colours.items()]
@@ -69,7 +69,7 @@ def legend_above(ax: Axes, colours: dict[str, str]) -> None:
 
 
 def save(figure: Figure, folder: Path, name: str) -> None:
-    """Write `name`.png and `name`.svg; the same figure gives the same bytes, without dates or random identifiers."""
+    """Write `name`.png and `name`.svg, reproducible byte for byte: no dates or random identifiers."""
     import warnings
 
     import matplotlib as mpl
