@@ -88,11 +88,23 @@ class Registry(Generic[T]):
 
 
 def unknown(name: str, known: Iterable[str]) -> str:
-    """Say that a name is unknown, with the nearest known one or, where none is near, all of them."""
+    """Say that a name is unknown, with the known ones that may be meant or, if none is similar, all of them."""
     choices = sorted(known)
-    near = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
-    hint = f'did you mean "{near[0]}"?' if near else f"expected one of {', '.join(choices)}"
+    near = _similar(name.lower(), choices)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(choices)}"
     return f'unknown "{name}"; {hint}'
+
+
+def _similar(name: str, choices: Iterable[str]) -> list[str]:
+    """In quotes, whatever their case: the one with a typo in it, else all that begin with `name` or contain it."""
+    by_lower = {choice.lower(): f'"{choice}"' for choice in choices}
+
+    def closest(cutoff: float) -> list[str]:
+        return [by_lower[one] for one in difflib.get_close_matches(name, by_lower, n=1, cutoff=cutoff)]
+
+    begin = [quoted for lower, quoted in by_lower.items() if name and lower.startswith(name)]
+    contain = [quoted for lower, quoted in by_lower.items() if len(name) > 2 and name in lower]
+    return closest(0.8) or begin or contain or closest(0.5)
 
 
 def import_file(path: str | Path) -> None:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis import metrics
-from hybrid_des.report import files as outputs
-from hybrid_des.report import terminal as report
+from hybrid_des.report.files import Written, write
+from hybrid_des.report.terminal import render
 from hybrid_des.simulation.run import Run, run
 from hybrid_des.units import format_seconds
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def simulate(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None) -> Result:
-    """Simulate a scenario; a plan or a wiring of one's own takes the place of the schedule's or the topology's.
+    """Simulate a scenario; a plan or a fabric given here replaces that of the schedule or the topology.
 
     Raises:
         HybridDesError: the scenario cannot be simulated (`exit_code` 2) or its simulation failed (1).
@@ -55,9 +55,9 @@ class Result:
     @cached_property
     def timeline(self) -> pd.DataFrame:
         """One row per op, and one per message and link it passes, in seconds."""
-        from hybrid_des.analysis.timeline import timeline
+        from hybrid_des.analysis.table import empty_table, table
 
-        return timeline(self.run)
+        return empty_table() if self.run.scenario.record == "none" else table(self.run.timeline)
 
     @property
     def plan(self) -> Plan:
@@ -70,16 +70,16 @@ class Result:
         return self.run.weights
 
     def gantt(self, ax: Axes | None = None) -> Axes:
-        """Draw who computes what when, on the axes given or on a new figure."""
+        """Draw what each rank computes when, on the axes given or on a new figure."""
         from hybrid_des.report import plots
 
         return plots.gantt(self.run, ax)
 
     def report(self, color: bool = False, width: int = 100) -> str:
         """Give the report of the command line as text."""
-        return report.render(self, color=color, width=width)
+        return render(self, color=color, width=width)
 
-    def write(self, folder: str | Path) -> outputs.Written:
+    def write(self, folder: str | Path) -> Written:
         """Write summary, timeline, trace, pictures and order into a folder: all of them or none.
 
         Returns:
@@ -88,7 +88,7 @@ class Result:
         Raises:
             UsageError: the folder cannot be written.
         """
-        return outputs.write(self, folder)
+        return write(self, folder)
 
     def __repr__(self) -> str:
         facts = self.summary

@@ -61,6 +61,23 @@ def test_unknown_names_the_nearest_or_all():
     assert unknown("x", ["b", "a"]) == 'unknown "x"; expected one of a, b'
 
 
+GPUS = ["a100-40gb", "a100-80gb", "b200", "h100", "h200"]
+
+
+@pytest.mark.parametrize(("name", "known", "said"), [
+    ("A100", GPUS, 'did you mean "a100-40gb" or "a100-80gb"?'),
+    ("H100", GPUS, 'did you mean "h100"?'),
+    ("80GB", GPUS, 'did you mean "a100-80gb"?'),
+    ("1F1B", ["1f1b", "eager-1f1b"], 'did you mean "1f1b"?'),
+    ("tree", ["double-binary-tree", "ring"], 'did you mean "double-binary-tree"?'),
+    ("gpus", ["gpu", "gpus_per_node"], 'did you mean "gpu"?'),
+    ("zb", ["ZB-V", "gpipe", "zb-h1"], 'did you mean "ZB-V" or "zb-h1"?'),
+    ("", ["a", "b"], "expected one of a, b"),
+])  # fmt: skip
+def test_suggestions_ignore_case_and_know_parts_of_names(name, known, said):
+    assert unknown(name, known) == f'unknown "{name}"; {said}'
+
+
 def test_a_user_file_registers_and_may_run_twice(tmp_path, scratch):
     file = tmp_path / "mine.py"
     file.write_text(MINE)

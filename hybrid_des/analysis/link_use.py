@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hybrid_des.network.purpose import PURPOSES, Purpose
+from hybrid_des.timeline import Column, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from hybrid_des.simulation.run import Run
 
 
 @dataclass(frozen=True)
@@ -24,34 +20,33 @@ class LinkUse:
     Attributes:
         links: names, sorted.
         edges: where the windows begin and end, in picoseconds; one more than there are windows.
-        rate: link × window, bytes a second averaged over the window.
+        rate: link × window, bytes per second averaged over the window.
     """
 
     links: tuple[str, ...]
-    edges: NDArray[np.int64]
+    edges: Column
     rate: NDArray[np.float64]
 
 
-def link_rates(run: Run, windows: int = 200, purposes: Collection[Purpose] = PURPOSES) -> LinkUse | None:
+def link_rates(timeline: Timeline, windows: int = 200, purposes: Collection[Purpose] = PURPOSES) -> LinkUse | None:
     """Average the bytes on every link over equal windows, or None where a run keeps no messages or takes no time.
 
     A message's bytes count evenly over the time that it occupies the link; one that takes no time counts where it is.
 
     Args:
-        run: one that recorded its messages.
+        timeline: one with messages.
         windows: how many.
-        purposes: what the messages that count are for.
+        purposes: which messages count.
     """
-    if run.trace.messages is None or run.duration <= 0:
+    duration = timeline.duration
+    if timeline.messages is None or duration <= 0:
         return None
-    links = tuple(sorted({channel.link for channel in run.trace.channels}))
+    links = tuple(sorted({channel.link for channel in timeline.channels}))
     number = {link: i for i, link in enumerate(links)}
-    edges = run.duration * np.arange(windows + 1) // windows if run.duration < 2**50 else _coarse(run.duration, windows)
-    table = run.trace.messages.table()
-    wanted = [channel.purpose in purposes for channel in run.trace.channels]
-    mine = np.array(wanted, dtype=bool)[table["channel"]]
-    link = np.array([number[channel.link] for channel in run.trace.channels], dtype=np.int64)[table["channel"]][mine]
-    size, start, end = table["bytes"][mine].astype(float), table["start"][mine], table["end"][mine]
+    edges = duration * np.arange(windows + 1) // windows if duration < 2**50 else _coarse(duration, windows)
+    rows = timeline.messages_of(lambda channel: channel.purpose in purposes)
+    link = np.array([number[channel.link] for channel in timeline.channels], dtype=np.int64)[rows["channel"]]
+    size, start, end = rows["bytes"].astype(float), rows["start"], rows["end"]
     carried = np.zeros((len(links), windows))
     width = np.diff(edges).astype(float)
     sudden = start == end
@@ -67,10 +62,10 @@ def link_rates(run: Run, windows: int = 200, purposes: Collection[Purpose] = PUR
 
 def _spread(
     carried: NDArray[np.float64],
-    edges: NDArray[np.int64],
+    edges: Column,
     width: NDArray[np.float64],
-    link: NDArray[np.int64],
-    since: NDArray[np.int64],
+    link: Column,
+    since: Column,
     speed: NDArray[np.float64],
 ) -> None:
     """Add what flows at `speed` from `since` on: part of the window it begins in, and all windows after it."""
@@ -83,6 +78,6 @@ def _spread(
     carried[:, 1:] += np.cumsum(begun, axis=1)[:, :-1] * width[1:]
 
 
-def _coarse(duration: int, windows: int) -> NDArray[np.int64]:
+def _coarse(duration: int, windows: int) -> Column:
     """Edges of windows so long that multiplying first would not fit in 64 bits."""
     return np.array([duration * i // windows for i in range(windows + 1)], dtype=np.int64)

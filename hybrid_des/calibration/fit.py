@@ -1,4 +1,4 @@
-"""How well a table, or one latency and one bandwidth, stands for measured times."""
+"""Quality of fit: how well a table, or one latency and one bandwidth, predicts measured times."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple
 from hybrid_des.calibration.nccl_tests import Measurement
 from hybrid_des.network.times import TimeTable
 
-LARGE = 2**20  # errors are quoted for sizes above this one: below, time is all latency and varies from run to run
+LARGE = 2**20  # errors count above this size; below, times are latency and vary from run to run
 
 
 class Fit(NamedTuple):
-    """How far predictions are from measurements: relative errors, and of how many sizes."""
+    """Relative errors of predictions, and the number of sizes that they are of."""
 
     mean: float
     worst: float
@@ -20,13 +20,13 @@ class Fit(NamedTuple):
 
 
 def fit_of_every_second(times: Sequence[Measurement]) -> Fit:
-    """How well a table of the 1st, 3rd, 5th … size predicts the sizes between, above 1 MiB."""
+    """Error of a table of the 1st, 3rd, 5th … size at the sizes between, above 1 MiB."""
     table = TimeTable(tuple((one.size, one.time) for one in times[::2]))
     return _fit((table.time(one.size), one.time) for one in times[1::2] if one.size > LARGE)
 
 
 def fit_of_one_line(times: Sequence[Measurement]) -> Fit:
-    """How well one latency and one bandwidth do, chosen for the least squares of relative errors above 1 MiB."""
+    """Error of one latency and one bandwidth, a least-squares fit of relative errors above 1 MiB."""
     large = [one for one in times if one.size > LARGE]
     # minimise Σ (a/t + b·s/t − 1)²
     u, v = [1 / one.time for one in large], [one.size / one.time for one in large]

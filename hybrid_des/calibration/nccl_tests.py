@@ -12,13 +12,13 @@ from hybrid_des.network.times import MICROSECOND, TimeTable, read_text
 
 
 class Measurement(NamedTuple):
-    """One line of a measurement: bytes and picoseconds."""
+    """One measured size: bytes and picoseconds."""
 
     size: int
     time: int
 
 
-# time and what follows it, counted from the right of a line: with the root (9 numbers) or, before 2.0.11, without (8)
+# the time and the columns after it, counted from the right: 9 numbers with the root column, 8 before version 2.0.11
 _NUMBER = r"(?:-?\d+(?:\.\d+)?(?:e[+-]\d+)?|N/A)"
 _ROW = re.compile(rf"(?:^|\s)(\d{{1,15}})\s+\d+\s+[a-z]\w*(?:\s+[a-z]\w*)?((?:\s+{_NUMBER})+)\s*$")
 _TIME = re.compile(r"\d{1,12}(?:\.\d{1,9})?")
@@ -27,12 +27,12 @@ _TEST = re.compile(r"\b(\w+)_perf\b")
 
 
 class NcclTests(NamedTuple):
-    """What a run of nccl-tests printed.
+    """Printed results of one run of nccl-tests.
 
     Attributes:
-        test: such as all_reduce, where the text names it.
-        ranks: how many it lists, where it lists them.
-        times: the mean time of each size, out of place, sizes rising.
+        test: such as all_reduce, if the text names it.
+        ranks: number of ranks, if the text lists them.
+        times: mean out-of-place time of each size, in ascending order of size.
     """
 
     test: str | None
@@ -41,7 +41,7 @@ class NcclTests(NamedTuple):
 
 
 def read_nccl_tests(path: str | Path) -> NcclTests:
-    """Read the output of a program of nccl-tests, as it was pasted (lines of other programs are passed over).
+    """Read pasted output of a program of nccl-tests; other lines are skipped.
 
     Raises:
         UsageError: the file holds no result of nccl-tests.
@@ -65,10 +65,10 @@ def read_nccl_tests(path: str | Path) -> NcclTests:
 
 
 def link_table(measured: NcclTests) -> TimeTable:
-    """What one message of a ring takes, from what all its steps took: a simulated ring then takes the measured time.
+    """Time of one message of a ring, from the time of the collective: a simulated ring then takes the measured time.
 
     Raises:
-        UsageError: it is not known how many steps the test has.
+        UsageError: the number of steps of the test is unknown.
     """
     ranks = measured.ranks or 0
     steps, parts = {

@@ -1,4 +1,4 @@
-"""Ctrl-C, noted when it comes: compiled code may make another error of the one that it raises (matplotlib's does)."""
+"""Ctrl-C, recorded when it arrives: compiled code may turn the exception into another (matplotlib's does)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 
 @contextmanager
 def noted_interrupts() -> Iterator[list[int]]:
-    """Give a list to which every Ctrl-C adds its signal's number, besides the KeyboardInterrupt that it raises."""
+    """Yield a list to which every Ctrl-C appends its signal number, besides raising KeyboardInterrupt."""
     noted: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
@@ -20,7 +20,7 @@ def noted_interrupts() -> Iterator[list[int]]:
 
     on_main_thread = threading.current_thread() is threading.main_thread()
     if not on_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield noted  # somebody else looks after Ctrl-C
+        yield noted  # Ctrl-C is handled elsewhere
         return
     signal.signal(signal.SIGINT, note)
     try:

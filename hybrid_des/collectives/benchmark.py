@@ -1,4 +1,4 @@
-"""Collectives by themselves on idle links: what the `collective` verb measures and what `auto` compares."""
+"""Collectives by themselves on idle links: what the `collective` command measures and what `auto` compares."""
 
 from __future__ import annotations
 

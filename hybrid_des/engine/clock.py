@@ -1,16 +1,172 @@
-"""Simulated time: SimPy's event loop, whose clock here counts whole picoseconds."""
+"""Simulated time: SimPy's environment, whose clock counts whole picoseconds.
+
+Many GPUs act at the same time, so events are kept by time: a heap of distinct moments (a time and a priority, packed
+into one integer) and for each moment its event, or its events in the order in which they were booked. The order of
+events is exactly SimPy's: by time, then priority, then booking.
+"""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from itertools import repeat
+from types import MethodType
+from typing import Any
+
 import simpy
+from simpy.core import EmptySchedule, StopSimulation
+from simpy.events import NORMAL, URGENT, Event, EventPriority
+
+from hybrid_des.engine.events import Timeout
+from hybrid_des.engine.recorder import LAST_TIME, TimeRangeError
+
+RESUMED = EventPriority(URGENT - 1)  # an event that `run(until=…)` left half processed
+LAST = EventPriority(NORMAL + 1)  # behind everything else at the same time
+# A moment is `time << MOMENT | priority − RESUMED`; the events of this module's callers are NORMAL.
+MOMENT = 2
+AT_NORMAL = NORMAL - RESUMED
 
 
 class Environment(simpy.Environment):
-    """SimPy's environment; all times that it is given, and so all that it gives, are whole picoseconds."""
+    """SimPy's environment with times in whole picoseconds.
 
-    _now: int
+    Attributes:
+        now: the current simulated time.
+        events: how many events have been processed.
+        timeout, process, event: make events, as in SimPy.
+    """
 
-    @property
-    def now(self) -> int:
-        """The current simulated time in picoseconds."""
-        return self._now
+    __slots__ = ("agenda", "event", "events", "moments", "now", "process", "timeout")
+
+    now: int
+    timeout: Callable[..., Timeout]
+    process: Callable[..., simpy.Process]
+    event: Callable[[], Event]
+
+    def __init__(self, initial_time: int = 0) -> None:
+        # SimPy's own list of events is not made: nothing reads it but the methods below
+        self.now = initial_time
+        self.events = 0
+        self.agenda: dict[int, Any] = {}  # moment → its event, or a deque of them
+        self.moments: list[int] = []  # a heap of the agenda's keys
+        self._active_proc = None
+        self.timeout = MethodType(Timeout, self)
+        self.process = MethodType(simpy.Process, self)
+        self.event = MethodType(Event, self)
+
+    def at(self, time: int, event: Any, priority: int = NORMAL) -> None:
+        """Book an event for a time that is not past; `event` is triggered, or a `Booking`."""
+        moment = time << MOMENT | priority - RESUMED
+        agenda = self.agenda
+        other = agenda.setdefault(moment, event)
+        if other is event:
+            heappush(self.moments, moment)
+        elif other.__class__ is deque:
+            other.append(event)
+        else:
+            agenda[moment] = deque((other, event))
+
+    def schedule(self, event: Event, priority: EventPriority = NORMAL, delay: float = 0) -> None:
+        """Book a triggered event after a delay.
+
+        Raises:
+            ValueError: the delay is no whole number, or the priority is not one of SimPy's or `LAST`.
+        """
+        if delay.__class__ is not int:
+            delay = whole(delay)
+        if priority is not NORMAL and not RESUMED <= priority <= LAST:
+            raise ValueError(f"priority {priority} is not one of URGENT, NORMAL and LAST")
+        self.at(self.now + delay, event, priority)
+
+    def peek(self) -> float:
+        """The time of the next event; infinity if there is none."""
+        return self.moments[0] >> MOMENT if self.moments else simpy.core.Infinity
+
+    def step(self) -> None:
+        """Process the next event.
+
+        Raises:
+            EmptySchedule: there is none.
+        """
+        self._process(repeat(None, 1))
+
+    def run(self, until: float | Event | None = None) -> Any:
+        """Process events until there are none, until a time, or until an event; give that event's value.
+
+        Raises:
+            ValueError: the time is not in the future, or is not whole.
+            RuntimeError: no events are left, but `until` has not happened.
+            TimeRangeError: simulated time has passed what 64 bits hold.
+        """
+        if until is not None:
+            end = until if isinstance(until, Event) else self._end_at(until)
+            if end.callbacks is None:
+                return end.value
+            end.callbacks.append(StopSimulation.callback)
+        value = None
+        try:
+            self._process(repeat(None))
+        except StopSimulation as stop:
+            value = stop.args[0]
+        except EmptySchedule:
+            if until is not None:
+                raise RuntimeError(f'no scheduled events left but "until" event was not triggered: {end}') from None
+        if self.now > LAST_TIME:
+            raise TimeRangeError
+        return value
+
+    def _end_at(self, time: float) -> Event:
+        """Book an event for the end of a run, ahead of what happens at that time."""
+        at = whole(time)
+        if at <= self.now:
+            raise ValueError(f"until ({at}) must be greater than the current simulation time")
+        end = Event(self)
+        end._ok = True
+        end._value = None
+        self.at(at, end, URGENT)
+        return end
+
+    def _process(self, turns: Iterable[None]) -> None:
+        """Process one event per turn."""
+        moments, agenda = self.moments, self.agenda
+        for _ in turns:
+            try:
+                moment = moments[0]
+            except IndexError:
+                raise EmptySchedule from None
+            event = agenda[moment]
+            if event.__class__ is deque:
+                queue = event
+                event = queue.popleft()
+                if not queue:
+                    del agenda[heappop(moments)]
+            else:
+                del agenda[heappop(moments)]
+            self.now = moment >> MOMENT
+            self.events += 1
+            callbacks, event.callbacks = event.callbacks, None
+            try:
+                for callback in callbacks:
+                    callback(event)
+            except StopSimulation:
+                # the rest of its callbacks is for whoever goes on with the simulation
+                event.callbacks = callbacks[callbacks.index(callback) + 1 :]
+                self.at(self.now, event, RESUMED)
+                raise
+            if not event._ok and not hasattr(event, "_defused"):
+                failure = type(event._value)(*event._value.args)  # a copy, for a traceback of its own
+                failure.__cause__ = event._value
+                raise failure
+
+
+def whole(number: float) -> int:
+    """A number of picoseconds as an integer.
+
+    Raises:
+        ValueError: it is not whole.
+    """
+    integer = int(number)
+    if integer != number:
+        raise ValueError(f"simulated time counts whole picoseconds; {number} is not whole")
+    return integer

@@ -1,34 +1,49 @@
-"""Events whose time is known ahead: what a process waits for without a process that makes it happen."""
+"""Events at known times: what processes wait for without another process that makes it happen."""
 
 from __future__ import annotations
 
-from heapq import heappush
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from simpy.events import NORMAL, PENDING, Event
+import simpy
+from simpy.events import Event
 
-from hybrid_des.engine.clock import Environment
+if TYPE_CHECKING:
+    from hybrid_des.engine.clock import Environment
+
+
+class Timeout(simpy.Timeout):
+    """SimPy's timeout, in fewer calls."""
+
+    def __init__(self, env: Environment, delay: int, value: Any = None) -> None:
+        if delay.__class__ is not int or delay < 0:
+            super().__init__(env, delay, value)
+            return
+        self.env = env
+        self.callbacks = []
+        self._value = value
+        self._delay = delay
+        self._ok = True
+        env.at(env.now + delay, self)
 
 
 class Arrival(Event):
-    """A message that a receiver waits for; it puts itself on SimPy's queue once its time is known."""
+    """A message that a receiver waits for; it is booked as soon as its time is known."""
 
+    env: Environment
     _ok = True
 
     def __init__(self, env: Environment) -> None:
         self.env = env
         self.callbacks = []
-        self._value = PENDING
 
     def happen(self, at: int, value: Any) -> None:
         """Wake the receiver at that time, with the message."""
         self._value = value
-        env = self.env
-        heappush(env._queue, (at, NORMAL, next(env._eid), self))
+        self.env.at(at, self)
 
 
 class Here:
-    """A message that is there already: a process that yields it goes on at once, without an event."""
+    """A message that has arrived already: a process that yields it continues at once, without an event."""
 
     __slots__ = ("_value",)
     callbacks = None
@@ -38,10 +53,30 @@ class Here:
         self._value = value
 
 
+class Booking:
+    """An event that calls back and that no process waits for.
+
+    Attributes:
+        callbacks: called with the booking; one list may serve many bookings.
+    """
+
+    __slots__ = ("callbacks",)
+    _ok = True
+
+    callbacks: Any
+
+
 def receive_at(env: Environment, at: int, value: Any) -> Event | Here:
-    """A message that is here, or known to be here at a later time."""
-    if at <= env._now:
+    """A message that has arrived, or is known to arrive at a later time; to be yielded."""
+    if at <= env.now:
         return Here(value)
     arrival = Arrival(env)
     arrival.happen(at, value)
     return arrival
+
+
+def succeed_at(env: Environment, event: Event, at: int, value: Any = None) -> None:
+    """Do what `event.succeed(value)` does, at a time that is not past."""
+    event._ok = True
+    event._value = value
+    env.at(at, event)

@@ -1,13 +1,15 @@
-"""What a simulation writes down while it runs: rows of whole numbers in flat arrays, a few bytes each.
+"""What a simulation records while it runs: rows of whole numbers in flat arrays, a few bytes each.
 
-Times are picoseconds. Tables with names and seconds are made from these rows afterwards (`metrics`).
+Times are picoseconds. Tables with names and seconds are made from these rows afterwards (`analysis`).
 """
 
 from __future__ import annotations
 
 from array import array
-from struct import Struct
+from struct import Struct, error
 from typing import TYPE_CHECKING, Any
+
+from hybrid_des.errors import SimulationError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,10 +35,21 @@ def pipeline_tag(step: int, stage: int, microbatch: int) -> int:
     return step << STEP_SHIFT | stage << STAGE_SHIFT | microbatch
 
 
+LAST_TIME = 2**63 - 1  # picoseconds; what a column holds
+
+
+class TimeRangeError(SimulationError):
+    """Simulated time has passed the last picosecond that a row holds."""
+
+    def __init__(self, message: str = "simulated time passes 106 days, more than 64 bits of picoseconds hold") -> None:
+        super().__init__(message)
+
+
 class Rows:
     """A table of whole numbers that grows row by row.
 
-    Where rows are many, `write(pack(…))` does what `add((…))` does in less than half the time.
+    Where rows are many, `write(pack(…))` does what `add((…))` does in less than half the time; `pack` then needs
+    the `except struct.error` of `add`.
     """
 
     def __init__(self, columns: tuple[str, ...]) -> None:
@@ -46,14 +59,21 @@ class Rows:
         self.write = self._numbers.frombytes
 
     def add(self, row: tuple[int, ...]) -> None:
-        """Append one row."""
-        self.write(self.pack(*row))
+        """Append one row.
+
+        Raises:
+            TimeRangeError: a number is beyond 64 bits.
+        """
+        try:
+            self.write(self.pack(*row))
+        except error as refusal:
+            raise out_of_range(refusal, max(row)) from None
 
     def __len__(self) -> int:
         return len(self._numbers) // len(self.columns)
 
     def table(self) -> dict[str, NDArray[np.int64]]:
-        """The columns as int64 arrays, in the order in which the rows came (views, not copies)."""
+        """The columns as int64 arrays, in the order in which the rows were added (views, not copies)."""
         import numpy
 
         numbers = numpy.frombuffer(self._numbers, dtype=numpy.int64) if self._numbers else numpy.empty(0, numpy.int64)
@@ -71,7 +91,7 @@ class Recorder:
             the scenario records no messages.
         steps: one row per training step and rank; `sent` is when it was free after its last op (its sends through,
             where it waits for them), `reduced` the end of its last gradient reduction (`sent`, where it has none).
-        reductions: one row per bucket of gradients and rank: when the rank began to reduce it and was through.
+        reductions: one row per bucket of gradients and rank: when the rank began and finished reducing it.
         memory: one row per change of what a GPU holds.
         channels: what `messages.channel` counts; a `hybrid_des.network.channel.Channel` each.
     """
@@ -88,3 +108,8 @@ class Recorder:
         """Register a channel and give its number."""
         self.channels.append(channel)
         return len(self.channels) - 1
+
+
+def out_of_range(refusal: error, latest: int) -> Exception:
+    """The error to raise for a row that could not be packed: was its latest time out of range?"""
+    return TimeRangeError() if latest > LAST_TIME else refusal

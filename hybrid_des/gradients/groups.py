@@ -50,14 +50,14 @@ def replica_groups(
     """
     codec = codecs.find(gradients.codec).build()
     found = {}
-    for stage in range(plan.stages):
-        places = sorted(
+    for stage, places in enumerate(zip(*plan.paths, strict=True)):  # a place in each copy of the model
+        held = sorted(
             (layout.rank(data=replica, pipeline=rank), chunk)
             for replica in range(layout.sizes["data"])
-            for rank, chunk in plan.holders(stage)
+            for rank, chunk in places
         )
-        if len(places) > 1 and (parameters[stage] or keep_empty):
-            ranks, chunks = zip(*places, strict=True)
+        if len(held) > 1 and (parameters[stage] or keep_empty):
+            ranks, chunks = zip(*held, strict=True)
             buckets = buckets_of(parameters[stage], codec, gradients.bucket, gradients.bucket_rule, stage)
             found[stage] = ReplicaGroup(stage, ranks, chunks, buckets)
     return found

@@ -1,8 +1,6 @@
-"""GPUs and links by name: the figures stand in `gpus.yaml`, each with its source.
+"""GPUs and links by name; their figures are in `gpus.yaml`, each with its source.
 
-Looked up by name:
-
-    part("a100-80gb").nvlink.bandwidth      # Fraction, bytes a second
+part("a100-80gb").nvlink.bandwidth      # Fraction, bytes per second
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ DEFAULT = "a100-80gb"
 
 @dataclass(frozen=True)
 class LinkPart:
-    """A kind of link: bytes a second in each direction, seconds from end to end, and whether its switch adds up."""
+    """A kind of link: bytes per second in each direction, seconds end to end, and whether its switch can reduce."""
 
     name: str
     bandwidth: Fraction
@@ -34,12 +32,12 @@ class LinkPart:
 
 @dataclass(frozen=True)
 class GpuPart:
-    """A GPU as it is sold, with the links of the node it is usually sold in.
+    """A GPU model, with the links of the node that it is usually sold in.
 
     Attributes:
         memory: bytes.
         peak: dense half-precision FLOP/s.
-        nics_per_node: network adapters in a node of eight.
+        nics_per_node: network adapters per node of eight.
     """
 
     name: str
@@ -78,7 +76,7 @@ def _parts() -> dict[str, GpuPart]:
 
 
 def names() -> list[str]:
-    """All GPUs of the catalogue, sorted."""
+    """All known GPUs, sorted."""
     return sorted(_parts())
 
 
@@ -86,7 +84,7 @@ def part(name: str) -> GpuPart:
     """Look a GPU up.
 
     Raises:
-        UsageError: the catalogue does not have it; the message names the nearest one.
+        UsageError: it is unknown; the message names similar ones.
     """
     if name not in _parts():
         raise UsageError(unknown(name, _parts()))

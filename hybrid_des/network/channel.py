@@ -1,4 +1,4 @@
-"""What the rows of a flow's messages on one link have in common."""
+"""What the recorded messages of one flow on one link have in common."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from hybrid_des.network.purpose import Purpose
 
 
 class Channel(NamedTuple):
-    """One link on the way of one flow.
+    """One link on the route of one flow.
 
     Attributes:
         sender, receiver: global ranks; servers count behind the ranks.
         purpose: what its messages are for.
         kind: what the timeline calls them: the purpose's name, or that of the collective.
-        stage, chunk: of the gradients that are reduced; −1 for pipeline messages, whose tags say them.
+        stage, chunk: of the gradients that are reduced; −1 for pipeline messages, whose tags tell.
         link, hop: the link's name and its place on the route.
     """
 

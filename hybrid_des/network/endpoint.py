@@ -11,7 +11,7 @@ from hybrid_des.network.transport import Transport
 
 
 class Endpoint:
-    """One GPU's ends of the network.
+    """One GPU's endpoint of the network.
 
     Attributes:
         rank: its global rank.

@@ -1,4 +1,4 @@
-"""What a topology hands out: links with a bandwidth, and routes over them with a latency."""
+"""What a topology returns: links with a bandwidth, and routes over them with a latency."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
-from hybrid_des.network.times import TableBandwidth
-from hybrid_des.units import PICOSECONDS_PER_SECOND
-
-Bandwidth = Fraction | None  # bytes a second; None is infinite
+Bandwidth = Fraction | None  # bytes per second; None is infinite
 
 
 @dataclass(frozen=True)
 class PortSpec:
-    """A GPU's or NIC's way out and in: bytes a second each way (None: infinite) and picoseconds of latency."""
+    """A GPU's or NIC's port: bytes per second each way (None: infinite) and picoseconds of latency."""
 
     bandwidth: Bandwidth
     latency: int
@@ -24,7 +21,7 @@ class PortSpec:
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One node: so many GPUs with a port each, so many NICs, and whether its NVSwitch can add up what it carries."""
+    """One node: GPUs with a port each, NICs, and whether its NVSwitch can reduce what it carries."""
 
     gpus: int
     nvlink: PortSpec
@@ -49,7 +46,7 @@ class ClusterSpec:
 
     @cached_property
     def gpus(self) -> int:
-        """How many GPUs all nodes have together."""
+        """Number of GPUs of all nodes together."""
         return sum(node.gpus for node in self.nodes)
 
     @cached_property
@@ -73,14 +70,17 @@ class LinkSpec:
 
     Attributes:
         name: what the timeline calls it, such as "node0/gpu3/nvlink-out".
-        bandwidth: bytes a second; None is infinite.
+        bandwidth: bytes per second; None is infinite.
         source, target: the points that it joins, such as "gpu3" and "node0/nvswitch"; what pictures are drawn from.
+        latency: picoseconds from the end of service to arrival, for what a process transmits over this link alone;
+            the messages of flows take the latencies of their route.
     """
 
     name: str
     bandwidth: Bandwidth
     source: str = ""
     target: str = ""
+    latency: int = 0
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class Route:
 
     Attributes:
         links: names of the links.
-        latencies: picoseconds, one a link: how long after leaving it the head is at the next link (at the receiver,
-            for the last). The path's latency is their sum, counted once.
+        latencies: picoseconds, one per link: how long after leaving it the head is at the next link (at the
+            receiver, for the last). The path's latency is their sum, counted once.
     """
 
     links: tuple[str, ...]
@@ -112,7 +112,7 @@ class Fabric:
             none.
         gpus: how many GPUs the cluster has.
         node_of: the node of each GPU.
-        reducers: node → the place of its switch that adds up, if it has one: a number of its own behind the GPUs',
+        reducers: node → the place of its switch with in-network reduction, if it has one: a number behind the GPUs',
             which `route` knows.
     """
 
@@ -121,10 +121,3 @@ class Fabric:
     gpus: int
     node_of: tuple[int, ...]
     reducers: Mapping[int, int] = field(default_factory=dict)
-
-
-def service_time(size: int, bandwidth: Bandwidth, ticks: int = 1) -> int:
-    """How long `size` bytes occupy a link: picoseconds, or so many ticks a picosecond, rounded once to the nearest."""
-    if isinstance(bandwidth, TableBandwidth):
-        return bandwidth.table.occupancy(size) * ticks
-    return 0 if bandwidth is None else round(Fraction(size * PICOSECONDS_PER_SECOND * ticks) / bandwidth)

@@ -1,48 +1,100 @@
-"""A link as a SimPy resource: one direction of a wire or port, with a bandwidth, that messages occupy in turn.
+"""A link as a SimPy resource: one direction of a wire or port, which messages occupy in turn.
 
-SimPy's own `Resource` needs three events to serve a message. A link that serves in order knows when a message will
-be through as soon as its head arrives, so it keeps one number instead: the time at which it falls free
-(`tests/test_links.py` holds that equal to the textbook form).
+>>> from fractions import Fraction
+>>> from hybrid_des.engine.clock import Environment
+>>> from hybrid_des.network.fabric import LinkSpec
+>>> env = Environment()  # its times are picoseconds
+>>> cable = Link(env, LinkSpec("cable", bandwidth=Fraction(25 * 10**9), latency=1_000_000))
+>>> def sender(name):
+...     yield cable.transmit(10**6)
+...     print(f"{name}: arrived after {env.now / 10**6} µs")
+>>> processes = [env.process(sender(name)) for name in ("first", "second")]
+>>> env.run()
+first: arrived after 41.0 µs
+second: arrived after 81.0 µs
+
+The links of a cluster come from `Transport.link(name)`: what processes transmit there and the messages of flows are
+served together, in the order of asking (or share bandwidth, as the scenario's `sharing` says).
+
+SimPy's own `Resource` needs three events to serve a message. A link that serves in order knows when a message leaves
+it as soon as its head arrives, so it keeps one number instead: the time at which it falls free
+(`tests/network/test_links.py` compares it with the textbook form).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from hybrid_des.network.fabric import Bandwidth, LinkSpec, service_time
+from simpy.resources.base import BaseResource, Get, Put
 
-
-class ServiceTimes(dict[int, int]):
-    """Picoseconds that a number of bytes occupies a link of one bandwidth; each size is worked out once."""
-
-    def __init__(self, bandwidth: Bandwidth) -> None:
-        super().__init__()
-        self._bandwidth = bandwidth
-
-    def __missing__(self, size: int) -> int:
-        time = self[size] = service_time(size, self._bandwidth)
-        return time
+from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.events import succeed_at
+from hybrid_des.network.fabric import Bandwidth, LinkSpec
+from hybrid_des.network.rate import Rate, rate_of
 
 
-class Link:
-    """One link while a simulation runs.
+class Transmission(Put[Any]):
+    """Bytes that a process sends over one link; the event happens when the last of them has arrived."""
+
+    def __init__(self, link: Link, size: int) -> None:
+        self.size = size
+        super().__init__(link)
+
+    def cancel(self) -> None:
+        """Do nothing: a link carries what it has been given, whether or not somebody still waits for it."""
+
+
+class Link(BaseResource[Transmission, Get[Any]]):
+    """One link while a simulation runs; it serves messages one at a time, in the order of asking.
+
+    Args:
+        env: the environment.
+        spec: its name, bandwidth and latency.
+        rate: what turns bytes into service times, where links of one bandwidth are to share it.
 
     Attributes:
-        spec: its name and bandwidth.
-        times: bytes → picoseconds of service; links of one bandwidth share it.
+        env, spec: as given.
+        rate: bytes → picoseconds of service.
         free: when the last message asked for so far leaves it, in picoseconds.
     """
 
-    __slots__ = ("free", "spec", "times")
+    __slots__ = ("env", "free", "rate", "spec")
 
-    def __init__(self, spec: LinkSpec, times: ServiceTimes) -> None:
+    def __init__(self, env: Environment, spec: LinkSpec, rate: Rate | None = None) -> None:
+        super().__init__(env, 1)
+        self.env = env
         self.spec = spec
-        self.times = times
+        self.rate = rate_of(spec.bandwidth) if rate is None else rate
         self.free = 0
+
+    @property
+    def bandwidth(self) -> Bandwidth:
+        """Bytes per second; None is infinite."""
+        return self.spec.bandwidth
+
+    @property
+    def latency(self) -> int:
+        """Picoseconds from the end of service to arrival, for what processes transmit."""
+        return self.spec.latency
+
+    def transmit(self, size: int) -> Transmission:
+        """Send bytes over this link alone; the event, to be yielded, happens when they have arrived.
+
+        They arrive after their turn, service time and latency. The timeline has no row of them.
+        """
+        return Transmission(self, size)
+
+    put = transmit  # type: ignore[assignment]  # what SimPy calls it
+
+    def _do_put(self, event: Transmission) -> bool:
+        """Serve a transmission behind everything asked for so far."""
+        self.free = max(self.free, self.env.now) + self.rate[event.size]
+        succeed_at(self.env, event, self.free + self.latency)
+        return True
 
 
 class Hop(NamedTuple):
-    """One link on a flow's way: the latency behind it, in picoseconds, and its channel in the trace."""
+    """One link of a flow's route: the latency behind it, in picoseconds, and its channel in the record."""
 
     link: Link
     latency: int

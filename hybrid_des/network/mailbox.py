@@ -24,7 +24,7 @@ class Mailbox:
         self._waiting: deque[Arrival] = deque()
 
     def put(self, message: Message, tag: int, at: int) -> None:
-        """Take a message that will be through at `at`."""
+        """Take a message that arrives at `at`."""
         if self._waiting:
             self._waiting.popleft().happen(at, message)
         else:
@@ -40,7 +40,7 @@ class Mailbox:
         return arrival
 
     def unread(self) -> int:
-        """How many messages nobody has asked for."""
+        """Number of messages that nobody has received."""
         return len(self._arrived)
 
 
@@ -55,7 +55,7 @@ class TaggedMailbox:
         self._waiting: dict[tuple[Purpose, int], Arrival] = {}
 
     def put(self, purpose: Purpose, message: Message, tag: int, at: int) -> None:
-        """Take a message that will be through at `at`."""
+        """Take a message that arrives at `at`."""
         waiting = self._waiting.pop((purpose, tag), None)
         if waiting is None:
             self._arrived[purpose, tag] = (at, message)
@@ -71,7 +71,7 @@ class TaggedMailbox:
         return arrival
 
     def unread(self) -> int:
-        """How many messages nobody has asked for."""
+        """Number of messages that nobody has received."""
         return len(self._arrived)
 
 
@@ -85,7 +85,7 @@ class Rendezvous:
         self._over = Arrival(env)
 
     def arrive(self, place: int, message: Message, delay: int) -> Event:
-        """Bring a message; the event comes `delay` picoseconds after the last member's, with the messages in order."""
+        """Bring a message; the event, `delay` picoseconds after the last member's arrival, has all of them in order."""
         self._brought[place] = message
         over = self._over
         if len(self._brought) == self._size:
@@ -95,10 +95,10 @@ class Rendezvous:
 
 
 class Handoff(Mailbox):
-    """Where one part of a collective hands its work to another on the same GPU; nothing travels."""
+    """A queue between two phases of a collective on one GPU; it uses no link."""
 
     __slots__ = ()
 
     def hand(self, work: Any) -> None:
-        """Hand something over, now."""
-        self.put(work, 0, int(self._env._now))
+        """Put something in, now."""
+        self.put(work, 0, self._env.now)

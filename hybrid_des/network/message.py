@@ -6,9 +6,9 @@ from typing import Any
 
 
 class Message:
-    """Bytes on the wire, how many of them are a codec's scales, and the arrays where there are any.
+    """Bytes on the wire, the part of them that is a codec's scales, and the arrays, if any.
 
-    Parcels without data are shared among messages; treat them as constants.
+    Messages without data are sent many times; treat them as constants.
     """
 
     __slots__ = ("data", "scales", "size")

@@ -54,12 +54,12 @@ class TimeTable:
         return self.time(0)
 
     def occupancy(self, size: int) -> int:
-        """Picoseconds for which so many bytes keep a link busy: what is over the latency."""
+        """Picoseconds for which so many bytes occupy a link: the time beyond the latency."""
         return max(0, self.time(size) - self.latency)
 
     @property
     def rate(self) -> Fraction:
-        """Bytes a second from the last entry but one to the last.
+        """Bytes per second from the last entry but one to the last.
 
         Raises:
             UsageError: the last takes no longer than the one before.
@@ -71,7 +71,7 @@ class TimeTable:
 
 
 class TableBandwidth(Fraction):
-    """A bandwidth that depends on the size, as a table has it; taken as one number it is that of large messages."""
+    """A bandwidth that depends on the size, as measured; as a single number it is that of large messages."""
 
     __slots__ = ("table",)
     table: TimeTable

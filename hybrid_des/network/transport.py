@@ -6,19 +6,28 @@ from collections.abc import Sequence
 
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import STEP_SHIFT, Recorder
-from hybrid_des.errors import SimulationError
+from hybrid_des.errors import SimulationError, UsageError
 from hybrid_des.network import sharing
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.fabric import Bandwidth, Fabric
-from hybrid_des.network.link import Hop, Link, ServiceTimes
+from hybrid_des.network.link import Hop, Link
 from hybrid_des.network.mailbox import Mailbox, Rendezvous, TaggedMailbox
 from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import PURPOSES, Purpose
+from hybrid_des.network.rate import Rate, rate_of
 from hybrid_des.network.sharing import Flow, Put
 
 
 class Transport:
-    """Every link, flow and mailbox of a run; each is made when it is first used."""
+    """Every link, flow and mailbox of a run; each is made on first use.
+
+    Args:
+        env: the environment.
+        fabric: the wiring.
+        sharing_name: the model of how links are shared.
+        trace: where messages are recorded.
+        receipts: whether senders of pipeline messages are told when they have arrived.
+    """
 
     def __init__(
         self, env: Environment, fabric: Fabric, sharing_name: str, trace: Recorder, receipts: bool = False
@@ -28,7 +37,7 @@ class Transport:
         self._fabric = fabric
         self._trace = trace
         self._sharing = sharing.find(sharing_name).build(env, trace.messages)
-        self._times: dict[Bandwidth, ServiceTimes] = {}
+        self._rates: dict[Bandwidth, Rate] = {}
         self._links: dict[str, Link] = {}
         self._flows: dict[tuple[int, int, str, int, int], tuple[Flow, Mailbox]] = {}
         self._pipeline: dict[tuple[int, int, str], Flow] = {}
@@ -38,22 +47,36 @@ class Transport:
         self._outboxes: dict[int, TaggedMailbox] = {}
 
     def rendezvous(self, kind: str, stage: int, members: Sequence[int]) -> Rendezvous:
-        """Where the members of a group meet when no link is to carry what they exchange."""
+        """Where the members of a group meet to exchange messages without a link."""
         key = (kind, stage, members[0])
         if key not in self._rendezvous:
             self._rendezvous[key] = Rendezvous(self.env, len(members))
         return self._rendezvous[key]
 
     def node_of(self, gpu: int) -> int:
-        """The node in which a GPU is."""
+        """The node of a GPU."""
         return self._fabric.node_of[gpu]
+
+    def link(self, name: str) -> Link:
+        """A link of the fabric by name, such as "node0/nic0/out"; processes may `yield link.transmit(size)`.
+
+        Raises:
+            UsageError: the fabric has no link of this name.
+        """
+        if name not in self._links:
+            spec = self._fabric.links.get(name)
+            if spec is None:
+                raise UsageError(f'there is no link "{name}"; such as: {", ".join([*self._fabric.links][:3])}')
+            rate = self._rates.setdefault(spec.bandwidth, rate_of(spec.bandwidth))
+            self._links[name] = self._sharing.link(spec, rate)
+        return self._links[name]
 
     def flow(self, channel: Channel, lane: int = 0) -> tuple[Flow, Mailbox]:
         """The flow of a collective's messages between two GPUs, and the mailbox at its end.
 
         Args:
             channel: its ends and purpose; the links follow from the route.
-            lane: tells flows of one collective between the same two GPUs apart.
+            lane: distinguishes flows of one collective between the same two GPUs.
         """
         key = (channel.sender, channel.receiver, channel.kind, channel.stage, lane)
         if key not in self._flows:
@@ -91,13 +114,17 @@ class Transport:
         return self._inboxes[rank]
 
     def outbox(self, rank: int) -> TaggedMailbox:
-        """The receipts of a GPU's pipeline messages, for a sender that waits until they are through."""
+        """The receipts of a GPU's pipeline messages, for a sender that waits until they have arrived."""
         if rank not in self._outboxes:
             self._outboxes[rank] = TaggedMailbox(self.env)
         return self._outboxes[rank]
 
     def check_empty(self) -> None:
-        """Hold, at the end of a run, that every message was read."""
+        """Check that every message was received.
+
+        Raises:
+            SimulationError: some were not.
+        """
         unread = sum(box.unread() for box in (*self._inboxes.values(), *self._outboxes.values()))
         unread += sum(mailbox.unread() for _, mailbox in self._flows.values())
         if unread:
@@ -106,19 +133,12 @@ class Transport:
     def _open(self, channel: Channel, put: Put) -> Flow:
         route = self._fabric.route(channel.sender, channel.receiver)
         hops = tuple(
-            Hop(self._link(name), latency, self._trace.channel(channel._replace(link=name, hop=hop)))
+            Hop(self.link(name), latency, self._trace.channel(channel._replace(link=name, hop=hop)))
             for hop, (name, latency) in enumerate(zip(route.links, route.latencies, strict=True))
         )
         flow = self._sharing.flow(hops, put)
         self._opened.append((channel.purpose, flow))
         return flow
-
-    def _link(self, name: str) -> Link:
-        if name not in self._links:
-            spec = self._fabric.links[name]
-            times = self._times.setdefault(spec.bandwidth, ServiceTimes(spec.bandwidth))
-            self._links[name] = Link(spec, times)
-        return self._links[name]
 
 
 def step_label(step: int) -> int:

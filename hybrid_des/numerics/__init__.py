@@ -1,5 +1,5 @@
-"""The simulated GPUs really train: layers, data sets, optimizers, and the serial training to compare with.
+"""Real training on the simulated GPUs: layers, data sets, optimizers, and serial training to compare with.
 
-Nothing here knows of simulated time. `Training` belongs to a run and hands out one `Worker` a GPU; the GPU
-gives each op to its worker at the op's end, and the arrays ride along on the messages.
+Nothing here depends on simulated time. A run's `Training` gives each GPU a `Worker`; the GPU hands an op to its worker
+when the op ends, and arrays travel as payloads of messages.
 """

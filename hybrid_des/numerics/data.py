@@ -1,19 +1,16 @@
-"""A task's samples, and the order in which training sees them."""
+"""Samples of a data set, and the order in which training sees them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from hybrid_des.numerics import tasks
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import DTypeLike, NDArray
+from hybrid_des.numerics import datasets
+from hybrid_des.numerics.layers import Array
 
-    from hybrid_des.numerics.layers import Array
-
-DATA, ORDER, WEIGHTS = range(3)  # what a seed is used for: random streams that never overlap
+DATA, ORDER, WEIGHTS = range(3)  # uses of a seed, each with a random stream of its own
 
 
 @dataclass(frozen=True)
@@ -31,28 +28,24 @@ class Samples:
 
 
 class Data:
-    """A task's samples, and the order in which training sees them.
+    """Training and held-out samples of a data set.
 
-    The order is a fixed stream: one random permutation of the training samples after another. Step k of a run whose
-    global batch is G takes samples kG … (k+1)G−1 of it, whatever the layout and schedule.
+    Training reads a fixed stream: one random permutation of the training samples after another. Step k of a run with
+    global batch G takes samples kG … (k+1)G−1 of it, whatever the layout and schedule.
     """
 
     def __init__(self, task: str, seed: int, dtype: DTypeLike) -> None:
-        import numpy
-
-        entry = tasks.find(task)
-        inputs, labels = entry.build(numpy.random.default_rng([DATA, seed]))
+        entry = datasets.find(task)
+        inputs, labels = entry.build(np.random.default_rng([DATA, seed]))
         samples, cut = Samples(inputs.astype(dtype), labels), len(labels) - entry.facts["held_out"]
         self.training, self.held_out = samples[:cut], samples[cut:]
         self._seed = seed
-        self._order: NDArray[np.int64] = numpy.empty(0, numpy.int64)
+        self._order: NDArray[np.int64] = np.empty(0, np.int64)
 
     def stream(self, start: int, stop: int) -> Samples:
         """Samples `start` … `stop`−1 of the stream."""
-        import numpy
-
         count = len(self.training)
         while self._order.size < stop:
-            generator = numpy.random.default_rng([ORDER, self._seed, self._order.size // count])
-            self._order = numpy.concatenate([self._order, generator.permutation(count)])
+            generator = np.random.default_rng([ORDER, self._seed, self._order.size // count])
+            self._order = np.concatenate([self._order, generator.permutation(count)])
         return self.training[self._order[start:stop]]

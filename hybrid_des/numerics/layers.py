@@ -1,30 +1,28 @@
-"""The layers of one stage: forward, input gradient and weight gradient, each by itself.
+"""The layers of one stage: forward, input gradient and weight gradient, as separate functions.
 
     input    y = tanh(x·W + b)
     hidden   y = x + tanh(x·W + b)      a residual layer, so that depth costs no trainability
     output   y = x·W + b                the logits
 
 With g = ∂loss/∂y and δ = ∂loss/∂(x·W + b):  δ = g·(1 − tanh²) or g,  ∂loss/∂x = δ·Wᵀ (+ g),  ∂loss/∂W = xᵀ·δ.
-F keeps x and tanh, I turns them into x and δ, W uses those up.
+F keeps x and tanh, I replaces them with x and δ, W consumes those.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+import numpy as np
+from numpy.typing import NDArray
 
-    Array = NDArray[Any]  # of the dtype that the settings say
-    Kept = list[tuple[Array, Array]]  # two arrays a layer
-
+Array = NDArray[Any]  # of the settings' dtype
+Kept = list[tuple[Array, Array]]  # two arrays per layer
 Role = Literal["input", "hidden", "output"]
 
 
 class LayerSpec(NamedTuple):
-    """One layer: its place in the whole model, what it does, and its sizes."""
+    """One layer: its position in the whole model, its role, and its sizes."""
 
     depth: int
     role: Role
@@ -37,7 +35,7 @@ class LayerSpec(NamedTuple):
         return (self.features + 1) * self.outputs
 
 
-class Stage:
+class StageLayers:
     """The layers of one stage with their weights in one flat array, and the gradient beside it.
 
     Attributes:
@@ -58,9 +56,7 @@ class Stage:
         return [array for pair in self._matrices for array in pair]
 
     def forward(self, x: Array) -> tuple[Array, Kept]:
-        """Run (batch, features) through the layers; gives the output and what the backward needs."""
-        import numpy
-
+        """Run (batch, features) through the layers; returns the output and what the backward needs."""
         kept = []
         for spec, (matrix, bias) in zip(self._specs, self._matrices, strict=True):
             inner = x @ matrix + bias
@@ -68,13 +64,13 @@ class Stage:
                 kept.append((x, inner))
                 x = inner
             else:
-                bent = numpy.tanh(inner)
+                bent = np.tanh(inner)
                 kept.append((x, bent))
                 x = x + bent if spec.role == "hidden" else bent
         return x, kept
 
     def input_gradient(self, g: Array, kept: Kept) -> tuple[Array | None, Kept]:
-        """From the output's gradient to the input's (None below the model's first layer), and what W needs."""
+        """Gradient of the input from that of the output (None below the first layer of the model), and what W needs."""
         needed: Kept = []
         layers = zip(reversed(self._specs), reversed(self._matrices), reversed(kept), strict=True)
         for spec, (matrix, _), (x, bent) in layers:
@@ -102,17 +98,15 @@ class Stage:
 
 
 def loss_and_gradient(logits: Array, labels: NDArray[np.int64], samples: int) -> tuple[float, Array]:
-    """Softmax cross-entropy over a micro-batch, both divided by `samples`.
+    """Softmax cross-entropy over a micro-batch and its gradient, both divided by `samples`.
 
-    With the samples of a whole replica there, the micro-batches of a replica add up to its mean loss and gradient.
+    With `samples` those of a whole replica, its micro-batches sum to the replica's mean loss and gradient.
     """
-    import numpy
-
     shifted = logits - logits.max(axis=1, keepdims=True)
-    exponentials = numpy.exp(shifted)
+    exponentials = np.exp(shifted)
     sums = exponentials.sum(axis=1, keepdims=True)
-    rows = numpy.arange(len(labels))
-    losses = numpy.log(sums[:, 0]) - shifted[rows, labels]
+    rows = np.arange(len(labels))
+    losses = np.log(sums[:, 0]) - shifted[rows, labels]
     gradient = exponentials / sums
     gradient[rows, labels] -= 1
     return float(losses.sum()) / samples, gradient / samples

@@ -1,15 +1,14 @@
-"""Optimizers: a flat array of weights and the mean gradient, changed in place."""
+"""Optimizers, which update a flat array of weights in place from the mean gradient."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from hybrid_des.numerics.layers import Array
+from hybrid_des.numerics.layers import Array
 
 
 class Optimizer(Protocol):
-    """What holds the state of one stage's weights."""
+    """Optimizer state of one stage."""
 
     def update(self, weights: Array, gradient: Array) -> None:
         """Take one step."""
@@ -27,7 +26,7 @@ class Sgd:
 
 
 class Adam:
-    """Adam with β = 0.9, 0.999 and ε = 10⁻⁸, means corrected for their start (arXiv 1412.6980, algorithm 1)."""
+    """Adam with β = 0.9, 0.999 and ε = 10⁻⁸, with bias correction (arXiv 1412.6980, algorithm 1)."""
 
     def __init__(self, learning_rate: float) -> None:
         self._rate = learning_rate

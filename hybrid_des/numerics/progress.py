@@ -1,21 +1,20 @@
-"""What a run's training came to: losses, accuracies, and how far it is from serial training."""
+"""Progress of a run's training: losses, accuracies, and the distance from serial training."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hybrid_des.numerics.layers import Stage
+import numpy as np
+
+from hybrid_des.numerics.layers import Array, StageLayers
 from hybrid_des.numerics.serial import accuracy, loss_and_gradients
-
-if TYPE_CHECKING:
-    from hybrid_des.numerics.layers import Array
-    from hybrid_des.numerics.training import Training
+from hybrid_des.numerics.setup import TrainingSetup
 
 
 @dataclass
-class _Page:
-    """What is known of one step: from the first GPU to finish each stage, and how many have."""
+class _StepRecord:
+    """One step so far: stage → arrays of the first GPU to finish it, and how many copies of stages are updated."""
 
     loss: float = 0.0
     weights: dict[int, Array] = field(default_factory=dict)
@@ -24,21 +23,25 @@ class _Page:
     updates: int = 0
 
 
-class Progress:
-    """What training came to, step by step.
+class TrainingProgress:
+    """Results of training, step by step.
+
+    Args:
+        setup: model and data.
+        copies: how many GPUs hold each stage.
 
     Attributes:
-        losses: mean loss over the global batch, at the weights each step started from.
-        accuracies: share of held-out samples classified right, after each step.
+        losses: mean loss over the global batch, at the weights that each step starts from.
+        accuracies: share of held-out samples classified correctly, after each step.
         gradient_errors: relative L2 distance of each step's reduced gradients from serial ones at the weights that the
-            step started from.
+            step starts from.
         replica_difference: largest difference between two copies of a weight after the same step, so far.
     """
 
-    def __init__(self, training: Training, holders: int) -> None:
-        self._training = training
-        self._expected = holders * training.plan.stages
-        self._pages: dict[int, _Page] = {}
+    def __init__(self, setup: TrainingSetup, copies: int) -> None:
+        self._setup = setup
+        self._expected = copies * setup.plan.stages
+        self._records: dict[int, _StepRecord] = {}
         self.losses: list[float] = []
         self.accuracies: list[float] = []
         self.gradient_errors: list[float] = []
@@ -46,25 +49,25 @@ class Progress:
 
     def loss(self, step: int, share: float) -> None:
         """Add a micro-batch's share of its replica's mean loss."""
-        self._page(step).loss += share / self._training.replicas
+        self._record(step).loss += share / self._setup.replicas
 
-    def before(self, step: int, stage: int, state: Stage) -> None:
-        """Take down a stage's weights and mean gradient before the optimizer step."""
-        page = self._page(step)
-        if stage not in page.weights:
-            page.weights[stage] = state.weights.copy()
-            page.gradients[stage] = state.gradient.copy()
+    def before(self, step: int, stage: int, state: StageLayers) -> None:
+        """Record a stage's weights and mean gradient before the optimizer step."""
+        record = self._record(step)
+        if stage not in record.weights:
+            record.weights[stage] = state.weights.copy()
+            record.gradients[stage] = state.gradient.copy()
 
-    def after(self, step: int, stage: int, state: Stage) -> None:
-        """Take down a stage's weights after it, and compare them with those of the other replicas."""
-        page = self._page(step)
-        first = page.updated.setdefault(stage, state.weights)
+    def after(self, step: int, stage: int, state: StageLayers) -> None:
+        """Record a stage's weights after the optimizer step, and compare them with those of the other replicas."""
+        record = self._record(step)
+        first = record.updated.setdefault(stage, state.weights)
         if first is state.weights:
-            page.updated[stage] = first.copy()
+            record.updated[stage] = first.copy()
         else:
             self.replica_difference = max(self.replica_difference, float(abs(state.weights - first).max()))
-        page.updates += 1
-        if page.updates == self._expected:
+        record.updates += 1
+        if record.updates == self._expected:
             self._close(step)
 
     def summary(self) -> dict[str, Any]:
@@ -76,32 +79,26 @@ class Progress:
             "accuracy": self.accuracies,
         }
 
-    def _page(self, step: int) -> _Page:
-        if step not in self._pages:
-            self._pages[step] = _Page()
-        return self._pages[step]
+    def _record(self, step: int) -> _StepRecord:
+        return self._records.setdefault(step, _StepRecord())
 
     def _close(self, step: int) -> None:
-        import numpy
-
-        page = self._pages.pop(step)
-        settings, stages = self._training.settings, range(self._training.plan.stages)
+        record = self._records.pop(step)
+        settings, stages = self._setup.settings, range(self._setup.plan.stages)
         weights, gradient, updated = (
-            numpy.concatenate([parts[stage] for stage in stages])
-            for parts in (page.weights, page.gradients, page.updated)
+            np.concatenate([parts[stage] for stage in stages])
+            for parts in (record.weights, record.gradients, record.updated)
         )
-        self.losses.append(page.loss)
-        with numpy.errstate(all="ignore"):
-            _, serial = loss_and_gradients(settings, weights, self._training.global_batch(step))
+        self.losses.append(record.loss)
+        with np.errstate(all="ignore"):
+            _, serial = loss_and_gradients(settings, weights, self._setup.global_batch(step))
             self.gradient_errors.append(relative_error(gradient, serial))
-            self.accuracies.append(accuracy(settings, updated, self._training.data.held_out))
+            self.accuracies.append(accuracy(settings, updated, self._setup.data.held_out))
 
 
 def relative_error(values: Array, reference: Array) -> float:
-    """L2 norm of the difference over that of the reference (the difference's own, where the reference is zero)."""
-    import numpy
-
-    scale = float(numpy.abs(reference).max(initial=0)) or 1.0  # squares of large numbers must not overflow
-    size = float(numpy.linalg.norm(reference / scale))
-    difference = float(numpy.linalg.norm((values - reference) / scale))
+    """L2 norm of the difference over that of the reference (of the difference alone if the reference is zero)."""
+    scale = float(np.abs(reference).max(initial=0)) or 1.0  # squares of large numbers must not overflow
+    size = float(np.linalg.norm(reference / scale))
+    difference = float(np.linalg.norm((values - reference) / scale))
     return difference / size if size else difference

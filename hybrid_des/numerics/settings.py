@@ -1,41 +1,36 @@
-"""What training asks of a scenario's `numerics` section, which holds the defaults."""
+"""The small model that the simulated GPUs train, and how."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+
+_DTYPES = {"fp64": "float64", "fp32": "float32"}
 
 
-class Settings(Protocol):
-    """The small model that the simulated GPUs train."""
+@dataclass(frozen=True)
+class TrainingSettings:
+    """What training takes from a scenario's `numerics` section, which holds the defaults.
 
-    @property
-    def layers(self) -> int:
-        """Layers in all, shared out over the stages."""
+    Attributes:
+        layers: number of layers, split over the stages.
+        width: features between layers.
+        batch: samples per micro-batch.
+        task: name of a data set.
+        learning_rate: step size of the optimizer.
+        optimizer: name of an optimizer.
+        dtype: fp64 or fp32, of weights, activations and gradients.
+    """
 
-    @property
-    def width(self) -> int:
-        """Features between layers."""
-
-    @property
-    def batch(self) -> int:
-        """Samples in a micro-batch."""
-
-    @property
-    def task(self) -> str:
-        """Name of a data set."""
-
-    @property
-    def learning_rate(self) -> Fraction:
-        """How far a step goes."""
-
-    @property
-    def optimizer(self) -> str:
-        """Name of an optimizer."""
+    layers: int
+    width: int
+    batch: int
+    task: str
+    learning_rate: Fraction
+    optimizer: str
+    dtype: str
 
     @property
-    def dtype(self) -> str:
-        """fp64 or fp32: of weights, activations and gradients."""
-
-
-DTYPES = {"fp64": "float64", "fp32": "float32"}
+    def float_type(self) -> str:
+        """NumPy's name of `dtype`."""
+        return _DTYPES[self.dtype]

@@ -1,109 +1,106 @@
-"""The arithmetic of one GPU: what its ops compute, what they keep, and the optimizer step."""
+"""The arithmetic of one GPU: its ops, the activations they keep, and the optimizer step."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
 
 from hybrid_des.errors import NumericsError
-from hybrid_des.numerics.layers import loss_and_gradient
-from hybrid_des.pipeline.plan import Op
-
-if TYPE_CHECKING:
-    from hybrid_des.numerics.layers import Array, Kept
-    from hybrid_des.numerics.training import Training
+from hybrid_des.numerics.layers import Array, Kept, loss_and_gradient
+from hybrid_des.numerics.progress import TrainingProgress
+from hybrid_des.numerics.setup import TrainingSetup
+from hybrid_des.pipeline.op import TARGET, Op
 
 
 class Worker:
-    """One GPU's chunks of the model.
+    """The chunks of the model that one GPU holds.
 
     Attributes:
-        stages: by stage, the layers with their weights and the gradient summed up so far.
-        most_kept: the most (micro-batch, chunk) pairs whose activations were kept at once.
+        stages: stage → its layers with their weights and the gradient accumulated so far.
+        most_kept: peak number of (micro-batch, chunk) pairs whose activations are kept.
     """
 
-    def __init__(self, training: Training, rank: int, replica: int, pipeline_rank: int) -> None:
-        plan = training.plan
+    def __init__(
+        self, setup: TrainingSetup, progress: TrainingProgress, rank: int, replica: int, pipeline_rank: int
+    ) -> None:
+        plan = setup.plan
         self.rank = rank
         self.replica = replica
-        self._training = training
+        self._setup = setup
+        self._progress = progress
         self._plan = plan
         self.pipeline_rank = pipeline_rank
         self._stage_of = {chunk: plan.stage_of[pipeline_rank, chunk] for chunk in plan.chunks_of(pipeline_rank)}
-        self.stages = {stage: training.new_stage(stage) for stage in self._stage_of.values()}
-        self._optimizers = {stage: training.new_optimizer() for stage in self.stages}
+        self.stages = {stage: setup.new_stage(stage) for stage in self._stage_of.values()}
+        self._optimizers = {stage: setup.new_optimizer() for stage in self.stages}
         self._residuals: dict[int, Array] = {}
         self._kept: dict[tuple[int, int], tuple[Kept, Array | None]] = {}  # from F to the input gradient
         self._owed: dict[tuple[int, int], Kept] = {}  # from there to the weight gradient
-        self._handed: dict[tuple[bool, int, int], Array] = {}  # between two stages on this GPU nothing is sent
+        self._handed: dict[tuple[bool, int, int], Array] = {}  # between two stages on this GPU, no message is sent
         self.most_kept = 0
 
     def run(self, step: int, op: Op, payload: Array | None) -> Array | None:
-        """Do one op on what its message brought.
+        """Run one op on the payload of its message.
 
         Args:
             step: the training step.
             op: F, B, I or W.
             payload: F: the stage's input, (batch, features), None on the model's first stage; B and I: the gradient
-                of its output, None on the last; W, and what a stage on the same GPU hands over: None.
+                of its output, None on the last; W, and inputs from a stage on the same GPU: None.
 
         Returns:
-            What the next message carries: F: the stage's output; B and I: the gradient of its input, None on the
+            Payload of the next message. F: the stage's output; B and I: the gradient of its input, None on the
             first stage; W: None.
 
         Raises:
-            NumericsError: what the op needs is not there, or its result holds NaN or infinity.
+            NumericsError: an input of the op is missing, or its result holds NaN or infinity.
         """
-        import numpy
-
         forward = op.kind == "F"
         if op.kind != "W" and payload is None:
             payload = self._handed.pop((forward, op.microbatch, op.chunk), None)
-        with numpy.errstate(all="ignore"):
+        with np.errstate(all="ignore"):
             if op.kind == "W":
                 self._weight(step, op)
                 return None
             result = self._forward(step, op, payload) if forward else self._backward(step, op, payload)
         if result is None:
             return None
-        if not numpy.isfinite(result).all():
-            raise self.error(step, op, f"its result holds {first_strange(result)}")
-        receiver = self._plan.neighbour(self.pipeline_rank, op, +1 if forward else -1)
+        if not np.isfinite(result).all():
+            raise self.error(step, op, f"its result holds {_non_finite(result)}")
+        receiver = self._plan.neighbour(self.pipeline_rank, op, TARGET[op.kind])
         if receiver is not None and receiver[0] == self.pipeline_rank:
             self._handed[forward, op.microbatch, receiver[1]] = result
         return result
 
     @property
     def weights(self) -> dict[int, list[Array]]:
-        """By stage, W and b of each of its layers in turn."""
+        """Stage → W and b of each of its layers in turn."""
         return {stage: state.arrays for stage, state in sorted(self.stages.items())}
 
     def gradient(self, stage: int) -> Array:
-        """The stage's gradient, flat: this GPU's share of the mean over the replica's samples; summed up in place."""
+        """The stage's gradient, flat: this GPU's share of the mean over the replica's samples; reduced in place."""
         return self.stages[stage].gradient
 
     def residual(self, stage: int) -> Array:
-        """What a lossy codec has kept back of the stage's gradient so far, for error feedback; updated in place."""
+        """The part of the stage's gradient that a lossy codec has not sent yet (error feedback); updated in place."""
         if stage not in self._residuals:
             self._residuals[stage] = self.stages[stage].gradient * 0
         return self._residuals[stage]
 
     def learn(self, step: int) -> None:
-        """Take the optimizer step, on gradients that have been summed up over all holders of their stage.
+        """Take the optimizer step, on gradients that have been reduced over all holders of their stage.
 
         Raises:
-            NumericsError: a gradient or an updated weight is NaN or infinite, or a micro-batch has not gone all the
-                way back.
+            NumericsError: a gradient or an updated weight is NaN or infinite, or a micro-batch's backward is not
+                complete.
         """
-        import numpy
-
         for stage, state in self.stages.items():
             self._check_complete(step, stage)
-            state.gradient /= self._training.replicas
-            self._training.progress.before(step, stage, state)
-            with numpy.errstate(all="ignore"):
+            state.gradient /= self._setup.replicas
+            self._progress.before(step, stage, state)
+            with np.errstate(all="ignore"):
                 self._optimizers[stage].update(state.weights, state.gradient)
             self._check_finite(step, stage, "a weight", state.weights)
-            self._training.progress.after(step, stage, state)
+            self._progress.after(step, stage, state)
             state.gradient[:] = 0
 
     def _check_complete(self, step: int, stage: int) -> None:
@@ -111,33 +108,31 @@ class Worker:
         left = sorted(i for i, chunk in [*self._kept, *self._owed] if self._stage_of[chunk] == stage)
         if left:
             where = self._optimizer_of(step, stage)
-            raise NumericsError(f"{where}: micro-batch {left[0]} has not gone all the way back")
+            raise NumericsError(f"{where}: micro-batch {left[0]} has not completed its backward")
 
     def _check_finite(self, step: int, stage: int, what: str, values: Array) -> None:
-        import numpy
-
-        if not numpy.isfinite(values).all():
-            raise NumericsError(f"{self._optimizer_of(step, stage)}: {what} is {first_strange(values)}")
+        if not np.isfinite(values).all():
+            raise NumericsError(f"{self._optimizer_of(step, stage)}: {what} is {_non_finite(values)}")
 
     def _optimizer_of(self, step: int, stage: int) -> str:
         return f"rank {self.rank}, step {step}, optimizer of stage {stage}"
 
     def error(self, step: int, op: Op, problem: str) -> NumericsError:
-        """The error that says what is wrong with an op, and where."""
+        """The error for an op: where, and what is wrong."""
         return NumericsError(f"rank {self.rank}, step {step}, {self._plan.name(self.pipeline_rank, op)}: {problem}")
 
     def _forward(self, step: int, op: Op, payload: Array | None) -> Array:
         stage = self._stage_of[op.chunk]
         if stage == 0:
-            payload = self._training.samples(step, self.replica, op.microbatch).inputs
+            payload = self._setup.samples(step, self.replica, op.microbatch).inputs
         if payload is None:
             raise self.error(step, op, "its input is missing")
         output, kept = self.stages[stage].forward(payload)
         above: Array | None = None
         if stage == self._plan.stages - 1:
-            labels = self._training.samples(step, self.replica, op.microbatch).labels
-            loss, above = loss_and_gradient(output, labels, self._training.replica_samples)
-            self._training.progress.loss(step, loss)
+            labels = self._setup.samples(step, self.replica, op.microbatch).labels
+            loss, above = loss_and_gradient(output, labels, self._setup.replica_samples)
+            self._progress.loss(step, loss)
         self._kept[op.microbatch, op.chunk] = kept, above
         self.most_kept = max(self.most_kept, len(self._kept) + len(self._owed))
         return output
@@ -163,8 +158,6 @@ class Worker:
         self.stages[self._stage_of[op.chunk]].add_weight_gradient(self._owed.pop(key))
 
 
-def first_strange(values: Array) -> str:
-    """The first number that is none, as text: nan, inf or -inf."""
-    import numpy
-
-    return f"{values[~numpy.isfinite(values)][0]}"
+def _non_finite(values: Array) -> str:
+    """The first non-finite element, as text: nan, inf or -inf."""
+    return f"{values[~np.isfinite(values)][0]}"

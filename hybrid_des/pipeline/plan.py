@@ -144,10 +144,6 @@ class Plan:
         """The chunks that live on a pipeline rank, in order."""
         return sorted(chunk for at, chunk in self.stage_of if at == rank)
 
-    def holders(self, stage: int) -> list[Place]:
-        """Every (pipeline rank, chunk) that holds this stage: one, or two where the model has two copies."""
-        return [path[stage] for path in self.paths]
-
     def ops(self) -> Iterator[tuple[int, Op]]:
         """Every op with its pipeline rank, program by program."""
         for rank, program in enumerate(self.programs):

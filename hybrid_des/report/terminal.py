@@ -1,75 +1,45 @@
-"""The report on the terminal: headline, a small Gantt chart in characters, idle time by cause, memory, bytes.
+"""The report on the terminal: headline, a small Gantt chart in characters, idle time by cause, memory, traffic.
 
-A report is lines of (text, style) parts; styles only matter where colour is wanted, and only then is rich imported.
+A line is a list of (text, style) parts; styles only matter where colour is wanted, and only then is rich imported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+import textwrap
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hybrid_des.analysis.timeline import OP_KINDS
-from hybrid_des.report.plots.bars import Bars, bars_of_run
-from hybrid_des.report.plots.style import LABELS
-from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_seconds
+from hybrid_des.report.bars import Bars, bars_of
+from hybrid_des.report.content import Content, Fact, Share, content_of
+from hybrid_des.report.palette import ACTIVITIES, BLACK
+from hybrid_des.timeline import OP_KINDS, Column, Timeline
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from hybrid_des.scenario import Scenario
-    from hybrid_des.simulation.run import Run
+    from hybrid_des.result import Result
 
 Part = tuple[str, str]  # text, style
 Line = list[Part]
 
 KINDS = (*OP_KINDS, "reduction", "idle")
-LETTERS = {"F": "F", "B": "B", "W": "W", "FB": "X", "optimizer": "o", "reduction": "~", "idle": "·"}
-MEANINGS = {**LABELS, "idle": "idle"}
-STYLES = {  # Okabe and Ito's colours, as in the pictures
-    "F": "bold #56B4E9",
-    "B": "#E69F00",
-    "W": "#009E73",
-    "FB": "#CC79A7",
-    "optimizer": "bold",
-    "reduction": "#D55E00",
-    "idle": "dim",
-}
-CAUSES = {
-    "busy": "busy",
-    "dependency": "waiting for another rank",
-    "pipeline_message": "waiting for a pipeline message",
-    "gradient_reduction": "gradient reduction",
-    "end_of_step": "waiting for the end of the step",
-}
+WEIGHTS = {"alarm": "bold red"}  # other weights are styles themselves
 MOST_LINES = 16
 LABEL = 24
 
 
-class Source(Protocol):
-    """What a report is made from; `hybrid_des.result.Result` is one."""
-
-    @property
-    def run(self) -> Run:
-        """The run itself."""
-
-    @property
-    def summary(self) -> Mapping[str, Any]:
-        """The summary."""
-
-
-def render(source: Source, color: bool = False, width: int = 100) -> str:
+def render(result: Result, color: bool = False, width: int = 100) -> str:
     """Write the report, `width` columns wide, with terminal colours if wanted; no newline at the end."""
     width = max(width, 40)
-    scenario, facts = source.run.scenario, source.summary
+    content = content_of(result)
     blocks = [
-        _title(scenario, facts),
-        _headline(facts),
-        _chart(source.run, width),
-        _causes(facts, width),
-        _resources(scenario, facts),
-        [[(line, "dim")] for line in _wrap("Not modelled: " + _limits(scenario), width)],
+        _title(content),
+        [_headline(fact) for fact in content.headline],
+        _chart(result.run.timeline, width),
+        [[("average step per rank", "bold")], *(_share(share, width) for share in content.shares)],
+        [_resource(fact) for fact in content.resources],
+        [[(line, "dim")] for line in textwrap.wrap(content.limits, width)],
     ]
     lines: list[Line] = []
     for block in blocks:
@@ -81,46 +51,40 @@ def render(source: Source, color: bool = False, width: int = 100) -> str:
     )
 
 
-def _title(scenario: Scenario, facts: Mapping[str, Any]) -> list[Line]:
-    parallel, schedule, cluster = scenario.parallel, scenario.schedule, scenario.cluster
-    layout = [f"{parallel.pipeline} pipeline ranks" if parallel.pipeline > 1 else "", _many(parallel.data, "replica")]
-    names = ", ".join(dict.fromkeys(kind.gpu.name for kind in cluster.kinds))
-    if parallel.tensor > 1:
-        layout.append(f"{parallel.tensor} tensor ranks")
-    about = (
-        f"{_many(facts['ranks'], 'GPU')} ({names}): {' × '.join(filter(None, layout))}; "
-        f"{schedule.kind or schedule.file}, {_many(schedule.microbatches, 'micro-batch')} a replica"
-        f"{'; ' + _many(scenario.steps, 'step') if scenario.steps > 1 else ''}"
-    )
-    headline: Line = [(scenario.name, "bold")]
-    if scenario.description:
-        headline.append((f": {scenario.description}", ""))
-    return [headline, [(about, "dim")]]
+def style_of(kind: str) -> str:
+    """The terminal's style for an activity: its colour, or the terminal's own ink for black, and dim for idle."""
+    colour = ACTIVITIES[kind].colour
+    return "dim" if kind == "idle" else "bold" if colour == BLACK else colour
 
 
-def _headline(facts: Mapping[str, Any]) -> list[Line]:
-    hidden = facts["gradient_communication_s"]["hidden"]
-    beside = ("hidden communication", format_seconds(hidden), f"of the {facts['algorithm']} all-reduce beside compute")
-    rows = (
-        ("step time", format_seconds(facts["step_time_s"]), f"{facts['microbatches_per_s']:.4g} micro-batches/s"),
-        ("bubble", f"{facts['bubble_ratio']:.1%}", f"of the pipeline's {format_seconds(facts['pipeline_time_s'])}"),
-        ("exposed communication", f"{facts['exposed_communication_ratio']:.1%}", "of the step spent waiting for bytes"),
-        *((beside,) if hidden else ()),
-        (
-            "speed-up",
-            f"{facts['speedup']:.2f}×",
-            f"on {_many(facts['ranks'], 'GPU')}, {facts['efficiency']:.1%} efficient",
-        ),
-    )
-    return [[(f"{name:<{LABEL}}", ""), (f"{value:>10}", "bold"), (f"   {note}", "dim")] for name, value, note in rows]
+def _title(content: Content) -> list[Line]:
+    headline: Line = [(content.name, "bold")]
+    if content.description:
+        headline.append((f": {content.description}", ""))
+    return [headline, [(content.setup, "dim")]]
 
 
-def _chart(run: Run, width: int) -> list[Line]:
-    """The first step, a line a rank; of many ranks the first replica, of a long pipeline its two ends."""
-    bars = bars_of_run(run)
-    steps = run.trace.steps.table()
+def _headline(fact: Fact) -> Line:
+    return [(f"{fact.label:<{LABEL}}", ""), (f"{fact.value:>10}", "bold"), (f"   {fact.note}", "dim")]
+
+
+def _share(share: Share, width: int) -> Line:
+    room = max(width - 36 - 24, 8)
+    row = f"  {share.label:<34}{format_seconds(share.seconds):>10}{share.fraction:>9.1%}  "
+    return [(row, ""), ("█" * round(share.fraction * room), style_of(share.activity))]
+
+
+def _resource(fact: Fact) -> Line:
+    style = WEIGHTS.get(fact.weight, fact.weight)
+    label: Part = (f"{fact.label:<{LABEL}}", "dim" if fact.weight == "dim" else "")
+    return [label, (fact.value, style), *([(f"   {fact.note}", "")] if fact.note else [])]
+
+
+def _chart(timeline: Timeline, width: int) -> list[Line]:
+    """The first step, one line per rank; of many ranks the first replica, of a long pipeline its two ends."""
+    bars, steps = bars_of(timeline), timeline.steps
     first = steps["step"] == 0
-    begin, end = (int(pick(steps[name][first])) for name, pick in (("begin", np.min), ("end", np.max)))
+    begin, end = int(steps["begin"][first].min()), int(steps["end"][first].max())
     if end <= begin:
         return []
     shown, note = _shown(bars)
@@ -131,14 +95,13 @@ def _chart(run: Run, width: int) -> list[Line]:
     for i in shown:
         if previous >= 0 and i > previous + 1:
             lines.append([(" " * label + "⋮", "dim")])
-        lines.append([(f"{f'rank {bars.ranks[i]}':<{label}}", ""), *_runs(cells[i])])
+        lines.append([(f"{f'rank {bars.ranks[i]}':<{label}}", ""), *_parts(cells[i])])
         previous = i
     scale = format_seconds((end - begin) / PICOSECONDS_PER_SECOND)
     lines.append([(f"{'':<{label}}{'0':<{width - label - len(scale)}}{scale}", "dim")])
-    used = [kind for i, kind in enumerate(KINDS) if (cells[shown] == i).any()]
     key: Line = [(" " * label, "")]
-    for kind in used:
-        key += [(LETTERS[kind], STYLES[kind]), (f" {MEANINGS[kind]}   ", "dim")]
+    for kind in [kind for i, kind in enumerate(KINDS) if (cells[shown] == i).any()]:
+        key += [(ACTIVITIES[kind].letter, style_of(kind)), (f" {ACTIVITIES[kind].label}   ", "dim")]
     return [*lines, key, *([[(" " * label + note, "dim")]] if note else [])]
 
 
@@ -157,7 +120,7 @@ def _shown(bars: Bars) -> tuple[list[int], str]:
     return mine, f"({note})"
 
 
-def _cells(bars: Bars, shown: list[int], begin: float, end: float, columns: int) -> NDArray[np.int64]:
+def _cells(bars: Bars, shown: list[int], begin: float, end: float, columns: int) -> Column:
     """What a cell shows, line × column, as a place in `KINDS`: what fills most of it, reduction in place of idle."""
     width = (end - begin) / columns
     filled = np.zeros((len(bars.ranks), columns, len(KINDS)))
@@ -180,96 +143,16 @@ def _cells(bars: Bars, shown: list[int], begin: float, end: float, columns: int)
     return cells
 
 
-def _runs(cells: Sequence[int]) -> Line:
+def _parts(cells: Column) -> Line:
     """Neighbouring cells of one kind as one part."""
     line: Line = []
-    for cell in cells:
-        letter, style = LETTERS[KINDS[cell]], STYLES[KINDS[cell]]
+    for cell in cells.tolist():
+        letter, style = ACTIVITIES[KINDS[cell]].letter, style_of(KINDS[cell])
         if line and line[-1][1] == style:
             line[-1] = (line[-1][0] + letter, style)
         else:
             line.append((letter, style))
     return line
-
-
-def _causes(facts: Mapping[str, Any], width: int) -> list[Line]:
-    step = facts["step_time_s"]
-    lines: list[Line] = [[("a rank's step, on average", "bold")]]
-    room = max(width - 36 - 24, 8)
-    for name, seconds in {"busy": facts["busy_s"], **facts["idle_s"]}.items():
-        share = seconds / step if step else 0.0
-        style = "#0072B2" if name == "busy" else STYLES["reduction"]
-        label = CAUSES.get(name, name.replace("_", " "))
-        row = f"  {label:<34}{format_seconds(seconds):>10}{share:>9.1%}  "
-        lines.append([(row, ""), ("█" * round(share * room), style)])
-    return lines
-
-
-def _resources(scenario: Scenario, facts: Mapping[str, Any]) -> list[Line]:
-    limits = sorted({kind.gpu.memory for kind in scenario.cluster.kinds})
-    limit = " or ".join(format_bytes(limit) for limit in limits)
-    held, kept = facts["peak_memory_bytes"], facts["peak_activations"]
-    verdict = "OUT OF MEMORY" if facts["out_of_memory"] else "fits"
-    worst = max(range(len(held)), key=held.__getitem__)
-    lines: list[Line] = [
-        [
-            (f"{'memory':<{LABEL}}", ""),
-            (verdict, "bold red" if facts["out_of_memory"] else "bold"),
-            (f"   at most {format_bytes(held[worst])} of {limit}, on pipeline rank {worst}", ""),
-        ],
-        [(f"{'  by pipeline rank':<{LABEL}}{_few([format_bytes(size) for size in held])}", "dim")],
-        [(f"{'micro-batches in flight':<{LABEL}}{_few([f'{value:g}' for value in kept])}", "")],
-    ]
-    sizes = [
-        f"{format_bytes(facts[key])} {name}"
-        for key, name in (("bytes_pipeline", "pipeline"), ("bytes_gradients", "gradients"), ("bytes_scales", "scales"))
-        if facts[key]
-    ]
-    sent = f"{_many(facts['messages'], 'message')} a step{': ' + ', '.join(sizes) if sizes else ''}"
-    lines.append([(f"{'sent':<{LABEL}}{sent}", "")])
-    if facts.get("loss"):
-        lines += _training(facts)
-    real = f"{format_seconds(facts['wall_s'])} for {_many(facts['events'], 'event')}"
-    lines.append([(f"{'real time':<{LABEL}}{real}", "dim")])
-    return lines
-
-
-def _training(facts: Mapping[str, Any]) -> list[Line]:
-    """What the small model learnt, and how far its gradients were from serial training's."""
-    losses = [f"{value:.4g}" for value in facts["loss"]]
-    accuracies = [f"{value:.1%}" for value in facts["accuracy"]]
-    difference = facts["replica_difference"]
-    replicas = "replicas bit-identical" if difference == 0 else f"replicas differ by {difference:.2g}"
-    return [
-        [(f"{'loss':<{LABEL}}{_few(losses)}", "")],
-        [(f"{'accuracy':<{LABEL}}{_few(accuracies)}", "")],
-        [(f"{'gradients':<{LABEL}}{facts['gradient_error']:.2g} off serial training's at worst; {replicas}", "")],
-    ]
-
-
-def _limits(scenario: Scenario) -> str:
-    sends = (
-        "sends block as in plain Megatron-LM 1F1B"
-        if scenario.schedule.p2p == "blocking"
-        else "sends are asynchronous, where plain Megatron-LM 1F1B blocks (schedule.p2p: blocking)"
-    )
-    return f"kernel launches, the host, jitter, and compute slowed by communication; {sends}."
-
-
-def _many(count: float, noun: str) -> str:
-    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
-    return f"{count:,} {noun if count == 1 else plural}"
-
-
-def _few(values: Sequence[str]) -> str:
-    """All of up to eight values, else both ends."""
-    return "  ".join(values if len(values) <= 8 else [*values[:4], "…", *values[-3:]])
-
-
-def _wrap(text: str, width: int) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(text, width)
 
 
 def _paint(lines: Sequence[Line], width: int) -> str:

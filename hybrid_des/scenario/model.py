@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from hybrid_des.layout import Layout
+from hybrid_des.numerics.settings import TrainingSettings
 from hybrid_des.scenario.checks import problems_of
 from hybrid_des.scenario.defaults import fill
 from hybrid_des.scenario.gradients import Gradients
@@ -138,7 +139,7 @@ class Numerics(Section):
     """Features between layers."""
     batch: Annotated[int, whole(1, MOST)] = 4
     """Samples in a micro-batch."""
-    task: Annotated[str, registered("numerics.tasks")] = "two-spirals"
+    task: Annotated[str, registered("numerics.datasets")] = "two-spirals"
     """The data set; digits needs scikit-learn."""
     learning_rate: Number = Fraction(1, 10)
     """How far an optimizer step goes."""
@@ -146,6 +147,11 @@ class Numerics(Section):
     """How gradients change weights."""
     dtype: Annotated[str, choice("fp64", "fp32")] = "fp64"
     """Of weights, activations and gradients."""
+
+    @property
+    def settings(self) -> TrainingSettings:
+        """The same for training, which knows no scenario; it has one kind of model."""
+        return TrainingSettings(**{key: value for key, value in self if key != "model"})
 
 
 class Scenario(Section):

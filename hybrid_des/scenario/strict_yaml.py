@@ -1,8 +1,8 @@
 """Strict YAML: a file becomes plain values and the place of each one, or one clear line for each thing wrong with it.
 
 Scalars mean what YAML 1.2 says: `1e9` is a number, `no` and `12:30:45` are texts. Numbers are exact (`int` or
-`Fraction`). Anchors, aliases, tags, equal keys, deep nesting, second documents and huge files are refused. The
-file is read event by event, so that no depth of nesting can overflow a stack.
+`Fraction`). Anchors, aliases, tags, equal keys, deep nesting, second documents and huge files are refused.
+Anchors and deep nesting end the reading at once, before an alias is expanded or a stack overflows.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
@@ -29,6 +29,7 @@ _BOOL = re.compile(r"(true|True|TRUE)|false|False|FALSE")
 _INT = re.compile(r"[-+]?[0-9]{1,300}|0o[0-7]{1,300}|0x[0-9a-fA-F]{1,300}")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,3})?")
 _INFINITY = re.compile(r"([-+]?)(?:\.inf|\.Inf|\.INF)")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass
@@ -90,120 +91,96 @@ def parse(text: str, source: str) -> Document:
     Raises:
         ScenarioError: it is not strict YAML; one line for each problem.
     """
-    builder = _Builder(source)
     try:
-        for event in yaml.parse(text, Loader=yaml.SafeLoader):
-            builder.take(event)
-    except _EndsReadingError as error:
-        builder.complain(error.line, str(error))
+        loader = _Loader(text, source)
     except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, error.position) + 1
-        builder.complain(line, f"not a YAML text: control character 0x{ord(text[error.position]):02x}")
+        place = f"{source}:{text.count(chr(10), 0, error.position) + 1}"
+        found = f"control character 0x{ord(text[error.position]):02x}"
+        raise ScenarioError([one_line(f"{place}: not a YAML text: {found}")]) from None
+    value = None
+    try:
+        root = loader.get_node() if loader.check_node() else None
+        if loader.check_node():
+            loader.complain(loader.next_event().start_mark, "a second document starts; a file holds one scenario")
+        if root is not None and not loader.problems:
+            value = loader.value(root, ())
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        builder.complain(mark.line + 1 if mark else 1, f"not valid YAML: {error.problem or error.context}")
-    if builder.problems:
-        raise ScenarioError(builder.problems)
-    return Document(builder.root, source, builder.places)
+        loader.complain(error.problem_mark or error.context_mark, f"not valid YAML: {error.problem or error.context}")
+    if loader.problems:
+        raise ScenarioError(loader.problems)
+    return Document(value, source, loader.places)
 
 
-class _EndsReadingError(Exception):
-    """What follows could be anything."""
+class _Loader(yaml.SafeLoader):
+    """Composes nodes, refusing what could overflow a stack or mislead, and turns them into plain values."""
 
-    def __init__(self, line: int, message: str) -> None:
-        super().__init__(message)
-        self.line = line
-
-
-class _Builder:
-    """Puts values together from parser events, with a stack of its own."""
-
-    def __init__(self, source: str) -> None:
+    def __init__(self, text: str, source: str) -> None:
+        super().__init__(text)
         self.source = source
-        self.root: Any = None
         self.problems: list[str] = []
         self.places: dict[KeyPath, str] = {(): f"{source}:1"}
-        self._open: list[dict[str, Any] | list[Any]] = []  # containers not yet closed, outermost first
-        self._path: list[str | int | None] = []  # for each, the key or position that is being filled; None: none yet
-        self._documents = 0
-        self._shared = False
+        self._depth = 0
 
-    def complain(self, line: int, message: str) -> None:
-        """Note a problem."""
-        self.problems.append(one_line(f"{self.source}:{line}: {message}"))
+    def complain(self, mark: Any, message: str) -> None:
+        """Note a problem at a mark of PyYAML."""
+        self.problems.append(one_line(f"{self._place(mark)}: {message}"))
 
-    def take(self, event: yaml.Event) -> None:
-        """Build on with the next event."""
-        line = event.start_mark.line + 1 if event.start_mark else 1
-        self._refuse_extras(event, line)
-        if isinstance(event, yaml.ScalarEvent):
-            if not event.value.isascii() and any("\ud800" <= character <= "\udfff" for character in event.value):
-                raise _EndsReadingError(line, "half of a character (a surrogate) is no text")
-            value = _scalar(event.value) if event.implicit[0] and not event.style else event.value
-            if self._open and isinstance(self._open[-1], dict) and self._path[-1] is None:
-                self._start_key(event.value, line)
-            else:
-                self._put(value, line)
-        elif isinstance(event, yaml.AliasEvent):
-            self._put(None, line)
-        elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
-            self._enter({} if isinstance(event, yaml.MappingStartEvent) else [], line)
-        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
-            self._open.pop()
-            self._path.pop()
-            self._done()
+    def next_event(self) -> Any:
+        """The next event, which stays the next one."""
+        return self.peek_event()  # type: ignore[no-untyped-call]
 
-    def _refuse_extras(self, event: yaml.Event, line: int) -> None:
-        if isinstance(event, yaml.DocumentStartEvent):
-            self._documents += 1
-            if self._documents == 2:
-                self.complain(line, "a second document starts; a file holds one scenario")
-        if not isinstance(event, yaml.NodeEvent):
-            return
-        if event.anchor is not None and not self._shared:
-            self._shared = True  # said once: a bomb has hundreds
-            self.complain(line, "YAML anchors and aliases are refused; write the value out where it is used")
-        if getattr(event, "tag", None) is not None:
-            self.complain(line, f"the YAML tag {event.tag} is refused; write the plain value")  # type: ignore[attr-defined]
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Compose the next node and all below it.
 
-    def _enter(self, container: dict[str, Any] | list[Any], line: int) -> None:
-        if len(self._open) >= MAX_DEPTH:
-            raise _EndsReadingError(line, f"nested deeper than {MAX_DEPTH} levels")
-        if self._open and isinstance(self._open[-1], dict) and self._path[-1] is None:
-            raise _EndsReadingError(line, "a key must be a word, not a list or mapping")
-        self._put(container, line, leaf=False)
-        self._open.append(container)
-        self._path.append(None if isinstance(container, dict) else 0)
+        Raises:
+            ScenarioError: it is nested too deeply, an alias, or the target of one.
+        """
+        event = self.next_event()
+        if event.anchor is not None:
+            self._stop(event, "YAML anchors and aliases are refused; write the value out where it is used")
+        if isinstance(event, yaml.CollectionStartEvent) and self._depth >= MAX_DEPTH:
+            self._stop(event, f"nested deeper than {MAX_DEPTH} levels")
+        if event.tag is not None:
+            self.complain(event.start_mark, f"the YAML tag {event.tag} is refused; write the plain value")
+        if isinstance(event, yaml.ScalarEvent) and _SURROGATE.search(event.value):
+            self.complain(event.start_mark, "half of a character (a surrogate) is no text")
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        return node
 
-    def _start_key(self, key: str, line: int) -> None:
-        self._path[-1] = key
-        here = self._here()
-        mapping = self._open[-1]
-        if isinstance(mapping, dict) and key in mapping:
-            self.complain(line, f"{dotted(here)}: given twice; first at line {self.places[here].rpartition(':')[2]}")
-        self.places.setdefault(here, f"{self.source}:{line}")
+    def _stop(self, event: yaml.Event, message: str) -> NoReturn:
+        self.complain(event.start_mark, message)
+        raise ScenarioError(self.problems)
 
-    def _put(self, value: Any, line: int, leaf: bool = True) -> None:
-        if not self._open:
-            self.root = value
-            return
-        container = self._open[-1]
-        if isinstance(container, dict):
-            container[str(self._path[-1])] = value
-        else:
-            self.places[self._here()] = f"{self.source}:{line}"
-            container.append(value)
-        if leaf:
-            self._done()
+    def value(self, node: yaml.Node, path: KeyPath) -> Any:
+        """The plain value of a node at `path`; keeps the places of what is below it."""
+        if isinstance(node, yaml.ScalarNode):
+            return node.value if node.style else _scalar(node.value)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        items = []
+        for number, item in enumerate(node.value):
+            self.places[*path, number] = self._place(item.start_mark)
+            items.append(self.value(item, (*path, number)))
+        return items
 
-    def _done(self) -> None:
-        """A value is complete: a mapping waits for its next key, a list counts on."""
-        if self._open:
-            at = self._path[-1]
-            self._path[-1] = None if isinstance(self._open[-1], dict) else int(at or 0) + 1
+    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for key, item in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                self.complain(key.start_mark, "a key must be a word, not a list or mapping")
+                continue
+            here = (*path, key.value)
+            if key.value in values:
+                first = self.places[here].rpartition(":")[2]
+                self.complain(key.start_mark, f"{dotted(here)}: given twice; first at line {first}")
+            self.places.setdefault(here, self._place(key.start_mark))
+            values[key.value] = self.value(item, here)
+        return values
 
-    def _here(self) -> KeyPath:
-        return tuple(part for part in self._path if part is not None)
+    def _place(self, mark: Any) -> str:
+        return f"{self.source}:{mark.line + 1 if mark else 1}"
 
 
 def _scalar(text: str) -> Any:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from hybrid_des.errors import UsageError
 from hybrid_des.gradients.groups import Reductions, replica_groups
-from hybrid_des.network.fabric import Fabric, service_time
+from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.rate import rate_of
 from hybrid_des.numerics.training import Training
+from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.order_csv import read_order
 from hybrid_des.pipeline.plan import Plan, PlanRequest
@@ -24,6 +27,7 @@ class Parts:
 
     Attributes:
         training: the small model that is really trained, where the scenario has one.
+        workers: the arithmetic of each rank then.
         reductions: who reduces which gradients.
         lowering: what makes a rank's program.
     """
@@ -32,6 +36,7 @@ class Parts:
     plan: Plan
     costs: Costs
     training: Training | None
+    workers: Mapping[int, Worker]
     reductions: Reductions
     lowering: Lowering
 
@@ -52,14 +57,16 @@ def parts_of(
     plan = plan or _plan(scenario, ranks, fabric)
     plan.check()
     if training is None and numerics is not None:
-        training = Training(numerics, plan, scenario.parallel.data, scenario.seed)
+        training = Training(numerics.settings, plan, scenario.parallel.data, scenario.seed)
+    at = [layout.coordinates(rank) for rank in range(layout.ranks if training else 0)]
+    workers = {rank: training.worker(rank, here["data"], here["pipeline"]) for rank, here in enumerate(at) if training}
     counted = training and "parameters" not in scenario.workload.model_fields_set
     costs = costs_of(ranks, plan, training.parameters if training and counted else None)
     groups = replica_groups(plan, layout, costs.parameters, gradients, keep_empty=numerics is not None)
     reductions = Reductions(gradients, groups, fabric, layout.ranks, scenario.cluster.sharing)
     blocking = scenario.schedule.p2p == "blocking"
     lowering = Lowering(plan, costs, reductions.buckets, gradients.overlap, blocking)
-    return Parts(fabric, plan, costs, training, reductions, lowering)
+    return Parts(fabric, plan, costs, training, workers, reductions, lowering)
 
 
 def fabric_of(scenario: Scenario) -> Fabric:
@@ -120,4 +127,4 @@ def _delay(scenario: Scenario, ranks: RankCosts, fabric: Fabric, rank: int) -> i
     """What an activation takes from one pipeline rank to the next on idle links."""
     sender, receiver = (scenario.parallel.layout.rank(pipeline=r) for r in (rank, rank + 1))
     route = fabric.route(sender, receiver)
-    return route.latency + max(service_time(ranks.message[rank], fabric.links[name].bandwidth) for name in route.links)
+    return route.latency + max(rate_of(fabric.links[name].bandwidth)[ranks.message[rank]] for name in route.links)

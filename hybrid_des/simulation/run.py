@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import struct
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any
 
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
-from hybrid_des.errors import DeadlockError, OutOfMemoryError, SimulationError
+from hybrid_des.errors import DeadlockError, OutOfMemoryError
 from hybrid_des.gradients.reducer import Server
 from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.fabric import Fabric
@@ -26,19 +25,20 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.arithmetic import Numbers, SizesOnly
 from hybrid_des.simulation.gpu import Barrier, Gpu, Job
-from hybrid_des.simulation.memory import MemoryLedger
+from hybrid_des.simulation.memory import MemoryLedger, gpus_of, worst_peak
 from hybrid_des.simulation.pace import Pace
 from hybrid_des.simulation.planner import Parts, parts_of
+from hybrid_des.timeline import Timeline
 from hybrid_des.units import format_bytes
 from hybrid_des.workload.costs import Costs
 
 
 @dataclass(frozen=True)
 class Run:
-    """What a simulation leaves behind; `result` makes tables, figures and files from it.
+    """What a simulation leaves behind; `result` makes tables, pictures and files from it.
 
     Attributes:
-        trace: the rows written down on the way.
+        timeline: what happened, as typed columns.
         messages, bytes_pipeline, bytes_gradients, bytes_scales: over all steps.
         duration: picoseconds of simulated time, over all steps.
         peak_activations, peak_memory: one entry a GPU, by global rank: whole-rank micro-batches, bytes.
@@ -52,7 +52,7 @@ class Run:
     scenario: Scenario
     plan: Plan
     costs: Costs
-    trace: Recorder
+    timeline: Timeline
     messages: int
     bytes_pipeline: int
     bytes_gradients: int
@@ -104,9 +104,8 @@ def run(
     parts = parts_of(scenario, plan, fabric, training)
     env, recorder = Environment(), Recorder(messages=scenario.record == "all")
     transport = Transport(env, parts.fabric, scenario.cluster.sharing, recorder, receipts=parts.lowering.blocking)
-    workers = _workers(scenario, parts)
-    gpus = _gpus(scenario, parts, transport, recorder, workers)
-    servers = parts.reductions.servers(transport, scenario.steps, _lengths(workers))
+    gpus = _gpus(scenario, parts, transport, recorder)
+    servers = parts.reductions.servers(transport, scenario.steps, _lengths(parts.workers))
     _carry_out(env, [*gpus, *servers])
     transport.check_empty()
     _check_memory(scenario, gpus)
@@ -116,31 +115,20 @@ def run(
         scenario,
         parts.plan,
         parts.costs,
-        recorder,
+        Timeline.of(recorder, parts.plan, layout),
         **transport.sent(),
         duration=env.now,
         peak_activations=[Fraction(gpu.memory.peak_activations, n) for gpu, n in zip(gpus, visits, strict=True)],
         peak_memory=[gpu.memory.peak_bytes for gpu in gpus],
-        events=next(env._eid),
+        events=env.events,
         wall_s=time.perf_counter() - started,
         algorithm=parts.reductions.algorithm,
         numerics=parts.training.progress.summary() if parts.training else None,
-        weights={rank: worker.weights for rank, worker in workers.items()} if parts.training else None,
+        weights={rank: worker.weights for rank, worker in parts.workers.items()} if parts.training else None,
     )
 
 
-def _workers(scenario: Scenario, parts: Parts) -> dict[int, Worker]:
-    """The arithmetic of each rank, where the GPUs really train."""
-    if parts.training is None:
-        return {}
-    layout = scenario.parallel.layout
-    at = {rank: layout.coordinates(rank) for rank in range(layout.ranks)}
-    return {rank: parts.training.worker(rank, place["data"], place["pipeline"]) for rank, place in at.items()}
-
-
-def _gpus(
-    scenario: Scenario, parts: Parts, transport: Transport, recorder: Recorder, workers: Mapping[int, Worker]
-) -> list[Gpu]:
+def _gpus(scenario: Scenario, parts: Parts, transport: Transport, recorder: Recorder) -> list[Gpu]:
     env, layout = transport.env, scenario.parallel.layout
     job = Job(env, recorder, scenario.steps, Barrier(env, layout.ranks) if scenario.barrier else None)
     lower = cache(parts.lowering.lower)
@@ -155,7 +143,7 @@ def _gpus(
                 lower(place, Pace(node.speed)),
                 MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
                 parts.reductions.of(transport, rank),
-                Numbers(workers[rank]) if rank in workers else SizesOnly(),
+                Numbers(parts.workers[rank]) if parts.training else SizesOnly(),
             )
         )
     return gpus
@@ -163,10 +151,7 @@ def _gpus(
 
 def _carry_out(env: Environment, workers: Sequence[Gpu | Server]) -> None:
     """Let simulated time run until nothing happens any more; an empty queue with live processes is a deadlock."""
-    try:
-        env.run()
-    except (OverflowError, struct.error):  # a row of the trace has no room for it
-        raise SimulationError("simulated time passes 106 days, more than 64 bits of picoseconds hold") from None
+    env.run()
     stuck = [worker for worker in workers if any(process.is_alive for process in worker.processes)]
     if stuck:
         raise DeadlockError("\n".join(["deadlock: nothing can happen any more", *(worker.where() for worker in stuck)]))
@@ -178,9 +163,7 @@ def _lengths(workers: Mapping[int, Worker]) -> dict[int, int]:
 
 
 def _check_memory(scenario: Scenario, gpus: Sequence[Gpu]) -> None:
-    kinds = [node.gpu for node, _ in zip(scenario.cluster.each_gpu(), gpus, strict=False)]
-    worst = max(gpus, key=lambda gpu: gpu.memory.peak_bytes - kinds[gpu.rank].memory)
-    held, kind = worst.memory.peak_bytes, kinds[worst.rank]
-    if scenario.on_oom == "error" and held > kind.memory:
-        sizes = f"holds {format_bytes(held)}; its GPU ({kind.name}) has {format_bytes(kind.memory)}"
-        raise OutOfMemoryError(f"out of memory: rank {worst.rank} {sizes}")
+    peak = worst_peak([gpu.memory.peak_bytes for gpu in gpus], gpus_of(scenario.cluster, scenario.parallel.layout))
+    if scenario.on_oom == "error" and not peak.fits:
+        sizes = f"holds {format_bytes(peak.held)}; its GPU ({peak.gpu.name}) has {format_bytes(peak.gpu.memory)}"
+        raise OutOfMemoryError(f"out of memory: rank {peak.rank} {sizes}")

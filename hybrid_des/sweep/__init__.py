@@ -1,4 +1,4 @@
-"""Sweeps: many variants of one scenario, each a row of a table, on anything that can map a function over a list.
+"""Sweeps: many variants of one scenario, run on any executor with a `map`; each variant is a row of a table.
 
     sweep:
       - {parallel.pipeline: [2, 4], schedule.microbatches: [4, 8]}     # keys of one item vary together
@@ -9,20 +9,20 @@
     frame = table(rows)
     draw(rows, sweep.picture)
 
-A case that is impossible or fails is a row with its reason in `error`; the others go on.
+A case that is impossible or fails is a row with the reason in `error`; the other cases run.
 """
 
 from __future__ import annotations
 
 from hybrid_des.sweep.axes import Case, Plot, Sweep, load_sweep, sweep_of
 from hybrid_des.sweep.picture import draw
-from hybrid_des.sweep.runner import Progress, Row, jobs_for, run_sweep
+from hybrid_des.sweep.runner import ProgressCallback, Row, jobs_for, run_sweep
 from hybrid_des.sweep.table import render, table, write
 
 __all__ = [
     "Case",
     "Plot",
-    "Progress",
+    "ProgressCallback",
     "Row",
     "Sweep",
     "draw",

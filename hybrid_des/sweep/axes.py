@@ -1,4 +1,4 @@
-"""What varies in a sweep: its axes, crossed with each other, and the picture that it asks for."""
+"""Axes of a sweep, whose values are combined with each other, and the picture of its results."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _PICTURE = ("x", "y", "hue", "where")
 
 @dataclass(frozen=True)
 class Plot:
-    """The picture of a sweep: names of its table's columns.
+    """The picture of a sweep, by names of columns of its table.
 
     Attributes:
-        x, y: what is drawn over what.
-        hue: a line for each combination of these.
-        where: only the cases that hold these values.
+        x, y: the columns on the axes.
+        hue: one line per combination of values of these columns.
+        where: only cases with these values are drawn.
     """
 
     x: str
@@ -37,7 +37,7 @@ class Plot:
     where: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self, columns: Mapping[str, Any]) -> None:
-        """Hold that a row of the table has what is drawn.
+        """Check that a row of the table has the columns that are drawn.
 
         Raises:
             UsageError: it lacks a column, or `y` is no number.
@@ -51,13 +51,13 @@ class Plot:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A scenario and what varies in it.
+    """A scenario and the values that vary in it.
 
     Attributes:
         document: the scenario, without its `sweep` and `plot`.
-        axes: for each item of `sweep` its cases, each a mapping of the paths that vary together.
-        picture: what `plot` asks for.
-        imports: files of the user's own that every worker runs first.
+        axes: the cases of each item of `sweep`, mappings of the paths that vary together.
+        picture: the picture that `plot` describes.
+        imports: user-defined Python files that every worker runs first.
     """
 
     document: Document
@@ -74,7 +74,7 @@ class Sweep:
         return list(dict.fromkeys(path for axis in self.axes for case in axis for path in case))
 
     def only(self, where: Mapping[str, Any]) -> Sweep:
-        """The cases that hold these values, such as those that the picture shows: `sweep.only(sweep.picture.where)`."""
+        """The cases with these values, such as those in the picture: `sweep.only(sweep.picture.where)`."""
         axes = (
             tuple(case for case in axis if all(case[path] == value for path, value in where.items() if path in case))
             for axis in self.axes
@@ -97,7 +97,7 @@ def load_sweep(path: str | Path, overrides: Sequence[str] = (), imports: Sequenc
 
 
 def sweep_of(document: Document, imports: Sequence[str] = ()) -> Sweep:
-    """Take the `sweep` and `plot` of a document apart from the scenario.
+    """Separate the `sweep` and `plot` of a document from its scenario.
 
     Raises:
         ScenarioError: one line for each thing that is wrong with them.
@@ -107,7 +107,7 @@ def sweep_of(document: Document, imports: Sequence[str] = ()) -> Sweep:
     problems: list[str] = []
     axes = _axes(document, items, problems)
     picture = None if plot in (None, "none") else _picture(document, plot, problems)
-    files = tuple(str(Path(file).resolve()) for file in imports)  # a worker may stand elsewhere
+    files = tuple(str(Path(file).resolve()) for file in imports)  # a worker may have another working folder
     sweep = Sweep(Document(values, document.source, document.places), axes, picture, files)
     if len(sweep) > MOST_CASES:
         problems.append(document.problem(("sweep",), f"{len(sweep)} cases are more than {MOST_CASES}"))
@@ -129,7 +129,7 @@ def _axes(document: Document, items: Any, problems: list[str]) -> tuple[tuple[Ca
 
 
 def _axis(document: Document, at: KeyPath, item: Any, problems: list[str]) -> tuple[Case, ...]:
-    """One item of `sweep`: its paths vary together, so their lists are of one length."""
+    """One item of `sweep`: its paths vary together, so their lists have one length."""
     if not isinstance(item, dict) or not item:
         problems.append(document.problem(at, f"expected paths with lists of values, found {describe(item)}"))
         return ()

@@ -1,4 +1,4 @@
-"""The picture of a sweep: one figure of its cases over what varies, a line for each of something else."""
+"""The picture of a sweep: one column of its table over another, with one line per value of a third."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_TICKS = 16
-ROOM = 0.08  # of an axis, for the name of a tick
-PER_STEP = ("loss", "accuracy")  # lists with an entry a step; others have one a pipeline rank
+LABEL_SPACE = 0.08  # of an axis, for the label of a tick
+PER_STEP = ("loss", "accuracy")  # lists with one entry per step; others have one per pipeline rank
 _DIMENSIONS: tuple[Dimension, ...] = ("number", "time", "size", "bandwidth", "compute")
 
 
 def draw(rows: Sequence[Row], picture: Plot, ax: Axes | None = None) -> Axes:
-    """Draw what the sweep's `plot` asks for, on the axes given or on a new figure; failed cases are left out.
+    """Draw the sweep's `plot` on the given axes or on a new figure; failed cases are left out.
 
-    Texts such as "4 ms" or "2p" stand in the order of their quantities. Of a list with an entry a rank the largest
-    is drawn, of one with an entry a step the last.
+    Texts such as "4 ms" or "2p" are ordered by their quantities. Of a list with one entry per rank the maximum is
+    drawn, of one with one entry per step the last.
 
     Raises:
         UsageError: the table has no such column, or `y` holds no numbers.
@@ -58,7 +58,7 @@ def draw(rows: Sequence[Row], picture: Plot, ax: Axes | None = None) -> Axes:
 
 
 def label(column: str) -> str:
-    """What an axis is called: a column without its section, its unit in brackets."""
+    """Label of an axis: a column without its section, with its unit in brackets."""
     words = column.partition(".")[2] if not column.startswith("idle_s") else column
     words = words or column
     for ending, unit in (("_s", " (s)"), ("_bytes", " (bytes)"), ("_ratio", " ratio")):
@@ -83,8 +83,8 @@ def _set_axes(ax: Axes, picture: Plot, places: dict[Any, float], cells: dict[Any
 
 
 def _apart(at: Sequence[float]) -> list[float]:
-    """The places on an axis that leave room between them for their names."""
-    room, kept = ROOM * (at[-1] - at[0]), at[:1]
+    """The ticks that leave enough space between them for their labels."""
+    room, kept = LABEL_SPACE * (at[-1] - at[0]), at[:1]
     for place in at[1:]:
         if place - kept[-1] >= room:
             kept = [*kept, place]
@@ -92,7 +92,7 @@ def _apart(at: Sequence[float]) -> list[float]:
 
 
 def _places(cells: Sequence[Any]) -> dict[Any, float]:
-    """Where each value stands: at its quantity, or in the order in which they came where one is none."""
+    """Position of each value: its quantity, or its order of appearance if one of them is no quantity."""
     values = {_key(cell): _quantity(cell) for cell in cells}
     if all(isinstance(value, float) for value in values.values()):
         return values

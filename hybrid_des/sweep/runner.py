@@ -1,4 +1,4 @@
-"""Running a sweep: batches of cases, mapped in this process, over local workers, or over anyone's executor."""
+"""Running a sweep: batches of cases, mapped in this process, over local workers, or over a given executor."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from hybrid_des.scenario.values import describe
 from hybrid_des.sweep.axes import Case, Sweep
 
 Row = dict[str, Any]
-Progress = Callable[[int, int], None]  # cases done, cases in all
+ProgressCallback = Callable[[int, int], None]  # cases done, cases in total
 
-BATCH = 32  # cases a worker gets at a time, at most: enough to pay for the way, few enough to share out evenly
-SHARES = 8  # batches for each worker, at least
-WORTH_A_WORKER = 200  # cases; starting a worker takes about as long as these
+BATCH = 32  # most cases per batch: enough to outweigh the transfer, few enough for an even load
+SHARES = 8  # fewest batches per worker
+WORTH_A_WORKER = 200  # cases, which take about as long as starting a worker
 
 
 def jobs_for(sweep: Sweep) -> int:
-    """How many local workers a sweep is worth."""
+    """Number of local workers for a sweep of this size."""
     return max(1, min(os.cpu_count() or 1, len(sweep) // WORTH_A_WORKER))
 
 
 def run_sweep(
-    sweep: Sweep, *, jobs: int = 1, executor: Executor | None = None, progress: Progress | None = None
+    sweep: Sweep, *, jobs: int = 1, executor: Executor | None = None, progress: ProgressCallback | None = None
 ) -> list[Row]:
-    """Simulate every case and give one row each, in the order of `Sweep.cases`.
+    """Simulate every case; returns one row per case, in the order of `Sweep.cases`.
 
     Args:
         sweep: what to run.
-        jobs: local worker processes; 1 works in this one.
+        jobs: local worker processes; 1 runs in this process.
         executor: instead of `jobs`, anything with the `map` of `concurrent.futures`, such as a Dask client's
-            executor. Its workers read the files of `imports` for themselves.
-        progress: called with (cases done, cases in all) as they come in.
+            executor. Its workers read the files of `imports` themselves.
+        progress: called with (cases done, cases in total) whenever a batch completes.
 
     A row holds the swept paths and the summary's keys, or the paths and `error`.
 
@@ -53,7 +53,7 @@ def run_sweep(
         import_file(path)
     cases = list(sweep.cases())
     count = min(len(cases), max(SHARES * jobs, -(-len(cases) // BATCH)))
-    # dealt out like cards: neighbours cost alike, so that batches do too
+    # round-robin: neighbouring cases cost about the same, so batches do too
     work = [_Batch(sweep.document, tuple(cases[i::count]), sweep.imports) for i in range(count)]
     rows: list[Row] = [{}] * len(cases)
     done, checked = 0, sweep.picture is None
@@ -70,7 +70,7 @@ def run_sweep(
 
 
 def columns(row: Row) -> Row:
-    """A row as a table has it: mappings become columns such as `idle_s.dependency`."""
+    """Flatten a row for a table: mappings become columns such as `idle_s.dependency`."""
     flat: Row = {}
     for key, value in row.items():
         if isinstance(value, Mapping):
@@ -82,7 +82,7 @@ def columns(row: Row) -> Row:
 
 @dataclass(frozen=True)
 class _Batch:
-    """Some cases of a sweep, as they travel to a worker."""
+    """Some cases of a sweep, as sent to a worker."""
 
     document: Document
     cases: tuple[Case, ...]
@@ -107,7 +107,7 @@ def _run_batch(batch: _Batch) -> list[Row]:
 
 
 def _run_case(document: Document, case: Case) -> Row:
-    """Simulate one case; whatever goes wrong becomes its row's `error`."""
+    """Simulate one case; any exception becomes the `error` of its row."""
     from hybrid_des.analysis.metrics import summary
     from hybrid_des.simulation.run import run
 
@@ -117,13 +117,13 @@ def _run_case(document: Document, case: Case) -> Row:
         row |= summary(run(scenario.model_copy(update={"record": "compute"})))  # a row needs no messages
     except HybridDesError as error:
         row["error"] = str(error).splitlines()[0]
-    except Exception as error:  # a bug met by one case must not cost the others
+    except Exception as error:  # a bug in one case must not cost the others
         row["error"] = f"{type(error).__name__}: {error}"
     return row
 
 
 def _with(document: Document, case: Case) -> Document:
-    """The document with a case's values in place; a problem with one of them names the case."""
+    """The document with the values of a case; a problem with one of them names the case."""
     varied = Document(copy.deepcopy(document.value), document.source, dict(document.places))
     for path, value in case.items():
         keys = path.split(".")
@@ -135,14 +135,14 @@ def _with(document: Document, case: Case) -> Document:
 
 
 def _leave_out(values: dict[str, Any], keys: Sequence[str]) -> None:
-    """Take out the key at a path of sections that are all there."""
+    """Delete the key at a path whose sections exist."""
     for key in keys[:-1]:
         values = values[key]
     del values[keys[-1]]
 
 
 def _plain(value: Any) -> Any:
-    """A swept value as a table and JSON show it: exact fractions become numbers, an infinite one a text."""
+    """A swept value for tables and JSON: exact fractions become numbers, an infinite value a text."""
     if isinstance(value, Fraction):
         return int(value) if value.denominator == 1 else float(value)
     if isinstance(value, float) and not math.isfinite(value):

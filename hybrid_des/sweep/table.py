@@ -1,4 +1,4 @@
-"""What a sweep hands back: a table, files, and a few lines for the terminal."""
+"""Results of a sweep: a table, files, and lines for the terminal."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def table(rows: Sequence[Row]) -> pd.DataFrame:
         {name: json.dumps(value) if isinstance(value, list) else value for name, value in row.items()} for row in flat
     )
     kinds = {name: {type(row[name]) for row in flat if name in row} for name in frame if frame[name].isna().any()}
-    # a failed case must not make fractions of the others' whole numbers
+    # a failed case must not turn the others' whole numbers into floats
     whole: Any = {name: dtype for name, found in kinds.items() for kind, dtype in _WITH_GAPS.items() if found == {kind}}
     frame = frame.astype(whole)
     return frame[sorted(frame, key=lambda name: bool(name == "error"))]
 
 
 def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:
-    """Write `sweep.csv` and, where the sweep asks for a picture, `sweep.png`: all of them or none.
+    """Write `sweep.csv` and, if the sweep has a picture, `sweep.png`: all of them or none.
 
     Raises:
-        UsageError: the folder cannot be written, or the picture names a column that is not there.
+        UsageError: the folder cannot be written, or the picture names a column that does not exist.
     """
     from hybrid_des.report.files import write_whole
 
@@ -65,7 +65,7 @@ def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:
 
 
 def render(rows: Sequence[Row], sweep: Sweep) -> str:
-    """Give the cases as lines for a terminal: what varied, the main figures, or why a case failed."""
+    """Lines for a terminal, one per case: its values, the main figures, or why it failed."""
     paths = sweep.paths
     lines = [[*paths, *SHOWN]]
     for row in rows[:MOST_ROWS]:

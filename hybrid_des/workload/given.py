@@ -76,7 +76,9 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
         stages |= _along(path, ranks, plan.pipeline)
     given = [stages[place].parameters for place in plan.paths[0]]  # parameters are given for one copy of the model
     parameters = tuple(given if trained is None else trained)
-    held = [sum(parameters[plan.stage_of[rank, c]] for c in plan.chunks_of(rank)) for rank in range(plan.pipeline)]
+    held = [0] * plan.pipeline
+    for (rank, _), stage in plan.stage_of.items():
+        held[rank] += parameters[stage]
     resident = tuple(round(size * count) for size, count in zip(ranks.per_parameter, held, strict=True))
     return Costs(stages, parameters, resident, ranks.optimizer)
 

@@ -1,13 +1,11 @@
-"""Summary and timeline, on runs written down by hand in whole picoseconds."""
+"""The summary, on runs written down by hand in whole picoseconds."""
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from fractions import Fraction
 
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,9 +14,11 @@ from support.handmade import uniform
 from support.scenarios import shared_nics
 
 from hybrid_des.analysis import metrics
-from hybrid_des.analysis.timeline import COLUMNS, timeline
+from hybrid_des.analysis.idle import CAUSES, account
+from hybrid_des.analysis.step_times import step_times
+from hybrid_des.analysis.table import table as table_of
 from hybrid_des.pipeline import schedules
-from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline.plan import PlanRequest
 from hybrid_des.simulation.run import run as simulated
 
 MS = 10**9
@@ -28,16 +28,8 @@ def plan_of(kind, pipeline, microbatches):
     return schedules.find(kind).build(PlanRequest(pipeline, microbatches))
 
 
-def fused_pair():
-    """One rank, two micro-batches, the second's forward together with the first's backward."""
-    program = [Op("F", 0), (Op("F", 1), Op("B", 0)), Op("B", 1)]
-    return Plan.of([program], [loop(1, 1)], [0, 0])
-
-
-def split_backward():
-    """Two ranks, one micro-batch, input and weight parts apart."""
-    program = [Op("F", 0), Op("I", 0), Op("W", 0)]
-    return Plan.of([program, program], [loop(2, 1)], [0])
+def accounts(run):
+    return account(run.plan, step_times(run.timeline))
 
 
 def test_the_prototype_of_four_gpus():
@@ -58,7 +50,7 @@ def test_the_prototype_of_four_gpus():
 
 def test_a_gap_is_split_at_the_producers_end():
     run = handmade.run(plan_of("gpipe", 2, 1), uniform(10, 20), delay=3)
-    parts = metrics.account(run, metrics.arrange(run))
+    parts = accounts(run)
     # rank 1 waits for F until 10, its bytes until 13; rank 0 asks for B at 10, produced at 43, there at 46
     assert parts == {
         "busy": 60, "dependency": 10 + 33, "pipeline_message": 3 + 3, "gradient_reduction": 0, "end_of_step": 66 - 43,
@@ -67,13 +59,13 @@ def test_a_gap_is_split_at_the_producers_end():
 
 def test_a_rank_held_up_by_its_sends_waits_for_bytes():
     run = handmade.run(plan_of("gpipe", 1, 2), uniform(10, 20))
-    table = run.trace.ops.table()
+    table = run.timeline.ops
     for column in ("asked", "start", "end"):
         table[column][1:] += 4  # the rank was not free until 4 ps after its first op
-    steps = run.trace.steps.table()
+    steps = run.timeline.steps
     for column in ("sent", "reduced", "end"):
         steps[column][:] += 4
-    parts = metrics.account(run, metrics.arrange(run))
+    parts = accounts(run)
     assert parts["pipeline_message"] == 4
     assert sum(parts.values()) == 64
 
@@ -93,7 +85,7 @@ def test_busy_and_idle_add_up_to_the_step(kind, pipeline, microbatches, data, st
         plan_of(kind, pipeline, microbatches), uniform(forward, backward), delay=delay, data=data, steps=steps,
         reduction=reduction, optimizer=optimizer,
     )  # fmt: skip
-    parts = metrics.account(run, metrics.arrange(run))
+    parts = accounts(run)
     assert sum(parts.values()) == run.duration * pipeline * data
     assert min(parts.values()) >= 0
     summary = metrics.summary(run)
@@ -106,9 +98,9 @@ def test_busy_and_idle_add_up_to_the_step(kind, pipeline, microbatches, data, st
 @given(st.lists(st.integers(0, 10**13), min_size=5, max_size=5).filter(any), st.integers(1, 3000))
 def test_seconds_add_up_in_any_order_to_the_last_digit(picoseconds, count):
     whole = metrics._seconds(sum(picoseconds), count)
-    names = ("busy", *metrics.CAUSES)
+    names = ("busy", *CAUSES)
     parts = {name: metrics._seconds(value, count) for name, value in zip(names, picoseconds, strict=True)}
-    found = metrics._add_up(whole, parts)
+    found = metrics._consistent(whole, parts)
     assert sum(Fraction(value) for value in found.values()) == Fraction(whole)
     assert sum(found.values()) == sum(reversed(found.values())) == whole
     assert all(abs(found[name] - parts[name]) <= 3 * math.ulp(whole) for name in parts)
@@ -127,12 +119,12 @@ def test_without_any_time_ratios_are_zero():
 
 def test_steps_without_a_barrier_count_the_rest_at_the_end():
     run = handmade.run(plan_of("1f1b", 2, 2), uniform(10, 10), steps=2)
-    rows = run.trace.steps.table()
+    rows = run.timeline.steps
     late = (rows["rank"] == 1) & (rows["step"] == 1)
     rows["begin"][late] -= 5  # rank 1 was through 10 ps before rank 0 and goes on 5 ps early
-    first = (run.trace.ops.table()["rank"] == 1) & (run.trace.ops.table()["step"] == 1)
-    run.trace.ops.table()["asked"][first.nonzero()[0][0]] -= 5
-    parts = metrics.account(run, metrics.arrange(run))
+    first = (run.timeline.ops["rank"] == 1) & (run.timeline.ops["step"] == 1)
+    run.timeline.ops["asked"][first.nonzero()[0][0]] -= 5
+    parts = accounts(run)
     assert sum(parts.values()) == 2 * run.duration
     assert metrics.summary(run)["step_time_s"] == run.duration / 2 / 1e12
 
@@ -152,69 +144,6 @@ def test_messages_and_bytes_are_per_step():
     summary = metrics.summary(handmade.run(plan_of("1f1b", 3, 4), uniform(1, 1), steps=2, size=7))
     assert summary["messages"] == 2 * 2 * 4
     assert summary["bytes_pipeline"] == 7 * 16
-
-
-def test_timeline_has_the_columns_of_the_contract():
-    run = handmade.run(plan_of("1f1b", 2, 3), uniform(MS, 2 * MS), delay=MS, data=2, reduction=MS, optimizer=MS)
-    table = timeline(run)
-    assert tuple(table.columns) == COLUMNS
-    compute = table[table.lane == "compute"]
-    assert compute.kind.value_counts().to_dict() == {"F": 12, "B": 12, "optimizer": 4}
-    assert table.kind.isin(["activation", "gradient"]).sum() == run.messages
-    assert compute[["peer", "bytes", "hop"]].isna().all(axis=None)
-    assert compute[compute.kind == "optimizer"][["microbatch", "chunk", "stage"]].isna().all(axis=None)
-    for name in ("microbatch", "chunk", "stage", "peer", "bytes", "hop"):
-        assert table[name].dtype == "Int64"
-    assert (table.replica == table["rank"] % 2).all()
-    assert (table.pipeline_rank == table["rank"] // 2).all()
-
-
-def test_a_message_is_named_by_who_sends_what_to_whom():
-    table = timeline(handmade.run(plan_of("gpipe", 2, 2), uniform(10 * MS, 20 * MS), delay=3 * MS))
-    row = table[(table.kind == "gradient") & (table.microbatch == 1)].iloc[0]
-    assert (row["rank"], row.peer, row.stage, row.chunk, row.bytes, row.hop) == (1, 0, 1, 0, 1000, 0)
-    assert (row.asked_s, row.start_s, row.end_s) == (0.073, 0.073, 0.076)
-
-
-def test_rows_come_by_start_then_rank_then_lane():
-    table = timeline(handmade.run(plan_of("1f1b", 3, 3), uniform(5, 5), delay=5, data=2, steps=2))
-    keys = list(zip(table.start_s, table["rank"], table.lane != "compute", table.lane, strict=True))
-    assert keys == sorted(keys)
-
-
-def test_a_fused_pair_goes_by_its_forward():
-    table = timeline(handmade.run(fused_pair(), uniform(10, 20)))
-    assert table.kind.tolist() == ["F", "FB", "B"]
-    assert table.microbatch.tolist() == [0, 1, 1]
-    assert table.end_s.tolist() == [10 / 1e12, 40 / 1e12, 60 / 1e12]
-
-
-def test_the_input_part_of_a_split_backward_shows_as_b():
-    table = timeline(handmade.run(split_backward(), uniform(10, 20, weight=5)))
-    assert table[(table["rank"] == 1) & (table.lane == "compute")].kind.tolist() == ["F", "B", "W"]
-
-
-@pytest.mark.parametrize(("record", "lanes"), [("all", 3), ("compute", 1), ("none", 0)])
-def test_record_says_which_rows_are_kept(record, lanes):
-    table = timeline(handmade.run(plan_of("1f1b", 2, 2), uniform(5, 5), record=record))
-    assert table.lane.nunique() == lanes
-    assert tuple(table.columns) == COLUMNS
-
-
-def test_a_csv_reads_back_as_it_was():
-    table = timeline(handmade.run(plan_of("1f1b", 2, 4), uniform(50 * MS, 80 * MS), delay=12345, reduction=MS))
-    text = table.to_csv(index=False)
-    again = pd.read_csv(io.StringIO(text))
-    assert (again.end_s - again.start_s == table.end_s - table.start_s).all()
-    assert again.to_csv(index=False).count("\n") == text.count("\n")
-
-
-def test_a_ring_message_has_a_stage_and_no_microbatch():
-    table = timeline(handmade.run(plan_of("1f1b", 2, 2), uniform(5, 5), reduction=7))
-    rings = table[table.kind == "ring"]
-    assert len(rings) == 2
-    assert rings.microbatch.isna().all()
-    assert rings.stage.tolist() == [0, 0]
 
 
 def test_numerics_ride_along():
@@ -239,12 +168,11 @@ CASES = {
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 def test_a_simulated_run_accounts_for_every_picosecond(changes):
     done = simulated(shared_nics(m=6, **changes))
-    times = metrics.arrange(done)
-    parts = metrics.account(done, times)
-    assert times.total == done.duration
+    parts = accounts(done)
+    assert step_times(done.timeline).total == done.timeline.duration == done.duration
     assert sum(parts.values()) == done.duration * done.scenario.parallel.ranks
     assert min(parts.values()) >= 0
-    summary, rows = metrics.summary(done), timeline(done)
+    summary, rows = metrics.summary(done), table_of(done.timeline)
     assert sum(summary["idle_s"].values(), summary["busy_s"]) == summary["step_time_s"]
     compute = rows[rows.lane == "compute"]
     assert summary["busy_s"] * done.scenario.parallel.ranks * done.scenario.steps == pytest.approx(
@@ -253,4 +181,4 @@ def test_a_simulated_run_accounts_for_every_picosecond(changes):
     first_links = rows[rows.hop == 0]
     assert len(first_links) == done.messages
     assert first_links[first_links.kind.isin(["activation", "gradient"])].bytes.sum() == done.bytes_pipeline
-    assert timeline(simulated(done.scenario)).to_csv() == rows.to_csv()
+    assert table_of(simulated(done.scenario).timeline).to_csv() == rows.to_csv()

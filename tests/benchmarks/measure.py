@@ -52,8 +52,8 @@ def measure(case: Case, repeats: int = 3) -> Figures:
         run = simulate(case.scenario).run
         times.append(process_time() - start)
         messages, events = run.messages, run.events
-        assert run.trace.messages is not None
-        assert len(run.trace.messages) >= messages
+        assert run.timeline.messages is not None
+        assert len(run.timeline.messages["end"]) >= messages
         del run
         ratios.append(times[-1] / bare_loop(case.ranks, -(-(messages + case.ops) // case.ranks)))
     return Figures(messages, events, ratios, min(times), peak_memory())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import simpy
 
-from hybrid_des.network.fabric import service_time
+from hybrid_des.network.rate import rate_of
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.planner import fabric_of
 from hybrid_des.units import split_evenly
@@ -28,7 +28,7 @@ def ring(scenario: Scenario) -> tuple[int, int]:
         """Occupy one link; the head goes on before the tail has come."""
         route = fabric.route(sender, receiver)
         name, latency = route.links[hop], route.latencies[hop]
-        time = service_time(size, fabric.links[name].bandwidth)
+        time = rate_of(fabric.links[name].bandwidth)[size]
         asked = env.now
         with links[name].request() as turn:
             yield turn

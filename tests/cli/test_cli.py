@@ -8,7 +8,7 @@ import pytest
 from support.scenarios import MINIMAL
 
 import hybrid_des
-from hybrid_des.cli import commands as verbs
+from hybrid_des.cli import commands
 from hybrid_des.cli import main as cli
 from hybrid_des.pipeline import schedules
 
@@ -52,13 +52,17 @@ def test_a_user_defined_schedule_is_imported_from_a_file(run, write, scratch):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "expected a scenario FILE or a verb"),
+        ([], "expected a scenario FILE or a command"),
         (["none.yaml"], "none.yaml: no such file"),
-        (["schedulez"], 'no such file, and no verb: unknown "schedulez"; did you mean "schedules"?'),
+        (["schedulez"], 'schedulez: no such file or command: unknown "schedulez"; did you mean "schedules"?'),
         (["."], ".: a directory, not a scenario file"),
         (["{file}", "--jsn"], "unrecognized arguments: --jsn"),
         (["{file}", "--js"], "unrecognized arguments: --js"),
         (["{file}", "--out"], "--out: expected one argument"),
+        (["{file}", "--out", ""], "--out: expected a path, found an empty text"),
+        (["topology", "{file}", "--out", ""], "--out: expected a path, found an empty text"),
+        (["collective", "ring", "--out", ""], "--out: expected a path, found an empty text"),
+        (["calibrate", "{file}", "--out", ""], "--out: expected a path, found an empty text"),
         (["{file}", "more.yaml"], "unrecognized arguments: more.yaml"),
         (["{file}", "--jobs", "0"], "--jobs: must be a whole number of at least 1, not 0"),
         (["a" * 5000], "File name too long"),
@@ -75,6 +79,7 @@ def test_a_user_defined_schedule_is_imported_from_a_file(run, write, scratch):
         (["{file}", "--out", "{file}/deeper"], "cannot be written"),
         (["{file}", "--out", "/proc/nothing/of/this"], "cannot be written"),
         (["schedules", "1f2b"], 'unknown "1f2b"; did you mean "1f1b"?'),
+        (["{file}", "--set", "cluster.gpu=A100"], 'unknown "A100"; did you mean "a100-40gb" or "a100-80gb"?'),
         (["schedules", "1f1b", "--chunks", "2"], "1f1b has 1 a rank, not 2"),
         (["schedules", "1f1b", "--microbatches", "0"], "must be at least 1, not 0"),
         (["schedules", "1f1b", "--pipeline", "x"], "invalid int value: 'x'"),
@@ -127,17 +132,24 @@ def test_a_simulation_that_fails_exits_with_1_and_writes_nothing(run, write, tmp
 def test_help_and_version(run):
     code, out, err = run("--help")
     assert (code, err) == (0, [])
-    assert all(f"  {verb}" in out for verb in verbs.names())
+    assert all(f"  {command}" in out for command in commands.names())
     assert run("--version") == (0, f"hybrid-des {hybrid_des.__version__}\n", [])
 
 
-@pytest.mark.parametrize("verb", verbs.names())
-def test_every_command_says_in_a_line_what_it_does(run, verb):
-    assert verbs.summary(verb)
-    assert not verbs.summary(verb).endswith(".")
-    code, out, err = run(verb, "--help")
+@pytest.mark.parametrize("command", commands.names())
+def test_every_command_has_a_summary_of_one_line(run, command):
+    assert commands.summary(command)
+    assert not commands.summary(command).endswith(".")
+    code, out, err = run(command, "--help")
     assert (code, err) == (0, [])
-    assert verbs.summary(verb) in " ".join(out.split())
+    assert commands.summary(command) in " ".join(out.split())
+
+
+def test_an_empty_out_writes_nothing_into_the_current_folder(run, write, tmp_path, monkeypatch):
+    file = write(MINIMAL)
+    monkeypatch.chdir(tmp_path)
+    assert run(file, "--out", "")[0] == 2
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_schedules_are_listed_with_what_they_cost(run):

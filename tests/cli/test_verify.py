@@ -5,7 +5,7 @@ import re
 import pytest
 
 from hybrid_des.cli.main import main
-from hybrid_des.numerics.layers import Stage
+from hybrid_des.numerics.layers import StageLayers
 from hybrid_des.numerics.worker import Worker
 
 SCENARIO = """
@@ -113,14 +113,14 @@ def test_the_first_wrong_op_is_named(verify, monkeypatch):
 
 
 def test_a_forgotten_weight_gradient_is_named(verify, monkeypatch):
-    right, calls = Stage.add_weight_gradient, []
+    right, calls = StageLayers.add_weight_gradient, []
 
     def forgetful(self, needed):
         calls.append(1)
         if len(calls) != 7:
             right(self, needed)
 
-    monkeypatch.setattr(Stage, "add_weight_gradient", forgetful)
+    monkeypatch.setattr(StageLayers, "add_weight_gradient", forgetful)
     code, said = verify()
     assert code == 1
     assert "its weight gradient differs from serial training by" in said

@@ -270,24 +270,44 @@ def test_the_command_reaches_every_collective(capsys, tmp_path):
         assert len(rows(capsys.readouterr().out)) == 2
 
 
+def test_the_command_takes_settings_without_a_scenario(capsys):
+    """Six ranks in nodes of four: what is set is in the head, and the last node is half empty."""
+    command = ["collective", "ring", "--ranks", "6", "--gpus-per-node", "4", "--max", "1 KiB"]
+    assert main([*command, "--set", "cluster.sharing=fair", "--set", "gradients.codec=fp16"]) == 0
+    head, *_, line, _ = capsys.readouterr().out.splitlines()
+    assert head == "# ring: 6 ranks, 4 per node, 25 GB/s, 1 us, fair"
+    assert line.split()[1:3] == ["512", "fp16"]
+
+
+def test_options_of_a_scenarios_own_reduction_are_left_aside(capsys, scenarios, write):
+    file = write(f"base: {scenarios / 'h100_2x8.yaml'}\ngradients: {{algorithm: hierarchical, pieces: 4}}\n")
+    for more in ([], ["--codec", "fp16"], ["--set", "gradients.codec=fp16"]):
+        assert main(["collective", "ring", "--scenario", str(file), "--min", "1 MB", "--max", "1 MB", *more]) == 0
+        assert ("fp16" in capsys.readouterr().out) == bool(more)
+
+
 @pytest.mark.parametrize(("arguments", "said"), [
     (["rng"], 'unknown "rng"; did you mean "ring"?'),
     (["ring", "--ranks", "1"], "--ranks 1: a collective needs at least 2"),
-    (["ring", "--ranks", "0"], "--ranks 0 --gpus-per-node 1: expected 2 … 65536 ranks"),
-    (["ring", "--gpus-per-node", "0"], "--ranks 8 --gpus-per-node 0: expected 2 … 65536 ranks"),
-    (["ring", "--ranks", "6", "--gpus-per-node", "4"], "expected 2 … 65536 ranks that fill nodes"),
+    (["ring", "--ranks", "0"], "--ranks: must be at least 1, not 0"),
+    (["ring", "--ranks", "2000000"], "--ranks: must be at most 1048575, not 2000000"),
+    (["ring", "--gpus-per-node", "0"], "--gpus-per-node: must be at least 1, not 0"),
     (["ring", "--bandwidth", "0"], "--bandwidth: a bandwidth of 0 never ends"),
-    (["ring", "--bandwidth", "25 us"], '--bandwidth: "25 us" is a time; expected a bandwidth'),
+    (["ring", "--bandwidth", "25 us", "--gpus-per-node", "4"], '--bandwidth: "25 us" is a time; expected a bandwidth'),
     (["ring", "--latency", "x"], '--latency: "x" is not a quantity'),
     (["ring", "--min", "2 KiB", "--max", "1 KiB"], "the smaller first"),
+    (["ring", "--min", "2 ms"], '--min 2 ms --max 1 GiB: "2 ms" is a time; expected a size'),
     (["ring", "--factor", "1"], "--factor: must be at least 2, not 1"),
     (["ring", "--pieces", "2"], "--pieces: is not read by ring"),
-    (["ring", "--codec", "fp33"], 'unknown "fp33"; did you mean "fp32"?'),
+    (["hierarchical", "--pieces", "0"], "--pieces: must be at least 1, not 0"),
+    (["parameter-server", "--servers-on", "host"], '--servers-on: unknown "host"; did you mean "hosts"?'),
+    (["ring", "--codec", "fp33"], '--codec: unknown "fp33"; did you mean "fp32"?'),
     (["in-switch", "--ranks", "2"], "in-switch: the switch of one node adds up; this group is on nodes 0, 1"),
     (["measured"], "--table: is required by measured"),
-    (["ring", "--set", "a=1"], "--set: changes a scenario; give one with --scenario"),
+    (["ring", "--set", "cluster.topology=hub"], '--set cluster.topology=hub: cluster.topology: unknown "hub"'),
     (["ring", "--scenario", "A100", "--ranks", "9"], "--ranks 9: the cluster of"),
     (["ring", "--scenario", "A100", "--latency", "1 us"], "--latency: the scenario says that; change it with --set"),
+    (["ring", "--scenario", "A100", "--pieces", "2"], "--pieces: is not read by ring"),
 ])  # fmt: skip
 def test_what_the_command_cannot_do_is_one_line(capsys, scenarios, arguments, said):
     arguments = [str(scenarios / "a100_8x.yaml") if one == "A100" else one for one in arguments]

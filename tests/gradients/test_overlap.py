@@ -10,7 +10,7 @@ from support.sizes import chunks_of
 
 from hybrid_des import collectives
 from hybrid_des.analysis.metrics import summary
-from hybrid_des.analysis.timeline import timeline
+from hybrid_des.analysis.table import table as table_of
 from hybrid_des.collectives import codecs
 from hybrid_des.errors import Refusal, ScenarioError
 from hybrid_des.gradients.buckets import DONE, buckets_of
@@ -37,7 +37,7 @@ def scenario(kind="1f1b", p=1, d=2, m=1, workload=(), cluster=(), schedule=(), *
 
 def reductions(result):
     """(stage, bucket, start, end) on rank 0, in ms."""
-    rows = result.trace.reductions.table()
+    rows = result.timeline.reductions
     columns = [rows[name][rows["rank"] == 0].tolist() for name in ("stage", "bucket", "start", "end")]
     return [(stage, bucket, start / MS, end / MS) for stage, bucket, start, end in zip(*columns, strict=True)]
 
@@ -94,7 +94,7 @@ def test_a_bucket_leaves_when_its_last_op_ends():
     """Two chunks a rank: chunk 1's gradients travel while chunk 0's backward still runs."""
     chosen = {"kind": "interleaved-1f1b", "p": 2, "m": 2, "schedule": {"chunks": 2}}
     result = run(scenario(**chosen, overlap=True))
-    ops = timeline(result)
+    ops = table_of(result.timeline)
     for stage, _, start, _ in reductions(result):
         done = ops[(ops["rank"] == 0) & (ops["stage"] == stage) & (ops["kind"] == "B")]["end_s"].max()
         assert start == pytest.approx(done * 1000)
@@ -106,7 +106,7 @@ def test_a_bucket_leaves_when_its_last_op_ends():
 
 def test_where_the_backward_is_split_the_weight_part_fills_buckets():
     result = run(scenario("zb-h1", p=2, m=4, overlap=True))
-    ops = timeline(result)
+    ops = table_of(result.timeline)
     weights = ops[(ops["rank"] == 0) & (ops["kind"] == "W")]
     ((_, _, start, _),) = reductions(result)
     assert start == pytest.approx(weights["end_s"].max() * 1000)
@@ -146,7 +146,7 @@ def test_steps_without_a_barrier_reduce_every_bucket_once_a_step():
     chosen = scenario(p=2, m=2, bucket="1 MB", overlap=True, bucket_rule="ddp").model_copy(
         update={"steps": 3, "barrier": False}
     )
-    rows = run(chosen).trace.reductions.table()
+    rows = run(chosen).timeline.reductions
     found = sorted(zip(*(rows[name].tolist() for name in ("step", "rank", "bucket")), strict=True))
     assert found == sorted(itertools.product(range(3), range(4), range(4)))
 
@@ -177,7 +177,7 @@ def test_servers_on_hosts_of_their_own_take_part_in_training():
     )
     assert summary(result)["replica_difference"] == 0
     assert summary(result)["gradient_error"] < 1e-12
-    table = timeline(result)
+    table = table_of(result.timeline)
     served = table[table["rank"] >= 6]
     assert set(served["rank"]) == {6, 7} and served["replica"].isna().all()
 
@@ -243,7 +243,7 @@ def test_servers_without_hosts_are_refused_with_what_would_be_right():
 @pytest.mark.parametrize("kind", schedules.names())
 def test_every_schedule_reduces_every_stage_once_under_overlap(kind):
     result = run(scenario(kind, p=4, m=8, schedule={"chunks": chunks_of(kind)}, overlap=True))
-    rows = result.trace.reductions.table()
+    rows = result.timeline.reductions
     held = sum(len(result.plan.chunks_of(rank)) for rank in range(4)) * 2
     assert len(rows["rank"]) == held
     assert np.all(rows["end"] >= rows["start"])

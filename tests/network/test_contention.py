@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support import scenarios
 
 from hybrid_des.analysis.metrics import summary
-from hybrid_des.network.fabric import service_time
+from hybrid_des.network.rate import rate_of
 from hybrid_des.scenario import load
 from hybrid_des.simulation.planner import fabric_of
 from hybrid_des.simulation.run import run
@@ -31,7 +31,7 @@ def nics(bandwidth, gpus=1, each=1, nodes=4, **more):
 
 def messages(result, kind=None, hop=None):
     """Rows of messages as (sender, receiver, asked, start, end), in milliseconds, in the order of their heads."""
-    table, channels = result.trace.messages.table(), result.trace.channels
+    table, channels = result.timeline.messages, result.timeline.channels
     rows = []
     for number, *times in zip(*(table[name].tolist() for name in ("channel", "asked", "start", "end")), strict=True):
         channel = channels[number]
@@ -198,15 +198,15 @@ def test_messages_never_overlap_on_a_link_in_any_layout(data):
         gradients={"overlap": True, "bucket": "50 kB", "bucket_rule": data.draw(st.sampled_from(["stage", "ddp"]))},
     )
     result = run(one)
-    table = {name: column.tolist() for name, column in result.trace.messages.table().items()}
-    channels = [result.trace.channels[number] for number in table["channel"]]
+    table = {name: column.tolist() for name, column in result.timeline.messages.items()}
+    channels = [result.timeline.channels[number] for number in table["channel"]]
     served = sorted(zip((channel.link for channel in channels), table["start"], table["end"], strict=True))
     for (link, _, end), (other, start, _) in pairwise(served):
         assert link != other or end <= start
     fabric = fabric_of(one)
     for channel, start, end, size in zip(channels, table["start"], table["end"], table["bytes"], strict=True):
-        assert end - start == service_time(size, fabric.links[channel.link].bandwidth)
+        assert end - start == rate_of(fabric.links[channel.link].bandwidth)[size]
     sent = sum(size for channel, size in zip(channels, table["bytes"], strict=True) if channel.hop == 0)
     assert sent == result.bytes_pipeline + result.bytes_gradients
-    again = run(one).trace.messages.table()
+    again = run(one).timeline.messages
     assert all(column.tolist() == table[name] for name, column in again.items())

@@ -6,16 +6,17 @@ from collections import defaultdict
 from fractions import Fraction
 
 import pytest
-import simpy
 from benchmarks import cases
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Rows
 from hybrid_des.network import sharing
 from hybrid_des.network.fabric import LinkSpec
-from hybrid_des.network.link import Hop, Link, ServiceTimes
+from hybrid_des.network.link import Hop
 from hybrid_des.network.message import Message
+from hybrid_des.network.rate import rate_of
 from hybrid_des.network.times import TableBandwidth, TimeTable
 from hybrid_des.result import simulate
 
@@ -29,10 +30,10 @@ def play(bandwidths, routes, sends, kind="fair", latency=0):
     `routes` lists the links of each flow by number; a message's tag is its place in `sends`; the latency is behind
     a route's last link.
     """
-    env, rows = simpy.Environment(), Rows(MESSAGE_COLUMNS)
+    env, rows = Environment(), Rows(MESSAGE_COLUMNS)
     model = sharing.find(kind).build(env, rows)
     exact = [Fraction(b) if isinstance(b, int) else b for b in bandwidths]
-    links = [Link(LinkSpec(str(i), b), ServiceTimes(b)) for i, b in enumerate(exact)]
+    links = [model.link(LinkSpec(str(i), b), rate_of(b)) for i, b in enumerate(exact)]
     through = {}
 
     def put(message, tag, at):
@@ -56,7 +57,7 @@ def play(bandwidths, routes, sends, kind="fair", latency=0):
     env.process(drive())
     env.run()
     table = [tuple(int(x) for x in row) for row in zip(*rows.table().values(), strict=True)]
-    return [through[tag] for tag in range(len(sends))], table, next(env._eid)
+    return [through[tag] for tag in range(len(sends))], table, env.events
 
 
 def fluid(bandwidths, routes, sends):
@@ -192,18 +193,18 @@ def test_one_flow_alone_is_served_as_under_fifo(bandwidth, sends):
 def test_an_idle_ring_takes_the_same_time_under_both_sharings(topology):
     fifo, fair = (simulate(cases.ring(6, topology, kind).scenario).run for kind in ("fifo", "fair"))
     assert fifo.duration == fair.duration
-    assert fifo.trace.ops.table()["end"].tolist() == fair.trace.ops.table()["end"].tolist()
-    assert len(fifo.trace.messages) == len(fair.trace.messages)
+    assert fifo.timeline.ops["end"].tolist() == fair.timeline.ops["end"].tolist()
+    assert len(fifo.timeline.messages["end"]) == len(fair.timeline.messages["end"])
 
 
 def test_a_contended_step_keeps_every_link_within_its_bandwidth():
     """Eight GPUs a NIC: what it carried between two times is at most what it can carry in between."""
     case = cases.mixed(4, "fair", infiniband={"bandwidth": "25 GB/s", "latency": "5 us", "nics_per_node": 1})
-    trace = simulate(case.scenario).run.trace
-    rows = trace.messages.table()
+    timeline = simulate(case.scenario).run.timeline
+    rows = timeline.messages
     carried = defaultdict(list)
     for channel, start, end, size in zip(rows["channel"], rows["start"], rows["end"], rows["bytes"], strict=True):
-        link = trace.channels[channel].link
+        link = timeline.channels[channel].link
         if "nic" in link:
             carried[link].append((int(end), int(start), int(size)))
     assert carried

@@ -1,16 +1,17 @@
 """A link that serves in order: against the textbook form, and the laws of messages on links in series."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from fractions import Fraction
 from itertools import pairwise
 
 import pytest
 import simpy
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.messages import GB, MS, carry, chain
 
-from hybrid_des.network.fabric import Fabric, LinkSpec, Route, service_time
+from hybrid_des.network.fabric import Fabric, LinkSpec, Route
+from hybrid_des.network.rate import rate_of
 
 SHARINGS = ["fifo", "fair"]
 
@@ -50,19 +51,19 @@ def textbook(routes, times, sends):
 
 
 def test_links_in_order_equal_the_textbook_form():
-    checked = Counter()
+    compared = []
 
     @settings(max_examples=150, deadline=None)
     @given(st.data())
     def every_case(data):
-        checked[equals_the_textbook_form(data)] += 1
+        compared.append(equals_the_textbook_form(data))
 
     every_case()
-    assert checked[True] >= 100, checked
+    assert len(compared) >= 100
 
 
 def equals_the_textbook_form(data):
-    """Compare one case, or return False if two heads reach a link at the same time.
+    """Compare one case in which no two heads reach a link at the same time; equal times have a test of their own.
 
     Three layers of links, none faster than the layer before, random routes and sends, random sizes.
     """
@@ -77,18 +78,16 @@ def equals_the_textbook_form(data):
     ]
     message = st.tuples(st.integers(0, 10**8), st.integers(0, len(routes) - 1), st.integers(1, 10**6))
     sends = data.draw(st.lists(message, min_size=1, max_size=20))
-    times = {(name, i): service_time(size, speed[name]) for name in speed for i, (_, _, size) in enumerate(sends)}
+    times = {(name, i): rate_of(speed[name])[size] for name in speed for i, (_, _, size) in enumerate(sends)}
 
     expected, served, no_ties = textbook(routes, times, sends)
-    if not no_ties:
-        return False
+    assume(no_ties)
     links = {name: LinkSpec(name, bandwidth) for name, bandwidth in speed.items()}
     ways = [Route(*zip(*route, strict=True)) for route in routes]
     fabric = Fabric(links, lambda flow, receiver: ways[flow], len(ways), (0,) * len(ways))
     through, rows = carry(fabric, [(at, flow, 0, size) for at, flow, size in sends])
     assert through == expected
     assert sorted((link, message, start, end) for link, message, _, start, end in rows) == served
-    return True
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
@@ -96,7 +95,7 @@ def equals_the_textbook_form(data):
 @given(path=st.lists(st.tuples(bandwidths, latencies), min_size=1, max_size=5), size=sizes, at=st.integers(0, 10**6))
 def test_a_message_pays_its_latency_and_slowest_link_once(sharing, path, size, at):
     through, _ = carry(chain(*zip(*path, strict=True)), [(at, 0, 1, size)], sharing)
-    slowest = max(service_time(size, bandwidth) for bandwidth, _ in path)
+    slowest = max(rate_of(bandwidth)[size] for bandwidth, _ in path)
     assert through == [at + sum(latency for _, latency in path) + slowest]
 
 
@@ -125,7 +124,7 @@ def test_messages_never_overlap_on_a_fifo_link(path, sends):
         assert len(served) == len(sends)
         for start, end, asked, number in served:
             assert start >= asked
-            assert end - start == service_time(sends[number][3], bandwidth)
+            assert end - start == rate_of(bandwidth)[sends[number][3]]
         assert all(first[1] <= then[0] for first, then in pairwise(served))
     alone = [carry(chain(*zip(*path, strict=True)), [send])[0][0] for send in sends]
     assert all(shared >= own for shared, own in zip(through, alone, strict=True))

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from hybrid_des.errors import UsageError
-from hybrid_des.numerics import model, serial, tasks
+from hybrid_des.numerics import datasets, perceptron, serial
 from hybrid_des.numerics.data import Data
-from hybrid_des.numerics.layers import Stage, loss_and_gradient
+from hybrid_des.numerics.layers import StageLayers, loss_and_gradient
 from hybrid_des.numerics.optimizers import OPTIMIZERS
 from hybrid_des.scenario import Numerics
 
@@ -14,12 +14,12 @@ GENERATED = ("two-spirals", "teacher-student")
 
 
 def initial(settings, seed=0):
-    return model.initial_weights(model.layers(settings), settings, seed)
+    return perceptron.initial_weights(perceptron.all_layers(settings), settings, seed)
 
 
 @pytest.mark.parametrize("layers", [1, 2, 5])
 def test_gradients_are_those_of_finite_differences(layers):
-    settings = Numerics(layers=layers, width=5, task="teacher-student")
+    settings = Numerics(layers=layers, width=5, task="teacher-student").settings
     samples = Data(settings.task, 0, "float64").stream(0, 7)
     weights = initial(settings) + 0.1
     _, gradient = serial.loss_and_gradients(settings, weights, samples)
@@ -31,10 +31,13 @@ def test_gradients_are_those_of_finite_differences(layers):
 
 
 def test_stages_one_after_another_are_the_whole_model():
-    settings = Numerics(layers=6, width=5)
+    settings = Numerics(layers=6, width=5).settings
     samples = Data(settings.task, 0, "float64").stream(0, 9)
     _, whole = serial.loss_and_gradients(settings, initial(settings), samples)
-    stages = [Stage(share, model.initial_weights(share, settings, 0)) for share in model.shares(settings, 4)]
+    stages = [
+        StageLayers(share, perceptron.initial_weights(share, settings, 0))
+        for share in perceptron.layers_of_stages(settings, 4)
+    ]
     x, kept = samples.inputs, []
     for stage in stages:
         x, layers = stage.forward(x)
@@ -48,23 +51,23 @@ def test_stages_one_after_another_are_the_whole_model():
 
 
 def test_a_stage_shows_its_weights_as_matrices_and_biases():
-    settings = Numerics(layers=3, width=5)
-    stage = model.whole(settings, initial(settings))
+    settings = Numerics(layers=3, width=5).settings
+    stage = perceptron.whole(settings, initial(settings))
     assert [array.shape for array in stage.arrays] == [(2, 5), (5,), (5, 5), (5,), (5, 2), (2,)]
     assert np.array_equal(np.concatenate([array.ravel() for array in stage.arrays]), stage.weights)
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 8])
 def test_initial_weights_do_not_depend_on_the_cut(stages):
-    settings = Numerics()
-    parts = [model.initial_weights(share, settings, 3) for share in model.shares(settings, stages)]
+    settings = Numerics().settings
+    parts = [perceptron.initial_weights(share, settings, 3) for share in perceptron.layers_of_stages(settings, stages)]
     assert np.array_equal(np.concatenate(parts), initial(settings, 3))
     assert not np.array_equal(initial(settings, 3), initial(settings, 4))
 
 
 def test_fewer_layers_than_stages_are_refused():
     with pytest.raises(UsageError, match=r"numerics.layers: 3 layers .* 4 stages"):
-        model.shares(Numerics(layers=3), 4)
+        perceptron.layers_of_stages(Numerics(layers=3).settings, 4)
 
 
 def test_the_order_of_samples_is_one_stream():
@@ -99,14 +102,14 @@ def trained_accuracy(settings, steps, batch=96, seed=0):
 def test_every_data_set_can_be_learnt_with_the_defaults(name, chance):
     if name == "digits":
         pytest.importorskip("sklearn")
-    settings = Numerics(task=name)
+    settings = Numerics(task=name).settings
     untrained = np.mean([trained_accuracy(settings, 0, seed=seed) for seed in range(8)])
     assert untrained == pytest.approx(chance, abs=0.1)
     assert trained_accuracy(settings, 200) >= 0.95
 
 
 def test_every_registered_data_set_is_tested_above():
-    assert set(tasks.names()) == {*GENERATED, "digits"}
+    assert set(datasets.names()) == {*GENERATED, "digits"}
 
 
 def test_sgd_goes_down_the_gradient():
@@ -128,7 +131,7 @@ def test_adam_is_algorithm_1_of_its_paper():
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 def test_single_precision_stays_single(optimizer):
-    settings = Numerics(dtype="fp32", layers=2, optimizer=optimizer)
+    settings = Numerics(dtype="fp32", layers=2, optimizer=optimizer).settings
     data, weights = Data(settings.task, 0, "float32"), initial(settings)
     _, gradient = serial.loss_and_gradients(settings, weights, data.stream(0, 4))
     assert weights.dtype == gradient.dtype == np.float32

@@ -11,9 +11,9 @@ from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.errors import NumericsError
-from hybrid_des.numerics import model, serial
+from hybrid_des.numerics import perceptron, serial
 from hybrid_des.numerics.data import Data
-from hybrid_des.numerics.layers import Stage
+from hybrid_des.numerics.layers import StageLayers
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import Op, Plan
 from hybrid_des.scenario import load
@@ -60,8 +60,8 @@ def test_every_schedule_computes_what_serial_training_computes(kind):
 def test_the_error_is_reported_against_gradients_anyone_can_compute():
     chosen = scenario(d=2, codec="int8", steps=1)
     result = run(chosen)
-    settings, samples = chosen.numerics, Data("two-spirals", 0, "float64").stream(0, 2 * 4 * 2)
-    before = model.initial_weights(model.layers(settings), settings, 0)
+    settings, samples = chosen.numerics.settings, Data("two-spirals", 0, "float64").stream(0, 2 * 4 * 2)
+    before = perceptron.initial_weights(perceptron.all_layers(settings), settings, 0)
     _, gradient = serial.loss_and_gradients(settings, before, samples)
     after = np.concatenate(
         [array.ravel() for rank in (0, 2) for stage in result.weights[rank].values() for array in stage]
@@ -75,8 +75,8 @@ def test_the_error_is_reported_against_gradients_anyone_can_compute():
 def test_losses_and_accuracies_are_those_of_the_weights():
     chosen = scenario(steps=1)
     result = run(chosen)
-    settings, data = chosen.numerics, Data("two-spirals", 0, "float64")
-    before = model.initial_weights(model.layers(settings), settings, 0)
+    settings, data = chosen.numerics.settings, Data("two-spirals", 0, "float64")
+    before = perceptron.initial_weights(perceptron.all_layers(settings), settings, 0)
     loss, _ = serial.loss_and_gradients(settings, before, data.stream(0, 16))
     assert result.numerics["loss"] == [pytest.approx(loss, rel=1e-12)]
     after = np.concatenate(
@@ -101,7 +101,7 @@ def test_simulated_time_is_the_same_with_and_without_numerics(kind):
     chosen = scenario(kind, workload=workload)
     with_numbers, without = run(chosen), run(chosen.model_copy(update={"numerics": None}))
     for table in ("ops", "messages", "steps", "memory"):
-        one, other = (getattr(result.trace, table).table() for result in (with_numbers, without))
+        one, other = (getattr(result.timeline, table) for result in (with_numbers, without))
         assert all(np.array_equal(one[column], other[column]) for column in one)
     assert with_numbers.numerics is not None
     assert without.numerics is without.weights is None
@@ -211,8 +211,8 @@ def test_the_training_scenario_learns_with_every_codec(scenarios):
         assert result.numerics["loss"][-1] < result.numerics["loss"][0] / 5
     assert min(accuracy["fp32"], accuracy["fp16"]) >= 0.95
     assert abs(accuracy["int8"] - accuracy["fp32"]) <= 0.02
-    settings = load(scenarios / "prototype_12gpu_training.yaml").numerics
-    untrained = model.initial_weights(model.layers(settings), settings, 0)
+    settings = load(scenarios / "prototype_12gpu_training.yaml").numerics.settings
+    untrained = perceptron.initial_weights(perceptron.all_layers(settings), settings, 0)
     assert serial.accuracy(settings, untrained, Data(settings.task, 0, "float64").held_out) < 0.6
 
 
@@ -251,13 +251,13 @@ def test_a_non_finite_value_names_rank_op_and_step(monkeypatch):
 
 
 def test_a_non_finite_gradient_names_rank_stage_and_step(monkeypatch):
-    right = Stage.add_weight_gradient
+    right = StageLayers.add_weight_gradient
 
     def overflowing(self, needed):
         right(self, needed)
         self.gradient[3] = np.inf
 
-    monkeypatch.setattr(Stage, "add_weight_gradient", overflowing)
+    monkeypatch.setattr(StageLayers, "add_weight_gradient", overflowing)
     with pytest.raises(NumericsError, match=r"^rank 1, step 0, optimizer of stage 1: the gradient is inf$"):
         run(scenario(d=1))
 
@@ -279,10 +279,10 @@ def swapped(program, one, other):
 
 BROKEN = {
     "backward before its forward": ("1f1b", 1, lambda p: swapped(p, Op("F", 0), Op("B", 0)), "1B0: its forward"),
-    "backward missing": ("1f1b", 0, lambda p: p[:-1], "micro-batch 3 has not gone all the way back"),
+    "backward missing": ("1f1b", 0, lambda p: p[:-1], "micro-batch 3 has not completed its backward"),
     "backward twice": ("1f1b", 1, lambda p: [*p, p[-1]], "1B3: its forward has not run"),
     "weight before input gradient": ("zb-h1", 1, lambda p: swapped(p, Op("I", 0), Op("W", 0)), "1W0: its input"),
-    "weight gradient missing": ("zb-h1", 0, lambda p: p[:-1], "has not gone all the way back"),
+    "weight gradient missing": ("zb-h1", 0, lambda p: p[:-1], "has not completed its backward"),
 }
 
 

@@ -8,6 +8,7 @@ import os
 from collections import Counter, defaultdict
 from fractions import Fraction
 from itertools import pairwise
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -61,6 +62,45 @@ def test_without_recorded_rows_no_file_pretends_to_have_them(tmp_path):
     result_of(record="none").write(tmp_path)
     assert {path.name for path in tmp_path.iterdir()} <= {"summary.json", "order.csv"}
     assert (tmp_path / "summary.json").exists()
+
+
+def test_a_second_run_removes_files_that_it_does_not_write(tmp_path):
+    result_of().write(tmp_path)
+    (tmp_path / "notes.csv").write_text("mine")
+    (tmp_path / "gantt.pdf").write_text("mine")
+    written = result_of(record="none").write(tmp_path)
+    assert {path.name for path in written.paths} == {"order.csv", "summary.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {"order.csv", "summary.json", "notes.csv", "gantt.pdf"}
+
+
+def test_a_folder_of_a_files_name_is_not_removed(tmp_path):
+    (tmp_path / "gantt.png").mkdir()
+    result_of(record="none").write(tmp_path)
+    assert (tmp_path / "gantt.png").is_dir()
+
+
+def test_every_format_registers_all_its_files(tmp_path):
+    written = result_of().write(tmp_path)
+    registered = {file for name in outputs.names() for file in outputs.find(name).facts["files"]}
+    assert {path.name for path in written.paths} == registered
+
+
+@pytest.mark.parametrize("moment", ["while files are made", "while they are moved"])
+def test_an_interrupted_second_run_leaves_the_first_ones_files(tmp_path, monkeypatch, scratch, moment):
+    result_of().write(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    if moment == "while files are made":
+        outputs.output("written last", rows=False)(fail)
+    else:
+        replace = Path.replace
+        monkeypatch.setattr(Path, "replace", lambda self, to: fail() if self.name == "order.csv" else replace(self, to))
+    with pytest.raises(KeyboardInterrupt):
+        result_of(record="none").write(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, OSError("disk full")])

@@ -12,15 +12,17 @@ from support import handmade
 from support.handmade import uniform
 
 from hybrid_des.analysis.link_use import link_rates
-from hybrid_des.analysis.timeline import timeline
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT, REDUCTION
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import PlanRequest
 from hybrid_des.report import plots
-from hybrid_des.report.plots.style import COLOURS, LINES
+from hybrid_des.report.palette import ACTIVITIES
+from hybrid_des.report.plots.style import LINES
+from hybrid_des.result import Result
 
 MS = 10**9
+COLOURS = {kind: activity.colour for kind, activity in ACTIVITIES.items()}
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +34,10 @@ def run_of(pipeline=4, microbatches=8, kind="1f1b", chunks=1, **options):
     plan = schedules.find(kind).build(PlanRequest(pipeline, microbatches, chunks))
     options = {"delay": MS, "data": 2, "reduction": 20 * MS, "optimizer": 5 * MS, **options}
     return handmade.run(plan, uniform(50 * MS, 80 * MS, weight=40 * MS), **options)
+
+
+def table_of(run):
+    return Result(run).timeline
 
 
 def axes():
@@ -52,7 +58,7 @@ def boxes(ax):
 def test_a_bar_for_every_op_in_its_place():
     run = run_of()
     ax = plots.gantt(run, axes())
-    bars, rows = boxes(ax), timeline(run)
+    bars, rows = boxes(ax), table_of(run)
     for kind in ("F", "B", "optimizer"):
         mine = rows[rows["kind"] == kind]
         assert np.sort(bars[COLOURS[kind]][:, 0]) == pytest.approx(np.sort(mine["start_s"]) * 1000)
@@ -65,10 +71,10 @@ def test_a_bar_for_every_op_in_its_place():
 
 def test_reduction_that_overlaps_compute_is_shown():
     run = run_of(data=1, reduction=0)
-    number = run.trace.channel(Channel(0, 2, REDUCTION, "ring", 0, 0, "gpu0/out", 0))
-    for start in (600, 620, 640, 900):  # three pieces on end and a later one
-        run.trace.messages.add((number, 0, start * MS, start * MS, (start + 20) * MS, 10))
-    for source in (run, timeline(run)):
+    starts = (600, 620, 640, 900)  # three pieces on end and a later one
+    rows = [(0, start * MS, start * MS, (start + 20) * MS, 10) for start in starts]
+    handmade.add_messages(run, Channel(0, 2, REDUCTION, "ring", 0, 0, "gpu0/out", 0), rows)
+    for source in (run, table_of(run)):
         waits = boxes(plots.gantt(source, axes()))[COLOURS["reduction"]]
         assert waits[:, :2] == pytest.approx(np.array([[600, 660], [900, 920]]))
 
@@ -83,7 +89,7 @@ def test_lines_go_replica_by_replica_down_the_pipeline():
 
 def test_a_timeline_gives_the_same_ops_as_its_run():
     run = run_of()
-    whole, table = boxes(plots.gantt(run, axes())), boxes(plots.gantt(timeline(run), axes()))
+    whole, table = boxes(plots.gantt(run, axes())), boxes(plots.gantt(table_of(run), axes()))
     for kind in ("F", "B", "optimizer"):
         assert whole[COLOURS[kind]] == pytest.approx(table[COLOURS[kind]][np.argsort(_order(table, whole, kind))])
 
@@ -95,13 +101,13 @@ def _order(table, whole, kind):
 
 
 def test_a_filtered_timeline_can_be_drawn():
-    rows = timeline(run_of())
+    rows = table_of(run_of())
     ax = plots.gantt(rows[(rows["replica"] == 1) & (rows["lane"] == "compute")], axes())
     assert [label.get_text() for label in ax.get_yticklabels()] == ["rank 1", "rank 3", "rank 5", "rank 7"]
 
 
 def test_an_empty_timeline_is_an_empty_picture():
-    ax = plots.gantt(timeline(run_of(record="none")), axes())
+    ax = plots.gantt(table_of(run_of(record="none")), axes())
     assert boxes(ax) == {}
 
 
@@ -152,18 +158,20 @@ def test_a_run_without_time_is_drawn():
 
 def test_link_use_conserves_bytes():
     run = run_of(reduction=123_456_789, delay=17 * MS)
-    flow = link_rates(run, windows=37)
+    flow = link_rates(run.timeline, windows=37)
     carried = (flow.rate * np.diff(flow.edges) / 1e12).sum(axis=1)
-    rows = timeline(run)
+    rows = table_of(run)
     sent = rows[rows["lane"] != "compute"].groupby("lane")["bytes"].sum()
     assert carried == pytest.approx(sent[list(flow.links)].to_numpy(dtype=float), rel=1e-9)
-    parts = [link_rates(run, windows=37, purposes=kind).rate for kind in ((ACTIVATION, GRADIENT), (REDUCTION,))]
+    parts = [
+        link_rates(run.timeline, windows=37, purposes=kind).rate for kind in ((ACTIVATION, GRADIENT), (REDUCTION,))
+    ]
     assert parts[0] + parts[1] == pytest.approx(flow.rate, abs=1e-3)
 
 
 def test_link_use_puts_a_message_where_it_is():
     run = run_of(pipeline=2, microbatches=1, data=1, reduction=0, optimizer=0, delay=26 * MS, size=26)
-    flow = link_rates(run, windows=312)  # 312 ms: one window a millisecond
+    flow = link_rates(run.timeline, windows=312)  # 312 ms: one window a millisecond
     there = dict(zip(flow.links, flow.rate, strict=True))["gpu0/to/gpu1"]
     assert np.flatnonzero(there).tolist() == list(range(50, 76))
     assert there[50:76] == pytest.approx(1000)
@@ -171,7 +179,7 @@ def test_link_use_puts_a_message_where_it_is():
 
 def test_messages_that_take_no_time_count_too():
     run = run_of(pipeline=2, microbatches=1, data=1, reduction=0, optimizer=0, delay=0, size=5)
-    flow = link_rates(run, windows=10)
+    flow = link_rates(run.timeline, windows=10)
     assert (flow.rate * np.diff(flow.edges) / 1e12).sum() == pytest.approx(10)
 
 

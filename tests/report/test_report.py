@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 
+import matplotlib as mpl
 import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from rich.color import Color, ColorSystem
 from support import handmade
 from support.handmade import uniform
 
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import PlanRequest
+from hybrid_des.report import plots
 from hybrid_des.report.terminal import render
 from hybrid_des.result import Result
 
@@ -69,7 +74,7 @@ def test_memory_verdict():
     assert re.search(r"memory +fits", render(result))
     result = result_of()
     result.run.peak_memory = [90 * 10**9] * 4
-    assert re.search(r"memory +OUT OF MEMORY +at most 90 GB of 80 GB, on pipeline rank 0", render(result))
+    assert re.search(r"memory +OUT OF MEMORY +peak 90 GB of 80 GB, on rank 0", render(result))
 
 
 def test_it_says_what_is_not_modelled_and_how_sends_go():
@@ -86,6 +91,20 @@ def test_colour_adds_nothing_but_colour():
     assert "\x1b" not in plain
     stripped = re.sub(r"\x1b\[[0-9;]*m", "", painted)
     assert [line.rstrip() for line in stripped.splitlines()] == plain.splitlines()
+
+
+def test_activities_have_the_colours_of_the_pictures():
+    mpl.use("Agg")
+    result = result_of()
+    painted = render(result, color=True)
+    legend = plots.gantt(result.run, Figure().add_subplot()).get_legend()
+    drawn = {
+        text.get_text(): to_hex(patch.get_facecolor())
+        for text, patch in zip(legend.texts, legend.legend_handles, strict=True)
+    }
+    for label, letter in (("forward", "F"), ("backward", "B"), ("gradient reduction", "~")):
+        number = Color.parse(drawn[label]).downgrade(ColorSystem.EIGHT_BIT).number
+        assert f"\x1b[38;5;{number}m{letter}" in painted, label
 
 
 def test_a_run_without_time_has_a_report():

@@ -132,7 +132,7 @@ def test_what_is_written_out_is_read_back_as_the_same(cluster):
         ({"nodes": [{"speed": 0}]}, "cluster.nodes[0].speed: must be more than 0"),
         ({"nodes": [{"gpu": "h10"}]}, 'cluster.nodes[0].gpu: unknown "h10"; did you mean "h100"?'),
         ({"nodes": [{"nvlink": {"bandwidth": 0}}]}, "cluster.nodes[0].nvlink.bandwidth: a bandwidth of 0 never ends"),
-        ({"nodes": [{"infiniband": {"nics": 2}}]}, 'infiniband.nics: unknown "nics"; expected one of bandwidth, late'),
+        ({"nodes": [{"infiniband": {"nics": 2}}]}, 'infiniband.nics: unknown "nics"; did you mean "nics_per_node"?'),
         ({"oversubscription": 2}, "cluster.oversubscription: is not read by nodes; read by leaf-spine, rails"),
         ({"topology": "pcie", "leaf_size": 2}, "cluster.leaf_size: is not read by pcie; read by leaf-spine"),
         ({"pcie": {"bandwidth": 1}}, None),
@@ -229,18 +229,18 @@ def test_the_command_lists_every_topology(capsys):
     assert [line.split()[0] for line in lines] == topologies.names()
     assert any(line.endswith("oversubscription, leaf_size") for line in lines)
     assert main(["topology", "--route", "0", "1"]) == 2
-    assert "--route, --out and --set want a SCENARIO" in capsys.readouterr().err
+    assert "--route, --out and --set need a SCENARIO" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", [name for name in topologies.names() if name != "links"])
 def test_every_topology_can_be_drawn(name):
-    from hybrid_des.report.plots.wiring import draw_wiring
+    from hybrid_des.report.plots.fabric_map import draw_fabric
 
     for nodes, size in ((1, 8), (3, 4), (64, 8)):
         if name != "mesh" or nodes < 64:
             nics = {"nics_per_node": size}
             fabric = fabric_of(scenario(nodes=nodes, gpus_per_node=size, infiniband=nics, topology=name).cluster)
-            figure = draw_wiring(fabric, (0, fabric.gpus - 1))
+            figure = draw_fabric(fabric, (0, fabric.gpus - 1))
             texts = {text.get_text() for text in figure.axes[0].texts}
             assert {"0", "1", str(fabric.gpus - 1)} <= texts
 
@@ -250,7 +250,7 @@ def test_every_topology_can_be_drawn(name):
     [
         (["0", "4"], "--route 0 4: there is no rank 4; the cluster has 4 GPUs"),
         (["-1", "0"], "there is no rank -1"),
-        (["1", "1"], "--route 1 1: a rank sends itself nothing; give two"),
+        (["1", "1"], "--route 1 1: a rank sends no message to itself; give two ranks"),
         (["a", "1"], "argument --route: invalid int value: 'a'"),
     ],
 )

@@ -80,7 +80,7 @@ def test_every_schedule_equals_the_longest_path_on_idle_links(kind, data):
     chosen = scenario(kind, p, m, delay=delay * unit, schedule={"chunks": chunks}, workload=workload)
     plan = plan_of(chosen)
     result = run(chosen, plan=plan)
-    rows = result.trace.ops.table()
+    rows = result.timeline.ops
     found = {(r, i): (s, e) for r, i, s, e in zip(*(rows[c] for c in ("rank", "index", "start", "end")), strict=True)}
     timing = oracle.solve(plan, lambda kind, rank, chunk: result.costs.stages[rank, chunk].time(kind), delay)
     for rank, program in enumerate(plan.programs):
@@ -118,7 +118,7 @@ def test_prototype_of_twelve_gpus(codec, payload, scales):
 
 
 def test_twelve_gpus_start_where_the_table_of_expected_numbers_says():
-    rows = run(load(ROOT / "scenarios/prototype_12gpu.yaml")).trace.ops.table()
+    rows = run(load(ROOT / "scenarios/prototype_12gpu.yaml")).timeline.ops
     start = {(r, i): s // 10**12 for r, i, s in zip(rows["rank"], rows["index"], rows["start"], strict=True)}
     assert [start[stage, 0] for stage in range(3)] == [0, 1, 2]  # F0 on stage s at slot s
     assert start[2, 1] == 3  # B0 on the last stage
@@ -140,7 +140,7 @@ def test_a_ring_step_carries_a_share_of_the_gradients(d, milliseconds):
 
 def test_compute_time_is_conserved_and_ops_never_overlap():
     result = run(scenario("zb-h1", p=4, m=9, d=2, delay="3 us", steps=3, workload={"optimizer": "7 us"}))
-    rows = result.trace.ops.table()
+    rows = result.timeline.ops
     for rank in range(8):
         mine = rows["rank"] == rank
         start, end = rows["start"][mine], rows["end"][mine]
@@ -165,11 +165,10 @@ def test_a_run_repeated_is_identical():
         cluster={"nvlink": {"bandwidth": "9 GB/s"}},
         workload={"activation": "3 MB", "parameters": 1e7},
     )
-    first, second = (run(chosen).trace for _ in range(2))
+    first, second = (run(chosen).timeline for _ in range(2))
     for name in ("ops", "messages", "steps", "memory"):
         assert all(
-            (a == b).all()
-            for a, b in zip(getattr(first, name).table().values(), getattr(second, name).table().values(), strict=True)
+            (a == b).all() for a, b in zip(getattr(first, name).values(), getattr(second, name).values(), strict=True)
         )
 
 

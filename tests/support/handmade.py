@@ -1,4 +1,4 @@
-"""Runs made by hand, without the simulator: oracle times in, the rows of a trace out.
+"""Runs made by hand, without the simulator: oracle times in, a timeline out.
 
 Steps have a barrier, messages travel `delay` on a link of their own, a reduction of `reduction` follows a rank's
 last op (one message on one link), then the optimizer.
@@ -6,14 +6,19 @@ last op (one message on one link), then the optimizer.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import repeat
 from types import SimpleNamespace
+
+import numpy as np
 
 from hybrid_des.engine.recorder import OPTIMIZER, STEP_SHIFT, Recorder, pipeline_tag
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT, REDUCTION
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Parallel
+from hybrid_des.scenario.machine import GpuKind
+from hybrid_des.timeline import Timeline
 from support import oracle
 
 
@@ -49,16 +54,26 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
                 ends.append(reduced + optimizer)
         now = max(ends)
     return SimpleNamespace(
-        scenario=_scenario(plan, parallel, steps, record), plan=plan, trace=trace, duration=now, numerics=None,
-        weights=None, algorithm="ring",
+        scenario=_scenario(plan, parallel, steps, record), plan=plan,
+        timeline=Timeline.of(trace, plan, layout), duration=now, numerics=None, weights=None, algorithm="ring",
         messages=totals["messages"], bytes_pipeline=totals["messages"] * size, bytes_gradients=0,
         bytes_scales=0, events=1, wall_s=0.5, peak_memory=[0] * parallel.ranks,
         peak_activations=[oracle.peaks(plan)[layout.coordinate(rank, "pipeline")] for rank in range(parallel.ranks)],
     )  # fmt: skip
 
 
+def add_messages(run, channel, rows):
+    """Put message rows of a new channel behind those of a run; rows are (tag, asked, start, end, bytes)."""
+    timeline = run.timeline
+    table = np.array([(len(timeline.channels), *row) for row in rows])
+    messages = {
+        name: np.append(column, new) for (name, column), new in zip(timeline.messages.items(), table.T, strict=True)
+    }
+    run.timeline = replace(timeline, channels=[*timeline.channels, channel], messages=messages)
+
+
 def _scenario(plan, parallel, steps, record):
-    gpu = SimpleNamespace(name="a100-80gb", memory=80 * 10**9)
+    gpu = GpuKind(name="a100-80gb", memory=80 * 10**9)
     node = SimpleNamespace(gpu=gpu, speed=1)
     cluster = SimpleNamespace(gpu=gpu, sharing="fifo", kinds=(node,), each_gpu=lambda: repeat(node))
     return SimpleNamespace(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import simpy
-
+from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.fabric import Fabric, LinkSpec, Route
@@ -27,7 +26,7 @@ def carry(fabric: Fabric, sends, sharing="fifo"):
 
     Gives when each one is through, and the rows of links that they occupied: (link, message, asked, start, end).
     """
-    env, trace = simpy.Environment(), Recorder(messages=True)
+    env, trace = Environment(), Recorder(messages=True)
     network = Transport(env, fabric, sharing, trace)
     through: dict[int, int] = {}
 

@@ -9,11 +9,11 @@ from contextlib import ExitStack, contextmanager
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
 from hybrid_des.network import sharing, topologies
-from hybrid_des.numerics import tasks
+from hybrid_des.numerics import datasets
 from hybrid_des.pipeline import schedules
 from hybrid_des.report import files
 
-REGISTRIES = [module._REGISTRY for module in (schedules, topologies, sharing, collectives, codecs, tasks, files)]
+REGISTRIES = [module._REGISTRY for module in (schedules, topologies, sharing, collectives, codecs, datasets, files)]
 
 
 @contextmanager

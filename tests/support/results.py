@@ -33,10 +33,9 @@ def fused():
 def shared_link():
     """Two ring messages at once on one link, as where links are shared fairly."""
     result = result_of()
-    trace = result.run.trace
-    number = trace.channel(Channel(0, 1, REDUCTION, "ring", 0, 0, "spine", 0))
-    for start, end in ((0, 5 * US), (2 * US, 9 * US), (4 * US, 4 * US), (9 * US, 9 * US)):
-        trace.messages.add((number, 7, start, start, end, 50))
+    times = ((0, 5 * US), (2 * US, 9 * US), (4 * US, 4 * US), (9 * US, 9 * US))
+    rows = [(7, start, start, end, 50) for start, end in times]
+    handmade.add_messages(result.run, Channel(0, 1, REDUCTION, "ring", 0, 0, "spine", 0), rows)
     return result
 
 

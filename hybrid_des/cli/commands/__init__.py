@@ -1,17 +1,16 @@
-"""The verbs of the command line, one file each; a file's name is its verb.
+"""The commands of the command line, one file each, named as the command.
 
-A verb's file opens with a docstring whose first line `--help` shows, and holds
+A command's file opens with a docstring whose first line `--help` shows, and defines
 
     def add_arguments(parser: argparse.ArgumentParser) -> None: ...
-    def run(args: argparse.Namespace) -> int: ...        # gives the exit code
+    def run(args: argparse.Namespace) -> int: ...        # returns the exit code
 
-It is imported only when its verb is used. What several commands take stands here.
+It is imported only when its command is used.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -21,69 +20,33 @@ if TYPE_CHECKING:
 _FOLDER = Path(__file__).parent
 
 
-class Verb(Protocol):
-    """What a verb's file holds."""
+class Command(Protocol):
+    """What a command's file defines."""
 
     __doc__: str | None
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Say what the verb takes."""
+        """Add the command's arguments."""
 
     def run(self, args: argparse.Namespace) -> int:
-        """Do it, and give the exit code."""
+        """Run the command and return the exit code."""
 
 
 def names() -> list[str]:
-    """All verbs, sorted."""
+    """All commands, sorted."""
     return sorted(file.stem.replace("_", "-") for file in _FOLDER.glob("[!_]*.py"))
 
 
 def summary(name: str) -> str:
-    """The one line that a verb's file opens with, read without running it."""
+    """First line of a command's file, read without importing it."""
     with (_FOLDER / f"{_module(name)}.py").open(encoding="utf-8") as file:
         return file.readline().strip().strip('"').removesuffix(".")
 
 
-def find(name: str) -> Verb:
-    """Import a verb's file."""
-    return cast("Verb", importlib.import_module(f"hybrid_des.cli.commands.{_module(name)}"))
+def find(name: str) -> Command:
+    """Import a command's file."""
+    return cast("Command", importlib.import_module(f"hybrid_des.cli.commands.{_module(name)}"))
 
 
 def _module(name: str) -> str:
     return name.replace("-", "_")
-
-
-def add_set(parser: argparse.ArgumentParser) -> None:
-    """Let a command take `--set a.b=value`."""
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="PATH=VALUE",
-        help="put a value in place of what the file says, such as --set schedule.kind=gpipe",
-    )
-
-
-def add_import(parser: argparse.ArgumentParser) -> None:
-    """Let a command take `--import FILE`."""
-    parser.add_argument(
-        "--import",
-        dest="imports",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="first run a Python file of your own that registers schedules, topologies or collectives",
-    )
-
-
-def import_files(files: Sequence[str]) -> None:
-    """Run a user's own files.
-
-    Raises:
-        UsageError: one is missing, or fails.
-    """
-    if files:
-        from hybrid_des.registry import import_file
-
-        for file in files:
-            import_file(file)

@@ -2,8 +2,8 @@
 
 The table goes to stdout, or to a file with --out. By itself it is for `gradients.table`: the time of a whole
 all-reduce by its size. With --link it is for `cluster.nvlink.table` or `cluster.infiniband.table`: the time of one
-message, such that a simulated ring takes the measured time. How well a table fits is told on stderr: one of every
-second size is asked for the sizes between (above 1 MiB), and beside it the best pair of one latency and one bandwidth.
+message, such that a simulated ring takes the measured time. The quality of the fit is printed on stderr: a table of
+every second size predicts the sizes between (above 1 MiB), and for comparison the best single latency and bandwidth.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from pathlib import Path
 
 from hybrid_des.calibration.fit import Fit, fit_of_every_second, fit_of_one_line
 from hybrid_des.calibration.nccl_tests import link_table, read_nccl_tests
+from hybrid_des.cli.arguments import add_out
 from hybrid_des.network.times import TimeTable, write_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A file of pasted output."""
-    parser.add_argument("file", metavar="FILE", help="what all_reduce_perf or another of nccl-tests printed")
-    parser.add_argument("--link", action="store_true", help="a table for a link instead of the whole reduction")
-    parser.add_argument("--out", metavar="FILE", type=Path, help="write the table there")
+    """Add a file of pasted output."""
+    parser.add_argument("file", metavar="FILE", help="output of all_reduce_perf or another program of nccl-tests")
+    parser.add_argument("--link", action="store_true", help="a table for a link instead of the whole collective")
+    add_out(parser, "write the table there", metavar="FILE")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _describe(fit: Fit) -> str:
     if not fit.sizes:
-        return "too few sizes above 1 MiB to tell"
+        return "too few sizes above 1 MiB"
     return f"{fit.mean:.1%} mean and {fit.worst:.1%} worst error on {fit.sizes} sizes above 1 MiB"
 
 

@@ -2,7 +2,7 @@
 
 Without a name: every schedule with its time, its peak of activations and its source (p pipeline ranks, m
 micro-batches, v chunks; F forward, B the input part and W the weight part of the backward, T = F+B+W). With a name:
-what each rank does, step by step, as stage, kind and micro-batch, for F = B = W on free links.
+each rank's ops in order, as stage, kind and micro-batch, for F = B = W on free links.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from hybrid_des.cli.commands import add_import, add_set, import_files
+from hybrid_des.cli.arguments import add_import, add_set, import_files
 
 COLUMNS = ("name", "what it does", "time", "peak", "source")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A name and sizes for the grid."""
+    """Add a name and sizes for the grid."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="a schedule; without it all are listed")
     parser.add_argument("--pipeline", type=int, default=4, metavar="P", help="pipeline ranks (default 4)")
     parser.add_argument("--microbatches", type=int, default=8, metavar="M", help="micro-batches (default 8)")
-    parser.add_argument("--chunks", type=int, metavar="V", help="chunks a rank, for schedules that leave it open")
+    parser.add_argument("--chunks", type=int, metavar="V", help="chunks per rank, for schedules with a choice")
     add_set(parser)
     add_import(parser)
 

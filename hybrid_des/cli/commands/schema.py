@@ -1,15 +1,15 @@
-"""Print the JSON Schema of scenario files, from which editors complete and check."""
+"""Print the JSON Schema of scenario files, with which editors complete and check them."""
 
 from __future__ import annotations
 
 import argparse
 import json
 
-from hybrid_des.cli.commands import add_import, import_files
+from hybrid_des.cli.arguments import add_import, import_files
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A user's own files add their names to the schema."""
+    """Add files of user-defined plug-ins, whose names the schema then has."""
     add_import(parser)
 
 

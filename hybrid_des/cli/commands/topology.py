@@ -1,8 +1,8 @@
 """Print the links of a scenario's cluster, and draw them; or list the topologies.
 
-Links of one kind and bandwidth share a line, in which a number that differs is written *. With --route, the links
-that a message between two ranks takes, there and back. With --out, topology.png and topology.svg. Without a scenario:
-every topology, and the keys of `cluster` that it reads besides the common ones.
+Links of one kind and bandwidth share a line, with * for the numbers in which their names differ. With --route, the
+links of a message between two ranks, both ways. With --out, topology.png and topology.svg. Without a scenario: every
+topology, and the keys of `cluster` that it reads besides the common ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybrid_des.cli.commands import add_import, add_set, import_files
+from hybrid_des.cli.arguments import add_import, add_out, add_set, import_files
 from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A scenario, two ranks, a folder."""
+    """Add a scenario, two ranks, a folder."""
     parser.add_argument("file", nargs="?", metavar="SCENARIO", help="a scenario file; without it all are listed")
     parser.add_argument("--route", nargs=2, type=int, metavar=("FROM", "TO"), help="show the routes between two ranks")
-    parser.add_argument("--out", metavar="DIR", type=Path, help="write topology.png and topology.svg there")
+    add_out(parser, "write topology.png and topology.svg there")
     add_set(parser)
     add_import(parser)
 
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     import_files(args.imports)
     if args.file is None:
         if args.route or args.out or args.set:
-            raise UsageError("topology: --route, --out and --set want a SCENARIO; see hybrid-des topology --help")
+            raise UsageError("topology: --route, --out and --set need a SCENARIO; see hybrid-des topology --help")
         print(_table(("name", "what it is", "its own keys"), _all()))
         return 0
 
@@ -74,11 +74,11 @@ def _check(ends: Sequence[int], fabric: Fabric) -> None:
                 f"--route {ends[0]} {ends[1]}: there is no rank {rank}; the cluster has {fabric.gpus} GPUs"
             )
     if ends[0] == ends[1]:
-        raise UsageError(f"--route {ends[0]} {ends[1]}: a rank sends itself nothing; give two")
+        raise UsageError(f"--route {ends[0]} {ends[1]}: a rank sends no message to itself; give two ranks")
 
 
 def _kinds(fabric: Fabric) -> list[tuple[str, str, str]]:
-    """Links of one kind and bandwidth: a pattern of their names, how many there are, bytes a second."""
+    """Links of one kind and bandwidth: pattern of their names, count, bytes per second."""
     from hybrid_des.units import format_bandwidth
 
     counts = Counter((re.sub(r"\d+", "*", link.name), link.bandwidth) for link in fabric.links.values())
@@ -105,17 +105,14 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], indent: str = ""
 
 def _draw(fabric: Fabric, folder: Path, ends: Sequence[int] | None) -> None:
     """Write the picture in both formats."""
-    import matplotlib as mpl
-
     from hybrid_des.report.files import write_whole
-    from hybrid_des.report.plots.wiring import draw_wiring
+    from hybrid_des.report.plots.fabric_map import draw_fabric
+    from hybrid_des.report.plots.style import save
 
-    figure = draw_wiring(fabric, (ends[0], ends[1]) if ends else None)
+    figure = draw_fabric(fabric, (ends[0], ends[1]) if ends else None)
 
     def fill(workshop: Path) -> list[str]:
-        with mpl.rc_context({"svg.hashsalt": "hybrid_des"}):
-            figure.savefig(workshop / "topology.png", dpi=150, metadata={"Software": None})
-            figure.savefig(workshop / "topology.svg", metadata={"Date": None, "Creator": None})
+        save(figure, workshop, "topology")
         return []
 
     write_whole(folder, fill)

@@ -1,4 +1,4 @@
-"""Run a schedule on real numbers and hold every op against serial training.
+"""Run a schedule on real numbers and compare every op with serial training.
 
 A small model is trained in double precision, uncompressed, for two steps on the scenario's own layout, schedule and
 collective. Each op's result, each reduced gradient and the memory that activations take are compared with serial
@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from hybrid_des.cli.commands import add_import, add_set, import_files
+from hybrid_des.cli.arguments import add_import, add_set, import_files
 
 if TYPE_CHECKING:
     from hybrid_des.pipeline.plan import Plan
@@ -20,14 +20,14 @@ STEPS = 2  # the second one starts from weights that the first has changed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """A scenario."""
+    """Add a scenario."""
     parser.add_argument("file", metavar="SCENARIO", help="a scenario file; with or without numerics")
     add_set(parser)
     add_import(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Verify, print the verdict and give the exit code."""
+    """Verify, print the verdict and return the exit code."""
     from hybrid_des.errors import PlanError, SimulationError
     from hybrid_des.scenario import load
 
@@ -42,16 +42,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def verify(scenario: Scenario, plan: Plan | None = None) -> str:
-    """Run a scenario's schedule and collective on numbers; says what was found equal to serial training.
+    """Run a scenario's schedule and collective on numbers; returns what was found equal to serial training.
 
     Args:
         scenario: what to verify.
-        plan: an order of one's own, instead of the schedule's.
+        plan: a user-defined order, instead of the schedule's.
 
     Raises:
         PlanError: the order of operations is impossible.
-        NumericsError: an op or a reduction gives something else than serial training; the message names it.
-        SimulationError: the simulation gets stuck.
+        NumericsError: the result of an op or a reduction differs from serial training; the message names it.
+        SimulationError: the simulation deadlocks.
     """
     from hybrid_des.numerics.checked import CheckedTraining
     from hybrid_des.scenario import Numerics
@@ -65,7 +65,7 @@ def verify(scenario: Scenario, plan: Plan | None = None) -> str:
     numerics = numerics.model_copy(update={"dtype": "fp64"})
     gradients = scenario.gradients.model_copy(update={"codec": "fp64", "error_feedback": False})
     changes = {"numerics": numerics, "gradients": gradients, "steps": STEPS, "barrier": True, "on_oom": "warn"}
-    training = CheckedTraining(numerics, plan, scenario.parallel.data, scenario.seed)
+    training = CheckedTraining(numerics.settings, plan, scenario.parallel.data, scenario.seed)
     result = simulate(scenario.model_copy(update=changes), plan, fabric, training)
     training.check_memory(result.peak_activations)
     ops = STEPS * scenario.parallel.data * sum(1 for _ in plan.ops())

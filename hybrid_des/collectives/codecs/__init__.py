@@ -1,12 +1,12 @@
-"""Codecs, one file each: how the elements of a gradient look on the wire.
+"""Codecs, one file each: how the elements of a gradient are encoded in messages.
 
     from hybrid_des.collectives.codecs import Codec, Payload, codec
 
     @codec("mine", summary="…", source="me")
     class Mine(Codec): ...
 
-A simulation without numbers only asks for sizes (`payload_bytes`, `scale_bytes`); with numbers the arrays go through
-`encode` and `decode`, and a test holds that the two agree for every registered codec.
+A simulation without numbers only asks for sizes (`payload_bytes`, `scale_bytes`); with numbers, arrays are passed to
+`encode` and `decode`, and a test checks that the sizes agree for every registered codec.
 """
 
 from __future__ import annotations
@@ -14,25 +14,24 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from hybrid_des.errors import NumericsError
 from hybrid_des.registry import Registry
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import DTypeLike, NDArray
-
-    Array = NDArray[np.floating[Any]]
+Array = NDArray[np.floating[Any]]
 
 
 class Payload(NamedTuple):
-    """What one encoded piece is on the wire.
+    """One encoded piece of a buffer.
 
     Attributes:
-        data: the arrays that travel, element data and, for a sparse codec, where the elements belong.
+        data: the arrays sent: element data and, for a sparse codec, the positions of the elements.
         scales: the scale of the piece (one fp32 number, or none).
-        elements: how many elements the piece has once decoded.
+        elements: number of elements after decoding.
     """
 
     data: tuple[NDArray[Any], ...]
@@ -51,34 +50,34 @@ class Payload(NamedTuple):
 
 
 class Codec(ABC):
-    """A way to write floating-point numbers in fewer bytes, or just as many.
+    """An encoding of floating-point numbers in as many or fewer bytes.
 
     Attributes:
-        bytes_per_element: payload bytes an element; exact, may be less than one.
-        bytes_per_scale: bytes of scale that go with every piece that is not empty.
+        bytes_per_element: payload bytes per element; exact, may be less than one.
+        bytes_per_scale: bytes of scale sent with every piece that is not empty.
     """
 
     bytes_per_element: ClassVar[Fraction]
     bytes_per_scale: ClassVar[int] = 0
 
     def __eq__(self, other: object) -> bool:
-        """Codecs hold nothing of their own, so two of a kind are the same."""
+        """Codecs have no state, so two of one class are equal."""
         return type(self) is type(other)
 
     def __hash__(self) -> int:
         return hash(type(self))
 
     def payload_bytes(self, elements: int) -> int:
-        """Payload bytes of a piece of so many elements."""
+        """Payload bytes of a piece of `elements` elements."""
         return -int(-elements * self.bytes_per_element // 1)
 
     def scale_bytes(self, elements: int) -> int:
-        """Scale bytes of a piece of so many elements; an empty piece has none."""
+        """Scale bytes of a piece of `elements` elements; an empty piece has none."""
         return self.bytes_per_scale if elements else 0
 
     @abstractmethod
     def encode(self, values: Array) -> Payload:
-        """Write a flat array of any length, also empty, as a payload.
+        """Encode a flat array of any length, also an empty one.
 
         Raises:
             NumericsError: an element is NaN or infinite, or too large for the codec.
@@ -86,16 +85,16 @@ class Codec(ABC):
 
     @abstractmethod
     def decode(self, payload: Payload) -> NDArray[np.float64]:
-        """Read a payload back; the same payload gives the same bits everywhere."""
+        """Decode a payload; the same payload gives the same bits everywhere."""
 
 
 class Rounded(Codec):
-    """A codec that is one of numpy's floating-point types, rounded to the nearest, ties to even."""
+    """A codec that rounds to one of NumPy's floating-point types, to nearest, ties to even."""
 
     dtype: ClassVar[str]
 
     def encode(self, values: Array) -> Payload:
-        """Round to the type; what is NaN, infinite or becomes so is refused."""
+        """Round to the type; elements that are or become NaN or infinite are refused."""
         return Payload((narrow(values, self.dtype),), None, values.size)
 
     def decode(self, payload: Payload) -> NDArray[np.float64]:
@@ -110,7 +109,7 @@ find = _REGISTRY.__getitem__
 
 
 def codec(name: str, *, summary: str, source: str) -> Callable[[type[Codec]], type[Codec]]:
-    """Register a codec under the name that a scenario's `gradients.codec` says, with one line for people."""
+    """Register a codec under the name that a scenario's `gradients.codec` says, with a summary of one line."""
     return _REGISTRY(name, summary=summary, source=source)
 
 
@@ -120,13 +119,11 @@ def narrow(values: Array, dtype: DTypeLike) -> NDArray[Any]:
     Raises:
         NumericsError: an element is NaN or infinite, or becomes so; the message names the first one.
     """
-    import numpy
-
-    with numpy.errstate(over="ignore"):
+    with np.errstate(over="ignore"):
         narrowed = values.astype(dtype)
-    if not numpy.isfinite(narrowed).all():
-        index = int(numpy.argmin(numpy.isfinite(narrowed)))
+    if not np.isfinite(narrowed).all():
+        index = int(np.argmin(np.isfinite(narrowed)))
         value = float(values[index])
-        problem = f"is too large for {numpy.dtype(dtype).name}" if numpy.isfinite(value) else "cannot be sent"
+        problem = f"is too large for {np.dtype(dtype).name}" if np.isfinite(value) else "cannot be sent"
         raise NumericsError(f"element {index} of {values.size} is {value:g}, which {problem}")
     return narrowed

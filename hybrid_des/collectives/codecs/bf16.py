@@ -1,4 +1,4 @@
-"""bfloat16: the upper half of a binary32, two bytes an element with fp32's range.
+"""bfloat16: the upper half of a binary32, two bytes per element with fp32's range.
 
 fp32   s eeeeeeee mmmmmmmmmmmmmmmmmmmmmmm
 bf16   s eeeeeeee mmmmmmm
@@ -7,45 +7,37 @@ bf16   s eeeeeeee mmmmmmm
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
-from hybrid_des.collectives.codecs import Codec, Payload, codec, narrow
+import numpy as np
+from numpy.typing import NDArray
+
+from hybrid_des.collectives.codecs import Array, Codec, Payload, codec, narrow
 from hybrid_des.errors import NumericsError
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
-    from hybrid_des.collectives.codecs import Array
-
-
-@codec("bf16", summary="2 bytes an element, 8 significant bits, fp32's range", source="arXiv 1905.12322")
+@codec("bf16", summary="2 bytes per element, 8 significant bits, fp32's range", source="arXiv 1905.12322")
 class Bf16(Codec):
-    """Relative error at most 4·10⁻³ an element above 1.2·10⁻³⁸; rounded to fp32 first, then to bf16, ties to even.
+    """Relative error at most 4·10⁻³ per element above 1.2·10⁻³⁸; rounded to fp32 first, then to bf16, ties to even.
 
-    What rounds past 3.39·10³⁸ is refused, as are NaN and infinity.
+    Elements that round past 3.39·10³⁸ are refused, as are NaN and infinity.
     """
 
     bytes_per_element = Fraction(2)
 
     def encode(self, values: Array) -> Payload:
         """Round away the lower 16 bits."""
-        import numpy
-
-        bits = narrow(values, "float32").view(numpy.uint32)
+        bits = narrow(values, "float32").view(np.uint32)
         to_even = (bits >> 16) & 1
-        upper = ((bits + (0x7FFF + to_even)) >> 16).astype(numpy.uint16)
+        upper = ((bits + (0x7FFF + to_even)) >> 16).astype(np.uint16)
         overflow = (upper & 0x7FFF) == 0x7F80
         if overflow.any():
-            index = int(numpy.argmax(overflow))
+            index = int(np.argmax(overflow))
             raise NumericsError(
                 f"element {index} of {values.size} is {values[index]:g}, which is too large for bfloat16"
             )
         return Payload((upper,), None, values.size)
 
     def decode(self, payload: Payload) -> NDArray[np.float64]:
-        """Put zeros below the bits that travelled."""
-        import numpy
-
-        bits = payload.data[0].astype(numpy.uint32) << 16
-        return bits.view(numpy.float32).astype(numpy.float64)
+        """Append zeros to the 16 bits sent."""
+        bits = payload.data[0].astype(np.uint32) << 16
+        return bits.view(np.float32).astype(np.float64)

@@ -1,4 +1,4 @@
-"""IEEE 754 binary16: two bytes an element."""
+"""IEEE 754 binary16: two bytes per element."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from fractions import Fraction
 from hybrid_des.collectives.codecs import Rounded, codec
 
 
-@codec("fp16", summary="2 bytes an element, 11 significant bits, up to 65504", source="IEEE 754 binary16")
+@codec("fp16", summary="2 bytes per element, 11 significant bits, up to 65504", source="IEEE 754 binary16")
 class Fp16(Rounded):
-    """Relative error at most 5·10⁻⁴ an element above 6·10⁻⁵, absolute 3·10⁻⁸ below.
+    """Relative error at most 5·10⁻⁴ per element above 6·10⁻⁵, absolute 3·10⁻⁸ below.
 
-    What rounds past 65504 overflows and is refused, as are NaN and infinity; what is below 3·10⁻⁸ becomes zero.
+    Elements that round past 65504 are refused, as are NaN and infinity; those below 3·10⁻⁸ become zero.
     """
 
     bytes_per_element = Fraction(2)

@@ -1,4 +1,4 @@
-"""IEEE 754 binary32: four bytes an element."""
+"""IEEE 754 binary32: four bytes per element."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from fractions import Fraction
 from hybrid_des.collectives.codecs import Rounded, codec
 
 
-@codec("fp32", summary="4 bytes an element, 24 significant bits", source="IEEE 754 binary32")
+@codec("fp32", summary="4 bytes per element, 24 significant bits", source="IEEE 754 binary32")
 class Fp32(Rounded):
-    """Relative error at most 6·10⁻⁸ an element above 1.2·10⁻³⁸, absolute 7·10⁻⁴⁶ below.
+    """Relative error at most 6·10⁻⁸ per element above 1.2·10⁻³⁸, absolute 7·10⁻⁴⁶ below.
 
-    What passes 3.4·10³⁸ is refused, as are NaN and infinity.
+    Elements past 3.4·10³⁸ are refused, as are NaN and infinity.
     """
 
     bytes_per_element = Fraction(4)

@@ -1,4 +1,4 @@
-"""IEEE 754 binary64: eight bytes an element, nothing is lost."""
+"""IEEE 754 binary64: eight bytes per element, lossless."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from fractions import Fraction
 from hybrid_des.collectives.codecs import Rounded, codec
 
 
-@codec("fp64", summary="8 bytes an element, exact", source="IEEE 754 binary64")
+@codec("fp64", summary="8 bytes per element, exact", source="IEEE 754 binary64")
 class Fp64(Rounded):
-    """Doubles as they are; NaN and infinity are refused, as by every codec."""
+    """Doubles, unchanged; NaN and infinity are refused, as by every codec."""
 
     bytes_per_element = Fraction(8)
     dtype = "float64"

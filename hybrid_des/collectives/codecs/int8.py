@@ -1,4 +1,4 @@
-"""Symmetric 8-bit integers with one scale a piece: one byte an element and four more.
+"""Symmetric 8-bit integers with one scale per piece: one byte per element and four per piece.
 
 scale = max |x| / 127,   byte = round(x / scale),   x ≈ byte · scale
 """
@@ -6,23 +6,19 @@ scale = max |x| / 127,   byte = round(x / scale),   x ≈ byte · scale
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
-from hybrid_des.collectives.codecs import Codec, Payload, codec, narrow
+import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from hybrid_des.collectives.codecs import Array
+from hybrid_des.collectives.codecs import Array, Codec, Payload, codec, narrow
 
 
-@codec("int8", summary="1 byte an element and a scale of 4 bytes a piece", source="arXiv 1511.04561")
+@codec("int8", summary="1 byte per element and a scale of 4 bytes per piece", source="arXiv 1511.04561")
 class Int8(Codec):
-    """Error at most half a scale an element, that is max |x| / 254; zero stays zero.
+    """Error at most half a scale per element, that is max |x| / 254; zero stays zero.
 
     Empty: no bytes, no scale. Constant, ±c alike: c to fp32 rounding. All zero, or all below 1.5·10⁻³⁶ (whose scale
-    fp32 cannot hold): scale 0, comes back as zeros. NaN, infinity or a value past 3.4·10³⁸: refused.
+    fp32 cannot hold): scale 0, decoded as zeros. NaN, infinity or a value past 3.4·10³⁸: refused.
     """
 
     bytes_per_element = Fraction(1)
@@ -30,17 +26,15 @@ class Int8(Codec):
 
     def encode(self, values: Array) -> Payload:
         """Find the scale of the whole piece and round each element to a multiple of it, ties to even."""
-        import numpy
-
         if not values.size:
-            return Payload((numpy.empty(0, numpy.int8),), None, 0)
-        scale = numpy.float32(numpy.abs(narrow(values, "float32")).max() / numpy.float32(127))
-        if scale < numpy.finfo(numpy.float32).tiny:
-            scale = numpy.float32(0)
-            levels = numpy.zeros(values.size)
+            return Payload((np.empty(0, np.int8),), None, 0)
+        scale = np.float32(np.abs(narrow(values, "float32")).max() / np.float32(127))
+        if scale < np.finfo(np.float32).tiny:
+            scale = np.float32(0)
+            levels = np.zeros(values.size)
         else:
-            levels = numpy.clip(numpy.rint(values / numpy.float64(scale)), -127, 127)
-        return Payload((levels.astype(numpy.int8),), numpy.array([scale], numpy.float32), values.size)
+            levels = np.clip(np.rint(values / np.float64(scale)), -127, 127)
+        return Payload((levels.astype(np.int8),), np.array([scale], np.float32), values.size)
 
     def decode(self, payload: Payload) -> NDArray[np.float64]:
         """Multiply the bytes by their scale."""

@@ -1,8 +1,8 @@
-"""Who gets how much of a link: one swappable model a file.
+"""How messages share links: one swappable model per file.
 
-A model is made once a run and hands out flows: `model.flow(hops, put)` gives an object whose
-`send(message, tag)` carries a message over the hops and calls `put(message, tag, at)` as soon as it is known *when*
-the message will be through (never later than that time).
+A model is made once per run, and makes its links and flows. `model.flow(hops, put)` opens a flow, whose
+`send(message, tag)` carries a message over the hops and calls `put(message, tag, at)` as soon as its time of arrival
+is known (never later than that time).
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import Protocol
 
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Rows
-from hybrid_des.network.link import Hop
+from hybrid_des.network.fabric import LinkSpec
+from hybrid_des.network.link import Hop, Link
 from hybrid_des.network.message import Message
+from hybrid_des.network.rate import Rate
 from hybrid_des.registry import Registry
 
 Put = Callable[[Message, int, int], None]
@@ -24,7 +26,7 @@ class Flow(Protocol):
 
     Attributes:
         label: the tag of messages that are sent without one.
-        messages, bytes, scales: what has been sent so far; `bytes` counts the scales in.
+        messages, bytes, scales: what has been sent so far; `bytes` includes the scales.
     """
 
     label: int
@@ -33,11 +35,14 @@ class Flow(Protocol):
     scales: int
 
     def send(self, message: Message, tag: int | None = None) -> None:
-        """Hand a message to the first link; the sender goes on at once."""
+        """Hand a message to the first link; the sender continues at once."""
 
 
 class Sharing(Protocol):
     """A model of how links are shared."""
+
+    def link(self, spec: LinkSpec, rate: Rate) -> Link:
+        """Make a link for the flows of this model."""
 
     def flow(self, hops: tuple[Hop, ...], put: Put) -> Flow:
         """Open a flow over these hops."""

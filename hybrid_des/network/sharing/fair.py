@@ -1,37 +1,36 @@
 """Max-min fair: flows share the links of their whole routes; messages of one flow go one after another.
 
     rates    all rates grow alike until a link is full; the flows on it keep theirs, the others grow on
-    through  drained + the path's latency
+    arrival  drained + the path's latency
 
-Rates change when a message comes or goes, so its end is known only once it is there. What changes at one instant is
-gathered and solved once, at the instant's end, for the links that hang together through flows they share. The
-flow of such a set that drains next is booked for the end of *its* instant; a booking that a later change has
-overtaken is told by the flow's `due`. A flow alone on its links drains at full rate, with nothing to solve.
+Rates change when a message starts or drains, so its end is known only once it is reached. The changes of one instant
+are gathered and solved once, at the instant's end, per connected component of links and flows. The flow of a component
+that drains next is booked for the end of *its* instant; a booking that a later change has overtaken is told by the
+flow's `drains`. A flow alone on its links drains at full rate, with nothing to solve.
 
-Cost: an event for an instant at which messages come to links in use, one for an instant that is booked, one for a
-waiting receiver; 1.1 to 1.7 a message on training steps, below 3 on random traffic. A change takes about a
-microsecond of real time for each flow that hangs together with it: hundreds of them on one spine are slow.
+Cost: an event for an instant at which messages reach links in use, one for an instant that is booked, one for a
+waiting receiver; 1.1 to 1.7 per message on training steps, below 3 on random traffic. A change takes about a
+microsecond of real time for each flow of its component: hundreds of them on one spine are slow.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from heapq import heappush
+from struct import error
 from typing import Any
 
-from simpy.events import NORMAL, Event, EventPriority
-
-from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.recorder import Rows
-from hybrid_des.network.fabric import Bandwidth, service_time
-from hybrid_des.network.link import Hop, Link
+from hybrid_des.engine.clock import LAST, Environment
+from hybrid_des.engine.events import Booking, succeed_at
+from hybrid_des.engine.recorder import Rows, out_of_range
+from hybrid_des.network.fabric import Bandwidth, LinkSpec
+from hybrid_des.network.link import Hop, Link, Transmission
 from hybrid_des.network.message import Message
+from hybrid_des.network.rate import Rate
 from hybrid_des.network.sharing import Put, sharing
 from hybrid_des.network.sharing.max_min import Port, connected, max_min
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
-LAST = EventPriority(NORMAL + 1)  # behind everything else that happens at the same time
 NEVER = -1
 
 # Events are at whole picoseconds, but who gets more when another has drained would carry that rounding on and blow it
@@ -42,28 +41,57 @@ WORK = 128
 GUARD = 1 << 10  # ticks; what is this near to half a picosecond is taken for a half, so that no tick tips a tie
 
 
-class Instant(Event):
-    """The end of an instant at which messages drain or come to shared links."""
+class SharedLink(Link):
+    """A link that flows share; what a process transmits is a flow of its own.
 
-    _ok = True
-    _value = None
+    Attributes:
+        model: the model that shares it.
+        port: its capacity and the flows on it; None for infinite bandwidth.
+    """
 
-    def __init__(self, env: Environment, at: int, callbacks: list[Any]) -> None:
-        self.callbacks = callbacks  # shared: nobody else waits for it
+    __slots__ = ("model", "port")
+
+    def __init__(self, model: Fair, spec: LinkSpec, rate: Rate) -> None:
+        super().__init__(model.env, spec, rate)
+        self.model = model
+        self.port: Port | None = None
+        if spec.bandwidth is not None:
+            self.port = Port(int(spec.bandwidth * 2 ** (WORK - TICK) / PICOSECONDS_PER_SECOND))
+
+    def _do_put(self, event: Transmission) -> bool:
+        """Send a transmission; its time of arrival is known when it has drained."""
+        self.put_queue.remove(event)  # it is under way
+
+        def put(message: Message, tag: int, at: int) -> None:
+            succeed_at(self.env, event, at)
+
+        FairFlow(self.model, (Hop(self, self.latency, 0),), put, None).send(Message(event.size))
+        return False
+
+
+class Instant(Booking):
+    """The end of an instant at which messages drain or reach shared links.
+
+    Attributes:
+        flows: those that may have drained then.
+    """
+
+    __slots__ = ("flows",)
+
+    def __init__(self, callbacks: list[Any]) -> None:
+        self.callbacks = callbacks
         self.flows: list[FairFlow] = []
-        heappush(env._queue, (at, LAST, next(env._eid), self))
 
 
 class DrainTimes(dict[int, int]):
     """How long a message takes on links that it has for itself: bytes → ticks on the link that is slowest for it."""
 
-    def __init__(self, bandwidths: Iterable[Bandwidth]) -> None:
+    def __init__(self, rates: Iterable[Rate]) -> None:
         super().__init__()
-        self._bandwidths = tuple(bandwidths)
+        self._rates = tuple(rates)
 
     def __missing__(self, size: int) -> int:
-        times = (service_time(size, bandwidth, 1 << TICK) for bandwidth in self._bandwidths)
-        time = self[size] = max(times, default=0)
+        time = self[size] = max((rate.ticks(size, 1 << TICK) for rate in self._rates), default=0)
         return time
 
 
@@ -110,7 +138,7 @@ class FairFlow:
         self.put = put
         self.rows = rows
         self.latency = sum(hop.latency for hop in hops)
-        self.ports = tuple(dict.fromkeys(model.port(hop.link) for hop in hops if hop.link.spec.bandwidth is not None))
+        self.ports = ports_of(hops)
         self.full = min((port.capacity for port in self.ports), default=0)
         self.times = model.times(hops)
         self.queue: deque[tuple[Message, int, int]] = deque()
@@ -124,13 +152,13 @@ class FairFlow:
         self.scales = 0
 
     def send(self, message: Message, tag: int | None = None) -> None:
-        """Hand over a message, behind those of this flow that have not drained; the sender goes on at once."""
+        """Hand over a message, behind those of this flow that have not drained; the sender continues at once."""
         if tag is None:
             tag = self.label
         self.messages += 1
         self.bytes += message.size
         self.scales += message.scales
-        now = self.model.env._now
+        now = self.model.env.now
         if self.message is not None:
             self.queue.append((message, tag, now))
             return
@@ -144,7 +172,10 @@ class FairFlow:
         assert message is not None
         if (rows := self.rows) is not None:
             for _, _, channel in self.hops:
-                rows.write(rows.pack(channel, self.tag, self.asked, self.start, now, message.size))
+                try:
+                    rows.write(rows.pack(channel, self.tag, self.asked, self.start, now, message.size))
+                except error as refusal:
+                    raise out_of_range(refusal, now) from None
         self.put(message, self.tag, now + self.latency)
         if self.queue:
             self._begin(*self.queue.popleft(), self.due)
@@ -163,14 +194,14 @@ class FairFlow:
             self.since = tick
         self.rate = rate
         self.due = self.since + self.remaining // rate
-        self.drains = max(self.start + picoseconds(self.due - (self.start << TICK)), self.model.env._now)
+        self.drains = max(self.start + picoseconds(self.due - (self.start << TICK)), self.model.env.now)
 
     def _begin(self, message: Message, tag: int, asked: int, since: int) -> None:
         """Let a message drain from now on: at full rate where the flow is alone, else as will be solved."""
         self.message = message
         self.tag = tag
         self.asked = asked
-        self.start = self.model.env._now
+        self.start = self.model.env.now
         self.since = since
         time = self.times[message.size]
         self.remaining = time * self.full
@@ -193,36 +224,34 @@ class Fair:
     def __init__(self, env: Environment, rows: Rows | None) -> None:
         self.env = env
         self._rows = rows
-        self._ports: dict[Link, Port] = {}
         self._times: dict[frozenset[Bandwidth], DrainTimes] = {}
         self._instants: dict[int, Instant] = {}
         self._disturbed: list[Port] = []
         self._solutions = 0
         self._on_end = [self._end]
 
+    def link(self, spec: LinkSpec, rate: Rate) -> SharedLink:
+        """Make a link."""
+        return SharedLink(self, spec, rate)
+
     def flow(self, hops: tuple[Hop, ...], put: Put) -> FairFlow:
         """Open a flow over these hops."""
         return FairFlow(self, hops, put, self._rows)
 
-    def port(self, link: Link) -> Port:
-        """What this model knows about a link of finite bandwidth."""
-        if link not in self._ports:
-            assert link.spec.bandwidth is not None
-            self._ports[link] = Port(int(link.spec.bandwidth * 2 ** (WORK - TICK) / PICOSECONDS_PER_SECOND))
-        return self._ports[link]
-
     def times(self, hops: tuple[Hop, ...]) -> DrainTimes:
         """How long messages take over these links alone."""
-        bandwidths = frozenset(hop.link.spec.bandwidth for hop in hops)
+        rates = {hop.link.bandwidth: hop.link.rate for hop in hops}
+        bandwidths = frozenset(rates)
         if bandwidths not in self._times:
-            self._times[bandwidths] = DrainTimes(bandwidths)
+            self._times[bandwidths] = DrainTimes(rates.values())
         return self._times[bandwidths]
 
     def end_of(self, at: int) -> Instant:
         """The end of an instant, to be waited for."""
         instant = self._instants.get(at)
         if instant is None:
-            instant = self._instants[at] = Instant(self.env, at, self._on_end)
+            instant = self._instants[at] = Instant(self._on_end)
+            self.env.at(at, instant, LAST)
         return instant
 
     def disturb(self, port: Port, tick: int) -> None:
@@ -230,11 +259,11 @@ class Fair:
         if port.changed < tick:
             port.changed = tick
         self._disturbed.append(port)
-        self.end_of(self.env._now)
+        self.end_of(self.env.now)
 
     def _end(self, instant: Instant) -> None:
-        """Let go what has drained at this instant, then solve what it and those that came have changed."""
-        now = self.env._now
+        """Hand over what has drained at this instant, then solve the components that have changed."""
+        now = self.env.now
         for flow in instant.flows:  # grows where an empty message follows
             if flow.drains == now:
                 flow.drain(now)
@@ -247,7 +276,7 @@ class Fair:
                 self._solve(port)
 
     def _solve(self, port: Port) -> None:
-        """Find the rates of all flows that hang together with a port's, and book the next to drain."""
+        """Find the rates of all flows of a port's component, and book the next to drain."""
         flows, ports = connected(port, self._solutions)
         tick = max(port.changed for port in ports)
         for flow, rate in max_min(ports).items():
@@ -256,6 +285,12 @@ class Fair:
         if flows:
             first = min(flow.drains for flow in flows)
             self.end_of(first).flows.extend(flow for flow in flows if flow.drains == first)
+
+
+def ports_of(hops: tuple[Hop, ...]) -> tuple[Port, ...]:
+    """The ports on a route, each once."""
+    ports = (hop.link.port for hop in hops if isinstance(hop.link, SharedLink))
+    return tuple(dict.fromkeys(port for port in ports if port is not None))
 
 
 def picoseconds(ticks: int) -> int:

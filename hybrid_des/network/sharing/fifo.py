@@ -1,7 +1,7 @@
 """First in, first out: a link takes messages in the order in which their heads arrive, one at a time.
 
     head arrives ──► start = max(head, free) ──► free = start + bytes/bandwidth
-    through at end = max(free, tail's arrival);  the head is at the next link at end − slowest so far + latency
+    leaves at end = max(free, tail's arrival);  the head is at the next link at end − slowest so far + latency
 
 so a message over equal links is cut through (bytes/bandwidth counted once), and a faster link further on is not
 held by a slow sender. Cost: no event at the first link, one at each further link, one for a waiting receiver.
@@ -10,50 +10,39 @@ held by a slow sender. Cost: no event at the first link, one at each further lin
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappush
+from struct import error
 from typing import Any
 
-from simpy.events import NORMAL, Event
-
 from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.recorder import Rows
-from hybrid_des.network.link import Hop
+from hybrid_des.engine.events import Booking
+from hybrid_des.engine.recorder import Rows, out_of_range
+from hybrid_des.network.fabric import LinkSpec
+from hybrid_des.network.link import Hop, Link
 from hybrid_des.network.message import Message
+from hybrid_des.network.rate import Rate
 from hybrid_des.network.sharing import Put, sharing
 
 
-class Head(Event):
-    """The head of a message on its way to the next link."""
+class Head(Booking):
+    """The head of a message on its way to a further link.
 
-    _ok = True
-    _value = None
+    Attributes:
+        hop: the place of that link on the route.
+        slowest: the longest service time so far; the tail is that far behind the head.
+    """
 
-    def __init__(self, flow: FifoFlow, hop: int, at: int, tail: int, slowest: int, message: Message, tag: int) -> None:
-        self.hop = hop
-        self.tail = tail
-        self.slowest = slowest
-        self.message = message
-        self.tag = tag
-        self.callbacks = flow.on_head  # shared: nobody else waits for a head
-        env = flow.env
-        heappush(env._queue, (at, NORMAL, next(env._eid), self))
+    __slots__ = ("hop", "message", "slowest", "tag")
+
+    hop: int
+    message: Message
+    slowest: int
+    tag: int
 
 
 class FifoFlow:
     """One flow under `fifo`."""
 
-    __slots__ = (
-        "bytes",
-        "env",
-        "first",
-        "hops",
-        "label",
-        "messages",
-        "on_head",
-        "put",
-        "rows",
-        "scales",
-    )
+    __slots__ = ("bytes", "env", "hops", "label", "messages", "on_head", "put", "rows", "scales")
 
     def __init__(self, env: Environment, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
         self.env = env
@@ -67,7 +56,7 @@ class FifoFlow:
         self.scales = 0
 
     def send(self, message: Message, tag: int | None = None) -> None:
-        """Hand a message to the first link; the sender goes on at once."""
+        """Hand a message to the first link; the sender continues at once."""
         if tag is None:
             tag = self.label
         size = message.size
@@ -75,38 +64,57 @@ class FifoFlow:
         self.bytes += size
         self.scales += message.scales
         link, latency, channel = self.hops[0]
-        now = self.env._now
+        now = self.env.now
         start = link.free
         if start < now:
             start = now
-        time = link.times[size]
+        time = link.rate[size]
         end = link.free = start + time
         if (rows := self.rows) is not None:
-            rows.write(rows.pack(channel, tag, now, start, end, size))
+            try:
+                rows.write(rows.pack(channel, tag, now, start, end, size))
+            except error as refusal:
+                raise out_of_range(refusal, end) from None
         if len(self.hops) == 1:
             self.put(message, tag, end + latency)
         else:
-            Head(self, 1, start + latency, end + latency, time, message, tag)
+            self._forward(1, start + latency, time, message, tag)
 
     def _arrive(self, head: Head) -> None:
         """Serve a head at a further link, and send it on or hand the message over."""
-        message = head.message
+        message, tag, slowest = head.message, head.tag, head.slowest
         link, latency, channel = self.hops[head.hop]
-        now = self.env._now
+        now = self.env.now
         start = link.free
         if start < now:
             start = now
-        time = link.times[message.size]
+        time = link.rate[message.size]
         end = link.free = start + time
         if (rows := self.rows) is not None:
-            rows.write(rows.pack(channel, head.tag, now, start, end, message.size))
-        if end < head.tail:
-            end = head.tail
-        if head.hop + 1 == len(self.hops):
-            self.put(message, head.tag, end + latency)
+            try:
+                rows.write(rows.pack(channel, tag, now, start, end, message.size))
+            except error as refusal:
+                raise out_of_range(refusal, end) from None
+        tail = now + slowest
+        if end < tail:
+            end = tail
+        hop = head.hop + 1
+        if hop == len(self.hops):
+            self.put(message, tag, end + latency)
         else:
-            slowest = time if time > head.slowest else head.slowest
-            Head(self, head.hop + 1, end - slowest + latency, end + latency, slowest, message, head.tag)
+            if slowest < time:
+                slowest = time
+            self._forward(hop, end - slowest + latency, slowest, message, tag)
+
+    def _forward(self, hop: int, at: int, slowest: int, message: Message, tag: int) -> None:
+        """Book the arrival of a head at a further link."""
+        head = Head()  # filled in here: a constructor would take as long as the rest
+        head.callbacks = self.on_head
+        head.hop = hop
+        head.slowest = slowest
+        head.message = message
+        head.tag = tag
+        self.env.at(at, head)
 
 
 @sharing("fifo")
@@ -116,6 +124,10 @@ class Fifo:
     def __init__(self, env: Environment, rows: Rows | None) -> None:
         self._env = env
         self._rows = rows
+
+    def link(self, spec: LinkSpec, rate: Rate) -> Link:
+        """Make a link."""
+        return Link(self._env, spec, rate)
 
     def flow(self, hops: tuple[Hop, ...], put: Put) -> FifoFlow:
         """Open a flow over these hops."""

@@ -1,4 +1,4 @@
-"""Max-min rates: which flows and links hang together, and what each flow gets; nothing here knows of time.
+"""Max-min rates: connected components of flows and links, and the rate of each flow; time plays no part here.
 
 A flow is anything with `ports`, the links of finite bandwidth on its route, and `solved`, for use here.
 """
@@ -9,12 +9,12 @@ from typing import Any
 
 
 class Port:
-    """A link of finite bandwidth and the flows that have a message on it, in the order in which they came.
+    """A link of finite bandwidth and the flows that have a message on it, in the order of their arrival.
 
     Attributes:
-        capacity: its bandwidth in work units a tick.
-        changed: the tick at which a flow last came to it or left it.
-        left, open: while rates are solved: capacity not given away yet, flows whose rate is not known yet.
+        capacity: its bandwidth in work units per tick.
+        changed: the tick at which a flow last arrived at it or left it.
+        left, open: while rates are solved: capacity not assigned yet, flows whose rate is not known yet.
         solved: the last solution that it was part of.
     """
 
@@ -27,7 +27,7 @@ class Port:
 
 
 def connected(port: Port, solution: int) -> tuple[list[Any], list[Port]]:
-    """All flows and ports that hang together with a port: flows that share a port, ports that share a flow."""
+    """The connected component of a port: flows are joined by the ports they share, ports by flows."""
     flows: list[Any] = []
     ports = [port]
     port.solved = solution
@@ -44,7 +44,7 @@ def connected(port: Port, solution: int) -> tuple[list[Any], list[Port]]:
 
 
 def max_min(ports: list[Port]) -> dict[Any, int]:
-    """The rate of every flow on these ports: the link that gives its flows least is filled first.
+    """The rate of every flow on these ports: the link with the smallest share per flow is filled first.
 
     Source: Bertsekas and Gallager, Data Networks, 1992, section 6.5.2.
     """
@@ -65,5 +65,5 @@ def max_min(ports: list[Port]) -> dict[Any, int]:
 
 
 def share(port: Port) -> int:
-    """What a port gives to each flow whose rate is not known yet."""
+    """The rate a port has left for each flow whose rate is not known yet."""
     return port.left // port.open

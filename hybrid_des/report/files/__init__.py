@@ -1,10 +1,10 @@
-"""Output formats, one file each: a function that writes its files into a folder and registers itself.
+"""Output formats, one file each: a function that writes its files into a folder and registers their names.
 
     @output("summary.json")
-    def summary_json(source: Source, folder: Path) -> None: ...
+    def summary_json(result: Result, folder: Path) -> None: ...
 
-`write` runs them all in a folder of its own inside the target and moves the files over when every one is whole, so an
-error or Ctrl-C leaves nothing behind.
+`write` runs them all in a temporary folder inside the target and moves the files over when every one is complete, so an
+error or Ctrl-C leaves nothing behind. Files of an earlier run that this one does not write are removed with it.
 """
 
 from __future__ import annotations
@@ -12,40 +12,18 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid_des.errors import UsageError
 from hybrid_des.registry import Registry
 
 if TYPE_CHECKING:
-    import pandas as pd
-
+    from hybrid_des.result import Result
     from hybrid_des.simulation.run import Run
 
-
-class Source(Protocol):
-    """What a format may read; `hybrid_des.result.Result` is one."""
-
-    @property
-    def run(self) -> Run:
-        """The run itself."""
-
-    @property
-    def summary(self) -> Mapping[str, Any]:
-        """The summary."""
-
-    @property
-    def timeline(self) -> pd.DataFrame:
-        """The timeline."""
-
-
-class Output(Protocol):
-    """What an output file holds."""
-
-    def __call__(self, source: Source, folder: Path) -> list[str] | None:
-        """Write into the folder; what it returns are notes for the user, one line each."""
+Format = Callable[["Result", Path], list[str] | None]  # what it returns are notes for the user, one line each
 
 
 class Written(NamedTuple):
@@ -55,24 +33,24 @@ class Written(NamedTuple):
     notes: tuple[str, ...]
 
 
-_REGISTRY: Registry[Output] = Registry("output", "hybrid_des.report.files")
+_REGISTRY: Registry[Format] = Registry("output", "hybrid_des.report.files")
 
 names = _REGISTRY.names
 find = _REGISTRY.__getitem__
 
 
-def output(name: str, *, rows: bool = True, needs: str | None = None) -> Callable[[Output], Output]:
-    """Register a format.
+def output(*files: str, rows: bool = True, needs: str | None = None) -> Callable[[Format], Format]:
+    """Register a format under the name of its first file.
 
     Args:
-        name: of its file, or of the first of them.
+        files: the names of all its files.
         rows: whether it is made from recorded rows, so that `record: none` leaves it out.
         needs: a module without which it is left out.
     """
-    return _REGISTRY(name, rows=rows, needs=needs)
+    return _REGISTRY(files[0], files=files, rows=rows, needs=needs)
 
 
-def write(source: Source, folder: str | Path) -> Written:
+def write(result: Result, folder: str | Path) -> Written:
     """Write every format that applies into `folder`, which is made where it is missing: all files or none.
 
     Raises:
@@ -82,15 +60,20 @@ def write(source: Source, folder: str | Path) -> Written:
     def fill(workshop: Path) -> list[str]:
         notes: list[str] = []
         for name in names():
-            if _applies(name, source.run):
-                notes += find(name).build(source, workshop) or []
+            if _applies(name, result.run):
+                notes += find(name).build(result, workshop) or []
         return notes
 
-    return write_whole(folder, fill)
+    return write_whole(folder, fill, replaces=[file for name in names() for file in find(name).facts["files"]])
 
 
-def write_whole(folder: str | Path, fill: Callable[[Path], list[str]]) -> Written:
-    """Put what `fill` writes into a folder of its own into `folder`, which is made where it is missing: all or nothing.
+def write_whole(folder: str | Path, fill: Callable[[Path], list[str]], replaces: Iterable[str] = ()) -> Written:
+    """Put all that `fill` writes into a folder, which is made where it is missing: all or nothing.
+
+    Args:
+        folder: where the files go.
+        fill: writes files into the folder that it is given, and returns notes for the user.
+        replaces: names of files that are removed if `fill` does not write them.
 
     Raises:
         UsageError: the folder cannot be made or written.
@@ -101,17 +84,35 @@ def write_whole(folder: str | Path, fill: Callable[[Path], list[str]]) -> Writte
         missing += [place for place in (folder, *folder.parents) if not place.exists()]
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".part-", dir=folder) as workshop:
-            notes = fill(Path(workshop))
-            made = sorted(Path(workshop).iterdir())
+            (made_in := Path(workshop, "new")).mkdir()
+            notes = fill(made_in)
+            made = sorted(made_in.iterdir())
             if taken := [path.name for path in made if (folder / path.name).is_dir()]:
                 raise UsageError(f"{folder}: cannot write here: {taken[0]} is a directory")
-            paths = tuple(path.replace(folder / path.name) for path in made)
+            stale = {*replaces} - {path.name for path in made}
+            with _set_aside([folder / name for name in sorted(stale)], Path(workshop)):
+                paths = tuple(path.replace(folder / path.name) for path in made)
         return Written(paths, tuple(notes))
     except OSError as error:
         _remove(missing)
         raise UsageError(f"{folder}: cannot write here: {error.strerror or error}") from error
     except BaseException:
         _remove(missing)
+        raise
+
+
+@contextlib.contextmanager
+def _set_aside(files: Iterable[Path], workshop: Path) -> Iterator[None]:
+    """Move files away, and back if an error follows."""
+    places = {file: workshop / file.name for file in files if file.is_file()}
+    try:
+        for file, place in places.items():
+            file.replace(place)
+        yield
+    except BaseException:
+        for file, place in places.items():
+            if place.exists():
+                place.replace(file)
         raise
 
 
@@ -122,7 +123,7 @@ def _applies(name: str, run: Run) -> bool:
 
 
 def _remove(folders: list[Path]) -> None:
-    """Take back the folders that were made, innermost first; one that holds something stays."""
+    """Remove the folders that were made, innermost first; one that is not empty stays."""
     for folder in folders:
         with contextlib.suppress(OSError):
             folder.rmdir()

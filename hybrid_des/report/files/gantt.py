@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hybrid_des.report.files import Source, output
+from hybrid_des.report.files import output
+
+if TYPE_CHECKING:
+    from hybrid_des.result import Result
 
 
-@output("gantt.png")
-def gantt(source: Source, folder: Path) -> None:
-    """Nothing in the files changes from run to run: no dates, no random identifiers."""
-    import warnings
-
-    import matplotlib as mpl
-
+@output("gantt.png", "gantt.svg")
+def gantt(result: Result, folder: Path) -> None:
+    """The same bytes for the same scenario."""
     from hybrid_des.report import plots
+    from hybrid_des.report.plots.style import save
 
-    figure = plots.draw(source.run, plots.gantt)
-    with mpl.rc_context({"svg.hashsalt": "hybrid_des"}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a scenario's name may be in any script
-        figure.savefig(folder / "gantt.png", dpi=150, metadata={"Software": None})
-        figure.savefig(folder / "gantt.svg", metadata={"Date": None, "Creator": None})
+    save(plots.draw(result.run, plots.gantt), folder, "gantt")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hybrid_des.pipeline.order_csv import crossed_messages, write_order
-from hybrid_des.report.files import Source, output
+from hybrid_des.report.files import output
+
+if TYPE_CHECKING:
+    from hybrid_des.result import Result
 
 
 @output("order.csv", rows=False)
-def order_csv(source: Source, folder: Path) -> list[str]:
-    """One line a pipeline rank; the notes say where PyTorch would send and receive in different orders."""
-    (folder / "order.csv").write_text(write_order(source.run.plan), encoding="utf-8")
-    return [f"order.csv: {warning}" for warning in crossed_messages(source.run.plan)]
+def order_csv(result: Result, folder: Path) -> list[str]:
+    """One line per pipeline rank; the notes say where PyTorch would send and receive in different orders."""
+    (folder / "order.csv").write_text(write_order(result.plan), encoding="utf-8")
+    return [f"order.csv: {warning}" for warning in crossed_messages(result.plan)]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hybrid_des.report.files import Source, output
+from hybrid_des.report.files import output
+
+if TYPE_CHECKING:
+    from hybrid_des.result import Result
 
 
 @output("summary.json", rows=False)
-def summary_json(source: Source, folder: Path) -> None:
+def summary_json(result: Result, folder: Path) -> None:
     """Keys in the order of the contract."""
-    text = json.dumps(dict(source.summary), indent=2, allow_nan=False, ensure_ascii=False)
+    text = json.dumps(dict(result.summary), indent=2, allow_nan=False, ensure_ascii=False)
     (folder / "summary.json").write_text(text + "\n", encoding="utf-8")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hybrid_des.report.files import Source, output
+from hybrid_des.report.files import output
+
+if TYPE_CHECKING:
+    from hybrid_des.result import Result
 
 
 @output("timeline.csv")
-def timeline_csv(source: Source, folder: Path) -> None:
+def timeline_csv(result: Result, folder: Path) -> None:
     """The same bytes for the same scenario; numbers read back exactly."""
-    source.timeline.to_csv(folder / "timeline.csv", index=False, lineterminator="\n")
+    result.timeline.to_csv(folder / "timeline.csv", index=False, lineterminator="\n")

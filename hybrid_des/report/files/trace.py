@@ -1,10 +1,10 @@
 """`trace.json.gz`: Chrome trace events; open it at https://ui.perfetto.dev.
 
-    process of each GPU      thread "compute": a slice an op, counters for activations in flight and memory
-    process of each node     a thread a link: a slice a message; counters for what the links carry
+    process of each GPU      thread "compute": one slice per op, counters for activations in flight and memory
+    process of each node     one thread per link: one slice per message; counters for what the links carry
     arrows                   from the op that made an activation or gradient to the op that needs it
 
-What Perfetto asks for: no `tid` 0 (it merges tracks), slices of a track nest (on a link where messages overlap they are
+What Perfetto needs: no `tid` 0 (it merges tracks), slices of a track nest (on a link where messages overlap they are
 async slices instead), an arrow's end says `"bp": "e"` to bind to the slice around it, a counter's unit is its series'
 name. Times are µs with three decimals, made from whole nanoseconds, so every slice is within 1 ns of its row and
 neighbours stay apart. Every row of the timeline is one slice. Lines are streamed; memory does not grow with them.
@@ -22,67 +22,66 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hybrid_des.analysis.link_use import link_rates
-from hybrid_des.analysis.metrics import places
-from hybrid_des.analysis.timeline import COMPUTE, NONE, OP_KINDS, message_rows, op_rows
-from hybrid_des.report.files import Source, output
+from hybrid_des.analysis.table import COMPUTE
+from hybrid_des.network.channel import Channel
+from hybrid_des.network.purpose import ACTIVATION, GRADIENT
+from hybrid_des.pipeline.plan import Action, Plan
+from hybrid_des.report.files import output
+from hybrid_des.timeline import NONE, OP_KINDS, Column, Timeline
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from hybrid_des.pipeline.plan import Action, Plan
-    from hybrid_des.simulation.run import Run
-
-    Numbers = NDArray[np.int64]
+    from hybrid_des.result import Result
 
 LINES_AT_ONCE = 10_000
 PICOSECONDS_PER_NANOSECOND = 1000
 
 
 @output("trace.json.gz")
-def trace_json(source: Source, folder: Path) -> None:
+def trace_json(result: Result, folder: Path) -> None:
     """Written line by line; the same bytes for the same scenario."""
-    about = {"scenario": source.run.scenario.name, "version": source.run.scenario.version}
+    scenario = result.run.scenario
+    about = {"scenario": scenario.name, "version": scenario.version}
     with (
         (folder / "trace.json.gz").open("wb") as raw,
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=5, mtime=0) as file,
     ):
         file.write(f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about)},"traceEvents":[\n'.encode())
-        lines = events(source.run)
+        lines = events(result.run.timeline)
         file.write(next(lines).encode())
         while block := list(islice(lines, LINES_AT_ONCE)):
             file.write((",\n" + ",\n".join(block)).encode())
         file.write(b"\n]}\n")
 
 
-def events(run: Run) -> Iterator[str]:
-    """All events of a run, each as a line of JSON."""
+def events(timeline: Timeline) -> Iterator[str]:
+    """All events of a timeline, each as a line of JSON."""
     threads = count(1)
-    yield from _gpus(run, threads)
-    yield from _links(run, threads)
+    yield from _gpus(timeline, threads)
+    yield from _links(timeline, threads)
 
 
-def _gpus(run: Run, threads: Iterator[int]) -> Iterator[str]:
+def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
     """Each GPU's process: ops, the tails of arrows, counters; then all the arrows' heads.
 
-    Heads come last because an arrow between two ops of no length has both its ends at one time.
+    Heads come last because an arrow between two ops of zero length starts and ends at the same time.
     """
-    replica, pipeline_rank = places(run)
-    rows = op_rows(run)
-    index = run.trace.ops.table()["index"]
-    first, last = _nanoseconds(rows.start), _nanoseconds(rows.end)
-    groups = list(_groups(np.lexsort((last, first, rows.rank)), rows.rank))
-    columns = (rows.step, index, first, last, rows.kind, rows.microbatch, rows.chunk, rows.stage)
-    arrows = Arrows(run.plan, replicas=int(replica.max()) + 1)
-    memory = _memory_rows(run)
+    replica, pipeline_rank, plan = timeline.replica, timeline.pipeline_rank, timeline.plan
+    rows = timeline.op_rows()
+    first, last = _nanoseconds(rows["start"]), _nanoseconds(rows["end"])
+    groups = list(_groups(np.lexsort((last, first, rows["rank"])), rows["rank"]))
+    facts = (rows[name] for name in ("kind", "microbatch", "chunk", "stage"))
+    columns = (rows["step"], rows["index"], first, last, *facts)
+    arrows = Arrows(plan, replicas=int(replica.max()) + 1)
+    memory = _memory_rows(timeline)
     tracks = {rank: (rank + 1, next(threads)) for rank, _ in groups}
     for rank, mine in groups:
         (pid, tid), copy, place = tracks[rank], int(replica[rank]), int(pipeline_rank[rank])
         title = f"GPU {rank}: replica {copy}, pipeline rank {place}"
-        yield from _name(pid, tid, title, COMPUTE, copy * run.plan.pipeline + place)
+        yield from _name(pid, tid, title, COMPUTE, copy * plan.pipeline + place)
         for row in zip(*(column[mine].tolist() for column in columns), strict=True):
-            yield _op_slice(pid, tid, row, many_chunks=run.plan.visits[place] > 1)
+            yield _op_slice(pid, tid, row, many_chunks=plan.visits[place] > 1)
             yield from arrows.ends("s", place, copy, row, f'"pid":{pid},"tid":{tid}')
-        yield from _memory_counters(pid, *memory.get(rank, ()), visits=run.plan.visits[place])
+        yield from _memory_counters(pid, *memory.get(rank, ()), visits=plan.visits[place])
     for rank, mine in groups:
         (pid, tid), copy, place = tracks[rank], int(replica[rank]), int(pipeline_rank[rank])
         for row in zip(*(column[mine].tolist() for column in columns[:4]), strict=True):
@@ -128,7 +127,7 @@ class Arrows:
         for op in step:
             for need in plan.needs(rank, op):
                 if need[0] != rank:
-                    yield "activation" if op.kind == "F" else "gradient", need
+                    yield (ACTIVATION if op.kind == "F" else GRADIENT).name, need
 
     def ends(self, phase: str, rank: int, replica: int, row: tuple[int, ...], track: str) -> Iterator[str]:
         """The tails ("s") or heads ("f") at one op, in its middle; a number is used by one arrow of the whole trace."""
@@ -142,9 +141,9 @@ class Arrows:
             )
 
 
-def _memory_rows(run: Run) -> dict[int, tuple[Numbers, ...]]:
+def _memory_rows(timeline: Timeline) -> dict[int, tuple[Column, ...]]:
     """Time in ns, bytes and chunks in flight of each rank; where several changes meet in a nanosecond, the last."""
-    table = run.trace.memory.table()
+    table = timeline.memory
     time = _nanoseconds(table["time"])
     order = np.lexsort((table["time"], table["rank"]))
     result = {}
@@ -166,27 +165,27 @@ def _memory_counters(
         previous = (size, chunks)
 
 
-def _links(run: Run, threads: Iterator[int]) -> Iterator[str]:
-    """Each node's process: a thread a link, named after it, with its messages; what every link carries."""
-    rows = message_rows(run)
-    if rows is None or not run.trace.channels:
+def _links(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
+    """Each node's process: one thread per link, named after it, with its messages; what every link carries."""
+    rows, channels, ranks = timeline.message_rows(), timeline.channels, timeline.layout.ranks
+    if rows is None or not channels:
         return
-    names = sorted({channel.link for channel in run.trace.channels})
+    names = sorted({channel.link for channel in channels})
     homes = sorted({_home(name) for name in names})
-    pid_of = {home: run.scenario.parallel.ranks + 1 + i for i, home in enumerate(homes)}
+    pid_of = {home: ranks + 1 + i for i, home in enumerate(homes)}
     number = {name: i for i, name in enumerate(names)}
-    link = np.array([number[channel.link] for channel in run.trace.channels])[rows.channel]
-    start, end = _nanoseconds(rows.start), _nanoseconds(rows.end)
-    heads = _message_heads(run)
+    link = np.array([number[channel.link] for channel in channels])[rows["channel"]]
+    start, end = _nanoseconds(rows["start"]), _nanoseconds(rows["end"])
+    columns = (start, end, *(rows[name] for name in ("channel", "step", "microbatch", "stage", "bytes")))
+    heads = _message_heads(channels)
     ids = count(1)
     for place, mine in _groups(np.lexsort((end, start, link)), link):
         pid, tid = pid_of[_home(names[place])], next(threads)
-        yield from _name(pid, tid, f"links of {_home(names[place])}", names[place], run.scenario.parallel.ranks + pid)
-        columns = (start, end, rows.channel, rows.step, rows.microbatch, rows.stage, rows.bytes)
+        yield from _name(pid, tid, f"links of {_home(names[place])}", names[place], ranks + pid)
         slices = zip(*(column[mine].tolist() for column in columns), strict=True)
         overlap = np.any(np.maximum.accumulate(end[mine])[:-1] > start[mine][1:])
         yield from _async(pid, tid, slices, heads, ids) if overlap else _stacked(pid, tid, slices, heads)
-    yield from _link_counters(run, pid_of)
+    yield from _link_counters(timeline, pid_of)
 
 
 def _stacked(pid: int, tid: int, slices: Iterable[tuple[int, ...]], heads: list[tuple[str, str]]) -> Iterator[str]:
@@ -212,21 +211,21 @@ def _async(
         yield f'{{"ph":"e",{where},"ts":{_us(end)},{about}'
 
 
-def _message_heads(run: Run) -> list[tuple[str, str]]:
+def _message_heads(channels: Iterable[Channel]) -> list[tuple[str, str]]:
     """For each channel what all its slices have in common: name and category, and the first arguments."""
     return [
         (f'"cat":"{c.kind}","name":"{c.kind}', f'"args":{{"from":{c.sender},"to":{c.receiver},"hop":{c.hop},')
-        for c in run.trace.channels
+        for c in channels
     ]
 
 
-def _link_counters(run: Run, pid_of: dict[str, int]) -> Iterator[str]:
+def _link_counters(timeline: Timeline, pid_of: dict[str, int]) -> Iterator[str]:
     """What each link carries, averaged over windows, where it changes."""
-    flow = link_rates(run)
-    if flow is None:
+    use = link_rates(timeline)
+    if use is None:
         return
-    times = _nanoseconds(flow.edges).tolist()
-    for name, rates in zip(flow.links, flow.rate, strict=True):
+    times = _nanoseconds(use.edges).tolist()
+    for name, rates in zip(use.links, use.rate, strict=True):
         pid, previous = pid_of[_home(name)], ""
         for time, rate in zip(times, [*rates.tolist(), 0.0], strict=True):
             value = f"{rate / 1e9:.4g}"
@@ -254,7 +253,7 @@ def _counter(pid: int, time: int, name: str, unit: str, value: str) -> str:
     return f'{{"ph":"C","pid":{pid},"ts":{_us(time)},"name":{json.dumps(name)},"args":{{{json.dumps(unit)}:{value}}}}}'
 
 
-def _groups(order: Numbers, key: Numbers) -> Iterator[tuple[int, Numbers]]:
+def _groups(order: Column, key: Column) -> Iterator[tuple[int, Column]]:
     """Cut an order that is sorted by a key into one piece for each value of the key."""
     if len(order):
         values = key[order]
@@ -262,7 +261,7 @@ def _groups(order: Numbers, key: Numbers) -> Iterator[tuple[int, Numbers]]:
             yield int(key[piece[0]]), piece
 
 
-def _nanoseconds(picoseconds: Numbers) -> Numbers:
+def _nanoseconds(picoseconds: Column) -> Column:
     return (picoseconds + PICOSECONDS_PER_NANOSECOND // 2) // PICOSECONDS_PER_NANOSECOND
 
 

@@ -1,4 +1,4 @@
-"""Pictures: an axes in, an axes out. `gantt`, `link_use` and `memory_curve` of a run, `lines` of a sweep.
+"""Pictures on matplotlib axes: `gantt`, `link_use` and `memory_curve` of a run, `lines` of a sweep.
 
 from hybrid_des.report import plots
 plots.gantt(result.run, ax)

@@ -1,23 +1,24 @@
-"""The Gantt chart: a line a rank, replica by replica; drawn as collections, so 128 ranks cost little more than 8."""
+"""The Gantt chart: one line per rank, by replica; drawn as collections, so 128 ranks cost little more than 8."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hybrid_des.analysis.metrics import summary
-from hybrid_des.analysis.timeline import OP_KINDS
-from hybrid_des.report.plots.bars import Bars, bars_of_run, bars_of_table
-from hybrid_des.report.plots.style import COLOURS, LABELS, axes, legend_above, scale_of, shade
+from hybrid_des.report.bars import Bars, bars_of
+from hybrid_des.report.palette import ACTIVITIES
+from hybrid_des.report.plots.style import axes, legend_above, scale_of, shade
+from hybrid_des.timeline import OP_KINDS
 from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
     from hybrid_des.simulation.run import Run
 
@@ -43,14 +44,14 @@ def size_of(ranks: int) -> tuple[float, float]:
 
 
 def gantt(source: Run | pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw who computes what when; numbers are micro-batches, lighter shades later chunks.
+    """Draw what each rank computes when; numbers are micro-batches, lighter shades later chunks.
 
     Args:
-        source: a run, or a timeline, whole or filtered.
+        source: a run, or its timeline table, whole or filtered.
         ax: where to draw; a new pyplot figure where None.
     """
-    table = hasattr(source, "columns")
-    bars = bars_of_table(source) if table else bars_of_run(source)  # type: ignore[arg-type]
+    run = None if hasattr(source, "columns") else source
+    bars = bars_of(cast("pd.DataFrame", source) if run is None else run.timeline)
     ax = axes(ax, size_of(len(bars.ranks)))
     scale, unit = scale_of(bars.last)
     ax.set_xlim(0, bars.last / scale or 1)
@@ -60,19 +61,19 @@ def gantt(source: Run | pd.DataFrame, ax: Axes | None = None) -> Axes:
     _name_lines(ax, bars)
     _draw_legend(ax, bars)
     ax.set_xlabel(f"time ({unit})")
-    if not table:
-        ax.set_title(_headline(source), loc="left", fontsize=10, parse_math=False)  # type: ignore[arg-type]
+    if run is not None:
+        ax.set_title(_headline(run), loc="left", fontsize=10, parse_math=False)
     return ax
 
 
 def _draw_bars(ax: Axes, bars: Bars, scale: float) -> None:
     chunks = int(bars.chunk.max(initial=0)) + 1
-    colours = np.array([[shade(COLOURS[kind], chunk, chunks) for chunk in range(chunks)] for kind in OP_KINDS])
+    colours = np.array([[shade(ACTIVITIES[kind].colour, c, chunks) for c in range(chunks)] for kind in OP_KINDS])
     tall = np.array([TALL.get(kind, FULL) for kind in OP_KINDS])
     colour = colours[bars.kind, np.maximum(bars.chunk, 0)]
     _rectangles(ax, bars.line, bars.start / scale, bars.end / scale, tall[bars.kind], colour)
     line, start, end = bars.waits.T
-    colour = np.tile(shade(COLOURS["reduction"], 0, 1), (len(line), 1))
+    colour = np.tile(shade(ACTIVITIES["reduction"].colour, 0, 1), (len(line), 1))
     low = line + (FULL - TALL["reduction"]) / 2  # along the lower edge, where it leaves numbers free
     _rectangles(ax, low, start / scale, end / scale, np.full(len(line), TALL["reduction"]), colour)
 
@@ -148,7 +149,7 @@ def _draw_legend(ax: Axes, bars: Bars) -> None:
     kinds = [kind for i, kind in enumerate(OP_KINDS) if (bars.kind == i).any()]
     if len(bars.waits):
         kinds.append("reduction")
-    legend_above(ax, {LABELS[kind]: COLOURS[kind] for kind in kinds})
+    legend_above(ax, {ACTIVITIES[kind].label: ACTIVITIES[kind].colour for kind in kinds})
 
 
 def _headline(run: Run) -> str:

@@ -1,79 +1,100 @@
-"""Lines over time, and over the axis of a sweep."""
+"""Curves over time, and over the axis of a sweep."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hybrid_des.analysis.link_use import link_rates
-from hybrid_des.network.purpose import ACTIVATION, GRADIENT, PURPOSES, REDUCTION
+from hybrid_des.network.purpose import PURPOSES
 from hybrid_des.report.plots.style import LINES, MARKERS, axes, legend, legend_above, plain, scale_of
+from hybrid_des.simulation.memory import gpus_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+    from hybrid_des.scenario.machine import GpuKind
     from hybrid_des.simulation.run import Run
 
 LANES = 16
 LABELLED = 12  # more lines than that are told apart by shade, and only some are named
+NEAR = 2.5  # a GPU's memory is drawn where its peak is above 1/NEAR of it
+DASHES = ("--", ":", "-.")
+
+Heights = NDArray[np.float64]
 
 
 def link_use(run: Run, ax: Axes | None = None, links: Sequence[str] | None = None) -> Axes:
-    """Draw what links carry over time, a lane a link: pipeline messages, and gradient reduction on top of them.
+    """Draw what links carry over time, one lane per link, what messages are for stacked in different colours.
 
     Every lane has the same height, the largest rate of all, averaged over 200 windows.
 
     Args:
         run: one that recorded its messages.
         ax: where to draw; a new pyplot figure where None.
-        links: which ones, from the top; those that carry most, up to 16, by name, where None.
+        links: which ones, from the top; by default those that carry most, up to 16, by name.
     """
     ax = axes(ax, (10.0, 4.0))
-    scale, unit = scale_of(run.duration / PICOSECONDS_PER_SECOND)
-    pipeline, gradients = link_rates(run, purposes=(ACTIVATION, GRADIENT)), link_rates(run, purposes=(REDUCTION,))
-    if pipeline is not None and gradients is not None:
-        total = pipeline.rate + gradients.rate
-        place = {name: i for i, name in enumerate(pipeline.links)}
-        busiest = sorted(place, key=lambda name: (-total[place[name]].sum(), name))[:LANES]
+    scale, unit = scale_of(run.timeline.duration / PICOSECONDS_PER_SECOND)
+    labels = {purpose.label: purpose.colour for purpose in PURPOSES}
+    uses = [link_rates(run.timeline, purposes=[p for p in PURPOSES if p.label == label]) for label in labels]
+    known = [use for use in uses if use is not None]
+    if known:
+        tops = np.cumsum([use.rate for use in known], axis=0)
+        place = {name: i for i, name in enumerate(known[0].links)}
+        busiest = sorted(place, key=lambda name: (-tops[-1, place[name]].sum(), name))[:LANES]
         shown = list(links) if links is not None else sorted(busiest, key=_natural)
-        full = max((float(total[place[name]].max()) for name in shown), default=0.0) or 1.0
-        edges = pipeline.edges / PICOSECONDS_PER_SECOND / scale
-        for lane, name in enumerate(shown):
-            base = len(shown) - 1 - lane
-            under = base + 0.9 * pipeline.rate[place[name]] / full
-            over = base + 0.9 * total[place[name]] / full
-            ax.axhline(base, color="0.85", linewidth=0.6)
-            ax.stairs(under, edges, baseline=base, fill=True, color=ACTIVATION.colour)
-            ax.stairs(over, edges, baseline=under, fill=True, color=REDUCTION.colour)
+        full = max((float(tops[-1, place[name]].max()) for name in shown), default=0.0) or 1.0
+        edges = known[0].edges / PICOSECONDS_PER_SECOND / scale
+        for base, name in enumerate(reversed(shown)):
+            _draw_lane(ax, edges, base, 0.9 * tops[:, place[name]] / full, labels.values())
         ax.set_yticks([len(shown) - 1 - lane + 0.45 for lane in range(len(shown))], shown, fontsize=8)
         ax.set_ylim(-0.1, len(shown))
         ax.set_xlim(0, float(edges[-1]))
         ax.set_title(f"links: a full lane is {full / 1e9:.4g} GB/s", loc="left", fontsize=10)
-        legend_above(ax, {purpose.label: purpose.colour for purpose in PURPOSES})
+        legend_above(ax, labels)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     ax.set_xlabel(f"time ({unit})")
     return plain(ax)
 
 
+def _draw_lane(ax: Axes, edges: Heights, base: int, tops: Heights, colours: Iterable[str]) -> None:
+    """Fill one lane: one area per colour, each on top of the one before."""
+    ax.axhline(base, color="0.85", linewidth=0.6)
+    under = np.full(len(edges) - 1, float(base))
+    for top, colour in zip(tops, colours, strict=True):
+        ax.stairs(base + top, edges, baseline=under, fill=True, color=colour)
+        under = base + top
+
+
 def memory_curve(run: Run, ax: Axes | None = None, replica: int = 0) -> Axes:
-    """Draw what each GPU of a replica holds over time; its memory is a dashed line where that is near."""
+    """Draw what each GPU of a replica holds over time; the memory of its kinds of GPUs is dashed where that is near."""
     ax = axes(ax, (10.0, 4.0))
-    table, gpu = run.trace.memory.table(), run.scenario.cluster.gpu
-    scale, unit = scale_of(run.duration / PICOSECONDS_PER_SECOND)
-    highest, pipeline = 0.0, run.plan.pipeline
+    timeline = run.timeline
+    gpus = gpus_of(run.scenario.cluster, timeline.layout)
+    scale, unit = scale_of(timeline.duration / PICOSECONDS_PER_SECOND)
+    pipeline = timeline.plan.pipeline
+    highest: dict[GpuKind, float] = {}
     for place in range(pipeline):
-        mine = table["rank"] == run.scenario.parallel.layout.rank(data=replica, pipeline=place)
-        time, held = table["time"][mine] / PICOSECONDS_PER_SECOND / scale, table["bytes"][mine] / 1e9
-        highest = max(highest, float(held.max(initial=0.0)))
+        rank = timeline.layout.rank(data=replica, pipeline=place)
+        mine = timeline.memory["rank"] == rank
+        time = timeline.memory["time"][mine] / PICOSECONDS_PER_SECOND / scale
+        held = timeline.memory["bytes"][mine] / 1e9
+        highest[gpus[rank]] = max(highest.get(gpus[rank], 0.0), float(held.max(initial=0.0)))
         label = f"pipeline rank {place}" if pipeline <= LABELLED or place in (0, pipeline - 1) else None
         ax.step(time, held, where="post", color=_along(place, pipeline), label=label, linewidth=1.3)
-    if gpu.memory / 1e9 < 2.5 * highest:
-        ax.axhline(gpu.memory / 1e9, color="black", linestyle="--", linewidth=1, label=f"memory of {gpu.name}")
-    ax.set_xlim(0, run.duration / PICOSECONDS_PER_SECOND / scale or 1)
+    for style, (gpu, most) in zip(cycle(DASHES), highest.items(), strict=False):
+        if gpu.memory / 1e9 < NEAR * most:
+            ax.axhline(gpu.memory / 1e9, color="black", linestyle=style, linewidth=1, label=f"memory of {gpu.name}")
+    ax.set_xlim(0, timeline.duration / PICOSECONDS_PER_SECOND / scale or 1)
     ax.set_ylim(bottom=0)
     ax.set_xlabel(f"time ({unit})")
     ax.set_ylabel("memory held (GB)")
@@ -84,7 +105,7 @@ def memory_curve(run: Run, ax: Axes | None = None, replica: int = 0) -> Axes:
 def lines(table: pd.DataFrame, x: str, y: str, hue: str | None = None, ax: Axes | None = None) -> Axes:
     """Draw a column of a sweep over another, one line for each value of a third.
 
-    Where cases share a point, it is their mean; cases without a `y` (failed ones) are left out.
+    Cases at the same point are averaged; cases without a `y` (failed ones) are left out.
     """
     ax = axes(ax, (7.0, 4.5))
     table = table.dropna(subset=[y])

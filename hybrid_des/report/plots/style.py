@@ -1,32 +1,14 @@
-"""What all pictures share: colours, axes, units, legends.
-
-Colours are Okabe and Ito's (https://jfly.uni-koeln.de/color/), which people with any kind of colour vision tell
-apart; chunks of one rank are shades of their op's colour.
-"""
+"""What all pictures share: axes, units, colours of lines, legends, how they are saved."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-COLOURS = {
-    "F": "#0072B2",
-    "B": "#E69F00",
-    "W": "#009E73",
-    "FB": "#CC79A7",
-    "optimizer": "#000000",
-    "reduction": "#D55E00",
-}
-LABELS = {
-    "F": "forward",
-    "B": "backward",
-    "W": "weight gradient",
-    "FB": "forward with backward",
-    "optimizer": "optimizer",
-    "reduction": "gradient reduction",
-}
 LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 MARKERS = "osD^vP*X"
 SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"), (1e-12, "ps"))
@@ -49,7 +31,7 @@ def scale_of(seconds: float) -> tuple[float, str]:
 
 
 def shade(colour: str, part: int, parts: int) -> Colour:
-    """The colour itself for the first part, lighter for later ones."""
+    """The colour itself for the first part, lighter shades for later ones."""
     from matplotlib.colors import to_rgb
 
     light = 0.55 * part / max(parts - 1, 1)
@@ -84,3 +66,15 @@ def legend_above(ax: Axes, colours: dict[str, str]) -> None:
         handlelength=1.2,
         columnspacing=1.2,
     )
+
+
+def save(figure: Figure, folder: Path, name: str) -> None:
+    """Write `name`.png and `name`.svg; the same figure gives the same bytes, without dates or random identifiers."""
+    import warnings
+
+    import matplotlib as mpl
+
+    with mpl.rc_context({"svg.hashsalt": "hybrid_des"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a scenario's name may be in any script
+        figure.savefig(folder / f"{name}.png", dpi=150, metadata={"Software": None})
+        figure.savefig(folder / f"{name}.svg", metadata={"Date": None, "Creator": None})

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
+from numpy.typing import NDArray
 
 from hybrid_des.errors import UsageError
-from hybrid_des.numerics.tasks import task
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from hybrid_des.numerics.datasets import dataset
 
 
-@task("digits", features=64, classes=10, held_out=360)
+@dataset("digits", features=64, classes=10, held_out=360)
 def digits(generator: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """All of them in random order, pixels from −1 to 1; needs `pip install hybrid-des[digits]`."""
     try:

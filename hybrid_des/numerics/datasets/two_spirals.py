@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
+from numpy.typing import NDArray
 
-from hybrid_des.numerics.tasks import task
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from hybrid_des.numerics.datasets import dataset
 
 
-@task("two-spirals", features=2, classes=2, held_out=512)
+@dataset("two-spirals", features=2, classes=2, held_out=512)
 def two_spirals(generator: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """2560 points in the plane, coordinates up to 2.5; the arms are 1 apart, the noise is 0.05."""
-    import numpy
-
     labels = generator.permutation(2560) % 2
-    turn = numpy.sqrt(generator.uniform(0.02, 1, labels.size)) * 2.5 * numpy.pi
-    angle = turn + numpy.pi * labels
-    points = numpy.stack([turn * numpy.cos(angle), turn * numpy.sin(angle)], axis=1) / numpy.pi
+    turn = np.sqrt(generator.uniform(0.02, 1, labels.size)) * 2.5 * np.pi
+    angle = turn + np.pi * labels
+    points = np.stack([turn * np.cos(angle), turn * np.sin(angle)], axis=1) / np.pi
     return points + generator.normal(scale=0.05, size=points.shape), labels

@@ -34,7 +34,7 @@ class Drawing:
     Attributes:
         gpus: point of each GPU drawn → its node.
         lines: pairs of points with a link → its bandwidth.
-        leads: pairs of points that hang together without a link, such as a GPU and its NIC.
+        leads: pairs of points connected without a link, such as a GPU and its NIC.
         at: place of each point.
     """
 
@@ -50,7 +50,7 @@ class Drawing:
         return min(max(0.45 * (max(xs) - min(xs)) + 1, 5.0), 14.0), min(max(1.1 * (max(ys) - min(ys)) + 1.4, 2.6), 9.0)
 
 
-def wiring(fabric: Fabric, ax: Axes | None = None, ends: tuple[int, int] | None = None) -> Axes:
+def fabric_map(fabric: Fabric, ax: Axes | None = None, ends: tuple[int, int] | None = None) -> Axes:
     """Draw a fabric.
 
     Args:
@@ -74,12 +74,12 @@ def wiring(fabric: Fabric, ax: Axes | None = None, ends: tuple[int, int] | None 
     return ax
 
 
-def draw_wiring(fabric: Fabric, ends: tuple[int, int] | None = None) -> Figure:
-    """The same as a figure of its own, outside pyplot, as large as it needs."""
+def draw_fabric(fabric: Fabric, ends: tuple[int, int] | None = None) -> Figure:
+    """Draw a fabric on a new figure outside pyplot, as large as it needs; see `fabric_map`."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=_picture(fabric, ends or ()).size, layout="constrained")
-    wiring(fabric, figure.subplots(), ends)
+    fabric_map(fabric, figure.subplots(), ends)
     return figure
 
 

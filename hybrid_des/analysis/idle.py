@@ -1,0 +1,63 @@
+"""Where every picosecond of every rank went: busy, or idle for one of the causes.
+
+The step of one rank, from left to right, with the name of each gap:
+
+    begin ·····  F  ··  B  ···· last compute ▒▒▒▒▒▒ reduced  optimizer  end ········ the slowest rank's end
+          (dependency,               (gradient_reduction)                 (end_of_step)
+           pipeline_message)
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hybrid_des.analysis.step_times import StepTimes, total
+from hybrid_des.network.purpose import ACTIVATION, PURPOSES, REDUCTION
+from hybrid_des.pipeline.plan import Plan
+from hybrid_des.timeline import Column, Timeline
+
+EXPOSED = tuple(dict.fromkeys(purpose.cause for purpose in PURPOSES))  # idle for communication
+CAUSES = ("dependency", *EXPOSED, "end_of_step")
+NEVER = np.iinfo(np.int64).min
+
+
+def account(plan: Plan, times: StepTimes) -> dict[str, int]:
+    """Split the time of all ranks into busy and the causes of idling, in picoseconds whose sum is ranks × total.
+
+    The gap before an op lasts until its latest producer on another rank is done (`dependency`) and then until the
+    message arrives (`pipeline_message`). Where a rank is blocked by its own sends, that is `pipeline_message` too.
+    """
+    replicas, _, pipeline = times.begin.shape
+    previous = np.empty_like(times.end)
+    previous[..., 1:] = times.end[..., :-1]
+    holders = times.rank_of_op[times.first]
+    previous[..., times.first] = times.begin[..., holders]
+    gap = times.start - times.asked
+    dependency = np.clip(_producers_done(plan, times), times.asked, times.start) - times.asked
+    blocked = total(times.asked - previous) + total(times.sent - times.last_compute())
+    parts = {
+        "busy": total(times.end - times.start) + times.optimizer,
+        "dependency": total(dependency),
+        ACTIVATION.cause: total(gap - dependency) + blocked,
+        REDUCTION.cause: total(times.reduced - times.sent),
+    }
+    parts["end_of_step"] = replicas * pipeline * times.total - sum(parts.values())
+    return parts
+
+
+def hidden_reduction(timeline: Timeline, times: StepTimes) -> int:
+    """Picoseconds, over all ranks and steps, in which a rank reduced gradients and had compute left to do."""
+    rows = timeline.reductions
+    place = timeline.replica[rows["rank"]], rows["step"], timeline.pipeline_rank[rows["rank"]]
+    return total(np.maximum(np.minimum(rows["end"], times.last_compute()[place]) - rows["start"], 0))
+
+
+def _producers_done(plan: Plan, times: StepTimes) -> Column:
+    """For each op, when its last remote producer finished; `NEVER` if it has none."""
+    edges = plan.edges
+    consumer, producer = edges.consumer[edges.remote], edges.producer[edges.remote]
+    done = np.full_like(times.end, NEVER)
+    ops, starts = np.unique(consumer, return_index=True)
+    if len(ops):
+        done[..., ops] = np.maximum.reduceat(times.end[..., producer], starts, axis=-1)
+    return done

@@ -1,0 +1,82 @@
+"""The times of ops and steps, laid out for whole-array work: replica × step × something."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hybrid_des.engine.recorder import OPTIMIZER
+from hybrid_des.timeline import Column, Timeline
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """The times of a run in picoseconds.
+
+    Attributes:
+        asked, start, end: replica × step × op; ops are ordered by pipeline rank, then as in its program.
+        begin, sent, reduced, done: replica × step × pipeline rank; when a rank began the step, was free after its last
+            op, had its gradients reduced, and finished the step.
+        optimizer: picoseconds of optimizer time of all ranks and steps.
+        rank_of_op: the pipeline rank of each op.
+        first, last: for each pipeline rank with a program, where its ops begin and end on the op axis.
+    """
+
+    asked: Column
+    start: Column
+    end: Column
+    begin: Column
+    sent: Column
+    reduced: Column
+    done: Column
+    optimizer: int
+    rank_of_op: Column
+    first: Column
+    last: Column
+
+    @property
+    def total(self) -> int:
+        """The whole run, from the first rank's first step to the last rank's last action."""
+        return int(self.done.max()) - int(self.begin.min())
+
+    def last_compute(self) -> Column:
+        """When each rank's last op of a step ended, replica × step × pipeline rank; its begin if it has none."""
+        last = self.begin.copy()
+        last[..., self.rank_of_op[self.first]] = self.end[..., self.last]
+        return last
+
+
+def step_times(timeline: Timeline) -> StepTimes:
+    """Lay out the rows of a timeline."""
+    replica, pipeline_rank, pipeline = timeline.replica, timeline.pipeline_rank, timeline.plan.pipeline
+    ops, steps = timeline.ops, timeline.steps
+    sizes = np.array([len(program) for program in timeline.plan.programs], dtype=np.int64)
+    lasts = np.cumsum(sizes)
+    rank, step = steps["rank"], steps["step"]
+    order = np.lexsort((pipeline_rank[rank], step, replica[rank]))
+    shape = (int(replica[rank].max()) + 1, int(step.max()) + 1, pipeline)
+    begin, sent, reduced, done = (steps[name][order].reshape(shape) for name in ("begin", "sent", "reduced", "end"))
+    optimizer = ops["index"] == OPTIMIZER
+    rows = np.flatnonzero(~optimizer)
+    rank = ops["rank"][rows]
+    order = rows[np.lexsort((ops["index"][rows], pipeline_rank[rank], ops["step"][rows], replica[rank]))]
+    asked, start, end = (ops[name][order].reshape(*shape[:2], int(lasts[-1])) for name in ("asked", "start", "end"))
+    return StepTimes(
+        asked,
+        start,
+        end,
+        begin,
+        sent,
+        reduced,
+        done,
+        optimizer=total((ops["end"] - ops["start"])[optimizer]),
+        rank_of_op=np.repeat(np.arange(pipeline), sizes),
+        first=(lasts - sizes)[sizes > 0],
+        last=lasts[sizes > 0] - 1,
+    )
+
+
+def total(times: Column) -> int:
+    """Sum exactly: one step's sums fit in 64 bits, those of a long run on many ranks need not."""
+    return sum(np.atleast_1d(times.sum(axis=-1)).ravel().tolist())

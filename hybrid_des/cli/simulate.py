@@ -1,0 +1,119 @@
+"""Simulate the training step that a scenario file describes, and report on it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hybrid_des
+from hybrid_des.cli.arguments import add_import, add_out, add_set, count, import_files
+from hybrid_des.cli.dask import dask_executor
+from hybrid_des.cli.output import say
+from hybrid_des.cli.status import progress_bar, status_line
+from hybrid_des.errors import UsageError
+
+if TYPE_CHECKING:
+    from hybrid_des.result import Result
+    from hybrid_des.scenario.strict_yaml import Document
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a scenario or sweep file, and options of its output."""
+    parser.add_argument("file", nargs="?", metavar="FILE", help="a scenario, such as scenarios/a100_8x.yaml")
+    add_out(parser, "also write summary, timeline, trace and pictures there")
+    add_set(parser)
+    add_import(parser)
+    parser.add_argument("--json", action="store_true", help="print the summary as one JSON object and nothing else")
+    parser.add_argument("--quiet", action="store_true", help="no report and no messages")
+    parser.add_argument(
+        "--jobs", metavar="N", type=count, help="local worker processes of a sweep (default: by its size)"
+    )
+    parser.add_argument("--dask", metavar="ADDRESS", help="run a sweep on a Dask cluster, such as tcp://10.0.0.1:8786")
+    parser.add_argument("--version", action="version", version=f"hybrid-des {hybrid_des.__version__}")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Simulate a scenario or run a sweep; print, report or write the result, and return the exit code."""
+    from hybrid_des.scenario import read_scenario, scenario_of
+
+    import_files(args.imports)
+    document = read_scenario(args.file, args.set)
+    if document.value.get("sweep") not in (None, "none"):
+        return _sweep(args, document)
+    if args.jobs is not None or args.dask is not None:
+        raise UsageError(f"{args.file}: --jobs and --dask are for a file with a sweep")
+    scenario = scenario_of(document)
+    if args.out is not None:
+        _check_writable(args.out)
+    from hybrid_des.result import simulate
+
+    with status_line(args.quiet):
+        result = simulate(scenario)
+    written = result.write(args.out) if args.out is not None else None
+    if args.json:
+        print(json.dumps(result.summary, indent=2, allow_nan=False))
+    elif not args.quiet:
+        _report(result)
+    if not args.quiet:
+        if args.json and result.summary["out_of_memory"]:  # the report says so by itself
+            say(f"warning: {args.file}: out of memory; see peak_memory_bytes")
+        if written is not None:
+            for note in written.notes:
+                say(note)
+            say(f"wrote {len(written.paths)} files to {args.out}")
+    return 0
+
+
+def _sweep(args: argparse.Namespace, document: Document) -> int:
+    """Run every case of a sweep; it fails only if all cases fail."""
+    from hybrid_des import sweep
+
+    cases = sweep.sweep_of(document, args.imports)
+    if args.out is not None:
+        _check_writable(args.out)
+    with progress_bar(args.quiet) as progress, dask_executor(args.dask) as executor:
+        jobs = args.jobs or sweep.jobs_for(cases)
+        rows = sweep.run_sweep(cases, jobs=jobs, executor=executor, progress=progress)
+    if args.out is not None:
+        sweep.write(rows, cases, args.out)
+    if args.json:
+        print(json.dumps(rows, indent=2, allow_nan=False))
+    elif not args.quiet:
+        print(sweep.render(rows, cases))
+    if any("error" not in row for row in rows):
+        return 0
+    if args.json or args.quiet:  # the table says so by itself
+        say(f"{args.file}: every case failed; the first: {rows[0]['error']}")
+    return 1
+
+
+def _report(result: Result) -> None:
+    import shutil
+
+    from hybrid_des.report.terminal import render
+
+    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    print(render(result, color=color, width=shutil.get_terminal_size((100, 24)).columns))
+
+
+def _check_writable(folder: Path) -> None:
+    """Check before a long simulation that its results can be written, and leave nothing behind."""
+    import tempfile
+
+    made: list[Path] = []
+    try:
+        for path in [*reversed(folder.parents), folder]:
+            if not path.exists():
+                path.mkdir()
+                made.append(path)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise UsageError(f"--out {folder}: cannot be written: {error.strerror or error}") from None
+    finally:
+        for path in reversed(made):
+            path.rmdir()

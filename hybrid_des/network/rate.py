@@ -1,0 +1,59 @@
+"""Rates: how long a number of bytes occupies a link.
+
+A link's rate is chosen once, when the link is first used. A flow looks service times up in it, so a constant rate and
+a measured one cost the same; a rate whose times depend on when service starts is a class of its own and needs a flow
+of its own, so that these pay nothing for it.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from hybrid_des.network.fabric import Bandwidth
+from hybrid_des.network.times import TableBandwidth, TimeTable
+from hybrid_des.units import PICOSECONDS_PER_SECOND
+
+
+class Rate(dict[int, int]):
+    """Bytes → picoseconds of service, each size computed once; this one serves any size in no time."""
+
+    def __missing__(self, size: int) -> int:
+        time = self[size] = self.ticks(size, 1)
+        return time
+
+    def ticks(self, size: int, per_picosecond: int) -> int:
+        """The service time of `size` bytes in a finer unit, rounded once to the nearest."""
+        return 0
+
+
+class ConstantRate(Rate):
+    """So many bytes per second, whatever the size."""
+
+    def __init__(self, bandwidth: Fraction) -> None:
+        super().__init__()
+        self._bandwidth = bandwidth
+
+    def ticks(self, size: int, per_picosecond: int) -> int:
+        """The service time of `size` bytes in a finer unit, rounded once to the nearest."""
+        return round(Fraction(size * PICOSECONDS_PER_SECOND * per_picosecond) / self._bandwidth)
+
+
+class MeasuredRate(Rate):
+    """What a table of measured times says, its latency left out."""
+
+    def __init__(self, table: TimeTable) -> None:
+        super().__init__()
+        self._table = table
+
+    def ticks(self, size: int, per_picosecond: int) -> int:
+        """The service time of `size` bytes in a finer unit; the table has whole picoseconds."""
+        return self._table.occupancy(size) * per_picosecond
+
+
+def rate_of(bandwidth: Bandwidth) -> Rate:
+    """The rate of a link of this bandwidth."""
+    if bandwidth is None:
+        return Rate()
+    if isinstance(bandwidth, TableBandwidth):
+        return MeasuredRate(bandwidth.table)
+    return ConstantRate(bandwidth)

@@ -1,0 +1,31 @@
+"""Data sets, one file each: a function from a random generator to samples.
+
+    @dataset("mine", features=2, classes=2, held_out=512)
+    def mine(generator):
+        return inputs, labels
+
+Classes are balanced, so that an untrained model has the accuracy of chance; samples are in random order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybrid_des.registry import Registry
+
+# generator → inputs (n, features), labels (n)
+DataSet = Callable[[np.random.Generator], tuple[NDArray[Any], NDArray[np.int64]]]
+
+_REGISTRY: Registry[DataSet] = Registry("data set", "hybrid_des.numerics.datasets")
+
+names = _REGISTRY.names
+find = _REGISTRY.__getitem__
+
+
+def dataset(name: str, *, features: int, classes: int, held_out: int) -> Callable[[DataSet], DataSet]:
+    """Register a data set: numbers per sample, classes, and how many samples at the end are held out."""
+    return _REGISTRY(name, features=features, classes=classes, held_out=held_out)

@@ -1,0 +1,17 @@
+"""Normally distributed inputs, classified by a small random network (teacher and student)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybrid_des.numerics.datasets import dataset
+
+
+@dataset("teacher-student", features=8, classes=2, held_out=1024)
+def teacher_student(generator: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """5120 samples; the class is the side of its median on which the teacher's output lies (8-4-1, tanh)."""
+    inputs = generator.normal(size=(5120, 8))
+    hidden = np.tanh(inputs @ generator.normal(size=(8, 4)) / np.sqrt(8))
+    output = hidden @ generator.normal(size=4)
+    return inputs, (output > np.median(output)).astype(np.int64)

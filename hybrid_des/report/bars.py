@@ -1,0 +1,117 @@
+"""What a Gantt chart shows, as arrays: of a whole run, or of a timeline table that a user filtered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybrid_des.analysis.step_times import step_times
+from hybrid_des.analysis.table import ops_of, reductions_of
+from hybrid_des.network.purpose import REDUCTION
+from hybrid_des.timeline import Column, Columns, Timeline
+from hybrid_des.units import PICOSECONDS_PER_SECOND
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Seconds = NDArray[np.float64]
+
+FINEST = 1000  # reductions less than a thousandth of the run apart are drawn as one
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars of a chart, times in seconds; a line is a rank, counted from the top.
+
+    Attributes:
+        line, kind, microbatch, chunk, start, end: one entry per op; `kind` counts `OP_KINDS`.
+        waits: line, begin and end of each time in which gradients are reduced, one row each.
+        ranks, replicas: the rank on each line, and its replica.
+    """
+
+    line: Column
+    kind: Column
+    microbatch: Column
+    chunk: Column
+    start: Seconds
+    end: Seconds
+    waits: Seconds
+    ranks: tuple[int, ...]
+    replicas: tuple[int, ...]
+
+    @property
+    def last(self) -> float:
+        """The end of the last bar."""
+        return max(float(self.end.max(initial=0.0)), float(self.waits[:, 2].max(initial=0.0)))
+
+
+def bars_of(source: Timeline | pd.DataFrame) -> Bars:
+    """Arrange ops and gradient reductions in lines: replica by replica, down the pipeline.
+
+    Gradients are reduced while a rank sends a message of a collective and, which only a whole run tells, while it
+    waits for the last of them after its last op.
+    """
+    if isinstance(source, Timeline):
+        ops, reductions = source.op_rows(), _reductions(source)
+    else:
+        ops, reductions = ops_of(source), reductions_of(source)
+    rank, replica, place = (
+        np.concatenate([ops[name], reductions[name]]) for name in ("rank", "replica", "pipeline_rank")
+    )
+    ranks, row = np.unique(rank, return_index=True)
+    order = np.lexsort((place[row], replica[row]))
+    line = np.zeros(int(ranks.max(initial=-1)) + 1, dtype=np.int64)
+    line[ranks[order]] = np.arange(len(ranks))
+    whole = max(int(rows["end"].max(initial=0)) for rows in (ops, reductions))
+    reducing, start, end = _merge(reductions["rank"], reductions["asked"], reductions["end"], gap=whole // FINEST)
+    return Bars(
+        line[ops["rank"]],
+        ops["kind"],
+        ops["microbatch"],
+        ops["chunk"],
+        ops["start"] / PICOSECONDS_PER_SECOND,
+        ops["end"] / PICOSECONDS_PER_SECOND,
+        np.column_stack([line[reducing], start / PICOSECONDS_PER_SECOND, end / PICOSECONDS_PER_SECOND]),
+        tuple(ranks[order].tolist()),
+        tuple(replica[row][order].tolist()),
+    )
+
+
+def _reductions(timeline: Timeline) -> Columns:
+    """Every message of a collective on its first link, and what each rank waits for at the end of a step."""
+    ranks = timeline.layout.ranks  # parameter servers have no line
+    sent = timeline.messages_of(lambda c: c.hop == 0 and c.purpose.cause == REDUCTION.cause and c.sender < ranks)
+    sender = np.array([channel.sender for channel in timeline.channels], dtype=np.int64)[sent["channel"]]
+    times, steps = step_times(timeline), timeline.steps
+    place = timeline.replica[steps["rank"]], steps["step"], timeline.pipeline_rank[steps["rank"]]
+    rank = np.concatenate([steps["rank"], sender])
+    start = np.concatenate([times.last_compute()[place], sent["asked"]])
+    end = np.concatenate([steps["reduced"], sent["end"]])
+    real = end > start
+    rank = rank[real]
+    return {
+        "rank": rank,
+        "replica": timeline.replica[rank],
+        "pipeline_rank": timeline.pipeline_rank[rank],
+        "asked": start[real],
+        "end": end[real],
+    }
+
+
+def _merge(rank: Column, start: Column, end: Column, gap: int) -> tuple[Column, Column, Column]:
+    """Join the times of a rank that overlap, or are less than `gap` apart."""
+    order = np.lexsort((start, rank))
+    pieces = np.split(order, np.flatnonzero(np.diff(rank[order])) + 1) if len(order) else []
+    merged: list[tuple[Column, Column, Column]] = []
+    for piece in pieces:
+        until = np.maximum.accumulate(end[piece])
+        first = np.append(True, start[piece][1:] > until[:-1] + gap)
+        final = np.append(first[1:], True)
+        merged.append((rank[piece][first], start[piece][first], until[final]))
+    if not merged:
+        return rank, start, end
+    one, two, three = (np.concatenate(column) for column in zip(*merged, strict=True))
+    return one, two, three

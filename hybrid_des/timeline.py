@@ -1,0 +1,136 @@
+"""What happened in a run, as typed columns: all that analyses and reports read.
+
+Every column is an int64 array, times are picoseconds. Rows stand in the order in which they were recorded; an analysis
+that needs another order sorts them. Tables with names and seconds are made from these columns (`analysis.table`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybrid_des.engine.recorder import FIELD, OPTIMIZER, STAGE_SHIFT, STEP_SHIFT, Recorder
+from hybrid_des.layout import Layout
+from hybrid_des.network.channel import Channel
+from hybrid_des.pipeline.plan import Plan
+
+Column = NDArray[np.int64]
+Columns = Mapping[str, Column]
+
+OP_KINDS = ("F", "B", "W", "FB", "optimizer")
+NONE = -1  # in any column: no value
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The rows of a run, and the facts needed to read them.
+
+    Attributes:
+        layout: the replica and pipeline rank of each global rank.
+        plan: the programs of the pipeline ranks.
+        channels: what `messages["channel"]` counts.
+        ops: one row per action and optimizer step: `step`, `rank`, `index` (of the action in its program; `OPTIMIZER`),
+            `asked`, `start`, `end`, `released`.
+        messages: one row per message and link: `channel`, `tag` (training step, and stage and micro-batch of a pipeline
+            message), `asked`, `start`, `end`, `bytes`; None if the run kept no messages.
+        steps: one row per training step and rank: `step`, `rank`, `begin`, `sent`, `reduced`, `end`.
+        reductions: one row per bucket and rank: `step`, `rank`, `stage`, `bucket`, `start`, `end`.
+        memory: one row per change of what a GPU holds: `rank`, `time`, `bytes`, `activations` (in chunks).
+
+    Further columns are kept and ignored.
+    """
+
+    layout: Layout
+    plan: Plan
+    channels: Sequence[Channel]
+    ops: Columns
+    messages: Columns | None
+    steps: Columns
+    reductions: Columns
+    memory: Columns
+
+    @classmethod
+    def of(cls, recorder: Recorder, plan: Plan, layout: Layout) -> Timeline:
+        """Take over what was recorded, without copying it."""
+        return cls(
+            layout,
+            plan,
+            recorder.channels,
+            recorder.ops.table(),
+            None if recorder.messages is None else recorder.messages.table(),
+            recorder.steps.table(),
+            recorder.reductions.table(),
+            recorder.memory.table(),
+        )
+
+    @property
+    def duration(self) -> int:
+        """When the last step ended."""
+        return int(self.steps["end"].max(initial=0))
+
+    @cached_property
+    def replica(self) -> Column:
+        """The replica of every global rank; `NONE` for parameter servers, which follow the ranks."""
+        return self._place("data")
+
+    @cached_property
+    def pipeline_rank(self) -> Column:
+        """The pipeline rank of every global rank; `NONE` for parameter servers, which follow the ranks."""
+        return self._place("pipeline")
+
+    def op_rows(self) -> Columns:
+        """Give the op rows with `replica`, `pipeline_rank`, `kind` (of `OP_KINDS`), `microbatch`, `chunk` and `stage`.
+
+        A fused pair is described by its forward; the input part of a split backward shows as B.
+        """
+        rank, index = self.ops["rank"], self.ops["index"]
+        place = self.pipeline_rank[rank]
+        actions, first = _describe_actions(self.plan)
+        described = actions[np.where(index == OPTIMIZER, len(actions) - 1, first[place] + index)]
+        names = zip(("kind", "microbatch", "chunk", "stage"), described.T, strict=True)
+        return {**self.ops, "replica": self.replica[rank], "pipeline_rank": place, **dict(names)}
+
+    def messages_of(self, wanted: Callable[[Channel], bool]) -> Columns:
+        """Select the message rows of some channels; empty columns if the run kept no messages."""
+        if self.messages is None:
+            return dict.fromkeys(("channel", "tag", "asked", "start", "end", "bytes"), np.empty(0, dtype=np.int64))
+        chosen = np.array([wanted(channel) for channel in self.channels], dtype=bool)[self.messages["channel"]]
+        return {name: column[chosen] for name, column in self.messages.items()}
+
+    def message_rows(self) -> Columns | None:
+        """Give the message rows with `step`, `microbatch`, `chunk` and `stage`; None if the run kept no messages."""
+        if self.messages is None:
+            return None
+        channel, tag = self.messages["channel"], self.messages["tag"]
+        stage = np.array([c.stage for c in self.channels] or [NONE])[channel]
+        chunk = np.array([c.chunk for c in self.channels] or [NONE])[channel]
+        microbatch = np.full(len(tag), NONE, dtype=np.int64)
+        pipeline = np.flatnonzero(stage == NONE)  # their tags say the stage and the micro-batch
+        microbatch[pipeline] = tag[pipeline] & FIELD
+        stage[pipeline] = (tag[pipeline] >> STAGE_SHIFT) & FIELD
+        chunks = np.array([[place[1] for place in path] for path in self.plan.paths])
+        path_of = np.array(self.plan.path_of)
+        chunk[pipeline] = chunks[path_of[microbatch[pipeline]], stage[pipeline]]
+        return {**self.messages, "step": tag >> STEP_SHIFT, "microbatch": microbatch, "chunk": chunk, "stage": stage}
+
+    def _place(self, axis: str) -> Column:
+        servers = max((channel.sender + 1 - self.layout.ranks for channel in self.channels), default=0)
+        return np.pad(self.layout.along(axis), (0, max(servers, 0)), constant_values=NONE)
+
+
+def _describe_actions(plan: Plan) -> tuple[Column, Column]:
+    """Kind, micro-batch, chunk and stage of all actions, rank by rank, then the optimizer; each rank's first row."""
+    rows: list[tuple[int, int, int, int]] = []
+    first = []
+    for rank, program in enumerate(plan.programs):
+        first.append(len(rows))
+        for action in program:
+            op = min(action, key=lambda op: op.kind != "F")
+            kind = "FB" if len(action) == 2 else "B" if op.kind == "I" else op.kind
+            rows.append((OP_KINDS.index(kind), op.microbatch, op.chunk, plan.stage_of[rank, op.chunk]))
+    rows.append((OP_KINDS.index("optimizer"), NONE, NONE, NONE))
+    return np.array(rows, dtype=np.int64), np.array(first, dtype=np.int64)

@@ -1,0 +1,78 @@
+"""Out of memory is told of the GPU that it happens to, also where nodes differ."""
+
+from __future__ import annotations
+
+import re
+
+import matplotlib as mpl
+import pytest
+from matplotlib.figure import Figure
+
+from hybrid_des import plots
+from hybrid_des.errors import OutOfMemoryError
+from hybrid_des.result import simulate
+from hybrid_des.scenario import scenario_from
+from hybrid_des.simulation.memory import gpus_of, worst_peak
+
+GB = 10**9
+LARGE, SMALL = {"name": "large", "memory": "80 GB"}, {"name": "small", "memory": "40 GB"}
+
+
+def unlike_nodes(activations, first=LARGE, second=SMALL, **more):
+    """Two stages, the first on a node of one kind and the second on a node of another; 1F1B holds 2 and 1 of them."""
+    return scenario_from(
+        {
+            "cluster": {"gpus_per_node": 1, "nodes": [{"gpu": first}, {"gpu": second}]},
+            "parallel": {"pipeline": 2},
+            "schedule": {"kind": "1f1b", "microbatches": 4},
+            "workload": {"forward": "1 ms", "backward": "2 ms", "memory": {"activation": activations}},
+            **more,
+        }
+    )
+
+
+def test_the_report_names_the_gpu_that_exceeds_its_memory():
+    result = simulate(unlike_nodes(["30 GB", "50 GB"]))  # rank 0 holds 60 of 80 GB, rank 1 holds 50 of 40 GB
+    assert result.summary["out_of_memory"]
+    assert re.search(r"memory +OUT OF MEMORY   peak 50 GB of 40 GB \(small\), on rank 1", result.report())
+
+
+def test_without_a_problem_the_report_names_the_fullest_gpu():
+    result = simulate(unlike_nodes(["20 GB", "35 GB"]))  # 40 of 80 GB, 35 of 40 GB
+    assert not result.summary["out_of_memory"]
+    assert re.search(r"memory +fits   peak 35 GB of 40 GB \(small\), on rank 1", result.report())
+
+
+def test_the_error_names_the_gpu_that_exceeds_its_memory():
+    message = r"rank 1 holds 50 GB; its GPU \(small\) has 40 GB"
+    with pytest.raises(OutOfMemoryError, match=message):
+        simulate(unlike_nodes(["30 GB", "50 GB"], on_oom="error"))
+    with pytest.raises(OutOfMemoryError, match=r"rank 0 holds 120 GB; its GPU \(small\) has 40 GB"):
+        simulate(unlike_nodes(["60 GB", "100 GB"], SMALL, LARGE, on_oom="error"))  # rank 1 exceeds by 20 GB only
+
+
+def test_the_largest_excess_counts_not_the_largest_amount():
+    scenario = unlike_nodes(["1 GB", "1 GB"])
+    gpus = gpus_of(scenario.cluster, scenario.parallel.layout)
+    assert [gpu.name for gpu in gpus] == ["large", "small"]
+    worst = worst_peak([90 * GB, 60 * GB], gpus)
+    assert (worst.rank, worst.held, worst.fits) == (1, 60 * GB, False)
+    assert worst_peak([80 * GB, 40 * GB], gpus).fits
+
+
+def limits_drawn(scenario, replica=0):
+    mpl.use("Agg")
+    ax = plots.memory_curve(simulate(scenario).run, Figure().add_subplot(), replica)
+    return {line.get_label(): line.get_ydata()[0] for line in ax.get_lines() if "memory of" in line.get_label()}
+
+
+def test_the_memory_picture_draws_every_gpus_limit():
+    assert limits_drawn(unlike_nodes(["30 GB", "50 GB"])) == {"memory of large": 80, "memory of small": 40}
+
+
+def test_the_memory_picture_draws_no_other_limit():
+    cluster = {"gpus_per_node": 2, "gpu": {"memory": "33 GB"}, "nodes": [{"gpu": LARGE}, {"gpu": SMALL}]}
+    parallel = {"pipeline": 2, "data": 2, "order": ["pipeline", "data", "tensor"]}  # a replica in each node
+    scenario = unlike_nodes(["20 GB", "35 GB"], cluster=cluster, parallel=parallel)
+    assert limits_drawn(scenario, replica=0) == {"memory of large": 80}
+    assert limits_drawn(scenario, replica=1) == {"memory of small": 40}
