@@ -4,14 +4,15 @@ from collections.abc import Mapping
 from fractions import Fraction
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from support import registries
 from support.paths import SCENARIOS, TESTS
 
 from hybrid_des.cli import main as cli
 
-settings.register_profile("slow start", deadline=None)  # the first example pays for imports
-settings.load_profile("slow start")
+# no clock decides about a test: the first example pays for imports, and the machine may be busy
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 LONG = 60  # characters of the id of a parameter
 
 

@@ -1,4 +1,4 @@
-"""Topologies: routes hang together, and sharing halves or doubles exactly what it should."""
+"""Topologies: routes are connected, and sharing halves or doubles exactly what it should."""
 
 from fractions import Fraction
 from itertools import pairwise, permutations
@@ -107,7 +107,7 @@ def test_counts_of_links():
     assert [len(build("ring", node(gpus)).links) for gpus in (1, 2, 3)] == [0, 2, 6]
 
 
-# How long does it take until everybody's gigabyte is through? Latencies are left out, so that times are bandwidth's.
+# How long until every gigabyte has arrived? Latencies are left out, so that times are bandwidth's.
 FREE = {"nvlink": PortSpec(Fraction(100 * GB), 0), "network": PortSpec(Fraction(10 * GB), 0)}
 
 
@@ -343,7 +343,7 @@ def test_the_spine_of_the_contract(senders, milliseconds):
     n = 2 * senders
     nics = wires(*(f"gpu{gpu}-{'left' if gpu < senders else 'right'}" for gpu in range(n)), bandwidth=10 * GB)
     fabric = build("links", node(n), links=nics + wires("left-right", bandwidth=40 * GB))
-    through, _ = carry(fabric, [(0, gpu, gpu + senders, GB) for gpu in range(senders)])
-    assert max(through) == milliseconds * MS
+    arrived, _ = carry(fabric, [(0, gpu, gpu + senders, GB) for gpu in range(senders)])
+    assert max(arrived) == milliseconds * MS
     if senders <= 4:
-        assert through == [milliseconds * MS] * senders
+        assert arrived == [milliseconds * MS] * senders

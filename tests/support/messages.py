@@ -24,18 +24,18 @@ def chain(bandwidths, latencies) -> Fabric:
 def carry(fabric: Fabric, sends, sharing="fifo"):
     """Send messages (time, sender, receiver, bytes), each a flow of its own, asked for in the order given.
 
-    Gives when each one is through, and the rows of links that they occupied: (link, message, asked, start, end).
+    Gives when each arrives, and the rows of links that they occupied: (link, message, asked, start, end).
     """
     env, trace = Environment(), Recorder(messages=True)
     network = Transport(env, fabric, sharing, trace)
-    through: dict[int, int] = {}
+    arrived: dict[int, int] = {}
 
     def send(number, at, sender, receiver, size):
         flow, mailbox = network.flow(Channel(sender, receiver, REDUCTION, f"message {number}", 0, 0))
         yield env.timeout(at)
         flow.send(Message(size))
         yield mailbox.receive()
-        through[number] = env.now
+        arrived[number] = env.now
 
     for number, message in enumerate(sends):
         env.process(send(number, *message))
@@ -46,4 +46,4 @@ def carry(fabric: Fabric, sends, sharing="fifo"):
         (channel.link, int(channel.kind.removeprefix("message ")), int(asked), int(start), int(end))
         for channel, asked, start, end in zip(channels, columns["asked"], columns["start"], columns["end"], strict=True)
     ]
-    return [through[number] for number in range(len(sends))], rows
+    return [arrived[number] for number in range(len(sends))], rows
