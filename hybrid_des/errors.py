@@ -30,6 +30,10 @@ class Refusal(HybridDesError):
     """A schedule, collective or topology does not exist for the sizes asked for; the message says which do."""
 
 
+class TooLongError(HybridDesError):
+    """A message takes longer than can be meant; the message says which unit may have been forgotten."""
+
+
 class PlanError(HybridDesError):
     """An order of operations is impossible: something is missing, doubled, misplaced or waits in a circle."""
 

@@ -28,11 +28,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Entry(Generic[T]):
-    """One registered thing: its name, what builds it, and the facts it gives about itself."""
+    """One registered thing: its name, what builds it, the facts it gives about itself, and the class of its options."""
 
     name: str
     build: T
     facts: Mapping[str, Any] = field(default_factory=dict)
+    options: type[Any] | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names of its options."""
+        return tuple(self.options.model_fields) if self.options else ()
 
 
 class Registry(Generic[T]):
@@ -44,14 +50,14 @@ class Registry(Generic[T]):
         self._entries: dict[str, Entry[T]] = {}
         self._complete = False
 
-    def __call__(self, name: str, **facts: Any) -> Callable[[T], T]:
+    def __call__(self, name: str, options: type[Any] | None = None, **facts: Any) -> Callable[[T], T]:
         """Register the decorated function or class under `name`."""
 
         def register(build: T) -> T:
             known = self._entries.get(name)
             if known is not None and _home(known.build) != _home(build):
                 raise UsageError(f'{self.noun} "{name}" is registered twice: {_home(known.build)} and {_home(build)}')
-            self._entries[name] = Entry(name, build, facts)
+            self._entries[name] = Entry(name, build, facts, options)
             return build
 
         return register

@@ -13,6 +13,7 @@ from support.paths import PACKAGE
 FLOORS = (
     {"errors", "units"},
     {"registry", "engine", "layout"},
+    {"options"},
     {"hardware", "pipeline", "network"},
     {"collectives", "numerics", "timeline"},
     {"scenario", "calibration"},

@@ -11,8 +11,8 @@ What a file says about itself when it registers:
     summary   one line for people
     does      all-reduce, reduce-scatter, all-gather, all-to-all: what is known of its buffer afterwards, and the factor
               between algorithm and bus bandwidth
-    options   keys of a scenario's `gradients` that it reads, handed to it by name where they are given
-    needs     those of them without which it cannot run
+    options   the class of what it reads besides the common keys of a scenario's `gradients`; it gets them as its last
+              argument, and so does `servers`
     servers   who works for the group beside its members, and how many: a function (`Site`) → their places in the fabric
 """
 
@@ -21,11 +21,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from typing import Any, Literal
 
 from hybrid_des.collectives.group import Routine
 from hybrid_des.network.fabric import Fabric
+from hybrid_des.options import Options, options_of, required_keys
 from hybrid_des.registry import Registry
 
 Does = Literal["all-reduce", "reduce-scatter", "all-gather", "all-to-all"]
@@ -42,7 +42,8 @@ class Site:
 
 AUTO = "auto"  # the quickest of all
 
-Collective = Callable[..., Routine]
+Collective = Callable[..., Routine]  # of a group, a buffer and, where there are any, its options
+Given = Options | Mapping[str, Any] | None  # options, or values by name
 _REGISTRY: Registry[Collective] = Registry("collective", "hybrid_des.collectives")
 
 names = _REGISTRY.names
@@ -54,43 +55,44 @@ def collective(
     *,
     summary: str,
     does: Does = "all-reduce",
-    options: tuple[str, ...] = (),
-    needs: tuple[str, ...] = (),
+    options: type[Options] | None = None,
     servers: Callable[..., Sequence[int]] | None = None,
 ) -> Callable[[Collective], Collective]:
     """Register a collective under the name that a scenario's `gradients.algorithm` says."""
-    return _REGISTRY(name, summary=summary, does=does, options=options, needs=needs, servers=servers)
+    return _REGISTRY(name, options, summary=summary, does=does, servers=servers)
 
 
-def configured(name: str, options: Mapping[str, Any]) -> Collective:
-    """A collective with those of the options that it reads and that are given."""
+def configured(name: str, options: Given = None) -> Collective:
+    """A collective with those of the options that it reads."""
     entry = find(name)
-    return partial(entry.build, **_given(name, options)) if _given(name, options) else entry.build
+    last = options_of(entry, options)
+    return (lambda group, buffer: entry.build(group, buffer, *last)) if last else entry.build
 
 
-def servers_of(name: str, site: Site, options: Mapping[str, Any]) -> Sequence[int]:
+def servers_of(name: str, site: Site, options: Given = None) -> Sequence[int]:
     """The places of those who work for a group beside its members.
 
     Raises:
         Refusal: the cluster has none, or too few.
     """
-    servers = find(name).facts["servers"]
-    return servers(site, **_given(name, options)) if servers else ()
+    entry = find(name)
+    servers = entry.facts["servers"]
+    return servers(site, *options_of(entry, options)) if servers else ()
 
 
-def _given(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: options[key] for key in find(name).facts["options"] if options.get(key) is not None}
+def all_reduce_names() -> list[str]:
+    """The names of those that add gradients up on every rank."""
+    return [name for name in names() if find(name).facts["does"] == "all-reduce"]
 
 
 def all_reduces(given: Collection[str] = ()) -> list[str]:
-    """The names of those that add gradients up on every rank and need no option that is not given."""
-    facts = {name: find(name).facts for name in names()}
-    return [name for name, fact in facts.items() if fact["does"] == "all-reduce" and set(fact["needs"]) <= set(given)]
+    """Those of them that need no option that is not given."""
+    return [name for name in all_reduce_names() if set(required_keys(find(name).options)) <= set(given)]
 
 
 def algorithms() -> list[str]:
     """What a scenario's `gradients.algorithm` may say."""
-    return sorted([name for name in names() if find(name).facts["does"] == "all-reduce"] + [AUTO])
+    return sorted([*all_reduce_names(), AUTO])
 
 
 def bus_factor(does: Does, ranks: int) -> Fraction:

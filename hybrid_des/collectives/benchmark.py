@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,7 +40,7 @@ def measure(
     groups: Sequence[Sequence[int]],
     buffer: Callable[[int, int], Buffer],
     *,
-    options: Mapping[str, Any] | None = None,
+    options: collectives.Given = None,
     spare: Sequence[int] = (),
     sharing: str = "fifo",
     trace: Recorder | None = None,
@@ -52,7 +52,7 @@ def measure(
         name: of the collective.
         groups: the members of each, as places in the fabric.
         buffer: (group, place in it) → that member's buffer; servers are asked for too, behind the members.
-        options: of the collective, by name; those that it does not read are left aside.
+        options: of the collective, or values by name, of which those that it does not read are left aside.
         spare: places in the fabric that servers may have.
         sharing: how links are shared.
         trace: where to write down the messages.
@@ -63,10 +63,10 @@ def measure(
     """
     env = Environment()
     network = Transport(env, fabric, sharing, trace or Recorder(messages=False))
-    algorithm = collectives.configured(name, options or {})
+    algorithm = collectives.configured(name, options)
     processes = []
     for number, ranks in enumerate(groups):
-        servers = collectives.servers_of(name, collectives.Site(fabric, ranks, spare), options or {})
+        servers = collectives.servers_of(name, collectives.Site(fabric, ranks, spare), options)
         members = [*ranks, *servers]
         whole = ProcessGroup(name, number, members, [-1] * len(members), len(servers))
         views = [Group(network, whole, place) for place in range(len(members))]
@@ -91,7 +91,7 @@ def quickest(
         Refusal: none exists.
     """
     took: dict[str, Outcome] = {}
-    given = [name for name, value in (more.get("options") or {}).items() if value is not None]
+    given = [name for name, value in dict(more.get("options") or {}).items() if value is not None]
     for name in collectives.all_reduces(given):
         with contextlib.suppress(Refusal, UsageError):
             took[name] = measure(fabric, name, groups, buffer, **more)

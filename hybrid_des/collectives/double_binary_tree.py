@@ -14,14 +14,14 @@ from __future__ import annotations
 from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.collectives.pipelining import pieces_of
+from hybrid_des.collectives.pipelining import Pipelining, pieces_of
 from hybrid_des.network.mailbox import Handoff
 
 
-@collective("double-binary-tree", summary="two trees of half the buffer each, in pieces", options=("pieces",))
-def double_binary_tree(group: Group, buffer: Buffer, pieces: int | None = None) -> Routine:
+@collective("double-binary-tree", summary="two trees of half the buffer each, in pieces", options=Pipelining)
+def double_binary_tree(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
     """All-reduce `buffer` over the group, each half in so many pieces (default: from its size)."""
-    count = pieces or pieces_of(buffer.bytes // 2)
+    count = options.pieces or pieces_of(buffer.bytes // 2)
     parts = []
     for tree, half in enumerate(buffer.parts(2)):
         up, down, back = group.lane(2 * tree), group.lane(2 * tree + 1), group.handoff()

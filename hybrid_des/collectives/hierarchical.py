@@ -14,7 +14,7 @@ from __future__ import annotations
 from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.collectives.pipelining import pieces_of
+from hybrid_des.collectives.pipelining import Pipelining, pieces_of
 from hybrid_des.collectives.ring import gather, scatter
 from hybrid_des.errors import Refusal
 from hybrid_des.network.mailbox import Handoff
@@ -23,8 +23,8 @@ from hybrid_des.network.message import Message
 MOST_PARTS = 16
 
 
-@collective("hierarchical", summary="in the node, between nodes, in the node", options=("pieces",))
-def hierarchical(group: Group, buffer: Buffer, pieces: int | None = None) -> Routine:
+@collective("hierarchical", summary="in the node, between nodes, in the node", options=Pipelining)
+def hierarchical(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
     """All-reduce `buffer` over the group, in so many parts (default: from its size).
 
     Raises:
@@ -32,7 +32,7 @@ def hierarchical(group: Group, buffer: Buffer, pieces: int | None = None) -> Rou
     """
     node, peers = _neighbours(group)
     up, across, down = group.among(node, lane=0), group.among(peers, lane=1), group.among(node, lane=2)
-    parts = buffer.parts(pieces or min(MOST_PARTS, pieces_of(buffer.bytes // len(node))))
+    parts = buffer.parts(options.pieces or min(MOST_PARTS, pieces_of(buffer.bytes // len(node))))
     to_across, to_down = group.handoff(), group.handoff()
     yield group.together(
         _scatter(up, parts, to_across),

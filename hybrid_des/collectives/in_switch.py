@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from hybrid_des.collectives import Site, collective
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.collectives.pipelining import pieces_of
+from hybrid_des.collectives.pipelining import Pipelining, pieces_of
 from hybrid_des.errors import Refusal
 
 
-def switch(site: Site, pieces: int | None = None) -> Sequence[int]:
+def switch(site: Site, options: Pipelining) -> Sequence[int]:
     """The switch that all members hang on."""
     nodes = sorted({site.fabric.node_of[member] for member in site.members})
     if len(nodes) > 1:
@@ -28,10 +28,10 @@ def switch(site: Site, pieces: int | None = None) -> Sequence[int]:
     return (site.fabric.reducers[nodes[0]],)
 
 
-@collective("in-switch", summary="the switch adds up: S up and S down each port", options=("pieces",), servers=switch)
-def in_switch(group: Group, buffer: Buffer, pieces: int | None = None) -> Routine:
+@collective("in-switch", summary="the switch adds up: S up and S down each port", options=Pipelining, servers=switch)
+def in_switch(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
     """All-reduce `buffer` over the group, in so many pieces (default: from its size)."""
-    count = pieces or pieces_of(buffer.bytes)
+    count = options.pieces or pieces_of(buffer.bytes)
     cut = buffer.split(count)
     if group.me < group.size:
         above = group.size

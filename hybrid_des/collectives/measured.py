@@ -13,18 +13,25 @@ from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.errors import Refusal
-from hybrid_des.network.times import TimeTable
+from hybrid_des.network.figures import Table
+from hybrid_des.options import Options
 
 
-@collective(
-    "measured", summary="takes the time that a table of measurements gives", options=("table",), needs=("table",)
-)
-def measured(group: Group, buffer: Buffer, table: TimeTable) -> Routine:
+class Measured(Options):
+    """The measurements."""
+
+    table: Table
+    """A CSV file buffer size → time, as `hybrid-des calibrate` makes; alone it stands for the algorithm."""
+
+
+@collective("measured", summary="takes the time that a table of measurements gives", options=Measured)
+def measured(group: Group, buffer: Buffer, options: Measured) -> Routine:
     """All-reduce `buffer` over the group.
 
     Raises:
         Refusal: the table was measured on another number of ranks.
     """
+    table = options.table
     if table.ranks not in (None, group.size):
         raise Refusal(f"measured: {table.source} is for {table.ranks} ranks, this group has {group.size}")
     whole = buffer.split(1)

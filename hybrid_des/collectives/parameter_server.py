@@ -12,19 +12,29 @@ begin at different peers, so that they do not all stand before one port.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 from hybrid_des.collectives import Site, collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.errors import Refusal
+from hybrid_des.options import Count, Options, choice
 
 
-def hosts(site: Site, servers: int | None = None, servers_on: str = "ranks") -> Sequence[int]:
+class Servers(Options):
+    """Who serves."""
+
+    servers: Count | None = None
+    """How many hold a shard. Default every rank of the group, or one on hosts of its own."""
+    servers_on: Annotated[Literal["ranks", "hosts"], choice("ranks", "hosts")] = "ranks"
+    """On the first ranks of the group, or on hosts of GPUs that no rank uses."""
+
+
+def hosts(site: Site, options: Servers) -> Sequence[int]:
     """The GPUs' hosts that serve: the first that no rank uses."""
-    if servers_on == "ranks":
+    if options.servers_on == "ranks":
         return ()
-    wanted = servers or 1
+    wanted = options.servers or 1
     if wanted > len(site.spare):
         raise Refusal(
             f"parameter-server on hosts of their own needs {wanted} GPU places that no rank uses; the cluster has "
@@ -36,15 +46,13 @@ def hosts(site: Site, servers: int | None = None, servers_on: str = "ranks") -> 
 @collective(
     "parameter-server",
     summary="push to servers that hold a shard each, pull the sums",
-    options=("servers", "servers_on"),
+    options=Servers,
     servers=hosts,
 )
-def parameter_server(
-    group: Group, buffer: Buffer, servers: int | None = None, servers_on: Literal["ranks", "hosts"] = "ranks"
-) -> Routine:
+def parameter_server(group: Group, buffer: Buffer, options: Servers) -> Routine:
     """All-reduce `buffer` over the group; servers on ranks default to all of them, on hosts of their own to one."""
-    on_hosts = servers_on == "hosts"
-    count = group.servers if on_hosts else servers or group.size
+    on_hosts = options.servers_on == "hosts"
+    count = group.servers if on_hosts else options.servers or group.size
     if count > group.size and not on_hosts:
         raise Refusal(
             f"parameter-server: {count} servers on the ranks of a group of {group.size}; at most {group.size}"

@@ -23,9 +23,7 @@ from hybrid_des.engine.recorder import LAST_TIME, TimeRangeError
 
 RESUMED = EventPriority(URGENT - 1)  # an event that `run(until=…)` left half processed
 LAST = EventPriority(NORMAL + 1)  # behind everything else at the same time
-# A moment is `time << MOMENT | priority − RESUMED`; the events of this module's callers are NORMAL.
-MOMENT = 2
-AT_NORMAL = NORMAL - RESUMED
+MOMENT = 2  # bits: a moment is `time << MOMENT | priority − RESUMED`
 
 
 class Environment(simpy.Environment):
@@ -37,7 +35,7 @@ class Environment(simpy.Environment):
         timeout, process, event: make events, as in SimPy.
     """
 
-    __slots__ = ("agenda", "event", "events", "moments", "now", "process", "timeout")
+    __slots__ = ("_agenda", "_moments", "event", "events", "now", "process", "timeout")
 
     now: int
     timeout: Callable[..., Timeout]
@@ -46,10 +44,10 @@ class Environment(simpy.Environment):
 
     def __init__(self, initial_time: int = 0) -> None:
         # SimPy's own list of events is not made: nothing reads it but the methods below
-        self.now = initial_time
+        self.now = whole(initial_time)
         self.events = 0
-        self.agenda: dict[int, Any] = {}  # moment → its event, or a deque of them
-        self.moments: list[int] = []  # a heap of the agenda's keys
+        self._agenda: dict[int, Any] = {}  # moment → its event, or a deque of them
+        self._moments: list[int] = []  # a heap of the agenda's keys
         self._active_proc = None
         self.timeout = MethodType(Timeout, self)
         self.process = MethodType(simpy.Process, self)
@@ -58,10 +56,10 @@ class Environment(simpy.Environment):
     def at(self, time: int, event: Any, priority: int = NORMAL) -> None:
         """Book an event for a time that is not past; `event` is triggered, or a `Booking`."""
         moment = time << MOMENT | priority - RESUMED
-        agenda = self.agenda
+        agenda = self._agenda
         other = agenda.setdefault(moment, event)
         if other is event:
-            heappush(self.moments, moment)
+            heappush(self._moments, moment)
         elif other.__class__ is deque:
             other.append(event)
         else:
@@ -81,7 +79,7 @@ class Environment(simpy.Environment):
 
     def peek(self) -> float:
         """The time of the next event; infinity if there is none."""
-        return self.moments[0] >> MOMENT if self.moments else simpy.core.Infinity
+        return self._moments[0] >> MOMENT if self._moments else simpy.core.Infinity
 
     def step(self) -> None:
         """Process the next event.
@@ -111,7 +109,7 @@ class Environment(simpy.Environment):
             value = stop.args[0]
         except EmptySchedule:
             if until is not None:
-                raise RuntimeError(f'no scheduled events left but "until" event was not triggered: {end}') from None
+                raise RuntimeError(f'No scheduled events left but "until" event was not triggered: {end}') from None
         if self.now > LAST_TIME:
             raise TimeRangeError
         return value
@@ -129,7 +127,7 @@ class Environment(simpy.Environment):
 
     def _process(self, turns: Iterable[None]) -> None:
         """Process one event per turn."""
-        moments, agenda = self.moments, self.agenda
+        moments, agenda = self._moments, self._agenda
         for _ in turns:
             try:
                 moment = moments[0]

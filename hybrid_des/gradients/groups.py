@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
@@ -86,9 +85,7 @@ class Reductions:
         self._gradients = gradients
         self._fabric = fabric
         self._sharing = sharing
-        self._options: Mapping[str, Any] = {
-            name: getattr(gradients, name) for name in ("pieces", "servers", "servers_on", "table")
-        }
+        self._options = gradients.options
         self._codec = codecs.find(gradients.codec).build()
         self._spare = range(ranks, fabric.gpus)
         self.buckets = {stage: group.buckets for stage, group in groups.items()}

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 Bandwidth = Fraction | None  # bytes per second; None is infinite
 
@@ -36,13 +35,12 @@ class NodeSpec:
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """What a topology may know: the nodes, which may differ, and the options of its own by name.
+    """What a topology may know besides its options: the nodes, which may differ.
 
     GPUs are counted through all nodes in order.
     """
 
     nodes: tuple[NodeSpec, ...]
-    options: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def gpus(self) -> int:

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from hybrid_des.errors import TooLongError
 from hybrid_des.network.fabric import Bandwidth
 from hybrid_des.network.times import TableBandwidth, TimeTable
-from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bandwidth
+
+LONGEST_S = 86_400  # a day for one message: the clock counts 106 of them, for all messages of all ranks
 
 
 class Rate(dict[int, int]):
@@ -34,7 +37,14 @@ class ConstantRate(Rate):
         self._bandwidth = bandwidth
 
     def ticks(self, size: int, per_picosecond: int) -> int:
-        """The service time of `size` bytes in a finer unit, rounded once to the nearest."""
+        """The service time of `size` bytes in a finer unit, rounded once to the nearest.
+
+        Raises:
+            TooLongError: it is longer than a day.
+        """
+        if size > LONGEST_S * self._bandwidth:
+            takes = f"{float(size / self._bandwidth):.6g} s at {format_bandwidth(self._bandwidth)}"
+            raise TooLongError(f"a message of {size:,} bytes takes {takes}; was a unit such as GB/s forgotten?")
         return round(Fraction(size * PICOSECONDS_PER_SECOND * per_picosecond) / self._bandwidth)
 
 

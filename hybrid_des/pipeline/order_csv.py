@@ -20,6 +20,7 @@ from itertools import product
 from typing import NamedTuple
 
 from hybrid_des.errors import PlanError
+from hybrid_des.options import Number, Options
 from hybrid_des.pipeline.grid import draw_grid
 from hybrid_des.pipeline.op import KINDS, Kind, Op, Path, Place, carried
 from hybrid_des.pipeline.plan import Plan
@@ -27,6 +28,13 @@ from hybrid_des.pipeline.plan import Plan
 _OP = re.compile(r"(\d{1,6})([FBIW])(\d{1,6})")
 _PAIR = re.compile(r"\(([^;()]+);([^;()]+)\)OVERLAP_F_B")
 _OTHER = re.compile(r"\d+(SEND_F|RECV_F|SEND_B|RECV_B|UNSHARD|RESHARD|REDUCE_GRAD)\d*")
+
+
+class OrderFile(Options):
+    """What a scenario may say about an order file."""
+
+    fused_time: Number = Fraction(1)
+    """Time of a fused pair divided by the time of its parts."""
 
 
 class _Cell(NamedTuple):

@@ -61,8 +61,7 @@ class PlanRequest:
 
     Times are picoseconds per micro-batch, one entry per pipeline rank, for the rank's whole share (all its chunks):
     `forward` F, `input` (the input-gradient part of the backward, recomputation included) and `weight` W.
-    `delay` is the time a message takes between neighbouring ranks on idle links. `max_activations` is in
-    whole-rank micro-batches. Options that a kind does not name in its registration never reach it.
+    `delay` is the time a message takes between neighbouring ranks on idle links.
     """
 
     pipeline: int
@@ -72,10 +71,6 @@ class PlanRequest:
     input: tuple[int, ...] = ()
     weight: tuple[int, ...] = ()
     delay: int = 0
-    backward_order: str | None = None
-    fused: bool = True
-    fused_time: Fraction = Fraction(1)
-    max_activations: Fraction | None = None
 
 
 @dataclass(frozen=True)

@@ -7,18 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from hybrid_des.errors import ScenarioError
+from hybrid_des.options import NamesFile, Section, describe, mark_of
+from hybrid_des.scenario.problem import sections_in
+from hybrid_des.scenario.scenario import Scenario
 from hybrid_des.scenario.strict_yaml import Document, KeyPath, read
-from hybrid_des.scenario.values import describe
 
-_FILES = (  # what names a file
-    ("schedule", "file"),
-    ("cluster", "nvlink", "table"),
-    ("cluster", "infiniband", "table"),
-    ("cluster", "pcie", "table"),
-    ("cluster", "nodes", "nvlink", "table"),
-    ("cluster", "nodes", "infiniband", "table"),
-    ("gradients", "table"),
-)
 _OWN = ("name", "description", "sweep", "plot")  # what a file does not take over from its base
 
 
@@ -61,13 +54,22 @@ def with_base(path: str | Path, users: tuple[Path, ...] = ()) -> Document:
 
 def anchor(document: Document, folder: Path, place: str = "") -> None:
     """Let the relative paths that a document holds start at a folder; only those that stand at `place`, if given."""
-    for path in _FILES:
+    for path in _files(Scenario):
         for at, values in _sections(document.value, path[:-1]):
             name = values.get(path[-1])
             if not isinstance(name, str) or Path(name).is_absolute():
                 continue
             if document.place((*at, path[-1])).startswith(place):
                 values[path[-1]] = str(folder / name)
+
+
+def _files(section: type[Section], at: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The paths of all keys that name files."""
+    for key, fields in section.known_keys().items():
+        if any(mark_of(field, NamesFile) for field in fields):
+            yield (*at, key)
+        for inner in {inner for field in fields for inner in sections_in(field.annotation)}:
+            yield from _files(inner, (*at, key))
 
 
 def _sections(values: Any, path: tuple[str, ...], at: KeyPath = ()) -> Iterator[tuple[KeyPath, dict[str, Any]]]:

@@ -1,37 +1,52 @@
-"""What must fit together across a scenario: one function a concern, each giving all the problems it finds."""
+"""What must fit together across a scenario: one function per concern, each giving all the problems it finds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
+from hybrid_des.errors import Refusal
+from hybrid_des.network import topologies
+from hybrid_des.network.topologies import OptionRefusal
+from hybrid_des.options import MOST, Elsewhere, mark_of, options_of
 from hybrid_des.pipeline import schedules
-from hybrid_des.scenario.gradients import gradients_problems
+from hybrid_des.scenario.defaults import of_ranks
+from hybrid_des.scenario.machine import Cluster
+from hybrid_des.scenario.plugins import PluginSection
 from hybrid_des.scenario.problem import Problem
+from hybrid_des.scenario.reduction import Gradients
+from hybrid_des.scenario.sections import Numerics, Parallel, Schedule, Workload
 from hybrid_des.scenario.strict_yaml import KeyPath
-from hybrid_des.scenario.wiring import wiring_problems
 
-if TYPE_CHECKING:
-    from hybrid_des.scenario.model import Scenario
-
-MOST_GPUS = MOST_STAGES = 2**20 - 1
-OPTIONS = {"backward_order": "fifo", "fused": True, "fused_time": 1, "max_activations": None}  # and what means nothing
 PER_RANK = ("forward", "backward", "weight", "recompute", "activation", "parameters", "optimizer")
 PER_RANK_MEMORY = ("per_parameter", "activation")
 PIPELINE = ("parallel", "pipeline")
+TOPOLOGY = ("cluster", "topology")
 
 
-def problems_of(scenario: Scenario) -> list[Problem]:
+class Sections(NamedTuple):
+    """The sections of a scenario that must fit together."""
+
+    cluster: Cluster
+    parallel: Parallel
+    schedule: Schedule
+    workload: Workload
+    gradients: Gradients
+    numerics: Numerics | None
+
+
+def problems_of(scenario: Sections) -> list[Problem]:
     """Everything that does not fit together."""
     checks = (
         _ranks_fit,
-        wiring_problems,
+        _tensor_is_one,
+        _options_are_read,
+        _wiring_exists,
         _sizes_are_bearable,
         _schedule_is_one,
         _chunks_fit,
-        _options_are_read,
-        gradients_problems,
+        _errors_exist,
         _lists_fit,
         _weight_fits,
         _layers_fit,
@@ -39,7 +54,7 @@ def problems_of(scenario: Scenario) -> list[Problem]:
     return [problem for check in checks for problem in check(scenario)]
 
 
-def _ranks_fit(scenario: Scenario) -> Iterator[Problem]:
+def _ranks_fit(scenario: Sections) -> Iterator[Problem]:
     parallel, cluster = scenario.parallel, scenario.cluster
     if parallel.ranks > cluster.gpus:
         sizes = f"nodes {cluster.nodes} × gpus_per_node {cluster.gpus_per_node}"
@@ -54,23 +69,23 @@ def _ranks_fit(scenario: Scenario) -> Iterator[Problem]:
         )
 
 
-def _sizes_are_bearable(scenario: Scenario) -> Iterator[Problem]:
-    if scenario.cluster.gpus > MOST_GPUS:
+def _sizes_are_bearable(scenario: Sections) -> Iterator[Problem]:
+    if scenario.cluster.gpus > MOST:
         yield Problem(
             ("cluster",),
-            f"{scenario.cluster.gpus} GPUs are more than can be simulated (at most {MOST_GPUS})",
+            f"{scenario.cluster.gpus} GPUs are more than can be simulated (at most {MOST})",
             (("cluster", "nodes"), ("cluster", "gpus_per_node")),
         )
     stages = scenario.parallel.pipeline * scenario.schedule.chunks
-    if stages > MOST_STAGES:
+    if stages > MOST:
         yield Problem(
             ("schedule", "chunks"),
-            f"{stages} stages are more than can be simulated (at most {MOST_STAGES})",
+            f"{stages} stages are more than can be simulated (at most {MOST})",
             (PIPELINE, ("schedule", "chunks")),
         )
 
 
-def _schedule_is_one(scenario: Scenario) -> Iterator[Problem]:
+def _schedule_is_one(scenario: Sections) -> Iterator[Problem]:
     schedule = scenario.schedule
     needs = (("schedule", "kind"), ("schedule", "file"))
     if schedule.kind is None and schedule.file is None:
@@ -79,7 +94,7 @@ def _schedule_is_one(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(("schedule", "file"), "stands instead of `kind`; give one of the two", needs)
 
 
-def _chunks_fit(scenario: Scenario) -> Iterator[Problem]:
+def _chunks_fit(scenario: Sections) -> Iterator[Problem]:
     schedule = scenario.schedule
     if schedule.kind is None:
         return
@@ -91,23 +106,59 @@ def _chunks_fit(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(path, message, (path, ("schedule", "kind")))
 
 
-def _options_are_read(scenario: Scenario) -> Iterator[Problem]:
-    """An option that would change nothing is a mistake, unless it says what is so anyway."""
-    schedule = scenario.schedule
-    read = ("fused_time",) if schedule.kind is None else schedules.find(schedule.kind).facts["options"]
-    for option, neutral in OPTIONS.items():
-        value = getattr(schedule, option)
-        if option == "max_activations":
-            neutral = 2 * scenario.parallel.pipeline
-        if option in schedule.model_fields_set and option not in read and value not in (None, neutral):
-            readers = [name for name in schedules.names() if option in schedules.find(name).facts["options"]]
-            hint = f"; read by {', '.join(readers)}" if readers else ""
-            path = ("schedule", option)
-            reader = schedule.kind or "an order file"
-            yield Problem(path, f"is not read by {reader}{hint}", (path, ("schedule", "kind")))
+def _tensor_is_one(scenario: Sections) -> Iterator[Problem]:
+    if scenario.parallel.tensor > 1:
+        path = ("parallel", "tensor")
+        yield Problem(path, "tensor parallelism is not available in this version; expected 1", (path,))
 
 
-def _lists_fit(scenario: Scenario) -> Iterator[Problem]:
+def _options_are_read(scenario: Sections) -> Iterator[Problem]:
+    """A plug-in gets what it needs, and an option that changes nothing is a mistake unless it states what holds."""
+    ranks = scenario.parallel.pipeline
+    sections: dict[str, PluginSection] = {
+        "cluster": scenario.cluster,
+        "schedule": scenario.schedule,
+        "gradients": scenario.gradients,
+    }
+    for name, section in sections.items():
+        plugins = section.plugins
+        chosen = plugins.chosen(dict(section))
+        what, choice = chosen.name if chosen else "", (name, plugins.key)
+        for key in section.lacking:
+            path = (name, key)
+            yield Problem(path, f"is required by {what}", (path, choice))
+        for key, value in section.unread.items():
+            readers = plugins.readers()[key]
+            mark = mark_of(next(iter(readers.values())), Elsewhere)
+            if mark is None or value != of_ranks(mark.value, ranks):
+                path = (name, key)
+                yield Problem(path, f"is not read by {what}; read by {', '.join(readers)}", (path, choice))
+
+
+def _wiring_exists(scenario: Sections) -> Iterator[Problem]:
+    """A topology may not exist for a cluster."""
+    cluster = scenario.cluster
+    entry = topologies.find(cluster.topology)
+    if entry.facts["check"] is None or cluster.gpus > MOST or cluster.lacking:
+        return
+    keys = ("nodes", "gpus_per_node", "nvlink", "infiniband", *entry.keys)
+    needs = (TOPOLOGY, *(("cluster", key) for key in keys))
+    try:
+        entry.facts["check"](cluster.spec, *options_of(entry, cluster.options))
+    except OptionRefusal as refusal:
+        yield Problem(("cluster", refusal.option, *refusal.at), refusal.message, needs)
+    except Refusal as refusal:
+        yield Problem(TOPOLOGY, str(refusal), needs)
+
+
+def _errors_exist(scenario: Sections) -> Iterator[Problem]:
+    """What a codec loses can only be kept where there are arrays."""
+    if scenario.gradients.error_feedback and scenario.numerics is None:
+        path = ("gradients", "error_feedback")
+        yield Problem(path, "corrects numbers, and there are none without numerics:", (path, ("numerics",)))
+
+
+def _lists_fit(scenario: Sections) -> Iterator[Problem]:
     workload, ranks = scenario.workload, scenario.parallel.pipeline
     values: list[tuple[KeyPath, Any]] = [(("workload", name), getattr(workload, name)) for name in PER_RANK]
     values += [(("workload", "memory", name), getattr(workload.memory, name)) for name in PER_RANK_MEMORY]
@@ -128,7 +179,7 @@ def _lists_fit(scenario: Scenario) -> Iterator[Problem]:
             )
 
 
-def _weight_fits(scenario: Scenario) -> Iterator[Problem]:
+def _weight_fits(scenario: Sections) -> Iterator[Problem]:
     weight, backward = scenario.workload.weight, scenario.workload.backward
     if weight is None:
         return
@@ -144,7 +195,7 @@ def _weight_fits(scenario: Scenario) -> Iterator[Problem]:
             return
 
 
-def _layers_fit(scenario: Scenario) -> Iterator[Problem]:
+def _layers_fit(scenario: Sections) -> Iterator[Problem]:
     stages = scenario.parallel.pipeline * scenario.schedule.chunks
     if scenario.numerics is not None and scenario.numerics.layers < stages:
         path = ("numerics", "layers")

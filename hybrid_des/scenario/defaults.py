@@ -13,8 +13,11 @@ from typing import Any
 
 from hybrid_des import hardware as catalogue
 from hybrid_des.collectives import codecs
-from hybrid_des.network import topologies
+from hybrid_des.options import OfRanks, mark_of
 from hybrid_des.pipeline import schedules
+from hybrid_des.scenario.machine import Cluster
+from hybrid_des.scenario.reduction import Gradients
+from hybrid_des.scenario.sections import Schedule
 from hybrid_des.scenario.values import per_rank
 
 _PERCENT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*")
@@ -40,10 +43,8 @@ def fill(values: Mapping[str, Any]) -> dict[str, Any]:
 def _fill_cluster(cluster: dict[str, Any], scenario: Mapping[str, Any]) -> None:
     gpu = cluster.setdefault("gpu", catalogue.DEFAULT)
     cluster.setdefault("gpus_per_node", 8)
-    links = _links(gpu)
-    if not _reads(cluster.get("topology", "nodes"), "pcie"):
-        del links["pcie"]
-    _fill_links(cluster, links)
+    keys = Cluster.keys_given(cluster)
+    _fill_links(cluster, {name: link for name, link in _links(gpu).items() if name in keys})
     if isinstance(cluster.get("nodes"), list | tuple):
         cluster["nodes"] = [_node(node, cluster) for node in cluster["nodes"]]
 
@@ -96,8 +97,10 @@ def _unless_measured(link: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
 
 
 def _fill_gradients(gradients: dict[str, Any], scenario: Mapping[str, Any]) -> None:
-    if gradients.get("table") is not None:
-        gradients.setdefault("algorithm", "measured")
+    if Gradients.plugins.key not in gradients and gradients.keys() - Gradients.own_keys().keys():
+        requiring = Gradients.plugins.requiring(gradients)
+        if len(requiring) == 1:  # an option that only one algorithm cannot do without stands for it
+            gradients[Gradients.plugins.key] = requiring[0]
     rule, codec = gradients.get("bucket_rule"), gradients.get("codec", "fp32")
     if rule == "ddp":
         gradients.setdefault("bucket", "25 MiB")
@@ -106,17 +109,20 @@ def _fill_gradients(gradients: dict[str, Any], scenario: Mapping[str, Any]) -> N
         gradients.setdefault("bucket", ceil(most * codecs.find(codec).build().bytes_per_element))
 
 
-def _reads(topology: Any, option: str) -> bool:
-    known = isinstance(topology, str) and topology in topologies.names()
-    return known and option in topologies.find(topology).facts["options"]
-
-
 def _fill_schedule(schedule: dict[str, Any], scenario: Mapping[str, Any]) -> None:
-    _fill_kind(schedule)
-    for key in ("microbatches", "max_activations"):
-        multiple = _MULTIPLE.fullmatch(schedule[key]) if isinstance(schedule.get(key), str) else None
-        if multiple:
-            schedule[key] = Fraction(multiple.group(1) or 1) * _along(scenario, "pipeline")
+    kind = schedule.get("kind")
+    if isinstance(kind, str) and kind in schedules.names():
+        schedule.setdefault("chunks", schedules.find(kind).facts["chunks"] or 1)
+    for key, field in Schedule.keys_given(schedule).items():
+        mark = mark_of(field, OfRanks)
+        if mark is not None and (key in schedule or mark.default is not None):
+            schedule[key] = of_ranks(schedule.get(key, mark.default), _along(scenario, "pipeline"))
+
+
+def of_ranks(value: Any, ranks: int) -> Any:
+    """What a text such as 2p stands for; any other value as it is."""
+    multiple = _MULTIPLE.fullmatch(value) if isinstance(value, str) else None
+    return Fraction(multiple.group(1) or 1) * ranks if multiple else value
 
 
 def _fill_workload(workload: dict[str, Any], scenario: Mapping[str, Any]) -> None:
@@ -131,18 +137,6 @@ def _fill_workload(workload: dict[str, Any], scenario: Mapping[str, Any]) -> Non
         return
     part = Fraction(share.group(1)) / 100
     workload["weight"] = [part * time for time in backward] if isinstance(backward, tuple) else part * backward
-
-
-def _fill_kind(schedule: dict[str, Any]) -> None:
-    kind = schedule.get("kind")
-    if not isinstance(kind, str) or kind not in schedules.names():
-        return
-    facts = schedules.find(kind).facts
-    schedule.setdefault("chunks", facts["chunks"] or 1)
-    if "backward_order" in facts["options"]:
-        schedule.setdefault("backward_order", facts["backward_order"])
-    if "max_activations" in facts["options"]:
-        schedule.setdefault("max_activations", "2p")
 
 
 def _along(scenario: Mapping[str, Any], axis: str) -> int:

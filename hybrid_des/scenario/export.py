@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 
+from hybrid_des.network.figures import LinkFigures
 from hybrid_des.network.times import TimeTable
-from hybrid_des.scenario.checks import OPTIONS
-from hybrid_des.scenario.gradients import Gradients
-from hybrid_des.scenario.machine import Cluster, InfiniBand, LinkFigures, NodeKind, Wire
-from hybrid_des.scenario.model import Scenario, Schedule
+from hybrid_des.options import Options, WrittenNone, mark_of
+from hybrid_des.scenario.machine import Cluster, InfiniBand, NodeKind
+from hybrid_des.scenario.plugins import PluginSection
+from hybrid_des.scenario.reduction import Gradients
+from hybrid_des.scenario.scenario import Scenario
+from hybrid_des.scenario.sections import Schedule
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+_CHOOSING: tuple[type[PluginSection], ...] = (Cluster, Schedule, Gradients)
 
 # what makes many scenarios of a file, or one of two files, and is gone before one is validated
 _MANY: dict[str, Any] = {
@@ -54,19 +61,13 @@ def to_mapping(scenario: Scenario) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        items = {name: getattr(value, name) for name in type(value).model_fields}
-        if isinstance(value, Schedule):  # an option that the kind does not read must not be written
-            items = {
-                name: item for name, item in items.items() if name not in OPTIONS or name in value.model_fields_set
-            }
-        if isinstance(value, Gradients) and value.bucket is None:  # what is left out may be a rule's default
-            items["bucket"] = "none"
+        items = {name: _word(value, name) if item is None else item for name, item in value}
+        if isinstance(value, PluginSection):  # options stand beside the section's own keys
+            items |= {**_plain(items.pop("options") or Options()), **value.unread}
         if isinstance(value, Scenario) and value.numerics and "parameters" not in value.workload.model_fields_set:
             items["workload"] = value.workload.model_copy(update={"parameters": None})  # the model has its own count
         if isinstance(value, LinkFigures) and value.table is not None:  # it stands instead of both
             items.update(bandwidth=None, latency=None)
-        elif isinstance(value, LinkFigures | Wire) and value.bandwidth is None:
-            items["bandwidth"] = "inf"
         return {name: _plain(item) for name, item in items.items() if item is not None}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
@@ -75,6 +76,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, TimeTable):
         return value.source
     return str(value) if isinstance(value, Path) else value
+
+
+def _word(section: BaseModel, name: str) -> str | None:
+    """How a file writes the None of a field; None where it leaves the field out."""
+    field = type(section).model_fields.get(name)
+    mark = mark_of(field, WrittenNone) if field is not None else None
+    return mark.word if mark is not None else None
 
 
 def _number(value: Fraction) -> int | float | str | Fraction:
@@ -95,18 +103,61 @@ def _number(value: Fraction) -> int | float | str | Fraction:
 
 
 def json_schema() -> dict[str, Any]:
-    """Describe the scenario file for editors; the names in it are those that are registered now."""
-    schema = Scenario.model_json_schema()
-    for section in (Cluster, NodeKind, LinkFigures, InfiniBand):  # what they miss, `defaults` fills in
-        schema["$defs"][section.__name__].pop("required", None)
+    """Describe the scenario file for editors; names and options in it are those that are registered now."""
+    entries = [entry for one in _CHOOSING for entry in map(one.plugins.find, one.plugins.names())]
+    kinds: set[type[BaseModel]] = {entry.options for entry in entries if entry.options is not None}
+    models: list[type[BaseModel]] = [Scenario, *sorted(kinds, key=repr)]
+    references, schema = models_json_schema([(model, "validation") for model in models])
+    definitions = schema["$defs"]
+    name_of = {model: reference["$ref"].rpartition("/")[2] for (model, _), reference in references.items()}
+    described: dict[Any, dict[str, Any]] = {model: definitions.pop(name_of[model]) for model in models}
+    for section in _CHOOSING:
+        properties = definitions[section.__name__]["properties"]
+        del properties["options"]
+        for key, readers in section.plugins.readers().items():
+            parts = {name: described[section.plugins.find(name).options]["properties"][key] for name in readers}
+            properties[key] = _joined(parts)
+    for model in (Cluster, NodeKind, InfiniBand):  # what they miss, `defaults` fills in
+        definitions[model.__name__].pop("required", None)
+    return _whole({**described[Scenario], "$defs": definitions})
+
+
+def _whole(schema: dict[str, Any]) -> dict[str, Any]:
+    """Add what makes many scenarios of a file, and ask for what is required only where no other file may give it."""
     schema["required"].remove("cluster")
     schema["properties"] |= _MANY
     definitions = schema["$defs"]
     needed = {name: {"required": definitions[name.title()].pop("required")} for name in ("schedule", "workload")}
-    schema["if"] = {"anyOf": [{"required": ["base"]}, {"required": ["sweep"]}]}  # then others may give what is missing
+    schema["if"] = {"anyOf": [{"required": ["base"]}, {"required": ["sweep"]}]}
     schema["else"] = {"required": schema.pop("required"), "properties": needed}
     tidy: dict[str, Any] = _tidy(schema)
+    tidy["$defs"] = {name: tidy["$defs"][name] for name in sorted(_needed(tidy["properties"], tidy["$defs"]))}
     return {"$schema": _DIALECT, "title": "hybrid_des scenario", **tidy}
+
+
+def _needed(node: Any, definitions: Mapping[str, Any], found: frozenset[str] = frozenset()) -> frozenset[str]:
+    """The names of definitions that a part of the schema refers to, directly or through others."""
+    if isinstance(node, list | dict):
+        for item in node.values() if isinstance(node, dict) else node:
+            found = _needed(item, definitions, found)
+    name = node.get("$ref", "").rpartition("/")[2] if isinstance(node, dict) else ""
+    return _needed(definitions[name], definitions, found | {name}) if name and name not in found else found
+
+
+def _joined(parts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Describe an option that several plug-ins may share: who reads it, and the default if all have the same."""
+    texts: dict[str, list[str]] = {}
+    kinds, defaults = [], []
+    for name, part in parts.items():
+        rest = {key: value for key, value in part.items() if key not in ("title", "description", "default")}
+        texts.setdefault(part.get("description", ""), []).append(name)
+        defaults.append(part.get("default"))
+        if rest not in kinds:
+            kinds.append(rest)
+    joined = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    described = "\n\n".join(": ".join(filter(None, (", ".join(names), text))) for text, names in texts.items())
+    same = {"default": defaults[0]} if all(default == defaults[0] for default in defaults) else {}
+    return {**joined, "description": described, **same}
 
 
 def _tidy(node: Any) -> Any:

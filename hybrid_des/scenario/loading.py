@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from hybrid_des.errors import ScenarioError
 from hybrid_des.registry import unknown
-from hybrid_des.scenario.availability import ONLY, refusal
 from hybrid_des.scenario.base import anchor, with_base
-from hybrid_des.scenario.model import Scenario
 from hybrid_des.scenario.overrides import override
-from hybrid_des.scenario.problem import Problem, Problems
+from hybrid_des.scenario.problem import Problem, problems_in, sections_at
+from hybrid_des.scenario.scenario import Scenario
 from hybrid_des.scenario.strict_yaml import Document, KeyPath
-from hybrid_des.scenario.values import describe
 
 # Stands in for a required value that is missing or wrong, so that what else is wrong can still be found.
 _STAND_IN: Mapping[tuple[str, str], Any] = {
@@ -27,13 +25,21 @@ _STAND_IN: Mapping[tuple[str, str], Any] = {
 }
 
 
-def load(path: str | Path, overrides: Sequence[str] = ()) -> Scenario:
-    """Read a scenario file; `overrides` are texts such as "parallel.pipeline=8".
+def load(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Scenario:
+    """Read a scenario from a file, or from a mapping of plain values as a file would hold them.
+
+    Args:
+        source: the file's path, or the mapping.
+        overrides: texts such as "parallel.pipeline=8".
 
     Raises:
         ScenarioError: one line for each thing that is wrong: file, line, path, and what would be right.
     """
-    return scenario_of(read_scenario(path, overrides))
+    if not isinstance(source, Mapping):
+        return scenario_of(read_scenario(source, overrides))
+    document = Document(copy.deepcopy(dict(source)), "scenario")
+    override(document, overrides)
+    return scenario_of(document)
 
 
 def scenario_from(mapping: Mapping[str, Any], source: str = "scenario") -> Scenario:
@@ -70,7 +76,7 @@ def scenario_of(document: Document) -> Scenario:
     try:
         scenario = Scenario.model_validate(values)
     except ValidationError as error:
-        problems += [problem for problem in _problems(error) if not problem.needs]
+        problems += [problem for problem in problems_in(error, Scenario) if not problem.needs]
         problems += _misfits(values, [problem.path for problem in problems])
         raise ScenarioError(_lines(document, problems)) from None
     if problems:
@@ -90,52 +96,9 @@ def _lines(document: Document, problems: Sequence[Problem]) -> list[str]:
 
 
 def _refuse(values: dict[str, Any]) -> list[Problem]:
-    """Take out what this version cannot do, and say so."""
-    problems = []
-    for path, allowed in ONLY.items():
-        section: Any = values
-        for key in path[:-1]:
-            section = section.get(key) if isinstance(section, dict) else None
-        if isinstance(section, dict) and path[-1] in section:
-            value = section[path[-1]]
-            if not any(type(value) is type(one) and value == one for one in allowed):
-                problems.append(Problem(path, refusal(allowed)))
-                del section[path[-1]]
+    """Take out what makes many scenarios of one, and say so."""
     many = [key for key in ("sweep", "plot") if values.pop(key, None) not in (None, "none")]
-    return problems + [Problem((key,), "makes many scenarios of one; hybrid_des.sweep runs them") for key in many]
-
-
-def _problems(error: ValidationError) -> list[Problem]:
-    """Say in our words what pydantic found."""
-    problems = []
-    for item in error.errors(include_url=False):
-        path: KeyPath = tuple(item["loc"])
-        cause = item.get("ctx", {}).get("error")
-        if isinstance(cause, Problems):
-            problems += [Problem((*path, *inner.path), inner.message, inner.needs) for inner in cause.items]
-        elif item["type"] == "extra_forbidden":
-            problems.append(Problem(path, _unknown_key(path)))
-        elif item["type"] == "missing":
-            problems.append(Problem(path, "is required"))
-        elif item["type"] == "tuple_type":
-            problems.append(Problem(path, f"expected a list, found {describe(item['input'])}"))
-        elif item["type"] == "model_type":
-            problems.append(Problem(path, f"expected keys below it, found {describe(item['input'])}"))
-        else:
-            problems.append(Problem(path, str(cause or item["msg"])))
-    return problems
-
-
-def _unknown_key(path: KeyPath) -> str:
-    return unknown(str(path[-1]), _model_at(path[:-1]).model_fields)
-
-
-def _model_at(path: KeyPath) -> type[BaseModel]:
-    model: type[BaseModel] = Scenario
-    for key in path:
-        if isinstance(key, str):  # a place in a list holds what the list is of
-            model = next(_models_in(model.model_fields[key].annotation))
-    return model
+    return [Problem((key,), "makes many scenarios of one; hybrid_des.sweep runs them") for key in many]
 
 
 def misnamed(path: str) -> str | None:
@@ -143,21 +106,14 @@ def misnamed(path: str) -> str | None:
     at: KeyPath = ()
     for key in path.split("."):
         if not key.isdecimal():
-            try:
-                fields = _model_at(at).model_fields
-            except StopIteration:  # nothing is below a plain value
+            sections = list(sections_at(Scenario, at))
+            if not sections:
                 return f'{".".join(map(str, at))} has no keys; "{key}" is none'
-            if key not in fields:
-                return unknown(key, fields)
+            known = {name for section in sections for name in section.known_keys()}
+            if key not in known:
+                return unknown(key, known)
         at = (*at, int(key) if key.isdecimal() else key)
     return None
-
-
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for part in get_args(annotation):
-        yield from _models_in(part)
 
 
 def _misfits(values: dict[str, Any], broken: Sequence[KeyPath]) -> list[Problem]:
@@ -168,7 +124,11 @@ def _misfits(values: dict[str, Any], broken: Sequence[KeyPath]) -> list[Problem]
     try:
         Scenario.model_validate(mended)
     except ValidationError as error:
-        return [p for p in _problems(error) if p.needs and not any(_touch(a, b) for a in p.needs for b in broken)]
+        return [
+            p
+            for p in problems_in(error, Scenario)
+            if p.needs and not any(_touch(a, b) for a in p.needs for b in broken)
+        ]
     return []
 
 

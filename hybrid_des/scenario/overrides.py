@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from hybrid_des.errors import ScenarioError
+from hybrid_des.options import describe
 from hybrid_des.scenario.strict_yaml import Document, KeyPath, dotted, one_line, parse
-from hybrid_des.scenario.values import describe
 
 
 def override(document: Document, overrides: Sequence[str]) -> None:

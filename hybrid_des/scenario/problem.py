@@ -1,10 +1,14 @@
-"""Something wrong with a scenario: where, what, and what the verdict rests on."""
+"""What is wrong with a scenario: where, what, and what the verdict rests on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, get_args
 
+from pydantic import ValidationError
+
+from hybrid_des.options import Section, describe
+from hybrid_des.registry import unknown
 from hybrid_des.scenario.strict_yaml import KeyPath
 
 
@@ -15,6 +19,10 @@ class Problem(NamedTuple):
     message: str
     needs: tuple[KeyPath, ...] = ()
 
+    def below(self, *path: str | int) -> Problem:
+        """The same, seen from further out."""
+        return Problem((*path, *self.path), self.message, tuple((*path, *need) for need in self.needs))
+
 
 class Problems(ValueError):
     """Several things are wrong at or below one place."""
@@ -22,3 +30,44 @@ class Problems(ValueError):
     def __init__(self, items: Sequence[Problem]) -> None:
         super().__init__("; ".join(item.message for item in items))
         self.items = tuple(items)
+
+
+def problems_in(error: ValidationError, model: type[Section]) -> list[Problem]:
+    """Say in our words what pydantic found wrong with a section."""
+    problems = []
+    for item in error.errors(include_url=False):
+        path: KeyPath = tuple(item["loc"])
+        cause = item.get("ctx", {}).get("error")
+        if isinstance(cause, Problems):
+            problems += [inner.below(*path) for inner in cause.items]
+        elif item["type"] == "extra_forbidden":
+            known = next(sections_at(model, path[:-1])).known_keys()
+            problems.append(Problem(path, unknown(str(path[-1]), known)))
+        elif item["type"] == "missing":
+            problems.append(Problem(path, "is required"))
+        elif item["type"] == "tuple_type":
+            problems.append(Problem(path, f"expected a list, found {describe(item['input'])}"))
+        elif item["type"] == "model_type":
+            problems.append(Problem(path, f"expected keys below it, found {describe(item['input'])}"))
+        else:
+            problems.append(Problem(path, str(cause or item["msg"])))
+    return problems
+
+
+def sections_at(model: type[Section], path: KeyPath) -> Iterator[type[Section]]:
+    """The sections that may stand at a path below one: none below a plain value."""
+    keys = [key for key in path if isinstance(key, str)]  # a place in a list holds what the list is of
+    if not keys:
+        yield model
+        return
+    for field in model.known_keys().get(keys[0], ()):
+        for inner in sections_in(field.annotation):
+            yield from sections_at(inner, tuple(keys[1:]))
+
+
+def sections_in(annotation: Any) -> Iterator[type[Section]]:
+    """The sections that a field of this type may hold."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        yield annotation
+    for part in get_args(annotation):
+        yield from sections_in(part)

@@ -13,10 +13,11 @@ from hybrid_des.network.rate import rate_of
 from hybrid_des.numerics.training import Training
 from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline import schedules
-from hybrid_des.pipeline.order_csv import read_order
+from hybrid_des.pipeline.order_csv import OrderFile, read_order
 from hybrid_des.pipeline.plan import Plan, PlanRequest
-from hybrid_des.scenario import Scenario, wiring
+from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.lowering import Lowering
+from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.workload.costs import Costs
 from hybrid_des.workload.given import RankCosts, costs_of, rank_costs
 
@@ -69,11 +70,6 @@ def parts_of(
     return Parts(fabric, plan, costs, training, workers, reductions, lowering)
 
 
-def fabric_of(scenario: Scenario) -> Fabric:
-    """Wire up the scenario's cluster."""
-    return wiring.fabric_of(scenario.cluster)
-
-
 def plan_of(scenario: Scenario, fabric: Fabric | None = None) -> Plan:
     """Ask the scenario's schedule for its plan.
 
@@ -97,13 +93,9 @@ def _plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
         input=ranks.input,
         weight=ranks.weight,
         delay=max((_delay(scenario, ranks, fabric, rank) for rank in range(p - 1)), default=0),
-        backward_order=schedule.backward_order,
-        fused=schedule.fused,
-        fused_time=schedule.fused_time,
-        max_activations=schedule.max_activations,
     )
     assert schedule.kind is not None  # the scenario has one or the other
-    return schedules.find(schedule.kind).build(request)
+    return schedules.make_plan(schedule.kind, request, schedule.options)
 
 
 def _plan_in_file(file: Path, scenario: Scenario) -> Plan:
@@ -112,7 +104,8 @@ def _plan_in_file(file: Path, scenario: Scenario) -> Plan:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or 'not a text file'}") from None
-    plan = read_order(text, str(file), scenario.parallel.pipeline, schedule.fused_time)
+    options = schedule.options if isinstance(schedule.options, OrderFile) else OrderFile()
+    plan = read_order(text, str(file), scenario.parallel.pipeline, options.fused_time)
     if plan.microbatches != schedule.microbatches:
         raise UsageError(
             f"{file}: an order of {plan.microbatches} micro-batches; schedule.microbatches says {schedule.microbatches}"

@@ -12,11 +12,11 @@ from fractions import Fraction
 from typing import Any
 
 from hybrid_des.errors import HybridDesError
+from hybrid_des.options import describe
 from hybrid_des.registry import import_file
 from hybrid_des.scenario import scenario_of
 from hybrid_des.scenario.overrides import put
 from hybrid_des.scenario.strict_yaml import Document
-from hybrid_des.scenario.values import describe
 from hybrid_des.sweep.axes import Case, Sweep
 
 Row = dict[str, Any]

@@ -25,7 +25,7 @@ MS = 10**9
 
 
 def plan_of(kind, pipeline, microbatches):
-    return schedules.find(kind).build(PlanRequest(pipeline, microbatches))
+    return schedules.make_plan(kind, PlanRequest(pipeline, microbatches))
 
 
 def accounts(run):

@@ -23,7 +23,7 @@ def table_of(run):
 
 
 def plan_of(kind, pipeline, microbatches):
-    return schedules.find(kind).build(PlanRequest(pipeline, microbatches))
+    return schedules.make_plan(kind, PlanRequest(pipeline, microbatches))
 
 
 def fused_pair():

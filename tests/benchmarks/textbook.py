@@ -10,7 +10,7 @@ import simpy
 
 from hybrid_des.network.rate import rate_of
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.planner import fabric_of
+from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.units import split_evenly
 
 

@@ -38,9 +38,9 @@ def test_quiet_is_quiet(run, write, tmp_path):
 
 def test_a_user_defined_schedule_is_imported_from_a_file(run, write, scratch):
     mine = write(
-        "from hybrid_des.pipeline.schedules import find, schedule\n"
+        "from hybrid_des.pipeline.schedules import make_plan, schedule\n"
         "@schedule('own-of-a-test', summary='mine', time='t', memory='m', source='me', chunks=1)\n"
-        "def own(request):\n    return find('gpipe').build(request)\n",
+        "def own(request):\n    return make_plan('gpipe', request)\n",
         "mine.py",
     )
     assert run(write(MINIMAL), "--set", "schedule.kind=own-of-a-test", "--quiet")[0] == 2

@@ -28,7 +28,7 @@ CASES = [
     (name, options)
     for name in collectives.all_reduces(["table"])
     for options in (({"table": TABLE},) if name == "measured" else OPTIONS)
-    if set(options) <= set(collectives.find(name).facts["options"])
+    if set(options) <= set(collectives.find(name).keys)
 ]
 
 

@@ -42,7 +42,7 @@ def allocated(scenario):
     tracemalloc.start()
     try:
         run = simulate(scenario).run
-        return len(run.timeline.messages["start"]), *tracemalloc.get_traced_memory()
+        return len(run.timeline.messages["tag"]), *tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
 

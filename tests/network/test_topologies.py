@@ -11,11 +11,13 @@ from support.messages import GB, MS, carry
 from hybrid_des.errors import Refusal
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import ClusterSpec, NodeSpec, PortSpec
+from hybrid_des.network.figures import LinkFigures
 from hybrid_des.network.topologies.links import Wire
+from hybrid_des.options import options_of
 
 NVLINK, NETWORK = PortSpec(Fraction(300 * GB), 15 * 10**5), PortSpec(Fraction(25 * GB), 5 * 10**6)
 US = 10**6
-PCIE = PortSpec(Fraction(20 * GB), 2 * US)
+PCIE = LinkFigures(bandwidth=20 * GB, latency="2 us")
 
 
 def node(gpus=4, nics=None, nvlink=NVLINK, network=NETWORK):
@@ -23,13 +25,14 @@ def node(gpus=4, nics=None, nvlink=NVLINK, network=NETWORK):
 
 
 def build(name, *nodes, **options):
-    return topologies.find(name).build(ClusterSpec(nodes, options))
+    entry = topologies.find(name)
+    return entry.build(ClusterSpec(nodes), *options_of(entry, options))
 
 
 def wires(*pairs, bandwidth=GB, latency=0, one_way=False):
     """Wires of one kind between points written "a-b"."""
     ends = [tuple(pair.split("-")) for pair in pairs]
-    return tuple(Wire(pair, Fraction(bandwidth), latency, one_way) for pair in ends)
+    return tuple(Wire(between=pair, bandwidth=bandwidth, latency=f"{latency} ps", one_way=one_way) for pair in ends)
 
 
 def star(gpus):
@@ -81,7 +84,7 @@ def test_latency_is_counted_once_and_is_symmetric(name, nics, options):
         assert route.latency == fabric.route(receiver, sender).latency
         same = fabric.node_of[sender] == fabric.node_of[receiver]
         if name in ("nodes", "leaf-spine", "pcie", "mesh"):
-            assert route.latency == ((PCIE if name == "pcie" else NVLINK) if same else NETWORK).latency
+            assert route.latency == ((PCIE.port if name == "pcie" else NVLINK) if same else NETWORK).latency
         if name == "rails":
             handed_on = "nvlink" in route.links[0] and not same
             assert route.latency == (same or handed_on) * NVLINK.latency + (not same) * NETWORK.latency

@@ -17,8 +17,9 @@ from hybrid_des.numerics.layers import StageLayers
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.plan import Op, Plan
 from hybrid_des.scenario import load
-from hybrid_des.simulation.planner import fabric_of, plan_of
+from hybrid_des.simulation.planner import plan_of
 from hybrid_des.simulation.run import run
+from hybrid_des.simulation.wiring import fabric_of
 
 
 def scenario(kind="1f1b", p=2, m=4, d=2, codec="fp64", **sections):

@@ -86,7 +86,7 @@ def test_the_clock_of_the_search_is_the_oracles(case, kind):
 
 
 def test_without_times_all_ops_are_alike():
-    bare = schedules.find("zb-auto").build(PlanRequest(4, 8))
+    bare = schedules.make_plan("zb-auto", PlanRequest(4, 8))
     assert bare == plan_of("zb-auto", 4, 8, 1, (5, 5, 5))
 
 

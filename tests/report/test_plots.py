@@ -31,7 +31,7 @@ def no_screen():
 
 
 def run_of(pipeline=4, microbatches=8, kind="1f1b", chunks=1, **options):
-    plan = schedules.find(kind).build(PlanRequest(pipeline, microbatches, chunks))
+    plan = schedules.make_plan(kind, PlanRequest(pipeline, microbatches, chunks))
     options = {"delay": MS, "data": 2, "reduction": 20 * MS, "optimizer": 5 * MS, **options}
     return handmade.run(plan, uniform(50 * MS, 80 * MS, weight=40 * MS), **options)
 

@@ -22,7 +22,7 @@ MS = 10**9
 
 
 def result_of(pipeline=2, microbatches=8, kind="1f1b", **options):
-    plan = schedules.find(kind).build(PlanRequest(pipeline, microbatches))
+    plan = schedules.make_plan(kind, PlanRequest(pipeline, microbatches))
     return Result(handmade.run(plan, uniform(50 * MS, 80 * MS), **{"data": 2, "reduction": 40 * MS, **options}))
 
 

@@ -8,8 +8,8 @@ from hybrid_des.cli.main import main
 from hybrid_des.errors import ScenarioError
 from hybrid_des.network import topologies
 from hybrid_des.scenario import load, scenario_from, to_mapping
-from hybrid_des.scenario.wiring import OPTIONS, fabric_of
 from hybrid_des.simulation.run import run
+from hybrid_des.simulation.wiring import fabric_of
 
 GB = 10**9
 SPINE = """\
@@ -33,7 +33,7 @@ def scenario(**cluster):
 
 
 def test_nodes_may_be_a_list_of_kinds():
-    cluster = scenario(
+    mixed = scenario(
         infiniband={"latency": "7 us"},
         gpus_per_node=2,
         nodes=[
@@ -41,7 +41,8 @@ def test_nodes_may_be_a_list_of_kinds():
             {"gpu": "h100", "infiniband": {"nics_per_node": 1}},
             {"gpus_per_node": 4, "nvlink": {"bandwidth": "10 GB/s"}, "speed": 0.5},
         ],
-    ).cluster
+    )
+    cluster = mixed.cluster
     assert cluster.gpus == 10
     assert [kind.gpu.name for kind in cluster.each_gpu()] == ["a100-80gb"] * 4 + ["h100"] * 2 + ["a100-80gb"] * 4
     first, second, third = cluster.kinds
@@ -50,7 +51,7 @@ def test_nodes_may_be_a_list_of_kinds():
     assert second.infiniband.latency == catalogue.part("h100").infiniband.latency
     assert (second.infiniband.nics_per_node, first.infiniband.nics_per_node) == (1, 8)
     assert (third.nvlink.bandwidth, third.nvlink.latency) == (10 * GB, cluster.nvlink.latency)
-    fabric = fabric_of(cluster)
+    fabric = fabric_of(mixed)
     assert fabric.node_of == (0, 0, 1, 1, 2, 2, 3, 3, 3, 3)
     assert fabric.route(0, 4).latency == 7 * 10**6
     assert fabric.links["node3/gpu1/nvlink-out"].bandwidth == 10 * GB
@@ -58,7 +59,7 @@ def test_nodes_may_be_a_list_of_kinds():
 
 def test_a_list_of_one_kind_equals_a_number():
     number, listed = scenario(nodes=3, gpus_per_node=2), scenario(nodes=[{"count": 3}], gpus_per_node=2)
-    assert fabric_of(number.cluster).links == fabric_of(listed.cluster).links
+    assert fabric_of(number).links == fabric_of(listed).links
     assert number.cluster.kinds == listed.cluster.kinds
 
 
@@ -77,29 +78,27 @@ def test_nodes_may_have_measured_links_of_their_own(write, tmp_path):
 
 def test_a_topology_gets_its_options():
     assert (
-        fabric_of(scenario(nodes=2, topology="leaf-spine", oversubscription="2.5").cluster).links["leaf0/up"].bandwidth
+        fabric_of(scenario(nodes=2, topology="leaf-spine", oversubscription="2.5")).links["leaf0/up"].bandwidth
         == 80 * GB
     )
-    default = fabric_of(scenario(topology="pcie").cluster)
+    default = fabric_of(scenario(topology="pcie"))
     assert default.links["node0/gpu0/pcie-out"].bandwidth == catalogue.part("a100-80gb").pcie.bandwidth
-    given = scenario(gpu="h100", topology="pcie", gpus_per_switch=8, pcie={"bandwidth": "12 GB/s"}).cluster
-    assert (given.pcie.bandwidth, given.pcie.latency) == (12 * GB, catalogue.part("h100").pcie.latency)
+    given = scenario(gpu="h100", topology="pcie", gpus_per_switch=8, pcie={"bandwidth": "12 GB/s"})
+    assert (given.cluster.options.pcie.bandwidth, given.cluster.options.pcie.latency) == (
+        12 * GB,
+        catalogue.part("h100").pcie.latency,
+    )
     assert not any("switch" in name for name in fabric_of(given).links)
-    assert "rail0/up" in fabric_of(scenario(nodes=2, topology="rails", cross_rail="spine").cluster).links
-
-
-def test_topologies_read_exactly_the_options_there_are():
-    read = {option for name in topologies.names() for option in topologies.find(name).facts["options"]}
-    assert read == set(OPTIONS)
+    assert "rail0/up" in fabric_of(scenario(nodes=2, topology="rails", cross_rail="spine")).links
 
 
 def test_a_wiring_link_by_link(write):
-    fabric = fabric_of(load(write(SPINE)).cluster)
+    fabric = fabric_of(load(write(SPINE)))
     assert fabric.route(0, 3).links == ("gpu0/to/left", "left/to/right", "right/to/gpu3")
     assert fabric.route(0, 3).latency == 10**6
     assert fabric.links["right/to/gpu3"].bandwidth is None
     detour = "  routes:\n    - [gpu0, left, gpu1, left, right, gpu2]\n"
-    assert len(fabric_of(load(write(SPINE + detour)).cluster).route(0, 2).links) == 5
+    assert len(fabric_of(load(write(SPINE + detour))).route(0, 2).links) == 5
 
 
 @pytest.mark.parametrize(
@@ -239,7 +238,7 @@ def test_every_topology_can_be_drawn(name):
     for nodes, size in ((1, 8), (3, 4), (64, 8)):
         if name != "mesh" or nodes < 64:
             nics = {"nics_per_node": size}
-            fabric = fabric_of(scenario(nodes=nodes, gpus_per_node=size, infiniband=nics, topology=name).cluster)
+            fabric = fabric_of(scenario(nodes=nodes, gpus_per_node=size, infiniband=nics, topology=name))
             figure = draw_fabric(fabric, (0, fabric.gpus - 1))
             texts = {text.get_text() for text in figure.axes[0].texts}
             assert {"0", "1", str(fabric.gpus - 1)} <= texts

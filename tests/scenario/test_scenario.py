@@ -18,7 +18,6 @@ from hybrid_des import load
 from hybrid_des.errors import ScenarioError
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario import Parallel, Scenario, json_schema, scenario_from, to_mapping
-from hybrid_des.scenario.availability import ONLY
 
 
 def plain(**sections):
@@ -51,8 +50,7 @@ def test_the_defaults_are_the_contracts(write):
     assert cluster.infiniband.nics_per_node == 8
     assert scenario.parallel == Parallel(pipeline=1, data=1, tensor=1, order=("tensor", "data", "pipeline"))
     schedule = scenario.schedule
-    assert (schedule.chunks, schedule.backward_order, schedule.max_activations) == (1, None, None)
-    assert (schedule.fused, schedule.fused_time, schedule.p2p) == (True, 1, "async")
+    assert (schedule.chunks, schedule.options, schedule.p2p) == (1, None, "async")
     workload = scenario.workload
     assert (workload.per, workload.weight, workload.recompute, workload.activation) == ("rank", None, 0, 0)
     assert (workload.parameters, workload.optimizer) == (0, 0)
@@ -85,7 +83,7 @@ def test_quantities_are_exact(write):
         )
     )
     assert scenario.schedule.microbatches == 10
-    assert scenario.schedule.backward_order == "lifo"
+    assert scenario.schedule.options.backward_order == "lifo"
     assert scenario.workload.forward == (Fraction(1, 10), Fraction(1, 20))
     assert scenario.workload.backward == Fraction(1, 10)
     assert scenario.workload.recompute == Fraction(3, 10)
@@ -107,21 +105,22 @@ def test_a_scenario_does_not_change():
 
 @pytest.mark.parametrize("kind", schedules.names())
 def test_every_kind_brings_its_own_defaults(kind):
-    facts = schedules.find(kind).facts
+    entry = schedules.find(kind)
     schedule = scenario_from(plain(schedule={"kind": kind, "microbatches": 8}, parallel={"pipeline": 4})).schedule
-    assert schedule.chunks == (facts["chunks"] or 1)
-    if "max_activations" in facts["options"]:
-        assert schedule.max_activations == 8
-    if "backward_order" in facts["options"]:
-        assert schedule.backward_order == facts["backward_order"]
+    assert schedule.chunks == (entry.facts["chunks"] or 1)
+    if "max_activations" in entry.keys:
+        assert schedule.options == entry.options(max_activations=8)
+    else:
+        assert schedule.options == (entry.options and entry.options())
 
 
 def test_a_limit_may_be_a_multiple_of_the_ranks():
-    kinds = [name for name in schedules.names() if "max_activations" in schedules.find(name).facts["options"]]
+    kinds = [name for name in schedules.names() if "max_activations" in schedules.find(name).keys]
     for kind in kinds:
         for text, value in (("p", 4), ("1.5p", 6), ("2 p", 8), (3, 3), ("2.5", Fraction(5, 2))):
             schedule = {"kind": kind, "microbatches": 8, "max_activations": text}
-            assert scenario_from(plain(schedule=schedule, parallel={"pipeline": 4})).schedule.max_activations == value
+            read = scenario_from(plain(schedule=schedule, parallel={"pipeline": 4})).schedule
+            assert read.options.max_activations == value
         for text in ("2q", "p2", "-1", 0):
             schedule = {"kind": kind, "microbatches": 8, "max_activations": text}
             with pytest.raises(ScenarioError, match="max_activations"):
@@ -265,23 +264,18 @@ def test_one_mistake_is_one_line(change, said):
     assert said in error.value.problems[0]
 
 
+def test_tensor_parallelism_is_refused_beside_other_mistakes(problems):
+    found = problems(MINIMAL + "parallel: {tensor: 2, data: 8}\nsteps: 0\n")
+    assert found == [
+        "3: parallel: 16 ranks (pipeline 1 × data 8 × tensor 2) need as many GPUs; "
+        "the cluster has 8 (nodes 1 × gpus_per_node 8)",
+        "3: parallel.tensor: tensor parallelism is not available in this version; expected 1",
+        "4: steps: must be at least 1, not 0",
+    ]
+
+
 def test_a_memory_without_a_unit_is_in_bytes():
     assert scenario_from(plain(cluster={"gpu": {"memory": "80"}})).cluster.gpu.memory == 80
-
-
-@pytest.mark.parametrize("path", ONLY)
-def test_what_this_version_lacks_is_refused_never_ignored(path):
-    values = plain()
-    section = values
-    for key in path[:-1]:
-        section = section.setdefault(key, {})
-    section[path[-1]] = {"anything": 1}
-    with pytest.raises(ScenarioError, match="not available in this version") as error:
-        scenario_from(values)
-    assert error.value.problems[0].startswith(f"scenario: {'.'.join(path)}: ")
-    for allowed in ONLY[path]:
-        section[path[-1]] = allowed
-        scenario_from(values)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ def chain(bandwidths, latencies) -> Fabric:
 def carry(fabric: Fabric, sends, sharing="fifo"):
     """Send messages (time, sender, receiver, bytes), each a flow of its own, asked for in the order given.
 
-    Gives when each arrives, and the rows of links that they occupied: (link, message, asked, start, end).
+    In place of a sender may stand a link: then a process transmits the bytes over that link alone.
+    Gives when each one has arrived, and the rows of links that flows occupied: (link, message, asked, start, end).
     """
     env, trace = Environment(), Recorder(messages=True)
     network = Transport(env, fabric, sharing, trace)
@@ -37,8 +38,14 @@ def carry(fabric: Fabric, sends, sharing="fifo"):
         yield mailbox.receive()
         arrived[number] = env.now
 
-    for number, message in enumerate(sends):
-        env.process(send(number, *message))
+    def transmit(number, at, link, size):
+        yield env.timeout(at)
+        yield network.link(link).transmit(size)
+        arrived[number] = env.now
+
+    for number, (at, sender, receiver, size) in enumerate(sends):
+        alone = isinstance(sender, str)
+        env.process(transmit(number, at, sender, size) if alone else send(number, at, sender, receiver, size))
     env.run()
     columns = trace.messages.table()
     channels = [trace.channels[number] for number in columns["channel"]]

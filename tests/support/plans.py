@@ -16,9 +16,8 @@ def plan_of(kind: str, p: int, m: int, chunks: int = 1, costs=(1, 1, 1), delay: 
     """The kind's plan with the registered defaults; costs F, B (input part), W: a number or one a rank."""
     entry = schedules.find(kind)
     forward, backward, weight = (tuple(c) if isinstance(c, list) else (c,) * p for c in costs)
-    options.setdefault("backward_order", entry.facts["backward_order"])
-    request = PlanRequest(p, m, entry.facts["chunks"] or chunks, forward, backward, weight, delay, **options)
-    plan = entry.build(request)
+    request = PlanRequest(p, m, entry.facts["chunks"] or chunks, forward, backward, weight, delay)
+    plan = schedules.make_plan(kind, request, options)
     plan.check()
     return plan
 

@@ -18,7 +18,7 @@ ODD = 1_234_567  # picoseconds that are no whole nanoseconds
 
 
 def result_of(kind="1f1b", pipeline=3, microbatches=4, forward=5 * US + 499, backward=7 * US + 501, **options):
-    plan = schedules.find(kind).build(PlanRequest(pipeline, microbatches))
+    plan = schedules.make_plan(kind, PlanRequest(pipeline, microbatches))
     options = {"delay": ODD, "data": 2, "steps": 2, "reduction": 3 * ODD, "optimizer": ODD, **options}
     return Result(handmade.run(plan, uniform(forward, backward), **options))
 

@@ -28,11 +28,9 @@ def export(kind: str, folder: Path) -> Path:
         forward=(10,) * RANKS,
         input=(10,) * RANKS,
         weight=(10,) * RANKS,
-        backward_order=facts["backward_order"],
-        max_activations=2 * RANKS,
     )
     path = folder / f"{kind}.csv"
-    path.write_text(write_order(schedules.find(kind).build(request)))
+    path.write_text(write_order(schedules.make_plan(kind, request)))
     return path
 
 

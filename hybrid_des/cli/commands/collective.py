@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _bench(args: argparse.Namespace) -> Bench:
     from hybrid_des.collectives import codecs
-    from hybrid_des.simulation.planner import fabric_of
+    from hybrid_des.simulation.wiring import fabric_of
 
     scenario = _scenario(args)
     fabric = fabric_of(scenario)
@@ -175,7 +175,7 @@ def _measure(name: str, bench: Bench, sizes: Sequence[int]) -> Iterator[BenchRow
     from hybrid_des.collectives.buffer import Buffer
 
     more: dict[str, Any] = {
-        "options": _options(bench.scenario),
+        "options": bench.scenario.gradients.options,
         "spare": range(bench.ranks, bench.fabric.gpus),
         "sharing": bench.scenario.cluster.sharing,
     }
@@ -193,11 +193,6 @@ def _measure(name: str, bench: Bench, sizes: Sequence[int]) -> Iterator[BenchRow
         rate = size * 1000 / outcome.duration if outcome.duration else 0.0
         factor = collectives.bus_factor(collectives.find(ran).facts["does"], bench.ranks)
         yield BenchRow(size, elements, outcome.duration, rate, rate * float(factor), ran)
-
-
-def _options(scenario: Scenario) -> Mapping[str, Any]:
-    """The algorithm's options, validated, by name."""
-    return {name: getattr(scenario.gradients, name) for name in GRADIENTS if name != "codec"}
 
 
 def _flag(option: str) -> str:

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
 
     from hybrid_des.scenario import load
-    from hybrid_des.simulation.planner import fabric_of
+    from hybrid_des.simulation.wiring import fabric_of
 
     scenario = load(args.file, args.set)
     fabric = fabric_of(scenario)
@@ -64,7 +64,7 @@ def _all() -> list[tuple[str, str, str]]:
     from hybrid_des.network import topologies
 
     entries = (topologies.find(name) for name in topologies.names())
-    return [(one.name, one.facts["summary"], ", ".join(one.facts["options"])) for one in entries]
+    return [(one.name, one.facts["summary"], ", ".join(one.keys)) for one in entries]
 
 
 def _check(ends: Sequence[int], fabric: Fabric) -> None:

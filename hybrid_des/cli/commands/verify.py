@@ -55,8 +55,9 @@ def verify(scenario: Scenario, plan: Plan | None = None) -> str:
     """
     from hybrid_des.numerics.checked import CheckedTraining
     from hybrid_des.scenario import Numerics
-    from hybrid_des.simulation.planner import fabric_of, plan_of
+    from hybrid_des.simulation.planner import plan_of
     from hybrid_des.simulation.run import run as simulate
+    from hybrid_des.simulation.wiring import fabric_of
 
     fabric = fabric_of(scenario)
     plan = plan or plan_of(scenario, fabric)

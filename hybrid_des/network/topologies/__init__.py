@@ -1,7 +1,7 @@
 """Topologies, one file each: a function from `ClusterSpec` to the links and routes of a `Fabric`.
 
-    @topology("mine", summary="…", options=("oversubscription",))
-    def mine(cluster: ClusterSpec) -> Fabric: ...
+    @topology("mine", summary="…", options=Mine)
+    def mine(cluster: ClusterSpec, options: Mine) -> Fabric: ...
 
 A link may carry any number of messages' routes; what a message meets on its way is all that a topology decides.
 """
@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hybrid_des.errors import Refusal
-from hybrid_des.network.fabric import ClusterSpec, Fabric
+from hybrid_des.network.fabric import Fabric
+from hybrid_des.options import Options
 from hybrid_des.registry import Registry
 
-Topology = Callable[[ClusterSpec], Fabric]
-Check = Callable[[ClusterSpec], None]
+Topology = Callable[..., Fabric]  # of a ClusterSpec and, where there are any, its options
+Check = Callable[..., None]
 
 _REGISTRY: Registry[Topology] = Registry("topology", "hybrid_des.network.topologies")
 
@@ -34,16 +35,16 @@ class OptionRefusal(Refusal):
 
 
 def topology(
-    name: str, *, summary: str, options: tuple[str, ...] = (), check: Check | None = None
+    name: str, *, summary: str, options: type[Options] | None = None, check: Check | None = None
 ) -> Callable[[Topology], Topology]:
     """Register a topology.
 
     Args:
         name: what a scenario's `cluster.topology` says.
         summary: one line for people.
-        options: keys of a scenario's `cluster:` that it reads besides the common ones; it finds those that were given
-            in `ClusterSpec.options`.
-        check: raises `Refusal` for a cluster that cannot be wired so, without wiring it; scenarios are held against
+        options: the class of what it reads besides the common keys of a scenario's `cluster:`; it gets them as its
+            last argument, and so does `check`.
+        check: raises `Refusal` for a cluster that cannot be wired so, without wiring it; scenarios are checked with
             it when they are read.
     """
-    return _REGISTRY(name, summary=summary, options=options, check=check)
+    return _REGISTRY(name, options, summary=summary, check=check)

@@ -22,5 +22,5 @@ def wire_port(cluster: ClusterSpec, sender: int, receiver: int) -> PortSpec:
 
 def wire(cluster: ClusterSpec, sender: int, receiver: int) -> LinkSpec:
     """The link from one GPU to another."""
-    bandwidth = wire_port(cluster, sender, receiver).bandwidth
-    return LinkSpec(wire_name(sender, receiver), bandwidth, f"gpu{sender}", f"gpu{receiver}")
+    port = wire_port(cluster, sender, receiver)
+    return LinkSpec(wire_name(sender, receiver), port.bandwidth, f"gpu{sender}", f"gpu{receiver}", port.latency)

@@ -10,6 +10,8 @@ spine itself never blocks. In a node, and for latencies, as `nodes`.
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from hybrid_des.network.fabric import ClusterSpec, Fabric, Route
 from hybrid_des.network.topologies import topology
 from hybrid_des.network.topologies.ports import (
@@ -22,16 +24,26 @@ from hybrid_des.network.topologies.ports import (
     through_nvswitch,
     uplink,
 )
+from hybrid_des.options import Count, Factor, Options
+
+
+class LeafSpine(Options):
+    """The sizes of leaves and spine."""
+
+    oversubscription: Factor = Fraction(1)
+    """Bandwidth below a switch divided by its bandwidth towards the spine."""
+    leaf_size: Count = 1
+    """Nodes per leaf."""
 
 
 @topology(
     "leaf-spine",
     summary="nodes under leaves, leaves under a spine with less bandwidth than the NICs below",
-    options=("oversubscription", "leaf_size"),
+    options=LeafSpine,
 )
-def leaf_spine(cluster: ClusterSpec) -> Fabric:
+def leaf_spine(cluster: ClusterSpec, options: LeafSpine) -> Fabric:
     """The links of `nodes`, and two a leaf: up and down."""
-    size, factor = cluster.options.get("leaf_size", 1), cluster.options.get("oversubscription", 1)
+    size, factor = options.leaf_size, options.oversubscription
     links = by_name(nvlinks(cluster), nics(cluster, lambda node, nic: f"leaf{node // size}"))
     for leaf, first in enumerate(range(0, len(cluster.nodes), size)):
         below = cluster.nodes[first : first + size]

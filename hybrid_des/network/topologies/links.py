@@ -15,26 +15,63 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from fractions import Fraction
 from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from hybrid_des.errors import UsageError
 from hybrid_des.network.fabric import Bandwidth, ClusterSpec, Fabric, LinkSpec, Route
 from hybrid_des.network.topologies import OptionRefusal, topology
+from hybrid_des.options import Flag, LinkBandwidth, Options, Reads, Section, Time, describe
+from hybrid_des.units import to_picoseconds
 
 _GPU = re.compile(r"gpu(\d+)")
 
 
-@dataclass(frozen=True)
-class Wire:
-    """One entry of the list: two points, bytes a second each way (None: infinite), picoseconds."""
+def _points(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or len(value) < 2:
+        raise ValueError(f"expected a list of points such as [gpu0, switch0], found {describe(value)}")
+    for before, point in zip([None, *value], value, strict=False):
+        if not isinstance(point, str) or not point:
+            raise ValueError(f"expected a point such as gpu0, found {describe(point)}")
+        if point == before:
+            raise ValueError(f'"{point}" is given twice in a row')
+    return tuple(value)
 
-    between: tuple[str, ...]
-    bandwidth: Bandwidth
-    latency: int = 0
-    one_way: bool = False
+
+def _two(value: Any) -> tuple[str, ...]:
+    points = _points(value)
+    if len(points) > 2:
+        raise ValueError(f"expected two points such as [gpu0, switch0], found {len(points)}")
+    return points
+
+
+_LIST = {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 2}
+Two = Annotated[tuple[str, ...], Reads(_two, {**_LIST, "maxItems": 2})]
+Course = Annotated[tuple[str, ...], Reads(_points, _LIST)]
+
+
+class Wire(Section):
+    """A link between two points, for `topology: links`."""
+
+    between: Two
+    """Two points: gpu0, gpu1 … are GPUs, counted through all nodes; every other name is a switch."""
+    bandwidth: LinkBandwidth
+    """Bytes a second each way; inf for a free link."""
+    latency: Time = Fraction(0)
+    """Each way."""
+    one_way: Flag = False
+    """Only from the first point to the second."""
+
+
+class Links(Options):
+    """The wiring."""
+
+    links: tuple[Wire, ...] = ()
+    """Every link, such as {between: [gpu0, switch0], bandwidth: 25 GB/s, latency: 1 us}."""
+    routes: tuple[Course, ...] = ()
+    """Routes that are not the shortest path, point by point, such as [gpu0, switch1, gpu5]."""
 
 
 class Way(NamedTuple):
@@ -51,28 +88,28 @@ class Way(NamedTuple):
         return f"{self.source}/to/{self.target}"
 
 
-def check(cluster: ClusterSpec) -> None:
+def check(cluster: ClusterSpec, options: Links) -> None:
     """Refuse unknown GPUs, doubled links, a cluster in pieces, and routes over links that are not there."""
-    ways = list(_ways(cluster))
-    _check_points(cluster)
-    _check_doubles(cluster)
+    ways = _ways(options.links)
+    _check_points(cluster, options.links)
+    _check_doubles(options.links)
     if cluster.gpus > 1:
         _check_connected(cluster, ways)
-    _check_routes(cluster, {(way.source, way.target) for way in ways})
+    _check_routes(cluster, options.routes, {(way.source, way.target) for way in ways})
 
 
 @topology(
     "links",
     summary="a wiring of one's own, link by link; messages take the shortest path",
-    options=("links", "routes"),
+    options=Links,
     check=check,
 )
-def links(cluster: ClusterSpec) -> Fabric:
+def links(cluster: ClusterSpec, options: Links) -> Fabric:
     """The links of the list, and routes over them."""
-    check(cluster)
-    ways = list(_ways(cluster))
+    check(cluster, options)
+    ways = _ways(options.links)
     by_ends = {(way.source, way.target): way for way in ways}
-    given = {(path[0], path[-1]): [by_ends[ends] for ends in pairwise(path)] for path in _paths(cluster)}
+    given = {(path[0], path[-1]): [by_ends[ends] for ends in pairwise(path)] for path in options.routes}
     leaving = _by_source(ways)
 
     @cache
@@ -84,24 +121,14 @@ def links(cluster: ClusterSpec) -> Fabric:
         path = given.get(ends) or _back(tree(ends[0]), *ends)
         return Route(tuple(way.name for way in path), tuple(way.latency for way in path))
 
-    specs = {way.name: LinkSpec(way.name, way.bandwidth, way.source, way.target) for way in ways}
+    specs = {way.name: LinkSpec(way.name, way.bandwidth, way.source, way.target, way.latency) for way in ways}
     return Fabric(specs, route, cluster.gpus, cluster.node_of)
 
 
-def _wires(cluster: ClusterSpec) -> Sequence[Wire]:
-    wires: Sequence[Wire] = cluster.options.get("links", ())
-    return wires
-
-
-def _paths(cluster: ClusterSpec) -> Sequence[Sequence[str]]:
-    paths: Sequence[Sequence[str]] = cluster.options.get("routes", ())
-    return paths
-
-
-def _ways(cluster: ClusterSpec) -> list[Way]:
+def _ways(wires: Sequence[Wire]) -> list[Way]:
     """Every direction of every wire, in the order of the list."""
-    both = [(wire, ends) for wire in _wires(cluster) for ends in _directions(wire)]
-    return [Way(*ends, wire.bandwidth, wire.latency) for wire, ends in both]
+    both = [(wire, ends) for wire in wires for ends in _directions(wire)]
+    return [Way(*ends, wire.bandwidth, to_picoseconds(wire.latency)) for wire, ends in both]
 
 
 def _directions(wire: Wire) -> list[tuple[str, str]]:
@@ -139,17 +166,17 @@ def _back(last: Mapping[str, Way], start: str, end: str) -> list[Way]:
     return path[::-1]
 
 
-def _check_points(cluster: ClusterSpec) -> None:
-    for number, wire in enumerate(_wires(cluster)):
+def _check_points(cluster: ClusterSpec, wires: Sequence[Wire]) -> None:
+    for number, wire in enumerate(wires):
         for point in wire.between:
             match = _GPU.fullmatch(point)
             if match and (int(match.group(1)) >= cluster.gpus or point != f"gpu{int(match.group(1))}"):
                 raise OptionRefusal("links", f'there is no "{point}"; {_gpus(cluster)}', number)
 
 
-def _check_doubles(cluster: ClusterSpec) -> None:
+def _check_doubles(wires: Sequence[Wire]) -> None:
     seen: set[tuple[str, str]] = set()
-    for number, wire in enumerate(_wires(cluster)):
+    for number, wire in enumerate(wires):
         for source, target in _directions(wire):
             if (source, target) in seen:
                 message = f"a second link from {source} to {target}; give one with the bandwidth of both"
@@ -167,10 +194,10 @@ def _check_connected(cluster: ClusterSpec, ways: Sequence[Way]) -> None:
                 raise OptionRefusal("links", f"no way leads from {ends[0]} to {ends[1]}; {_gpus(cluster)}")
 
 
-def _check_routes(cluster: ClusterSpec, known: set[tuple[str, str]]) -> None:
+def _check_routes(cluster: ClusterSpec, routes: Sequence[Sequence[str]], known: set[tuple[str, str]]) -> None:
     gpus = {f"gpu{gpu}" for gpu in range(cluster.gpus)}
     seen: set[tuple[str, str]] = set()
-    for number, path in enumerate(_paths(cluster)):
+    for number, path in enumerate(routes):
         for end in (path[0], path[-1]):
             if end not in gpus:
                 message = f'a route goes from a GPU to a GPU; "{end}" is none; {_gpus(cluster)}'

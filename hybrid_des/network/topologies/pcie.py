@@ -20,19 +20,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hybrid_des.network.fabric import ClusterSpec, Fabric, LinkSpec, PortSpec, Route
+from pydantic import Field
+
+from hybrid_des.network.fabric import ClusterSpec, Fabric, LinkSpec, Route
+from hybrid_des.network.figures import LinkFigures
 from hybrid_des.network.topologies import topology
 from hybrid_des.network.topologies.ports import both_ways, by_name, nics
+from hybrid_des.options import Count, Options
+
+
+class Pcie(Options):
+    """The tree of a node."""
+
+    pcie: LinkFigures = Field(default_factory=LinkFigures)
+    """Each GPU's port, and each switch's way up. Default from the GPU."""
+    gpus_per_switch: Count = 4
+    """GPUs under a switch."""
 
 
 @topology(
     "pcie",
     summary="no NVLink: GPUs and NICs under PCIe switches under a root complex",
-    options=("pcie", "gpus_per_switch"),
+    options=Pcie,
 )
-def pcie(cluster: ClusterSpec) -> Fabric:
+def pcie(cluster: ClusterSpec, options: Pcie) -> Fabric:
     """Two links a GPU, two a switch, two a NIC."""
-    tree = _Tree(cluster)
+    tree = _Tree(cluster, options)
     links = by_name(tree.ports(), nics(cluster, lambda node, nic: "network", tree.point_of_nic))
 
     def route(sender: int, receiver: int) -> Route:
@@ -54,10 +67,10 @@ def pcie(cluster: ClusterSpec) -> Fabric:
 class _Tree:
     """Where everything hangs in a node."""
 
-    def __init__(self, cluster: ClusterSpec) -> None:
+    def __init__(self, cluster: ClusterSpec, options: Pcie) -> None:
         self.cluster = cluster
-        self.port: PortSpec = cluster.options["pcie"]
-        self.width: int = cluster.options.get("gpus_per_switch", 4)
+        self.port = options.pcie.port
+        self.width = options.gpus_per_switch
 
     def switches(self, node: int) -> int:
         """How many switches a node has."""
@@ -81,10 +94,10 @@ class _Tree:
 
     def ports(self) -> Iterator[LinkSpec]:
         """The links of GPUs and switches."""
-        bandwidth = self.port.bandwidth
+        bandwidth, latency = self.port.bandwidth, self.port.latency
         for gpu, (node, index) in enumerate(self.cluster.places):
             ends = (f"gpu{gpu}", f"node{node}/switch{self.switch(index)}")
-            yield from both_ways(f"node{node}/gpu{index}/pcie-", ("out", "in"), bandwidth, ends)
+            yield from both_ways(f"node{node}/gpu{index}/pcie-", ("out", "in"), bandwidth, ends, latency)
         for node in range(len(self.cluster.nodes)):
             for switch in range(self.switches(node) if self.switches(node) > 1 else 0):
                 point = f"node{node}/switch{switch}"

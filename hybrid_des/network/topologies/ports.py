@@ -18,9 +18,9 @@ def own_point(node: int, nic: int) -> str:
 def nvlinks(cluster: ClusterSpec) -> Iterator[LinkSpec]:
     """Two links a GPU: out to the NVSwitch of its node, and in."""
     for gpu, (node, index) in enumerate(cluster.places):
-        bandwidth = cluster.nodes[node].nvlink.bandwidth
+        port = cluster.nodes[node].nvlink
         ends = (f"gpu{gpu}", f"node{node}/nvswitch")
-        yield from both_ways(f"node{node}/gpu{index}/nvlink-", ("out", "in"), bandwidth, ends)
+        yield from both_ways(f"node{node}/gpu{index}/nvlink-", ("out", "in"), port.bandwidth, ends, port.latency)
 
 
 def nics(cluster: ClusterSpec, beyond: Place, inside: Place = own_point) -> Iterator[LinkSpec]:
@@ -28,16 +28,17 @@ def nics(cluster: ClusterSpec, beyond: Place, inside: Place = own_point) -> Iter
     for node, spec in enumerate(cluster.nodes):
         for nic in range(spec.nics):
             ends = (inside(node, nic), beyond(node, nic))
-            yield from both_ways(f"node{node}/nic{nic}/", ("out", "in"), spec.infiniband.bandwidth, ends)
+            port = spec.infiniband
+            yield from both_ways(f"node{node}/nic{nic}/", ("out", "in"), port.bandwidth, ends, port.latency)
 
 
 def both_ways(
-    prefix: str, ways: tuple[str, str], bandwidth: Bandwidth, ends: tuple[str, str]
+    prefix: str, ways: tuple[str, str], bandwidth: Bandwidth, ends: tuple[str, str], latency: int = 0
 ) -> tuple[LinkSpec, LinkSpec]:
-    """One link each way between two points."""
+    """One link each way between two points; the latency, if any, is behind the first."""
     there, back = ways
     return (
-        LinkSpec(prefix + there, bandwidth, ends[0], ends[1]),
+        LinkSpec(prefix + there, bandwidth, ends[0], ends[1], latency),
         LinkSpec(prefix + back, bandwidth, ends[1], ends[0]),
     )
 

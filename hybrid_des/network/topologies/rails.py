@@ -12,6 +12,9 @@ each counted once.
 
 from __future__ import annotations
 
+from fractions import Fraction
+from typing import Annotated, Literal
+
 from hybrid_des.errors import Refusal
 from hybrid_des.network.fabric import ClusterSpec, Fabric, Route
 from hybrid_des.network.topologies import OptionRefusal, topology
@@ -25,9 +28,19 @@ from hybrid_des.network.topologies.ports import (
     through_nvswitch,
     uplink,
 )
+from hybrid_des.options import Factor, Options, choice
 
 
-def check(cluster: ClusterSpec) -> None:
+class Rails(Options):
+    """How rails are joined."""
+
+    cross_rail: Annotated[Literal["nvlink", "spine"], choice("nvlink", "spine")] = "nvlink"
+    """How a message gets to another rail; nvlink: first to the GPU of the node that is on it."""
+    oversubscription: Factor = Fraction(1)
+    """Bandwidth below a switch divided by its bandwidth towards the spine."""
+
+
+def check(cluster: ClusterSpec, options: Rails) -> None:
     """Refuse clusters in which some rail would have no NIC or no GPU of a node."""
     counts = sorted({node.nics for node in cluster.nodes})
     if len(counts) > 1:
@@ -37,25 +50,25 @@ def check(cluster: ClusterSpec) -> None:
         raise Refusal(
             f"rails need a GPU for each NIC of a node; {fewest} GPUs leave some of the {counts[0]} rails empty"
         )
-    if "oversubscription" in cluster.options and cluster.options.get("cross_rail") != "spine":
+    if options.oversubscription != 1 and options.cross_rail != "spine":
         raise OptionRefusal("oversubscription", "is the spine's, which rails have only with cross_rail: spine")
 
 
 @topology(
     "rails",
     summary="NIC i of every node on leaf i; across rails over NVLink first, or over a spine",
-    options=("cross_rail", "oversubscription"),
+    options=Rails,
     check=check,
 )
-def rails(cluster: ClusterSpec) -> Fabric:
+def rails(cluster: ClusterSpec, options: Rails) -> Fabric:
     """The links of `nodes`, and with a spine two a rail: up and down."""
-    check(cluster)
+    check(cluster, options)
     links = by_name(nvlinks(cluster), nics(cluster, lambda node, nic: f"rail{nic}"))
-    spine = cluster.options.get("cross_rail") == "spine"
+    spine = options.cross_rail == "spine"
     if spine:
         for rail in range(cluster.nodes[0].nics):
             ports = (node.infiniband.bandwidth for node in cluster.nodes)
-            bandwidth = uplink(ports, cluster.options.get("oversubscription", 1))
+            bandwidth = uplink(ports, options.oversubscription)
             links |= by_name(both_ways(f"rail{rail}/", ("up", "down"), bandwidth, (f"rail{rail}", "spine")))
 
     def route(sender: int, receiver: int) -> Route:

@@ -6,32 +6,40 @@
     @schedule("mine", summary="…", time="(m+p−1)T", memory="m", source="me")
     def mine(request: PlanRequest) -> Plan: ...
 
+A schedule with options of its own (`hybrid_des.options`) names their class, `options=Mine`, and gets them as its last
+argument.
+
 Files that register nothing hold what several schedules share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Protocol
+from typing import Any
 
+from hybrid_des.options import Options, options_of
 from hybrid_des.pipeline.plan import Plan, PlanRequest
 from hybrid_des.registry import Registry
 
+Scheduler = Callable[..., Plan]  # request and, where there are any, its options → plan; raises `Refusal`
+Peak = Callable[..., Fraction | int]  # request, pipeline rank and any options → whole-rank micro-batches
 
-class Schedule(Protocol):
-    """What a schedule file holds."""
-
-    def __call__(self, request: PlanRequest) -> Plan:
-        """Make the plan, or raise `Refusal` where the schedule does not exist for these sizes."""
-
-
-Peak = Callable[[PlanRequest, int], Fraction | int]  # request, pipeline rank → whole-rank micro-batches
-
-_REGISTRY: Registry[Schedule] = Registry("schedule", "hybrid_des.pipeline.schedules")
+_REGISTRY: Registry[Scheduler] = Registry("schedule", "hybrid_des.pipeline.schedules")
 
 names = _REGISTRY.names
 find = _REGISTRY.__getitem__
+
+
+def make_plan(name: str, request: PlanRequest, options: Options | Mapping[str, Any] | None = None) -> Plan:
+    """The plan of a schedule; options are an instance of its class, or values by name.
+
+    Raises:
+        Refusal: the schedule does not exist for these sizes.
+        UsageError: there is no such schedule, or an option is wrong.
+    """
+    entry = find(name)
+    return entry.build(request, *options_of(entry, options))
 
 
 def schedule(
@@ -43,10 +51,9 @@ def schedule(
     source: str,
     chunks: int | None = None,
     many_chunks: bool = False,
-    options: tuple[str, ...] = (),
-    backward_order: str | None = None,
+    options: type[Options] | None = None,
     peak: Peak | None = None,
-) -> Callable[[Schedule], Schedule]:
+) -> Callable[[Scheduler], Scheduler]:
     """Register a schedule with what the table of `hybrid-des schedules` says about it.
 
     Args:
@@ -57,20 +64,18 @@ def schedule(
         source: the paper or code it follows.
         chunks: the number of chunks a rank that the schedule fixes; None where `schedule.chunks` may say it.
         many_chunks: whether `schedule.chunks` may be more than 1 (where `chunks` is None).
-        options: keys of a scenario's `schedule:` that this kind reads besides the common ones.
-        backward_order: the default of the option of that name.
+        options: the class of what it reads besides the common keys of a scenario's `schedule:`.
         peak: the bound behind `memory`: the most micro-batches that a rank may hold, in whole-rank units, each from
             the start of its F to the end of its backward (of its W, where the backward is split). Tests hold it.
     """
     return _REGISTRY(
         name,
+        options,
         summary=summary,
         time=time,
         memory=memory,
         source=source,
         chunks=chunks,
         many_chunks=many_chunks,
-        options=options,
-        backward_order=backward_order,
         peak=peak,
     )

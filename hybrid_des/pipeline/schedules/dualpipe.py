@@ -11,10 +11,23 @@ overlap pays. Memory p+1 micro-batches and two copies of the weights. m even, at
 
 from __future__ import annotations
 
+from fractions import Fraction
+from typing import Annotated
+
 from hybrid_des.errors import Refusal
+from hybrid_des.options import Elsewhere, Flag, Number, Options
 from hybrid_des.pipeline.plan import Action, Plan, PlanRequest, two_way
 from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.patterns import Writer
+
+
+class Pairs(Options):
+    """Whether forwards and backwards run in pairs, and what a pair takes."""
+
+    fused: Annotated[Flag, Elsewhere(True)] = True
+    """Whether a forward and a backward run as one."""
+    fused_time: Annotated[Number, Elsewhere(1)] = Fraction(1)
+    """Time of a fused pair divided by the time of its parts."""
 
 
 @schedule(
@@ -24,10 +37,10 @@ from hybrid_des.pipeline.schedules.patterns import Writer
     memory="p+1, two copies of the weights",
     source="arXiv 2412.19437; github.com/deepseek-ai/DualPipe",
     chunks=1,
-    options=("fused", "fused_time"),
-    peak=lambda request, rank: request.pipeline + 1,
+    options=Pairs,
+    peak=lambda request, rank, options: request.pipeline + 1,
 )
-def dualpipe(request: PlanRequest) -> Plan:
+def dualpipe(request: PlanRequest, options: Pairs) -> Plan:
     """Eight phases over each half of the ranks.
 
     Raises:
@@ -39,10 +52,10 @@ def dualpipe(request: PlanRequest) -> Plan:
     if m % 2 or m < 2 * p:
         raise Refusal(f"dualpipe wants an even number of micro-batches, at least 2·pipeline = {2 * p}, not {m}")
     half = m // 2
-    down = [eight_phases(Writer((0, 1), (0, half), request.fused), p // 2, rank, half) for rank in range(p // 2)]
-    up = [eight_phases(Writer((1, 0), (half, 0), request.fused), p // 2, rank, half) for rank in range(p // 2)]
+    down = [eight_phases(Writer((0, 1), (0, half), options.fused), p // 2, rank, half) for rank in range(p // 2)]
+    up = [eight_phases(Writer((1, 0), (half, 0), options.fused), p // 2, rank, half) for rank in range(p // 2)]
     programs = [*down, *reversed(up)]
-    return Plan.of(programs, two_way(p), [0] * half + [1] * half, request.fused_time)
+    return Plan.of(programs, two_way(p), [0] * half + [1] * half, options.fused_time)
 
 
 def eight_phases(writer: Writer, ranks: int, rank: int, microbatches: int) -> list[Action]:

@@ -16,7 +16,7 @@ from fractions import Fraction
 from hybrid_des.errors import Refusal
 from hybrid_des.pipeline.plan import Plan, PlanRequest, wave
 from hybrid_des.pipeline.schedules import schedule
-from hybrid_des.pipeline.schedules.dualpipe import eight_phases
+from hybrid_des.pipeline.schedules.dualpipe import Pairs, eight_phases
 from hybrid_des.pipeline.schedules.patterns import Writer
 
 
@@ -27,10 +27,10 @@ from hybrid_des.pipeline.schedules.patterns import Writer
     memory="p + 1/2",
     source="github.com/deepseek-ai/DualPipe",
     chunks=2,
-    options=("fused", "fused_time"),
-    peak=lambda request, rank: request.pipeline + Fraction(1, 2),
+    options=Pairs,
+    peak=lambda request, rank, options: request.pipeline + Fraction(1, 2),
 )
-def dualpipe_v(request: PlanRequest) -> Plan:
+def dualpipe_v(request: PlanRequest, options: Pairs) -> Plan:
     """Eight phases over all ranks.
 
     Raises:
@@ -39,5 +39,5 @@ def dualpipe_v(request: PlanRequest) -> Plan:
     p, m = request.pipeline, request.microbatches
     if m < 2 * p:
         raise Refusal(f"dualpipe-v wants at least 2·pipeline = {2 * p} micro-batches, not {m}")
-    programs = [eight_phases(Writer(fused=request.fused), p, rank, m) for rank in range(p)]
-    return Plan.of(programs, [wave(p, 2)], [0] * m, request.fused_time)
+    programs = [eight_phases(Writer(fused=options.fused), p, rank, m) for rank in range(p)]
+    return Plan.of(programs, [wave(p, 2)], [0] * m, options.fused_time)

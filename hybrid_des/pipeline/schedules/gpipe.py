@@ -9,8 +9,18 @@ paper does; fifo the oldest, as PyTorch does.
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
+from hybrid_des.options import Elsewhere, Options, choice
 from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
+
+
+class Gpipe(Options):
+    """The order of the backwards."""
+
+    backward_order: Annotated[Literal["fifo", "lifo"], choice("fifo", "lifo"), Elsewhere("fifo")] = "fifo"
+    """In which order micro-batches go back: fifo takes the oldest first, lifo the newest."""
 
 
 @schedule(
@@ -20,13 +30,12 @@ from hybrid_des.pipeline.schedules import schedule
     memory="m",
     source="arXiv 1811.06965",
     chunks=1,
-    options=("backward_order",),
-    backward_order="fifo",
-    peak=lambda request, rank: request.microbatches,
+    options=Gpipe,
+    peak=lambda request, rank, options: request.microbatches,
 )
-def gpipe(request: PlanRequest) -> Plan:
+def gpipe(request: PlanRequest, options: Gpipe) -> Plan:
     """Every rank runs the same program."""
     microbatches = range(request.microbatches)
-    backwards = reversed(microbatches) if request.backward_order == "lifo" else microbatches
+    backwards = reversed(microbatches) if options.backward_order == "lifo" else microbatches
     program = [Op("F", i) for i in microbatches] + [Op("B", i) for i in backwards]
     return Plan.of([program] * request.pipeline, [loop(request.pipeline, 1)], [0] * request.microbatches)

@@ -10,8 +10,18 @@ stretch, which suits sharded weights and early gradient reduction.
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
+from hybrid_des.options import Elsewhere, Options, choice
 from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
+
+
+class LoopedBfs(Options):
+    """The order of the backwards."""
+
+    backward_order: Annotated[Literal["fifo", "lifo"], choice("fifo", "lifo"), Elsewhere("fifo")] = "lifo"
+    """In which order micro-batches go back: fifo takes the oldest first, lifo the newest."""
 
 
 @schedule(
@@ -21,14 +31,13 @@ from hybrid_des.pipeline.schedules import schedule
     memory="m",
     source="arXiv 2211.05953; PyTorch",
     many_chunks=True,
-    options=("backward_order",),
-    backward_order="lifo",
-    peak=lambda request, rank: request.microbatches,
+    options=LoopedBfs,
+    peak=lambda request, rank, options: request.microbatches,
 )
-def looped_breadth_first(request: PlanRequest) -> Plan:
+def looped_breadth_first(request: PlanRequest, options: LoopedBfs) -> Plan:
     """Every rank runs the same program."""
     p, m, chunks = request.pipeline, request.microbatches, range(request.chunks)
-    order = range(m) if request.backward_order == "fifo" else range(m - 1, -1, -1)
+    order = range(m) if options.backward_order == "fifo" else range(m - 1, -1, -1)
     forwards = [Op("F", i, chunk) for chunk in chunks for i in range(m)]
     backwards = [Op("B", i, chunk) for chunk in reversed(chunks) for i in order]
     return Plan.of([forwards + backwards] * p, [loop(p, request.chunks)], [0] * m)

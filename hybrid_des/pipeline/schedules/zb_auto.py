@@ -22,8 +22,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import islice
+from typing import Annotated
 
 from hybrid_des.errors import Refusal
+from hybrid_des.options import Elsewhere, Limit, OfRanks, Options
 from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.greedy import OpTimes, Programs, Walk, evaluate
@@ -34,12 +36,19 @@ SOON = (2, 0, 4, 1, 3, 5, 6, 8)  # a gap shorter than so many eighths of W is wa
 FEWEST_WALKS, STEPS = 6, 400_000  # the search stops after that many walks or ops, whichever is more
 
 
-def _limit(request: PlanRequest) -> Fraction:
-    return 2 * Fraction(request.pipeline) if request.max_activations is None else request.max_activations
+class ZbAuto(Options):
+    """How much memory the search may use."""
+
+    max_activations: Annotated[Limit, OfRanks("2p"), Elsewhere("2p")] = None
+    """Most micro-batches in flight; a number, or a multiple of the pipeline's ranks such as 2p (the default)."""
 
 
-def _peak(request: PlanRequest, rank: int) -> Fraction | int:
-    return min(Fraction(request.microbatches), 2 * _limit(request))  # all may wait for their W, ½ each
+def _limit(request: PlanRequest, options: ZbAuto) -> Fraction:
+    return 2 * Fraction(request.pipeline) if options.max_activations is None else options.max_activations
+
+
+def _peak(request: PlanRequest, rank: int, options: ZbAuto) -> Fraction | int:
+    return min(Fraction(request.microbatches), 2 * _limit(request, options))  # all may wait for their W, ½ each
 
 
 @schedule(
@@ -49,16 +58,16 @@ def _peak(request: PlanRequest, rank: int) -> Fraction | int:
     memory="max_activations, a micro-batch counting ½ from its B to its W",
     source="arXiv 2401.10241, ZB-1p and ZB-2p",
     chunks=1,
-    options=("max_activations",),
+    options=ZbAuto,
     peak=_peak,
 )
-def zero_bubble_automatic(request: PlanRequest) -> Plan:
+def zero_bubble_automatic(request: PlanRequest, options: ZbAuto) -> Plan:
     """The best order found; without times in the request, F = B = W and free sends.
 
     Raises:
         Refusal: not even one micro-batch fits.
     """
-    p, m, limit = request.pipeline, request.microbatches, _limit(request)
+    p, m, limit = request.pipeline, request.microbatches, _limit(request, options)
     if limit < 1:
         raise Refusal(f"zb-auto needs room for one micro-batch: max_activations must be at least 1, not {limit}")
     costs = OpTimes.of(request)

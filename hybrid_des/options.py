@@ -1,0 +1,297 @@
+"""Options of plug-ins: a schedule, topology or collective declares a small typed class of what it reads.
+
+    class LeafSpine(Options):
+        leaf_size: Count = 1
+        \"\"\"Nodes per leaf.\"\"\"
+
+    @topology("leaf-spine", summary="…", options=LeafSpine)
+    def leaf_spine(cluster: ClusterSpec, options: LeafSpine) -> Fabric: ...
+
+The keys stand in the scenario file beside those of the section (`cluster.leaf_size`); the text under a field is what
+editors show. Here are the base class and the types of fields that plug-ins and the scenario share. A reader of values
+takes a plain value and gives the checked one, or raises `ValueError` with one sentence.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, Any, TypeVar, get_args
+
+from annotated_types import GroupedMetadata
+from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, WithJsonSchema
+from pydantic.fields import FieldInfo
+
+from hybrid_des.errors import UsageError
+from hybrid_des.registry import Entry, unknown
+from hybrid_des.units import EXAMPLES, Dimension, parse_quantity
+
+Mark = TypeVar("Mark")
+
+MOST = 2**20 - 1  # what a message's tag has room for
+# Simulated time is counted in int64 picoseconds (106 days), sizes in int64 bytes; what is larger is a slip of the pen.
+LARGEST = {
+    "time": (Fraction(10**6), "1e6 s"),
+    "size": (Fraction(10**15), "1 PB"),
+    "bandwidth": (Fraction(10**15), "1 PB/s; inf is free"),
+    "compute": (Fraction(10**21), "1e21 FLOP/s"),
+    "number": (Fraction(10**15), "1e15"),
+}
+
+
+class Section(BaseModel):
+    """Named values, each checked strictly: nothing unknown goes in, nothing changes afterwards."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @classmethod
+    def known_keys(cls) -> dict[str, list[FieldInfo]]:
+        """What may stand in the section: key → its field, or several where plug-ins share the name."""
+        return {name: [field] for name, field in cls.model_fields.items()}
+
+
+class Options(Section):
+    """What a plug-in reads besides what every plug-in of its kind gets."""
+
+
+class SharedOptions(Options):
+    """Options for several plug-ins at once, of which each takes those that it reads."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+@dataclass(frozen=True)
+class OfRanks:
+    """Marks a field that may be a multiple of the pipeline's ranks such as 2p; `default` is such a text."""
+
+    default: str | None = None
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Marks a field with the value that holds for plug-ins without it: stating that value there is no mistake."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class WrittenNone:
+    """Marks a field whose None a file writes as a word, such as inf."""
+
+    word: str
+
+
+class NamesFile:
+    """Marks a field that names a file: a relative path starts at the folder of the scenario file."""
+
+
+def options_of(entry: Entry[Any], given: Options | Mapping[str, Any] | None = None) -> tuple[Options, ...]:
+    """The last argument of a plug-in's functions: nothing for a plug-in without options.
+
+    Args:
+        entry: the registered plug-in.
+        given: its options, or values by name, of which those that it does not read are left aside.
+
+    Raises:
+        UsageError: a value is wrong or missing.
+    """
+    kind: type[Options] | None = entry.options
+    if kind is None:
+        return ()
+    if isinstance(given, kind):
+        return (given,)
+    values = {key: value for key, value in dict(given or {}).items() if key in kind.model_fields and value is not None}
+    try:
+        return (kind.model_validate(values),)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        path = ".".join(map(str, first["loc"]))
+        raise UsageError(f"{entry.name}: {path}: {first.get('ctx', {}).get('error', first['msg'])}") from None
+
+
+def required_keys(kind: type[Options] | None) -> tuple[str, ...]:
+    """The options without which a plug-in cannot run."""
+    return tuple(name for name, field in kind.model_fields.items() if field.is_required()) if kind else ()
+
+
+def mark_of(field: FieldInfo, kind: type[Mark]) -> Mark | None:
+    """The mark of a kind that a field has, if any."""
+    found = (one for one in _metadata(field.metadata, field.annotation) if isinstance(one, kind))
+    return next(found, None)
+
+
+def _metadata(metadata: Any, annotation: Any) -> Iterator[Any]:
+    yield from metadata
+    for part in get_args(annotation):
+        yield from _metadata(getattr(part, "__metadata__", ()), part)
+
+
+@dataclass(frozen=True, eq=False)
+class Reads(GroupedMetadata):
+    """How a field is read, by our own function and nothing else, and what the JSON Schema says of it."""
+
+    read: Callable[[Any], Any]
+    schema: dict[str, Any]
+
+    def __iter__(self) -> Iterator[Any]:
+        yield PlainValidator(self.read)
+        yield WithJsonSchema(self.schema)
+
+
+def describe(value: Any) -> str:
+    """Name a value that is not what was expected."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, Fraction):
+        return decimal(value)
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def decimal(value: Fraction) -> str:
+    """Write a number for people."""
+    try:
+        return f"{float(value):g}"
+    except OverflowError:
+        return f"about 1e{len(str(abs(int(value)))) - 1}"
+
+
+def read_quantity(value: Any, dimension: Dimension) -> Fraction:
+    """Read one quantity exactly, in SI base units.
+
+    Raises:
+        ValueError: it is none, negative, or more than can be simulated.
+    """
+    if value is None or isinstance(value, dict | list | tuple):
+        raise ValueError(f"expected {EXAMPLES[dimension]}, found {describe(value)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"expected {EXAMPLES[dimension]}; inf is allowed for a bandwidth only")
+    if isinstance(value, Fraction) and value < 0:
+        raise ValueError(f"{describe(value)} is negative; expected {EXAMPLES[dimension]}")
+    number = parse_quantity(value, dimension)
+    largest, written = LARGEST[dimension]
+    if number > largest:
+        raise ValueError(f"{describe(value)} is more than can be simulated (at most {written})")
+    return number
+
+
+def quantity_schema(dimension: Dimension) -> dict[str, Any]:
+    """What the JSON Schema says of a quantity."""
+    text = {"type": "string", "pattern": r"^\s*\+?(\d|\.\d)[0-9.eE+-]*\s*[A-Za-zµμ/]*\s*$"}
+    return {"anyOf": [{"type": "number", "minimum": 0}, text], "examples": [EXAMPLES[dimension].rpartition(" as ")[2]]}
+
+
+def quantity(dimension: Dimension) -> Reads:
+    """One quantity, as an exact fraction in SI base units."""
+    return Reads(lambda value: read_quantity(value, dimension), quantity_schema(dimension))
+
+
+MULTIPLE = {"type": "string", "pattern": r"^\s*\d*\.?\d*\s*p\s*$"}
+
+
+def whole(minimum: int, maximum: int, multiple: bool = False) -> Reads:
+    """A whole number from `minimum` to `maximum`; `multiple`: or a multiple of p, for a field marked `OfRanks`."""
+
+    def read(value: Any) -> int:
+        number = value if isinstance(value, int | Fraction) and not isinstance(value, bool) else None
+        if isinstance(value, float) and value.is_integer():
+            number = int(value)
+        if number is None or int(number) != number:
+            raise ValueError(f"expected a whole number, found {describe(value)}")
+        if not minimum <= number <= maximum:
+            bound = f"at least {minimum}" if number < minimum else f"at most {maximum}"
+            raise ValueError(f"must be {bound}, not {describe(number)}")
+        return int(number)
+
+    number = {"type": "integer", "minimum": minimum, "maximum": maximum}
+    return Reads(read, {"anyOf": [number, MULTIPLE]} if multiple else number)
+
+
+def read_text(value: Any) -> str:
+    """Read a text; a number must be in quotes to be one."""
+    if not isinstance(value, str):
+        raise ValueError(f"expected a text, found {describe(value)}; put it in quotes if it is meant as one")
+    return value
+
+
+def choice(*names: str) -> Reads:
+    """One of a few words."""
+
+    def read(value: Any) -> str:
+        text = read_text(value)
+        if text not in names:
+            raise ValueError(unknown(text, names))
+        return text
+
+    return Reads(read, {"enum": list(names)})
+
+
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"expected true or false, found {describe(value)}")
+    return value
+
+
+def _bandwidth(value: Any) -> Fraction | None:
+    if value == "inf" or (isinstance(value, float) and value == math.inf):
+        return None
+    if isinstance(value, float) and math.isinf(value):
+        raise ValueError(f"expected {EXAMPLES['bandwidth']}, or inf")
+    number = read_quantity(value, "bandwidth")
+    if number == 0:
+        raise ValueError(f"a bandwidth of 0 never ends; expected {EXAMPLES['bandwidth']}, or inf for a free link")
+    return number
+
+
+def _bandwidth_schema() -> dict[str, Any]:
+    return {"anyOf": [{"const": "inf"}, *quantity_schema("bandwidth")["anyOf"]], "examples": ["25 GB/s", "inf"]}
+
+
+def read_bytes(value: Any) -> int:
+    """Read a whole number of bytes."""
+    size = read_quantity(value, "size")
+    if size.denominator != 1:
+        raise ValueError(f"{describe(value)} is not a whole number of bytes")
+    return int(size)
+
+
+def _factor(value: Any) -> Fraction:
+    number = read_quantity(value, "number")
+    if number == 0:
+        raise ValueError("must be more than 0")
+    return number
+
+
+def _limit(value: Any) -> Fraction | None:
+    if value is None:
+        return None
+    if isinstance(value, str) and not re.fullmatch(r"[\d.eE+-]+", value):
+        raise ValueError(
+            f"expected a number, or a multiple of the pipeline's ranks such as 2p, found {describe(value)}"
+        )
+    number = read_quantity(value, "number")
+    if number == 0:
+        raise ValueError("must be more than 0, since a rank holds at least one micro-batch")
+    return number
+
+
+Time = Annotated[Fraction, quantity("time")]  # seconds
+Compute = Annotated[Fraction, quantity("compute")]  # FLOP/s
+Number = Annotated[Fraction, quantity("number")]  # at least 0
+Factor = Annotated[Fraction, Reads(_factor, {"type": "number", "exclusiveMinimum": 0})]  # more than 0
+Bytes = Annotated[int, Reads(read_bytes, quantity_schema("size"))]
+LinkBandwidth = Annotated[  # bytes per second; None: infinite
+    Fraction | None, Reads(_bandwidth, _bandwidth_schema()), WrittenNone("inf")
+]
+Count = Annotated[int, whole(1, MOST)]
+Limit = Annotated[Fraction | None, Reads(_limit, {"anyOf": [{"type": "number"}, MULTIPLE]})]
+Flag = Annotated[bool, Reads(_flag, {"type": "boolean"})]
+Text = Annotated[str, Reads(read_text, {"type": "string"})]

@@ -1,0 +1,53 @@
+"""Wiring up a scenario's cluster: the topology's links and routes, checked where a user may have defined them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from hybrid_des.errors import UsageError
+from hybrid_des.network import topologies
+from hybrid_des.network.fabric import Fabric, Route
+from hybrid_des.options import options_of
+from hybrid_des.scenario import Scenario
+
+
+def fabric_of(scenario: Scenario) -> Fabric:
+    """Wire up the scenario's cluster.
+
+    Raises:
+        Refusal: the topology does not exist for it.
+        UsageError: a user-defined topology has a link that never ends.
+    """
+    cluster = scenario.cluster
+    entry = topologies.find(cluster.topology)
+    fabric = entry.build(cluster.spec, *options_of(entry, cluster.options))
+    for link in fabric.links.values():
+        if link.bandwidth is not None and link.bandwidth <= 0:
+            message = f'link "{link.name}" has a bandwidth of {link.bandwidth}; expected more than 0, or None if free'
+            raise UsageError(f"topology {cluster.topology}: {message}")
+    return replace(fabric, route=_checked(fabric, cluster.topology))
+
+
+def _checked(fabric: Fabric, topology: str) -> Callable[[int, int], Route]:
+    """A topology's routes, compared with its links: a user-defined one may have forgotten something."""
+
+    def route(sender: int, receiver: int) -> Route:
+        about = f"topology {topology}: the route from gpu{sender} to gpu{receiver}"
+        try:
+            found: Route | None = fabric.route(sender, receiver)
+        except LookupError:
+            found = None
+        if found is None:
+            raise UsageError(f"{about} is missing")
+        unknown = next((name for name in found.links if name not in fabric.links), None)
+        if unknown is not None:
+            raise UsageError(f'{about} takes a link "{unknown}", which is not there')
+        if not found.links or len(found.links) != len(found.latencies):
+            counts = f"{len(found.links)} links and {len(found.latencies)} latencies"
+            raise UsageError(f"{about} has {counts}; expected one latency a link, and at least one link")
+        if any(not isinstance(latency, int) or latency < 0 for latency in found.latencies):
+            raise UsageError(f"{about} has latencies {found.latencies}; expected whole picoseconds of at least 0")
+        return found
+
+    return route

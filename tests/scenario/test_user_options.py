@@ -1,0 +1,269 @@
+"""User-defined schedules, topologies and collectives with options: the README's files, and mistakes in them."""
+
+import json
+import pickle
+import re
+import sys
+
+import pytest
+from support.paths import ROOT
+
+from hybrid_des import collectives
+from hybrid_des.cli.main import main
+from hybrid_des.errors import ScenarioError, UsageError
+from hybrid_des.network import topologies
+from hybrid_des.pipeline import schedules
+from hybrid_des.registry import import_file
+from hybrid_des.scenario import json_schema, load, misnamed, scenario_from, to_mapping
+
+FILES = {
+    name: text
+    for text in re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL)
+    for name in re.findall(r"^# (my_\w+\.py)$", text, flags=re.MULTILINE)
+}
+BASE = """\
+parallel: {pipeline: 2, data: 2}
+schedule: {kind: 1f1b, microbatches: 8}
+workload: {forward: 1 ms, backward: 2 ms, activation: 1 MB, parameters: 1e6}
+"""
+
+
+@pytest.fixture
+def own(monkeypatch, tmp_path):
+    """Write the README's files into a folder; what they register is forgotten afterwards."""
+    for room in (schedules, topologies, collectives):
+        monkeypatch.setattr(room._REGISTRY, "_entries", {name: room.find(name) for name in room.names()})
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    yield tmp_path
+    for name in [name for name in sys.modules if name.startswith("hybrid_des_user_")]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def imported(own):
+    """The README's files, imported."""
+    for name in FILES:
+        import_file(own / name)
+    return own
+
+
+def summary(run, file, *arguments):
+    code, out, err = run(file, "--json", *arguments)
+    assert code == 0, err
+    return json.loads(out)
+
+
+def test_the_readme_shows_one_file_of_each_kind():
+    assert sorted(FILES) == ["my_collective.py", "my_schedule.py", "my_topology.py"]
+
+
+def test_a_schedule_reads_its_option(own, run, write):
+    file, mine = write(BASE), ("--import", own / "my_schedule.py", "--set", "schedule.kind=gpipe-in-groups")
+    assert summary(run, file, *mine)["peak_activations"] == [4, 4]
+    assert summary(run, file, *mine, "--set", "schedule.group=2")["peak_activations"] == [2, 2]
+
+
+def test_a_topology_reads_its_options(own, run, write):
+    file, mine = write(BASE), ("--import", own / "my_topology.py", "--set", "cluster.topology=star")
+    code, out, _ = run("topology", file, *mine, "--set", "cluster.cable=40 GB/s", "--set", "cluster.delay=3 us")
+    assert code == 0
+    assert "gpu*/up    8      40 GB/s" in out
+    code, out, _ = run("topology", "--import", own / "my_topology.py")
+    assert any(line.startswith("star ") and line.endswith("cable, delay") for line in out.splitlines())
+
+
+def test_a_collective_reads_its_option_and_adds_up_right(own, run, write):
+    file, mine = write(BASE), ("--import", own / "my_collective.py", "--set", "gradients.algorithm=chain")
+    few, many = (summary(run, file, *mine, *more) for more in ((), ("--set", "gradients.pieces=16")))
+    assert few["algorithm"] == "chain"
+    assert many["messages"] - few["messages"] == 2 * 2 * (16 - 8)  # two groups of two, a message there and back
+    code, out, _ = run("verify", file, *mine)
+    assert (code, out.startswith("pass")) == (0, True)
+
+
+def test_auto_gives_each_algorithm_the_options_that_it_reads(imported, run, write):
+    auto = summary(run, write(BASE), "--set", "gradients.algorithm=auto", "--set", "gradients.pieces=1")
+    assert auto["algorithm"] in collectives.all_reduces()
+    chosen = load(write(BASE), ["gradients.algorithm=auto", "gradients.pieces=1"])
+    assert scenario_from(to_mapping(chosen)) == chosen
+
+
+def test_options_are_held_typed_and_written_flat(imported, write):
+    text = BASE.replace("1f1b", "gpipe-in-groups, group: 3") + "cluster: {topology: star, cable: inf}\n"
+    scenario = load(write(text), ["gradients.algorithm=chain"])
+    assert (scenario.schedule.options.group, scenario.gradients.options.pieces) == (3, 8)
+    assert (scenario.cluster.options.cable, scenario.cluster.options.delay) == (None, 0)
+    mapping = to_mapping(scenario)
+    assert (mapping["schedule"]["group"], mapping["gradients"]["pieces"]) == (3, 8)
+    assert scenario_from(mapping) == scenario
+    assert pickle.loads(pickle.dumps(scenario)) == scenario
+
+
+def test_the_schema_has_the_options_while_they_are_registered(imported):
+    defs = json_schema()["$defs"]
+    assert defs["Schedule"]["properties"]["group"] == {
+        "default": 4,
+        "description": "gpipe-in-groups: Micro-batches per group.",
+        "maximum": 2**20 - 1,
+        "minimum": 1,
+        "type": "integer",
+    }
+    assert "star: Bytes per second of each cable" in defs["Cluster"]["properties"]["cable"]["description"]
+    assert {"chain", "auto"} <= set(defs["Gradients"]["properties"]["algorithm"]["enum"])
+    shared = defs["Gradients"]["properties"]["pieces"]
+    assert "default" not in shared  # chain has another one than the others
+    assert {kind["maximum"] for kind in shared["anyOf"]} == {4096, 2**20 - 1}
+
+
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [
+        ("topology: star", ["3: cluster.cable: is required by star"]),
+        ("topology: star, cable: 0", ["3: cluster.cable: a bandwidth of 0 never ends"]),
+        ("topology: star, cable: inf, delay: soon", ['3: cluster.delay: "soon" is not a quantity']),
+        ("topology: star, cabel: inf", ["3: cluster.cable: is required by star", '3: cluster.cabel: unknown "cabel"']),
+        ("topology: star, cable: inf, leaf_size: 2", ["3: cluster.leaf_size: is not read by star; read by leaf-spine"]),
+        ("cable: inf", ["3: cluster.cable: is not read by nodes; read by star"]),
+        ("topology: stra, cable: 0", ['3: cluster.topology: unknown "stra"; did you mean "star"?', "never ends"]),
+    ],
+)
+def test_a_wrong_option_is_told_with_its_line_beside_other_mistakes(imported, write, cluster, said):
+    file = write(f"schedule: {{kind: gpipe-in-groups, microbatches: 4, group: 0}}\n\ncluster: {{{cluster}}}\n"
+                 "workload: {forward: 1, backward: 2, weight: 3}\n")  # fmt: skip
+    with pytest.raises(ScenarioError) as error:
+        load(file)
+    problems = [line.replace(f"{file}:", "") for line in error.value.problems]
+    assert problems[0] == "1: schedule.group: must be at least 1, not 0"
+    assert problems[-1].startswith("4: workload.weight: the weight part takes 3 s")
+    assert len(problems) == len(said) + 2
+    assert all(any(part in line for line in problems[1:-1]) for part in said)
+
+
+def test_a_wrong_key_is_answered_with_the_nearest_option(imported):
+    assert misnamed("schedule.grup") == 'unknown "grup"; did you mean "group"?'
+    assert misnamed("cluster.cable.x") == 'cluster.cable has no keys; "x" is none'
+    assert misnamed("cluster.options") is not None
+    assert [misnamed(path) for path in ("schedule.group", "cluster.links.0.between", "gradients.pieces")] == [None] * 3
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_options_vary_in_sweeps(own, run, write, jobs):
+    sweep = "sweep:\n  - {schedule.group: [1, 2, 0]}\n  - {schedule.kind: [gpipe-in-groups, gpipe]}\n"
+    code, out, err = run(write(BASE + sweep), "--import", own / "my_schedule.py", "--json", "--jobs", jobs)
+    assert code == 0, err
+    rows = json.loads(out)
+    assert [row["peak_activations"][0] for row in rows if "error" not in row] == [1, 2]
+    assert [row["error"].rpartition("schedule.group: ")[2] for row in rows if "error" in row] == [
+        "is not read by gpipe; read by gpipe-in-groups",
+        "is not read by gpipe; read by gpipe-in-groups",
+        "must be at least 1, not 0",
+        "must be at least 1, not 0",
+    ]
+
+
+def test_a_wrong_option_in_a_sweep_is_told_before_it_runs(own, run, write):
+    sweep = "sweep:\n  - {schedule.grup: [1, 2]}\n"
+    code, _, err = run(write(BASE + sweep), "--import", own / "my_schedule.py")
+    assert code == 2
+    assert err[0].endswith('unknown "grup"; did you mean "group"?')
+
+
+def test_an_option_that_names_a_file_starts_at_the_scenarios_folder(own, write):
+    (own / "mine.py").write_text(
+        "from hybrid_des.network.figures import Table\n"
+        "from hybrid_des.network.topologies import find, topology\n"
+        "from hybrid_des.options import Options\n\n\n"
+        "class Mine(Options):\n    cables: Table\n\n\n"
+        "@topology('measured-cables', summary='', options=Mine)\n"
+        "def mine(cluster, options):\n    return find('nodes').build(cluster)\n"
+    )
+    import_file(own / "mine.py")
+    write("bytes,time_us\n1000,10\n2000,20\n", "t.csv")
+    scenario = load(write(BASE + "cluster: {topology: measured-cables, cables: t.csv}\n"))
+    assert scenario.cluster.options.cables.time(1500) == 15 * 10**6
+
+
+def test_an_option_cannot_take_the_name_of_a_common_key(imported):
+    @schedules.schedule("greedy", summary="", time="", memory="", source="", options=_options("chunks"))
+    def greedy(request, options):
+        raise AssertionError
+
+    with pytest.raises(UsageError, match='greedy: an option cannot be called "chunks"'):
+        scenario_from({"schedule": {"kind": "greedy", "microbatches": 1}, "workload": {"forward": 1, "backward": 1}})
+
+
+def _options(name):
+    from hybrid_des.options import Count, Options
+
+    return type("Odd", (Options,), {"__annotations__": {name: Count}, name: 1, "__module__": __name__})
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"fused": True}, {"fused_time": 1}, {"backward_order": "fifo"}, {"max_activations": "2p"}, {"max_activations": 4}],
+)
+def test_an_option_may_state_what_holds_for_kinds_that_do_not_read_it(option):
+    values = {
+        "parallel": {"pipeline": 2},
+        "schedule": {"kind": "1f1b", "microbatches": 2, **option},
+        "workload": {"forward": 1, "backward": 1},
+    }
+    scenario = scenario_from(values)
+    assert scenario.schedule.options is None
+    assert scenario_from(to_mapping(scenario)) == scenario
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"fused": False}, {"fused_time": "0.9"}, {"backward_order": "lifo"}, {"max_activations": 3}],
+)
+def test_an_option_that_would_change_nothing_is_refused(option):
+    values = {
+        "parallel": {"pipeline": 2},
+        "schedule": {"kind": "1f1b", "microbatches": 2, **option},
+        "workload": {"forward": 1, "backward": 1},
+    }
+    with pytest.raises(ScenarioError, match=f"schedule.{next(iter(option))}: is not read by 1f1b; read by "):
+        scenario_from(values)
+
+
+def test_an_order_file_reads_the_time_of_fused_pairs(tmp_path):
+    values = {"schedule": {"file": "x.csv", "microbatches": 2}, "workload": {"forward": 1, "backward": 1}}
+    values["schedule"]["fused_time"] = "0.5"
+    assert scenario_from(values).schedule.options.fused_time * 2 == 1
+    values["schedule"]["max_activations"] = 1
+    with pytest.raises(ScenarioError, match="max_activations: is not read by an order file; read by zb-auto"):
+        scenario_from(values)
+
+
+def test_two_plugins_share_a_name_with_defaults_of_their_own():
+    def order(kind):
+        values = {"schedule": {"kind": kind, "microbatches": 2}, "workload": {"forward": 1, "backward": 1}}
+        return scenario_from(values).schedule.options.backward_order
+
+    assert (order("gpipe"), order("looped-bfs")) == ("fifo", "lifo")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["cluster.nvlink.bandwidth=300"], "a message of 67,108,864 bytes takes 223696 s at 300 B/s"),
+        (["cluster.nvlink.bandwidth=300", "parallel.pipeline=1"], "takes 833333 s at 300 B/s"),
+        (["cluster.topology=star", "cluster.cable=25"], "takes 2.68435e+06 s at 25 B/s"),
+    ],
+)
+def test_a_bandwidth_without_its_unit_is_refused(own, capsys, arguments, said):
+    overrides = [word for one in arguments for word in ("--set", one)]
+    file = ROOT / "scenarios/a100_8x.yaml"
+    assert main([str(file), "--import", str(own / "my_topology.py"), *overrides]) == 2
+    assert capsys.readouterr().err.endswith(f"{said}; was a unit such as GB/s forgotten?\n")
+
+
+def test_load_takes_a_mapping_and_leaves_it_alone():
+    values = {"schedule": {"kind": "1f1b", "microbatches": 4}, "workload": {"forward": "1 ms", "backward": 2}}
+    scenario = load(values, ["parallel.pipeline=2", "schedule.kind=gpipe"])
+    assert (scenario.parallel.pipeline, scenario.schedule.kind, scenario.workload.backward) == (2, "gpipe", 2)
+    assert values["schedule"] == {"kind": "1f1b", "microbatches": 4}
+    with pytest.raises(ScenarioError, match=r'^scenario: schedule.kind: unknown "1f2b"; did you mean "1f1b"'):
+        load({**values, "schedule": {"kind": "1f2b", "microbatches": 1}})
