@@ -8,19 +8,16 @@ result.write("out/a100_8x")
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.analysis import metrics
+from hybrid_des.analysis.findings import Findings
 from hybrid_des.report.files import Written, write
 from hybrid_des.report.terminal import render
-from hybrid_des.simulation.run import Run, run
+from hybrid_des.simulation.run import run
 from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
     from hybrid_des.network.fabric import Fabric
@@ -37,27 +34,8 @@ def simulate(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None
     return Result(run(scenario, plan, fabric))
 
 
-class Result:
-    """A run with its tables and pictures, each made when it is first asked for.
-
-    Attributes:
-        run: the rows and totals that the simulation left behind.
-    """
-
-    def __init__(self, run: Run) -> None:
-        self.run = run
-
-    @cached_property
-    def summary(self) -> Mapping[str, Any]:
-        """Step time, bubble, idle time by cause and the rest, by the names of the contract; seconds and bytes."""
-        return metrics.summary(self.run)
-
-    @cached_property
-    def timeline(self) -> pd.DataFrame:
-        """One row per op, and one per message and link it passes, in seconds."""
-        from hybrid_des.analysis.table import empty_table, table
-
-        return empty_table() if self.run.scenario.record == "none" else table(self.run.timeline)
+class Result(Findings):
+    """A run with its tables, pictures and files."""
 
     @property
     def plan(self) -> Plan:

@@ -11,6 +11,8 @@ rank sends a piece up and two down, a leaf one up: at most 2S bytes, towards 2S/
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
@@ -25,18 +27,17 @@ def double_binary_tree(group: Group, buffer: Buffer, options: Pipelining) -> Rou
     parts = []
     for tree, half in enumerate(buffer.parts(2)):
         up, down, back = group.lane(2 * tree), group.lane(2 * tree + 1), group.handoff()
-        parent, children = family(group.me, group.size, tree)
+        relatives = family(group.me, group.size, tree)
         cut = half.split(count)
-        parts.append(_reduce(up, down, cut, count, parent, children, back))
-        if parent is not None:
-            parts.append(_broadcast(down, cut, count, parent, children, back))
+        parts.append(_reduce(up, down, cut, count, relatives, back))
+        if relatives.parent is not None:
+            parts.append(_broadcast(down, cut, count, relatives, back))
     yield group.together(*parts)
 
 
-def _reduce(
-    up: Group, down: Group, pieces: Pieces, count: int, parent: int | None, children: list[int], back: Handoff
-) -> Routine:
-    """Add up what the children send, and send it on: up, or from the root finished and down."""
+def _reduce(up: Group, down: Group, pieces: Pieces, count: int, relatives: Family, back: Handoff) -> Routine:
+    """Sum what the children send, and send it on: up, or from the root finished and down."""
+    parent, children = relatives
     ahead = max(2 * up.size.bit_length(), count // 4)
     for i in range(count):
         for child in children:
@@ -51,8 +52,10 @@ def _reduce(
         up.to(parent).send(pieces.encode(i))
 
 
-def _broadcast(down: Group, pieces: Pieces, count: int, parent: int, children: list[int], back: Handoff) -> Routine:
-    """Keep what comes from the parent, and pass it on unchanged."""
+def _broadcast(down: Group, pieces: Pieces, count: int, relatives: Family, back: Handoff) -> Routine:
+    """Keep what the parent sends, and pass it on unchanged."""
+    parent, children = relatives
+    assert parent is not None  # the root has nothing to receive
     for i in range(count):
         message = yield down.from_(parent).receive()
         pieces.put(i, message)
@@ -61,21 +64,28 @@ def _broadcast(down: Group, pieces: Pieces, count: int, parent: int, children: l
         back.hand(i)
 
 
-def family(me: int, size: int, tree: int) -> tuple[int | None, list[int]]:
+class Family(NamedTuple):
+    """A rank's neighbours in a tree; the root has no parent."""
+
+    parent: int | None
+    children: list[int]
+
+
+def family(me: int, size: int, tree: int) -> Family:
     """A rank's parent and children in one of the two trees."""
     if tree == 0:
         return _in_order(me, size)
     if size % 2 == 0:
         parent, children = _in_order(size - 1 - me, size)
-        return (None if parent is None else size - 1 - parent), [size - 1 - child for child in children]
+        return Family(None if parent is None else size - 1 - parent, [size - 1 - child for child in children])
     parent, children = _in_order((me - 1) % size, size)
-    return (None if parent is None else (parent + 1) % size), [(child + 1) % size for child in children]
+    return Family(None if parent is None else (parent + 1) % size, [(child + 1) % size for child in children])
 
 
-def _in_order(place: int, size: int) -> tuple[int | None, list[int]]:
+def _in_order(place: int, size: int) -> Family:
     """Parent and children in the binary tree whose in-order walk is 1, 2, 3, …; odd places are leaves, 0 is on top."""
     if place == 0:
-        return None, [1 << (size - 1).bit_length() - 1] if size > 1 else []
+        return Family(None, [1 << (size - 1).bit_length() - 1] if size > 1 else [])
     lowest = place & -place
     parent = (place ^ lowest) | (lowest << 1)
     if parent >= size:
@@ -84,4 +94,4 @@ def _in_order(place: int, size: int) -> tuple[int | None, list[int]]:
     children = [place - half] if half else []
     while half and place + half >= size:
         half >>= 1
-    return parent, children + [place + half] * bool(half)
+    return Family(parent, children + [place + half] * bool(half))

@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import simpy
 from simpy.events import Event
 
-if TYPE_CHECKING:
-    from hybrid_des.engine.clock import Environment
-
-
-class Timeout(simpy.Timeout):
-    """SimPy's timeout, in fewer calls."""
-
-    def __init__(self, env: Environment, delay: int, value: Any = None) -> None:
-        if delay.__class__ is not int or delay < 0:
-            super().__init__(env, delay, value)
-            return
-        self.env = env
-        self.callbacks = []
-        self._value = value
-        self._delay = delay
-        self._ok = True
-        env.at(env.now + delay, self)
+from hybrid_des.engine.clock import Environment
 
 
 class Arrival(Event):

@@ -14,7 +14,7 @@ from hybrid_des.simulation.memory import MemoryPeak, gpus_of, worst_peak
 from hybrid_des.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from hybrid_des.result import Result
+    from hybrid_des.analysis.findings import Findings
     from hybrid_des.scenario import Scenario
 
 CAUSES = {
@@ -67,9 +67,9 @@ class Content:
     limits: str
 
 
-def content_of(result: Result) -> Content:
+def content_of(findings: Findings) -> Content:
     """Put a result into words."""
-    run, facts = result.run, result.summary
+    run, facts = findings.run, findings.summary
     scenario = run.scenario
     peak = worst_peak(run.peak_memory, gpus_of(scenario.cluster, run.timeline.layout))
     return Content(

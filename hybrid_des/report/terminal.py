@@ -18,7 +18,7 @@ from hybrid_des.timeline import OP_KINDS, Column, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 if TYPE_CHECKING:
-    from hybrid_des.result import Result
+    from hybrid_des.analysis.findings import Findings
 
 Part = tuple[str, str]  # text, style
 Line = list[Part]
@@ -29,14 +29,14 @@ MOST_LINES = 16
 LABEL = 24
 
 
-def render(result: Result, color: bool = False, width: int = 100) -> str:
+def render(findings: Findings, color: bool = False, width: int = 100) -> str:
     """Write the report, `width` columns wide, with terminal colours if wanted; no newline at the end."""
     width = max(width, 40)
-    content = content_of(result)
+    content = content_of(findings)
     blocks = [
         _title(content),
         [_headline(fact) for fact in content.headline],
-        _chart(result.run.timeline, width),
+        _chart(findings.run.timeline, width),
         [[("average step per rank", "bold")], *(_share(share, width) for share in content.shares)],
         [_resource(fact) for fact in content.resources],
         [[(line, "dim")] for line in textwrap.wrap(content.limits, width)],

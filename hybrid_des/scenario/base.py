@@ -8,8 +8,8 @@ from typing import Any
 
 from hybrid_des.errors import ScenarioError
 from hybrid_des.options import NamesFile, Section, describe, mark_of
+from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.problem import sections_in
-from hybrid_des.scenario.scenario import Scenario
 from hybrid_des.scenario.strict_yaml import Document, KeyPath, read
 
 _OWN = ("name", "description", "sweep", "plot")  # what a file does not take over from its base

@@ -13,10 +13,10 @@ from pydantic.json_schema import models_json_schema
 from hybrid_des.network.figures import LinkFigures
 from hybrid_des.network.times import TimeTable
 from hybrid_des.options import Options, WrittenNone, mark_of
+from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.machine import Cluster, InfiniBand, NodeKind
 from hybrid_des.scenario.plugins import PluginSection
 from hybrid_des.scenario.reduction import Gradients
-from hybrid_des.scenario.scenario import Scenario
 from hybrid_des.scenario.sections import Schedule
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"

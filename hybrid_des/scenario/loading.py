@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from hybrid_des.errors import ScenarioError
 from hybrid_des.registry import unknown
 from hybrid_des.scenario.base import anchor, with_base
+from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.overrides import override
 from hybrid_des.scenario.problem import Problem, problems_in, sections_at
-from hybrid_des.scenario.scenario import Scenario
 from hybrid_des.scenario.strict_yaml import Document, KeyPath
 
 # Stands in for a required value that is missing or wrong, so that what else is wrong can still be found.

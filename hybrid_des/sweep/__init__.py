@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from hybrid_des.sweep.axes import Case, Plot, Sweep, load_sweep, sweep_of
 from hybrid_des.sweep.picture import draw
+from hybrid_des.sweep.results import render, table, write
 from hybrid_des.sweep.runner import ProgressCallback, Row, jobs_for, run_sweep
-from hybrid_des.sweep.table import render, table, write
 
 __all__ = [
     "Case",

@@ -194,7 +194,7 @@ def test_a_run_until_what_never_happens_is_an_error(environment):
 
 
 @pytest.mark.parametrize("environment", [Environment, simpy.Environment])
-def test_a_run_until_an_event_that_has_happened_gives_its_value(environment):
+def test_a_run_until_a_past_event_gives_its_value(environment):
     env = environment()
     event = env.timeout(1, "value")
     env.run()
@@ -202,7 +202,7 @@ def test_a_run_until_an_event_that_has_happened_gives_its_value(environment):
 
 
 @pytest.mark.parametrize("environment", [Environment, simpy.Environment])
-def test_callbacks_behind_the_end_of_a_run_follow_in_the_next(environment):
+def test_callbacks_behind_the_end_of_a_run_follow_later(environment):
     env = environment()
     event, log = env.timeout(3), []
     env.run(until=1)
@@ -242,7 +242,7 @@ def test_numbers_of_numpy_do_not_spread_into_the_clock():
     assert type(env.now) is int
 
 
-def test_a_booking_behind_all_others_waits_for_those_made_after_it():
+def test_the_last_priority_waits_for_later_bookings():
     env, log = Environment(), []
     for name, priority in (("last", LAST), ("normal", 1), ("urgent", 0)):
         event = env.event()

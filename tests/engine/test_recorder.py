@@ -8,17 +8,16 @@ import pytest
 from hybrid_des import collectives
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import LAST_TIME, MESSAGE_COLUMNS, Rows, TimeRangeError
-from hybrid_des.errors import SimulationError
 from hybrid_des.scenario import scenario_from
 from hybrid_des.simulation.run import run
 
 
-def scenario(sharing="fifo", record="all", **workload):
+def scenario(sharing="fifo", record="all", pipeline=1, data=1, **workload):
     return scenario_from(
         {
-            "cluster": {"nvlink": {"bandwidth": "1 b/s", "latency": 0}, "gpus_per_node": 2, "sharing": sharing},
-            "parallel": {"data": 2},
-            "schedule": {"kind": "1f1b", "microbatches": 1},
+            "cluster": {"nvlink": {"bandwidth": "1 B/s", "latency": 0}, "gpus_per_node": 2, "sharing": sharing},
+            "parallel": {"pipeline": pipeline, "data": data},
+            "schedule": {"kind": "gpipe", "microbatches": 150},
             "workload": {"forward": "1 ms", "backward": "1 ms", **workload},
             "record": record,
         }
@@ -28,8 +27,9 @@ def scenario(sharing="fifo", record="all", **workload):
 @pytest.mark.parametrize("record", ["all", "none"])
 @pytest.mark.parametrize("sharing", ["fifo", "fair"])
 def test_times_beyond_64_bits_are_refused(sharing, record):
-    with pytest.raises(SimulationError, match="passes 106 days"):
-        run(scenario(sharing, record, parameters=10**12))
+    """150 messages, each of them 22 hours on the wire."""
+    with pytest.raises(TimeRangeError, match="passes 106 days"):
+        run(scenario(sharing, record, pipeline=2, activation=80_000))
 
 
 def test_an_overflow_in_a_users_collective_stays_one(monkeypatch):
@@ -40,7 +40,7 @@ def test_an_overflow_in_a_users_collective_stays_one(monkeypatch):
     entry = collectives.find("ring")
     monkeypatch.setitem(collectives._REGISTRY._entries, "ring", replace(entry, build=boastful))
     with pytest.raises(OverflowError, match="too large to convert to float"):
-        run(scenario(parameters=10))
+        run(scenario(data=2, parameters=10))
 
 
 def test_a_clock_past_the_last_picosecond_is_refused():

@@ -25,7 +25,7 @@ MS = 10**9  # picoseconds
 
 
 def play(bandwidths, routes, sends, kind="fair", latency=0):
-    """Send messages (time, flow, size) and give when each arrives, the trace rows and the events it took.
+    """Send messages (time, flow, size) and give when each has arrived, the trace rows and the events it took.
 
     `routes` lists the links of each flow by number; a message's tag is its place in `sends`; the latency is behind
     a route's last link.

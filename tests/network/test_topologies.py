@@ -110,7 +110,7 @@ def test_counts_of_links():
     assert [len(build("ring", node(gpus)).links) for gpus in (1, 2, 3)] == [0, 2, 6]
 
 
-# How long until every gigabyte has arrived? Latencies are left out, so that times are bandwidth's.
+# When has everybody's gigabyte arrived? Latencies are left out, so that times are those of bandwidth.
 FREE = {"nvlink": PortSpec(Fraction(100 * GB), 0), "network": PortSpec(Fraction(10 * GB), 0)}
 
 
@@ -311,7 +311,7 @@ def one_way_links(draw):
 
 def over(gpus, pairs):
     """The fabric of one-way links whose latencies count them."""
-    ways = tuple(Wire(pair, Fraction(GB), 1, one_way=True) for pair in pairs)
+    ways = tuple(Wire(between=pair, bandwidth=GB, latency="1 ps", one_way=True) for pair in pairs)
     return build("links", node(len(gpus)), links=ways)
 
 

@@ -52,7 +52,7 @@ def test_a_link_is_a_simpy_resource():
     st.lists(st.tuples(st.integers(0, 40), st.booleans(), st.integers(0, 30)), max_size=20),
     st.integers(0, 20),
 )
-def test_processes_and_flows_share_a_link_in_the_order_of_asking(sends, latency):
+def test_processes_and_flows_share_a_link_in_order(sends, latency):
     """Ties included: in the textbook form everybody requests a `simpy.Resource` and holds it for the service time."""
     byte = 100  # picoseconds at 10 GB/s
     textbook = simpy.Environment()
@@ -76,7 +76,7 @@ def test_processes_and_flows_share_a_link_in_the_order_of_asking(sends, latency)
     assert [message for _, message, *_ in sorted(rows)] == [n for n, (_, alone, _) in enumerate(sends) if not alone]
 
 
-def test_a_message_that_is_cut_through_meets_what_processes_transmit_further_on():
+def test_a_cut_through_message_meets_transmissions_on_later_links():
     # 1 GB over "first" (20 GB/s) and "second" (10 GB/s): its head is there at once, behind what was asked for before
     links = {name: LinkSpec(name, Fraction(n * GB)) for name, n in (("first", 20), ("second", 10))}
     fabric = Fabric(links, lambda sender, receiver: Route(("first", "second"), (0, 0)), 2, (0, 0))

@@ -128,7 +128,7 @@ def test_the_schema_has_the_options_while_they_are_registered(imported):
         ("topology: stra, cable: 0", ['3: cluster.topology: unknown "stra"; did you mean "star"?', "never ends"]),
     ],
 )
-def test_a_wrong_option_is_told_with_its_line_beside_other_mistakes(imported, write, cluster, said):
+def test_a_wrong_option_is_reported_beside_other_mistakes(imported, write, cluster, said):
     file = write(f"schedule: {{kind: gpipe-in-groups, microbatches: 4, group: 0}}\n\ncluster: {{{cluster}}}\n"
                  "workload: {forward: 1, backward: 2, weight: 3}\n")  # fmt: skip
     with pytest.raises(ScenarioError) as error:
@@ -162,14 +162,14 @@ def test_options_vary_in_sweeps(own, run, write, jobs):
     ]
 
 
-def test_a_wrong_option_in_a_sweep_is_told_before_it_runs(own, run, write):
+def test_a_sweep_reports_a_wrong_option_before_it_runs(own, run, write):
     sweep = "sweep:\n  - {schedule.grup: [1, 2]}\n"
     code, _, err = run(write(BASE + sweep), "--import", own / "my_schedule.py")
     assert code == 2
     assert err[0].endswith('unknown "grup"; did you mean "group"?')
 
 
-def test_an_option_that_names_a_file_starts_at_the_scenarios_folder(own, write):
+def test_an_option_may_name_a_file_beside_the_scenario(own, write):
     (own / "mine.py").write_text(
         "from hybrid_des.network.figures import Table\n"
         "from hybrid_des.network.topologies import find, topology\n"
@@ -203,7 +203,7 @@ def _options(name):
     "option",
     [{"fused": True}, {"fused_time": 1}, {"backward_order": "fifo"}, {"max_activations": "2p"}, {"max_activations": 4}],
 )
-def test_an_option_may_state_what_holds_for_kinds_that_do_not_read_it(option):
+def test_a_neutral_option_is_accepted_by_other_kinds(option):
     values = {
         "parallel": {"pipeline": 2},
         "schedule": {"kind": "1f1b", "microbatches": 2, **option},

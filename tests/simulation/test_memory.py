@@ -66,11 +66,11 @@ def limits_drawn(scenario, replica=0):
     return {line.get_label(): line.get_ydata()[0] for line in ax.get_lines() if "memory of" in line.get_label()}
 
 
-def test_the_memory_picture_draws_every_gpus_limit():
+def test_the_memory_picture_draws_the_limit_of_each_gpu():
     assert limits_drawn(unlike_nodes(["30 GB", "50 GB"])) == {"memory of large": 80, "memory of small": 40}
 
 
-def test_the_memory_picture_draws_no_other_limit():
+def test_the_memory_picture_draws_only_limits_of_its_gpus():
     cluster = {"gpus_per_node": 2, "gpu": {"memory": "33 GB"}, "nodes": [{"gpu": LARGE}, {"gpu": SMALL}]}
     parallel = {"pipeline": 2, "data": 2, "order": ["pipeline", "data", "tensor"]}  # a replica in each node
     scenario = unlike_nodes(["20 GB", "35 GB"], cluster=cluster, parallel=parallel)

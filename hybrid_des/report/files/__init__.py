@@ -1,7 +1,7 @@
 """Output formats, one file each: a function that writes its files into a folder and registers their names.
 
     @output("summary.json")
-    def summary_json(result: Result, folder: Path) -> None: ...
+    def summary_json(findings: Findings, folder: Path) -> None: ...
 
 `write` runs them all in a temporary folder inside the target and moves the files over when every one is complete, so an
 error or Ctrl-C leaves nothing behind. Files of an earlier run that this one does not write are removed with it.
@@ -20,10 +20,10 @@ from hybrid_des.errors import UsageError
 from hybrid_des.registry import Registry
 
 if TYPE_CHECKING:
-    from hybrid_des.result import Result
+    from hybrid_des.analysis.findings import Findings
     from hybrid_des.simulation.run import Run
 
-Format = Callable[["Result", Path], list[str] | None]  # what it returns are notes for the user, one line each
+Format = Callable[["Findings", Path], list[str] | None]  # what it returns are notes for the user, one line each
 
 
 class Written(NamedTuple):
@@ -50,7 +50,7 @@ def output(*files: str, rows: bool = True, needs: str | None = None) -> Callable
     return _REGISTRY(files[0], files=files, rows=rows, needs=needs)
 
 
-def write(result: Result, folder: str | Path) -> Written:
+def write(findings: Findings, folder: str | Path) -> Written:
     """Write every format that applies into `folder`, which is made where it is missing: all files or none.
 
     Raises:
@@ -60,8 +60,8 @@ def write(result: Result, folder: str | Path) -> Written:
     def fill(workshop: Path) -> list[str]:
         notes: list[str] = []
         for name in names():
-            if _applies(name, result.run):
-                notes += find(name).build(result, workshop) or []
+            if _applies(name, findings.run):
+                notes += find(name).build(findings, workshop) or []
         return notes
 
     return write_whole(folder, fill, replaces=[file for name in names() for file in find(name).facts["files"]])

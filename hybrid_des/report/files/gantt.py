@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from hybrid_des.report.files import output
 
 if TYPE_CHECKING:
-    from hybrid_des.result import Result
+    from hybrid_des.analysis.findings import Findings
 
 
 @output("gantt.png", "gantt.svg")
-def gantt(result: Result, folder: Path) -> None:
+def gantt(findings: Findings, folder: Path) -> None:
     """The same bytes for the same scenario."""
     from hybrid_des.report import plots
     from hybrid_des.report.plots.style import save
 
-    save(plots.draw(result.run, plots.gantt), folder, "gantt")
+    save(plots.draw(findings.run, plots.gantt), folder, "gantt")

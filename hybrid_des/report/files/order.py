@@ -9,11 +9,11 @@ from hybrid_des.pipeline.order_csv import crossed_messages, write_order
 from hybrid_des.report.files import output
 
 if TYPE_CHECKING:
-    from hybrid_des.result import Result
+    from hybrid_des.analysis.findings import Findings
 
 
 @output("order.csv", rows=False)
-def order_csv(result: Result, folder: Path) -> list[str]:
+def order_csv(findings: Findings, folder: Path) -> list[str]:
     """One line per pipeline rank; the notes say where PyTorch would send and receive in different orders."""
-    (folder / "order.csv").write_text(write_order(result.plan), encoding="utf-8")
-    return [f"order.csv: {warning}" for warning in crossed_messages(result.plan)]
+    (folder / "order.csv").write_text(write_order(findings.run.plan), encoding="utf-8")
+    return [f"order.csv: {warning}" for warning in crossed_messages(findings.run.plan)]

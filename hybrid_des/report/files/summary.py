@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from hybrid_des.report.files import output
 
 if TYPE_CHECKING:
-    from hybrid_des.result import Result
+    from hybrid_des.analysis.findings import Findings
 
 
 @output("summary.json", rows=False)
-def summary_json(result: Result, folder: Path) -> None:
+def summary_json(findings: Findings, folder: Path) -> None:
     """Keys in the order of the contract."""
-    text = json.dumps(dict(result.summary), indent=2, allow_nan=False, ensure_ascii=False)
+    text = json.dumps(dict(findings.summary), indent=2, allow_nan=False, ensure_ascii=False)
     (folder / "summary.json").write_text(text + "\n", encoding="utf-8")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from hybrid_des.report.files import output
 
 if TYPE_CHECKING:
-    from hybrid_des.result import Result
+    from hybrid_des.analysis.findings import Findings
 
 
 @output("timeline.csv")
-def timeline_csv(result: Result, folder: Path) -> None:
+def timeline_csv(findings: Findings, folder: Path) -> None:
     """The same bytes for the same scenario; numbers read back exactly."""
-    result.timeline.to_csv(folder / "timeline.csv", index=False, lineterminator="\n")
+    findings.timeline.to_csv(folder / "timeline.csv", index=False, lineterminator="\n")

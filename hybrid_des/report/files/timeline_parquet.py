@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from hybrid_des.report.files import output
 
 if TYPE_CHECKING:
-    from hybrid_des.result import Result
+    from hybrid_des.analysis.findings import Findings
 
 
 @output("timeline.parquet", needs="pyarrow")
-def timeline_parquet(result: Result, folder: Path) -> None:
+def timeline_parquet(findings: Findings, folder: Path) -> None:
     """Integers stay integers, with nulls where a value is missing."""
-    result.timeline.to_parquet(folder / "timeline.parquet", index=False, engine="pyarrow")
+    findings.timeline.to_parquet(folder / "timeline.parquet", index=False, engine="pyarrow")

@@ -30,23 +30,23 @@ from hybrid_des.report.files import output
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Timeline
 
 if TYPE_CHECKING:
-    from hybrid_des.result import Result
+    from hybrid_des.analysis.findings import Findings
 
 LINES_AT_ONCE = 10_000
 PICOSECONDS_PER_NANOSECOND = 1000
 
 
 @output("trace.json.gz")
-def trace_json(result: Result, folder: Path) -> None:
+def trace_json(findings: Findings, folder: Path) -> None:
     """Written line by line; the same bytes for the same scenario."""
-    scenario = result.run.scenario
+    scenario = findings.run.scenario
     about = {"scenario": scenario.name, "version": scenario.version}
     with (
         (folder / "trace.json.gz").open("wb") as raw,
         gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=5, mtime=0) as file,
     ):
         file.write(f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about)},"traceEvents":[\n'.encode())
-        lines = events(result.run.timeline)
+        lines = events(findings.run.timeline)
         file.write(next(lines).encode())
         while block := list(islice(lines, LINES_AT_ONCE)):
             file.write((",\n" + ",\n".join(block)).encode())
