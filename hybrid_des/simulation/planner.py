@@ -94,7 +94,7 @@ def _plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
         delay=max((_delay(scenario, ranks, fabric, rank) for rank in range(p - 1)), default=0),
     )
     assert schedule.kind is not None  # the scenario has one or the other
-    return schedules.make_plan(schedule.kind, request, schedule.options)
+    return schedules.find(schedule.kind).build(request, *schedule.arguments)
 
 
 def _plan_in_file(file: Path, scenario: Scenario) -> Plan:
