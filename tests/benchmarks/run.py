@@ -41,7 +41,7 @@ def main() -> None:
     if arguments.case:
         print(json.dumps(dataclasses.asdict(measure(CASES[arguments.case]()))))
         return
-    print("| | messages | events | events a message | µs an event | × bare loop | peak memory |")
+    print("| | messages | events | events per message | µs per event | × bare loop | peak memory |")
     print("|---|---:|---:|---:|---:|---:|---:|")
     for name, make in CASES.items():
         if make().ranks <= arguments.largest:
