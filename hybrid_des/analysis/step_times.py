@@ -78,5 +78,5 @@ def step_times(timeline: Timeline) -> StepTimes:
 
 
 def total(times: Column) -> int:
-    """Sum exactly: one step's sums fit in 64 bits, those of a long run on many ranks need not."""
-    return sum(np.atleast_1d(times.sum(axis=-1)).ravel().tolist())
+    """Sum exactly, also where the sum does not fit in 64 bits: the upper and lower halves are summed apart."""
+    return (int((times >> 32).sum()) << 32) + int((times & 0xFFFFFFFF).sum())

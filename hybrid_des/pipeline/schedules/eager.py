@@ -9,7 +9,7 @@ arrive. Time (m+p−1)(F+B) also with a moderate delay between ranks, memory min
 
 from __future__ import annotations
 
-from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.one_f_one_b import in_turn
 

@@ -7,7 +7,8 @@ two ops that run as one.
 
 from __future__ import annotations
 
-from hybrid_des.pipeline.plan import KINDS, Action, Kind, Op
+from hybrid_des.pipeline import Op
+from hybrid_des.pipeline.op import KINDS, Action, Kind
 
 
 class Writer:

@@ -18,7 +18,8 @@ order for 2p−1 is used and the ops of the missing ones are left out, as PyTorc
 
 from __future__ import annotations
 
-from hybrid_des.pipeline.plan import Action, Plan, PlanRequest, wave
+from hybrid_des.pipeline import Plan, PlanRequest, wave
+from hybrid_des.pipeline.op import Action
 from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.patterns import Writer
 

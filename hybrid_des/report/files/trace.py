@@ -25,7 +25,8 @@ from hybrid_des.analysis.link_use import link_rates
 from hybrid_des.analysis.table import COMPUTE
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT
-from hybrid_des.pipeline.plan import Action, Plan
+from hybrid_des.pipeline.op import Action
+from hybrid_des.pipeline.plan import Plan
 from hybrid_des.report.files import output
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Timeline
 
