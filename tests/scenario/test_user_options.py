@@ -103,7 +103,7 @@ def test_the_schema_has_the_options_while_they_are_registered(imported):
         "minimum": 1,
         "type": "integer",
     }
-    assert "star: Bytes per second of each cable" in defs["Cluster"]["properties"]["cable"]["description"]
+    assert "star: Bandwidth of each cable" in defs["Cluster"]["properties"]["cable"]["description"]
     assert {"chain", "auto"} <= set(defs["Gradients"]["properties"]["algorithm"]["enum"])
     shared = defs["Gradients"]["properties"]["pieces"]
     assert "default" not in shared  # chain has another one than the others
