@@ -1,6 +1,6 @@
-"""Everything that can go wrong on purpose, and the exit code each maps to.
+"""Errors raised deliberately, and their exit codes.
 
-A message is one line (a deadlock: one line a rank), says what is wrong, where, and what would be right.
+A message is one line (for a deadlock, one line per rank): what is wrong, where, and what would be right.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from collections.abc import Sequence
 
 
 class HybridDesError(Exception):
-    """Base of every error a user can cause; `exit_code` is what the command line ends with."""
+    """Base of all errors a user can cause; `exit_code` is the exit status of the command line."""
 
     exit_code = 2
 
 
 class UsageError(HybridDesError):
-    """The command, or a value handed to a function, is wrong."""
+    """A command or an argument of a function is wrong."""
 
 
 class ScenarioError(HybridDesError):
-    """A scenario is wrong; `problems` holds one line for each thing to mend."""
+    """A scenario is wrong; `problems` holds one line per problem."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -27,34 +27,34 @@ class ScenarioError(HybridDesError):
 
 
 class Refusal(HybridDesError):
-    """A schedule, collective or topology does not exist for the sizes asked for; the message says which do."""
+    """A schedule, collective or topology does not support the requested sizes; the message says which it supports."""
 
 
 class TooLongError(HybridDesError):
-    """A message takes longer than can be meant; the message says which unit may have been forgotten."""
+    """A transfer takes implausibly long; the message names the unit that may have been forgotten."""
 
 
 class PlanError(HybridDesError):
-    """An order of operations is impossible: something is missing, doubled, misplaced or waits in a circle."""
+    """An order of ops is impossible: an op is missing, duplicated, misplaced or part of a circular wait."""
 
 
 class SimulationError(HybridDesError):
-    """The scenario is well-formed, but its simulation could not be carried through."""
+    """The scenario is well-formed, but its simulation failed."""
 
     exit_code = 1
 
 
 class DeadlockError(SimulationError):
-    """Processes are stuck; the message names each stuck rank, the operation it is at and what it waits for."""
+    """Processes are stuck; the message names each stuck rank, its current op and what it waits for."""
 
 
 class CircularOrderError(PlanError, DeadlockError):
-    """A deadlock that can be seen from the order alone, before anything is simulated."""
+    """A deadlock detected from the order alone, before simulation."""
 
 
 class OutOfMemoryError(SimulationError):
-    """A GPU holds more than its memory while the scenario says `on_oom: error`."""
+    """A GPU exceeds its memory and the scenario says `on_oom: error`."""
 
 
 class NumericsError(SimulationError):
-    """A payload holds NaN or infinity, or a verified schedule computes something else than serial training."""
+    """A payload contains NaN or infinity, or a verified schedule differs from serial training."""

@@ -1,4 +1,4 @@
-"""Options of plug-ins: a schedule, topology or collective declares a small typed class of what it reads.
+"""Plug-in options: a schedule, topology or collective declares the options it reads as a small typed class.
 
     class LeafSpine(Options):
         leaf_size: Count = 1
@@ -7,9 +7,9 @@
     @topology("leaf-spine", summary="…", options=LeafSpine)
     def leaf_spine(cluster: ClusterSpec, options: LeafSpine) -> Fabric: ...
 
-The keys stand in the scenario file beside those of the section (`cluster.leaf_size`); the text under a field is what
-editors show. Here are the base class and the types of fields that plug-ins and the scenario share. A reader of values
-takes a plain value and gives the checked one, or raises `ValueError` with one sentence.
+In the scenario file, options share the section with its own keys (`cluster.leaf_size`); editors show a field's
+docstring. This module holds the base class and the field types shared by plug-ins and the scenario. A reader function
+maps a plain value to the checked one, or raises `ValueError` with one sentence.
 """
 
 from __future__ import annotations
@@ -31,72 +31,72 @@ from hybrid_des.units import EXAMPLES, Dimension, parse_quantity
 
 Mark = TypeVar("Mark")
 
-MOST = 2**20 - 1  # what a message's tag has room for
-# Simulated time is counted in int64 picoseconds (106 days), sizes in int64 bytes; what is larger is a slip of the pen.
+MOST = 2**20 - 1  # largest value that fits into a field of a message's tag
+# Simulated time is an int64 in picoseconds (106 days), sizes are int64 bytes; anything larger is a typing error.
 LARGEST = {
     "time": (Fraction(10**6), "1e6 s"),
     "size": (Fraction(10**15), "1 PB"),
-    "bandwidth": (Fraction(10**15), "1 PB/s; inf is free"),
+    "bandwidth": (Fraction(10**15), "1 PB/s, or inf"),
     "compute": (Fraction(10**21), "1e21 FLOP/s"),
     "number": (Fraction(10**15), "1e15"),
 }
 
 
 class Section(BaseModel):
-    """Named values, each checked strictly: nothing unknown goes in, nothing changes afterwards."""
+    """Strictly validated, immutable named values; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     @classmethod
     def known_keys(cls) -> dict[str, list[FieldInfo]]:
-        """What may stand in the section: key → its field, or several where plug-ins share the name."""
+        """Each allowed key with its field, or with several fields if plug-ins share the name."""
         return {name: [field] for name, field in cls.model_fields.items()}
 
 
 class Options(Section):
-    """What a plug-in reads besides what every plug-in of its kind gets."""
+    """Options of one plug-in, in addition to what every plug-in of its kind receives."""
 
 
 class SharedOptions(Options):
-    """Options for several plug-ins at once, of which each takes those that it reads."""
+    """Options for several plug-ins at once; each takes the ones it declares."""
 
     model_config = ConfigDict(extra="allow")
 
 
 @dataclass(frozen=True)
 class OfRanks:
-    """Marks a field that may be a multiple of the pipeline's ranks such as 2p; `default` is such a text."""
+    """Marks a field that accepts a multiple of the pipeline size such as 2p; so may `default`."""
 
     default: str | None = None
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """Marks a field with the value that holds for plug-ins without it: stating that value there is no mistake."""
+    """Marks a field with the value implied by plug-ins without it; giving them that value is not an error."""
 
     value: Any
 
 
 @dataclass(frozen=True)
 class WrittenNone:
-    """Marks a field whose None a file writes as a word, such as inf."""
+    """Marks a field whose None is written as a word in files, such as inf."""
 
     word: str
 
 
 class NamesFile:
-    """Marks a field that names a file: a relative path starts at the folder of the scenario file."""
+    """Marks a field that holds a file path, relative to the folder of the scenario file."""
 
 
 def options_of(entry: Entry[Any], given: Options | Mapping[str, Any] | None = None) -> tuple[Options, ...]:
-    """The last argument of a plug-in's functions: nothing for a plug-in without options.
+    """The trailing argument of a plug-in's functions: its validated options, or nothing if it declares none.
 
     Args:
         entry: the registered plug-in.
-        given: its options, or values by name, of which those that it does not read are left aside.
+        given: its options, or values by name; names it does not declare are ignored.
 
     Raises:
-        UsageError: a value is wrong or missing.
+        UsageError: a value is invalid or missing.
     """
     kind: type[Options] | None = entry.options
     if kind is None:
@@ -113,12 +113,12 @@ def options_of(entry: Entry[Any], given: Options | Mapping[str, Any] | None = No
 
 
 def required_keys(kind: type[Options] | None) -> tuple[str, ...]:
-    """The options without which a plug-in cannot run."""
+    """Options without a default."""
     return tuple(name for name, field in kind.model_fields.items() if field.is_required()) if kind else ()
 
 
 def mark_of(field: FieldInfo, kind: type[Mark]) -> Mark | None:
-    """The mark of a kind that a field has, if any."""
+    """The mark of class `kind` on a field, if it has one."""
     found = (one for one in _metadata(field.metadata, field.annotation) if isinstance(one, kind))
     return next(found, None)
 
@@ -131,7 +131,7 @@ def _metadata(metadata: Any, annotation: Any) -> Iterator[Any]:
 
 @dataclass(frozen=True, eq=False)
 class Reads(GroupedMetadata):
-    """How a field is read, by our own function and nothing else, and what the JSON Schema says of it."""
+    """A field's reader, which replaces pydantic's validation, and its JSON Schema."""
 
     read: Callable[[Any], Any]
     schema: dict[str, Any]
@@ -142,7 +142,7 @@ class Reads(GroupedMetadata):
 
 
 def describe(value: Any) -> str:
-    """Name a value that is not what was expected."""
+    """Describe an unexpected value in an error message."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -157,7 +157,7 @@ def describe(value: Any) -> str:
 
 
 def decimal(value: Fraction) -> str:
-    """Write a number for people."""
+    """Format a number for messages."""
     try:
         return f"{float(value):g}"
     except OverflowError:
@@ -168,7 +168,7 @@ def read_quantity(value: Any, dimension: Dimension) -> Fraction:
     """Read one quantity exactly, in SI base units.
 
     Raises:
-        ValueError: it is none, negative, or more than can be simulated.
+        ValueError: it is not a quantity, is negative, or exceeds what can be simulated.
     """
     if value is None or isinstance(value, dict | list | tuple):
         raise ValueError(f"expected {EXAMPLES[dimension]}, found {describe(value)}")
@@ -184,7 +184,7 @@ def read_quantity(value: Any, dimension: Dimension) -> Fraction:
 
 
 def quantity_schema(dimension: Dimension) -> dict[str, Any]:
-    """What the JSON Schema says of a quantity."""
+    """The JSON Schema of a quantity."""
     text = {"type": "string", "pattern": r"^\s*\+?(\d|\.\d)[0-9.eE+-]*\s*[A-Za-zµμ/]*\s*$"}
     return {"anyOf": [{"type": "number", "minimum": 0}, text], "examples": [EXAMPLES[dimension].rpartition(" as ")[2]]}
 
@@ -198,7 +198,7 @@ MULTIPLE = {"type": "string", "pattern": r"^\s*\d*\.?\d*\s*p\s*$"}
 
 
 def whole(minimum: int, maximum: int, multiple: bool = False) -> Reads:
-    """A whole number from `minimum` to `maximum`; `multiple`: or a multiple of p, for a field marked `OfRanks`."""
+    """An integer from `minimum` to `maximum`; with `multiple` also a multiple of p, for a field marked `OfRanks`."""
 
     def read(value: Any) -> int:
         number = value if isinstance(value, int | Fraction) and not isinstance(value, bool) else None
@@ -216,14 +216,14 @@ def whole(minimum: int, maximum: int, multiple: bool = False) -> Reads:
 
 
 def read_text(value: Any) -> str:
-    """Read a text; a number must be in quotes to be one."""
+    """Read a string; numbers must be quoted."""
     if not isinstance(value, str):
-        raise ValueError(f"expected a text, found {describe(value)}; put it in quotes if it is meant as one")
+        raise ValueError(f"expected a string, found {describe(value)}; quote it if it is meant as one")
     return value
 
 
 def choice(*names: str) -> Reads:
-    """One of a few words."""
+    """One of a fixed set of words."""
 
     def read(value: Any) -> str:
         text = read_text(value)
@@ -247,7 +247,7 @@ def _bandwidth(value: Any) -> Fraction | None:
         raise ValueError(f"expected {EXAMPLES['bandwidth']}, or inf")
     number = read_quantity(value, "bandwidth")
     if number == 0:
-        raise ValueError(f"a bandwidth of 0 never ends; expected {EXAMPLES['bandwidth']}, or inf for a free link")
+        raise ValueError(f"a bandwidth of 0 delivers nothing; expected {EXAMPLES['bandwidth']}, or inf for a free link")
     return number
 
 
@@ -274,9 +274,7 @@ def _limit(value: Any) -> Fraction | None:
     if value is None:
         return None
     if isinstance(value, str) and not re.fullmatch(r"[\d.eE+-]+", value):
-        raise ValueError(
-            f"expected a number, or a multiple of the pipeline's ranks such as 2p, found {describe(value)}"
-        )
+        raise ValueError(f"expected a number, or a multiple of the pipeline size such as 2p, found {describe(value)}")
     number = read_quantity(value, "number")
     if number == 0:
         raise ValueError("must be more than 0, since a rank holds at least one micro-batch")
@@ -284,7 +282,7 @@ def _limit(value: Any) -> Fraction | None:
 
 
 Time = Annotated[Fraction, quantity("time")]  # seconds
-Compute = Annotated[Fraction, quantity("compute")]  # FLOP/s
+ComputeRate = Annotated[Fraction, quantity("compute")]  # FLOP/s
 Number = Annotated[Fraction, quantity("number")]  # at least 0
 Factor = Annotated[Fraction, Reads(_factor, {"type": "number", "exclusiveMinimum": 0})]  # more than 0
 Bytes = Annotated[int, Reads(read_bytes, quantity_schema("size"))]

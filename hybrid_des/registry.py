@@ -1,4 +1,4 @@
-"""Registries: a file in a package names what it builds, and is found by that name without being listed anywhere.
+"""Registries of plug-ins: each file of a package registers what it builds under a name; no central list is kept.
 
 schedule = Registry("schedule", "hybrid_des.pipeline.schedules")
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Entry(Generic[T]):
-    """One registered thing: its name, what builds it, the facts it gives about itself, and the class of its options."""
+    """A registered plug-in: its name, builder, facts about itself, and options class."""
 
     name: str
     build: T
@@ -37,12 +37,12 @@ class Entry(Generic[T]):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The names of its options."""
+        """Names of its options."""
         return tuple(self.options.model_fields) if self.options else ()
 
 
 class Registry(Generic[T]):
-    """Names and what they stand for; importing the sibling files happens at the first look-up."""
+    """Plug-ins by name; the modules of the package are imported at the first lookup."""
 
     def __init__(self, noun: str, package: str) -> None:
         self.noun = noun
@@ -63,7 +63,7 @@ class Registry(Generic[T]):
         return register
 
     def __getitem__(self, name: str) -> Entry[T]:
-        """Look a name up; an unknown one is answered with the nearest right one."""
+        """Look up a name; the error for an unknown one suggests similar names."""
         self._import_siblings()
         if name not in self._entries:
             raise UsageError(unknown(name, self._entries))
@@ -76,7 +76,7 @@ class Registry(Generic[T]):
 
     @contextmanager
     def scratch(self) -> Iterator[None]:
-        """Restore the registered names on leaving."""
+        """Restore the registered names on exit."""
         self._import_siblings()
         before = dict(self._entries)
         try:
@@ -94,7 +94,7 @@ class Registry(Generic[T]):
 
 
 def unknown(name: str, known: Iterable[str]) -> str:
-    """Say that a name is unknown, with the known ones that may be meant or, if none is similar, all of them."""
+    """The message for an unknown name, with similar known names or, if there are none, all of them."""
     choices = sorted(known)
     near = _similar(name.lower(), choices)
     hint = f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(choices)}"
@@ -102,7 +102,7 @@ def unknown(name: str, known: Iterable[str]) -> str:
 
 
 def _similar(name: str, choices: Iterable[str]) -> list[str]:
-    """In quotes, whatever their case: the one with a typo in it, else all that begin with `name` or contain it."""
+    """Similar choices, quoted, case ignored: the one within a typo, else all that start with `name` or contain it."""
     by_lower = {choice.lower(): f'"{choice}"' for choice in choices}
 
     def closest(cutoff: float) -> list[str]:
@@ -114,10 +114,10 @@ def _similar(name: str, choices: Iterable[str]) -> list[str]:
 
 
 def import_file(path: str | Path) -> None:
-    """Run a user's own Python file so that what it registers is known; running it again is harmless.
+    """Import a user's Python file so that it can register plug-ins; importing it again has no effect.
 
     Raises:
-        UsageError: the file is missing, or fails while it is run.
+        UsageError: the file is missing or raises.
     """
     source = Path(path)
     if not source.is_file():

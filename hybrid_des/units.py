@@ -1,4 +1,4 @@
-"""Quantities with units, read exactly: "25 GB/s" becomes the fraction 25·10⁹, and seconds become whole picoseconds.
+"""Quantities with units, parsed exactly: "25 GB/s" is the fraction 25·10⁹; times round to whole picoseconds.
 
 kB, MB, GB are powers of ten; KiB, MiB, GiB powers of two; `b` is a bit and `B` a byte.
 Plain numbers are SI base units: s, B, B/s, FLOP/s.
@@ -53,7 +53,7 @@ def parse_quantity(value: str | int | float | Fraction, dimension: Dimension) ->
     """Read a quantity exactly, in SI base units of its dimension.
 
     Raises:
-        ValueError: with one sentence that says what was expected.
+        ValueError: it is not such a quantity; the message says what was expected.
     """
     if isinstance(value, bool):
         raise ValueError(f"expected {EXAMPLES[dimension]}, not {str(value).lower()}")
@@ -82,22 +82,22 @@ def _parse_text(text: str, dimension: Dimension) -> Fraction:
 
 
 def to_picoseconds(seconds: Fraction | int) -> int:
-    """Round a time in seconds once, to the nearest whole picosecond (a tie goes to the even one)."""
+    """Round seconds to the nearest whole picosecond, ties to even."""
     return round(seconds * PICOSECONDS_PER_SECOND)
 
 
 def to_seconds(picoseconds: int | Fraction) -> float:
-    """Give a time in picoseconds as the nearest floating-point number of seconds."""
+    """Convert picoseconds to the nearest floating-point number of seconds."""
     return float(Fraction(picoseconds, PICOSECONDS_PER_SECOND))
 
 
 def split_evenly(total: int, parts: int) -> list[int]:
-    """Cut a whole number into `parts` whole numbers that differ by at most one and add up to it."""
+    """Split an integer into `parts` integers that differ by at most one."""
     return [total * (i + 1) // parts - total * i // parts for i in range(parts)]
 
 
 def format_seconds(seconds: float) -> str:
-    """Write a time for people: "1.210 s", "70.01 ms", "3.2 µs"."""
+    """Format a time: "1.210 s", "70.01 ms", "3.2 µs"."""
     for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")):
         if seconds >= factor:
             return f"{seconds / factor:.4g} {unit}"
@@ -105,7 +105,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_bytes(size: float) -> str:
-    """Write a size for people, in powers of ten: "1.2 GB"."""
+    """Format a size in powers of ten: "1.2 GB"."""
     for factor, unit in ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if size >= factor:
             return f"{size / factor:.4g} {unit}"
@@ -113,5 +113,5 @@ def format_bytes(size: float) -> str:
 
 
 def format_bandwidth(bandwidth: Fraction | None) -> str:
-    """Write bytes a second for people: "25 GB/s"; None is infinite."""
+    """Format bytes per second: "25 GB/s"; None is infinite."""
     return "inf" if bandwidth is None else f"{format_bytes(float(bandwidth))}/s"

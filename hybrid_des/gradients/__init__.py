@@ -1,1 +1,1 @@
-"""Gradient reduction: buckets, the groups that reduce them, and when."""
+"""Gradient reduction: buckets, replica groups, and timing."""

@@ -1,20 +1,20 @@
-"""Buckets: in which parts a stage's gradients are reduced, and when each part may leave.
+"""Buckets: how a stage's gradients are split for reduction, and when each bucket is ready.
 
-A rank accumulates gradients over its micro-batches in place, so nothing leaves before the last one: the op of the
-stage's last micro-batch that computes weight gradients (W where the backward is split) is the one that fills buckets.
+A rank accumulates gradients over its micro-batches in place, so buckets are filled only by the op that computes the
+weight gradients of the stage's last micro-batch (W if the backward is split).
 
-    stage      a stage is cut into equal buckets of at most `bucket`; all of them leave when that op ends
+    stage      equal buckets of at most `bucket`; all are ready when that op ends
     ddp        PyTorch's DistributedDataParallel: buckets in reverse order of parameters, the first of at most 1 MiB
-               (newer versions: only where the size is left at its default); each leaves as soon as the hook of its
-               last gradient has run, so during that op; 25 MiB by default
+               (newer versions: only with the default size); each is ready as soon as the hook of its last gradient
+               has run, during that op; 25 MiB by default
                (docs.pytorch.org/docs/stable/notes/ddp, torch/csrc/distributed/c10d/reducer.hpp)
-    megatron   the same while that op runs, but only the first pipeline rank's first chunk is cut: the other stages are
-               finished earlier and off the critical path, and keep one bucket each; by default a bucket holds
-               40 million gradients, or a million for each replica where that is more (there, without overlap, all
-               stages keep one; here what is given is obeyed)
+    megatron   also ready during that op, but only the first chunk of the first pipeline rank is split: the other stages
+               finish earlier, off the critical path, and keep one bucket each; the default is 40 million gradients
+               per bucket, or one million per replica if that is more (Megatron without overlap keeps one bucket per
+               stage; here the given size is used)
                (NVIDIA/Megatron-LM, megatron/core/distributed/distributed_data_parallel.py)
 
-Gradients are taken to appear evenly over that op. Without `overlap` everything leaves after the pipeline.
+Gradients are assumed to become ready at a constant rate. Without `overlap`, all buckets are sent after the pipeline.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ DONE = Fraction(1)
 
 
 class Bucket(NamedTuple):
-    """Gradients that are reduced together: how many, and the share of the completing op after which all are there."""
+    """Gradients that are reduced together: their number, and the fraction of the op after which they are ready."""
 
     elements: int
     leaves: Fraction
 
 
 def buckets_of(parameters: int, codec: Codec, size: int | None, rule: str, stage: int) -> tuple[Bucket, ...]:
-    """Cut a stage's gradients into buckets of at most `size` bytes on the wire (None: one bucket).
+    """Split a stage's gradients into buckets of at most `size` bytes on the wire (None: one bucket).
 
     Raises:
-        Refusal: that would be too many.
+        Refusal: there would be too many buckets.
     """
     if size is None or (rule == "megatron" and stage > 0):
         return (Bucket(parameters, DONE),)
@@ -63,12 +63,12 @@ def buckets_of(parameters: int, codec: Codec, size: int | None, rule: str, stage
 def _even(elements: int, codec: Codec, size: int) -> Sequence[int]:
     count = max(1, -(-codec.payload_bytes(elements) // size))
     if count > MOST:
-        raise Refusal(f"gradients.bucket: {size} bytes cut the gradients of a stage into {count}; at most {MOST}")
+        raise Refusal(f"gradients.bucket: {size} bytes split a stage into {count} buckets; at most {MOST}")
     return split_evenly(elements, count)
 
 
 def _most(elements: int, codec: Codec, size: int) -> int:
-    """The most elements, of so many, that fit into a size; at least one."""
+    """The largest number of at most `elements` elements that fits into `size` bytes; at least one."""
     fitting = int(size / codec.bytes_per_element)
     while fitting > 1 and codec.payload_bytes(fitting) > size:
         fitting -= 1

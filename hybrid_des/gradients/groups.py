@@ -1,4 +1,4 @@
-"""Which GPUs reduce which gradients: the holders of each stage, their buckets, and the algorithm that they use."""
+"""Replica groups: the ranks that hold each stage, their buckets, and their all-reduce."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from hybrid_des.scenario import Gradients
 
 @dataclass(frozen=True)
 class ReplicaGroup:
-    """All ranks that hold a stage, in every replica and copy of the model, and reduce its gradients together.
+    """All ranks that hold a stage, across replicas and copies of the model.
 
     Attributes:
         ranks: global ranks, in ascending order.
-        chunks: which of each one's chunks the stage is.
-        buckets: the parts in which they reduce.
+        chunks: the chunk that holds the stage on each rank.
+        buckets: the buckets of the stage's gradients.
     """
 
     stage: int
@@ -38,18 +38,18 @@ class ReplicaGroup:
 def replica_groups(
     plan: Plan, layout: Layout, parameters: Sequence[int], gradients: Gradients, keep_empty: bool = False
 ) -> dict[int, ReplicaGroup]:
-    """Find who holds each stage; a stage that one rank holds, or that has no parameters, is left out.
+    """Find the replica group of each stage held by several ranks.
 
     Args:
-        plan: the stages and where they are.
+        plan: the stages and their ranks.
         layout: the ranks of each replica.
         parameters: per stage.
-        gradients: how they are cut into buckets.
-        keep_empty: whether a stage without parameters counts (its arrays may still be reduced).
+        gradients: how gradients are split into buckets.
+        keep_empty: whether to include stages without parameters (their arrays may still be reduced).
     """
     codec = codecs.find(gradients.codec).build()
     found = {}
-    for stage, places in enumerate(zip(*plan.paths, strict=True)):  # a place in each copy of the model
+    for stage, places in enumerate(zip(*plan.paths, strict=True)):  # one place per copy of the model
         held = sorted(
             (layout.rank(data=replica, pipeline=rank), chunk)
             for replica in range(layout.sizes["data"])
@@ -66,8 +66,8 @@ class Reductions:
     """The gradient reductions of one run.
 
     Attributes:
-        algorithm: the collective's name; for `auto` the quickest one's.
-        buckets: stage → its buckets, for each stage whose gradients are reduced.
+        algorithm: name of the all-reduce; for `auto` the fastest one.
+        buckets: stage → its buckets, for stages whose gradients are reduced.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ class Reductions:
 
         Args:
             gradients: the algorithm, its options and the codec.
-            groups: stage → who reduces it.
+            groups: stage → its replica group.
             fabric: the wiring.
-            ranks: how many GPUs, the first of the fabric, are ranks; the others may serve.
+            ranks: number of ranks; they run on the first GPUs of the fabric, and the others may serve.
             sharing: how links are shared.
         """
         self._gradients = gradients
@@ -98,12 +98,12 @@ class Reductions:
         }
 
     def of(self, transport: Transport, rank: int) -> list[Reducer]:
-        """A rank's part in the reductions of the stages that it holds."""
+        """The reducers of a rank, one per stage it holds."""
         held = [stage for stage, places in self._places.items() if rank in places]
         return [self._reducer(transport, rank, stage) for stage in held]
 
     def servers(self, transport: Transport, steps: int, lengths: Mapping[int, int]) -> list[Server]:
-        """Start the endpoints that only serve; `lengths` are those of the stages' arrays, where there are any."""
+        """Start the servers; `lengths` are those of the stages' arrays, if there are any."""
         return [
             Server(transport.env, place, self._reducer(transport, place, stage), steps, lengths.get(stage))
             for stage, processes in self._processes.items()
@@ -127,7 +127,7 @@ class Reductions:
         return ProcessGroup(self.algorithm, group.stage, [*group.ranks, *servers], chunks, len(servers))
 
     def _quickest(self, groups: Sequence[ReplicaGroup]) -> str:
-        """Simulate every all-reduce once, on the largest bucket of each group, all groups at once."""
+        """Simulate each all-reduce once, on the largest bucket of each group, all groups concurrently."""
         if not groups:
             return "ring"
         largest = [max(bucket.elements for bucket in group.buckets) for group in groups]

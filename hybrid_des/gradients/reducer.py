@@ -1,4 +1,4 @@
-"""The reduction of one stage's gradients, as one GPU or server of its process group carries it out."""
+"""The reduction of one stage's gradients, from the view of one GPU or server."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from hybrid_des.engine.clock import Environment
 
 @dataclass(frozen=True)
 class Reducer:
-    """One member's part in the reduction of a stage's gradients.
+    """One member of the reduction of a stage's gradients.
 
     Attributes:
-        buckets: how many gradients each bucket holds.
-        error_feedback: whether what a lossy codec loses is kept for the next step.
+        buckets: number of gradients per bucket.
+        error_feedback: whether the error of a lossy codec is kept for the next step.
     """
 
     stage: int
@@ -34,11 +34,11 @@ class Reducer:
     def buffers(
         self, gradient: NDArray[np.floating] | None = None, residual: NDArray[np.floating] | None = None
     ) -> list[Buffer]:
-        """Cut the stage's gradient, or only its size, into one buffer per bucket."""
+        """Split the stage's gradient, or only its size, into one buffer per bucket."""
         return Buffer(sum(self.buckets), self.codec, gradient, residual).sections(self.buckets)
 
     def begin(self, step: int) -> None:
-        """Label what is sent from now on with a training step."""
+        """Label messages sent from now on with a training step."""
         self.group.begin(step)
 
     def reduce(self, buffer: Buffer) -> Routine:
@@ -50,12 +50,12 @@ class Server:
     """An endpoint that serves a process group without being a member: a parameter server, or in-network reduction.
 
     Attributes:
-        place: its number in the fabric.
+        place: its index in the fabric.
         processes: its SimPy processes.
     """
 
     def __init__(self, env: Environment, place: int, reducer: Reducer, steps: int, length: int | None) -> None:
-        """Start serving; `length` is that of the members' arrays, where they have any."""
+        """Start serving; `length` is that of the members' arrays, if they have any."""
         self.place = place
         self._reducer = reducer
         self.processes = [env.process(self._serve(steps, length))]
@@ -67,5 +67,5 @@ class Server:
                 yield from self._reducer.reduce(buffer)
 
     def where(self) -> str:
-        """Say where a stuck server is, for people."""
+        """Describe where a stuck server is."""
         return f"server {self.place}: in the reduction of stage {self._reducer.stage}'s gradients"

@@ -1,4 +1,4 @@
-"""GPUs and links by name; their figures are in `gpus.yaml`, each with its source.
+"""Catalogue of GPUs and links; `gpus.yaml` holds the figures with their sources.
 
 part("a100-80gb").nvlink.bandwidth      # Fraction, bytes per second
 """
@@ -22,7 +22,7 @@ DEFAULT = "a100-80gb"
 
 @dataclass(frozen=True)
 class LinkPart:
-    """A kind of link: bytes per second in each direction, seconds end to end, and whether its switch can reduce."""
+    """A link type: bytes per second per direction, end-to-end latency in seconds, in-network reduction or not."""
 
     name: str
     bandwidth: Fraction
@@ -32,12 +32,12 @@ class LinkPart:
 
 @dataclass(frozen=True)
 class GpuPart:
-    """A GPU model, with the links of the node that it is usually sold in.
+    """A GPU model and the links of the node it is usually sold in.
 
     Attributes:
         memory: bytes.
         peak: dense half-precision FLOP/s.
-        nics_per_node: network adapters per node of eight.
+        nics_per_node: network adapters per node of eight GPUs.
     """
 
     name: str
@@ -81,10 +81,10 @@ def names() -> list[str]:
 
 
 def part(name: str) -> GpuPart:
-    """Look a GPU up.
+    """Look up a GPU.
 
     Raises:
-        UsageError: it is unknown; the message names similar ones.
+        UsageError: it is unknown; the message suggests similar names.
     """
     if name not in _parts():
         raise UsageError(unknown(name, _parts()))

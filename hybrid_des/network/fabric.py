@@ -1,4 +1,4 @@
-"""What a topology returns: links with a bandwidth, and routes over them with a latency."""
+"""The result of a topology: links with bandwidths, and routes over them with latencies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Bandwidth = Fraction | None  # bytes per second; None is infinite
 
 @dataclass(frozen=True)
 class PortSpec:
-    """A GPU's or NIC's port: bytes per second each way (None: infinite) and picoseconds of latency."""
+    """A port of a GPU or NIC: bytes per second per direction (None: infinite), and latency in picoseconds."""
 
     bandwidth: Bandwidth
     latency: int
@@ -20,7 +20,7 @@ class PortSpec:
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One node: GPUs with a port each, NICs, and whether its NVSwitch can reduce what it carries."""
+    """One node: GPUs with one port each, NICs, and whether its NVSwitch supports in-network reduction."""
 
     gpus: int
     nvlink: PortSpec
@@ -29,22 +29,19 @@ class NodeSpec:
     in_switch: bool = False
 
     def nic_of(self, gpu: int) -> int:
-        """The NIC that a GPU of the node uses."""
+        """The NIC used by a GPU of the node."""
         return gpu * self.nics // self.gpus
 
 
 @dataclass(frozen=True)
 class ClusterSpec:
-    """What a topology may know besides its options: the nodes, which may differ.
-
-    GPUs are counted through all nodes in order.
-    """
+    """The input of a topology besides its options: the nodes, possibly heterogeneous; GPUs are numbered across them."""
 
     nodes: tuple[NodeSpec, ...]
 
     @cached_property
     def gpus(self) -> int:
-        """Number of GPUs of all nodes together."""
+        """Total number of GPUs."""
         return sum(node.gpus for node in self.nodes)
 
     @cached_property
@@ -54,11 +51,11 @@ class ClusterSpec:
 
     @cached_property
     def places(self) -> tuple[tuple[int, int], ...]:
-        """(node, index in it) of each GPU."""
+        """(node, index in the node) of each GPU."""
         return tuple((number, gpu) for number, node in enumerate(self.nodes) for gpu in range(node.gpus))
 
     def latency(self, node: int, other: int) -> int:
-        """Picoseconds from NIC to NIC: the larger figure of the two nodes."""
+        """NIC-to-NIC latency in picoseconds: the larger one of the two nodes."""
         return max(self.nodes[node].infiniband.latency, self.nodes[other].infiniband.latency)
 
 
@@ -67,11 +64,11 @@ class LinkSpec:
     """One direction of a wire or port.
 
     Attributes:
-        name: what the timeline calls it, such as "node0/gpu3/nvlink-out".
+        name: as in the timeline, such as "node0/gpu3/nvlink-out".
         bandwidth: bytes per second; None is infinite.
-        source, target: the points that it joins, such as "gpu3" and "node0/nvswitch"; what pictures are drawn from.
-        latency: picoseconds from the end of service to arrival, for what a process transmits over this link alone;
-            the messages of flows take the latencies of their route.
+        source, target: the points it connects, such as "gpu3" and "node0/nvswitch"; used for drawing.
+        latency: picoseconds from the end of service to arrival for processes that transmit over this link alone;
+            messages of flows have the latencies of their route.
     """
 
     name: str
@@ -87,8 +84,8 @@ class Route:
 
     Attributes:
         links: names of the links.
-        latencies: picoseconds, one per link: how long after leaving it the head is at the next link (at the
-            receiver, for the last). The path's latency is their sum, counted once.
+        latencies: picoseconds, one per link: delay of the head from leaving it to the next link (to the receiver,
+            for the last). The latency of the path is their sum.
     """
 
     links: tuple[str, ...]
@@ -96,22 +93,21 @@ class Route:
 
     @cached_property
     def latency(self) -> int:
-        """The whole path's latency in picoseconds."""
+        """Latency of the whole path in picoseconds."""
         return sum(self.latencies)
 
 
 @dataclass(frozen=True)
 class Fabric:
-    """A cluster's wiring: every link, and the route between any two GPUs.
+    """The wiring of a cluster: all links, and the route between any two GPUs.
 
     Attributes:
         links: by name.
-        route: (sender, receiver) as global GPU indices → the route between them; raises `UsageError` where there is
-            none.
-        gpus: how many GPUs the cluster has.
+        route: maps two global GPU indices (sender, receiver) to a route; raises `UsageError` if there is none.
+        gpus: number of GPUs.
         node_of: the node of each GPU.
-        reducers: node → the place of its switch with in-network reduction, if it has one: a number behind the GPUs',
-            which `route` knows.
+        reducers: index of the switch with in-network reduction of each node that has one: a number after those of the
+            GPUs, accepted by `route`.
     """
 
     links: dict[str, LinkSpec]

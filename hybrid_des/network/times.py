@@ -1,10 +1,10 @@
-"""Measured times: a table message size → time that a link or a collective may take in place of formulas.
+"""Measured times: a table from message size to time that replaces the formulas of a link or collective.
 
-    bytes,time_us              from one entry to the next the time is a straight line; the first and the last line go
-    1048576,76.71              on below and above them. What the line says at zero bytes is the latency.
+    bytes,time_us              times are interpolated linearly between entries and extrapolated beyond the first and
+    1048576,76.71              the last; the extrapolated time at zero bytes is the latency
     16777216,245.1
 
-One latency and one bandwidth fit either the small sizes of a real machine or the large ones; a table fits both.
+One latency and one bandwidth fit either the small or the large messages of a real machine; a table fits both.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ MICROSECOND = 10**6  # picoseconds
 
 @dataclass(frozen=True)
 class TimeTable:
-    """Message size → time, linear between entries.
+    """A piecewise linear map from message size to time.
 
     Attributes:
-        entries: (bytes, picoseconds), sizes rising.
-        ranks: of the group that was measured, where it is known.
-        source: the file that it was read from.
+        entries: (bytes, picoseconds), in ascending order of size.
+        ranks: size of the measured group, if known.
+        source: file the table was read from.
     """
 
     entries: tuple[tuple[int, int], ...]
@@ -40,7 +40,7 @@ class TimeTable:
     source: str = field(default="", compare=False)
 
     def time(self, size: int) -> int:
-        """Picoseconds for so many bytes, rounded once; never negative."""
+        """Picoseconds for `size` bytes, rounded once; never negative."""
         if len(self.entries) == 1:
             ((only, time),) = self.entries
             return round(Fraction(time * size, only))
@@ -50,19 +50,19 @@ class TimeTable:
 
     @property
     def latency(self) -> int:
-        """Picoseconds that a message of no bytes takes."""
+        """Picoseconds for an empty message."""
         return self.time(0)
 
     def occupancy(self, size: int) -> int:
-        """Picoseconds for which so many bytes occupy a link: the time beyond the latency."""
+        """Picoseconds for which `size` bytes occupy a link: the time beyond the latency."""
         return max(0, self.time(size) - self.latency)
 
     @property
     def rate(self) -> Fraction:
-        """Bytes per second from the last entry but one to the last.
+        """Bytes per second between the last two entries.
 
         Raises:
-            UsageError: the last takes no longer than the one before.
+            UsageError: the time does not increase between them.
         """
         (left, before), (right, after) = ((0, 0), *self.entries)[-2:]
         if after <= before:
@@ -71,13 +71,13 @@ class TimeTable:
 
 
 class TableBandwidth(Fraction):
-    """A bandwidth that depends on the size, as measured; as a single number it is that of large messages."""
+    """A measured bandwidth that depends on message size; its numeric value is that of large messages."""
 
     __slots__ = ("table",)
     table: TimeTable
 
     def __new__(cls, table: TimeTable) -> TableBandwidth:
-        """Make it from a table whose times rise at the end."""
+        """Make a bandwidth from a table whose last times increase."""
         self = super().__new__(cls, table.rate)
         self.table = table
         return self
@@ -99,10 +99,10 @@ class TableBandwidth(Fraction):
 
 
 def read_table(path: str | Path) -> TimeTable:
-    """Read a table from a CSV file with the columns `bytes` and `time_us`; lines with # are comments.
+    """Read a table from a CSV file with the columns `bytes` and `time_us`; lines starting with # are comments.
 
     Raises:
-        UsageError: with one line that names the file and what is wrong with it.
+        UsageError: the file cannot be read or is not such a table.
     """
     lines = read_text(path).splitlines()
     ranks = next((int(found[1]) for line in lines if (found := re.fullmatch(r"#\s*ranks:\s*(\d{1,9})\s*", line))), None)
@@ -117,12 +117,12 @@ def read_table(path: str | Path) -> TimeTable:
         raise UsageError(f"{path}: a table without entries")
     for before, after in pairwise(entries):
         if after[0] <= before[0]:
-            raise UsageError(f"{path}: sizes must rise, but {after[0]} follows {before[0]}")
+            raise UsageError(f"{path}: sizes must increase, but {after[0]} follows {before[0]}")
     return TimeTable(tuple(entries), ranks, str(path))
 
 
 def write_table(table: TimeTable, about: str) -> str:
-    """Write a table as the text that `read_table` reads; exact, as times are whole picoseconds."""
+    """Format a table as text for `read_table`; exact, since times are whole picoseconds."""
     head = [f"# {about}"] + ([f"# ranks: {table.ranks}"] if table.ranks else [])
     rows = [f"{size},{_microseconds(time)}" for size, time in table.entries]
     return "\n".join([*head, ",".join(COLUMNS), *rows]) + "\n"

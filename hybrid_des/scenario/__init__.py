@@ -1,6 +1,6 @@
-"""Scenarios: a YAML file or a plain mapping becomes a frozen, checked `Scenario`, or a list of all that is wrong.
+"""Scenarios: a YAML file or plain mapping becomes a frozen, validated `Scenario`, or a list of all its problems.
 
-From a file, with what the command line overrides:
+From a file, with overrides from the command line:
 
     scenario = load("scenarios/a100_8x.yaml", ["schedule.kind=gpipe"])
     scenario.workload.forward       # Fraction(1, 20), in seconds

@@ -1,4 +1,4 @@
-"""`base: other.yaml`: a file that gives only what differs from another one."""
+"""`base: other.yaml`: a scenario file that states only its differences from another."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.problem import sections_in
 from hybrid_des.scenario.strict_yaml import Document, KeyPath, read
 
-_OWN = ("name", "description", "sweep", "plot")  # what a file does not take over from its base
+_OWN = ("name", "description", "sweep", "plot")  # not inherited from the base
 
 
 def with_base(path: str | Path, users: tuple[Path, ...] = ()) -> Document:
-    """Read a file and, below it, the file that its `base` names; sections are joined key by key.
+    """Read a file and merge it over its `base`, section by section and key by key.
 
     The name defaults to the file's stem. Relative paths start at the file's own folder.
 
     Raises:
-        ScenarioError: a file cannot be read, or they name each other in a circle.
+        ScenarioError: a file cannot be read, or the bases form a cycle.
     """
     document = read(path)
     if not isinstance(document.value, dict):
-        found = "is empty" if document.value is None else f"holds {describe(document.value)}"
+        found = "is empty" if document.value is None else f"contains {describe(document.value)}"
         raise ScenarioError([f"{document.source}: {found}; expected keys such as schedule: and workload:"])
     document.value.setdefault("name", Path(path).stem)
     anchor(document, Path(path).parent)
@@ -53,7 +53,7 @@ def with_base(path: str | Path, users: tuple[Path, ...] = ()) -> Document:
 
 
 def anchor(document: Document, folder: Path, place: str = "") -> None:
-    """Let the relative paths that a document holds start at a folder; only those that stand at `place`, if given."""
+    """Resolve the relative paths in a document against a folder; with `place`, only those given there."""
     for path in _files(Scenario):
         for at, values in _sections(document.value, path[:-1]):
             name = values.get(path[-1])
@@ -64,7 +64,7 @@ def anchor(document: Document, folder: Path, place: str = "") -> None:
 
 
 def _files(section: type[Section], at: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The paths of all keys that name files."""
+    """Paths of all keys that hold file names."""
     for key, fields in section.known_keys().items():
         if any(mark_of(field, NamesFile) for field in fields):
             yield (*at, key)
@@ -73,7 +73,7 @@ def _files(section: type[Section], at: tuple[str, ...] = ()) -> Iterator[tuple[s
 
 
 def _sections(values: Any, path: tuple[str, ...], at: KeyPath = ()) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
-    """The sections at a path, one for each item of a list on the way, with their own paths."""
+    """The sections at a path, with one per list item along it, and their full paths."""
     if isinstance(values, list):
         for number, item in enumerate(values):
             yield from _sections(item, path, (*at, number))
@@ -84,7 +84,7 @@ def _sections(values: Any, path: tuple[str, ...], at: KeyPath = ()) -> Iterator[
 
 
 def _join(below: dict[str, Any], above: dict[str, Any], base: Document, document: Document, at: KeyPath) -> None:
-    """Put what a file gives over what its base gives, values and places."""
+    """Merge the values and places of a file over those of its base."""
     for key, value in above.items():
         path = (*at, key)
         if isinstance(value, dict) and isinstance(below.get(key), dict):

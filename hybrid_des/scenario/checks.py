@@ -1,4 +1,4 @@
-"""What must fit together across a scenario: one function per concern, each giving all the problems it finds."""
+"""Consistency checks across sections of a scenario: one function per concern, each yielding all its problems."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TOPOLOGY = ("cluster", "topology")
 
 
 class Sections(NamedTuple):
-    """The sections of a scenario that must fit together."""
+    """The sections of a scenario that must be consistent."""
 
     cluster: Cluster
     parallel: Parallel
@@ -37,7 +37,7 @@ class Sections(NamedTuple):
 
 
 def problems_of(scenario: Sections) -> list[Problem]:
-    """Everything that does not fit together."""
+    """All inconsistencies between sections."""
     checks = (
         _ranks_fit,
         _tensor_is_one,
@@ -64,7 +64,7 @@ def _ranks_fit(scenario: Sections) -> Iterator[Problem]:
         yield Problem(
             ("parallel",),
             f"{parallel.ranks} ranks (pipeline {parallel.pipeline} × data {parallel.data} × tensor {parallel.tensor}) "
-            f"need as many GPUs; the cluster has {cluster.gpus} ({sizes})",
+            f"need one GPU each; the cluster has {cluster.gpus} ({sizes})",
             (*axes, ("cluster", "nodes"), ("cluster", "gpus_per_node")),
         )
 
@@ -91,7 +91,7 @@ def _schedule_is_one(scenario: Sections) -> Iterator[Problem]:
     if schedule.kind is None and schedule.file is None:
         yield Problem(("schedule", "kind"), f"is required, one of {', '.join(schedules.names())}", needs)
     if schedule.kind is not None and schedule.file is not None:
-        yield Problem(("schedule", "file"), "stands instead of `kind`; give one of the two", needs)
+        yield Problem(("schedule", "file"), "replaces `kind`; give only one of the two", needs)
 
 
 def _chunks_fit(scenario: Sections) -> Iterator[Problem]:
@@ -102,7 +102,7 @@ def _chunks_fit(scenario: Sections) -> Iterator[Problem]:
     fixed = facts["chunks"] or (None if facts["many_chunks"] else 1)
     if fixed is not None and schedule.chunks != fixed:
         path = ("schedule", "chunks")
-        message = f"{schedule.kind} has {fixed} a rank, not {schedule.chunks}"
+        message = f"{schedule.kind} has {fixed} per rank, not {schedule.chunks}"
         yield Problem(path, message, (path, ("schedule", "kind")))
 
 
@@ -113,7 +113,7 @@ def _tensor_is_one(scenario: Sections) -> Iterator[Problem]:
 
 
 def _options_are_read(scenario: Sections) -> Iterator[Problem]:
-    """A plug-in gets what it needs, and an option that changes nothing is a mistake unless it states what holds."""
+    """Required options must be given; an option without effect is an error unless it states the implied value."""
     ranks = scenario.parallel.pipeline
     sections: dict[str, PluginSection] = {
         "cluster": scenario.cluster,
@@ -136,7 +136,7 @@ def _options_are_read(scenario: Sections) -> Iterator[Problem]:
 
 
 def _wiring_exists(scenario: Sections) -> Iterator[Problem]:
-    """A topology may not exist for a cluster."""
+    """The topology must support the cluster."""
     cluster = scenario.cluster
     entry = topologies.find(cluster.topology)
     if entry.facts["check"] is None or cluster.gpus > MOST or cluster.lacking:
@@ -152,10 +152,10 @@ def _wiring_exists(scenario: Sections) -> Iterator[Problem]:
 
 
 def _errors_exist(scenario: Sections) -> Iterator[Problem]:
-    """What a codec loses can only be kept where there are arrays."""
+    """Error feedback needs arrays."""
     if scenario.gradients.error_feedback and scenario.numerics is None:
         path = ("gradients", "error_feedback")
-        yield Problem(path, "corrects numbers, and there are none without numerics:", (path, ("numerics",)))
+        yield Problem(path, "needs real gradients; add a numerics: section", (path, ("numerics",)))
 
 
 def _lists_fit(scenario: Sections) -> Iterator[Problem]:
@@ -168,13 +168,13 @@ def _lists_fit(scenario: Sections) -> Iterator[Problem]:
         if workload.per == "model":
             yield Problem(
                 path,
-                "a list, where `per: model` wants one number for the whole model",
+                "found a list; `per: model` takes one number for the whole model",
                 (path, ("workload", "per")),
             )
         elif len(value) != ranks:
             yield Problem(
                 path,
-                f"a list of {len(value)}, where {ranks} are needed, one for each pipeline rank",
+                f"found a list of {len(value)}; expected {ranks}, one per pipeline rank",
                 (path, PIPELINE, ("workload", "per")),
             )
 
@@ -188,7 +188,7 @@ def _weight_fits(scenario: Sections) -> Iterator[Problem]:
             where = f" on pipeline rank {rank}" if _length(weight) > 1 or _length(backward) > 1 else ""
             yield Problem(
                 ("workload", "weight"),
-                f"the weight part takes {float(_at(weight, rank)):g} s{where}, more than the whole backward "
+                f"the weight gradient takes {float(_at(weight, rank)):g} s{where}, more than the whole backward "
                 f"({float(_at(backward, rank)):g} s)",
                 (("workload", "weight"), ("workload", "backward")),
             )
@@ -201,7 +201,7 @@ def _layers_fit(scenario: Sections) -> Iterator[Problem]:
         path = ("numerics", "layers")
         yield Problem(
             path,
-            f"{scenario.numerics.layers} layers cannot be shared out over {stages} stages",
+            f"{scenario.numerics.layers} layers cannot be split over {stages} stages",
             (path, PIPELINE, ("schedule", "chunks")),
         )
 

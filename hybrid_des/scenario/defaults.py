@@ -1,6 +1,6 @@
-"""Defaults that depend on another value: links on the GPU, chunks and options on the schedule, a name on the file.
+"""Defaults that depend on other values: links on the GPU, chunks and options on the schedule.
 
-What is wrong here is left as it is; validation says so afterwards.
+Invalid values pass through unchanged; validation reports them afterwards.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MULTIPLE = re.compile(r"\s*(\d+\.?\d*|\.\d+|)\s*p\s*")
 
 
 def fill(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a copy in which such defaults stand as if they had been written."""
+    """Copy the values with these defaults filled in."""
     filled = {key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()}
     sections = (
         ("cluster", _fill_cluster),
@@ -50,7 +50,7 @@ def _fill_cluster(cluster: dict[str, Any], scenario: Mapping[str, Any]) -> None:
 
 
 def _node(given: Any, cluster: Mapping[str, Any]) -> Any:
-    """A kind of node: what it does not say is its own GPU's, or else the cluster's."""
+    """Complete one kind of node from its own GPU or, if it names none, from the cluster."""
     if not isinstance(given, Mapping):
         return given
     node = {"gpu": cluster["gpu"], "gpus_per_node": cluster["gpus_per_node"], **given}
@@ -65,13 +65,13 @@ def _node(given: Any, cluster: Mapping[str, Any]) -> Any:
 
 
 def _measured_away(below: Any, given: Any) -> bool:
-    """Whether figures are given where the cluster has a table, which they then stand in place of."""
+    """Whether given figures replace the cluster's table."""
     has_table = isinstance(below, Mapping) and below.get("table") is not None
     return has_table and isinstance(given, Mapping) and bool({"bandwidth", "latency"} & given.keys())
 
 
 def _links(gpu: Any) -> dict[str, Any]:
-    """What a GPU is sold with; one of the user's own has the default one's links."""
+    """The links a GPU is sold with; a user-defined GPU has those of the default GPU."""
     known = isinstance(gpu, str) and gpu in catalogue.names()
     part = catalogue.part(gpu if known else catalogue.DEFAULT)
     links: dict[str, Any] = {
@@ -91,7 +91,7 @@ def _fill_links(section: dict[str, Any], links: Mapping[str, Any]) -> None:
 
 
 def _unless_measured(link: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What stands in the place of what is not given; a table stands for bandwidth and latency."""
+    """Defaults for what is not given; a table replaces bandwidth and latency."""
     figures = () if given.get("table") is None else ("bandwidth", "latency")
     return {key: value for key, value in link.items() if key not in figures}
 
@@ -99,7 +99,7 @@ def _unless_measured(link: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
 def _fill_gradients(gradients: dict[str, Any], scenario: Mapping[str, Any]) -> None:
     if Gradients.plugins.key not in gradients and gradients.keys() - Gradients.own_keys().keys():
         requiring = Gradients.plugins.requiring(gradients)
-        if len(requiring) == 1:  # an option that only one algorithm cannot do without stands for it
+        if len(requiring) == 1:  # an option that only one algorithm requires selects it
             gradients[Gradients.plugins.key] = requiring[0]
     rule, codec = gradients.get("bucket_rule"), gradients.get("codec", "fp32")
     if rule == "ddp":
@@ -120,19 +120,19 @@ def _fill_schedule(schedule: dict[str, Any], scenario: Mapping[str, Any]) -> Non
 
 
 def of_ranks(value: Any, ranks: int) -> Any:
-    """What a text such as 2p stands for; any other value as it is."""
+    """The value of a string such as 2p; any other value unchanged."""
     multiple = _MULTIPLE.fullmatch(value) if isinstance(value, str) else None
     return Fraction(multiple.group(1) or 1) * ranks if multiple else value
 
 
 def _fill_workload(workload: dict[str, Any], scenario: Mapping[str, Any]) -> None:
-    """Turn a `weight` given as a share into that part of the backward."""
+    """Convert a `weight` given as a percentage into a time."""
     share = _PERCENT.fullmatch(workload["weight"]) if isinstance(workload.get("weight"), str) else None
     if share is None:
         return
     try:
         backward = per_rank("time").read(workload.get("backward"))
-    except ValueError:  # said when the backward itself is read
+    except ValueError:  # reported when the backward itself is validated
         workload["weight"] = 0
         return
     part = Fraction(share.group(1)) / 100
@@ -140,7 +140,7 @@ def _fill_workload(workload: dict[str, Any], scenario: Mapping[str, Any]) -> Non
 
 
 def _along(scenario: Mapping[str, Any], axis: str) -> int:
-    """How many ranks there are along an axis of parallelism."""
+    """The number of ranks along an axis of parallelism."""
     parallel = scenario.get("parallel", {})
     ranks = parallel.get(axis, 1) if isinstance(parallel, Mapping) else 1
     return int(ranks) if isinstance(ranks, int | Fraction) else 1

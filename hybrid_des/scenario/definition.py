@@ -1,4 +1,4 @@
-"""The scenario: what is simulated, frozen and checked."""
+"""The scenario: a frozen, validated description of what is simulated."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Scenario(Section):
     version: Annotated[int, whole(1, 1)] = 1
     """Version of this format."""
     name: Text = "scenario"
-    """Default: the file's stem."""
+    """Name in reports and output. Default: the file's stem."""
     description: Text = ""
     """What it shows."""
     cluster: Cluster
@@ -43,11 +43,11 @@ class Scenario(Section):
     barrier: Flag = True
     """Whether all ranks start a step together."""
     seed: Annotated[int, whole(0, 2**63 - 1)] = 0
-    """Where random numbers start."""
+    """Seed of all random numbers."""
     on_oom: Annotated[Literal["warn", "error"], choice("warn", "error")] = "warn"
-    """What happens where a GPU's memory is passed."""
+    """What happens when a GPU runs out of memory."""
     record: Annotated[Literal["all", "compute", "none"], choice("all", "compute", "none")] = "all"
-    """What the timeline keeps; compute: no rows for messages; none: summary only."""
+    """What the timeline records; compute: no rows for messages; none: summary only."""
 
     @model_validator(mode="before")
     @classmethod

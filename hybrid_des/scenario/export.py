@@ -1,4 +1,4 @@
-"""Scenarios on the way out: as a plain mapping with every default written down, and their format as JSON Schema."""
+"""Export of scenarios: as a plain mapping with all defaults, and the format as JSON Schema."""
 
 from __future__ import annotations
 
@@ -23,37 +23,36 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 _CHOOSING: tuple[type[PluginSection], ...] = (Cluster, Schedule, Gradients)
 
-# what makes many scenarios of a file, or one of two files, and is gone before one is validated
+# keys of a file that are resolved before a single scenario is validated
 _MANY: dict[str, Any] = {
-    "base": {"type": "string", "description": "Another scenario file, from which this one differs in what it gives."},
+    "base": {"type": "string", "description": "Another scenario file, which this one overrides key by key."},
     "sweep": {
-        "description": "Axes to vary: keys inside an item vary together, items are crossed.",
+        "description": "Axes to vary: keys of one item vary together; items are combined as a Cartesian product.",
         "type": "array",
         "items": {"type": "object", "additionalProperties": {"type": "array"}},
     },
     "plot": {
-        "description": "The picture of a sweep: columns of its table.",
+        "description": "The plot of a sweep, by columns of its table.",
         "type": "object",
         "required": ["x", "y"],
         "additionalProperties": False,
         "properties": {
-            "x": {"type": "string", "description": "What runs along the axis."},
-            "y": {"type": "string", "description": "What is drawn over it."},
+            "x": {"type": "string", "description": "Column on the x axis."},
+            "y": {"type": "string", "description": "Column on the y axis."},
             "hue": {
-                "description": "A line for each value of this column, or for each combination of several.",
+                "description": "One line per value of this column, or per combination of several.",
                 "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
             },
-            "where": {"type": "object", "description": "Only the cases that hold these values."},
+            "where": {"type": "object", "description": "Only cases with these values."},
         },
     },
 }
 
 
 def to_mapping(scenario: Scenario) -> dict[str, Any]:
-    """Give a scenario as plain values in SI base units; `scenario_from` reads them back as an equal scenario.
+    """Convert a scenario to plain values in SI base units, from which `scenario_from` restores an equal one.
 
-    Every default stands there; left out is what the scenario does not have. A fraction without a finite decimal
-    stays a `Fraction`.
+    Defaults are included, absent values left out. A fraction without a finite decimal stays a `Fraction`.
     """
     mapping: dict[str, Any] = _plain(scenario)
     return mapping
@@ -62,11 +61,11 @@ def to_mapping(scenario: Scenario) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         items = {name: _word(value, name) if item is None else item for name, item in value}
-        if isinstance(value, PluginSection):  # options stand beside the section's own keys
+        if isinstance(value, PluginSection):  # options share the section's level
             items |= {**_plain(items.pop("options") or Options()), **value.unread}
         if isinstance(value, Scenario) and value.numerics and "parameters" not in value.workload.model_fields_set:
-            items["workload"] = value.workload.model_copy(update={"parameters": None})  # the model has its own count
-        if isinstance(value, LinkFigures) and value.table is not None:  # it stands instead of both
+            items["workload"] = value.workload.model_copy(update={"parameters": None})  # counted from the model
+        if isinstance(value, LinkFigures) and value.table is not None:  # replaced by the table
             items.update(bandwidth=None, latency=None)
         return {name: _plain(item) for name, item in items.items() if item is not None}
     if isinstance(value, tuple):
@@ -79,14 +78,14 @@ def _plain(value: Any) -> Any:
 
 
 def _word(section: BaseModel, name: str) -> str | None:
-    """How a file writes the None of a field; None where it leaves the field out."""
+    """The word that stands for a field's None in files; None if the field is left out."""
     field = type(section).model_fields.get(name)
     mark = mark_of(field, WrittenNone) if field is not None else None
     return mark.word if mark is not None else None
 
 
 def _number(value: Fraction) -> int | float | str | Fraction:
-    """The plainest form that is read back exactly."""
+    """The simplest form that reads back exactly."""
     if value.denominator == 1:
         return value.numerator
     if Fraction(repr(float(value))) == value:
@@ -103,7 +102,7 @@ def _number(value: Fraction) -> int | float | str | Fraction:
 
 
 def json_schema() -> dict[str, Any]:
-    """Describe the scenario file for editors; names and options in it are those that are registered now."""
+    """The JSON Schema of the scenario file, with the names and options registered at the time of the call."""
     entries = [entry for one in _CHOOSING for entry in map(one.plugins.find, one.plugins.names())]
     kinds: set[type[BaseModel]] = {entry.options for entry in entries if entry.options is not None}
     models: list[type[BaseModel]] = [Scenario, *sorted(kinds, key=repr)]
@@ -117,13 +116,13 @@ def json_schema() -> dict[str, Any]:
         for key, readers in section.plugins.readers().items():
             parts = {name: described[section.plugins.find(name).options]["properties"][key] for name in readers}
             properties[key] = _joined(parts)
-    for model in (Cluster, NodeKind, InfiniBand):  # what they miss, `defaults` fills in
+    for model in (Cluster, NodeKind, InfiniBand):  # `defaults` fills these in
         definitions[model.__name__].pop("required", None)
     return _whole({**described[Scenario], "$defs": definitions})
 
 
 def _whole(schema: dict[str, Any]) -> dict[str, Any]:
-    """Add what makes many scenarios of a file, and ask for what is required only where no other file may give it."""
+    """Add `base`, `sweep` and `plot`; with one of the first two, required keys may come from elsewhere."""
     schema["required"].remove("cluster")
     schema["properties"] |= _MANY
     definitions = schema["$defs"]
@@ -136,7 +135,7 @@ def _whole(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _needed(node: Any, definitions: Mapping[str, Any], found: frozenset[str] = frozenset()) -> frozenset[str]:
-    """The names of definitions that a part of the schema refers to, directly or through others."""
+    """Names of the definitions that a part of the schema refers to, transitively."""
     if isinstance(node, list | dict):
         for item in node.values() if isinstance(node, dict) else node:
             found = _needed(item, definitions, found)
@@ -145,7 +144,7 @@ def _needed(node: Any, definitions: Mapping[str, Any], found: frozenset[str] = f
 
 
 def _joined(parts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Describe an option that several plug-ins may share: who reads it, and the default if all have the same."""
+    """The schema of an option of one or several plug-ins: who reads it, and the default if they agree."""
     texts: dict[str, list[str]] = {}
     kinds, defaults = [], []
     for name, part in parts.items():
@@ -161,7 +160,7 @@ def _joined(parts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def _tidy(node: Any) -> Any:
-    """Take out what pydantic says twice: titles, and that a missing value may be null."""
+    """Remove pydantic's redundancies: titles, and null as an alternative of optional values."""
     if isinstance(node, list):
         return [_tidy(item) for item in node]
     if not isinstance(node, dict):
@@ -177,5 +176,5 @@ def _tidy(node: Any) -> Any:
     if default is None:
         del tidy["default"]
     elif isinstance(default, str) and default.isdecimal():
-        tidy["default"] = int(default)  # pydantic writes fractions as texts
+        tidy["default"] = int(default)  # pydantic writes fractions as strings
     return tidy

@@ -1,4 +1,4 @@
-"""From a file or a mapping to a `Scenario`: read, override, refuse, validate, and say all that is wrong at once."""
+"""Load a `Scenario` from a file or mapping: read, override, validate, and report all problems at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hybrid_des.scenario.overrides import override
 from hybrid_des.scenario.problem import Problem, problems_in, sections_at
 from hybrid_des.scenario.strict_yaml import Document, KeyPath
 
-# Stands in for a required value that is missing or wrong, so that what else is wrong can still be found.
+# Placeholders for missing or invalid required values, so that the remaining checks can still run.
 _STAND_IN: Mapping[tuple[str, str], Any] = {
     ("schedule", "microbatches"): 1,
     ("workload", "forward"): 0,
@@ -26,14 +26,14 @@ _STAND_IN: Mapping[tuple[str, str], Any] = {
 
 
 def load(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Scenario:
-    """Read a scenario from a file, or from a mapping of plain values as a file would hold them.
+    """Read a scenario from a file, or from a mapping with the content of one.
 
     Args:
         source: the file's path, or the mapping.
-        overrides: texts such as "parallel.pipeline=8".
+        overrides: strings such as "parallel.pipeline=8".
 
     Raises:
-        ScenarioError: one line for each thing that is wrong: file, line, path, and what would be right.
+        ScenarioError: one line per problem: file, line, path, what is wrong, what would be right.
     """
     if not isinstance(source, Mapping):
         return scenario_of(read_scenario(source, overrides))
@@ -43,21 +43,21 @@ def load(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) 
 
 
 def scenario_from(mapping: Mapping[str, Any], source: str = "scenario") -> Scenario:
-    """Make a scenario from plain values, as a file would hold them; numbers may also be `Fraction`.
+    """Make a scenario from plain values as in a file; numbers may also be `Fraction`.
 
     Raises:
-        ScenarioError: one line for each thing that is wrong; `source` opens it.
+        ScenarioError: one line per problem, starting with `source`.
     """
     return scenario_of(Document(copy.deepcopy(dict(mapping)), source))
 
 
 def read_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Document:
-    """Read a scenario file, what its `base` gives and its overrides, with no further check.
+    """Read a scenario file, merged with its `base` and the overrides, without validation.
 
-    A file with a `sweep` makes many scenarios; `hybrid_des.sweep` takes it from here.
+    `hybrid_des.sweep` expands a file with a `sweep` from here.
 
     Raises:
-        ScenarioError: the file cannot be read, is not strict YAML, or an override does not fit it.
+        ScenarioError: the file cannot be read, is not strict YAML, or does not have a key to override.
     """
     document = with_base(path)
     override(document, overrides)
@@ -66,10 +66,10 @@ def read_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Document:
 
 
 def scenario_of(document: Document) -> Scenario:
-    """Validate what a document says.
+    """Validate a document.
 
     Raises:
-        ScenarioError: one line for each thing that is wrong.
+        ScenarioError: one line per problem.
     """
     values = copy.deepcopy(document.value)
     problems = _refuse(values)
@@ -85,7 +85,7 @@ def scenario_of(document: Document) -> Scenario:
 
 
 def _lines(document: Document, problems: Sequence[Problem]) -> list[str]:
-    """One line for each problem, in the order of the file."""
+    """One line per problem, in file order."""
     order = {path: number for number, path in enumerate(document.places)}
     keys = list(dict.fromkeys((problem.path, problem.message) for problem in problems))
 
@@ -96,19 +96,19 @@ def _lines(document: Document, problems: Sequence[Problem]) -> list[str]:
 
 
 def _refuse(values: dict[str, Any]) -> list[Problem]:
-    """Take out what makes many scenarios of one, and say so."""
+    """Remove and report the keys of sweeps."""
     many = [key for key in ("sweep", "plot") if values.pop(key, None) not in (None, "none")]
-    return [Problem((key,), "makes many scenarios of one; hybrid_des.sweep runs them") for key in many]
+    return [Problem((key,), "expands to several scenarios; run it with hybrid_des.sweep") for key in many]
 
 
 def misnamed(path: str) -> str | None:
-    """What is wrong with a path such as `schedule.knd`; None where a scenario has that place."""
+    """What is wrong with a path such as `schedule.knd`; None if scenarios have it."""
     at: KeyPath = ()
     for key in path.split("."):
         if not key.isdecimal():
             sections = list(sections_at(Scenario, at))
             if not sections:
-                return f'{".".join(map(str, at))} has no keys; "{key}" is none'
+                return f'{".".join(map(str, at))} has no keys such as "{key}"'
             known = {name for section in sections for name in section.known_keys()}
             if key not in known:
                 return unknown(key, known)
@@ -117,7 +117,7 @@ def misnamed(path: str) -> str | None:
 
 
 def _misfits(values: dict[str, Any], broken: Sequence[KeyPath]) -> list[Problem]:
-    """What does not fit together among the values that are right by themselves."""
+    """Inconsistencies among the values that are valid by themselves."""
     mended = copy.deepcopy(values)
     for path in broken:
         _mend(mended, path[:2])
@@ -133,7 +133,7 @@ def _misfits(values: dict[str, Any], broken: Sequence[KeyPath]) -> list[Problem]
 
 
 def _mend(values: dict[str, Any], path: KeyPath) -> None:
-    """Take a wrong value out, and put in what its section cannot do without."""
+    """Remove an invalid value, and insert placeholders for required ones."""
     section = values if len(path) == 1 else values.get(str(path[0]))
     if isinstance(section, dict):
         section.pop(str(path[-1]), None)

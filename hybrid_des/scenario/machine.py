@@ -1,4 +1,4 @@
-"""The machine of a scenario: GPUs, links, and how many of them."""
+"""The `cluster` section of a scenario: GPUs, nodes and links."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hybrid_des.errors import UsageError
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import ClusterSpec, NodeSpec
 from hybrid_des.network.figures import LinkFigures
-from hybrid_des.options import MOST, Bytes, Compute, Count, Factor, Flag, Section, Text, choice, describe, whole
+from hybrid_des.options import MOST, Bytes, ComputeRate, Count, Factor, Flag, Section, Text, choice, describe, whole
 from hybrid_des.scenario.plugins import Plugins, PluginSection
 from hybrid_des.scenario.values import TopologyName
 
@@ -24,29 +24,29 @@ class GpuKind(Section):
     """A kind of GPU."""
 
     name: Text = "custom"
-    """What reports call it."""
+    """Name in reports."""
     memory: Bytes
     """Memory in bytes."""
-    peak: Compute | None = None
+    peak: ComputeRate | None = None
     """Dense half-precision rate in FLOP/s."""
 
 
 class NvLink(LinkFigures):
-    """The links in a node."""
+    """The links within a node."""
 
     in_switch: Flag = False
-    """Whether the NVSwitch adds up what it carries. Default from the GPU."""
+    """Whether the NVSwitch supports in-network reduction. Default from the GPU."""
 
 
 class InfiniBand(LinkFigures):
     """The links between nodes."""
 
     nics_per_node: Count
-    """Adapters in a node; GPU i of g uses NIC floor(i·nics/g). Default from the GPU."""
+    """Network adapters per node; GPU i of g uses NIC floor(i·nics/g). Default from the GPU."""
 
 
 def _look_up(value: Any) -> Any:
-    """Turn a name of the catalogue into the figures that it stands for."""
+    """Replace a name from the catalogue with its figures."""
     if isinstance(value, str):
         try:
             part = catalogue.part(value)
@@ -59,28 +59,28 @@ def _look_up(value: Any) -> Any:
 
 
 GpuName = Annotated[str, WithJsonSchema({"enum": catalogue.names()})]
-Gpu = Annotated[GpuKind, BeforeValidator(_look_up, json_schema_input_type=GpuName | GpuKind)]
+GpuChoice = Annotated[GpuKind, BeforeValidator(_look_up, json_schema_input_type=GpuName | GpuKind)]
 
 
 class NodeKind(Section):
-    """Nodes of one kind, where a cluster has several; what is not given is the cluster's, or the node's own GPU's."""
+    """Nodes of one kind in a heterogeneous cluster; defaults come from the node's own GPU, else from the cluster."""
 
     count: Count = 1
-    """How many of them follow each other."""
-    gpu: Gpu
+    """Number of consecutive nodes of this kind."""
+    gpu: GpuChoice
     """As in `cluster`."""
     gpus_per_node: Count
     """As in `cluster`."""
     nvlink: NvLink
     """As in `cluster`."""
     infiniband: InfiniBand
-    """As in `cluster`; a message between two kinds of nodes takes the larger latency."""
+    """As in `cluster`; messages between two kinds of nodes see the larger latency."""
     speed: Factor = Fraction(1)
-    """How fast its GPUs compute: ops take the workload's times divided by it."""
+    """Relative compute speed: ops take the workload's times divided by it."""
 
     @property
     def spec(self) -> NodeSpec:
-        """What a topology may know of one of them."""
+        """The view of one such node that topologies get."""
         return NodeSpec(
             gpus=self.gpus_per_node,
             nvlink=self.nvlink.port,
@@ -95,7 +95,7 @@ _KINDS = TypeAdapter(tuple[NodeKind, ...])
 
 
 def _nodes(value: Any) -> int | tuple[NodeKind, ...]:
-    """Read a list as kinds of nodes and anything else as a number."""
+    """Read a list of kinds of nodes, or else a number."""
     if not isinstance(value, list | tuple):
         count: int = _COUNT.read(value)
         return count
@@ -118,20 +118,20 @@ class Cluster(PluginSection):
 
     plugins: ClassVar[Plugins] = Plugins("topology", topologies.names, topologies.find, NODES)
 
-    gpu: Gpu
-    """A name of the catalogue (default a100-80gb) or a mapping {memory: 80 GB, peak: 312 TFLOP/s}."""
+    gpu: GpuChoice
+    """A name from the catalogue (default a100-80gb) or a mapping {memory: 80 GB, peak: 312 TFLOP/s}."""
     nodes: Nodes = 1
-    """Number of nodes; or, where they differ, a list such as [{count: 2}, {gpus_per_node: 4, speed: 0.5}]."""
+    """Number of nodes or, if they differ, a list such as [{count: 2}, {gpus_per_node: 4, speed: 0.5}]."""
     gpus_per_node: Count = 8
     """GPUs in each node."""
     nvlink: NvLink
-    """Each GPU's port to the others of its node."""
+    """Each GPU's port to the other GPUs of its node."""
     infiniband: InfiniBand
     """Each network adapter of a node."""
     topology: TopologyName = NODES
     """How GPUs and nodes are wired: `nodes` is an NVSwitch in each node and a non-blocking network between NICs."""
     sharing: Annotated[str, choice("fifo", "fair")] = "fifo"
-    """Who gets how much of a link. fifo: one message at a time; fair: messages share its bandwidth."""
+    """How messages share a link. fifo: one at a time; fair: all at once, with max-min fair bandwidth."""
 
     @property
     def kinds(self) -> tuple[NodeKind, ...]:
@@ -143,14 +143,14 @@ class Cluster(PluginSection):
 
     @property
     def gpus(self) -> int:
-        """Number of GPUs in all nodes."""
+        """Total number of GPUs."""
         return sum(kind.count * kind.gpus_per_node for kind in self.kinds)
 
     @property
     def spec(self) -> ClusterSpec:
-        """What a topology may know of it."""
+        """The view of the cluster that topologies get."""
         return ClusterSpec(tuple(node for kind in self.kinds for node in (kind.spec,) * kind.count))
 
     def each_gpu(self) -> Iterator[NodeKind]:
-        """The kind of node that each GPU is in, in the order of ranks."""
+        """The kind of node of each GPU, in rank order."""
         return (kind for kind in self.kinds for _ in range(kind.count * kind.gpus_per_node))

@@ -1,4 +1,4 @@
-"""`--set a.b=value`: values that take the place of what a file says, read as strictly as the file."""
+"""`--set a.b=value`: overrides of values in a file, parsed as strictly as the file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hybrid_des.scenario.strict_yaml import Document, KeyPath, dotted, one_line,
 
 
 def override(document: Document, overrides: Sequence[str]) -> None:
-    """Put values in place, in order; a later problem at one of them names `--set a.b=value` as its place.
+    """Apply overrides in order; problems found later at one of them cite `--set a.b=value` as their place.
 
     Raises:
-        ScenarioError: an override is not of the form a.b=value, or there is no such place; one line each.
+        ScenarioError: an override is not of the form a.b=value, or its path does not exist; one line each.
     """
     problems: list[str] = []
     for text in overrides:
@@ -39,16 +39,16 @@ def _apply(document: Document, text: str) -> None:
     path = put(document.value, keys, parsed, label)
     for old in [place for place in document.places if place[: len(path)] == path]:
         del document.places[old]
-    for length in range(1, len(path) + 1):  # sections that had to be made stand there too
+    for length in range(1, len(path) + 1):  # so do sections created for it
         if length == len(path) or path[:length] not in document.places:
             document.places[path[:length]] = label
 
 
 def put(values: dict[str, Any], keys: Sequence[str], value: Any, label: str) -> KeyPath:
-    """Set the value at a path of keys and list positions; sections that are not there yet are made.
+    """Set the value at a path of keys and list positions, creating missing sections.
 
     Raises:
-        ScenarioError: there is no such place; `label` opens the message.
+        ScenarioError: the path does not exist; the message starts with `label`.
     """
     at: Any = values
     path: KeyPath = ()

@@ -1,8 +1,8 @@
-"""Sections that choose a plug-in, whose own options stand beside the section's keys.
+"""Sections that select a plug-in, whose options share the section with its own keys.
 
     cluster: {topology: leaf-spine, leaf_size: 2}        # an option of leaf-spine, held as cluster.options.leaf_size
 
-Which keys those are follows from what is registered when a scenario is read.
+The plug-ins registered when a scenario is read determine the keys.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hybrid_des.scenario.problem import Problem, Problems, problems_in
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a section chose: what to call it, and the class of its options, if it has any."""
+    """The plug-in a section selects: its name in messages, and its options class, if any."""
 
     name: str
     options: type[Options] | None
@@ -31,13 +31,13 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Plugins:
-    """The plug-ins that a section chooses from.
+    """The plug-ins that a section selects from.
 
     Attributes:
         key: the key that names one.
-        names, find: what is registered now.
-        default: the name where none is given.
-        besides: what the key may say, or be, besides a name.
+        names, find: access to the registry.
+        default: the name if none is given.
+        besides: values of the key other than registered names.
     """
 
     key: str
@@ -47,7 +47,7 @@ class Plugins:
     besides: Mapping[str | None, Chosen] = field(default_factory=dict)
 
     def readers(self) -> dict[str, dict[str, FieldInfo]]:
-        """Option → the plug-ins that read it, by name, each with its field."""
+        """For each option, the plug-ins that read it, by name, with their fields."""
         found: dict[str, dict[str, FieldInfo]] = {}
         for entry in map(self.find, self.names()):
             for key in entry.keys:
@@ -55,7 +55,7 @@ class Plugins:
         return found
 
     def chosen(self, values: Mapping[str, Any]) -> Chosen | None:
-        """What plain values choose; None where the name is unknown."""
+        """The plug-in that plain values select; None if the name is unknown."""
         name = values.get(self.key, self.default)
         if name is not None and not isinstance(name, str):
             return None
@@ -64,18 +64,18 @@ class Plugins:
         return Chosen(name, self.find(name).options) if name is not None and name in self.names() else None
 
     def requiring(self, values: Mapping[str, Any]) -> list[str]:
-        """The plug-ins that need an option, and have all that they need."""
+        """The plug-ins with required options whose required options are all given."""
         given = {key for key, value in values.items() if value is not None}
         needs = {name: set(required_keys(self.find(name).options)) for name in self.names()}
         return [name for name, keys in needs.items() if keys and keys <= given]
 
 
 class PluginSection(Section):
-    """A section whose keys are its own and those of the plug-in that it chooses."""
+    """A section with its own keys and those of the plug-in it selects."""
 
     plugins: ClassVar[Plugins]
     options: Options | None = None
-    """What the plug-in reads."""
+    """Options of the plug-in."""
     _unread: dict[str, Any] = PrivateAttr(default_factory=dict)
     _lacking: tuple[str, ...] = PrivateAttr(default=())
 
@@ -87,16 +87,16 @@ class PluginSection(Section):
 
     @classmethod
     def known_keys(cls) -> dict[str, list[FieldInfo]]:
-        """Its own keys, and the options of all plug-ins."""
+        """The section's own keys and the options of all plug-ins."""
         own = {name: [one] for name, one in cls.own_keys().items()}
         return own | {key: list(readers.values()) for key, readers in cls.plugins.readers().items()}
 
     @classmethod
     def keys_given(cls, values: Mapping[str, Any]) -> dict[str, FieldInfo]:
-        """Every key that the section or its plug-in reads, and those given that only other plug-ins read.
+        """Every key read by the section or its plug-in, and given keys that only other plug-ins read.
 
         Raises:
-            UsageError: the plug-in has an option of the name of one of the section's own keys.
+            UsageError: an option of the plug-in has the name of one of the section's own keys.
         """
         own, chosen = cls.own_keys(), cls.plugins.chosen(values)
         known = dict(own)
@@ -117,12 +117,12 @@ class PluginSection(Section):
 
     @property
     def unread(self) -> Mapping[str, Any]:
-        """Options that were given although the plug-in does not read them."""
+        """Options that were given but that the plug-in does not read."""
         return self._unread
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """Options that the plug-in requires and that were not given."""
+        """Required options of the plug-in that were not given."""
         return self._lacking
 
     @model_validator(mode="wrap")
@@ -148,7 +148,7 @@ class PluginSection(Section):
 
 
 class _Reading:
-    """The options of a section, as far as they are right."""
+    """The options of a section, as far as they are valid."""
 
     def __init__(self, chosen: Chosen | None, given: Mapping[str, Any], known: Mapping[str, FieldInfo]) -> None:
         self.options: Options | None = None
@@ -164,7 +164,7 @@ class _Reading:
             self.options, self.unread = SharedOptions(**self.unread), {}
         elif kind is not None:
             self._read(kind, own)
-        if chosen is None:  # who reads them is not known
+        if chosen is None:  # their reader is unknown
             self.unread = {}
 
     def _read(self, kind: type[Options], own: Mapping[str, Any]) -> None:
@@ -176,7 +176,7 @@ class _Reading:
             self.problems += [one for one in problems_in(error, kind) if one.path not in missing]
 
     def _read_one(self, key: str, value: Any, one: FieldInfo) -> None:
-        """Read an option by itself, as the first plug-in that has it does."""
+        """Validate one option on its own, by the field of the first plug-in that has it."""
         try:
             self.unread[key] = getattr(_alone(key, one)(**{key: value}), key)
         except ValidationError as error:
@@ -184,6 +184,6 @@ class _Reading:
 
 
 def _alone(key: str, one: FieldInfo) -> type[Section]:
-    """A section of one option."""
+    """A section with one option."""
     alone: type[Section] = create_model("Alone", __base__=Section, **{key: (one.annotation, one)})  # type: ignore[call-overload]
     return alone

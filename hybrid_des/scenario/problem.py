@@ -1,4 +1,4 @@
-"""What is wrong with a scenario: where, what, and what the verdict rests on."""
+"""Problems of a scenario: where, what, and which other values they depend on."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from hybrid_des.scenario.strict_yaml import KeyPath
 
 
 class Problem(NamedTuple):
-    """Something wrong at a path; `needs` are the other paths that the verdict rests on."""
+    """A problem at a path; `needs` are the paths of all values involved."""
 
     path: KeyPath
     message: str
     needs: tuple[KeyPath, ...] = ()
 
     def below(self, *path: str | int) -> Problem:
-        """The same, seen from further out."""
+        """The same problem, relative to an enclosing section."""
         return Problem((*path, *self.path), self.message, tuple((*path, *need) for need in self.needs))
 
 
 class Problems(ValueError):
-    """Several things are wrong at or below one place."""
+    """Several problems at or below one place."""
 
     def __init__(self, items: Sequence[Problem]) -> None:
         super().__init__("; ".join(item.message for item in items))
@@ -33,7 +33,7 @@ class Problems(ValueError):
 
 
 def problems_in(error: ValidationError, model: type[Section]) -> list[Problem]:
-    """Say in our words what pydantic found wrong with a section."""
+    """Rephrase pydantic's findings about a section."""
     problems = []
     for item in error.errors(include_url=False):
         path: KeyPath = tuple(item["loc"])
@@ -48,15 +48,15 @@ def problems_in(error: ValidationError, model: type[Section]) -> list[Problem]:
         elif item["type"] == "tuple_type":
             problems.append(Problem(path, f"expected a list, found {describe(item['input'])}"))
         elif item["type"] == "model_type":
-            problems.append(Problem(path, f"expected keys below it, found {describe(item['input'])}"))
+            problems.append(Problem(path, f"expected a mapping, found {describe(item['input'])}"))
         else:
             problems.append(Problem(path, str(cause or item["msg"])))
     return problems
 
 
 def sections_at(model: type[Section], path: KeyPath) -> Iterator[type[Section]]:
-    """The sections that may stand at a path below one: none below a plain value."""
-    keys = [key for key in path if isinstance(key, str)]  # a place in a list holds what the list is of
+    """The section types possible at a path below one; none below a plain value."""
+    keys = [key for key in path if isinstance(key, str)]  # list positions do not change the type
     if not keys:
         yield model
         return
@@ -66,7 +66,7 @@ def sections_at(model: type[Section], path: KeyPath) -> Iterator[type[Section]]:
 
 
 def sections_in(annotation: Any) -> Iterator[type[Section]]:
-    """The sections that a field of this type may hold."""
+    """The section types in a field's annotation."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         yield annotation
     for part in get_args(annotation):

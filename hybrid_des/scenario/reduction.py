@@ -1,4 +1,4 @@
-"""How a scenario adds gradients up over replicas: by which algorithm, in which buckets, when."""
+"""The `gradients` section of a scenario: how gradients are reduced over replicas."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RING = "ring"
 
 
 class Gradients(PluginSection):
-    """How gradients are added up over replicas."""
+    """How gradients are reduced over replicas."""
 
     plugins: ClassVar[Plugins] = Plugins(
         "algorithm",
@@ -23,16 +23,16 @@ class Gradients(PluginSection):
         {collectives.AUTO: Chosen(collectives.AUTO, SharedOptions)},
     )
     algorithm: AlgorithmName = RING
-    """The all-reduce; auto: the quickest here, found by simulating each once."""
+    """The all-reduce algorithm; auto: the fastest on this cluster, found by simulating each one once."""
     codec: CodecName = "fp32"
-    """What travels."""
+    """How gradients are encoded in messages."""
     bucket: BucketSize = None
-    """Size of the parts that are reduced together; none: one for each stage. Default none, or what the rule has."""
+    """Bucket size; none: one bucket per stage. Default none, or that of the bucket rule."""
     bucket_rule: Annotated[Literal["stage", "ddp", "megatron"], choice("stage", "ddp", "megatron")] = "stage"
-    """stage: buckets leave when the op that fills them is done; ddp, megatron: while it runs, as each does there.
+    """stage: buckets are sent when the op that fills them ends; ddp, megatron: during the op, as in that framework.
 
-    By default ddp has buckets of 25 MiB, megatron of 40 million gradients, or a million a replica if that is more."""
+    Default sizes: ddp 25 MiB; megatron 40 million gradients, or one million per replica if that is more."""
     overlap: Flag = False
-    """Whether a bucket is reduced as soon as its last weight gradient is there."""
+    """Whether a bucket is reduced as soon as its last weight gradient is ready."""
     error_feedback: Flag = False
-    """With numerics: whether what a lossy codec loses is kept and sent in the next step."""
+    """With numerics: whether the error of a lossy codec is kept and sent in the next step."""

@@ -1,7 +1,6 @@
-"""The sections of a scenario besides the machine and the gradients: layout, schedule, workload, numerics.
+"""The sections `parallel`, `schedule`, `workload` and `numerics` of a scenario.
 
-Quantities are exact fractions of SI base units. The text under each field is what editors show; `hybrid-des schema`
-prints it as JSON Schema.
+Quantities are exact fractions of SI base units. Field docstrings go into the JSON Schema (`hybrid-des schema`).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Parallel(Section):
     """How the model and its replicas are laid out over ranks."""
 
     pipeline: Count = 1
-    """Pipeline ranks of each replica."""
+    """Pipeline ranks per replica."""
     data: Count = 1
     """Replicas."""
     tensor: Count = 1
@@ -50,92 +49,92 @@ class Parallel(Section):
 
     @property
     def ranks(self) -> int:
-        """GPUs that take part."""
+        """Number of GPUs used."""
         return self.layout.ranks
 
 
 class Schedule(PluginSection):
-    """In which order each pipeline rank works."""
+    """The order of ops on each pipeline rank."""
 
     plugins: ClassVar[Plugins] = Plugins(
         "kind", schedules.names, schedules.find, besides={None: Chosen("an order file", OrderFile)}
     )
     kind: ScheduleName | None = None
-    """A schedule by name."""
+    """Name of a schedule."""
     file: File = None
     """Instead of `kind`: a CSV file in PyTorch's order format."""
     microbatches: Annotated[int, whole(1, MOST, multiple=True), OfRanks()]
-    """Micro-batches of a replica and step; a number, or a multiple of the pipeline's ranks such as 2p."""
+    """Micro-batches per replica and step; a number, or a multiple of the pipeline size such as 2p."""
     chunks: Count = 1
-    """Model chunks held by each pipeline rank. Default 1, or what the kind fixes."""
+    """Model chunks (virtual pipeline stages) per pipeline rank. Default 1, or the number fixed by the kind."""
     p2p: Annotated[Literal["async", "blocking"], choice("async", "blocking")] = "async"
-    """blocking: a rank waits until its sends and receives are through."""
+    """blocking: a rank waits for its sends and receives to complete."""
 
 
 class Memory(Section):
-    """What a GPU has to hold."""
+    """Memory use of a GPU."""
 
     per_parameter: RankSizes = Fraction(16)
-    """Bytes held for each parameter, with its gradient and optimizer state."""
+    """Bytes per parameter, including gradient and optimizer state."""
     activation: RankSizes = ZERO
-    """Activations kept per micro-batch and rank."""
+    """Bytes of activations kept per micro-batch and rank."""
 
 
 class Ends(Section):
-    """What the first and the last pipeline rank do besides (embedding, output layer)."""
+    """Additional work of the first and the last pipeline rank (embedding, output layer)."""
 
     forward: Time = ZERO
-    """Added to the forward of each of the two."""
+    """Added to the forward on each of the two."""
     backward: Time = ZERO
-    """Added to the input part of the backward of each of the two."""
+    """Added to the input-gradient part of the backward on each of the two."""
 
 
 class Workload(Section):
-    """How long things take and how large they are."""
+    """Durations of ops and sizes of tensors."""
 
     per: Annotated[Literal["rank", "model"], choice("rank", "model")] = "rank"
     """Whether each number is for one pipeline rank's share or for the whole model."""
     forward: RankTimes
-    """Forward of one micro-batch; a time, or a list with one for each pipeline rank."""
+    """Forward of one micro-batch; a time, or a list with one per pipeline rank."""
     backward: RankTimes
     """Whole backward of one micro-batch: input gradient and weight gradient together."""
     weight: RankTimes | None = None
-    """The part of `backward` that is weight gradient; a time, or a share such as 40 %. Default half."""
+    """The weight-gradient part of `backward`; a time, or a share such as 40 %. Default half."""
     recompute: RankShares = ZERO
-    """Share of `forward` done again before each backward, 0 … 1."""
+    """Share of `forward` repeated before each backward (activation checkpointing), 0 … 1."""
     activation: RankSizes = ZERO
     """Tensor sent between neighbouring stages per micro-batch."""
     parameters: RankNumbers = ZERO
-    """Parameters held."""
+    """Number of parameters."""
     optimizer: RankTimes = ZERO
-    """Optimizer step."""
+    """Time of the optimizer step."""
     memory: Memory = Field(default_factory=Memory)
-    """What a GPU has to hold."""
+    """Memory use of a GPU."""
     ends: Ends = Field(default_factory=Ends)
     """Extra time of the first and the last pipeline rank."""
 
 
 class Numerics(Section):
-    """The small model that the simulated GPUs really train; the workload alone decides times and bytes."""
+    """A small model that the simulated GPUs really train; times and bytes still come from the workload."""
 
     model: Annotated[str, choice("mlp")] = "mlp"
     """A multi-layer perceptron with residual hidden layers."""
     layers: Annotated[int, whole(1, 4096)] = 8
-    """Layers in all, shared out over the stages."""
+    """Total number of layers, split over the stages."""
     width: Annotated[int, whole(1, 4096)] = 32
     """Features between layers."""
     batch: Count = 4
-    """Samples in a micro-batch."""
+    """Samples per micro-batch."""
     task: TaskName = "two-spirals"
     """The data set; digits needs scikit-learn."""
     learning_rate: Number = Fraction(1, 10)
-    """How far an optimizer step goes."""
+    """Learning rate of the optimizer."""
     optimizer: Annotated[str, choice("sgd", "adam")] = "sgd"
-    """How gradients change weights."""
+    """Optimizer."""
     dtype: Annotated[str, choice("fp64", "fp32")] = "fp64"
-    """Of weights, activations and gradients."""
+    """Data type of weights, activations and gradients."""
 
     @property
     def settings(self) -> TrainingSettings:
-        """The same for training, which knows no scenario; it has one kind of model."""
+        """The settings in the form that `hybrid_des.numerics` takes."""
         return TrainingSettings(**{key: value for key, value in self if key != "model"})

@@ -1,8 +1,8 @@
-"""Strict YAML: a file becomes plain values and the place of each one, or one clear line for each thing wrong with it.
+"""Strict YAML: a file becomes plain values with their line numbers, or one clear line per problem.
 
-Scalars mean what YAML 1.2 says: `1e9` is a number, `no` and `12:30:45` are texts. Numbers are exact (`int` or
-`Fraction`). Anchors, aliases, tags, equal keys, deep nesting, second documents and huge files are refused.
-Anchors and deep nesting end the reading at once, before an alias is expanded or a stack overflows.
+Scalars follow YAML 1.2: `1e9` is a number, `no` and `12:30:45` are strings. Numbers are exact (`int` or `Fraction`).
+Anchors, aliases, tags, duplicate keys, deep nesting, multiple documents and huge files are rejected; anchors and deep
+nesting stop parsing at once, before an alias is expanded or the stack overflows.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass
 class Document:
-    """What a file says, as plain values, and where it says it.
+    """The content of a file as plain values, with their places.
 
     Attributes:
         value: dict, list, str, int, Fraction, bool, None, or an infinite float.
-        places: for each path of keys and list positions where it stands, such as "a.yaml:14".
-        source: what messages call the whole: the file, as the user wrote it.
+        source: name of the document in messages: the file as the user wrote it.
+        places: the place of each path of keys and list positions, such as "a.yaml:14".
     """
 
     value: Any
@@ -47,7 +47,7 @@ class Document:
     places: dict[KeyPath, str] = field(default_factory=dict)
 
     def place(self, path: KeyPath) -> str:
-        """Where a path stands, or the nearest thing around it."""
+        """The place of a path, or of the innermost known section around it."""
         for length in range(len(path), -1, -1):
             if path[:length] in self.places:
                 return self.places[path[:length]]
@@ -62,7 +62,7 @@ def read(path: str | Path) -> Document:
     """Read a file.
 
     Raises:
-        ScenarioError: it cannot be read or is not strict YAML; one line for each problem.
+        ScenarioError: it cannot be read or is not strict YAML; one line per problem.
     """
     source = str(path)
     try:
@@ -86,17 +86,17 @@ def read(path: str | Path) -> Document:
 
 
 def parse(text: str, source: str) -> Document:
-    """Read a text; `source` is what its places are named after.
+    """Parse a text; `source` is its name in places.
 
     Raises:
-        ScenarioError: it is not strict YAML; one line for each problem.
+        ScenarioError: it is not strict YAML; one line per problem.
     """
     try:
         loader = _Loader(text, source)
     except yaml.reader.ReaderError as error:
         place = f"{source}:{text.count(chr(10), 0, error.position) + 1}"
         found = f"control character 0x{ord(text[error.position]):02x}"
-        raise ScenarioError([one_line(f"{place}: not a YAML text: {found}")]) from None
+        raise ScenarioError([one_line(f"{place}: not valid YAML: {found}")]) from None
     value = None
     try:
         root = loader.get_node() if loader.check_node() else None
@@ -112,7 +112,7 @@ def parse(text: str, source: str) -> Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes, refusing what could overflow a stack or mislead, and turns them into plain values."""
+    """Converts YAML nodes to plain values, rejecting whatever could overflow the stack or mislead."""
 
     def __init__(self, text: str, source: str) -> None:
         super().__init__(text)
@@ -122,28 +122,28 @@ class _Loader(yaml.SafeLoader):
         self._depth = 0
 
     def complain(self, mark: Any, message: str) -> None:
-        """Note a problem at a mark of PyYAML."""
+        """Record a problem at a PyYAML mark."""
         self.problems.append(one_line(f"{self._place(mark)}: {message}"))
 
     def next_event(self) -> Any:
-        """The next event, which stays the next one."""
+        """Peek at the next event."""
         return self.peek_event()  # type: ignore[no-untyped-call]
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Compose the next node and all below it.
+        """Compose the next node and its children.
 
         Raises:
             ScenarioError: it is nested too deeply, an alias, or the target of one.
         """
         event = self.next_event()
         if event.anchor is not None:
-            self._stop(event, "YAML anchors and aliases are refused; write the value out where it is used")
+            self._stop(event, "YAML anchors and aliases are not supported; repeat the value where it is used")
         if isinstance(event, yaml.CollectionStartEvent) and self._depth >= MAX_DEPTH:
             self._stop(event, f"nested deeper than {MAX_DEPTH} levels")
         if event.tag is not None:
-            self.complain(event.start_mark, f"the YAML tag {event.tag} is refused; write the plain value")
+            self.complain(event.start_mark, f"the YAML tag {event.tag} is not supported; write the plain value")
         if isinstance(event, yaml.ScalarEvent) and _SURROGATE.search(event.value):
-            self.complain(event.start_mark, "half of a character (a surrogate) is no text")
+            self.complain(event.start_mark, "an unpaired surrogate is not a valid character")
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1
@@ -154,7 +154,7 @@ class _Loader(yaml.SafeLoader):
         raise ScenarioError(self.problems)
 
     def value(self, node: yaml.Node, path: KeyPath) -> Any:
-        """The plain value of a node at `path`; keeps the places of what is below it."""
+        """The plain value of a node at `path`; records the places of its children."""
         if isinstance(node, yaml.ScalarNode):
             return node.value if node.style else _scalar(node.value)
         if isinstance(node, yaml.MappingNode):
@@ -169,7 +169,7 @@ class _Loader(yaml.SafeLoader):
         values: dict[str, Any] = {}
         for key, item in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                self.complain(key.start_mark, "a key must be a word, not a list or mapping")
+                self.complain(key.start_mark, "a key must be a scalar, not a list or mapping")
                 continue
             here = (*path, key.value)
             if key.value in values:
@@ -184,7 +184,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def _scalar(text: str) -> Any:
-    """What a plain scalar means in YAML 1.2's core schema; numbers too long to be meant as such stay texts."""
+    """The value of a plain scalar in YAML 1.2's core schema; implausibly long numbers stay strings."""
     if _NULL.fullmatch(text):
         return None
     if match := _BOOL.fullmatch(text):
@@ -199,13 +199,13 @@ def _scalar(text: str) -> Any:
 
 
 def dotted(path: KeyPath) -> str:
-    """Write a path as a user would: `workload.forward[2]`."""
+    """Format a path: `workload.forward[2]`."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return text.removeprefix(".")
 
 
 def one_line(text: str) -> str:
-    """Keep a message to one printable line of bearable length."""
+    """Reduce a message to one printable line of limited length."""
     words = " ".join("".join(_printable(text)).split())
     return words if len(words) <= _LONGEST_MESSAGE else f"{words[: _LONGEST_MESSAGE - 1]}…"
 

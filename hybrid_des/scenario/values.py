@@ -1,4 +1,4 @@
-"""The kinds of value that only a scenario holds; those that plug-ins share are in `hybrid_des.options`."""
+"""Field types used only by scenarios; those shared with plug-ins are in `hybrid_des.options`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from hybrid_des.units import Dimension
 
 
 def per_rank(dimension: Dimension) -> Reads:
-    """One quantity for all pipeline ranks, or a list with one for each."""
+    """One quantity for all pipeline ranks, or a list with one per rank."""
 
     def read(value: Any) -> Fraction | tuple[Fraction, ...]:
         if not isinstance(value, list | tuple):
@@ -53,7 +53,7 @@ def _bucket(value: Any) -> int | None:
         return None
     size = read_bytes(value)
     if size == 0:
-        raise ValueError("a bucket of 0 bytes holds nothing; expected none, or a size such as 25 MiB")
+        raise ValueError("a bucket cannot have 0 bytes; expected none, or a size such as 25 MiB")
     return size
 
 
@@ -68,7 +68,7 @@ def _path(value: Any) -> Path | None:
 
 
 def _one_of(names: Callable[[], list[str]]) -> PlainValidator:
-    """A name that is registered when it is read: built in, or brought by a user's own file."""
+    """A name that is registered when the value is read, built in or user-defined."""
 
     def read(value: Any) -> str:
         text = read_text(value)
@@ -80,7 +80,7 @@ def _one_of(names: Callable[[], list[str]]) -> PlainValidator:
 
 
 def _offer(names: Callable[[], list[str]]) -> Any:
-    """Let the JSON Schema offer the names that are registered when it is made."""
+    """List the currently registered names in the JSON Schema."""
     return Field(json_schema_extra=lambda schema: schema.update({"enum": [*names()]}))
 
 

@@ -1,4 +1,4 @@
-"""What a simulated GPU computes beside its time: nothing, or the arithmetic of a small model that really trains."""
+"""The arithmetic of a simulated GPU: none, or that of a small model that really trains."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from hybrid_des.pipeline.op import Action, Op
 
 
 class SizesOnly:
-    """No numbers: messages and buffers have sizes and nothing in them."""
+    """No arithmetic: messages and buffers have sizes but no content."""
 
     def receive(self, op: Op, message: Message) -> None:
-        """Take an op's input."""
+        """Accept an op's input."""
 
     def compute(self, step: int, ops: Action) -> None:
-        """Compute an action on what it has received."""
+        """Compute an action on the received inputs."""
 
     def message(self, op: Op, empty: Message) -> Message:
-        """The message that follows an op, from one of its size with nothing in it."""
+        """The output message of an op; `empty` is one of the same size without content."""
         return empty
 
     def buffers(self, reducer: Reducer) -> list[Buffer]:
@@ -32,8 +32,8 @@ class SizesOnly:
         """Take the optimizer step."""
 
 
-class Numbers(SizesOnly):
-    """The arithmetic of one GPU: arrays ride along on the messages."""
+class RealTraining(SizesOnly):
+    """The arithmetic of one GPU; messages carry arrays."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -45,16 +45,16 @@ class Numbers(SizesOnly):
         self._received[op] = message.data
 
     def compute(self, step: int, ops: Action) -> None:
-        """Compute an action; of a fused pair the forward first, held beside what the backward frees."""
+        """Compute an action; a fused pair runs its forward first, so that its activations add to the peak."""
         ordered = sorted(ops, key=lambda op: op.kind != "F")
         self._results = {op: self._worker.run(step, op, self._received.pop(op, None)) for op in ordered}
 
     def message(self, op: Op, empty: Message) -> Message:
-        """The message with the op's result in it."""
+        """The output message with the op's result."""
         return Message(empty.size, 0, self._results[op])
 
     def buffers(self, reducer: Reducer) -> list[Buffer]:
-        """Views of the stage's gradient, which the reduction sums up in place."""
+        """Views of the stage's gradient, which is reduced in place."""
         residual = self._worker.residual(reducer.stage) if reducer.error_feedback else None
         return reducer.buffers(self._worker.gradient(reducer.stage), residual)
 

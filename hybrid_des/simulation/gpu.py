@@ -1,14 +1,14 @@
-"""One GPU: a SimPy process per stream, which runs the stream's tasks from first to last in every training step."""
+"""One GPU: a SimPy process per stream that runs the stream's tasks in order in every training step."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import simpy
 
 from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import STEP_SHIFT, Recorder
 from hybrid_des.errors import NumericsError
@@ -19,12 +19,11 @@ from hybrid_des.simulation.arithmetic import SizesOnly
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.tasks import Communicate, Compute, Fill, Join, Program, Segment, Task
 
-Routine = Generator[Any, Any, None]
-STREAM = -1  # in `released`: an op that waited for no message
+STREAM = -1  # in `released`: the op did not wait for a message
 
 
 class Barrier:
-    """Where all GPUs wait for each other at the end of a training step."""
+    """The barrier of all GPUs at the end of a training step."""
 
     def __init__(self, env: Environment, parties: int) -> None:
         self._env = env
@@ -33,7 +32,7 @@ class Barrier:
         self._open = env.event()
 
     def wait(self) -> simpy.Event:
-        """The event that all have arrived; the last one triggers it."""
+        """Arrive at the barrier; the returned event triggers when all have arrived."""
         event = self._open
         self._missing -= 1
         if not self._missing:
@@ -44,10 +43,10 @@ class Barrier:
 
 @dataclass(frozen=True)
 class Job:
-    """What all GPUs of a run share.
+    """State shared by all GPUs of a run.
 
     Attributes:
-        barrier: where all wait at the end of a step; None where each goes on by itself.
+        barrier: the barrier at the end of a step; None if ranks continue independently.
     """
 
     env: Environment
@@ -61,7 +60,7 @@ class Gpu:
 
     Attributes:
         rank: its global rank.
-        memory: what it holds.
+        memory: its memory use.
         processes: its SimPy processes, one per stream.
     """
 
@@ -110,14 +109,14 @@ class Gpu:
                 yield self._job.barrier.wait()
 
     def _run_gradient(self) -> Routine:
-        """Reduce stage by stage, deepest first on every rank: one order for all, or two ranks wait for each other."""
+        """Reduce stage by stage, deepest first: ranks with different orders could deadlock."""
         for step in range(self._job.steps):
             for segment in self._program.gradient:
                 yield from self._communicate(step, segment)
             self._finished["gradient"].hand(None)
 
     def _run(self, task: Task) -> Routine:
-        """Wait for a task's inputs, run its segments, send what follows from it."""
+        """Wait for a task's inputs, run its segments and send its outputs."""
         env, arithmetic, step = self._job.env, self._arithmetic, self._step
         base = step << STEP_SHIFT
         number, ops, (_, inputs, segments, outputs, confirms, holds, frees) = task
@@ -132,7 +131,7 @@ class Gpu:
         start = env.now
         if holds[1]:
             self.memory.hold(start, *holds)
-        # arithmetic takes no simulated time of its own; done first, for a bucket may leave before the op has ended
+        # arithmetic takes no simulated time; it runs first because a bucket may be sent before the op ends
         arithmetic.compute(step, ops)
         for segment in segments:
             if type(segment) is Compute:
@@ -161,7 +160,7 @@ class Gpu:
             yield from self._communicate(self._step, segment)
 
     def _communicate(self, step: int, segment: Communicate) -> Routine:
-        """Reduce one bucket once it is filled, and record when."""
+        """Reduce one bucket as soon as it is filled, and record the times."""
         env, (stage, bucket), reducer = self._job.env, segment, self._reducers[segment.stage]
         yield self._filled[stage].receive()
         if bucket == 0:
@@ -169,14 +168,14 @@ class Gpu:
             self._buffers[stage] = self._arithmetic.buffers(reducer)
         start = env.now
         try:
-            # a process, for each message would pass through every `yield from` between it and SimPy
+            # a separate process, so that messages need not pass through a chain of `yield from`
             yield env.process(reducer.reduce(self._buffers[stage][bucket]))
         except NumericsError as error:
             raise NumericsError(f"rank {self.rank}, step {step}, reduction of stage {stage}: {error}") from None
         self._job.recorder.reductions.add((step, self.rank, stage, bucket, start, env.now))
 
     def where(self) -> str:
-        """Say where a stuck GPU is, for people."""
+        """Describe where a stuck GPU is."""
         place = f"rank {self.rank}, step {self._step}: "
         if self._task is None:
             return place + "in the reduction of its gradients"

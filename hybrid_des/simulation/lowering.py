@@ -20,12 +20,12 @@ from hybrid_des.workload.costs import Costs
 
 @dataclass(frozen=True)
 class Lowering:
-    """What all ranks of a run have in common.
+    """Parameters of lowering shared by all ranks of a run.
 
     Attributes:
-        buckets: stage → its buckets, for the stages whose gradients are reduced.
-        overlap: a bucket is reduced as soon as it is filled, not after the pipeline.
-        blocking: a task ends when its messages have arrived, as in Megatron's plain 1F1B.
+        buckets: stage → its buckets, for stages whose gradients are reduced.
+        overlap: whether a bucket is reduced as soon as it is filled, not after the pipeline.
+        blocking: whether a task ends when its messages have arrived, as in Megatron's plain 1F1B.
     """
 
     plan: Plan
@@ -35,7 +35,7 @@ class Lowering:
     blocking: bool
 
     def lower(self, rank: int, pace: Pace) -> Program:
-        """Give a pipeline rank's program at a pace."""
+        """The program of a pipeline rank at a pace."""
         held = {self.plan.stage_of[rank, chunk] for chunk in self.plan.chunks_of(rank)}
         reduced = [stage for stage in sorted(held, reverse=True) if stage in self.buckets]  # deepest first
         gradient = [Communicate(stage, i) for stage in reduced for i in range(len(self.buckets[stage]))]
@@ -63,7 +63,7 @@ class Lowering:
         return tasks
 
     def _completes(self, rank: int) -> dict[int, list[int]]:
-        """For each action that computes the last weight gradient of stages with buckets: those stages."""
+        """Map each action that completes the weight gradients of stages with buckets to those stages."""
         last: dict[int, int] = {}
         for index, action in enumerate(self.plan.programs[rank]):
             last.update({self.plan.stage_of[rank, op.chunk]: index for op in action if op.kind in "BW"})
@@ -106,7 +106,7 @@ class Lowering:
 
 
 def _segments(duration: int, filled: Mapping[int, Sequence[Bucket]]) -> tuple[Segment, ...]:
-    """Compute for so long, and fill each bucket when its gradients are complete."""
+    """Compute for `duration`, filling each bucket when its gradients are complete."""
     fills = sorted((ceil(duration * bucket.leaves), stage) for stage, of in filled.items() for bucket in of)
     segments: list[Segment] = []
     done = 0

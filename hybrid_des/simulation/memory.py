@@ -1,4 +1,4 @@
-"""Memory of GPUs: what each holds while a simulation runs, the most it ever held, and whether that fits."""
+"""GPU memory: current and peak use during a simulation, and whether it fits."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class MemoryLedger:
-    """What one GPU holds while a simulation runs.
+    """The memory use of one GPU during a simulation.
 
     Attributes:
-        bytes, activations: held now; activations in flight are counted in chunks.
-        peak_bytes, peak_activations: the most so far.
+        bytes, activations: in use now; activations in flight are counted in chunks.
+        peak_bytes, peak_activations: the peaks so far.
     """
 
     __slots__ = ("_rank", "_record", "activations", "bytes", "peak_activations", "peak_bytes")
@@ -31,7 +31,7 @@ class MemoryLedger:
         self._record((rank, 0, resident, 0))
 
     def hold(self, now: int, size: int, chunks: int) -> None:
-        """Keep the activations of so many chunks from now on."""
+        """Allocate the activations of `chunks` chunks."""
         self.bytes += size
         self.activations += chunks
         self.peak_bytes = max(self.peak_bytes, self.bytes)
@@ -39,7 +39,7 @@ class MemoryLedger:
         self._record((self._rank, now, self.bytes, self.activations))
 
     def free(self, now: int, size: int, chunks: int) -> None:
-        """Let activations go."""
+        """Release activations."""
         self.bytes -= size
         self.activations -= chunks
         self._record((self._rank, now, self.bytes, self.activations))
@@ -47,12 +47,12 @@ class MemoryLedger:
 
 @dataclass(frozen=True)
 class MemoryPeak:
-    """The GPU that exceeds its memory most; where all of it fits, the one that comes nearest to it.
+    """The GPU that exceeds its memory most or, if all fit, has the least headroom.
 
     Attributes:
         rank: its global rank.
-        held: the most bytes that it held.
-        gpu: what it is.
+        held: its peak in bytes.
+        gpu: its kind.
     """
 
     rank: int
@@ -61,17 +61,17 @@ class MemoryPeak:
 
     @property
     def fits(self) -> bool:
-        """Whether no GPU held more than its memory."""
+        """Whether no GPU exceeds its memory."""
         return self.held <= self.gpu.memory
 
 
 def gpus_of(cluster: Cluster, layout: Layout) -> list[GpuKind]:
-    """The GPU that each global rank runs on."""
+    """The kind of GPU of each global rank."""
     gpus = [node.gpu for node, _ in zip(cluster.each_gpu(), range(layout.ranks), strict=False)]
     return [gpus[layout.gpu_of(rank)] for rank in range(layout.ranks)]
 
 
 def worst_peak(held: Sequence[int], gpus: Sequence[GpuKind]) -> MemoryPeak:
-    """Find the GPU that decides whether a run fits; both arguments have one entry per global rank."""
+    """Find the GPU closest to or furthest above its memory; both arguments have one entry per global rank."""
     rank = max(range(len(held)), key=lambda rank: held[rank] - gpus[rank].memory)
     return MemoryPeak(rank, held[rank], gpus[rank])

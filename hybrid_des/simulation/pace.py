@@ -1,4 +1,4 @@
-"""How fast a GPU computes, as a factor on the times of the workload."""
+"""The compute speed of a GPU, relative to the times of the workload."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from fractions import Fraction
 
 @dataclass(frozen=True)
 class Pace:
-    """A constant speed: 2 halves every duration."""
+    """A constant relative speed: 2 halves every duration."""
 
     speed: Fraction = Fraction(1)
 
     def duration(self, picoseconds: int | Fraction) -> int:
-        """Picoseconds that work takes here, rounded once; `picoseconds` is its time at speed 1."""
+        """Duration of work that takes `picoseconds` at speed 1, rounded once."""
         return round(picoseconds / self.speed)

@@ -1,4 +1,4 @@
-"""The one place that turns a scenario into the parts of a simulation: wiring, plan, costs, training, reductions."""
+"""Planning: turns a scenario into the parts of a simulation (fabric, plan, costs, training, reductions)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from hybrid_des.workload.given import RankCosts, costs_of, rank_costs
 
 @dataclass(frozen=True)
 class Parts:
-    """What a scenario comes to.
+    """The parts of a simulation.
 
     Attributes:
-        training: the small model that is really trained, where the scenario has one.
-        workers: the arithmetic of each rank then.
-        reductions: who reduces which gradients.
-        lowering: what makes a rank's program.
+        training: the small model that is really trained, if the scenario has one.
+        workers: with training, the arithmetic of each rank.
+        reductions: the gradient reductions.
+        lowering: makes the programs of ranks.
     """
 
     fabric: Fabric
@@ -44,11 +44,11 @@ class Parts:
 def parts_of(
     scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None, training: Training | None = None
 ) -> Parts:
-    """Plan a scenario; a plan, a fabric or a training that is given takes the place of the scenario's own.
+    """Plan a scenario; a given plan, fabric or training replaces the scenario's own.
 
     Raises:
-        Refusal: the schedule or topology does not exist for these sizes.
-        PlanError: the order of operations cannot be carried out.
+        Refusal: the schedule or topology does not support these sizes.
+        PlanError: the order of ops is impossible.
         UsageError: an order file cannot be read, or is for other sizes.
     """
     layout, gradients, numerics = scenario.parallel.layout, scenario.gradients, scenario.numerics
@@ -70,11 +70,11 @@ def parts_of(
 
 
 def plan_of(scenario: Scenario, fabric: Fabric | None = None) -> Plan:
-    """Ask the scenario's schedule for its plan.
+    """The plan of the scenario's schedule.
 
     Raises:
-        Refusal: the schedule does not exist for these sizes.
-        PlanError: the order file cannot be carried out.
+        Refusal: the schedule does not support these sizes.
+        PlanError: the order in the file is impossible.
         UsageError: the order file cannot be read, or is for other sizes.
     """
     return _plan(scenario, rank_costs(scenario.workload, scenario.parallel.pipeline), fabric or fabric_of(scenario))
@@ -107,16 +107,16 @@ def _plan_in_file(file: Path, scenario: Scenario) -> Plan:
     plan = read_order(text, str(file), scenario.parallel.pipeline, options.fused_time)
     if plan.microbatches != schedule.microbatches:
         raise UsageError(
-            f"{file}: an order of {plan.microbatches} micro-batches; schedule.microbatches says {schedule.microbatches}"
+            f"{file}: an order of {plan.microbatches} micro-batches; schedule.microbatches is {schedule.microbatches}"
         )
     chunks = max(plan.visits)
     if "chunks" in schedule.model_fields_set and schedule.chunks != chunks:
-        raise UsageError(f"{file}: an order of {chunks} chunks a rank; schedule.chunks says {schedule.chunks}")
+        raise UsageError(f"{file}: an order of {chunks} chunks per rank; schedule.chunks is {schedule.chunks}")
     return plan
 
 
 def _delay(scenario: Scenario, ranks: RankCosts, fabric: Fabric, rank: int) -> int:
-    """What an activation takes from one pipeline rank to the next on idle links."""
+    """Time of an activation from one pipeline rank to the next on idle links."""
     sender, receiver = (scenario.parallel.layout.rank(pipeline=r) for r in (rank, rank + 1))
     route = fabric.route(sender, receiver)
     return route.latency + max(rate_of(fabric.links[name].bandwidth)[ranks.message[rank]] for name in route.links)

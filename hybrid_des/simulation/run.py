@@ -1,4 +1,4 @@
-"""Simulating a scenario: from its parts to a `Run`."""
+"""Simulation of a scenario."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hybrid_des.numerics.training import Training
 from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.arithmetic import Numbers, SizesOnly
+from hybrid_des.simulation.arithmetic import RealTraining, SizesOnly
 from hybrid_des.simulation.gpu import Barrier, Gpu, Job
 from hybrid_des.simulation.memory import MemoryLedger, gpus_of, worst_peak
 from hybrid_des.simulation.pace import Pace
@@ -35,16 +35,16 @@ from hybrid_des.workload.costs import Costs
 
 @dataclass(frozen=True)
 class Run:
-    """What a simulation leaves behind; `result` makes tables, pictures and files from it.
+    """The outcome of a simulation; `result` makes tables, pictures and files from it.
 
     Attributes:
-        timeline: what happened, as typed columns.
-        messages, bytes_pipeline, bytes_gradients, bytes_scales: over all steps.
-        duration: picoseconds of simulated time, over all steps.
-        peak_activations, peak_memory: one entry a GPU, by global rank: whole-rank micro-batches, bytes.
+        timeline: the recorded rows, as typed columns.
+        messages, bytes_pipeline, bytes_gradients, bytes_scales: totals over all steps.
+        duration: simulated picoseconds over all steps.
+        peak_activations, peak_memory: one entry per global rank: whole-rank micro-batches, bytes.
         events: SimPy events processed.
         wall_s: real seconds.
-        algorithm: the collective that added gradients up; what `auto` chose.
+        algorithm: the all-reduce used; for `auto` the chosen one.
         numerics: the summary's keys on training, with numerics.
         weights: rank → stage → arrays, with numerics.
     """
@@ -69,9 +69,9 @@ class Run:
 
 @contextmanager
 def few_collections() -> Iterator[None]:
-    """Look for reference cycles seldom: what a run makes stays or goes by itself (7 to 13 % of the time of a run)."""
+    """Collect reference cycles rarely: a run creates almost none (saves 7 to 13 % of its time)."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # the threshold is the whole process's: of several runs at once the last would put a wrong one back
+        yield  # the threshold is process-wide: concurrent runs could restore a wrong one
         return
     before = gc.get_threshold()
     gc.set_threshold(before[0] and 200_000, *before[1:])
@@ -91,14 +91,14 @@ def run(
         scenario: what to simulate.
         plan: a user-defined order, instead of the schedule's.
         fabric: a user-defined wiring, instead of the topology's.
-        training: a training such as one that checks itself, instead of the scenario's numerics.
+        training: a training, such as a self-checking one, instead of the scenario's numerics.
 
     Raises:
         PlanError: the plan is incomplete.
-        DeadlockError: the plan, or a collective, waits in a circle.
-        SimulationError: simulated time passes what 64 bits hold, or a message is never received.
-        OutOfMemoryError: a GPU held more than its memory, under `on_oom: error`.
-        Refusal: the schedule or topology does not exist for these sizes.
+        DeadlockError: the plan or a collective deadlocks.
+        SimulationError: simulated time exceeds 64 bits, or a message is never received.
+        OutOfMemoryError: a GPU exceeds its memory, under `on_oom: error`.
+        Refusal: the schedule or topology does not support these sizes.
     """
     started = time.perf_counter()
     parts = parts_of(scenario, plan, fabric, training)
@@ -143,22 +143,22 @@ def _gpus(scenario: Scenario, parts: Parts, transport: Transport, recorder: Reco
                 lower(place, Pace(node.speed)),
                 MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
                 parts.reductions.of(transport, rank),
-                Numbers(parts.workers[rank]) if parts.training else SizesOnly(),
+                RealTraining(parts.workers[rank]) if parts.training else SizesOnly(),
             )
         )
     return gpus
 
 
 def _carry_out(env: Environment, workers: Sequence[Gpu | Server]) -> None:
-    """Let simulated time run until nothing happens any more; an empty queue with live processes is a deadlock."""
+    """Run until the event queue is empty; processes that are still alive then are deadlocked."""
     env.run()
     stuck = [worker for worker in workers if any(process.is_alive for process in worker.processes)]
     if stuck:
-        raise DeadlockError("\n".join(["deadlock: nothing can happen any more", *(worker.where() for worker in stuck)]))
+        raise DeadlockError("\n".join(["deadlock: no event is left", *(worker.where() for worker in stuck)]))
 
 
 def _lengths(workers: Mapping[int, Worker]) -> dict[int, int]:
-    """How many numbers each stage's gradient has, with numerics."""
+    """With numerics, the number of elements of each stage's gradient."""
     return {stage: state.gradient.size for worker in workers.values() for stage, state in worker.stages.items()}
 
 

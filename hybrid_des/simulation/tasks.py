@@ -1,9 +1,9 @@
-"""What a GPU does in a training step: streams of tasks, each a sequence of segments.
+"""The work of a GPU in a training step: streams of tasks, each a sequence of segments.
 
     compute    F0 ── F1 ── B0 ── … ── fill, join gradient ── optimizer
     gradient   communicate (stage 3, bucket 0) ── communicate (stage 3, bucket 1) ── …
 
-Actions that do the same for different micro-batches share their work, and equal ranks share their program.
+Actions that differ only in their micro-batches share their work, and equal ranks share their program.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Input(NamedTuple):
     """A message that an op waits for.
 
     Attributes:
-        op: the place of the op in its action.
-        peer: the pipeline rank that sends it.
-        tag: that of micro-batch 0 in training step 0.
+        op: index of the op in its action.
+        peer: pipeline rank of the sender.
+        tag: tag for micro-batch 0 in training step 0.
     """
 
     op: int
@@ -32,7 +32,7 @@ class Input(NamedTuple):
 
 
 class Output(NamedTuple):
-    """A message that follows an op; `op`, `peer` (which receives it) and `tag` as in `Input`."""
+    """A message sent after an op; `peer` is the receiver, `op` and `tag` are as in `Input`."""
 
     op: int
     peer: int
@@ -42,26 +42,26 @@ class Output(NamedTuple):
 
 
 class Compute(NamedTuple):
-    """Work on the GPU alone, for so many picoseconds."""
+    """Compute for `duration` picoseconds."""
 
     duration: int
 
 
 class Fill(NamedTuple):
-    """The next bucket of a stage's gradients is complete: the gradient stream may reduce it."""
+    """Mark the next bucket of a stage as filled, so that the gradient stream may reduce it."""
 
     stage: int
 
 
 class Communicate(NamedTuple):
-    """Wait until a bucket is filled, and reduce it in the stage's process group."""
+    """Wait for a bucket to be filled, and reduce it in the stage's process group."""
 
     stage: int
     bucket: int
 
 
 class Join(NamedTuple):
-    """Wait until another stream of this GPU has finished its tasks of this training step."""
+    """Wait for another stream of this GPU to finish its tasks of this training step."""
 
     stream: str
 
@@ -70,15 +70,15 @@ Segment = Compute | Fill | Communicate | Join
 
 
 class Work(NamedTuple):
-    """What actions have in common that do the same for different micro-batches.
+    """The work of actions that differ only in their micro-batches.
 
     Attributes:
         stages: the stage of each op.
-        inputs: the messages that are waited for before the start.
-        segments: what is done then.
-        outputs: the messages that are sent at the end.
-        confirms: those of them whose arrival is waited for.
-        holds, frees: (bytes, chunks) of activations kept from the start on, and released at the end.
+        inputs: messages to wait for before the start.
+        segments: the work itself.
+        outputs: messages sent at the end.
+        confirms: outputs whose arrival is awaited.
+        holds, frees: (bytes, chunks) of activations allocated at the start, and released at the end.
     """
 
     stages: tuple[int, ...] = ()
@@ -94,9 +94,9 @@ class Task(NamedTuple):
     """A unit of a stream.
 
     Attributes:
-        number: its place in the rank's program; negative where it is no action of the plan.
-        ops: what it computes.
-        work: how.
+        number: index in the rank's program; negative for tasks that are not in the plan.
+        ops: the ops it computes.
+        work: its inputs, segments and outputs.
     """
 
     number: int
@@ -105,19 +105,19 @@ class Task(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its ops, as a plan writes them."""
+        """Its ops, in the notation of plans."""
         return "+".join(f"{s}{op.kind}{op.microbatch}" for s, op in zip(self.work.stages, self.ops, strict=True))
 
 
 @dataclass(frozen=True)
 class Program:
-    """The streams of one GPU, as every training step runs them.
+    """The streams of one GPU in every training step.
 
     Attributes:
         compute: the actions of the plan, in order.
-        reduction: what the compute stream does after them, until all gradients are reduced.
-        update: the tasks after that: the optimizer step.
-        gradient: the stream beside it that reduces buckets.
+        reduction: next in the compute stream: waiting for the reduction of all gradients.
+        update: last in the compute stream: the optimizer step.
+        gradient: the parallel stream that reduces buckets.
     """
 
     compute: tuple[Task, ...]

@@ -1,4 +1,4 @@
-"""Wiring up a scenario's cluster: the topology's links and routes, checked where a user may have defined them."""
+"""The fabric of a scenario's cluster, with checks for user-defined topologies."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hybrid_des.scenario import Scenario
 
 
 def fabric_of(scenario: Scenario) -> Fabric:
-    """Wire up the scenario's cluster.
+    """Build the fabric of the scenario's cluster.
 
     Raises:
-        Refusal: the topology does not exist for it.
-        UsageError: a user-defined topology has a link that never ends.
+        Refusal: the topology does not support the cluster.
+        UsageError: a user-defined topology has a link without bandwidth.
     """
     cluster = scenario.cluster
     fabric = topologies.find(cluster.topology).build(cluster.spec, *cluster.arguments)
@@ -28,7 +28,7 @@ def fabric_of(scenario: Scenario) -> Fabric:
 
 
 def _checked(fabric: Fabric, topology: str) -> Callable[[int, int], Route]:
-    """A topology's routes, compared with its links: a user-defined one may have forgotten something."""
+    """The routes of a topology, with checks against its links."""
 
     def route(sender: int, receiver: int) -> Route:
         about = f"topology {topology}: the route from gpu{sender} to gpu{receiver}"
@@ -40,10 +40,10 @@ def _checked(fabric: Fabric, topology: str) -> Callable[[int, int], Route]:
             raise UsageError(f"{about} is missing")
         unknown = next((name for name in found.links if name not in fabric.links), None)
         if unknown is not None:
-            raise UsageError(f'{about} takes a link "{unknown}", which is not there')
+            raise UsageError(f'{about} uses a link "{unknown}", which does not exist')
         if not found.links or len(found.links) != len(found.latencies):
             counts = f"{len(found.links)} links and {len(found.latencies)} latencies"
-            raise UsageError(f"{about} has {counts}; expected one latency a link, and at least one link")
+            raise UsageError(f"{about} has {counts}; expected one latency per link, and at least one link")
         if any(not isinstance(latency, int) or latency < 0 for latency in found.latencies):
             raise UsageError(f"{about} has latencies {found.latencies}; expected whole picoseconds of at least 0")
         return found

@@ -1,1 +1,1 @@
-"""What each stage of the model costs."""
+"""Costs of the stages of a model."""

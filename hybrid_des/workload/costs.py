@@ -1,4 +1,4 @@
-"""What each stage costs: the record that a workload hands to the simulation, however it came to its figures."""
+"""Costs of stages: the records that any workload passes to the simulation."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hybrid_des.pipeline.op import Kind, Place
 
 @dataclass(frozen=True)
 class StageCosts:
-    """What one micro-batch costs on one stage.
+    """Costs of one micro-batch on one stage.
 
     Attributes:
-        forward, backward, weight: picoseconds; `backward` is the whole of it, with the forwards that are recomputed
-            before it, and `weight` its weight-gradient part.
-        message: bytes of the activation that the stage sends on; its gradient comes back in the same size.
+        forward, backward, weight: picoseconds; `backward` is the whole backward including recomputed forwards,
+            `weight` its weight-gradient part.
+        message: bytes of the activation sent to the next stage, and of its gradient.
         kept: bytes of activations kept from the start of a forward to the end of its backward.
-        parameters: how many parameters the stage holds.
+        parameters: number of parameters of the stage.
     """
 
     forward: int
@@ -30,19 +30,19 @@ class StageCosts:
     def time(self, kind: Kind) -> int:
         """Picoseconds of an op of this kind."""
         if kind == "I":
-            return max(0, self.backward - self.weight)  # rounding may leave a picosecond less than none
+            return max(0, self.backward - self.weight)  # rounding may leave −1
         return {"F": self.forward, "B": self.backward, "W": self.weight}[kind]
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What a plan costs.
+    """Costs of a plan.
 
     Attributes:
-        stages: (pipeline rank, chunk) → the costs of the stage there; where the model has two copies, those of both.
+        stages: (pipeline rank, chunk) → costs of its stage, for all copies of the model.
         parameters: per stage, of one copy of the model.
-        resident: per pipeline rank, the bytes that it holds throughout for parameters, gradients and optimizer state.
-        optimizer: per pipeline rank, picoseconds of its optimizer step.
+        resident: per pipeline rank, bytes of parameters, gradients and optimizer state.
+        optimizer: per pipeline rank, picoseconds of the optimizer step.
     """
 
     stages: Mapping[Place, StageCosts]

@@ -1,4 +1,4 @@
-"""Costs from times and sizes that are given outright: the `workload` section of a scenario."""
+"""Costs from explicit times and sizes: the `workload` section of a scenario."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PerRank = Fraction | tuple[Fraction, ...]
 
 @dataclass(frozen=True)
 class RankCosts:
-    """What one micro-batch costs each pipeline rank for its whole share of the model, before it is cut into stages.
+    """Costs of one micro-batch per pipeline rank, before they are split into stages.
 
     Attributes:
         forward, backward, weight, optimizer: picoseconds, one entry per pipeline rank; as in `StageCosts`.
-        message: bytes of the activation that the rank sends on.
-        parameters: how many parameters the rank holds of one copy of the model.
-        per_parameter: bytes held for each of them.
+        message: bytes of the activation sent to the next stage.
+        parameters: number of parameters per rank of one copy of the model.
+        per_parameter: bytes per parameter.
         kept: bytes of activations kept per micro-batch.
     """
 
@@ -43,7 +43,7 @@ class RankCosts:
 
 
 def rank_costs(workload: Workload, ranks: int) -> RankCosts:
-    """Give each of so many pipeline ranks its share of the workload, in whole picoseconds and bytes."""
+    """Split the workload over `ranks` pipeline ranks, in whole picoseconds and bytes."""
     forward = _times(workload, workload.forward, ranks)
     backward = _times(workload, workload.backward, ranks)
     halves = tuple(time // 2 for time in backward)
@@ -64,12 +64,12 @@ def rank_costs(workload: Workload, ranks: int) -> RankCosts:
 
 
 def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None) -> Costs:
-    """Cut every rank's costs into its stages; the parts of a rank add up to its whole.
+    """Split the costs of every rank evenly over its stages.
 
     Args:
         ranks: the costs of each pipeline rank.
-        plan: the stages and where they are.
-        trained: parameters of each stage of the model that is really trained, for a workload that names none.
+        plan: the stages and their ranks.
+        trained: parameters per stage of the model that is really trained, for workloads that give none.
     """
     stages: dict[Place, StageCosts] = {}
     for path in plan.paths:

@@ -105,7 +105,7 @@ def test_a_table_is_read_back_as_it_was_written(write):
     ("bytes,time_us\n1,x\n", 'entry 1: "x" is not a quantity'),
     ("bytes,time_us\n1.5,1\n", "entry 1: expected a whole number of bytes"),
     ("bytes,time_us\n0,1\n", "entry 1: expected a whole number of bytes"),
-    ("bytes,time_us\n5,1\n5,2\n", "sizes must rise, but 5 follows 5"),
+    ("bytes,time_us\n5,1\n5,2\n", "sizes must increase, but 5 follows 5"),
     ("1" * 200_000, "not a table of times: field larger than field limit"),
     (b"\xff\xfe\x00", "not a text file"),
 ])  # fmt: skip

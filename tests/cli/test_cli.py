@@ -80,7 +80,7 @@ def test_a_user_defined_schedule_is_imported_from_a_file(run, write, scratch):
         (["{file}", "--out", "/proc/nothing/of/this"], "cannot be written"),
         (["schedules", "1f2b"], 'unknown "1f2b"; did you mean "1f1b"?'),
         (["{file}", "--set", "cluster.gpu=A100"], 'unknown "A100"; did you mean "a100-40gb" or "a100-80gb"?'),
-        (["schedules", "1f1b", "--chunks", "2"], "1f1b has 1 a rank, not 2"),
+        (["schedules", "1f1b", "--chunks", "2"], "1f1b has 1 per rank, not 2"),
         (["schedules", "1f1b", "--microbatches", "0"], "must be at least 1, not 0"),
         (["schedules", "1f1b", "--pipeline", "x"], "invalid int value: 'x'"),
         (["schema", "more"], "unrecognized arguments: more"),

@@ -80,7 +80,7 @@ def test_a_bucket_rule_brings_its_frameworks_default_size():
 
 
 def test_a_size_that_cuts_gradients_to_dust_is_refused():
-    with pytest.raises(Refusal, match=r"gradients\.bucket: 3 bytes cut the gradients of a stage into 1333334"):
+    with pytest.raises(Refusal, match=r"gradients\.bucket: 3 bytes split a stage into 1333334 buckets"):
         run(scenario(bucket=3))
 
 
@@ -222,12 +222,12 @@ def test_auto_prefers_the_hierarchy_where_nodes_share_few_nics():
 @pytest.mark.parametrize(("gradients", "said"), [
     ({"algorithm": "rng"}, 'gradients.algorithm: unknown "rng"; did you mean "ring"?'),
     ({"algorithm": "ring-all-gather"}, 'gradients.algorithm: unknown "ring-all-gather"'),
-    ({"error_feedback": True}, "gradients.error_feedback: corrects numbers, and there are none without numerics"),
+    ({"error_feedback": True}, "gradients.error_feedback: needs real gradients; add a numerics: section"),
     ({"servers": 2}, "gradients.servers: is not read by ring; read by parameter-server"),
     ({"pieces": 0, "algorithm": "hierarchical"}, "gradients.pieces: must be at least 1"),
     ({"bucket_rule": "dpp", "bucket": "1 MB"}, 'gradients.bucket_rule: unknown "dpp"; did you mean "ddp"?'),
     ({"servers_on": "moon", "algorithm": "parameter-server"}, 'gradients.servers_on: unknown "moon"'),
-    ({"bucket": 0}, "gradients.bucket: a bucket of 0 bytes holds nothing"),
+    ({"bucket": 0}, "gradients.bucket: a bucket cannot have 0 bytes"),
 ])  # fmt: skip
 def test_wrong_gradients_are_one_line(gradients, said):
     with pytest.raises(ScenarioError) as error:

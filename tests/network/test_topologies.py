@@ -263,23 +263,23 @@ def test_leaves_of_differing_nodes_have_the_bandwidth_below_them():
     ("name", "nodes", "options", "message"),
     [
         ("mesh", [node(8)] * 256, {}, "a mesh of 2048 GPUs would need 4192256 links; at most 512 GPUs"),
-        ("rails", [node(4, 4), node(4, 2)], {}, "as many NICs in every node, one a rail, not 2 and 4"),
+        ("rails", [node(4, 4), node(4, 2)], {}, "the same number of NICs in every node, not 2 and 4"),
         ("rails", [node(2, 4)], {}, "2 GPUs leave some of the 4 rails empty"),
         ("rails", [node()], {"oversubscription": 2}, "cross_rail: spine"),
-        ("links", [node(2)], {}, "no way leads from gpu0 to gpu1; the cluster has 2 GPUs, gpu0 … gpu1"),
+        ("links", [node(2)], {}, "no path from gpu0 to gpu1; the cluster has 2 GPUs, gpu0 … gpu1"),
         ("links", [node(3)], {"links": star(2)}, "from gpu0 to gpu2"),
         ("links", [node(2)], {"links": star(3)}, 'there is no "gpu2"; the cluster has 2 GPUs'),
         ("links", [node(2)], {"links": wires("gpu0-gpu1", "gpu00-a")}, 'there is no "gpu00"'),
-        ("links", [node(2)], {"links": star(2) + star(1)}, "a second link from gpu0 to hub"),
-        ("links", [node(2)], {"links": star(2) + wires("hub-gpu0", one_way=True)}, "a second link from hub to gpu0"),
-        ("links", [node(3)], {"links": wires("gpu0-gpu1", "gpu2-a")}, "no way leads from gpu0 to gpu2"),
+        ("links", [node(2)], {"links": star(2) + star(1)}, "duplicate link from gpu0 to hub"),
+        ("links", [node(2)], {"links": star(2) + wires("hub-gpu0", one_way=True)}, "duplicate link from hub to gpu0"),
+        ("links", [node(3)], {"links": wires("gpu0-gpu1", "gpu2-a")}, "no path from gpu0 to gpu2"),
         ("links", [node(3)], {"links": wires("gpu0-gpu1") + wires("gpu2-gpu0", one_way=True)}, "from gpu0 to gpu2"),
         ("links", [node(3)], {"links": wires("gpu0-gpu1") + wires("gpu0-gpu2", one_way=True)}, "from gpu2 to gpu0"),
         ("links", [node(2)], {"links": star(2), "routes": (("gpu0", "b", "gpu1"),)}, "no link from gpu0 to b"),
-        ("links", [node(2)], {"links": star(2), "routes": (("gpu0", "hub"),)}, '"hub" is none'),
-        ("links", [node(2)], {"links": star(2), "routes": (("gpu0", "hub", "gpu7"),)}, '"gpu7" is none'),
+        ("links", [node(2)], {"links": star(2), "routes": (("gpu0", "hub"),)}, '"hub" is not one'),
+        ("links", [node(2)], {"links": star(2), "routes": (("gpu0", "hub", "gpu7"),)}, '"gpu7" is not one'),
         ("links", [node(2)], {"links": star(2), "routes": (("gpu1", "hub", "gpu1"),)}, "from gpu1 to itself"),
-        ("links", [node(2)], {"links": star(2), "routes": (("gpu0", "hub", "gpu1"),) * 2}, "a second route from gpu0"),
+        ("links", [node(2)], {"links": star(2), "routes": (("gpu0", "hub", "gpu1"),) * 2}, "duplicate route from gpu0"),
     ],
 )
 def test_what_cannot_be_wired_is_said_in_one_line(name, nodes, options, message):
@@ -336,7 +336,7 @@ def test_routes_over_any_list_of_links_are_shortest(case):
 def test_a_gpu_without_a_way_in_or_out_is_refused(case, end, data):
     gpus, pairs = case
     alone = data.draw(st.sampled_from(gpus))
-    with pytest.raises(Refusal, match="no way leads from gpu"):
+    with pytest.raises(Refusal, match="no path from gpu"):
         over(gpus, [pair for pair in pairs if pair[end] != alone])
 
 

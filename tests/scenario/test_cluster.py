@@ -125,12 +125,15 @@ def test_what_is_written_out_is_read_back_as_the_same(cluster):
     [
         ({"nodes": []}, "cluster.nodes: an empty list; expected a number, or a list of kinds of nodes"),
         ({"nodes": "two"}, 'cluster.nodes: expected a whole number, found "two"'),
-        ({"nodes": [3]}, "cluster.nodes[0]: expected keys below it, found 3"),
+        ({"nodes": [3]}, "cluster.nodes[0]: expected a mapping, found 3"),
         ({"nodes": [{}, {"gpus": 4}]}, 'cluster.nodes[1].gpus: unknown "gpus"; did you mean "gpu"?'),
         ({"nodes": [{"count": 0}]}, "cluster.nodes[0].count: must be at least 1, not 0"),
         ({"nodes": [{"speed": 0}]}, "cluster.nodes[0].speed: must be more than 0"),
         ({"nodes": [{"gpu": "h10"}]}, 'cluster.nodes[0].gpu: unknown "h10"; did you mean "h100"?'),
-        ({"nodes": [{"nvlink": {"bandwidth": 0}}]}, "cluster.nodes[0].nvlink.bandwidth: a bandwidth of 0 never ends"),
+        (
+            {"nodes": [{"nvlink": {"bandwidth": 0}}]},
+            "cluster.nodes[0].nvlink.bandwidth: a bandwidth of 0 delivers nothing",
+        ),
         ({"nodes": [{"infiniband": {"nics": 2}}]}, 'infiniband.nics: unknown "nics"; did you mean "nics_per_node"?'),
         ({"oversubscription": 2}, "cluster.oversubscription: is not read by nodes; read by leaf-spine, rails"),
         ({"topology": "pcie", "leaf_size": 2}, "cluster.leaf_size: is not read by pcie; read by leaf-spine"),
@@ -138,15 +141,15 @@ def test_what_is_written_out_is_read_back_as_the_same(cluster):
         ({"topology": "leaf-spine", "oversubscription": 0}, "cluster.oversubscription: must be more than 0"),
         ({"topology": "leaf-spine", "leaf_size": 0}, "cluster.leaf_size: must be at least 1, not 0"),
         ({"topology": "rails", "cross_rail": "spin"}, 'cluster.cross_rail: unknown "spin"; did you mean "spine"?'),
-        ({"topology": "rails", "oversubscription": 2}, "cluster.oversubscription: is the spine's, which rails have"),
+        ({"topology": "rails", "oversubscription": 2}, "cluster.oversubscription: applies to the spine, which exists"),
         (
             {"topology": "rails", "gpus_per_node": 4},
-            "cluster.topology: rails need a GPU for each NIC of a node; 4 GPUs",
+            "cluster.topology: rails need at least one GPU per NIC of a node; 4 GPUs",
         ),
         ({"topology": "mesh", "nodes": 256}, "cluster.topology: a mesh of 2048 GPUs would need 4192256 links"),
         ({"topology": "links", "links": 5}, "cluster.links: expected a list, found 5"),
         ({"topology": "links", "links": [{"between": ["gpu0", "a"]}]}, "cluster.links[0].bandwidth: is required"),
-        ({"topology": "links"}, "cluster.links: no way leads from gpu0 to gpu1; the cluster has 8 GPUs"),
+        ({"topology": "links"}, "cluster.links: no path from gpu0 to gpu1; the cluster has 8 GPUs"),
     ],
 )
 def test_one_mistake_is_one_line(cluster, said):
@@ -167,12 +170,12 @@ def test_one_mistake_is_one_line(cluster, said):
         ("[gpu0, left]", "[gpu0, gpu0]", ':7: cluster.links[0].between: "gpu0" is given twice in a row'),
         ("[gpu0, left]", "[a, b, c]", ":7: cluster.links[0].between: expected two points such as"),
         ("[gpu0, left], bandwidth: 10 GB/s", "[gpu0, left], bandwidth: 0", ":7: cluster.links[0].bandwidth: a bandw"),
-        ("[gpu1, left]", "[gpu0, left]", ":8: cluster.links[1]: a second link from gpu0 to left"),
+        ("[gpu1, left]", "[gpu0, left]", ":8: cluster.links[1]: duplicate link from gpu0 to left"),
         ("[gpu1, left]", "[gpu4, left]", ':8: cluster.links[1]: there is no "gpu4"; the cluster has 4 GPUs'),
-        ("[left, right]", "[left, light]", ":6: cluster.links: no way leads from gpu0 to gpu2; the cluster has 4 GPUs"),
-        ("latency: 1 us", "one_way: true", ":6: cluster.links: no way leads from gpu2 to gpu0; the cluster has 4 GPUs"),
+        ("[left, right]", "[left, light]", ":6: cluster.links: no path from gpu0 to gpu2; the cluster has 4 GPUs"),
+        ("latency: 1 us", "one_way: true", ":6: cluster.links: no path from gpu2 to gpu0; the cluster has 4 GPUs"),
         ("  links:", "  routes: [[gpu0, gpu1]]\n  links:", ":6: cluster.routes[0]: there is no link from gpu0 to gpu1"),
-        ("  links:", "  routes: [[gpu0, left]]\n  links:", ":6: cluster.routes[0]: a route goes from a GPU to a GPU"),
+        ("  links:", "  routes: [[gpu0, left]]\n  links:", ":6: cluster.routes[0]: a route connects two GPUs"),
         ("  topology: links\n", "", ":5: cluster.links: is not read by nodes; read by links"),
     ],
 )
@@ -192,7 +195,7 @@ def test_the_command_prints_and_draws_links_and_routes(write, capsys, tmp_path):
     assert (
         capsys.readouterr().out
         == """\
-spine: links: a wiring of one's own, link by link; messages take the shortest path
+spine: links: user-defined wiring, link by link, with shortest-path routing
 4 GPUs, 1 node, 10 links
 
 link           count  bandwidth each
@@ -277,9 +280,9 @@ def test_a_slow_node_holds_the_pipeline_up():
         (None, "Route(('wire',), (1.5,))", "has latencies (1.5,); expected whole picoseconds of at least 0"),
         (None, "{}[sender, receiver]", "the route from gpu0 to gpu1 is missing"),
         (None, "None", "the route from gpu0 to gpu1 is missing"),
-        (None, "Route(('wire', 'wyre'), (0, 0))", 'from gpu0 to gpu1 takes a link "wyre", which is not there'),
-        (None, "Route(('wire',), ())", "has 1 links and 0 latencies; expected one latency a link"),
-        (None, "Route((), ())", "has 0 links and 0 latencies; expected one latency a link, and at least one link"),
+        (None, "Route(('wire', 'wyre'), (0, 0))", 'from gpu0 to gpu1 uses a link "wyre", which does not exist'),
+        (None, "Route(('wire',), ())", "has 1 links and 0 latencies; expected one latency per link"),
+        (None, "Route((), ())", "has 0 links and 0 latencies; expected one latency per link, and at least one link"),
     ],
 )
 def test_a_wrong_user_defined_topology_is_told_in_one_line(write, capsys, scratch, bandwidth, route, said):

@@ -161,10 +161,10 @@ record: 'no'
         '12: workload.backward[1]: "x" is not a quantity; expected a time such as 50 ms',
         "12: workload.backward[2]: -3 is negative; expected a time such as 50 ms",
         '15: cluster.gpu: unknown "a100-80"; did you mean "a100-80gb"?',
-        "17: cluster.nvlink.bandwidth: a bandwidth of 0 never ends; "
+        "17: cluster.nvlink.bandwidth: a bandwidth of 0 delivers nothing; "
         "expected a bandwidth such as 25 GB/s or 200 Gb/s, or inf for a free link",
         '17: cluster.nvlink.latency: "inf" is not a quantity; expected a time such as 50 ms',
-        '18: cluster.infiniband: expected keys below it, found "25 GB/s"',
+        '18: cluster.infiniband: expected a mapping, found "25 GB/s"',
         '19: barrier: expected true or false, found "yes"',
         '20: record: unknown "no"; did you mean "none"?',
     ]
@@ -182,15 +182,15 @@ workload:
 """
     found = problems(text)
     assert found[0] == (
-        "1: parallel: 12 ranks (pipeline 4 × data 3 × tensor 1) need as many GPUs; "
+        "1: parallel: 12 ranks (pipeline 4 × data 3 × tensor 1) need one GPU each; "
         "the cluster has 8 (nodes 1 × gpus_per_node 8)"
     )
-    assert found[1] == "2: schedule.chunks: gpipe has 1 a rank, not 2"
+    assert found[1] == "2: schedule.chunks: gpipe has 1 per rank, not 2"
     assert found[2].startswith("2: schedule.fused: is not read by gpipe")
     assert found[3:] == [
         '4: workload.forwards: unknown "forwards"; did you mean "forward"?',
-        "5: workload.forward: a list of 2, where 4 are needed, one for each pipeline rank",
-        "7: workload.weight: the weight part takes 3 s, more than the whole backward (2 s)",
+        "5: workload.forward: found a list of 2; expected 4, one per pipeline rank",
+        "7: workload.weight: the weight gradient takes 3 s, more than the whole backward (2 s)",
     ]
 
 
@@ -207,7 +207,7 @@ def test_no_verdict_rests_on_a_value_that_is_itself_wrong(problems):
     ("change", "said"),
     [
         ({"version": 2}, "version: must be at most 1, not 2"),
-        ({"name": 5}, "name: expected a text, found 5; put it in quotes if it is meant as one"),
+        ({"name": 5}, "name: expected a string, found 5; quote it if it is meant as one"),
         ({"seed": -1}, "seed: must be at least 0, not -1"),
         ({"steps": 0}, "steps: must be at least 1, not 0"),
         ({"steps": True}, "steps: expected a whole number, found true"),
@@ -217,8 +217,8 @@ def test_no_verdict_rests_on_a_value_that_is_itself_wrong(problems):
         ({"parallel": {"pipeline": -4}}, "parallel.pipeline: must be at least 1, not -4"),
         ({"parallel": {"pipeline": "4"}}, 'parallel.pipeline: expected a whole number, found "4"'),
         ({"parallel": {"order": "data"}}, "parallel.order: expected the three axes tensor, data, pipeline in some"),
-        ({"parallel": None}, "parallel: expected keys below it, found nothing"),
-        ({"parallel": []}, "parallel: expected keys below it, found a list"),
+        ({"parallel": None}, "parallel: expected a mapping, found nothing"),
+        ({"parallel": []}, "parallel: expected a mapping, found a list"),
         ({"cluster": {"gpu": 3}}, "cluster.gpu: expected a name such as a100-80gb, or its figures, found 3"),
         ({"cluster": {"gpu": {"peak": 1}}}, "cluster.gpu.memory: is required"),
         ({"cluster": {"gpu": {"memory": "0.3 B"}}}, 'cluster.gpu.memory: "0.3 B" is not a whole number of bytes'),
@@ -235,12 +235,12 @@ def test_no_verdict_rests_on_a_value_that_is_itself_wrong(problems):
         ({"schedule": {"kind": "1f1b"}}, "schedule.microbatches: is required"),
         ({"schedule": {"kind": "1f1b", "microbatches": 2**20}}, "must be at most 1048575"),
         ({"schedule": {"kind": "1f1b", "microbatches": 4, "backward_order": "lifo"}}, "is not read by 1f1b; read by"),
-        ({"schedule": {"kind": "1f1b", "microbatches": 4, "chunks": 2}}, "schedule.chunks: 1f1b has 1 a rank, not 2"),
-        ({"schedule": {"kind": "zb-v", "microbatches": 4, "chunks": 1}}, "schedule.chunks: zb-v has 2 a rank, not 1"),
+        ({"schedule": {"kind": "1f1b", "microbatches": 4, "chunks": 2}}, "schedule.chunks: 1f1b has 1 per rank, not 2"),
+        ({"schedule": {"kind": "zb-v", "microbatches": 4, "chunks": 1}}, "schedule.chunks: zb-v has 2 per rank, not 1"),
         ({"schedule": {"kind": "zb-v", "microbatches": 4, "max_activations": "3p"}}, "is not read by zb-v"),
         ({"workload": {"backward": 1}}, "workload.forward: is required"),
         ({"workload": {"forward": 1, "backward": None}}, "workload.backward: expected a time such as 50 ms, found not"),
-        ({"workload": {"forward": [], "backward": 1}}, "a list of 0, where 1 are needed"),
+        ({"workload": {"forward": [], "backward": 1}}, "found a list of 0; expected 1"),
         ({"workload": {"forward": [[1]], "backward": 1}}, "workload.forward[0]: expected a time such as 50 ms, found"),
         ({"workload": {"forward": float("inf"), "backward": 1}}, "inf is allowed for a bandwidth only"),
         ({"workload": {"forward": float("nan"), "backward": 1}}, "workload.forward:"),
@@ -248,10 +248,13 @@ def test_no_verdict_rests_on_a_value_that_is_itself_wrong(problems):
         ({"workload": {"forward": "9999 h", "backward": 1}}, "is more than can be simulated (at most 1e6 s)"),
         ({"workload": {"forward": 1, "backward": 1, "recompute": 1.5}}, "recompute: must be from 0 to 1, not 1.5"),
         ({"workload": {"forward": 1, "backward": 1, "recompute": [2]}}, "recompute: must be from 0 to 1, not 2"),
-        ({"workload": {"forward": 1, "backward": [1], "weight": [2]}}, "workload.weight: the weight part takes 2 s"),
-        ({"workload": {"forward": [1], "backward": 1, "per": "model"}}, "where `per: model` wants one number"),
+        (
+            {"workload": {"forward": 1, "backward": [1], "weight": [2]}},
+            "workload.weight: the weight gradient takes 2 s",
+        ),
+        ({"workload": {"forward": [1], "backward": 1, "per": "model"}}, "`per: model` takes one number"),
         ({"workload": {"forward": 1, "backward": 1, "per": "stage"}}, 'workload.per: unknown "stage"; expected one'),
-        ({"workload": {"forward": 1, "backward": 1, "memory": 3}}, "workload.memory: expected keys below it, found 3"),
+        ({"workload": {"forward": 1, "backward": 1, "memory": 3}}, "workload.memory: expected a mapping, found 3"),
         ({"gradients": {"codec": "fp33"}}, 'gradients.codec: unknown "fp33"; did you mean "fp32"?'),
         ({"gradients": {"algorithm": "rings"}}, 'gradients.algorithm: unknown "rings"; did you mean "ring"?'),
     ],
@@ -267,7 +270,7 @@ def test_one_mistake_is_one_line(change, said):
 def test_tensor_parallelism_is_refused_beside_other_mistakes(problems):
     found = problems(MINIMAL + "parallel: {tensor: 2, data: 8}\nsteps: 0\n")
     assert found == [
-        "3: parallel: 16 ranks (pipeline 1 × data 8 × tensor 2) need as many GPUs; "
+        "3: parallel: 16 ranks (pipeline 1 × data 8 × tensor 2) need one GPU each; "
         "the cluster has 8 (nodes 1 × gpus_per_node 8)",
         "3: parallel.tensor: tensor parallelism is not available in this version; expected 1",
         "4: steps: must be at least 1, not 0",
@@ -283,8 +286,8 @@ def test_a_memory_without_a_unit_is_in_bytes():
     [
         ("", " is empty; expected keys such as schedule: and workload:"),
         ("# nothing\n", " is empty; expected keys such as schedule: and workload:"),
-        ("hello", ' holds "hello"; expected keys such as schedule: and workload:'),
-        ("- 1", " holds a list; expected keys such as schedule: and workload:"),
+        ("hello", ' contains "hello"; expected keys such as schedule: and workload:'),
+        ("- 1", " contains a list; expected keys such as schedule: and workload:"),
     ],
 )
 def test_a_file_that_is_no_scenario_says_what_it_is(problems, text, said):
@@ -323,7 +326,7 @@ def test_overrides_take_the_place_of_what_the_file_says(write):
         ("workload.memory=[1", "--set workload.memory=[1: not valid YAML"),
         ("workload.memory={a: 1, a: 2}", "a: given twice"),
         ("workload.forward=", "workload.forward: expected a time such as 50 ms, found nothing"),
-        ("steps=&a 1", "YAML anchors and aliases are refused"),
+        ("steps=&a 1", "YAML anchors and aliases are not supported"),
     ],
 )
 def test_a_wrong_override_is_named_as_it_was_written(problems, override, said):
@@ -375,7 +378,7 @@ def test_a_base_that_cannot_be_read_is_named(write, problems, tmp_path):
 
 def test_a_sweep_is_not_one_scenario(problems):
     (line,) = problems(MINIMAL + "sweep:\n  - {steps: [1, 2]}\n")
-    assert line.startswith("3: sweep: makes many scenarios of one")
+    assert line.startswith("3: sweep: expands to several scenarios")
 
 
 anything = st.recursive(

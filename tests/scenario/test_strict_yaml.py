@@ -92,17 +92,17 @@ def test_places_are_kept_for_keys_and_items():
         ("a: 1\nb: 2\na: 3", ["a.yaml:3: a: given twice; first at line 1"]),
         ("a:\n  {b: 1,\n  b: 2}", ["a.yaml:3: a.b: given twice; first at line 2"]),
         ("a: {b: 1}\na: {b: 2}", ["a.yaml:2: a: given twice; first at line 1"]),
-        ("a: &x 1\nb: *x", ["a.yaml:1: YAML anchors and aliases are refused; write the value out where it is used"]),
-        ("a: !!str 1", ["a.yaml:1: the YAML tag tag:yaml.org,2002:str is refused; write the plain value"]),
-        ("a: !x [1]", ["a.yaml:1: the YAML tag !x is refused; write the plain value"]),
+        ("a: &x 1\nb: *x", ["a.yaml:1: YAML anchors and aliases are not supported; repeat the value where it is used"]),
+        ("a: !!str 1", ["a.yaml:1: the YAML tag tag:yaml.org,2002:str is not supported; write the plain value"]),
+        ("a: !x [1]", ["a.yaml:1: the YAML tag !x is not supported; write the plain value"]),
         ("a: 1\n---\nb: 2", ["a.yaml:2: a second document starts; a file holds one scenario"]),
-        ("? [a, b]\n: 1", ["a.yaml:1: a key must be a word, not a list or mapping"]),
+        ("? [a, b]\n: 1", ["a.yaml:1: a key must be a scalar, not a list or mapping"]),
         ("a: [1, 2", ["a.yaml:1: not valid YAML: expected ',' or ']', but got '<stream end>'"]),
         ("a: 1\n b: 2", ["a.yaml:2: not valid YAML: mapping values are not allowed here"]),
         ("a: 1\n\tb: 2", ["a.yaml:2: not valid YAML: found character '\\t' that cannot start any token"]),
         ("a: 'x", ["a.yaml:1: not valid YAML: found unexpected end of stream"]),
         ("a: @", ["a.yaml:1: not valid YAML: found character '@' that cannot start any token"]),
-        ("a: 1\nb: \0", ["a.yaml:2: not a YAML text: control character 0x00"]),
+        ("a: 1\nb: \0", ["a.yaml:2: not valid YAML: control character 0x00"]),
         (
             "a: 1\na: 2\nb: 3\nb: 4",
             ["a.yaml:2: a: given twice; first at line 1", "a.yaml:4: b: given twice; first at line 3"],
@@ -111,12 +111,12 @@ def test_places_are_kept_for_keys_and_items():
         (
             "a: !x 1\nb: !y 2",
             [
-                "a.yaml:1: the YAML tag !x is refused; write the plain value",
-                "a.yaml:2: the YAML tag !y is refused; write the plain value",
+                "a.yaml:1: the YAML tag !x is not supported; write the plain value",
+                "a.yaml:2: the YAML tag !y is not supported; write the plain value",
             ],
         ),
-        ('a: "\\ud800"', ["a.yaml:1: half of a character (a surrogate) is no text"]),
-        ('"\\udfff": 1', ["a.yaml:1: half of a character (a surrogate) is no text"]),
+        ('a: "\\ud800"', ["a.yaml:1: an unpaired surrogate is not a valid character"]),
+        ('"\\udfff": 1', ["a.yaml:1: an unpaired surrogate is not a valid character"]),
     ],
 )
 def test_what_misleads_is_refused_with_its_line(text, said):
@@ -151,7 +151,7 @@ def test_an_alias_bomb_is_one_line(write):
         (b"\xff\xfe\x00a", ":1: not a text file in UTF-8 (byte 0xff)"),
         (b"a: 1\nb: \xe9\n", ":2: not a text file in UTF-8 (byte 0xe9)"),
         ("a: 1".encode("utf-16"), ":1: not a text file in UTF-8 (byte 0xff)"),
-        (b"\x7fELF\x02\x01\x01\x00", ":1: not a YAML text: control character 0x7f"),
+        (b"\x7fELF\x02\x01\x01\x00", ":1: not valid YAML: control character 0x7f"),
         (b"#" * (MAX_BYTES + 1), ": larger than 1 MiB; not a scenario file"),
     ],
 )

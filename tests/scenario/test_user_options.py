@@ -114,12 +114,12 @@ def test_the_schema_has_the_options_while_they_are_registered(imported):
     ("cluster", "said"),
     [
         ("topology: star", ["3: cluster.cable: is required by star"]),
-        ("topology: star, cable: 0", ["3: cluster.cable: a bandwidth of 0 never ends"]),
+        ("topology: star, cable: 0", ["3: cluster.cable: a bandwidth of 0 delivers nothing"]),
         ("topology: star, cable: inf, delay: soon", ['3: cluster.delay: "soon" is not a quantity']),
         ("topology: star, cabel: inf", ["3: cluster.cable: is required by star", '3: cluster.cabel: unknown "cabel"']),
         ("topology: star, cable: inf, leaf_size: 2", ["3: cluster.leaf_size: is not read by star; read by leaf-spine"]),
         ("cable: inf", ["3: cluster.cable: is not read by nodes; read by star"]),
-        ("topology: stra, cable: 0", ['3: cluster.topology: unknown "stra"; did you mean "star"?', "never ends"]),
+        ("topology: stra, cable: 0", ['3: cluster.topology: unknown "stra"; did you mean "star"?', "delivers nothing"]),
     ],
 )
 def test_a_wrong_option_is_reported_beside_other_mistakes(imported, write, cluster, said):
@@ -129,14 +129,14 @@ def test_a_wrong_option_is_reported_beside_other_mistakes(imported, write, clust
         load(file)
     problems = [line.replace(f"{file}:", "") for line in error.value.problems]
     assert problems[0] == "1: schedule.group: must be at least 1, not 0"
-    assert problems[-1].startswith("4: workload.weight: the weight part takes 3 s")
+    assert problems[-1].startswith("4: workload.weight: the weight gradient takes 3 s")
     assert len(problems) == len(said) + 2
     assert all(any(part in line for line in problems[1:-1]) for part in said)
 
 
 def test_a_wrong_key_is_answered_with_the_nearest_option(imported):
     assert misnamed("schedule.grup") == 'unknown "grup"; did you mean "group"?'
-    assert misnamed("cluster.cable.x") == 'cluster.cable has no keys; "x" is none'
+    assert misnamed("cluster.cable.x") == 'cluster.cable has no keys such as "x"'
     assert misnamed("cluster.options") is not None
     assert [misnamed(path) for path in ("schedule.group", "cluster.links.0.between", "gradients.pieces")] == [None] * 3
 

@@ -80,7 +80,7 @@ def test_swept_values_come_back_as_numbers(write):
         ("sweep: [{seed: [1, 2], steps: [1]}]", "needs lists of one length: seed has 2, steps has 1"),
         ("sweep: [{seed: [1]}, {seed: [2]}]", "sweep[1].seed: varies in an earlier axis too"),
         ("sweep: [{schedule.knd: [gpipe]}]", 'sweep[0].schedule.knd: unknown "knd"; did you mean "kind"?'),
-        ("sweep: [{seed.more: [1]}]", 'seed has no keys; "more" is none'),
+        ("sweep: [{seed.more: [1]}]", 'seed has no keys such as "more"'),
         ("sweep: [{plot: [1]}]", 'unknown "plot"'),
         ("sweep: [{seed: [1]}]\nplot: 3", "plot: expected {x: …, y: …, hue: …}, found 3"),
         ("sweep: [{seed: [1]}]\nplot: {x: seed}", "plot.y: is required"),

@@ -1,9 +1,9 @@
-"""Topologies, one file each: a function from `ClusterSpec` to the links and routes of a `Fabric`.
+"""Topologies, one per file: a function that maps a `ClusterSpec` to the links and routes of a `Fabric`.
 
     @topology("mine", summary="…", options=Mine)
     def mine(cluster: ClusterSpec, options: Mine) -> Fabric: ...
 
-A link may carry any number of messages' routes; what a message meets on its way is all that a topology decides.
+A topology decides only which links the route of a message takes; any number of routes may share a link.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.options import Options
 from hybrid_des.registry import Registry
 
-Topology = Callable[..., Fabric]  # of a ClusterSpec and, where there are any, its options
+Topology = Callable[..., Fabric]  # (ClusterSpec[, options])
 Check = Callable[..., None]
 
 _REGISTRY: Registry[Topology] = Registry("topology", "hybrid_des.network.topologies")
@@ -25,7 +25,7 @@ find = _REGISTRY.__getitem__
 
 
 class OptionRefusal(Refusal):
-    """An option of a topology does not fit the cluster; `option` and `at` say which, and where in its list."""
+    """An option of a topology does not fit the cluster; `option` and `at` give its name and list positions."""
 
     def __init__(self, option: str, message: str, *at: int) -> None:
         super().__init__(f"{option}: {message}")
@@ -40,11 +40,10 @@ def topology(
     """Register a topology.
 
     Args:
-        name: what a scenario's `cluster.topology` says.
-        summary: one line for people.
-        options: the class of what it reads besides the common keys of a scenario's `cluster:`; it gets them as its
-            last argument, and so does `check`.
-        check: raises `Refusal` for a cluster that cannot be wired so, without wiring it; scenarios are checked with
-            it when they are read.
+        name: value of a scenario's `cluster.topology`.
+        summary: one-line description.
+        options: class of its options, which extend a scenario's `cluster:`; an instance is the last argument of the
+            topology and of `check`.
+        check: raises `Refusal` for unsupported clusters without building links; called when scenarios are loaded.
     """
     return _REGISTRY(name, options, summary=summary, check=check)

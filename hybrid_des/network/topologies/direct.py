@@ -1,4 +1,4 @@
-"""Links from GPU to GPU without a switch, for topologies of study."""
+"""Direct links between GPUs, for topologies meant for study."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from hybrid_des.network.fabric import ClusterSpec, LinkSpec, PortSpec
 
 
 def wire_name(sender: int, receiver: int) -> str:
-    """What the link from one GPU to another is called."""
+    """Name of the link from one GPU to another."""
     return f"gpu{sender}/to/gpu{receiver}"
 
 
 def wire_port(cluster: ClusterSpec, sender: int, receiver: int) -> PortSpec:
-    """What it is made of: NVLink in a node, else a NIC's bandwidth (the slower one's) and the network's latency."""
+    """Figures of a direct link: NVLink within a node, else the slower NIC's bandwidth and the network's latency."""
     node, other = cluster.node_of[sender], cluster.node_of[receiver]
     if node == other:
         return cluster.nodes[node].nvlink

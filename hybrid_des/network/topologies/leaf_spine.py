@@ -1,11 +1,11 @@
-"""Leaf and spine: the nodes of a leaf talk freely, everything else shares the leaf's way up to the spine.
+"""Leaf-spine: non-blocking within a leaf; traffic between leaves shares the leaf's uplink to the spine.
 
     gpu0 ─nic-out─► leaf0 ─────────────────────────────────nic-in─► gpu8       nodes of one leaf
     gpu0 ─nic-out─► leaf0 ─up─► spine ─down─► leaf1 ─nic-in─► gpu16            nodes of two leaves
 
-A leaf has `leaf_size` nodes (default 1). Its way up, and its way down, has the bandwidth of all its NICs together
-divided by `oversubscription` (default 1): with 4, and all NICs sending beyond the leaf, each gets a quarter. The
-spine itself never blocks. In a node, and for latencies, as `nodes`.
+A leaf has `leaf_size` nodes (default 1). Its uplink and downlink each have the total bandwidth of its NICs divided by
+`oversubscription` (default 1): at 4, with all NICs sending beyond the leaf, each gets a quarter. The spine itself is
+non-blocking. Links within nodes, and latencies, are those of `nodes`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from hybrid_des.options import Count, Factor, Options
 
 
 class LeafSpine(Options):
-    """The sizes of leaves and spine."""
+    """Sizes of leaves and spine."""
 
     oversubscription: Factor = Fraction(1)
     """Bandwidth below a switch divided by its bandwidth towards the spine."""
@@ -38,11 +38,11 @@ class LeafSpine(Options):
 
 @topology(
     "leaf-spine",
-    summary="nodes under leaves, leaves under a spine with less bandwidth than the NICs below",
+    summary="nodes under leaf switches, leaves under a spine with optional oversubscription",
     options=LeafSpine,
 )
 def leaf_spine(cluster: ClusterSpec, options: LeafSpine) -> Fabric:
-    """The links of `nodes`, and two a leaf: up and down."""
+    """The links of `nodes`, plus an uplink and a downlink per leaf."""
     size, factor = options.leaf_size, options.oversubscription
     links = by_name(nvlinks(cluster), nics(cluster, lambda node, nic: f"leaf{node // size}"))
     for leaf, first in enumerate(range(0, len(cluster.nodes), size)):

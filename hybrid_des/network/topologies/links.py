@@ -1,13 +1,13 @@
-"""A wiring given link by link, with routes found by shortest path.
+"""A user-defined wiring, link by link, with shortest-path routing.
 
     links:
-      - {between: [gpu0, switch0], bandwidth: 300 GB/s, latency: 1 us}       # one link each way
+      - {between: [gpu0, switch0], bandwidth: 300 GB/s, latency: 1 us}       # one link per direction
       - {between: [switch0, spine], bandwidth: 40 GB/s, one_way: true}       # only from the first to the second
     routes:
       - [gpu0, switch0, spine, switch1, gpu5]                                # instead of the shortest path
 
-Points called gpu0, gpu1 … are the cluster's GPUs; every other name is a switch. A route has as few links as possible
-(among equals, those that stand first in the list win at the first point where they differ), and may lead through GPUs.
+Points called gpu0, gpu1 … are the cluster's GPUs; every other name is a switch. Routes have the fewest links (ties go
+to the links listed first) and may pass through GPUs.
 """
 
 from __future__ import annotations
@@ -56,22 +56,22 @@ class Wire(Section):
     """A link between two points, for `topology: links`."""
 
     between: Two
-    """Two points: gpu0, gpu1 … are GPUs, counted through all nodes; every other name is a switch."""
+    """Two points: gpu0, gpu1 … are GPUs, numbered across all nodes; every other name is a switch."""
     bandwidth: LinkBandwidth
-    """Bytes a second each way; inf for a free link."""
+    """Bytes per second per direction; inf for a free link."""
     latency: Time = Fraction(0)
-    """Each way."""
+    """Latency per direction."""
     one_way: Flag = False
-    """Only from the first point to the second."""
+    """Whether the link leads only from the first point to the second."""
 
 
 class Links(Options):
     """The wiring."""
 
     links: tuple[Wire, ...] = ()
-    """Every link, such as {between: [gpu0, switch0], bandwidth: 25 GB/s, latency: 1 us}."""
+    """All links, such as {between: [gpu0, switch0], bandwidth: 25 GB/s, latency: 1 us}."""
     routes: tuple[Course, ...] = ()
-    """Routes that are not the shortest path, point by point, such as [gpu0, switch1, gpu5]."""
+    """Routes that replace the shortest path, point by point, such as [gpu0, switch1, gpu5]."""
 
 
 class Way(NamedTuple):
@@ -84,12 +84,12 @@ class Way(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What the timeline calls it."""
+        """Name of the link in the timeline."""
         return f"{self.source}/to/{self.target}"
 
 
 def check(cluster: ClusterSpec, options: Links) -> None:
-    """Refuse unknown GPUs, doubled links, a cluster in pieces, and routes over links that are not there."""
+    """Refuse unknown GPUs, duplicate links, disconnected clusters, and routes over missing links."""
     ways = _ways(options.links)
     _check_points(cluster, options.links)
     _check_doubles(options.links)
@@ -100,12 +100,12 @@ def check(cluster: ClusterSpec, options: Links) -> None:
 
 @topology(
     "links",
-    summary="a wiring of one's own, link by link; messages take the shortest path",
+    summary="user-defined wiring, link by link, with shortest-path routing",
     options=Links,
     check=check,
 )
 def links(cluster: ClusterSpec, options: Links) -> Fabric:
-    """The links of the list, and routes over them."""
+    """The given links, with routes over them."""
     check(cluster, options)
     ways = _ways(options.links)
     by_ends = {(way.source, way.target): way for way in ways}
@@ -126,7 +126,7 @@ def links(cluster: ClusterSpec, options: Links) -> Fabric:
 
 
 def _ways(wires: Sequence[Wire]) -> list[Way]:
-    """Every direction of every wire, in the order of the list."""
+    """Every direction of every wire, in list order."""
     both = [(wire, ends) for wire in wires for ends in _directions(wire)]
     return [Way(*ends, wire.bandwidth, to_picoseconds(wire.latency)) for wire, ends in both]
 
@@ -144,7 +144,7 @@ def _by_source(ways: Sequence[Way]) -> dict[str, list[Way]]:
 
 
 def _shortest(start: str, leaving: Mapping[str, Sequence[Way]]) -> dict[str, Way]:
-    """The last link on the shortest path from a point to every other one that can be reached (breadth first)."""
+    """For each point reachable from `start`, the last link on the shortest path (breadth-first search)."""
     last: dict[str, Way] = {}
     queue = deque([start])
     while queue:
@@ -156,7 +156,7 @@ def _shortest(start: str, leaving: Mapping[str, Sequence[Way]]) -> dict[str, Way
 
 
 def _back(last: Mapping[str, Way], start: str, end: str) -> list[Way]:
-    """Walk back from the end of a path to its start."""
+    """The path from `start` to `end`, traced back along last links."""
     path: list[Way] = []
     while end != start:
         if end not in last:
@@ -179,19 +179,19 @@ def _check_doubles(wires: Sequence[Wire]) -> None:
     for number, wire in enumerate(wires):
         for source, target in _directions(wire):
             if (source, target) in seen:
-                message = f"a second link from {source} to {target}; give one with the bandwidth of both"
+                message = f"duplicate link from {source} to {target}; give one with the bandwidth of both"
                 raise OptionRefusal("links", message, number)
             seen.add((source, target))
 
 
 def _check_connected(cluster: ClusterSpec, ways: Sequence[Way]) -> None:
-    """Every GPU reaches every other one if gpu0 reaches all and all reach it."""
+    """Check that gpu0 reaches all GPUs and all reach it, so that every GPU reaches every other."""
     there = _shortest("gpu0", _by_source(ways))
     here = _shortest("gpu0", _by_source([Way(way.target, way.source, *way[2:]) for way in ways]))
     for gpu in range(1, cluster.gpus):
         for reached, ends in ((there, ("gpu0", f"gpu{gpu}")), (here, (f"gpu{gpu}", "gpu0"))):
             if f"gpu{gpu}" not in reached:
-                raise OptionRefusal("links", f"no way leads from {ends[0]} to {ends[1]}; {_gpus(cluster)}")
+                raise OptionRefusal("links", f"no path from {ends[0]} to {ends[1]}; {_gpus(cluster)}")
 
 
 def _check_routes(cluster: ClusterSpec, routes: Sequence[Sequence[str]], known: set[tuple[str, str]]) -> None:
@@ -200,7 +200,7 @@ def _check_routes(cluster: ClusterSpec, routes: Sequence[Sequence[str]], known: 
     for number, path in enumerate(routes):
         for end in (path[0], path[-1]):
             if end not in gpus:
-                message = f'a route goes from a GPU to a GPU; "{end}" is none; {_gpus(cluster)}'
+                message = f'a route connects two GPUs, but "{end}" is not one; {_gpus(cluster)}'
                 raise OptionRefusal("routes", message, number)
         for source, target in pairwise(path):
             if (source, target) not in known:
@@ -208,7 +208,7 @@ def _check_routes(cluster: ClusterSpec, routes: Sequence[Sequence[str]], known: 
         if path[0] == path[-1]:
             raise OptionRefusal("routes", f"a route leads from {path[0]} to itself; expected another GPU", number)
         if (path[0], path[-1]) in seen:
-            message = f"a second route from {path[0]} to {path[-1]}; all messages between two GPUs take one"
+            message = f"duplicate route from {path[0]} to {path[-1]}; all messages between two GPUs take the same route"
             raise OptionRefusal("routes", message, number)
         seen.add((path[0], path[-1]))
 

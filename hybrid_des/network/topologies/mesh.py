@@ -1,8 +1,7 @@
-"""A full mesh, for study: a link of its own from every GPU to every other one, so that no two flows ever meet.
+"""A full mesh, for study: a dedicated link from every GPU to every other, so that flows never share a link.
 
-The figures of `nvlink` (in a node) and `infiniband` (between nodes) are those of one link each way: a GPU that sends to
-all others at once has n−1 times that. To compare a mesh with a switch of the same ports, give it a port's bandwidth
-divided by n−1.
+`nvlink` (within a node) and `infiniband` (between nodes) describe one link per direction: a GPU that sends to all
+others at once has n−1 times that bandwidth. To compare with a switch of equal ports, divide the port bandwidth by n−1.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ MOST_GPUS = 512
 
 
 def check(cluster: ClusterSpec) -> None:
-    """Refuse what would need millions of links."""
+    """Refuse clusters that would need millions of links."""
     n = cluster.gpus
     if n > MOST_GPUS:
         raise Refusal(f"a mesh of {n} GPUs would need {n * (n - 1)} links; at most {MOST_GPUS} GPUs")
 
 
-@topology("mesh", summary="for study: a link of its own between any two GPUs", check=check)
+@topology("mesh", summary="for study: a dedicated link between any two GPUs", check=check)
 def mesh(cluster: ClusterSpec) -> Fabric:
-    """One link for each ordered pair of GPUs."""
+    """One link per ordered pair of GPUs."""
     check(cluster)
     n = cluster.gpus
     links = by_name(wire(cluster, *ends) for ends in permutations(range(n), 2))

@@ -1,9 +1,9 @@
-"""Nodes with an NVSwitch in each, joined through NICs by a network that never blocks.
+"""Nodes with one NVSwitch each, connected through NICs by a non-blocking network.
 
-    gpu0 ─nvlink-out─► NVSwitch ─nvlink-in─► gpu1          in a node
+    gpu0 ─nvlink-out─► NVSwitch ─nvlink-in─► gpu1          within a node
     gpu0 ─nic-out─► network ─nic-in─► gpu8                 between nodes; GPU i of g uses NIC floor(i·nics/g)
 
-The latency of a path is counted once, behind its first link. An NVSwitch alone is one such node.
+The latency of a path is counted once, after its first link. A single node is an NVSwitch alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hybrid_des.network.topologies.ports import by_name, nics, nvlinks, switched
 
 @topology("nodes", summary="an NVSwitch in each node, a non-blocking network between NICs")
 def nodes(cluster: ClusterSpec) -> Fabric:
-    """Two ports a GPU and two a NIC: out and in."""
+    """Two links per GPU and two per NIC: out and in."""
     links = by_name(nvlinks(cluster), nics(cluster, lambda node, nic: "network"))
     node_of = cluster.node_of
 

@@ -1,7 +1,7 @@
-"""A node without NVLink: GPUs and NICs under PCIe switches, switches under one root complex.
+"""Nodes without NVLink: GPUs and NICs under PCIe switches, switches under one root complex.
 
                        root
-              up/down ──┴── up/down                 every GPU and every way up: `pcie` each way
+              up/down ──┴── up/down                 every GPU port and uplink: `pcie` per direction
             switch0           switch1
          ┌────┬──┴─┐       ┌────┬──┴─┐
         gpu0 gpu1 nic0    gpu2 gpu3 nic1
@@ -10,10 +10,10 @@
     gpu0 ─pcie-out─► switch0 ─up─► root ─down─► switch1 ─pcie-in─► gpu2         two switches: through the root
     gpu0 ─pcie-out─► switch0 ─nic-out─► network ─nic-in─► … ─pcie-in─► gpu4     between nodes
 
-A switch has `gpus_per_switch` GPUs (default 4), a node's NICs are spread evenly over its switches, and a GPU whose NIC
-hangs on another switch reaches it through the root. GPUs that share a way up wait for each other, and so do messages in
-the node and between nodes. `pcie` (bandwidth and latency, by default the GPU's own) takes the place of `nvlink`. In a
-node the latency is `pcie`'s, between nodes the network's, once.
+A switch has `gpus_per_switch` GPUs (default 4); a node's NICs are spread evenly over its switches, and a GPU whose NIC
+is on another switch reaches it through the root. GPUs under one switch share its uplink, as do messages within the node
+and between nodes. `pcie` (bandwidth and latency, by default the GPU's own) replaces `nvlink`. The latency is that of
+`pcie` within a node and that of the network between nodes, counted once.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from hybrid_des.options import Count, Options
 
 
 class Pcie(Options):
-    """The tree of a node."""
+    """The PCIe tree of a node."""
 
     pcie: LinkFigures = Field(default_factory=LinkFigures)
-    """Each GPU's port, and each switch's way up. Default from the GPU."""
+    """Each GPU's port and each switch's uplink. Default from the GPU."""
     gpus_per_switch: Count = 4
-    """GPUs under a switch."""
+    """GPUs per switch."""
 
 
 @topology(
@@ -44,7 +44,7 @@ class Pcie(Options):
     options=Pcie,
 )
 def pcie(cluster: ClusterSpec, options: Pcie) -> Fabric:
-    """Two links a GPU, two a switch, two a NIC."""
+    """Two links per GPU, per switch and per NIC: out and in, or up and down."""
     tree = _Tree(cluster, options)
     links = by_name(tree.ports(), nics(cluster, lambda node, nic: "network", tree.point_of_nic))
 
@@ -65,7 +65,7 @@ def pcie(cluster: ClusterSpec, options: Pcie) -> Fabric:
 
 
 class _Tree:
-    """Where everything hangs in a node."""
+    """The position of GPUs, NICs and switches in the tree of a node."""
 
     def __init__(self, cluster: ClusterSpec, options: Pcie) -> None:
         self.cluster = cluster
@@ -73,19 +73,19 @@ class _Tree:
         self.width = options.gpus_per_switch
 
     def switches(self, node: int) -> int:
-        """How many switches a node has."""
+        """Number of switches in a node."""
         return -(-self.cluster.nodes[node].gpus // self.width)
 
     def switch(self, gpu: int) -> int:
-        """The switch of a GPU, by its number in the node."""
+        """The switch of a GPU, by its index in the node."""
         return gpu // self.width
 
     def switch_of_nic(self, node: int, nic: int) -> int:
-        """The switch that a NIC hangs on."""
+        """The switch of a NIC."""
         return nic * self.switches(node) // self.cluster.nodes[node].nics
 
     def point_of_nic(self, node: int, nic: int) -> str:
-        """The same, as a point."""
+        """The point a NIC is connected to within its node."""
         return f"node{node}/switch{self.switch_of_nic(node, nic)}"
 
     def across(self, node: int, switch: int, other: int) -> tuple[str, ...]:

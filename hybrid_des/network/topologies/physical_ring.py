@@ -1,9 +1,9 @@
-"""A physical ring, for study: every GPU has a link to the next and one to the one before, and nothing else.
+"""A physical ring, for study: every GPU has one link to each of its two neighbours.
 
     gpu0 ⇄ gpu1 ⇄ gpu2 ⇄ … ⇄ gpu(n−1) ⇄ gpu0
 
-A message goes the shorter way around, upwards where both are as long, through all the links between. The figures of
-`nvlink` (in a node) and `infiniband` (between nodes) are those of one link each way; latencies add up link by link.
+A message takes the shorter way around (ascending on a tie) through all links in between. `nvlink` (within a node) and
+`infiniband` (between nodes) describe one link per direction; latencies sum over the links.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from hybrid_des.network.topologies.direct import wire, wire_name, wire_port
 from hybrid_des.network.topologies.ports import by_name
 
 
-@topology("ring", summary="for study: a link to each of two neighbours, messages go the shorter way around")
+@topology("ring", summary="for study: links to two neighbours, messages take the shorter way around")
 def ring(cluster: ClusterSpec) -> Fabric:
-    """Two links a GPU (one where there are two GPUs, none where there is one)."""
+    """Two links per GPU (one for two GPUs, none for one)."""
     n = cluster.gpus
     neighbours = {(gpu, (gpu + way) % n) for gpu in range(n) for way in (1, -1)} if n > 1 else set()
     links = by_name(wire(cluster, *ends) for ends in sorted(neighbours))

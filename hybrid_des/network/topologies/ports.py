@@ -1,4 +1,4 @@
-"""The ports that topologies with nodes share: a GPU's into the NVSwitch of its node, and the NICs'."""
+"""Ports shared by node-based topologies: GPU ports into the NVSwitch, and NICs."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from fractions import Fraction
 
 from hybrid_des.network.fabric import Bandwidth, ClusterSpec, Fabric, LinkSpec, Route
 
-Place = Callable[[int, int], str]  # node, NIC → the point that the NIC is plugged into
+NicPoint = Callable[[int, int], str]  # (node, NIC) → the point the NIC is connected to
 
 
 def own_point(node: int, nic: int) -> str:
-    """A NIC that hangs on nothing but itself: its GPUs reach it for free."""
+    """The point of a NIC that its GPUs reach for free."""
     return f"node{node}/nic{nic}"
 
 
 def nvlinks(cluster: ClusterSpec) -> Iterator[LinkSpec]:
-    """Two links a GPU: out to the NVSwitch of its node, and in."""
+    """Two links per GPU: out to the NVSwitch of its node, and in."""
     for gpu, (node, index) in enumerate(cluster.places):
         port = cluster.nodes[node].nvlink
         ends = (f"gpu{gpu}", f"node{node}/nvswitch")
         yield from both_ways(f"node{node}/gpu{index}/nvlink-", ("out", "in"), port.bandwidth, ends, port.latency)
 
 
-def nics(cluster: ClusterSpec, beyond: Place, inside: Place = own_point) -> Iterator[LinkSpec]:
-    """Two links a NIC: out to the point of the network `beyond`, and in to the point `inside` the node."""
+def nics(cluster: ClusterSpec, beyond: NicPoint, inside: NicPoint = own_point) -> Iterator[LinkSpec]:
+    """Two links per NIC: out to the network point `beyond`, and in to the point `inside` the node."""
     for node, spec in enumerate(cluster.nodes):
         for nic in range(spec.nics):
             ends = (inside(node, nic), beyond(node, nic))
@@ -35,7 +35,7 @@ def nics(cluster: ClusterSpec, beyond: Place, inside: Place = own_point) -> Iter
 def both_ways(
     prefix: str, ways: tuple[str, str], bandwidth: Bandwidth, ends: tuple[str, str], latency: int = 0
 ) -> tuple[LinkSpec, LinkSpec]:
-    """One link each way between two points; the latency, if any, is behind the first."""
+    """One link per direction between two points; the latency, if any, follows the first."""
     there, back = ways
     return (
         LinkSpec(prefix + there, bandwidth, ends[0], ends[1], latency),
@@ -44,7 +44,7 @@ def both_ways(
 
 
 def by_name(*groups: Iterable[LinkSpec]) -> dict[str, LinkSpec]:
-    """Put links together."""
+    """Collect links into a mapping by name."""
     return {link.name: link for group in groups for link in group}
 
 
@@ -56,7 +56,7 @@ def through_nvswitch(cluster: ClusterSpec, sender: int, receiver: int) -> Route:
 
 
 def switched(cluster: ClusterSpec, links: dict[str, LinkSpec], route: Callable[[int, int], Route]) -> Fabric:
-    """A fabric whose nodes have an NVSwitch each; those that add up get places behind the GPUs'."""
+    """A fabric with one NVSwitch per node; switches with in-network reduction are numbered after the GPUs."""
 
     def route_to_all(sender: int, receiver: int) -> Route:
         if max(sender, receiver) >= cluster.gpus:
@@ -68,7 +68,7 @@ def switched(cluster: ClusterSpec, links: dict[str, LinkSpec], route: Callable[[
 
 
 def _to_reducer(cluster: ClusterSpec, sender: int, receiver: int) -> Route:
-    """The route between a GPU and its NVSwitch: the port out or in, and half the latency from GPU to GPU."""
+    """The route between a GPU and its NVSwitch: one port, and half the GPU-to-GPU latency."""
     node, index = cluster.places[min(sender, receiver)]
     half = cluster.nodes[node].nvlink.latency // 2
     if receiver > sender:
@@ -77,7 +77,7 @@ def _to_reducer(cluster: ClusterSpec, sender: int, receiver: int) -> Route:
 
 
 def through_nics(cluster: ClusterSpec, sender: int, receiver: int, between: tuple[str, ...] = ()) -> Route:
-    """The route between GPUs of two nodes: NIC out, what lies between, NIC in; the latency is behind the first."""
+    """The route between GPUs of two nodes: NIC out, links in between, NIC in; the latency follows the first link."""
     (node, index), (to_node, to_index) = cluster.places[sender], cluster.places[receiver]
     nic, to_nic = cluster.nodes[node].nic_of(index), cluster.nodes[to_node].nic_of(to_index)
     links = (f"node{node}/nic{nic}/out", *between, f"node{to_node}/nic{to_nic}/in")
@@ -85,7 +85,7 @@ def through_nics(cluster: ClusterSpec, sender: int, receiver: int, between: tupl
 
 
 def uplink(ports: Iterable[Bandwidth], oversubscription: Fraction | int) -> Bandwidth:
-    """What a switch has towards the spine, each way: its ports' bandwidths together, divided by the factor."""
+    """Uplink bandwidth of a switch per direction: the sum over its ports, divided by the oversubscription."""
     bandwidths = list(ports)
     if any(bandwidth is None for bandwidth in bandwidths):
         return None

@@ -1,13 +1,12 @@
-"""Rails: NIC i of every node is on leaf i, so that GPUs of one number never meet those of another on the network.
+"""Rails: NIC i of every node is on leaf i, so that traffic of different rails never shares a network link.
 
     gpu0 ─nic0-out─► rail0 ─nic0-in─► gpu8                                     the same rail
     gpu0 ─nvlink─► gpu1 ─nic1-out─► rail1 ─nic1-in─► gpu9                      across, cross_rail: nvlink (default)
     gpu0 ─nic0-out─► rail0 ─up─► spine ─down─► rail1 ─nic1-in─► gpu9           across, cross_rail: spine
 
-`nvlink` hands a message first to the GPU of the sender's node that is on the receiver's rail, as NCCL does since
-2.12 (PXN), and needs no spine at all (Wang et al., "Rail-only", HotI 2024). With `spine`, a rail's way up has the
-bandwidth of its NICs together divided by `oversubscription` (default 1). Latencies add up over NVLink and network,
-each counted once.
+`nvlink` first forwards a message to the GPU of the sender's node on the receiver's rail, as NCCL does since 2.12 (PXN),
+and needs no spine (Wang et al., "Rail-only", HotI 2024). With `spine`, a rail's uplink has the total bandwidth of its
+NICs divided by `oversubscription` (default 1). The latencies of NVLink and network are each counted once.
 """
 
 from __future__ import annotations
@@ -32,36 +31,36 @@ from hybrid_des.options import Factor, Options, choice
 
 
 class Rails(Options):
-    """How rails are joined."""
+    """How rails are connected."""
 
     cross_rail: Annotated[Literal["nvlink", "spine"], choice("nvlink", "spine")] = "nvlink"
-    """How a message gets to another rail; nvlink: first to the GPU of the node that is on it."""
+    """How messages cross rails; nvlink: through the GPU of the sender's node on the receiver's rail."""
     oversubscription: Factor = Fraction(1)
     """Bandwidth below a switch divided by its bandwidth towards the spine."""
 
 
 def check(cluster: ClusterSpec, options: Rails) -> None:
-    """Refuse clusters in which some rail would have no NIC or no GPU of a node."""
+    """Refuse clusters in which a node would have no NIC or no GPU on some rail."""
     counts = sorted({node.nics for node in cluster.nodes})
     if len(counts) > 1:
-        raise Refusal(f"rails need as many NICs in every node, one a rail, not {' and '.join(map(str, counts))}")
+        raise Refusal(f"rails need the same number of NICs in every node, not {' and '.join(map(str, counts))}")
     fewest = min(node.gpus for node in cluster.nodes)
     if fewest < counts[0]:
         raise Refusal(
-            f"rails need a GPU for each NIC of a node; {fewest} GPUs leave some of the {counts[0]} rails empty"
+            f"rails need at least one GPU per NIC of a node; {fewest} GPUs leave some of the {counts[0]} rails empty"
         )
     if options.oversubscription != 1 and options.cross_rail != "spine":
-        raise OptionRefusal("oversubscription", "is the spine's, which rails have only with cross_rail: spine")
+        raise OptionRefusal("oversubscription", "applies to the spine, which exists only with cross_rail: spine")
 
 
 @topology(
     "rails",
-    summary="NIC i of every node on leaf i; across rails over NVLink first, or over a spine",
+    summary="NIC i of every node on leaf i; crossing rails over NVLink (PXN) or a spine",
     options=Rails,
     check=check,
 )
 def rails(cluster: ClusterSpec, options: Rails) -> Fabric:
-    """The links of `nodes`, and with a spine two a rail: up and down."""
+    """The links of `nodes`, plus an uplink and a downlink per rail with a spine."""
     check(cluster, options)
     links = by_name(nvlinks(cluster), nics(cluster, lambda node, nic: f"rail{nic}"))
     spine = options.cross_rail == "spine"
@@ -88,7 +87,7 @@ def rails(cluster: ClusterSpec, options: Rails) -> Fabric:
 
 
 def _on_rail(cluster: ClusterSpec, node: int, rail: int, like: int) -> int:
-    """The GPU of a node that hands a message on to a rail: the receiver's own number where that fits."""
+    """The GPU of a node that forwards to a rail: preferably the one with the receiver's index."""
     spec = cluster.nodes[node]
     if like < spec.gpus and spec.nic_of(like) == rail:
         return like
