@@ -90,7 +90,7 @@ def edges_of(
 
 
 def _tabulate() -> tuple[list[list[int]], Numbers, Numbers]:
-    """`NEEDS` as tables: the sets of kinds that are needed; kind × need, which of them (NONE: no such need); how far."""
+    """Tabulate `NEEDS`: the sets of kinds; for each kind and need which of them (NONE: no such need), and how far."""
     sets = list(dict.fromkeys(kinds for needs in NEEDS.values() for kinds, _ in needs))
     which = np.full((len(KINDS), max(map(len, NEEDS.values()))), NONE)
     offset = np.zeros_like(which)
