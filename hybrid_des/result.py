@@ -12,17 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.findings import Findings
+from hybrid_des.network.fabric import Fabric
+from hybrid_des.pipeline.plan import Plan
 from hybrid_des.report.files import Written, write
 from hybrid_des.report.terminal import render
+from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.run import run
 from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-    from hybrid_des.network.fabric import Fabric
-    from hybrid_des.pipeline.plan import Plan
-    from hybrid_des.scenario import Scenario
 
 
 def simulate(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None) -> Result:

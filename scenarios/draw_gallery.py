@@ -1,7 +1,7 @@
-"""Draw the gallery of scenarios, `README.md`: run `python scenarios/draw_gallery.py` in the repository's root.
+"""Draw the gallery of scenarios: `python scenarios/draw_gallery.py [FOLDER]`.
 
-Every scenario's first step is simulated; pictures go to `gallery/` beside the page. Files with a sweep are left out.
-Another folder of scenarios may be given as the only argument.
+It simulates the first step of every scenario in the folder (default: this one), sweeps excepted, and writes the page
+`README.md` with its pictures in `gallery/`.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ DOTS_PER_INCH = 80
 OPENING = """\
 # Scenarios
 
-Run one with `python -m hybrid_des scenarios/a100_8x.yaml`; each file opens with a comment that says what it shows.
-The pictures show what each rank computes when, in the first step; numbers are micro-batches. This page and its pictures
-are drawn by `python scenarios/draw_gallery.py`.
+Run one with `python -m hybrid_des scenarios/a100_8x.yaml`; a comment at the top of each file says what it shows.
+The pictures are timelines of the first step, one line per rank; numbers are micro-batches. `scenarios/draw_gallery.py`
+generates this page and its pictures. The [reference](REFERENCE.md) lists all keys.
 """
 
 
 def draw_gallery(folder: Path) -> int:
-    """Simulate and draw all scenarios of a folder, then write page and pictures; gives the number of scenarios."""
+    """Simulate and draw all scenarios of a folder, write page and pictures, and return the number of scenarios."""
     files = [file for file in sorted(folder.glob("*.yaml")) if not read_scenario(file).value.get("sweep")]
     if not files:
-        raise SystemExit(f"{folder}: no scenarios here, expected files such as a100_8x.yaml")
+        raise SystemExit(f"{folder}: no scenarios found; expected files such as a100_8x.yaml")
     results = {file: simulate(load(file, ["steps=1"])) for file in files}
 
     def pictures(workshop: Path) -> list[str]:
@@ -48,7 +48,7 @@ def draw_gallery(folder: Path) -> int:
 
 
 def page_of(results: dict[Path, Result]) -> str:
-    """Write the page: for each scenario its name, its description, its figures and its picture."""
+    """The page as Markdown: name, description, figures and picture of each scenario."""
     parts = [OPENING]
     for file, result in results.items():
         facts = result.summary

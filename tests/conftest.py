@@ -1,14 +1,34 @@
 """Fixtures that tests share, and the marker of tests that start processes."""
 
+from collections.abc import Mapping
+from fractions import Fraction
+
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from support import registries
 from support.paths import SCENARIOS, TESTS
 
 from hybrid_des.cli import main as cli
 
-settings.register_profile("house", deadline=None)  # the first example pays for imports
-settings.load_profile("house")
+# no clock decides about a test: the first example pays for imports, and the machine may be busy
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
+LONG = 60  # characters of the id of a parameter
+
+
+def pytest_make_parametrize_id(val):
+    """Name what pytest would only number by what it holds."""
+    if isinstance(val, Mapping):
+        return short(", ".join(f"{key}: {value}" for key, value in val.items()))
+    if isinstance(val, list | tuple):
+        return short(", ".join(map(str, val)))
+    if isinstance(val, Exception | Fraction) or (isinstance(val, str | bytes) and len(val) > LONG):
+        return short(str(val))
+    return None
+
+
+def short(text):
+    return f"{text[:LONG]}…" if len(text) > LONG else text or "none"
 
 
 def pytest_collection_modifyitems(items):

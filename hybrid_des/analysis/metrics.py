@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +15,9 @@ from hybrid_des.analysis.idle import CAUSES, EXPOSED, account, hidden_reduction
 from hybrid_des.analysis.step_times import StepTimes, step_times, total
 from hybrid_des.network.purpose import PURPOSES, REDUCTION
 from hybrid_des.simulation.memory import gpus_of, worst_peak
+from hybrid_des.simulation.run import Run
 from hybrid_des.timeline import Column
 from hybrid_des.units import PICOSECONDS_PER_SECOND
-
-if TYPE_CHECKING:
-    from hybrid_des.simulation.run import Run
 
 _COUNTERS = tuple(dict.fromkeys(purpose.counter for purpose in PURPOSES))
 

@@ -78,5 +78,5 @@ def step_times(timeline: Timeline) -> StepTimes:
 
 
 def total(times: Column) -> int:
-    """Sum exactly: sums over one step fit into 64 bits, those over a long run on many ranks may not."""
-    return sum(np.atleast_1d(times.sum(axis=-1)).ravel().tolist())
+    """Sum exactly: upper and lower halves are summed separately, since the total may exceed 64 bits."""
+    return (int((times >> 32).sum()) << 32) + int((times & 0xFFFFFFFF).sum())

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from numpy.typing import NDArray
 
 from hybrid_des.collectives.codecs import Codec
 from hybrid_des.network.message import Message
 from hybrid_des.units import split_evenly
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class Buffer:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from array import array
 from struct import Struct, error
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hybrid_des.errors import SimulationError
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 OP_COLUMNS = ("step", "rank", "index", "asked", "start", "end", "released")
 MESSAGE_COLUMNS = ("channel", "tag", "asked", "start", "end", "bytes")
@@ -74,9 +73,7 @@ class Rows:
 
     def table(self) -> dict[str, NDArray[np.int64]]:
         """The columns as int64 arrays, in the order in which the rows were added (views, not copies)."""
-        import numpy
-
-        numbers = numpy.frombuffer(self._numbers, dtype=numpy.int64) if self._numbers else numpy.empty(0, numpy.int64)
+        numbers = np.frombuffer(self._numbers, dtype=np.int64) if self._numbers else np.empty(0, np.int64)
         rows = numbers.reshape(-1, len(self.columns))
         return {name: rows[:, i] for i, name in enumerate(self.columns)}
 

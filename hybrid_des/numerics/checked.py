@@ -12,7 +12,7 @@ from hybrid_des.numerics.serial import SerialTraining
 from hybrid_des.numerics.settings import TrainingSettings
 from hybrid_des.numerics.training import Training
 from hybrid_des.numerics.worker import Worker
-from hybrid_des.pipeline.plan import Op, Plan
+from hybrid_des.pipeline import Op, Plan
 
 TOLERANCE = 1e-10  # of the L2 norm; sums in another order differ by 1e-15
 

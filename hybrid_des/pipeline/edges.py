@@ -89,17 +89,24 @@ def edges_of(
     return Edges(action[consumer], action[producer], first)
 
 
+def _tabulate() -> tuple[list[list[int]], Numbers, Numbers]:
+    """Tabulate `NEEDS`: the sets of kinds; for each kind and need which of them (NONE: no such need), and how far."""
+    sets = list(dict.fromkeys(kinds for needs in NEEDS.values() for kinds, _ in needs))
+    which = np.full((len(KINDS), max(map(len, NEEDS.values()))), NONE)
+    offset = np.zeros_like(which)
+    for row, kind in enumerate(KINDS):
+        for column, (kinds, distance) in enumerate(NEEDS[kind]):
+            which[row, column], offset[row, column] = sets.index(kinds), distance
+    return [[KINDS.index(kind) for kind in kinds] for kinds in sets], which, offset
+
+
+SETS, WHICH, OFFSET = _tabulate()
+
+
 def _needs(kind: Numbers, stage: Numbers, microbatch: Numbers, place: Numbers) -> tuple[Numbers, Numbers]:
     """For each need of each op the numbers of both, ordered by consumer and then as `NEEDS` lists them."""
     stages = place.shape[1]
-    consumers, producers, orders = [], [], []
-    for number, name in enumerate(KINDS):
-        for order, (kinds, offset) in enumerate(NEEDS[name]):
-            mine = np.flatnonzero((kind == number) & (stage + offset >= 0) & (stage + offset < stages))
-            at = stage[mine] + offset, microbatch[mine]
-            consumers.append(mine)
-            producers.append(np.maximum.reduce([place[KINDS.index(needed)][at] for needed in kinds]))
-            orders.append(np.full(len(mine), order))
-    consumer, producer, order_of = (np.concatenate(parts) for parts in (consumers, producers, orders))
-    sequence = np.lexsort((order_of, consumer))
-    return consumer[sequence], producer[sequence]
+    at = stage[:, None] + OFFSET[kind]
+    consumer, need = np.nonzero((WHICH[kind] != NONE) & (at >= 0) & (at < stages))
+    producer = np.stack([place[kinds].max(axis=0) for kinds in SETS])
+    return consumer, producer[WHICH[kind[consumer], need], at[consumer, need], microbatch[consumer]]

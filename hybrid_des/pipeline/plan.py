@@ -20,36 +20,7 @@ from typing import NoReturn
 from hybrid_des.errors import CircularOrderError, PlanError
 from hybrid_des.pipeline.edges import Edges, edges_of
 from hybrid_des.pipeline.grid import draw_grid
-from hybrid_des.pipeline.op import (
-    KINDS,
-    NEEDS,
-    SOURCE,
-    SPLIT,
-    TARGET,
-    WHOLE,
-    Action,
-    Kind,
-    Op,
-    Path,
-    Place,
-    loop,
-    two_way,
-    wave,
-)
-
-__all__ = [
-    "KINDS",
-    "Action",
-    "Kind",
-    "Op",
-    "Path",
-    "Place",
-    "Plan",
-    "PlanRequest",
-    "loop",
-    "two_way",
-    "wave",
-]
+from hybrid_des.pipeline.op import KINDS, NEEDS, SOURCE, SPLIT, TARGET, WHOLE, Action, Kind, Op, Path, Place
 
 Spot = tuple[int, int]  # (pipeline rank, index of an action in its program)
 Spots = dict[tuple[Kind, int, int], Spot]  # where the op of a (kind, stage, micro-batch) stands

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from hybrid_des.analysis.findings import Findings
 from hybrid_des.network.purpose import REDUCTION
+from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.memory import MemoryPeak, gpus_of, worst_peak
 from hybrid_des.units import format_bytes, format_seconds
-
-if TYPE_CHECKING:
-    from hybrid_des.analysis.findings import Findings
-    from hybrid_des.scenario import Scenario
 
 CAUSES = {
     "busy": "busy",

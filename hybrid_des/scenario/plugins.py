@@ -111,6 +111,11 @@ class PluginSection(Section):
         return known
 
     @property
+    def arguments(self) -> tuple[Options, ...]:
+        """The last arguments of the plug-in: its options, or nothing for a plug-in without options."""
+        return () if self.options is None else (self.options,)
+
+    @property
     def unread(self) -> Mapping[str, Any]:
         """Options that were given but that the plug-in does not read."""
         return self._unread

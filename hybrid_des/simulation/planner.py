@@ -12,9 +12,8 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.rate import rate_of
 from hybrid_des.numerics.training import Training
 from hybrid_des.numerics.worker import Worker
-from hybrid_des.pipeline import schedules
+from hybrid_des.pipeline import Plan, PlanRequest, schedules
 from hybrid_des.pipeline.order_csv import OrderFile, read_order
-from hybrid_des.pipeline.plan import Plan, PlanRequest
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.lowering import Lowering
 from hybrid_des.simulation.wiring import fabric_of
@@ -95,7 +94,7 @@ def _plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
         delay=max((_delay(scenario, ranks, fabric, rank) for rank in range(p - 1)), default=0),
     )
     assert schedule.kind is not None  # the scenario has one or the other
-    return schedules.make_plan(schedule.kind, request, schedule.options)
+    return schedules.find(schedule.kind).build(request, *schedule.arguments)
 
 
 def _plan_in_file(file: Path, scenario: Scenario) -> Plan:

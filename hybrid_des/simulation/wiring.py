@@ -8,7 +8,6 @@ from dataclasses import replace
 from hybrid_des.errors import UsageError
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import Fabric, Route
-from hybrid_des.options import options_of
 from hybrid_des.scenario import Scenario
 
 
@@ -20,8 +19,7 @@ def fabric_of(scenario: Scenario) -> Fabric:
         UsageError: a user-defined topology has a link without bandwidth.
     """
     cluster = scenario.cluster
-    entry = topologies.find(cluster.topology)
-    fabric = entry.build(cluster.spec, *options_of(entry, cluster.options))
+    fabric = topologies.find(cluster.topology).build(cluster.spec, *cluster.arguments)
     for link in fabric.links.values():
         if link.bandwidth is not None and link.bandwidth <= 0:
             message = f'link "{link.name}" has a bandwidth of {link.bandwidth}; expected more than 0, or None if free'

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hybrid_des.report.files import Written
 from hybrid_des.sweep.axes import Sweep
 from hybrid_des.sweep.picture import draw
 from hybrid_des.sweep.runner import Row, columns
@@ -14,8 +15,6 @@ from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from hybrid_des.report.files import Written
 
 SHOWN: Mapping[str, Callable[[Row], str]] = {
     "step time": lambda row: format_seconds(row["step_time_s"]),

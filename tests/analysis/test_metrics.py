@@ -17,8 +17,7 @@ from hybrid_des.analysis import metrics
 from hybrid_des.analysis.idle import CAUSES, account
 from hybrid_des.analysis.step_times import step_times
 from hybrid_des.analysis.table import table as table_of
-from hybrid_des.pipeline import schedules
-from hybrid_des.pipeline.plan import PlanRequest
+from hybrid_des.pipeline import PlanRequest, schedules
 from hybrid_des.simulation.run import run as simulated
 
 MS = 10**9

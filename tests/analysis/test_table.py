@@ -11,8 +11,7 @@ from support import handmade
 from support.handmade import uniform
 
 from hybrid_des.analysis.table import COLUMNS, ops_of, reductions_of
-from hybrid_des.pipeline import schedules
-from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline import Op, Plan, PlanRequest, loop, schedules
 from hybrid_des.result import Result
 
 MS = 10**9

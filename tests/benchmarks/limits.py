@@ -14,6 +14,8 @@ from support.plans import plan_of
 
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import ClusterSpec, NodeSpec, PortSpec
+from hybrid_des.network.figures import LinkFigures
+from hybrid_des.options import options_of
 from hybrid_des.result import simulate
 
 
@@ -80,11 +82,12 @@ def search() -> float:
 def wiring(name: str) -> float:
     """Build a fabric of 2048 GPUs and ask for 2048 routes."""
     port = PortSpec(Fraction(25 * 10**9), 10**6)
-    options = {"pcie": port} if name == "pcie" else {}
-    cluster = ClusterSpec((NodeSpec(8, port, port, 8),) * 256, options)
+    cluster = ClusterSpec((NodeSpec(8, port, port, 8),) * 256)
+    entry = topologies.find(name)
+    options = options_of(entry, {"pcie": LinkFigures(bandwidth=20 * 10**9, latency="2 us")} if name == "pcie" else {})
 
     def work() -> None:
-        fabric = topologies.find(name).build(cluster)
+        fabric = entry.build(cluster, *options)
         for gpu in range(2048):
             fabric.route(gpu, (gpu + 9) % 2048)
 

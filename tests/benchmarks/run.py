@@ -1,8 +1,8 @@
-"""Print what simulations cost, as the README quotes it, then the limits: `python tests/benchmarks/run.py`.
+"""Print the cost of simulations, as quoted in the README, then the limits: `python tests/benchmarks/run.py`.
 
-Each case runs in a process of its own, three times. "x bare" is its time as a multiple of a bare SimPy loop with one
-process per GPU and as many timeouts as the run has messages and ops, in the same process (median of the three). A limit
-is a ratio of times, or a time; the exit code is 1 where one is exceeded.
+Each case runs three times in a separate process. "× bare loop" is the median of its time over that of a bare SimPy loop
+in the same process, with one SimPy process per GPU and as many timeouts as the run has messages and ops. A limit is a
+ratio of times, or a time; the exit code is 1 if one is exceeded.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ def main() -> None:
     if arguments.case:
         print(json.dumps(dataclasses.asdict(measure(CASES[arguments.case]()))))
         return
-    print("| | messages | events | events a message | µs an event | × bare loop | peak memory |")
+    print("| | messages | events | events per message | µs per event | × bare loop | peak memory |")
     print("|---|---:|---:|---:|---:|---:|---:|")
     for name, make in CASES.items():
         if make().ranks <= arguments.largest:
-            print(row(name, in_a_process_of_its_own(name)), flush=True)
+            print(row(name, in_a_new_process(name)), flush=True)
     print("\n| limit | measured | at most | |\n|---|---:|---:|---|")
     kept = True
     for limit in limits():
@@ -55,8 +55,8 @@ def main() -> None:
     sys.exit(0 if kept else 1)
 
 
-def in_a_process_of_its_own(name: str) -> Figures:
-    """Measure a case so that the peak of its memory is its own."""
+def in_a_new_process(name: str) -> Figures:
+    """Measure a case alone, so that its peak memory is not that of an earlier one."""
     command = [sys.executable, __file__, "--case", name]
     return Figures(**json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout))
 

@@ -58,7 +58,7 @@ def test_the_parts_of_a_fused_pair_have_no_order(verify, write, pair):
 
 
 OWN_SCHEDULE = """
-from hybrid_des.pipeline.plan import Op, Plan, loop
+from hybrid_des.pipeline import Op, Plan, loop
 from hybrid_des.pipeline.schedules import schedule
 
 @schedule("hasty", summary="a backward before its forward", time="", memory="", source="")

@@ -13,7 +13,7 @@ def make(name):
     return codecs.find(name).build()
 
 
-def through(name, values):
+def round_trip(name, values):
     codec = make(name)
     return codec.decode(codec.encode(np.asarray(values, dtype=float)))
 
@@ -41,41 +41,41 @@ def test_no_codec_sends_what_is_not_a_number(name, bad):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_zeros_come_back_as_zeros(name):
-    assert not through(name, np.zeros(40)).any()
+    assert not round_trip(name, np.zeros(40)).any()
 
 
 @pytest.mark.parametrize("name", sorted(set(EVERY) - {"top-k"}))
 def test_encoding_again_what_was_decoded_changes_nothing(name):
-    once = through(name, np.random.default_rng(1).normal(size=200))
-    assert np.array_equal(through(name, once), once)
+    once = round_trip(name, np.random.default_rng(1).normal(size=200))
+    assert np.array_equal(round_trip(name, once), once)
 
 
 @pytest.mark.parametrize(("name", "bound"), [("fp64", 0.0), ("fp32", 2.0**-24), ("fp16", 2.0**-11), ("bf16", 2.0**-8)])
 def test_relative_error_of_the_floating_ones(name, bound):
     values = np.random.default_rng(2).normal(size=5000)
     values = values[np.abs(values) > 1e-4]
-    errors = np.abs(through(name, values) - values) / np.abs(values)
+    errors = np.abs(round_trip(name, values) - values) / np.abs(values)
     assert errors.max() <= bound
     assert errors.max() >= 0.9 * bound
 
 
 def test_int8_errs_by_half_a_scale_at_most():
     values = np.random.default_rng(3).normal(size=5000)
-    assert np.abs(through("int8", values) - values).max() <= np.abs(values).max() / 254 * (1 + 1e-6)
+    assert np.abs(round_trip("int8", values) - values).max() <= np.abs(values).max() / 254 * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("constant", [3.0, -0.1, 1e-30, 1e30])
 def test_int8_holds_a_constant_to_the_rounding_of_its_scale(constant):
-    assert through("int8", np.full(7, constant)) == pytest.approx(np.full(7, constant), rel=1e-6)
+    assert round_trip("int8", np.full(7, constant)) == pytest.approx(np.full(7, constant), rel=1e-6)
 
 
 def test_int8_gives_up_what_its_scale_cannot_hold():
-    assert not through("int8", [1e-37, -1e-40]).any()
+    assert not round_trip("int8", [1e-37, -1e-40]).any()
 
 
 def test_int8_is_symmetric():
     values = np.random.default_rng(4).normal(size=100)
-    assert np.array_equal(through("int8", -values), -through("int8", values))
+    assert np.array_equal(round_trip("int8", -values), -round_trip("int8", values))
 
 
 @pytest.mark.parametrize(("name", "largest", "beyond"), [
@@ -86,13 +86,13 @@ def test_int8_is_symmetric():
     ("top-k", 3.4e38, 3.5e38),
 ])  # fmt: skip
 def test_overflow_is_said_and_not_sent(name, largest, beyond):
-    assert through(name, [-largest])[0] == pytest.approx(-largest, rel=1e-2)
+    assert round_trip(name, [-largest])[0] == pytest.approx(-largest, rel=1e-2)
     with pytest.raises(NumericsError, match=r"element 1 of 2 .* too large"):
         make(name).encode(np.array([0.0, beyond]))
 
 
 def test_bf16_rounds_ties_to_even():
-    assert through("bf16", [1 + 2**-8, 1 + 3 * 2**-8, 257.0, -257.0]).tolist() == [1.0, 1 + 2**-6, 256.0, -256.0]
+    assert round_trip("bf16", [1 + 2**-8, 1 + 3 * 2**-8, 257.0, -257.0]).tolist() == [1.0, 1 + 2**-6, 256.0, -256.0]
 
 
 def test_top_k_keeps_the_largest_in_their_places():
@@ -100,4 +100,4 @@ def test_top_k_keeps_the_largest_in_their_places():
     values[5] = -100.0
     expected = np.zeros(32)
     expected[[5, 31]] = -100.0, 31.0
-    assert through("top-k", values).tolist() == expected.tolist()
+    assert round_trip("top-k", values).tolist() == expected.tolist()

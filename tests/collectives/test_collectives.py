@@ -205,7 +205,7 @@ def test_a_ring_on_a_gibibyte_takes_what_another_simulator_says():
 
 
 def test_shared_nics_make_groups_wait_for_each_other():
-    """Two rings between the same two nodes, over a NIC of their own each or over one: half or twice the time."""
+    """Two rings between the same two nodes, over one NIC each or one for both: the time doubles."""
     sizes = codec("fp32").build()
     took = []
     for nics in (2, 1):

@@ -1,27 +1,16 @@
 """Times that no row can hold are refused as such; other errors stay what they are."""
 
-from dataclasses import replace
 from struct import error
 
 import pytest
+from support.scenarios import scenario
 
-from hybrid_des import collectives
+from hybrid_des.collectives import collective
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import LAST_TIME, MESSAGE_COLUMNS, Rows, TimeRangeError
-from hybrid_des.scenario import scenario_from
 from hybrid_des.simulation.run import run
 
-
-def scenario(sharing="fifo", record="all", pipeline=1, data=1, **workload):
-    return scenario_from(
-        {
-            "cluster": {"nvlink": {"bandwidth": "1 B/s", "latency": 0}, "gpus_per_node": 2, "sharing": sharing},
-            "parallel": {"pipeline": pipeline, "data": data},
-            "schedule": {"kind": "gpipe", "microbatches": 150},
-            "workload": {"forward": "1 ms", "backward": "1 ms", **workload},
-            "record": record,
-        }
-    )
+SLOW = {"nvlink": {"bandwidth": "1 B/s", "latency": 0}, "gpus_per_node": 2}
 
 
 @pytest.mark.parametrize("record", ["all", "none"])
@@ -29,18 +18,18 @@ def scenario(sharing="fifo", record="all", pipeline=1, data=1, **workload):
 def test_times_beyond_64_bits_are_refused(sharing, record):
     """150 messages, each of them 22 hours on the wire."""
     with pytest.raises(TimeRangeError, match="passes 106 days"):
-        run(scenario(sharing, record, pipeline=2, activation=80_000))
+        cluster = {**SLOW, "sharing": sharing}
+        run(scenario("gpipe", 2, 150, cluster=cluster, workload={"activation": 80_000}, record=record))
 
 
-def test_an_overflow_in_a_users_collective_stays_one(monkeypatch):
+def test_an_overflow_in_a_users_collective_stays_one(scratch):
+    @collective("boastful", summary="overflows")
     def boastful(group, buffer):
         float(10**400)
         yield
 
-    entry = collectives.find("ring")
-    monkeypatch.setitem(collectives._REGISTRY._entries, "ring", replace(entry, build=boastful))
     with pytest.raises(OverflowError, match="too large to convert to float"):
-        run(scenario(data=2, parameters=10))
+        run(scenario(d=2, cluster=SLOW, workload={"parameters": 10}, gradients={"algorithm": "boastful"}))
 
 
 def test_a_clock_past_the_last_picosecond_is_refused():

@@ -1,4 +1,4 @@
-"""Max-min fair sharing, held against hand-worked cases and a brute-force fluid model in exact fractions."""
+"""Max-min fair sharing, checked against hand-worked cases and a brute-force fluid model in exact fractions."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def play(bandwidths, routes, sends, kind="fair", latency=0):
     model = sharing.find(kind).build(env, rows)
     exact = [Fraction(b) if isinstance(b, int) else b for b in bandwidths]
     links = [model.link(LinkSpec(str(i), b), rate_of(b)) for i, b in enumerate(exact)]
-    through = {}
+    arrived = {}
 
     def put(message, tag, at):
         assert at >= env.now
-        through[tag] = at
+        arrived[tag] = at
 
     flows = [
         model.flow(
@@ -57,7 +57,7 @@ def play(bandwidths, routes, sends, kind="fair", latency=0):
     env.process(drive())
     env.run()
     table = [tuple(int(x) for x in row) for row in zip(*rows.table().values(), strict=True)]
-    return [through[tag] for tag in range(len(sends))], table, env.events
+    return [arrived[tag] for tag in range(len(sends))], table, env.events
 
 
 def fluid(bandwidths, routes, sends):
@@ -101,48 +101,48 @@ def water_fill(bandwidths, routes):
 
 
 def test_two_flows_on_one_link_get_half_each():
-    through, rows, _ = play([10 * GB], [[0], [0]], [(0, 0, GB), (0, 1, GB)])
-    assert through == [200 * MS, 200 * MS]
+    arrived, rows, _ = play([10 * GB], [[0], [0]], [(0, 0, GB), (0, 1, GB)])
+    assert arrived == [200 * MS, 200 * MS]
     assert rows == [(0, 0, 0, 0, 200 * MS, GB), (100, 1, 0, 0, 200 * MS, GB)]
 
 
 def test_what_is_left_of_a_link_goes_to_who_stays():
-    through, _, _ = play([10 * GB], [[0], [0]], [(0, 0, GB), (50 * MS, 1, 2 * GB)])
-    assert through == [150 * MS, 300 * MS]  # alone, half each for 100 ms, alone
+    arrived, _, _ = play([10 * GB], [[0], [0]], [(0, 0, GB), (50 * MS, 1, 2 * GB)])
+    assert arrived == [150 * MS, 300 * MS]  # alone, half each for 100 ms, alone
 
 
 def test_three_flows_over_two_links_get_the_textbook_rates():
     # a over both links, b over the 10 GB/s link, c over the 40 GB/s link: a 5, b 5, c 35 GB/s
-    through, _, _ = play([10 * GB, 40 * GB], [[0, 1], [0], [1]], [(0, 0, 5 * GB), (0, 1, 5 * GB), (0, 2, 35 * GB)])
-    assert through == [1000 * MS] * 3
+    arrived, _, _ = play([10 * GB, 40 * GB], [[0, 1], [0], [1]], [(0, 0, 5 * GB), (0, 1, 5 * GB), (0, 2, 35 * GB)])
+    assert arrived == [1000 * MS] * 3
 
 
 def test_a_newcomer_can_speed_others_up():
     # b takes half of link 0 until c takes two thirds … of link 1 from it: then a gets what b leaves
     routes = [[0], [0, 1], [1], [1]]
-    through, _, _ = play(
+    arrived, _, _ = play(
         [12 * GB, 6 * GB], routes, [(0, 0, 16 * GB), (0, 1, 8 * GB), (1000 * MS, 2, 2 * GB), (1000 * MS, 3, 2 * GB)]
     )
-    assert through == [2000 * MS, 2000 * MS, 2000 * MS, 2000 * MS]
+    assert arrived == [2000 * MS, 2000 * MS, 2000 * MS, 2000 * MS]
 
 
 def test_messages_of_one_flow_go_one_after_another():
-    through, rows, _ = play([10 * GB], [[0], [0]], [(0, 0, GB), (0, 0, GB), (0, 1, GB)])
-    assert through == [200 * MS, 300 * MS, 200 * MS]
+    arrived, rows, _ = play([10 * GB], [[0], [0]], [(0, 0, GB), (0, 0, GB), (0, 1, GB)])
+    assert arrived == [200 * MS, 300 * MS, 200 * MS]
     assert (0, 1, 0, 200 * MS, 300 * MS, GB) in rows
 
 
 def test_path_latency_is_counted_once_and_occupies_nothing():
-    through, _, _ = play([10 * GB, 20 * GB], [[0, 1]], [(0, 0, GB), (0, 0, GB)], latency=7)
-    assert through == [100 * MS + 7, 200 * MS + 7]
+    arrived, _, _ = play([10 * GB, 20 * GB], [[0, 1]], [(0, 0, GB), (0, 0, GB)], latency=7)
+    assert arrived == [100 * MS + 7, 200 * MS + 7]
 
 
 @pytest.mark.parametrize("route", [[0], [0, 1], []])
 def test_links_of_infinite_bandwidth_and_empty_messages_take_no_time(route):
-    through, _, _ = play([None, None], [route], [(5, 0, GB), (5, 0, 0), (9, 0, 1)])
-    assert through == [5, 5, 9]
-    through, _, _ = play([None, 10 * GB], [[0, 1], [0, 1]], [(5, 0, 0), (5, 1, 0), (5, 0, 0)])
-    assert through == [5, 5, 5]
+    arrived, _, _ = play([None, None], [route], [(5, 0, GB), (5, 0, 0), (9, 0, 1)])
+    assert arrived == [5, 5, 9]
+    arrived, _, _ = play([None, 10 * GB], [[0, 1], [0, 1]], [(5, 0, 0), (5, 1, 0), (5, 0, 0)])
+    assert arrived == [5, 5, 5]
 
 
 @st.composite
@@ -159,12 +159,12 @@ def traffic(draw):
 @given(traffic())
 def test_agrees_with_a_brute_force_fluid_model(case):
     _, routes, sends = case
-    through, rows, _ = play(*case)
-    for got, exact in zip(through, fluid(*case), strict=True):
+    arrived, rows, _ = play(*case)
+    for got, exact in zip(arrived, fluid(*case), strict=True):
         assert abs(got - exact) <= 10
     sent = sum(len(routes[flow]) * size for _, flow, size in sends)
     assert sum(row[-1] for row in rows) == sent
-    assert play(*case)[:2] == (through, rows)
+    assert play(*case)[:2] == (arrived, rows)
 
 
 @given(traffic())

@@ -1,12 +1,12 @@
 """A link that serves in order: against the textbook form, and the laws of messages on links in series."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from fractions import Fraction
 from itertools import pairwise
 
 import pytest
 import simpy
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from support.messages import GB, MS, carry, chain
 
@@ -28,7 +28,7 @@ def textbook(routes, times, sends):
     env = simpy.Environment()
     links = defaultdict(lambda: simpy.Resource(env, capacity=1))
     asked: list[tuple[str, int]] = []
-    through, served = {}, []
+    arrived, served = {}, []
 
     def hop(number, route, at, place):
         yield env.timeout(at - env.now)
@@ -42,28 +42,28 @@ def textbook(routes, times, sends):
             yield env.timeout(times[name, number])
             served.append((name, number, start, env.now))
         if place + 1 == len(route):
-            through[number] = env.now + latency
+            arrived[number] = env.now + latency
 
     for number, (at, flow, _) in enumerate(sends):
         env.process(hop(number, routes[flow], at, 0))
     env.run()
-    return [through[number] for number in range(len(sends))], sorted(served), len(asked) == len(set(asked))
+    return [arrived[number] for number in range(len(sends))], sorted(served), len(asked) == len(set(asked))
 
 
 def test_links_in_order_equal_the_textbook_form():
-    checked = Counter()
+    compared = []
 
     @settings(max_examples=150, deadline=None)
     @given(st.data())
     def every_case(data):
-        checked[equals_the_textbook_form(data)] += 1
+        compared.append(equals_the_textbook_form(data))
 
     every_case()
-    assert checked[True] >= 100, checked
+    assert len(compared) >= 100
 
 
 def equals_the_textbook_form(data):
-    """Compare one case, or return False if two heads reach a link at the same time.
+    """Compare one case in which no two heads reach a link at the same time; equal times have a test of their own.
 
     Three layers of links, none faster than the layer before, random routes and sends, random sizes.
     """
@@ -81,24 +81,22 @@ def equals_the_textbook_form(data):
     times = {(name, i): rate_of(speed[name])[size] for name in speed for i, (_, _, size) in enumerate(sends)}
 
     expected, served, no_ties = textbook(routes, times, sends)
-    if not no_ties:
-        return False
+    assume(no_ties)
     links = {name: LinkSpec(name, bandwidth) for name, bandwidth in speed.items()}
     ways = [Route(*zip(*route, strict=True)) for route in routes]
     fabric = Fabric(links, lambda flow, receiver: ways[flow], len(ways), (0,) * len(ways))
-    through, rows = carry(fabric, [(at, flow, 0, size) for at, flow, size in sends])
-    assert through == expected
+    arrived, rows = carry(fabric, [(at, flow, 0, size) for at, flow, size in sends])
+    assert arrived == expected
     assert sorted((link, message, start, end) for link, message, _, start, end in rows) == served
-    return True
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
 @settings(max_examples=60, deadline=None)
 @given(path=st.lists(st.tuples(bandwidths, latencies), min_size=1, max_size=5), size=sizes, at=st.integers(0, 10**6))
 def test_a_message_pays_its_latency_and_slowest_link_once(sharing, path, size, at):
-    through, _ = carry(chain(*zip(*path, strict=True)), [(at, 0, 1, size)], sharing)
+    arrived, _ = carry(chain(*zip(*path, strict=True)), [(at, 0, 1, size)], sharing)
     slowest = max(rate_of(bandwidth)[size] for bandwidth, _ in path)
-    assert through == [at + sum(latency for _, latency in path) + slowest]
+    assert arrived == [at + sum(latency for _, latency in path) + slowest]
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
@@ -120,7 +118,7 @@ def test_more_bandwidth_never_delays_a_message_on_an_idle_route(sharing, path, s
     sends=st.lists(st.tuples(st.integers(0, 10**7), st.just(0), st.just(1), sizes), min_size=1, max_size=12),
 )
 def test_messages_never_overlap_on_a_fifo_link(path, sends):
-    through, rows = carry(chain(*zip(*path, strict=True)), sends)
+    arrived, rows = carry(chain(*zip(*path, strict=True)), sends)
     for place, (bandwidth, _) in enumerate(path):
         served = sorted((start, end, asked, number) for link, number, asked, start, end in rows if link == str(place))
         assert len(served) == len(sends)
@@ -129,7 +127,7 @@ def test_messages_never_overlap_on_a_fifo_link(path, sends):
             assert end - start == rate_of(bandwidth)[sends[number][3]]
         assert all(first[1] <= then[0] for first, then in pairwise(served))
     alone = [carry(chain(*zip(*path, strict=True)), [send])[0][0] for send in sends]
-    assert all(shared >= own for shared, own in zip(through, alone, strict=True))
+    assert all(shared >= own for shared, own in zip(arrived, alone, strict=True))
 
 
 def test_a_fast_link_is_not_held_by_a_slow_sender():
@@ -137,11 +135,11 @@ def test_a_fast_link_is_not_held_by_a_slow_sender():
     # so that the fast one's message, which comes 50 ms later, is not kept
     links = {name: LinkSpec(name, Fraction(n * GB)) for name, n in (("slow", 10), ("fast", 40), ("in", 40))}
     fabric = Fabric(links, lambda sender, _: Route((("slow", "fast")[sender], "in"), (0, 0)), 3, (0, 0, 0))
-    through, rows = carry(fabric, [(0, 0, 2, GB), (50 * MS, 1, 2, GB)])
-    assert through == [100 * MS, 75 * MS]
+    arrived, rows = carry(fabric, [(0, 0, 2, GB), (50 * MS, 1, 2, GB)])
+    assert arrived == [100 * MS, 75 * MS]
     assert [row for row in rows if row[0] == "in"] == [("in", 0, 0, 0, 25 * MS), ("in", 1, 50 * MS, 50 * MS, 75 * MS)]
 
 
 def test_equal_times_are_served_in_the_order_asked():
-    through, _ = carry(chain([Fraction(GB)], [0]), [(5, 0, 1, GB // 1000)] * 3)
-    assert through == [5 + MS, 5 + 2 * MS, 5 + 3 * MS]
+    arrived, _ = carry(chain([Fraction(GB)], [0]), [(5, 0, 1, GB // 1000)] * 3)
+    assert arrived == [5 + MS, 5 + 2 * MS, 5 + 3 * MS]

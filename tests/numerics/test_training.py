@@ -14,8 +14,7 @@ from hybrid_des.errors import NumericsError
 from hybrid_des.numerics import perceptron, serial
 from hybrid_des.numerics.data import Data
 from hybrid_des.numerics.layers import StageLayers
-from hybrid_des.pipeline import schedules
-from hybrid_des.pipeline.plan import Op, Plan
+from hybrid_des.pipeline import Op, Plan, schedules
 from hybrid_des.scenario import load
 from hybrid_des.simulation.planner import plan_of
 from hybrid_des.simulation.run import run

@@ -15,8 +15,7 @@ from support.sizes import chunks_of, exists, grid, sizes
 
 from hybrid_des import options as plugin_options
 from hybrid_des.errors import Refusal
-from hybrid_des.pipeline import schedules
-from hybrid_des.pipeline.plan import PlanRequest
+from hybrid_des.pipeline import PlanRequest, schedules
 from hybrid_des.pipeline.schedules.interleaved import round_length
 
 VARIANTS = sorted({row["variant"] for row in rows("schedules.csv")} - {"zb_h1_auto", "zb_v_sail"})  # others' heuristics

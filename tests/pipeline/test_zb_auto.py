@@ -9,8 +9,7 @@ from support import oracle
 from support.plans import UNIT, plan_of, rows, timing_of
 
 from hybrid_des.errors import Refusal
-from hybrid_des.pipeline import schedules
-from hybrid_des.pipeline.plan import Plan, PlanRequest
+from hybrid_des.pipeline import Plan, PlanRequest, schedules
 from hybrid_des.pipeline.schedules.greedy import OpTimes, evaluate
 
 TABLE = {(row["p"], row["m"], row["schedule"]): row for row in rows("zero_bubble_table5.csv")}

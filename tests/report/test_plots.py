@@ -14,8 +14,7 @@ from support.handmade import uniform
 from hybrid_des.analysis.link_use import link_rates
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT, REDUCTION
-from hybrid_des.pipeline import schedules
-from hybrid_des.pipeline.plan import PlanRequest
+from hybrid_des.pipeline import PlanRequest, schedules
 from hybrid_des.report import plots
 from hybrid_des.report.palette import ACTIVITIES
 from hybrid_des.report.plots.style import LINES

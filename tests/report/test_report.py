@@ -12,8 +12,7 @@ from rich.color import Color, ColorSystem
 from support import handmade
 from support.handmade import uniform
 
-from hybrid_des.pipeline import schedules
-from hybrid_des.pipeline.plan import PlanRequest
+from hybrid_des.pipeline import PlanRequest, schedules
 from hybrid_des.report import plots
 from hybrid_des.report.terminal import render
 from hybrid_des.result import Result

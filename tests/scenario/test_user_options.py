@@ -3,7 +3,6 @@
 import json
 import pickle
 import re
-import sys
 
 import pytest
 from support.paths import ROOT
@@ -11,7 +10,6 @@ from support.paths import ROOT
 from hybrid_des import collectives
 from hybrid_des.cli.main import main
 from hybrid_des.errors import ScenarioError, UsageError
-from hybrid_des.network import topologies
 from hybrid_des.pipeline import schedules
 from hybrid_des.registry import import_file
 from hybrid_des.scenario import json_schema, load, misnamed, scenario_from, to_mapping
@@ -29,15 +27,11 @@ workload: {forward: 1 ms, backward: 2 ms, activation: 1 MB, parameters: 1e6}
 
 
 @pytest.fixture
-def own(monkeypatch, tmp_path):
-    """Write the README's files into a folder; what they register is forgotten afterwards."""
-    for room in (schedules, topologies, collectives):
-        monkeypatch.setattr(room._REGISTRY, "_entries", {name: room.find(name) for name in room.names()})
+def own(scratch, tmp_path):
+    """The README's files in a folder; what they register is forgotten afterwards."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
-    yield tmp_path
-    for name in [name for name in sys.modules if name.startswith("hybrid_des_user_")]:
-        del sys.modules[name]
+    return tmp_path
 
 
 @pytest.fixture
@@ -109,7 +103,7 @@ def test_the_schema_has_the_options_while_they_are_registered(imported):
         "minimum": 1,
         "type": "integer",
     }
-    assert "star: Bytes per second of each cable" in defs["Cluster"]["properties"]["cable"]["description"]
+    assert "star: Bandwidth of each cable" in defs["Cluster"]["properties"]["cable"]["description"]
     assert {"chain", "auto"} <= set(defs["Gradients"]["properties"]["algorithm"]["enum"])
     shared = defs["Gradients"]["properties"]["pieces"]
     assert "default" not in shared  # chain has another one than the others

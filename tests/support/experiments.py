@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
+from collections.abc import Sequence
 from fractions import Fraction
 
+import pytest
+
+from hybrid_des.sweep import load_sweep, run_sweep
 from support.paths import GOLDEN, SCENARIOS
 
 FOLDER = SCENARIOS / "experiments"
@@ -39,6 +44,26 @@ SIZES = {"p": 1, "2p": 2, "4p": 4, "8p": 8}
 def references(experiment: str) -> list[dict[str, str]]:
     with (GOLDEN / "schedule_experiments.csv").open(encoding="utf-8", newline="") as file:
         return [row for row in csv.DictReader(file) if row["experiment"] == experiment]
+
+
+def compare(experiment: str, ranks: Sequence[int], jobs: int = 1) -> int:
+    """Run the cases of an experiment on some numbers of ranks; return how many rows of the table they agree with."""
+    whole = load_sweep(FOLDER / f"{FILES[experiment]}.yaml")
+    sizes, *others = whole.axes
+    chosen = dataclasses.replace(whole, axes=([case for case in sizes if case["parallel.pipeline"] in ranks], *others))
+    rows = run_sweep(chosen, jobs=jobs)
+    found = {place_of_case(case, chosen): row for case, row in zip(chosen.cases(), rows, strict=True)}
+    wanted = [row for row in references(experiment) if int(row["D"]) in ranks]
+    for reference in wanted:
+        row = found[place_of_reference(reference, chosen)]
+        time, bubble = float(reference["total_time"]) / 1000, float(reference["bubble_ratio"])
+        if reference["schedule"].startswith("Hanayo"):
+            assert row["pipeline_time_s"] <= time * (1 + 1e-9), reference
+            assert row["bubble_ratio"] <= bubble * (1 + 1e-9), reference
+        else:
+            assert row["pipeline_time_s"] == pytest.approx(time, rel=1e-9), reference
+            assert row["bubble_ratio"] == pytest.approx(bubble, rel=1e-9), reference
+    return len(wanted)
 
 
 def place_of_reference(row: dict[str, str], sweep) -> tuple:

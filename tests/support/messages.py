@@ -29,19 +29,19 @@ def carry(fabric: Fabric, sends, sharing="fifo"):
     """
     env, trace = Environment(), Recorder(messages=True)
     network = Transport(env, fabric, sharing, trace)
-    through: dict[int, int] = {}
+    arrived: dict[int, int] = {}
 
     def send(number, at, sender, receiver, size):
         flow, mailbox = network.flow(Channel(sender, receiver, REDUCTION, f"message {number}", 0, 0))
         yield env.timeout(at)
         flow.send(Message(size))
         yield mailbox.receive()
-        through[number] = env.now
+        arrived[number] = env.now
 
     def transmit(number, at, link, size):
         yield env.timeout(at)
         yield network.link(link).transmit(size)
-        through[number] = env.now
+        arrived[number] = env.now
 
     for number, (at, sender, receiver, size) in enumerate(sends):
         alone = isinstance(sender, str)
@@ -53,4 +53,4 @@ def carry(fabric: Fabric, sends, sharing="fifo"):
         (channel.link, int(channel.kind.removeprefix("message ")), int(asked), int(start), int(end))
         for channel, asked, start, end in zip(channels, columns["asked"], columns["start"], columns["end"], strict=True)
     ]
-    return [through[number] for number in range(len(sends))], rows
+    return [arrived[number] for number in range(len(sends))], rows

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 
-from hybrid_des.pipeline import schedules
-from hybrid_des.pipeline.plan import Plan, PlanRequest
+from hybrid_des.pipeline import Plan, PlanRequest, schedules
 from support import oracle
 from support.paths import GOLDEN
 

@@ -6,8 +6,7 @@ from fractions import Fraction
 
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.purpose import REDUCTION
-from hybrid_des.pipeline import schedules
-from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline import Op, Plan, PlanRequest, loop, schedules
 from hybrid_des.result import Result, simulate
 from support import handmade
 from support.handmade import uniform

@@ -9,7 +9,7 @@ AXES = """sweep:
 plot: {x: parallel.pipeline, y: bubble_ratio, hue: schedule.kind}
 """
 OWN = """
-from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
 
 

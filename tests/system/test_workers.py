@@ -54,6 +54,11 @@ def test_local_workers_give_the_same_table(chunks):
     assert seen[-1] == (len(few), len(few))
 
 
+@pytest.mark.parametrize("experiment", experiments.FILES)
+def test_local_workers_give_the_published_figures(experiment):
+    assert experiments.compare(experiment, ranks=(8,), jobs=2) >= 18
+
+
 def test_local_workers_know_a_user_defined_schedule(run, write, own, scratch):
     file = write(BASE + OWN_AXES)
     mine = load_sweep(file, imports=[own])

@@ -7,6 +7,7 @@ is known (never later than that time).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol
 
@@ -21,19 +22,26 @@ from hybrid_des.registry import Registry
 Put = Callable[[Message, int, int], None]
 
 
-class Flow(Protocol):
+class Flow(ABC):
     """Messages from one GPU to another for one purpose, in order, over one route.
 
     Attributes:
+        hops: the links of the route.
+        put: called as soon as a message's time of arrival is known.
+        rows: where the time on each link is recorded, if anywhere.
         label: the tag of messages that are sent without one.
         messages, bytes, scales: what has been sent so far; `bytes` includes the scales.
     """
 
-    label: int
-    messages: int
-    bytes: int
-    scales: int
+    __slots__ = ("bytes", "hops", "label", "messages", "put", "rows", "scales")
 
+    def __init__(self, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
+        self.hops = hops
+        self.put = put
+        self.rows = rows
+        self.label = self.messages = self.bytes = self.scales = 0
+
+    @abstractmethod
     def send(self, message: Message, tag: int | None = None) -> None:
         """Hand a message to the first link; the sender continues at once."""
 

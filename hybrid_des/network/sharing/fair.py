@@ -27,7 +27,7 @@ from hybrid_des.network.fabric import Bandwidth, LinkSpec
 from hybrid_des.network.link import Hop, Link, Transmission
 from hybrid_des.network.message import Message
 from hybrid_des.network.rate import Rate
-from hybrid_des.network.sharing import Put, sharing
+from hybrid_des.network.sharing import Flow, Put, sharing
 from hybrid_des.network.sharing.max_min import Port, connected, max_min
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
@@ -95,7 +95,7 @@ class DrainTimes(dict[int, int]):
         return time
 
 
-class FairFlow:
+class FairFlow(Flow):
     """One flow under `fair`.
 
     Attributes:
@@ -107,36 +107,13 @@ class FairFlow:
     """
 
     __slots__ = (
-        "asked",
-        "bytes",
-        "drains",
-        "due",
-        "full",
-        "hops",
-        "label",
-        "latency",
-        "message",
-        "messages",
-        "model",
-        "ports",
-        "put",
-        "queue",
-        "rate",
-        "remaining",
-        "rows",
-        "scales",
-        "since",
-        "solved",
-        "start",
-        "tag",
-        "times",
+        "asked", "drains", "due", "full", "latency", "message", "model", "ports", "queue", "rate", "remaining", "since",
+        "solved", "start", "tag", "times",
     )  # fmt: skip
 
     def __init__(self, model: Fair, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
+        super().__init__(hops, put, rows)
         self.model = model
-        self.hops = hops
-        self.put = put
-        self.rows = rows
         self.latency = sum(hop.latency for hop in hops)
         self.ports = ports_of(hops)
         self.full = min((port.capacity for port in self.ports), default=0)
@@ -146,10 +123,6 @@ class FairFlow:
         self.tag = self.asked = self.start = 0
         self.remaining = self.rate = self.since = self.due = self.solved = 0
         self.drains = NEVER
-        self.label = 0
-        self.messages = 0
-        self.bytes = 0
-        self.scales = 0
 
     def send(self, message: Message, tag: int | None = None) -> None:
         """Hand over a message, behind those of this flow that have not drained; the sender continues at once."""

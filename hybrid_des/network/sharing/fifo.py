@@ -20,7 +20,7 @@ from hybrid_des.network.fabric import LinkSpec
 from hybrid_des.network.link import Hop, Link
 from hybrid_des.network.message import Message
 from hybrid_des.network.rate import Rate
-from hybrid_des.network.sharing import Put, sharing
+from hybrid_des.network.sharing import Flow, Put, sharing
 
 
 class Head(Booking):
@@ -39,21 +39,15 @@ class Head(Booking):
     tag: int
 
 
-class FifoFlow:
+class FifoFlow(Flow):
     """One flow under `fifo`."""
 
-    __slots__ = ("bytes", "env", "hops", "label", "messages", "on_head", "put", "rows", "scales")
+    __slots__ = ("env", "on_head")
 
     def __init__(self, env: Environment, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
+        super().__init__(hops, put, rows)
         self.env = env
-        self.hops = hops
-        self.put = put
-        self.rows = rows
         self.on_head: list[Callable[[Any], None]] = [self._arrive]
-        self.label = 0
-        self.messages = 0
-        self.bytes = 0
-        self.scales = 0
 
     def send(self, message: Message, tag: int | None = None) -> None:
         """Hand a message to the first link; the sender continues at once."""

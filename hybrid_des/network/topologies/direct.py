@@ -15,6 +15,8 @@ def wire_port(cluster: ClusterSpec, sender: int, receiver: int) -> PortSpec:
     node, other = cluster.node_of[sender], cluster.node_of[receiver]
     if node == other:
         return cluster.nodes[node].nvlink
+    if cluster.nodes[node] is cluster.nodes[other]:  # alike, as nearly always
+        return cluster.nodes[node].infiniband
     bandwidths = [cluster.nodes[end].infiniband.bandwidth for end in (node, other)]
     slowest = min((bandwidth for bandwidth in bandwidths if bandwidth is not None), default=None)
     return PortSpec(slowest, cluster.latency(node, other))

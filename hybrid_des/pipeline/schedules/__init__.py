@@ -1,6 +1,6 @@
 """Pipeline schedules, one per file: a registered function from `PlanRequest` to `Plan`.
 
-    from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+    from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
     from hybrid_des.pipeline.schedules import schedule
 
     @schedule("mine", summary="…", time="(m+p−1)T", memory="m", source="me")
@@ -17,7 +17,7 @@ from fractions import Fraction
 from typing import Any
 
 from hybrid_des.options import Options, options_of
-from hybrid_des.pipeline.plan import Plan, PlanRequest
+from hybrid_des.pipeline import Plan, PlanRequest
 from hybrid_des.registry import Registry
 
 Scheduler = Callable[..., Plan]  # (request[, options]) → plan; raises `Refusal`

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from hybrid_des.pipeline.plan import Action, Kind, Op, Plan, wave
+from hybrid_des.pipeline import Op, Plan, wave
+from hybrid_des.pipeline.op import Action, Kind
 from hybrid_des.pipeline.schedules.slots import Slots, in_order
 
 PERIOD = 6

@@ -16,7 +16,7 @@ weights.
 from __future__ import annotations
 
 from hybrid_des.errors import Refusal
-from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, two_way
+from hybrid_des.pipeline import Op, Plan, PlanRequest, two_way
 from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.slots import in_order
 

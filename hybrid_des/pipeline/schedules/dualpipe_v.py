@@ -14,7 +14,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from hybrid_des.errors import Refusal
-from hybrid_des.pipeline.plan import Plan, PlanRequest, wave
+from hybrid_des.pipeline import Plan, PlanRequest, wave
 from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.dualpipe import Pairs, eight_phases
 from hybrid_des.pipeline.schedules.patterns import Writer

@@ -9,7 +9,7 @@ backward to arrive. Time (m+p−1)(F+B), even with moderate delays between ranks
 
 from __future__ import annotations
 
-from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.one_f_one_b import in_turn
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from hybrid_des.pipeline import PlanRequest
 from hybrid_des.pipeline.op import TARGET, Kind, Op
-from hybrid_des.pipeline.plan import PlanRequest
 
 Programs = list[list[Op]]
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.one_f_one_b import in_turn
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from hybrid_des.options import Elsewhere, Options, choice
-from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
 
 

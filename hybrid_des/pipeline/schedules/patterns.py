@@ -6,7 +6,8 @@ Papers and implementations describe two-chunk schedules as phases, each a repeat
 
 from __future__ import annotations
 
-from hybrid_des.pipeline.plan import KINDS, Action, Kind, Op
+from hybrid_des.pipeline import Op
+from hybrid_des.pipeline.op import KINDS, Action, Kind
 
 
 class Writer:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hybrid_des.pipeline.plan import Op
+from hybrid_des.pipeline import Op
 
 
 class Slots:

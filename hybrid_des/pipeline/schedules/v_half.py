@@ -11,7 +11,7 @@ order: mT + (3p−7)T/6 at F = B = W, p even and ≥ 4 (measured in the simulati
 
 from __future__ import annotations
 
-from hybrid_des.pipeline.plan import Plan, PlanRequest
+from hybrid_des.pipeline import Plan, PlanRequest
 from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.building_block import fill_gaps, repeat
 

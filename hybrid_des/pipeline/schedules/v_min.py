@@ -12,7 +12,7 @@ micro-batches.
 
 from __future__ import annotations
 
-from hybrid_des.pipeline.plan import Plan, PlanRequest
+from hybrid_des.pipeline import Plan, PlanRequest
 from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.building_block import repeat
 

@@ -25,7 +25,7 @@ from typing import Annotated
 
 from hybrid_des.errors import Refusal
 from hybrid_des.options import Elsewhere, Limit, OfRanks, Options
-from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.greedy import OpTimes, Programs, Walk, evaluate
 from hybrid_des.pipeline.schedules.zb_h1 import deferred_weights

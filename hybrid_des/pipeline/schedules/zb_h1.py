@@ -11,7 +11,7 @@ p including those waiting for their W.
 
 from __future__ import annotations
 
-from hybrid_des.pipeline.plan import Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
 
 

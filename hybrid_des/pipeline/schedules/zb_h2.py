@@ -11,7 +11,7 @@ the whole pipeline counts: at F = B = W that of ZB-H1.
 
 from __future__ import annotations
 
-from hybrid_des.pipeline.plan import Plan, PlanRequest, loop
+from hybrid_des.pipeline import Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.zb_h1 import deferred_weights
 

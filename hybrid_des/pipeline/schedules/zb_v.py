@@ -17,7 +17,8 @@ PyTorch, the order for 2p−1 is used without the ops of the missing ones, which
 
 from __future__ import annotations
 
-from hybrid_des.pipeline.plan import Action, Plan, PlanRequest, wave
+from hybrid_des.pipeline import Plan, PlanRequest, wave
+from hybrid_des.pipeline.op import Action
 from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.patterns import Writer
 

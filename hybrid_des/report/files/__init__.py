@@ -14,14 +14,12 @@ import importlib.util
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from hybrid_des.analysis.findings import Findings
 from hybrid_des.errors import UsageError
 from hybrid_des.registry import Registry
-
-if TYPE_CHECKING:
-    from hybrid_des.analysis.findings import Findings
-    from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.run import Run
 
 Format = Callable[["Findings", Path], list[str] | None]  # returns notes for the user, one line each
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from hybrid_des.analysis.findings import Findings
 from hybrid_des.report.files import output
-
-if TYPE_CHECKING:
-    from hybrid_des.analysis.findings import Findings
 
 
 @output("gantt.png", "gantt.svg")

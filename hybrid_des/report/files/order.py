@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from hybrid_des.analysis.findings import Findings
 from hybrid_des.pipeline.order_csv import crossed_messages, write_order
 from hybrid_des.report.files import output
-
-if TYPE_CHECKING:
-    from hybrid_des.analysis.findings import Findings
 
 
 @output("order.csv", rows=False)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from hybrid_des.analysis.findings import Findings
 from hybrid_des.report.files import output
-
-if TYPE_CHECKING:
-    from hybrid_des.analysis.findings import Findings
 
 
 @output("summary.json", rows=False)

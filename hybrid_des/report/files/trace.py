@@ -17,20 +17,19 @@ import json
 from collections.abc import Iterable, Iterator
 from itertools import count, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from hybrid_des.analysis.findings import Findings
 from hybrid_des.analysis.link_use import link_rates
 from hybrid_des.analysis.table import COMPUTE
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT
-from hybrid_des.pipeline.plan import Action, Plan
+from hybrid_des.pipeline.op import Action
+from hybrid_des.pipeline.plan import Plan
 from hybrid_des.report.files import output
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Timeline
-
-if TYPE_CHECKING:
-    from hybrid_des.analysis.findings import Findings
 
 LINES_AT_ONCE = 10_000
 PICOSECONDS_PER_NANOSECOND = 1000

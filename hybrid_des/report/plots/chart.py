@@ -12,6 +12,7 @@ from hybrid_des.analysis.metrics import summary
 from hybrid_des.report.bars import Bars, bars_of
 from hybrid_des.report.palette import ACTIVITIES
 from hybrid_des.report.plots.style import axes, legend_above, scale_of, shade
+from hybrid_des.simulation.run import Run
 from hybrid_des.timeline import OP_KINDS
 from hybrid_des.units import format_seconds
 
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from hybrid_des.simulation.run import Run
 
 MANY_BARS = 20_000  # above this, an SVG contains the bars as an image
 NUMBER_SIZE = 6.5  # points

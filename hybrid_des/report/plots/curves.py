@@ -13,15 +13,14 @@ from numpy.typing import NDArray
 from hybrid_des.analysis.link_use import link_rates
 from hybrid_des.network.purpose import PURPOSES
 from hybrid_des.report.plots.style import LINES, MARKERS, axes, legend, legend_above, plain, scale_of
+from hybrid_des.scenario.machine import GpuKind
 from hybrid_des.simulation.memory import gpus_of
+from hybrid_des.simulation.run import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-
-    from hybrid_des.scenario.machine import GpuKind
-    from hybrid_des.simulation.run import Run
 
 LANES = 16
 LABELLED = 12  # if there are more lines, only the first and last are labelled

@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise, permutations
 from typing import TYPE_CHECKING
 
+from hybrid_des.network.fabric import Bandwidth, Fabric
 from hybrid_des.report.plots.style import LINES, axes
 from hybrid_des.units import format_bandwidth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from hybrid_des.network.fabric import Bandwidth, Fabric
 
 MOST_GPUS = 32
 BELOW = -1.0  # y of a node's own switch
