@@ -77,6 +77,8 @@ class Gpu:
         self.memory = memory
         self._job = job
         self._endpoint = endpoint
+        self._receive = endpoint.inbox.receive
+        self._record = job.recorder.ops.add
         self._program = program
         self._arithmetic = arithmetic
         self._reducers: Mapping[int, Reducer] = {reducer.stage: reducer for reducer in reducers}
@@ -124,7 +126,7 @@ class Gpu:
         asked = now = env.now
         released = STREAM
         for place, (index, _, purpose, tag) in enumerate(inputs):
-            message = yield self._endpoint.inbox.receive(purpose, base + tag + ops[index].microbatch)
+            message = yield self._receive(purpose, base + tag + ops[index].microbatch)
             arithmetic.receive(ops[index], message)
             if env.now > now:
                 now, released = env.now, place
@@ -139,7 +141,7 @@ class Gpu:
                     yield env.timeout(segment.duration)
             else:
                 yield from self._run_segment(segment)
-        self._job.recorder.ops.add((step, self.rank, number, asked, start, env.now, released))
+        self._record((step, self.rank, number, asked, start, env.now, released))
         if frees[1]:
             self.memory.free(env.now, *frees)
         for output in outputs:
