@@ -227,7 +227,7 @@ rank 3 to rank 0: latency 1 µs, 10 GB/s
 def test_the_command_lists_every_topology(capsys):
     assert main(["topology"]) == 0
     head, *lines = capsys.readouterr().out.splitlines()
-    assert head.split() == ["name", "what", "it", "is", "its", "own", "keys"]
+    assert head.split() == ["name", "description", "options"]
     assert [line.split()[0] for line in lines] == topologies.names()
     assert any(line.endswith("oversubscription, leaf_size") for line in lines)
     assert main(["topology", "--route", "0", "1"]) == 2
@@ -252,7 +252,7 @@ def test_every_topology_can_be_drawn(name):
     [
         (["0", "4"], "--route 0 4: there is no rank 4; the cluster has 4 GPUs"),
         (["-1", "0"], "there is no rank -1"),
-        (["1", "1"], "--route 1 1: a rank sends no message to itself; give two ranks"),
+        (["1", "1"], "--route 1 1: a rank does not send messages to itself; give two ranks"),
         (["a", "1"], "argument --route: invalid int value: 'a'"),
     ],
 )
