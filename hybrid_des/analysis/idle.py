@@ -54,8 +54,7 @@ def hidden_reduction(timeline: Timeline, times: StepTimes) -> int:
 
 def _producers_done(plan: Plan, times: StepTimes) -> Column:
     """For each op, when its last remote producer finished; `NEVER` if it has none."""
-    edges = plan.edges
-    consumer, producer = edges.consumer[edges.remote], edges.producer[edges.remote]
+    consumer, producer = plan.edges.remote
     done = np.full_like(times.end, NEVER)
     ops, starts = np.unique(consumer, return_index=True)
     if len(ops):

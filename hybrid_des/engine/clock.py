@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
-from itertools import repeat
+from itertools import count
 from types import MethodType
 from typing import Any
 
@@ -101,7 +101,7 @@ class Environment(simpy.Environment):
         Raises:
             EmptySchedule: there is none.
         """
-        self._process(repeat(None, 1))
+        self._process(range(self.events + 1, self.events + 2))
 
     def run(self, until: float | Event | None = None) -> Any:
         """Process events until there are none, until a time, or until an event; give that event's value.
@@ -118,7 +118,7 @@ class Environment(simpy.Environment):
             end.callbacks.append(StopSimulation.callback)
         value = None
         try:
-            self._process(repeat(None))
+            self._process(count(self.events + 1))
         except StopSimulation as stop:
             value = stop.args[0]
         except EmptySchedule:
@@ -139,10 +139,10 @@ class Environment(simpy.Environment):
         self.at(at, end, URGENT)
         return end
 
-    def _process(self, turns: Iterable[None]) -> None:
-        """Process one event per turn."""
+    def _process(self, numbers: Iterable[int]) -> None:
+        """Process one event per number; the numbers go on counting `events`."""
         moments, agenda = self._moments, self._agenda
-        for _ in turns:
+        for number in numbers:
             try:
                 moment = moments[0]
             except IndexError:
@@ -156,7 +156,7 @@ class Environment(simpy.Environment):
             else:
                 del agenda[heappop(moments)]
             self.now = moment >> MOMENT
-            self.events += 1
+            self.events = number
             callbacks, event.callbacks = event.callbacks, None
             try:
                 for callback in callbacks:

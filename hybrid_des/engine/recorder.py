@@ -75,7 +75,7 @@ class Rows:
         """The columns as int64 arrays, in the order in which the rows were added (views, not copies)."""
         numbers = np.frombuffer(self._numbers, dtype=np.int64) if self._numbers else np.empty(0, np.int64)
         rows = numbers.reshape(-1, len(self.columns))
-        return {name: rows[:, i] for i, name in enumerate(self.columns)}
+        return dict(zip(self.columns, rows.T, strict=True))
 
 
 class Recorder:

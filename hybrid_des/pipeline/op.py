@@ -14,19 +14,18 @@ KINDS: tuple[Kind, ...] = ("F", "B", "I", "W")
 WHOLE: tuple[Kind, ...] = ("F", "B")  # a micro-batch's ops on a stage …
 SPLIT: tuple[Kind, ...] = ("F", "I", "W")  # … and where its backward is split
 
-# The dependency rule: an op of a kind needs one of these kinds of its micro-batch, so many stages further along.
-# What crosses ranks is a message: an activation for a forward, a gradient for a backward.
-NEEDS: Mapping[Kind, tuple[tuple[tuple[Kind, ...], int], ...]] = {
-    "F": ((("F",), -1),),
-    "B": ((("F",), 0), (("B", "I"), +1)),
-    "I": ((("F",), 0), (("B", "I"), +1)),
-    "W": ((("I",), 0),),
+# The dependency rule: an op of a kind needs these ops of its micro-batch, so many stages further along. Of B and I it
+# needs the one that the stage has. What crosses ranks is a message: an activation for a forward, a gradient for a
+# backward.
+NEEDS: Mapping[Kind, tuple[tuple[Kind, int], ...]] = {
+    "F": (("F", -1),),
+    "B": (("F", 0), ("B", +1), ("I", +1)),
+    "I": (("F", 0), ("B", +1), ("I", +1)),
+    "W": (("I", 0),),
 }
 SOURCE: Mapping[Kind, int] = {kind: offset for kind, needs in NEEDS.items() for _, offset in needs if offset}
 """Where an op's message comes from, in stages along the model; an op that is not listed receives none."""
-TARGET: Mapping[Kind, int] = {
-    kind: -offset for needs in NEEDS.values() for kinds, offset in needs if offset for kind in kinds
-}
+TARGET: Mapping[Kind, int] = {kind: -offset for needs in NEEDS.values() for kind, offset in needs if offset}
 """Where an op's message goes; an op that is not listed sends none."""
 
 

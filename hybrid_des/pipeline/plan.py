@@ -11,19 +11,21 @@ backward, `I` its input gradient and `W` its weight gradient where the backward 
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 from typing import NoReturn
 
 from hybrid_des.errors import CircularOrderError, PlanError
-from hybrid_des.pipeline.edges import Edges, edges_of
+from hybrid_des.pipeline.edges import Edges
 from hybrid_des.pipeline.grid import draw_grid
 from hybrid_des.pipeline.op import KINDS, NEEDS, SOURCE, SPLIT, TARGET, WHOLE, Action, Kind, Op, Path, Place
 
 Spot = tuple[int, int]  # (pipeline rank, index of an action in its program)
-Spots = dict[tuple[Kind, int, int], Spot]  # where the op of a (kind, stage, micro-batch) stands
+Numbers = dict[tuple[Kind, int, int], int]  # the op of a (kind, stage, micro-batch) → the number of its action
 
 
 @dataclass(frozen=True)
@@ -134,12 +136,12 @@ class Plan:
     def needs(self, rank: int, op: Op) -> list[tuple[int, Op]]:
         """The ops that must be done before this one, each with its pipeline rank (a cross-rank one sends a message)."""
         found = []
-        for kinds, offset in NEEDS[op.kind]:
+        for kind, offset in NEEDS[op.kind]:
             place = self.neighbour(rank, op, offset)
             if place is not None:
-                split = (self.stage_of[place], op.microbatch) in self.split
-                kind = next(kind for kind in kinds if len(kinds) == 1 or (kind == "I") == split)
-                found.append((place[0], Op(kind, op.microbatch, place[1])))
+                kinds = SPLIT if (self.stage_of[place], op.microbatch) in self.split else WHOLE
+                if kind in kinds:
+                    found.append((place[0], Op(kind, op.microbatch, place[1])))
         return found
 
     def source(self, rank: int, op: Op) -> Place | None:
@@ -161,11 +163,23 @@ class Plan:
         Raises:
             PlanError: an op is missing, repeated, or where it does not belong.
         """
-        edges = edges_of(self.programs, self.paths, self.path_of, 1 + max(chunk for _, chunk in self.stage_of))
-        if edges is None:
-            self._check_complete(self._spots())  # finds and shows the first problem
-            raise AssertionError("a plan without edges has a problem to show")
-        return edges
+        numbers = self._numbers()
+        self._check_complete(numbers)
+        find, stage_of = numbers.get, self.stage_of
+        producers = []
+        for rank, program in enumerate(self.programs):
+            for action in program:
+                needed = []
+                for kind, microbatch, chunk in action:
+                    stage = stage_of[rank, chunk]
+                    needed += [find((other, stage + offset, microbatch)) for other, offset in NEEDS[kind]]
+                producers.append([number for number in needed if number is not None])
+        return Edges(producers, [rank for rank, program in enumerate(self.programs) for _ in program])
+
+    @cached_property
+    def _first(self) -> list[int]:
+        """The number of each rank's first action, and behind them the number of actions."""
+        return list(accumulate(map(len, self.programs), initial=0))
 
     def check(self) -> None:
         """Check that every op occurs exactly once, on the rank of its stage, and that no ops wait for each other.
@@ -184,19 +198,22 @@ class Plan:
         """A rank's program as text, one name per action."""
         return [self.name_action(rank, action) for action in self.programs[rank]]
 
-    def _spots(self) -> Spots:
-        spots: Spots = {}
+    def _numbers(self) -> Numbers:
+        """Number all actions, rank by rank, top to bottom."""
+        numbers: Numbers = {}
+        count = 0
         for rank, program in enumerate(self.programs):
             for index, action in enumerate(program):
                 for op in action:
                     self._check_place(rank, index, op)
                     key = (op.kind, self.stage_of[rank, op.chunk], op.microbatch)
-                    if key in spots:
-                        first = spots[key]
+                    if key in numbers:
+                        first = self._spot(numbers[key])
                         places = f"at actions {first[1]} and {index}"
                         self._fail(f"rank {rank}: {self.name(rank, op)} occurs twice, {places}", first, (rank, index))
-                    spots[key] = (rank, index)
-        return spots
+                    numbers[key] = count
+                count += 1
+        return numbers
 
     def _check_place(self, rank: int, index: int, op: Op) -> None:
         if not 0 <= op.microbatch < self.microbatches:
@@ -206,12 +223,13 @@ class Plan:
             what = f"{op.kind} of micro-batch {op.microbatch} on chunk {op.chunk}"
             self._fail(f"rank {rank}, action {index}: {what}: that micro-batch does not pass there", (rank, index))
 
-    def _check_complete(self, spots: Spots) -> None:
+    def _check_complete(self, numbers: Numbers) -> None:
         for microbatch, index in enumerate(self.path_of):
             for stage, (rank, _) in enumerate(self.paths[index]):
-                present = tuple([kind for kind in KINDS if (kind, stage, microbatch) in spots])
+                present = tuple([kind for kind in KINDS if (kind, stage, microbatch) in numbers])
                 if present not in (WHOLE, SPLIT):
-                    self._fail_incomplete(rank, stage, microbatch, {k: spots[k, stage, microbatch] for k in present})
+                    spots = {kind: self._spot(numbers[kind, stage, microbatch]) for kind in present}
+                    self._fail_incomplete(rank, stage, microbatch, spots)
 
     def _fail_incomplete(self, rank: int, stage: int, microbatch: int, present: dict[Kind, Spot]) -> NoReturn:
         wanted = SPLIT if "W" in present else WHOLE
@@ -224,9 +242,8 @@ class Plan:
 
     def _check_order(self) -> None:
         """Run all programs side by side; where none can go on, those at the front wait for each other."""
-        producers, ends = self.edges.producers, self.edges.first[1:].tolist()
-        rank_of = self.edges.rank.tolist()
-        at = self.edges.first[:-1].tolist()  # the next action of each rank
+        producers, rank_of = self.edges.producers, self.edges.rank
+        at, ends = self._first[:-1], self._first[1:]  # the next action of each rank, and the one behind its last
         ready = list(range(self.pipeline))
         waiting: dict[int, list[int]] = {}  # an action → ranks that wait for it to be done
         while ready:
@@ -245,12 +262,11 @@ class Plan:
             raise CircularOrderError("\n".join([*lines, self.grid(marked)]))
 
     def _spot(self, number: int) -> Spot:
-        rank = int(self.edges.rank[number])
-        return rank, number - int(self.edges.first[rank])
+        rank = bisect(self._first, number) - 1
+        return rank, number - self._first[rank]
 
     def _describe_wait(self, rank: int, at: list[int]) -> str:
-        rank_of = self.edges.rank
-        missing = next(needed for needed in self.edges.producers[at[rank]] if needed >= at[rank_of[needed]])
+        missing = next(n for n in self.edges.producers[at[rank]] if n >= at[self.edges.rank[n]])
         (_, here), (other, there) = self._spot(at[rank]), self._spot(missing)
         names = [self.name_action(r, self.programs[r][i]) for r, i in ((rank, here), (other, there))]
         return f"rank {rank} at action {here} ({names[0]}) waits for {names[1]} at action {there} of rank {other}"

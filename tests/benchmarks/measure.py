@@ -26,7 +26,7 @@ class Figures:
     """What a case cost.
 
     Attributes:
-        ratios: time of the run / time of the bare loop beside it, one entry a repeat.
+        ratios: time of the run / time of the bare loop beside it, one entry per repeat.
         seconds: of processor time that the quickest run took.
         peak: megabytes of the process, interpreter and imports included, before any table was made.
     """
@@ -44,9 +44,13 @@ class Figures:
 
 
 def measure(case: Case, repeats: int = 3) -> Figures:
-    """Simulate a case so many times, its timeline kept, each time beside a bare loop of as many timeouts."""
-    ratios, times = [], []
-    for _ in range(repeats):
+    """Simulate a case at least `repeats` times, each beside a bare loop of as many timeouts; the timeline is kept.
+
+    Short runs are repeated for a tenth of a second, so that the first one, with cold caches, does not decide.
+    """
+    ratios: list[float] = []
+    times: list[float] = []
+    while len(times) < repeats or sum(times) < 0.1:
         gc.collect()
         start = process_time()
         run = simulate(case.scenario).run

@@ -1,8 +1,8 @@
 """Print the cost of simulations, as quoted in the README, then the limits: `python tests/benchmarks/run.py`.
 
-Each case runs three times in a separate process. "× bare loop" is the median of its time over that of a bare SimPy loop
-in the same process, with one SimPy process per GPU and as many timeouts as the run has messages and ops. A limit is a
-ratio of times, or a time; the exit code is 1 if one is exceeded.
+Each case runs at least three times in a separate process. "× bare loop" is the median of its time over that of a bare
+SimPy loop in the same process, with one SimPy process per GPU and as many timeouts as the run has messages and ops. A
+limit is a ratio of times, or a time; the exit code is 1 if one is exceeded.
 """
 
 from __future__ import annotations
