@@ -1,8 +1,8 @@
 """Simulated time: SimPy's environment, whose clock counts whole picoseconds.
 
 Many GPUs act at the same time, so events are kept by time: a heap of distinct moments (a time and a priority, packed
-into one integer) and for each moment its event, or its events in the order in which they were booked. The order of
-events is exactly SimPy's: by time, then priority, then booking.
+into one integer) and for each moment its events in the order in which they were booked. The order of events is exactly
+SimPy's: by time, then priority, then booking.
 """
 
 from __future__ import annotations
@@ -23,6 +23,24 @@ from hybrid_des.engine.recorder import LAST_TIME, TimeRangeError
 RESUMED = EventPriority(URGENT - 1)  # an event that `run(until=…)` left half processed
 LAST = EventPriority(NORMAL + 1)  # behind everything else at the same time
 MOMENT = 2  # bits: a moment is `time << MOMENT | priority − RESUMED`
+USUAL = NORMAL - RESUMED
+
+
+class Agenda(dict[int, deque[Any]]):
+    """Moment → its events.
+
+    Attributes:
+        moments: a heap of the keys.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moments: list[int] = []
+
+    def __missing__(self, moment: int) -> deque[Any]:
+        heappush(self.moments, moment)
+        events = self[moment] = deque()
+        return events
 
 
 class Timeout(simpy.Timeout):
@@ -37,7 +55,7 @@ class Timeout(simpy.Timeout):
         self._value = value
         self._delay = delay
         self._ok = True
-        env.at(env.now + delay, self)
+        env.agenda[env.now + delay << MOMENT | USUAL].append(self)
 
 
 class Environment(simpy.Environment):
@@ -46,10 +64,11 @@ class Environment(simpy.Environment):
     Attributes:
         now: the current simulated time.
         events: how many events have been processed.
+        agenda: the events to come.
         timeout, process, event: make events, as in SimPy.
     """
 
-    __slots__ = ("_agenda", "_moments", "event", "events", "now", "process", "timeout")
+    __slots__ = ("agenda", "event", "events", "now", "process", "timeout")
 
     now: int
     timeout: Callable[..., Timeout]
@@ -60,8 +79,7 @@ class Environment(simpy.Environment):
         # SimPy's own list of events is not made: nothing reads it but the methods below
         self.now = whole(initial_time)
         self.events = 0
-        self._agenda: dict[int, Any] = {}  # moment → its event, or a deque of them
-        self._moments: list[int] = []  # a heap of the agenda's keys
+        self.agenda = Agenda()
         self._active_proc = None
         self.timeout = MethodType(Timeout, self)
         self.process = MethodType(simpy.Process, self)
@@ -69,15 +87,7 @@ class Environment(simpy.Environment):
 
     def at(self, time: int, event: Any, priority: int = NORMAL) -> None:
         """Book an event for a time that is not past; `event` is triggered, or a `Booking`."""
-        moment = time << MOMENT | priority - RESUMED
-        agenda = self._agenda
-        other = agenda.setdefault(moment, event)
-        if other is event:
-            heappush(self._moments, moment)
-        elif other.__class__ is deque:
-            other.append(event)
-        else:
-            agenda[moment] = deque((other, event))
+        self.agenda[time << MOMENT | priority - RESUMED].append(event)
 
     def schedule(self, event: Event, priority: EventPriority = NORMAL, delay: float = 0) -> None:
         """Book a triggered event after a delay.
@@ -89,11 +99,12 @@ class Environment(simpy.Environment):
             delay = whole(delay)
         if priority is not NORMAL and not RESUMED <= priority <= LAST:
             raise ValueError(f"priority {priority} is not one of URGENT, NORMAL and LAST")
-        self.at(self.now + delay, event, priority)
+        self.agenda[self.now + delay << MOMENT | priority - RESUMED].append(event)
 
     def peek(self) -> float:
         """The time of the next event; infinity if there is none."""
-        return self._moments[0] >> MOMENT if self._moments else simpy.core.Infinity
+        moments = self.agenda.moments
+        return moments[0] >> MOMENT if moments else simpy.core.Infinity
 
     def step(self) -> None:
         """Process the next event.
@@ -141,19 +152,15 @@ class Environment(simpy.Environment):
 
     def _process(self, numbers: Iterable[int]) -> None:
         """Process one event per number; the numbers go on counting `events`."""
-        moments, agenda = self._moments, self._agenda
+        agenda, moments = self.agenda, self.agenda.moments
         for number in numbers:
             try:
                 moment = moments[0]
             except IndexError:
                 raise EmptySchedule from None
-            event = agenda[moment]
-            if event.__class__ is deque:
-                queue = event
-                event = queue.popleft()
-                if not queue:
-                    del agenda[heappop(moments)]
-            else:
+            events = agenda[moment]
+            event = events.popleft()
+            if not events:
                 del agenda[heappop(moments)]
             self.now = moment >> MOMENT
             self.events = number

@@ -6,7 +6,7 @@ from typing import Any
 
 from simpy.events import Event
 
-from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.clock import MOMENT, USUAL, Environment
 
 
 class Arrival(Event):
@@ -22,7 +22,7 @@ class Arrival(Event):
     def happen(self, at: int, value: Any) -> None:
         """Wake the receiver at that time, with the message."""
         self._value = value
-        self.env.at(at, self)
+        self.env.agenda[at << MOMENT | USUAL].append(self)
 
 
 class Here:
@@ -62,4 +62,4 @@ def succeed_at(env: Environment, event: Event, at: int, value: Any = None) -> No
     """Do what `event.succeed(value)` does, at a time that is not past."""
     event._ok = True
     event._value = value
-    env.at(at, event)
+    env.agenda[at << MOMENT | USUAL].append(event)
