@@ -24,6 +24,7 @@ ProgressCallback = Callable[[int, int], None]  # cases done, cases in total
 
 BATCH = 32  # most cases per batch: enough to amortize the transfer, few enough to balance the load
 SHARES = 8  # fewest batches per worker
+TRACKER = "ignore:resource_tracker"  # a warning filter: the action, and how the message begins
 WORTH_A_WORKER = 200  # cases that take about as long as starting a worker
 
 
@@ -96,8 +97,19 @@ def _map(work: list[_Batch], jobs: int, executor: Executor | None) -> Iterable[l
         return map(_run_batch, work)
     from joblib import Parallel, delayed
 
+    silence_the_tracker()
     batches: Iterable[list[Row]] = Parallel(n_jobs=jobs, return_as="generator")(delayed(_run_batch)(b) for b in work)
     return batches
+
+
+def silence_the_tracker() -> None:
+    """Keep joblib's resource tracker from listing the locks that it cleans up behind interrupted workers.
+
+    It is a process of its own, which reads its warning filters from the environment.
+    """
+    filters = [given for given in os.environ.get("PYTHONWARNINGS", "").split(",") if given]
+    if TRACKER not in filters:
+        os.environ["PYTHONWARNINGS"] = ",".join([*filters, TRACKER])
 
 
 def _run_batch(batch: _Batch) -> list[Row]:
