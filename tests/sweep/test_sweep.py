@@ -5,9 +5,6 @@ from __future__ import annotations
 import csv
 import itertools
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 from matplotlib.figure import Figure
@@ -17,7 +14,7 @@ from support.sweeps import AXES, BASE, OWN, OWN_AXES, without_wall
 from hybrid_des.errors import HybridDesError, ScenarioError, UsageError
 from hybrid_des.sweep import Plot, draw, jobs_for, load_sweep, render, run_sweep, table
 from hybrid_des.sweep import write as write_sweep
-from hybrid_des.sweep.runner import BATCH, silence_the_tracker
+from hybrid_des.sweep.runner import BATCH
 
 
 @pytest.fixture
@@ -276,14 +273,3 @@ def test_write_needs_no_picture(write, tmp_path):
     written = write_sweep(rows, plain, tmp_path / "o")
     assert [path.name for path in written.paths] == ["sweep.csv"]
     assert len(table(rows)) == 6
-
-
-def test_workers_that_are_interrupted_are_cleaned_up_in_silence(monkeypatch):
-    monkeypatch.setenv("PYTHONWARNINGS", "error::BytesWarning")
-    silence_the_tracker()
-    silence_the_tracker()
-    assert os.environ["PYTHONWARNINGS"] == "error::BytesWarning,ignore:resource_tracker"
-    code = "import warnings; warnings.warn('resource_tracker: leaked'); warnings.warn('something else')"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
-    assert "something else" in told
-    assert "leaked" not in told

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from hybrid_des.sweep.runner import silence_the_tracker
+
 RUN = """
 schedule: {kind: 1f1b, microbatches: 4}
 workload: {forward: 1 s, backward: 2 s, parameters: 1e6}
@@ -75,3 +77,14 @@ def test_an_interrupted_sweep_leaves_nothing_behind(write, tmp_path, jobs):
     arguments = ["--import", mine, "--jobs", jobs, "--out", tmp_path / "o" / "p", "--quiet"]
     assert interrupted(file, *arguments, workers=jobs) == (130, ["interrupted"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.yaml", "mine.py"]
+
+
+def test_workers_that_are_interrupted_are_cleaned_up_in_silence(monkeypatch):
+    monkeypatch.setenv("PYTHONWARNINGS", "error::BytesWarning")
+    silence_the_tracker()
+    silence_the_tracker()
+    assert os.environ["PYTHONWARNINGS"] == "error::BytesWarning,ignore:resource_tracker"
+    code = "import warnings; warnings.warn('resource_tracker: leaked'); warnings.warn('something else')"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
+    assert "something else" in told
+    assert "leaked" not in told
