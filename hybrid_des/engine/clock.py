@@ -153,16 +153,17 @@ class Environment(simpy.Environment):
     def _process(self, numbers: Iterable[int]) -> None:
         """Process one event per number; the numbers go on counting `events`."""
         agenda, moments = self.agenda, self.agenda.moments
+        moment, events = 0, deque[Any]()
         for number in numbers:
-            try:
+            if not events or moments[0] != moment:  # the moment is over, or a more urgent event has come up in it
+                if not moments:
+                    raise EmptySchedule
                 moment = moments[0]
-            except IndexError:
-                raise EmptySchedule from None
-            events = agenda[moment]
+                events = agenda[moment]
+                self.now = moment >> MOMENT
             event = events.popleft()
             if not events:
                 del agenda[heappop(moments)]
-            self.now = moment >> MOMENT
             self.events = number
             callbacks, event.callbacks = event.callbacks, None
             try:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from typing import NamedTuple
 
 Bandwidth = Fraction | None  # bytes per second; None is infinite
 
@@ -59,8 +60,7 @@ class ClusterSpec:
         return max(self.nodes[node].infiniband.latency, self.nodes[other].infiniband.latency)
 
 
-@dataclass(frozen=True)
-class LinkSpec:
+class LinkSpec(NamedTuple):
     """One direction of a wire or port.
 
     Attributes:

@@ -60,7 +60,8 @@ def to_mapping(scenario: Scenario) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        items = {name: _word(value, name) if item is None else item for name, item in value}
+        given = {name: getattr(value, name) for name in type(value).model_fields} | (value.model_extra or {})
+        items = {name: _word(value, name) if item is None else item for name, item in given.items()}
         if isinstance(value, PluginSection):  # options share the section's level
             items |= {**_plain(items.pop("options") or Options()), **value.unread}
         if isinstance(value, Scenario) and value.numerics and "parameters" not in value.workload.model_fields_set:

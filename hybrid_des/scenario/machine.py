@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, PlainValidator, TypeAdapter, WithJsonSchema
@@ -133,7 +134,7 @@ class Cluster(PluginSection):
     sharing: Annotated[str, choice("fifo", "fair")] = "fifo"
     """How messages share a link. fifo: one at a time; fair: all at once, with max-min fair bandwidth."""
 
-    @property
+    @cached_property
     def kinds(self) -> tuple[NodeKind, ...]:
         """The kinds of nodes, each with its count."""
         if not isinstance(self.nodes, int):
@@ -146,7 +147,7 @@ class Cluster(PluginSection):
         """Total number of GPUs."""
         return sum(kind.count * kind.gpus_per_node for kind in self.kinds)
 
-    @property
+    @cached_property
     def spec(self) -> ClusterSpec:
         """The view of the cluster that topologies get."""
         return ClusterSpec(tuple(node for kind in self.kinds for node in (kind.spec,) * kind.count))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from struct import error
 from typing import Any
 
-from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.clock import MOMENT, USUAL, Environment
 from hybrid_des.engine.events import Booking
 from hybrid_des.engine.recorder import Rows, out_of_range
 from hybrid_des.network.fabric import LinkSpec
@@ -108,7 +108,7 @@ class FifoFlow(Flow):
         head.slowest = slowest
         head.message = message
         head.tag = tag
-        self.env.at(at, head)
+        self.env.agenda[at << MOMENT | USUAL].append(head)
 
 
 @sharing("fifo")
