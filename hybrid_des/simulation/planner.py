@@ -16,9 +16,10 @@ from hybrid_des.pipeline import Plan, PlanRequest, schedules
 from hybrid_des.pipeline.order_csv import OrderFile, read_order
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.lowering import Lowering
+from hybrid_des.simulation.stages import costs_of
 from hybrid_des.simulation.wiring import fabric_of
-from hybrid_des.workload.costs import Costs
-from hybrid_des.workload.given import RankCosts, costs_of, rank_costs
+from hybrid_des.workload.costs import Costs, RankCosts
+from hybrid_des.workload.given import rank_costs
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,39 @@
-"""Costs of stages: the records that any workload passes to the simulation."""
+"""Costs of pipeline ranks and stages: the records that any workload passes to the simulation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 from hybrid_des.pipeline.op import Kind, Place
+
+
+@dataclass(frozen=True)
+class RankCosts:
+    """Costs of one micro-batch per pipeline rank, before they are split into stages.
+
+    Attributes:
+        forward, backward, weight, optimizer: picoseconds, one entry per pipeline rank; as in `StageCosts`.
+        message: bytes of the activation sent to the next stage.
+        parameters: number of parameters per rank of one copy of the model.
+        per_parameter: bytes per parameter.
+        kept: bytes of activations kept per micro-batch.
+    """
+
+    forward: tuple[int, ...]
+    backward: tuple[int, ...]
+    weight: tuple[int, ...]
+    optimizer: tuple[int, ...]
+    message: tuple[int, ...]
+    parameters: tuple[int, ...]
+    per_parameter: tuple[Fraction, ...]
+    kept: tuple[int, ...]
+
+    @property
+    def input(self) -> tuple[int, ...]:
+        """The input-gradient part of each rank's backward."""
+        return tuple(whole - weight for whole, weight in zip(self.backward, self.weight, strict=True))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,42 @@
+"""Costs of stages: those of a pipeline rank, split over the stages that the plan places on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hybrid_des.pipeline.op import Path, Place
+from hybrid_des.pipeline.plan import Plan
+from hybrid_des.units import split_evenly
+from hybrid_des.workload.costs import Costs, RankCosts, StageCosts
+
+
+def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None) -> Costs:
+    """Split the costs of every rank evenly over its stages.
+
+    Args:
+        ranks: the costs of each pipeline rank.
+        plan: the stages and their ranks.
+        trained: parameters per stage of the model that is really trained, for workloads that give none.
+    """
+    stages: dict[Place, StageCosts] = {}
+    for path in plan.paths:
+        stages |= _along(path, ranks, plan.pipeline)
+    given = [stages[place].parameters for place in plan.paths[0]]  # parameters are given for one copy of the model
+    parameters = tuple(given if trained is None else trained)
+    held = [0] * plan.pipeline
+    for (rank, _), stage in plan.stage_of.items():
+        held[rank] += parameters[stage]
+    resident = tuple(round(size * count) for size, count in zip(ranks.per_parameter, held, strict=True))
+    return Costs(stages, parameters, resident, ranks.optimizer)
+
+
+def _along(path: Path, ranks: RankCosts, pipeline: int) -> dict[Place, StageCosts]:
+    """The costs of the stages of one copy of the model."""
+    found = {}
+    for rank in range(pipeline):
+        places = [place for place in path if place[0] == rank]
+        whole = (ranks.forward, ranks.backward, ranks.weight, ranks.kept, ranks.parameters)
+        cuts = (split_evenly(amounts[rank], len(places)) for amounts in whole)
+        for place, forward, backward, weight, kept, parameters in zip(places, *cuts, strict=True):
+            found[place] = StageCosts(forward, backward, weight, ranks.message[rank], kept, parameters)
+    return found
