@@ -66,14 +66,5 @@ def schedule(
         peak: upper bound on the activations of a rank, in whole-rank micro-batches, each counted from the start of its
             F to the end of its backward (of its W if the backward is split); checked by tests.
     """
-    return _REGISTRY(
-        name,
-        options,
-        summary=summary,
-        time=time,
-        memory=memory,
-        source=source,
-        chunks=chunks,
-        many_chunks=many_chunks,
-        peak=peak,
-    )
+    row = {"summary": summary, "time": time, "memory": memory, "source": source}
+    return _REGISTRY(name, options, **row, chunks=chunks, many_chunks=many_chunks, peak=peak)

@@ -20,10 +20,6 @@ class Slots:
     def __init__(self) -> None:
         self._next: dict[int, int] = {}
 
-    def taken(self, slot: int) -> bool:
-        """Whether a slot is taken or closed."""
-        return slot in self._next
-
     def take(self, slot: int, length: int = 1) -> None:
         """Take `length` slots from `slot` on."""
         for at in range(slot, slot + length):
