@@ -44,10 +44,7 @@ def hosts(site: Site, options: Servers) -> Sequence[int]:
 
 
 @collective(
-    "parameter-server",
-    summary="push to servers with one shard each, pull the sums",
-    options=Servers,
-    servers=hosts,
+    "parameter-server", summary="push to servers with one shard each, pull the sums", options=Servers, servers=hosts
 )
 def parameter_server(group: Group, buffer: Buffer, options: Servers) -> Routine:
     """All-reduce `buffer` over the group."""

@@ -98,12 +98,7 @@ def check(cluster: ClusterSpec, options: Links) -> None:
     _check_routes(cluster, options.routes, {(way.source, way.target) for way in ways})
 
 
-@topology(
-    "links",
-    summary="user-defined wiring, link by link, with shortest-path routing",
-    options=Links,
-    check=check,
-)
+@topology("links", summary="user-defined wiring, link by link, with shortest-path routing", options=Links, check=check)
 def links(cluster: ClusterSpec, options: Links) -> Fabric:
     """The given links, with routes over them."""
     check(cluster, options)
