@@ -72,8 +72,7 @@ def measure(
         views = [Group(network, whole, place) for place in range(len(members))]
         processes += [env.process(algorithm(view, buffer(number, view.me))) for view in views]
     env.run()
-    if any(process.is_alive for process in processes):
-        stuck = sum(process.is_alive for process in processes)
+    if stuck := sum(process.is_alive for process in processes):
         raise DeadlockError(f"deadlock: {stuck} of {len(processes)} members of {name} wait for each other")
     network.check_empty()
     sent = network.sent()

@@ -122,13 +122,7 @@ class Group:
             flow.label = self._label
 
     def _between(self, sender: int, receiver: int) -> tuple[Flow, Mailbox]:
-        processes = self._processes
-        channel = Channel(
-            processes.ranks[sender],
-            processes.ranks[receiver],
-            processes.purpose,
-            processes.kind,
-            processes.stage,
-            processes.chunks[sender],
-        )
+        whole = self._processes
+        ends = whole.ranks[sender], whole.ranks[receiver]
+        channel = Channel(*ends, whole.purpose, whole.kind, whole.stage, whole.chunks[sender])
         return self._transport.flow(channel, self._lane)
