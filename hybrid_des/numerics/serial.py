@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hybrid_des.numerics import perceptron
 from hybrid_des.numerics.data import Samples
 from hybrid_des.numerics.layers import Array, StageLayers, loss_and_gradient
 from hybrid_des.numerics.settings import TrainingSettings
-from hybrid_des.numerics.setup import TrainingSetup
+from hybrid_des.numerics.setup import TrainingSetup, all_layers
 
 
 class Passed(NamedTuple):
@@ -57,13 +56,13 @@ def forward_and_backward(stages: Sequence[StageLayers], batch: Samples, samples:
 
 def loss_and_gradients(settings: TrainingSettings, weights: Array, samples: Samples) -> tuple[float, Array]:
     """Mean loss and gradient over all samples, at flat weights of the whole model."""
-    passed = forward_and_backward([perceptron.whole(settings, weights)], samples, len(samples))
+    passed = forward_and_backward([StageLayers(all_layers(settings), weights)], samples, len(samples))
     return passed.loss, passed.weight_gradients[0]
 
 
 def accuracy(settings: TrainingSettings, weights: Array, samples: Samples) -> float:
     """Share of samples classified correctly."""
-    output, _ = perceptron.whole(settings, weights).forward(samples.inputs)
+    output, _ = StageLayers(all_layers(settings), weights).forward(samples.inputs)
     return float((output.argmax(axis=1) == samples.labels).mean())
 
 
