@@ -60,13 +60,9 @@ class StageLayers:
         kept = []
         for spec, (matrix, bias) in zip(self._specs, self._matrices, strict=True):
             inner = x @ matrix + bias
-            if spec.role == "output":
-                kept.append((x, inner))
-                x = inner
-            else:
-                bent = np.tanh(inner)
-                kept.append((x, bent))
-                x = x + bent if spec.role == "hidden" else bent
+            bent = inner if spec.role == "output" else np.tanh(inner)
+            kept.append((x, bent))
+            x = x + bent if spec.role == "hidden" else bent
         return x, kept
 
     def input_gradient(self, g: Array, kept: Kept) -> tuple[Array | None, Kept]:

@@ -16,12 +16,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from hybrid_des.errors import PlanError
 from hybrid_des.options import Number, Options
 from hybrid_des.pipeline.grid import draw_grid
-from hybrid_des.pipeline.op import KINDS, Kind, Op, Path, Place, carried
+from hybrid_des.pipeline.op import Kind, Op, Path, Place, carried
 from hybrid_des.pipeline.plan import Plan
 
 _OP = re.compile(r"(\d{1,6})([FBIW])(\d{1,6})")
@@ -142,7 +142,7 @@ def _parse_action(text: str, rank: int, column: int) -> _Action:
     place = f"row {rank + 1} (rank {rank}), cell {column + 1}"
     if _OTHER.fullmatch(text):
         raise PlanError(f'{place}: "{text}" is not a computation; export the order as compute-only')
-    cells = tuple(_Cell(int(m[1]), _kind(m[2]), int(m[3])) for m in matches if m)
+    cells = tuple(_Cell(int(m[1]), cast(Kind, m[2]), int(m[3])) for m in matches if m)
     if len(cells) < len(names):
         raise PlanError(
             f'{place}: "{text}" is not an operation; expected stage, F, B, I or W, and micro-batch, such as 0F3, or a '
@@ -151,10 +151,6 @@ def _parse_action(text: str, rank: int, column: int) -> _Action:
     if pair and sorted(c.kind == "F" for c in cells) != [False, True]:
         raise PlanError(f'{place}: "{text}": a fused pair is one forward and one backward')
     return cells
-
-
-def _kind(letter: str) -> Kind:
-    return next(kind for kind in KINDS if kind == letter)
 
 
 def _placement(programs: _Programs) -> tuple[list[Path], list[int]]:

@@ -82,7 +82,7 @@ class _Rank:
             self._queues.setdefault((op.kind, op.chunk), []).append(index)
 
     def pick(self, ready: Callable[[Op], bool]) -> Op | None:
-        """Choose the op of this slot, if any is possible."""
+        """Choose and run the op of this slot, if any is possible."""
         while self._head < len(self._left) and self._left[self._head] is None:
             self._head += 1
         nexts = sorted(queue[-1] for queue in self._queues.values() if queue)
@@ -91,15 +91,12 @@ class _Rank:
             ops.sort(key=lambda pair: pair[1].kind)  # I before W, else by place
         for index, op in ops:
             if ready(op) and self._fits(index, op):
-                return self._run(index, op)
+                self._left[index] = None
+                self._queues[op.kind, op.chunk].pop()
+                self._held += (op.kind == "F") - (op.kind == "W")
+                self.ran.append(op)
+                return op
         return None
-
-    def _run(self, index: int, op: Op) -> Op:
-        self._left[index] = None
-        self._queues[op.kind, op.chunk].pop()
-        self._held += (op.kind == "F") - (op.kind == "W")
-        self.ran.append(op)
-        return op
 
     def _fits(self, index: int, op: Op) -> bool:
         """Whether an op may be moved ahead; ops passed by a forward run with one more chunk in memory."""
