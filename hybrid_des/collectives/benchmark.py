@@ -1,7 +1,5 @@
 """Benchmark of collectives on idle links, for the `collective` command and for `auto`."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

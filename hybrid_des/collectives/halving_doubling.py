@@ -10,8 +10,6 @@ it: 2(latency + S/bandwidth) more, and longer under `fair`, where other ranks sh
 Finished shards are forwarded as encoded by their owners.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from hybrid_des.collectives import collective

@@ -9,8 +9,6 @@ For k nodes of g GPUs, with a1, B1 within and a2, B2 between nodes, one segment 
 its node and 2(k−1)/(g·k) · S to other nodes. Shards are finished between nodes and forwarded unchanged within them.
 """
 
-from __future__ import annotations
-
 from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer, Pipelining
 from hybrid_des.collectives.group import Group, Routine

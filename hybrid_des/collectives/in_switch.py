@@ -7,8 +7,6 @@
 On idle ports latency + S/bandwidth · (1 + 1/segments); S bytes up and S down per rank, independent of n.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from hybrid_des.collectives import Site, collective

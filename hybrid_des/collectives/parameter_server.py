@@ -9,8 +9,6 @@ S down per rank. Servers may instead run on the first p ranks, whose own shard i
 Ranks and servers start at different peers, to avoid contention at one port.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Literal
 

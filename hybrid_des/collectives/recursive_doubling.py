@@ -10,8 +10,6 @@ the excess ranks first send their buffers to a neighbour and finally receive the
 also rounds its own sum through the codec, so that both partners reduce the same two values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from hybrid_des.collectives import collective

@@ -3,8 +3,6 @@
 part("a100-80gb").nvlink.bandwidth      # Fraction, bytes per second
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache

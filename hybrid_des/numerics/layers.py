@@ -8,8 +8,6 @@ With g = ∂loss/∂y and δ = ∂loss/∂(x·W + b):  δ = g·(1 − tanh²) or
 F keeps x and tanh, I replaces them with x and δ, W consumes those.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 

@@ -1,7 +1,5 @@
 """Optimizers: in-place updates of a flat array of weights from the mean gradient."""
 
-from __future__ import annotations
-
 from hybrid_des.numerics.layers import Array
 
 

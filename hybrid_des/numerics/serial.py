@@ -1,7 +1,5 @@
 """Serial training, the reference: one process, one micro-batch after another through all stages."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Settings of the small model that the simulated GPUs train."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
 

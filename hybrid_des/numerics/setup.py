@@ -3,8 +3,6 @@
 Initial weights depend on the seed, not on the split.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from hybrid_des.errors import UsageError

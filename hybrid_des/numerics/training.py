@@ -1,7 +1,5 @@
 """The training of one run: the arithmetic of its GPUs, and its progress."""
 
-from __future__ import annotations
-
 from hybrid_des.numerics.progress import TrainingProgress
 from hybrid_des.numerics.settings import TrainingSettings
 from hybrid_des.numerics.setup import TrainingSetup

@@ -8,8 +8,6 @@ weight gradient); `(0F3;3B1)OVERLAP_F_B` is a fused pair; an empty cell means no
 PyTorch: torch.distributed.pipelining, `_PipelineScheduleRuntime._load_csv(…, format="compute_only")`.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections import Counter

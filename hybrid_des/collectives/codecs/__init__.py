@@ -9,8 +9,6 @@ A simulation without numerics only uses the sizes (`payload_bytes`, `scale_bytes
 `encode` and `decode`, whose sizes must agree.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from fractions import Fraction

@@ -4,8 +4,6 @@ fp32   s eeeeeeee mmmmmmmmmmmmmmmmmmmmmmm
 bf16   s eeeeeeee mmmmmmm
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

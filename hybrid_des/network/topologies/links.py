@@ -10,8 +10,6 @@ Points called gpu0, gpu1 … are the cluster's GPUs; every other name is a switc
 to the links listed first) and may pass through GPUs.
 """
 
-from __future__ import annotations
-
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence

@@ -4,8 +4,6 @@
 others at once has n−1 times that bandwidth. To compare with a switch of equal ports, divide the port bandwidth by n−1.
 """
 
-from __future__ import annotations
-
 from itertools import permutations
 
 from hybrid_des.errors import Refusal

@@ -6,8 +6,6 @@
 The latency of a path is counted once, after its first link. A single node is an NVSwitch alone.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from hybrid_des.network.fabric import ClusterSpec, Fabric

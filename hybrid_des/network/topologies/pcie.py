@@ -16,8 +16,6 @@ and between nodes. `pcie` (bandwidth and latency, by default the GPU's own) repl
 `pcie` within a node and that of the network between nodes, counted once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pydantic import Field

@@ -6,8 +6,6 @@ A message takes the shorter way around (ascending on a tie) through all links in
 `infiniband` (between nodes) describe one link per direction; latencies sum over the links.
 """
 
-from __future__ import annotations
-
 from hybrid_des.network.fabric import ClusterSpec, Fabric
 from hybrid_des.network.topologies import topology
 from hybrid_des.network.topologies.ports import wired

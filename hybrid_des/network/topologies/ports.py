@@ -1,7 +1,5 @@
 """Links and routes shared by topologies: GPU ports into the NVSwitch, NICs, and direct links between GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from itertools import pairwise

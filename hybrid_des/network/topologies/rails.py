@@ -9,8 +9,6 @@ and needs no spine (Wang et al., "Rail-only", HotI 2024). With `spine`, a rail's
 NICs divided by `oversubscription` (default 1). The latencies of NVLink and network are each counted once.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Annotated, Literal
 

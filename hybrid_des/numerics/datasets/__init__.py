@@ -7,8 +7,6 @@
 Classes are balanced, so that an untrained model has chance accuracy; samples are in random order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The 1797 handwritten digits of 8 × 8 pixels that scikit-learn ships (UCI optical recognition, its test set)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from hybrid_des.errors import UsageError

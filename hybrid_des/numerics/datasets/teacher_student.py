@@ -1,7 +1,5 @@
 """Normally distributed inputs, classified by a small random network (teacher and student)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from hybrid_des.numerics.datasets import Drawn, dataset

@@ -1,7 +1,5 @@
 """Two interleaved spirals of one and a quarter turns with a little noise (after Lang & Witbrock, 1988)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from hybrid_des.numerics.datasets import Drawn, dataset

@@ -10,8 +10,6 @@ A schedule with options (`hybrid_des.options`) registers their class, `options=M
 last argument. A chunk is a virtual pipeline stage. Files that register nothing are shared by several schedules.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any

@@ -5,8 +5,6 @@ rank of a V. It is repeated every six slots, the duration of its six ops; weight
 lifetime of a micro-batch, from its F to its W, determines the memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -9,8 +9,6 @@ form one action. Time mT + (p/2−1)(F&B + (B+W) − 3W), where F&B is the time 
 is less than 1. Memory p+1 micro-batches and two copies of the weights. m must be even and at least 2p.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Annotated
 

@@ -7,8 +7,6 @@ Time (m+p−1)(F+B), memory m micro-batches on every rank. `backward_order: lifo
 the GPipe paper; fifo the oldest, as in PyTorch.
 """
 
-from __future__ import annotations
-
 from hybrid_des.options import Options
 from hybrid_des.pipeline import Plan, PlanRequest
 from hybrid_des.pipeline.schedules import schedule

@@ -8,8 +8,6 @@ default); `fifo` runs the oldest first. Time mT + (p−1)T/v, memory m micro-bat
 which suits sharded weights and early gradient reduction.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from hybrid_des.options import Elsewhere, Options, choice

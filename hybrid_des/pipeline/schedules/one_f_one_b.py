@@ -8,8 +8,6 @@ remaining backwards.
 Time (m+p−1)(F+B) as in GPipe, memory min(m, p−r) micro-batches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import chain
 

@@ -4,8 +4,6 @@ Papers and implementations describe two-chunk schedules as phases, each a repeat
 (0 or 1), for the next micro-batch of that way; `W` alone is the oldest deferred weight gradient; `+` fuses two ops.
 """
 
-from __future__ import annotations
-
 from hybrid_des.pipeline import Op
 from hybrid_des.pipeline.op import KINDS, Action, Kind
 

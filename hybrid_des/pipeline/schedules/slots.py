@@ -3,8 +3,6 @@
 Several schedules define their order on such a grid, before real times are known. A plan keeps only the order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from hybrid_des.pipeline import Op

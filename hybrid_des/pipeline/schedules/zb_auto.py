@@ -16,8 +16,6 @@ paper's tables give (cost − mT)/cost, where cost is the longest span; on its T
 published ZB-2p and equals ZB-1p. Work is bounded: up to 48 orders, fewer for large plans, each linear in the ops.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import islice

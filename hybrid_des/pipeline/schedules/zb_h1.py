@@ -9,8 +9,6 @@ Time mT + (p−1)(F+B−min(F,B,W)) for m ≥ p, where B is the input part; memo
 p including those waiting for their W.
 """
 
-from __future__ import annotations
-
 from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
 

@@ -9,8 +9,6 @@ part); memory 2p−1 micro-batches. Ranks start and end staggered, so with a bar
 the whole pipeline counts: at F = B = W that of ZB-H1.
 """
 
-from __future__ import annotations
-
 from hybrid_des.pipeline import Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.zb_h1 import handcrafted
