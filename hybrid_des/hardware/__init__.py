@@ -30,13 +30,7 @@ class LinkPart:
 
 @dataclass(frozen=True)
 class GpuPart:
-    """A GPU model and the links of the node it is usually sold in.
-
-    Attributes:
-        memory: bytes.
-        peak: dense half-precision FLOP/s.
-        nics_per_node: network adapters per node of eight GPUs.
-    """
+    """A GPU model (memory in bytes, dense half-precision FLOP/s), and links and adapters of its usual node of eight."""
 
     name: str
     memory: Fraction

@@ -10,13 +10,9 @@ from hybrid_des.numerics.setup import TrainingSetup, all_layers
 
 
 class Passed(NamedTuple):
-    """Results of one forward and backward pass, stage by stage.
+    """Loss of one forward and backward pass, and stage by stage its outputs and its flat gradients.
 
-    Attributes:
-        loss: sum of the samples' losses, divided by the given number of samples.
-        outputs: output of each stage.
-        input_gradients: gradient of each stage's input; None for the first.
-        weight_gradients: flat weight gradient of each stage.
+    The loss is the sum over samples, divided by the given number of them; the first stage has no input gradient.
     """
 
     loss: float
@@ -26,12 +22,9 @@ class Passed(NamedTuple):
 
 
 def forward_and_backward(stages: Sequence[StageLayers], batch: Samples, samples: int) -> Passed:
-    """Run forward and backward of a batch through all stages.
+    """Run forward and backward of a batch through all stages, whose `gradient` is overwritten.
 
-    Args:
-        stages: the whole model; their `gradient` is overwritten.
-        batch: inputs and labels.
-        samples: divisor of loss and gradients.
+    Loss and gradients are divided by `samples`.
     """
     outputs, kept = [], []
     x = batch.inputs

@@ -18,14 +18,8 @@ from hybrid_des.units import split_evenly
 class TrainingSetup:
     """Model and data of one run.
 
-    Args:
-        settings: the model and its training.
-        plan: the schedule, with the numbers of stages and micro-batches.
-        replicas: the data-parallel size.
-        seed: seed of initial weights, data and sample order.
-
-    Attributes:
-        replica_samples: samples per replica and step.
+    The plan gives the numbers of stages and micro-batches, the seed initial weights, data and sample order;
+    `replica_samples` is the number of samples per replica and step.
 
     Raises:
         UsageError: there are fewer layers than stages, or the task needs a library that is not installed.

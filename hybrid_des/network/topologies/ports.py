@@ -57,10 +57,7 @@ def through_nvswitch(cluster: ClusterSpec, sender: int, receiver: int) -> Route:
 def switched(cluster: ClusterSpec, network: Iterable[LinkSpec], between: Callable[[int, int], Route]) -> Fabric:
     """A fabric with one NVSwitch per node; switches with in-network reduction are numbered after the GPUs.
 
-    Args:
-        cluster: the nodes.
-        network: the links beyond NVLink.
-        between: maps two GPUs of different nodes to a route.
+    `network` holds the links beyond NVLink, `between` maps two GPUs of different nodes to a route.
     """
     gpus, node_of = cluster.gpus, cluster.node_of
     reducers = {number: gpus + number for number, node in enumerate(cluster.nodes) if node.in_switch}

@@ -19,10 +19,7 @@ BLOCK: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("I", 1), ("I", 0))
 def repeat(pipeline: int, microbatches: int, block: Callable[[int], tuple[int, int, int, int]]) -> Plan:
     """Repeat a block every six slots and put each W into the first free slot, oldest first.
 
-    Args:
-        pipeline: number of ranks.
-        microbatches: number of repetitions.
-        block: maps a rank to the slots of the first micro-batch's F0, F1, I1, I0.
+    `block` maps a rank to the slots of the first micro-batch's F0, F1, I1, I0.
     """
     programs = [_program(microbatches, block(rank)) for rank in range(pipeline)]
     return Plan.of(programs, [wave(pipeline, 2)], [0] * microbatches)
@@ -63,11 +60,7 @@ def fill_gaps(plan: Plan, limit: int) -> Plan:
 
 
 class _Rank:
-    """A rank's progress through its program.
-
-    Attributes:
-        ran: its new program so far.
-    """
+    """A rank's progress through its program; `ran` is its new program so far."""
 
     def __init__(self, program: tuple[Action, ...], limit: int) -> None:
         self.ran: list[Op] = []

@@ -9,11 +9,7 @@ from hybrid_des.pipeline.op import KINDS, Action, Kind
 
 
 class Writer:
-    """Writes a program, counting micro-batches.
-
-    Attributes:
-        program: the actions so far.
-    """
+    """Writes a program, counting micro-batches; `program` holds the actions so far."""
 
     def __init__(self, chunks: tuple[int, int] = (0, 1), first: tuple[int, int] = (0, 0), fused: bool = True) -> None:
         """`chunks` and `first` give the chunk and first micro-batch per way; without `fused`, one op per action."""
