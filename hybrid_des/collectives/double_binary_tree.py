@@ -9,14 +9,19 @@ each segment once up and twice down, a leaf once up: at most 2S bytes. The time 
 2 log2(n) · latency for small S. For odd n, the second tree is the first one shifted by one.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer, Pieces, Pipelining
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.network.mailbox import Handoff
+
+
+class Family(NamedTuple):
+    """A rank's neighbours in a tree; the root has no parent."""
+
+    parent: int | None
+    children: list[int]
 
 
 @collective("double-binary-tree", summary="two pipelined trees, each for half of the buffer", options=Pipelining)
@@ -61,13 +66,6 @@ def _broadcast(down: Group, pieces: Pieces, count: int, relatives: Family, back:
         for child in children:
             down.to(child).send(message)
         back.hand(i)
-
-
-class Family(NamedTuple):
-    """A rank's neighbours in a tree; the root has no parent."""
-
-    parent: int | None
-    children: list[int]
 
 
 def family(me: int, size: int, tree: int) -> Family:
