@@ -16,8 +16,6 @@ Arguments of the registration:
     servers   endpoints that serve the group without being members: a function from `Site` to their places in the fabric
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction

@@ -7,8 +7,6 @@
 On idle ports latency + (n−1)/n · S/bandwidth; every rank sends (n−1)/n · S bytes.
 """
 
-from __future__ import annotations
-
 from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, Routine

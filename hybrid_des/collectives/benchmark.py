@@ -1,7 +1,5 @@
 """Benchmark of collectives on idle links, for the `collective` command and for `auto`."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,14 +17,7 @@ from hybrid_des.network.transport import Transport
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of one collective.
-
-    Attributes:
-        duration: picoseconds until the last member completed.
-        messages: number of messages sent.
-        bytes: their total payload.
-        scales: additional bytes of a lossy codec's scales.
-    """
+    """Picoseconds until the last member completed, and what was sent: messages, their payload, and bytes of scales."""
 
     duration: int
     messages: int
@@ -47,15 +38,8 @@ def measure(
 ) -> Outcome:
     """Run one collective once in every group, all starting at the same time.
 
-    Args:
-        fabric: the wiring.
-        name: name of the collective.
-        groups: the members of each group, as places in the fabric.
-        buffer: maps (group, place in it) to a member's buffer; servers follow the members.
-        options: options of the collective, or values by name; names it does not declare are ignored.
-        spare: places in the fabric for servers.
-        sharing: how links are shared.
-        trace: records the messages.
+    Members of `groups` and `spare`, the places for servers, are places in the fabric. `buffer` maps (group, place in
+    it) to a member's buffer; servers follow the members. Options that the collective does not declare are ignored.
 
     Raises:
         Refusal: the collective does not support the group or wiring.
@@ -72,8 +56,7 @@ def measure(
         views = [Group(network, whole, place) for place in range(len(members))]
         processes += [env.process(algorithm(view, buffer(number, view.me))) for view in views]
     env.run()
-    if any(process.is_alive for process in processes):
-        stuck = sum(process.is_alive for process in processes)
+    if stuck := sum(process.is_alive for process in processes):
         raise DeadlockError(f"deadlock: {stuck} of {len(processes)} members of {name} wait for each other")
     network.check_empty()
     sent = network.sent()

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
-from typing import Any
+from typing import Annotated, Any
 
 from numpy.typing import NDArray
 
 from hybrid_des.collectives.codecs import Codec
 from hybrid_des.network.message import Message
+from hybrid_des.options import Options, whole
 from hybrid_des.units import split_evenly
 
+SMALLEST_SEGMENT = 2**16  # bytes; NCCL's steps are 512 KiB, but here more segments cost only simulated events
+MOST_SEGMENTS = 128
 
+
+class Pipelining(Options):
+    """Granularity of pipelining."""
+
+    pieces: Annotated[int, whole(1, 4096)] | None = None
+    """Number of segments per bucket. Default from its size."""
+
+    def segments(self, size: int, most: int = MOST_SEGMENTS) -> int:
+        """Number of segments: by default one if bound by latency, and enough to fill the pipeline for large buffers."""
+        return self.pieces or max(1, min(most, size // SMALLEST_SEGMENT))
+
+
+@dataclass(eq=False)
 class Buffer:
     """One rank's gradients of one stage or bucket.
 
-    Args:
+    Attributes:
         elements: number of elements.
         codec: their encoding on the wire.
         array: the elements, flat, reduced in place; None: sizes only. Its length may differ from `elements`, since a
@@ -25,13 +42,10 @@ class Buffer:
         residual: array of the same length for error feedback: errors of the codec, to be sent the next time.
     """
 
-    def __init__(
-        self, elements: int, codec: Codec, array: NDArray[Any] | None = None, residual: NDArray[Any] | None = None
-    ) -> None:
-        self.elements = elements
-        self.codec = codec
-        self.array = array
-        self.residual = residual
+    elements: int
+    codec: Codec
+    array: NDArray[Any] | None = None
+    residual: NDArray[Any] | None = None
 
     @property
     def bytes(self) -> int:
@@ -45,18 +59,20 @@ class Buffer:
 
     def parts(self, count: int) -> list[Buffer]:
         """Split the buffer as `split` does, into separate buffers."""
-        arrays, residuals = (
-            [None] * count if array is None else cut(array, count) for array in (self.array, self.residual)
-        )
-        sizes = split_evenly(self.elements, count)
-        return [Buffer(size, self.codec, *pair) for size, *pair in zip(sizes, arrays, residuals, strict=True)]
+        return self._divided(split_evenly(self.elements, count), lambda array: cut(array, count))
 
     def sections(self, sizes: Sequence[int]) -> list[Buffer]:
         """Split the buffer into buffers of these sizes, which sum to its own."""
-        ends = list(accumulate(sizes))
+
+        def views(array: NDArray[Any]) -> list[NDArray[Any]]:  # of proportional sizes, since its length may differ
+            ends = accumulate(sizes)
+            return _between(array, [end * array.size // self.elements if self.elements else array.size for end in ends])
+
+        return self._divided(sizes, views)
+
+    def _divided(self, sizes: Sequence[int], views: Callable[[NDArray[Any]], list[NDArray[Any]]]) -> list[Buffer]:
         arrays, residuals = (
-            [None] * len(ends) if array is None else _between(array, [_scaled(end, array, self) for end in ends])
-            for array in (self.array, self.residual)
+            [None] * len(sizes) if array is None else views(array) for array in (self.array, self.residual)
         )
         return [Buffer(size, self.codec, *pair) for size, *pair in zip(sizes, arrays, residuals, strict=True)]
 
@@ -197,11 +213,6 @@ class ArrayPieces(Pieces):
         payload = self._codec.encode(wanted)
         self._residual[span] = wanted - self._codec.decode(payload)
         return Message(like.size, like.scales, payload)
-
-
-def _scaled(place: int, array: NDArray[Any], buffer: Buffer) -> int:
-    """The position in an array of another length that corresponds to `place` in the buffer."""
-    return place * array.size // buffer.elements if buffer.elements else array.size
 
 
 def cut(array: NDArray[Any], pieces: int) -> list[NDArray[Any]]:

@@ -9,21 +9,25 @@ each segment once up and twice down, a leaf once up: at most 2S bytes. The time 
 2 log2(n) · latency for small S. For odd n, the second tree is the first one shifted by one.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from hybrid_des.collectives import collective
-from hybrid_des.collectives.buffer import Buffer, Pieces
+from hybrid_des.collectives.buffer import Buffer, Pieces, Pipelining
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.collectives.pipelining import Pipelining, segments_of
 from hybrid_des.network.mailbox import Handoff
+
+
+class Family(NamedTuple):
+    """A rank's neighbours in a tree; the root has no parent."""
+
+    parent: int | None
+    children: list[int]
 
 
 @collective("double-binary-tree", summary="two pipelined trees, each for half of the buffer", options=Pipelining)
 def double_binary_tree(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
     """All-reduce `buffer` over the group, each half in `options.pieces` segments."""
-    count = options.pieces or segments_of(buffer.bytes // 2)
+    count = options.segments(buffer.bytes // 2)
     parts = []
     for tree, half in enumerate(buffer.parts(2)):
         up, down, back = group.lane(2 * tree), group.lane(2 * tree + 1), group.handoff()
@@ -62,13 +66,6 @@ def _broadcast(down: Group, pieces: Pieces, count: int, relatives: Family, back:
         for child in children:
             down.to(child).send(message)
         back.hand(i)
-
-
-class Family(NamedTuple):
-    """A rank's neighbours in a tree; the root has no parent."""
-
-    parent: int | None
-    children: list[int]
 
 
 def family(me: int, size: int, tree: int) -> Family:

@@ -25,10 +25,9 @@ class ProcessGroup:
     Attributes:
         kind: name of the collective, as in the timeline.
         stage: the stage whose gradients are reduced; a unique number if there is none.
-        ranks: the members, followed by the endpoints that serve the group without being members (parameter servers, a
-            switch with in-network reduction).
+        ranks: the members, followed by `servers` endpoints that serve the group without being members (parameter
+            servers, a switch with in-network reduction).
         chunks: for each rank, the chunk that holds the stage; −1 if none.
-        servers: number of servers at the end of `ranks`.
         purpose: purpose of its messages.
     """
 
@@ -46,13 +45,7 @@ class ProcessGroup:
 
 
 class Group:
-    """One member's view of a process group.
-
-    Attributes:
-        me: this member's place in the group; servers follow from `size` on.
-        size: number of members without servers.
-        servers: number of servers.
-    """
+    """One member's view of a process group: its place `me` among `size` members, which `servers` servers follow."""
 
     __slots__ = ("_in", "_label", "_lane", "_out", "_processes", "_transport", "me", "servers", "size")
 
@@ -122,13 +115,7 @@ class Group:
             flow.label = self._label
 
     def _between(self, sender: int, receiver: int) -> tuple[Flow, Mailbox]:
-        processes = self._processes
-        channel = Channel(
-            processes.ranks[sender],
-            processes.ranks[receiver],
-            processes.purpose,
-            processes.kind,
-            processes.stage,
-            processes.chunks[sender],
-        )
+        whole = self._processes
+        ends = whole.ranks[sender], whole.ranks[receiver]
+        channel = Channel(*ends, whole.purpose, whole.kind, whole.stage, whole.chunks[sender])
         return self._transport.flow(channel, self._lane)

@@ -10,7 +10,7 @@ it: 2(latency + S/bandwidth) more, and longer under `fair`, where other ranks sh
 Finished shards are forwarded as encoded by their owners.
 """
 
-from __future__ import annotations
+from functools import partial
 
 from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
@@ -21,20 +21,9 @@ from hybrid_des.collectives.recursive_doubling import folded
 @collective("halving-doubling", summary="reduce-scatter by halving, all-gather by doubling")
 def halving_doubling(group: Group, buffer: Buffer) -> Routine:
     """All-reduce `buffer` over the group."""
-    core, place = folded(group)
-    n, partner = len(core), group.me ^ 1
+    n = 1 << group.size.bit_length() - 1
     shards = buffer.split(n)
-    if place is None:
-        group.to(partner).send(shards.encode_span(0, n))
-        shards.unpack(0, n, (yield group.from_(partner).receive()))
-        return
-    has_guest = group.me < 2 * (group.size - n)
-    if has_guest:
-        shards.add_span(0, n, (yield group.from_(partner).receive()))
-    if n > 1:
-        yield from _swap(group, shards, core, place)
-    if has_guest:
-        group.to(partner).send(shards.pack(0, n))
+    return folded(group, shards, n, partial(_swap, group, shards))
 
 
 def _swap(group: Group, shards: Pieces, core: list[int], place: int) -> Routine:

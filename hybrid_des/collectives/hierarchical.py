@@ -9,12 +9,9 @@ For k nodes of g GPUs, with a1, B1 within and a2, B2 between nodes, one segment 
 its node and 2(k−1)/(g·k) · S to other nodes. Shards are finished between nodes and forwarded unchanged within them.
 """
 
-from __future__ import annotations
-
 from hybrid_des.collectives import collective
-from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.buffer import Buffer, Pipelining
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.collectives.pipelining import Pipelining, segments_of
 from hybrid_des.collectives.ring import gather, scatter
 from hybrid_des.errors import Refusal
 from hybrid_des.network.mailbox import Handoff
@@ -32,7 +29,7 @@ def hierarchical(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
     """
     node, peers = _neighbours(group)
     up, across, down = group.among(node, lane=0), group.among(peers, lane=1), group.among(node, lane=2)
-    segments = buffer.parts(options.pieces or min(MOST_SEGMENTS, segments_of(buffer.bytes // len(node))))
+    segments = buffer.parts(options.segments(buffer.bytes // len(node), most=MOST_SEGMENTS))
     to_across, to_down = group.handoff(), group.handoff()
     yield group.together(
         _scatter(up, segments, to_across),

@@ -7,14 +7,11 @@
 On idle ports latency + S/bandwidth · (1 + 1/segments); S bytes up and S down per rank, independent of n.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from hybrid_des.collectives import Site, collective
-from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.buffer import Buffer, Pipelining
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.collectives.pipelining import Pipelining, segments_of
 from hybrid_des.errors import Refusal
 
 
@@ -33,7 +30,7 @@ def switch(site: Site, options: Pipelining) -> Sequence[int]:
 )
 def in_switch(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
     """All-reduce `buffer` over the group, in `options.pieces` segments."""
-    count = options.pieces or segments_of(buffer.bytes)
+    count = options.segments(buffer.bytes)
     cut = buffer.split(count)
     if group.me < group.size:
         above = group.size

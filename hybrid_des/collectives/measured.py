@@ -7,8 +7,6 @@
 Every member encodes its buffer once, and the sum once.
 """
 
-from __future__ import annotations
-
 from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, Routine

@@ -9,8 +9,6 @@ S down per rank. Servers may instead run on the first p ranks, whose own shard i
 Ranks and servers start at different peers, to avoid contention at one port.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -44,10 +42,7 @@ def hosts(site: Site, options: Servers) -> Sequence[int]:
 
 
 @collective(
-    "parameter-server",
-    summary="push to servers with one shard each, pull the sums",
-    options=Servers,
-    servers=hosts,
+    "parameter-server", summary="push to servers with one shard each, pull the sums", options=Servers, servers=hosts
 )
 def parameter_server(group: Group, buffer: Buffer, options: Servers) -> Routine:
     """All-reduce `buffer` over the group."""

@@ -10,10 +10,10 @@ the excess ranks first send their buffers to a neighbour and finally receive the
 also rounds its own sum through the codec, so that both partners reduce the same two values.
 """
 
-from __future__ import annotations
+from collections.abc import Callable
 
 from hybrid_des.collectives import collective
-from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
 
 
@@ -21,32 +21,36 @@ from hybrid_des.collectives.group import Group, Routine
 def recursive_doubling(group: Group, buffer: Buffer) -> Routine:
     """All-reduce `buffer` over the group."""
     whole = buffer.split(1)
-    core, place = folded(group)
-    partner = group.me ^ 1
-    if place is None:
-        group.to(partner).send(whole.encode(0))
-        whole.put(0, (yield group.from_(partner).receive()))
-        return
-    has_guest = group.me < 2 * (group.size - len(core))
-    if has_guest:
-        whole.add(0, (yield group.from_(partner).receive()))
-    distance = 1
-    while distance < len(core):
-        peer = core[place ^ distance]
-        group.to(peer).send(whole.finish(0) if distance == 1 else whole.agree(0))
-        whole.add(0, (yield group.from_(peer).receive()))
-        distance *= 2
-    if len(core) < group.size:
-        message = whole.agree(0)
-        if has_guest:
-            group.to(partner).send(message)
+
+    def exchange(core: list[int], place: int) -> Routine:
+        distance = 1
+        while distance < len(core):
+            peer = core[place ^ distance]
+            group.to(peer).send(whole.finish(0) if distance == 1 else whole.agree(0))
+            whole.add(0, (yield group.from_(peer).receive()))
+            distance *= 2
+        if len(core) < group.size:
+            whole.agree(0)
+
+    return folded(group, whole, 1, exchange)
 
 
-def folded(group: Group) -> tuple[list[int], int | None]:
-    """A power-of-two subset of the members, and this one's place in it; None if a neighbour represents it.
+def folded(group: Group, pieces: Pieces, count: int, exchange: Callable[[list[int], int], Routine]) -> Routine:
+    """Run an all-reduce of `count` pieces that needs a power of two of members.
 
-    Of the first 2(n − 2^k) members, every odd one also represents the even one before it.
+    Of the first 2(n − 2^k) members, every odd one also represents the even one before it, its guest. `exchange` is run
+    by the 2^k others, with their places in the group and this member's place among them; it ends with finished pieces.
     """
     extra = group.size - (1 << group.size.bit_length() - 1)
     core = [*range(1, 2 * extra, 2), *range(2 * extra, group.size)]
-    return core, core.index(group.me) if group.me in core else None
+    partner, in_pair = group.me ^ 1, group.me < 2 * extra
+    if group.me not in core:
+        group.to(partner).send(pieces.encode_span(0, count))
+        pieces.unpack(0, count, (yield group.from_(partner).receive()))
+        return
+    if in_pair:
+        pieces.add_span(0, count, (yield group.from_(partner).receive()))
+    if len(core) > 1:
+        yield from exchange(core, core.index(group.me))
+    if in_pair:
+        group.to(partner).send(pieces.pack(0, count))

@@ -8,8 +8,6 @@ On idle equal links 2(n−1)(latency + S/(n·bandwidth)), half for each phase; e
 owner encodes its sum once and keeps what the others will decode, so all members end bit-identical.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from hybrid_des.collectives import collective

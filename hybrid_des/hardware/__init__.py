@@ -3,8 +3,6 @@
 part("a100-80gb").nvlink.bandwidth      # Fraction, bytes per second
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -32,13 +30,7 @@ class LinkPart:
 
 @dataclass(frozen=True)
 class GpuPart:
-    """A GPU model and the links of the node it is usually sold in.
-
-    Attributes:
-        memory: bytes.
-        peak: dense half-precision FLOP/s.
-        nics_per_node: network adapters per node of eight GPUs.
-    """
+    """A GPU model (memory in bytes, dense half-precision FLOP/s), and links and adapters of its usual node of eight."""
 
     name: str
     memory: Fraction

@@ -18,11 +18,7 @@ TOLERANCE = 1e-10  # of the L2 norm; sums in another order differ by 1e-15
 
 
 class CheckedWorker(Worker):
-    """A worker that compares each of its ops with serial training.
-
-    Attributes:
-        worst: the largest relative error of an op or a reduced gradient so far.
-    """
+    """A worker that compares each of its ops with serial training; `worst` is the largest relative error so far."""
 
     def __init__(self, training: CheckedTraining, rank: int, replica: int, pipeline_rank: int) -> None:
         super().__init__(training, training.progress, rank, replica, pipeline_rank)
@@ -62,12 +58,7 @@ class CheckedWorker(Worker):
 
 
 class CheckedTraining(Training):
-    """A training whose workers compare all their results with serial training.
-
-    Attributes:
-        reference: the serial training.
-        workers: those created so far.
-    """
+    """A training whose workers compare all their results with `reference`, the serial training."""
 
     def __init__(self, settings: TrainingSettings, plan: Plan, replicas: int, seed: int) -> None:
         super().__init__(settings, plan, replicas, seed)
@@ -86,10 +77,7 @@ class CheckedTraining(Training):
         return max(worker.worst for worker in self.workers)
 
     def check_memory(self, peaks: Sequence[Fraction]) -> None:
-        """Compare the real activation peak of each GPU with the simulated one.
-
-        Args:
-            peaks: by global rank, in whole-rank micro-batches.
+        """Compare the real activation peak of each GPU with the simulated one, in whole-rank micro-batches.
 
         Raises:
             NumericsError: they differ.

@@ -8,8 +8,6 @@ With g = ∂loss/∂y and δ = ∂loss/∂(x·W + b):  δ = g·(1 − tanh²) or
 F keeps x and tanh, I replaces them with x and δ, W consumes those.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -60,13 +58,9 @@ class StageLayers:
         kept = []
         for spec, (matrix, bias) in zip(self._specs, self._matrices, strict=True):
             inner = x @ matrix + bias
-            if spec.role == "output":
-                kept.append((x, inner))
-                x = inner
-            else:
-                bent = np.tanh(inner)
-                kept.append((x, bent))
-                x = x + bent if spec.role == "hidden" else bent
+            bent = inner if spec.role == "output" else np.tanh(inner)
+            kept.append((x, bent))
+            x = x + bent if spec.role == "hidden" else bent
         return x, kept
 
     def input_gradient(self, g: Array, kept: Kept) -> tuple[Array | None, Kept]:

@@ -1,17 +1,6 @@
 """Optimizers: in-place updates of a flat array of weights from the mean gradient."""
 
-from __future__ import annotations
-
-from typing import Protocol
-
 from hybrid_des.numerics.layers import Array
-
-
-class Optimizer(Protocol):
-    """Optimizer state of one stage."""
-
-    def update(self, weights: Array, gradient: Array) -> None:
-        """Take one step."""
 
 
 class Sgd:
@@ -43,4 +32,5 @@ class Adam:
         weights -= rate * self._mean / (self._square**0.5 + 1e-8)
 
 
-OPTIMIZERS: dict[str, type[Sgd] | type[Adam]] = {"sgd": Sgd, "adam": Adam}
+Optimizer = Sgd | Adam
+OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": Sgd, "adam": Adam}

@@ -1,7 +1,5 @@
 """Progress of training: losses, accuracies, and the error relative to serial training."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

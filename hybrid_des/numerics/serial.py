@@ -1,25 +1,18 @@
 """Serial training, the reference: one process, one micro-batch after another through all stages."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hybrid_des.numerics import perceptron
 from hybrid_des.numerics.data import Samples
 from hybrid_des.numerics.layers import Array, StageLayers, loss_and_gradient
 from hybrid_des.numerics.settings import TrainingSettings
-from hybrid_des.numerics.setup import TrainingSetup
+from hybrid_des.numerics.setup import TrainingSetup, all_layers
 
 
 class Passed(NamedTuple):
-    """Results of one forward and backward pass, stage by stage.
+    """Loss of one forward and backward pass, and stage by stage its outputs and its flat gradients.
 
-    Attributes:
-        loss: sum of the samples' losses, divided by the given number of samples.
-        outputs: output of each stage.
-        input_gradients: gradient of each stage's input; None for the first.
-        weight_gradients: flat weight gradient of each stage.
+    The loss is the sum over samples, divided by the given number of them; the first stage has no input gradient.
     """
 
     loss: float
@@ -29,12 +22,9 @@ class Passed(NamedTuple):
 
 
 def forward_and_backward(stages: Sequence[StageLayers], batch: Samples, samples: int) -> Passed:
-    """Run forward and backward of a batch through all stages.
+    """Run forward and backward of a batch through all stages, whose `gradient` is overwritten.
 
-    Args:
-        stages: the whole model; their `gradient` is overwritten.
-        batch: inputs and labels.
-        samples: divisor of loss and gradients.
+    Loss and gradients are divided by `samples`.
     """
     outputs, kept = [], []
     x = batch.inputs
@@ -57,13 +47,13 @@ def forward_and_backward(stages: Sequence[StageLayers], batch: Samples, samples:
 
 def loss_and_gradients(settings: TrainingSettings, weights: Array, samples: Samples) -> tuple[float, Array]:
     """Mean loss and gradient over all samples, at flat weights of the whole model."""
-    passed = forward_and_backward([perceptron.whole(settings, weights)], samples, len(samples))
+    passed = forward_and_backward([StageLayers(all_layers(settings), weights)], samples, len(samples))
     return passed.loss, passed.weight_gradients[0]
 
 
 def accuracy(settings: TrainingSettings, weights: Array, samples: Samples) -> float:
     """Share of samples classified correctly."""
-    output, _ = perceptron.whole(settings, weights).forward(samples.inputs)
+    output, _ = StageLayers(all_layers(settings), weights).forward(samples.inputs)
     return float((output.argmax(axis=1) == samples.labels).mean())
 
 

@@ -1,7 +1,5 @@
 """Settings of the small model that the simulated GPUs train."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -12,14 +10,8 @@ _DTYPES = {"fp64": "float64", "fp32": "float32"}
 class TrainingSettings:
     """Training settings; defaults are in a scenario's `numerics` section.
 
-    Attributes:
-        layers: number of layers, split over the stages.
-        width: features between layers.
-        batch: samples per micro-batch.
-        task: name of a data set.
-        learning_rate: step size of the optimizer.
-        optimizer: name of an optimizer.
-        dtype: fp64 or fp32, for weights, activations and gradients.
+    The model has `layers`, split over the stages, with `width` features between them; `batch` counts the samples of a
+    micro-batch, and `dtype`, fp64 or fp32, is that of weights, activations and gradients.
     """
 
     layers: int

@@ -1,7 +1,5 @@
 """The training of one run: the arithmetic of its GPUs, and its progress."""
 
-from __future__ import annotations
-
 from hybrid_des.numerics.progress import TrainingProgress
 from hybrid_des.numerics.settings import TrainingSettings
 from hybrid_des.numerics.setup import TrainingSetup
@@ -10,11 +8,7 @@ from hybrid_des.pipeline.plan import Plan
 
 
 class Training(TrainingSetup):
-    """Model, data, workers and progress of a run.
-
-    Attributes:
-        progress: losses, accuracies and errors so far.
-    """
+    """Model, data, workers and progress (losses, accuracies and errors so far) of a run."""
 
     def __init__(self, settings: TrainingSettings, plan: Plan, replicas: int, seed: int) -> None:
         super().__init__(settings, plan, replicas, seed)

@@ -1,7 +1,5 @@
 """The arithmetic of one GPU: its ops, their activations, and the optimizer step."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from hybrid_des.errors import NumericsError

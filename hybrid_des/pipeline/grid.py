@@ -1,7 +1,5 @@
 """Draws programs as text, action × rank, with places marked: how a schedule is shown and how an error says where."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 LONG = 40  # actions; longer grids with marks are drawn around these only

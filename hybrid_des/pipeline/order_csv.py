@@ -8,21 +8,18 @@ weight gradient); `(0F3;3B1)OVERLAP_F_B` is a fused pair; an empty cell means no
 PyTorch: torch.distributed.pipelining, `_PipelineScheduleRuntime._load_csv(…, format="compute_only")`.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import partial
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from hybrid_des.errors import PlanError
 from hybrid_des.options import Number, Options
 from hybrid_des.pipeline.grid import draw_grid
-from hybrid_des.pipeline.op import KINDS, Kind, Op, Path, Place, carried
+from hybrid_des.pipeline.op import Kind, Op, Path, Place, carried
 from hybrid_des.pipeline.plan import Plan
 
 _OP = re.compile(r"(\d{1,6})([FBIW])(\d{1,6})")
@@ -46,6 +43,7 @@ class _Cell(NamedTuple):
 
 
 _Action = tuple[_Cell, ...]
+_Programs = Sequence[Sequence[_Action]]
 
 
 def write_order(plan: Plan) -> str:
@@ -77,17 +75,16 @@ def read_order(text: str, where: str, pipeline: int | None = None, fused_time: F
         programs = _parse(text, pipeline)
         paths, path_of = _placement(programs)
         chunk_of = {(index, stage): place[1] for index, path in enumerate(paths) for stage, place in enumerate(path)}
-        plan = Plan.of([_ops(row, chunk_of, path_of) for row in programs], paths, path_of, fused_time)
+
+        def op(cell: _Cell) -> Op:
+            return Op(cell.kind, cell.microbatch, chunk_of[path_of[cell.microbatch], cell.stage])
+
+        rows = [[tuple(map(op, action)) for action in program] for program in programs]
+        plan = Plan.of(rows, paths, path_of, fused_time)
         plan.check()
     except PlanError as error:
         raise type(error)(f"{where}: {error}") from None
     return plan
-
-
-def _ops(
-    row: Sequence[_Action], chunk_of: Mapping[tuple[int, int], int], path_of: Sequence[int]
-) -> list[tuple[Op, ...]]:
-    return [tuple(Op(c.kind, c.microbatch, chunk_of[path_of[c.microbatch], c.stage]) for c in action) for action in row]
 
 
 def crossed_messages(plan: Plan) -> list[str]:
@@ -143,7 +140,7 @@ def _parse_action(text: str, rank: int, column: int) -> _Action:
     place = f"row {rank + 1} (rank {rank}), cell {column + 1}"
     if _OTHER.fullmatch(text):
         raise PlanError(f'{place}: "{text}" is not a computation; export the order as compute-only')
-    cells = tuple(_Cell(int(m[1]), _kind(m[2]), int(m[3])) for m in matches if m)
+    cells = tuple(_Cell(int(m[1]), cast(Kind, m[2]), int(m[3])) for m in matches if m)
     if len(cells) < len(names):
         raise PlanError(
             f'{place}: "{text}" is not an operation; expected stage, F, B, I or W, and micro-batch, such as 0F3, or a '
@@ -154,18 +151,13 @@ def _parse_action(text: str, rank: int, column: int) -> _Action:
     return cells
 
 
-def _kind(letter: str) -> Kind:
-    return next(kind for kind in KINDS if kind == letter)
-
-
-def _placement(programs: Sequence[Sequence[_Action]]) -> tuple[list[Path], list[int]]:
+def _placement(programs: _Programs) -> tuple[list[Path], list[int]]:
     """Deduce the paths, and the path of each micro-batch, from the rows in which stages stand."""
     ranks: dict[int, Counter[int]] = {}  # stage → how many of its ops stand on each rank
     places: dict[tuple[int, int], set[int]] = {}  # (micro-batch, stage) → ranks
-    for rank, program in enumerate(programs):
-        for cell in (cell for action in program for cell in action):
-            ranks.setdefault(cell.stage, Counter())[rank] += 1
-            places.setdefault((cell.microbatch, cell.stage), set()).add(rank)
+    for rank, _, cell in _cells(programs):
+        ranks.setdefault(cell.stage, Counter())[rank] += 1
+        places.setdefault((cell.microbatch, cell.stage), set()).add(rank)
     stages = _count("stage", ranks)
     microbatches = _count("micro-batch", {microbatch for microbatch, _ in places})
     if all(len(ranks[stage]) == 1 for stage in range(stages)):
@@ -173,8 +165,15 @@ def _placement(programs: Sequence[Sequence[_Action]]) -> tuple[list[Path], list[
         return _paths([way]), [0] * microbatches
     if all(len(ranks[stage]) > 1 for stage in range(stages)):
         return _two_copies(programs, stages, microbatches, places)
-    home = {stage: counts.most_common(1)[0][0] for stage, counts in ranks.items()}
-    raise _astray(programs, home)
+    raise _astray(programs, {stage: counts.most_common(1)[0][0] for stage, counts in ranks.items()})
+
+
+def _cells(programs: _Programs) -> Iterator[tuple[int, int, _Cell]]:
+    """Every op with its rank and the index of its action."""
+    for rank, program in enumerate(programs):
+        for index, action in enumerate(program):
+            for cell in action:
+                yield rank, index, cell
 
 
 def _count(noun: str, numbers: Collection[int]) -> int:
@@ -186,28 +185,32 @@ def _count(noun: str, numbers: Collection[int]) -> int:
 
 
 def _two_copies(
-    programs: Sequence[Sequence[_Action]], stages: int, microbatches: int, places: Mapping[tuple[int, int], set[int]]
+    programs: _Programs, stages: int, microbatches: int, places: Mapping[tuple[int, int], set[int]]
 ) -> tuple[list[Path], list[int]]:
     """The two ways through the model, and which of them each micro-batch takes."""
-    copies = "every stage stands on several ranks, as if the model had two copies, but micro-batch"
+
+    def wrong(microbatch: int, how: str, among: Collection[int]) -> PlanError:
+        copies = f"every stage stands on several ranks, as if the model had two copies, but micro-batch {microbatch}"
+        spots = [
+            (rank, index)
+            for rank, index, cell in _cells(programs)
+            if cell.microbatch == microbatch and cell.stage in among
+        ]
+        return _marked(programs, f"{copies} {how}", spots)
+
     for microbatch, stage in product(range(microbatches), range(stages)):
         ranks = sorted(places.get((microbatch, stage), ()))
         if len(ranks) != 1:
             how = f"passes stage {stage} on ranks {' and '.join(map(str, ranks))}" if ranks else f"skips stage {stage}"
-            wrong = partial(_belongs, microbatch, stage if ranks else None)
-            raise _marked(programs, f"{copies} {microbatch} {how}", wrong)
+            raise wrong(microbatch, how, [stage] if ranks else range(stages))
     ways = [tuple(rank for s in range(stages) for rank in places[i, s]) for i in range(microbatches)]
     both = sorted(way for way, _ in Counter(ways).most_common(2))
     apart = len(both) == 2 and all(a != b for a, b in zip(*both, strict=True))
     for microbatch, way in enumerate(ways):
         if way not in both or not apart:
             how = f"passes ranks {', '.join(map(str, way))}, which is neither of two separate ways"
-            raise _marked(programs, f"{copies} {microbatch} {how}", partial(_belongs, microbatch, None))
+            raise wrong(microbatch, how, range(stages))
     return _paths(both), [both.index(way) for way in ways]
-
-
-def _belongs(microbatch: int, stage: int | None, _rank: int, cell: _Cell) -> bool:
-    return cell.microbatch == microbatch and stage in (None, cell.stage)
 
 
 def _paths(ways: Sequence[tuple[int, ...]]) -> list[Path]:
@@ -226,34 +229,23 @@ def _paths(ways: Sequence[tuple[int, ...]]) -> list[Path]:
     return paths
 
 
-def _astray(programs: Sequence[Sequence[_Action]], home: Mapping[int, int]) -> PlanError:
+def _astray(programs: _Programs, home: Mapping[int, int]) -> PlanError:
     """Say which ops stand on another rank than most of their stage do."""
-    rank, index, cell = next(
-        (rank, index, cell)
-        for rank, program in enumerate(programs)
-        for index, action in enumerate(program)
-        for cell in action
-        if home[cell.stage] != rank
-    )
+    astray = [spot for spot in _cells(programs) if home[spot[2].stage] != spot[0]]
+    rank, index, cell = astray[0]
     return _marked(
         programs,
         f"rank {rank}, action {index}: {_name(cell)} does not belong there: stage {cell.stage} lives on rank "
         f"{home[cell.stage]} (only where the model has two copies does each stage live on two ranks, and each "
         f"micro-batch pass one copy)",
-        lambda rank, cell: home[cell.stage] != rank,
+        [(rank, index) for rank, index, _ in astray],
     )
 
 
-def _marked(programs: Sequence[Sequence[_Action]], problem: str, wrong: Callable[[int, _Cell], bool]) -> PlanError:
+def _marked(programs: _Programs, problem: str, spots: Collection[tuple[int, int]]) -> PlanError:
     """An error with the grid, in which what is wrong is marked."""
-    marks = [
-        (rank, index)
-        for rank, program in enumerate(programs)
-        for index, action in enumerate(program)
-        if any(wrong(rank, cell) for cell in action)
-    ]
     names = [["+".join(map(_name, action)) for action in program] for program in programs]
-    return PlanError(f"{problem}\n{draw_grid(names, frozenset(marks))}")
+    return PlanError(f"{problem}\n{draw_grid(names, frozenset(spots))}")
 
 
 def _name(cell: _Cell) -> str:

@@ -17,13 +17,7 @@ from hybrid_des.units import split_evenly
 
 LENGTH = 1003
 TABLE = TimeTable(((1000, 10**6), (10**6, 10**9)))
-OPTIONS = (
-    {},
-    {"pieces": 1},
-    {"pieces": 7},
-    {"servers": 1},
-    {"servers": 2, "servers_on": "hosts"},
-)
+OPTIONS = ({}, {"pieces": 1}, {"pieces": 7}, {"servers": 1}, {"servers": 2, "servers_on": "hosts"})
 CASES = [
     (name, options)
     for name in collectives.all_reduces(["table"])

@@ -5,7 +5,6 @@ from fractions import Fraction
 import pytest
 
 from hybrid_des import collectives
-from hybrid_des.cli.main import main
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs import find as codec
@@ -13,7 +12,6 @@ from hybrid_des.collectives.double_binary_tree import family
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.network.fabric import ClusterSpec, Fabric, LinkSpec, NodeSpec, PortSpec, Route
-from hybrid_des.network.times import read_table
 from hybrid_des.network.topologies.nodes import nodes
 
 BYTE_A_PICOSECOND = Fraction(10**12)
@@ -232,86 +230,3 @@ def test_every_message_has_a_row():
 def test_an_unknown_collective_is_answered_with_the_nearest():
     with pytest.raises(UsageError, match='did you mean "double-binary-tree"'):
         collectives.find("double-tree")
-
-
-def rows(text):
-    """(bytes, µs, algorithm bandwidth, bus bandwidth) of the lines that are no comments."""
-    lines = [line.split() for line in text.splitlines() if not line.startswith("#")]
-    return [(int(line[0]), *(float(cell) for cell in line[3:6])) for line in lines]
-
-
-def test_the_command_prints_and_writes_the_table_of_nccl_tests(capsys, tmp_path):
-    ports_and_sizes = ["--bandwidth", "25 GiB/s", "--latency", "1 us", "--min", "1 KiB", "--max", "1 GiB"]
-    assert main(["collective", "ring", "--ranks", "8", *ports_and_sizes, "--out", str(tmp_path)]) == 0
-    table = rows(capsys.readouterr().out)
-    assert [size for size, *_ in table] == [2**k for k in range(10, 31, 2)]
-    rate = GIB / 70.014e6  # GB/s
-    assert table[-1] == (GIB, 70014.0, pytest.approx(rate, abs=0.01), pytest.approx(rate * 1.75, abs=0.01))
-    assert read_table(tmp_path / "collective.csv").time(GIB) == 70_014_000_000
-    assert {file.name for file in tmp_path.iterdir()} == {"collective.csv", "collective.png", "collective.svg"}
-
-
-def test_the_command_says_what_auto_took_on_a_scenarios_cluster(capsys, scenarios):
-    file = str(scenarios / "h100_2x8.yaml")
-    assert main(["collective", "in-switch", "--scenario", file, "--ranks", "8", "--min", "1 MB", "--max", "1 MB"]) == 0
-    ((_, time, *_),) = rows(capsys.readouterr().out)
-    assert main(["collective", "auto", "--scenario", file, "--ranks", "8", "--min", "1 MB", "--max", "1 MB"]) == 0
-    said = capsys.readouterr().out
-    assert rows(said)[0][1] <= time
-    assert said.splitlines()[-2].split()[-1] in collectives.all_reduces()
-
-
-def test_the_command_reaches_every_collective(capsys, tmp_path):
-    table = tmp_path / "t.csv"
-    table.write_text("bytes,time_us\n1024,10\n4096,20\n")
-    for name in collectives.names():
-        more = ["--table", str(table)] if name == "measured" else []
-        assert main(["collective", name, "--ranks", "4", "--gpus-per-node", "4", "--max", "4 KiB", *more]) == 0
-        assert len(rows(capsys.readouterr().out)) == 2
-
-
-def test_the_command_takes_settings_without_a_scenario(capsys):
-    """Six ranks in nodes of four: what is set is in the head, and the last node is half empty."""
-    command = ["collective", "ring", "--ranks", "6", "--gpus-per-node", "4", "--max", "1 KiB"]
-    assert main([*command, "--set", "cluster.sharing=fair", "--set", "gradients.codec=fp16"]) == 0
-    head, *_, line, _ = capsys.readouterr().out.splitlines()
-    assert head == "# ring: 6 ranks, 4 per node, 25 GB/s, 1 us, fair"
-    assert line.split()[1:3] == ["512", "fp16"]
-
-
-def test_options_of_a_scenarios_own_reduction_are_left_aside(capsys, scenarios, write):
-    file = write(f"base: {scenarios / 'h100_2x8.yaml'}\ngradients: {{algorithm: hierarchical, pieces: 4}}\n")
-    for more in ([], ["--codec", "fp16"], ["--set", "gradients.codec=fp16"]):
-        assert main(["collective", "ring", "--scenario", str(file), "--min", "1 MB", "--max", "1 MB", *more]) == 0
-        assert ("fp16" in capsys.readouterr().out) == bool(more)
-
-
-@pytest.mark.parametrize(("arguments", "said"), [
-    (["rng"], 'unknown "rng"; did you mean "ring"?'),
-    (["ring", "--ranks", "1"], "--ranks 1: a collective needs at least 2"),
-    (["ring", "--ranks", "0"], "--ranks: must be at least 1, not 0"),
-    (["ring", "--ranks", "2000000"], "--ranks: must be at most 1048575, not 2000000"),
-    (["ring", "--gpus-per-node", "0"], "--gpus-per-node: must be at least 1, not 0"),
-    (["ring", "--bandwidth", "0"], "--bandwidth: a bandwidth of 0 delivers nothing"),
-    (["ring", "--bandwidth", "25 us", "--gpus-per-node", "4"], '--bandwidth: "25 us" is a time; expected a bandwidth'),
-    (["ring", "--latency", "x"], '--latency: "x" is not a quantity'),
-    (["ring", "--min", "2 KiB", "--max", "1 KiB"], "in ascending order"),
-    (["ring", "--min", "2 ms"], '--min 2 ms --max 1 GiB: "2 ms" is a time; expected a size'),
-    (["ring", "--factor", "1"], "--factor: must be at least 2, not 1"),
-    (["ring", "--pieces", "2"], "--pieces: is not read by ring"),
-    (["hierarchical", "--pieces", "0"], "--pieces: must be at least 1, not 0"),
-    (["parameter-server", "--servers-on", "host"], '--servers-on: unknown "host"; did you mean "hosts"?'),
-    (["ring", "--codec", "fp33"], '--codec: unknown "fp33"; did you mean "fp32"?'),
-    (["in-switch", "--ranks", "2"], "in-switch: needs a group within one node, not on nodes 0, 1"),
-    (["measured"], "--table: is required by measured"),
-    (["ring", "--set", "cluster.topology=hub"], '--set cluster.topology=hub: cluster.topology: unknown "hub"'),
-    (["ring", "--scenario", "A100", "--ranks", "9"], "--ranks 9: the cluster of"),
-    (["ring", "--scenario", "A100", "--latency", "1 us"], "--latency: given by the scenario; change it with --set"),
-    (["ring", "--scenario", "A100", "--pieces", "2"], "--pieces: is not read by ring"),
-])  # fmt: skip
-def test_what_the_command_cannot_do_is_one_line(capsys, scenarios, arguments, said):
-    arguments = [str(scenarios / "a100_8x.yaml") if one == "A100" else one for one in arguments]
-    assert main(["collective", *arguments]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert said in err and err.count("\n") == 1

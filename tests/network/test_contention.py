@@ -56,10 +56,7 @@ def test_the_spine_of_the_contract_in_a_simulation(replicas, milliseconds, shari
     """NICs of 10 GB/s, 1 GB each at once, through one 40 GB/s way up to the spine."""
     options = {"topology": "leaf-spine", "oversubscription": replicas / 4, "sharing": sharing}
     one = scenario(
-        2,
-        replicas,
-        workload={"activation": "1 GB"},
-        cluster=nics("10 GB/s", replicas, replicas, nodes=2, **options),
+        2, replicas, workload={"activation": "1 GB"}, cluster=nics("10 GB/s", replicas, replicas, nodes=2, **options)
     )
     ends = [end for *_, end in messages(run(one), "activation", hop=3)]
     assert max(ends) == milliseconds
@@ -103,12 +100,7 @@ def shared(overlap, backward):
         2,
         2,
         cluster=nics(2**20 * 1000),
-        workload={
-            "forward": "1 ms",
-            "backward": f"{backward} ms",
-            "activation": "0.125 MiB",
-            "parameters": 2**19,
-        },
+        workload={"forward": "1 ms", "backward": f"{backward} ms", "activation": "0.125 MiB", "parameters": 2**19},
         gradients={"overlap": overlap, "bucket": "1 MiB", "bucket_rule": "ddp"},
     )
 

@@ -41,10 +41,7 @@ def play(bandwidths, routes, sends, kind="fair", latency=0):
         arrived[tag] = at
 
     flows = [
-        model.flow(
-            tuple(Hop(links[n], latency if n == route[-1] else 0, 100 * i + n) for n in route),
-            put,
-        )
+        model.flow(tuple(Hop(links[n], latency if n == route[-1] else 0, 100 * i + n) for n in route), put)
         for i, route in enumerate(routes)
     ]
 

@@ -48,10 +48,7 @@ def test_a_link_is_a_simpy_resource():
     assert not link.put_queue
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 40), st.booleans(), st.integers(0, 30)), max_size=20),
-    st.integers(0, 20),
-)
+@given(st.lists(st.tuples(st.integers(0, 40), st.booleans(), st.integers(0, 30)), max_size=20), st.integers(0, 20))
 def test_processes_and_flows_share_a_link_in_order(sends, latency):
     """Ties included: in the textbook form everybody requests a `simpy.Resource` and holds it for the service time."""
     byte = 100  # picoseconds at 10 GB/s

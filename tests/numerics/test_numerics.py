@@ -4,17 +4,18 @@ import numpy as np
 import pytest
 
 from hybrid_des.errors import UsageError
-from hybrid_des.numerics import datasets, perceptron, serial
+from hybrid_des.numerics import datasets, serial
 from hybrid_des.numerics.data import Data
 from hybrid_des.numerics.layers import StageLayers, loss_and_gradient
 from hybrid_des.numerics.optimizers import OPTIMIZERS
+from hybrid_des.numerics.setup import all_layers, initial_weights, layers_of_stages
 from hybrid_des.scenario import Numerics
 
 GENERATED = ("two-spirals", "teacher-student")
 
 
 def initial(settings, seed=0):
-    return perceptron.initial_weights(perceptron.all_layers(settings), settings, seed)
+    return initial_weights(all_layers(settings), settings, seed)
 
 
 @pytest.mark.parametrize("layers", [1, 2, 5])
@@ -34,10 +35,7 @@ def test_stages_one_after_another_are_the_whole_model():
     settings = Numerics(layers=6, width=5).settings
     samples = Data(settings.task, 0, "float64").stream(0, 9)
     _, whole = serial.loss_and_gradients(settings, initial(settings), samples)
-    stages = [
-        StageLayers(share, perceptron.initial_weights(share, settings, 0))
-        for share in perceptron.layers_of_stages(settings, 4)
-    ]
+    stages = [StageLayers(share, initial_weights(share, settings, 0)) for share in layers_of_stages(settings, 4)]
     x, kept = samples.inputs, []
     for stage in stages:
         x, layers = stage.forward(x)
@@ -52,7 +50,7 @@ def test_stages_one_after_another_are_the_whole_model():
 
 def test_a_stage_shows_its_weights_as_matrices_and_biases():
     settings = Numerics(layers=3, width=5).settings
-    stage = perceptron.whole(settings, initial(settings))
+    stage = StageLayers(all_layers(settings), initial(settings))
     assert [array.shape for array in stage.arrays] == [(2, 5), (5,), (5, 5), (5,), (5, 2), (2,)]
     assert np.array_equal(np.concatenate([array.ravel() for array in stage.arrays]), stage.weights)
 
@@ -60,14 +58,14 @@ def test_a_stage_shows_its_weights_as_matrices_and_biases():
 @pytest.mark.parametrize("stages", [1, 2, 3, 8])
 def test_initial_weights_do_not_depend_on_the_cut(stages):
     settings = Numerics().settings
-    parts = [perceptron.initial_weights(share, settings, 3) for share in perceptron.layers_of_stages(settings, stages)]
+    parts = [initial_weights(share, settings, 3) for share in layers_of_stages(settings, stages)]
     assert np.array_equal(np.concatenate(parts), initial(settings, 3))
     assert not np.array_equal(initial(settings, 3), initial(settings, 4))
 
 
 def test_fewer_layers_than_stages_are_refused():
     with pytest.raises(UsageError, match=r"numerics.layers: 3 layers .* 4 stages"):
-        perceptron.layers_of_stages(Numerics(layers=3).settings, 4)
+        layers_of_stages(Numerics(layers=3).settings, 4)
 
 
 def test_the_order_of_samples_is_one_stream():

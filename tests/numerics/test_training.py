@@ -11,9 +11,10 @@ from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.errors import NumericsError
-from hybrid_des.numerics import perceptron, serial
+from hybrid_des.numerics import serial
 from hybrid_des.numerics.data import Data
 from hybrid_des.numerics.layers import StageLayers
+from hybrid_des.numerics.setup import all_layers, initial_weights
 from hybrid_des.pipeline import Op, Plan, schedules
 from hybrid_des.scenario import load
 from hybrid_des.simulation.planner import plan_of
@@ -61,7 +62,7 @@ def test_the_error_is_reported_against_gradients_anyone_can_compute():
     chosen = scenario(d=2, codec="int8", steps=1)
     result = run(chosen)
     settings, samples = chosen.numerics.settings, Data("two-spirals", 0, "float64").stream(0, 2 * 4 * 2)
-    before = perceptron.initial_weights(perceptron.all_layers(settings), settings, 0)
+    before = initial_weights(all_layers(settings), settings, 0)
     _, gradient = serial.loss_and_gradients(settings, before, samples)
     after = np.concatenate(
         [array.ravel() for rank in (0, 2) for stage in result.weights[rank].values() for array in stage]
@@ -76,7 +77,7 @@ def test_losses_and_accuracies_are_those_of_the_weights():
     chosen = scenario(steps=1)
     result = run(chosen)
     settings, data = chosen.numerics.settings, Data("two-spirals", 0, "float64")
-    before = perceptron.initial_weights(perceptron.all_layers(settings), settings, 0)
+    before = initial_weights(all_layers(settings), settings, 0)
     loss, _ = serial.loss_and_gradients(settings, before, data.stream(0, 16))
     assert result.numerics["loss"] == [pytest.approx(loss, rel=1e-12)]
     after = np.concatenate(
@@ -212,7 +213,7 @@ def test_the_training_scenario_learns_with_every_codec(scenarios):
     assert min(accuracy["fp32"], accuracy["fp16"]) >= 0.95
     assert abs(accuracy["int8"] - accuracy["fp32"]) <= 0.02
     settings = load(scenarios / "prototype_12gpu_training.yaml").numerics.settings
-    untrained = perceptron.initial_weights(perceptron.all_layers(settings), settings, 0)
+    untrained = initial_weights(all_layers(settings), settings, 0)
     assert serial.accuracy(settings, untrained, Data(settings.task, 0, "float64").held_out) < 0.6
 
 

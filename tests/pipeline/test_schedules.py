@@ -162,11 +162,7 @@ LAWS = [
         chunks=(2, 4, 6),
         costs=lambda F, B, W: (F, F, F),
     ),
-    Law(
-        "zb-h1",
-        lambda p, m, v, F, B, W: m * (F + B + W) + (p - 1) * (F + B - min(F, B, W)),
-        m=lambda p, k: p + k - 1,
-    ),
+    Law("zb-h1", lambda p, m, v, F, B, W: m * (F + B + W) + (p - 1) * (F + B - min(F, B, W)), m=lambda p, k: p + k - 1),
     Law(
         "zb-h2",
         lambda p, m, v, F, B, W: m * (F + B + W) + (p - 1) * (F + B - 2 * W),

@@ -9,8 +9,6 @@ A simulation without numerics only uses the sizes (`payload_bytes`, `scale_bytes
 `encode` and `decode`, whose sizes must agree.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from fractions import Fraction
@@ -117,13 +115,22 @@ def narrow(values: Array, dtype: DTypeLike) -> NDArray[Any]:
     """Round a flat array to another floating-point type.
 
     Raises:
-        NumericsError: an element is NaN or infinite, or becomes so; the message names the first one.
+        NumericsError: an element is NaN or infinite, or becomes so.
     """
     with np.errstate(over="ignore"):
         narrowed = values.astype(dtype)
-    if not np.isfinite(narrowed).all():
-        index = int(np.argmin(np.isfinite(narrowed)))
-        value = float(values[index])
-        problem = f"is too large for {np.dtype(dtype).name}" if np.isfinite(value) else "cannot be sent"
-        raise NumericsError(f"element {index} of {values.size} is {value:g}, which {problem}")
+    require(np.isfinite(narrowed), values, np.dtype(dtype).name)
     return narrowed
+
+
+def require(finite: NDArray[np.bool_], values: Array, dtype: str) -> None:
+    """Check that all `values` are finite once they are rounded to `dtype`.
+
+    Raises:
+        NumericsError: some are not; the message names the first one.
+    """
+    if not finite.all():
+        index = int(np.argmin(finite))
+        value = float(values[index])
+        problem = f"is too large for {dtype}" if np.isfinite(value) else "cannot be sent"
+        raise NumericsError(f"element {index} of {values.size} is {value:g}, which {problem}")

@@ -4,15 +4,12 @@ fp32   s eeeeeeee mmmmmmmmmmmmmmmmmmmmmmm
 bf16   s eeeeeeee mmmmmmm
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybrid_des.collectives.codecs import Array, Codec, Payload, codec, narrow
-from hybrid_des.errors import NumericsError
+from hybrid_des.collectives.codecs import Array, Codec, Payload, codec, narrow, require
 
 
 @codec("bf16", summary="2 bytes per element, 8 significant bits, fp32's range", source="arXiv 1905.12322")
@@ -29,12 +26,7 @@ class Bf16(Codec):
         bits = narrow(values, "float32").view(np.uint32)
         to_even = (bits >> 16) & 1
         upper = ((bits + (0x7FFF + to_even)) >> 16).astype(np.uint16)
-        overflow = (upper & 0x7FFF) == 0x7F80
-        if overflow.any():
-            index = int(np.argmax(overflow))
-            raise NumericsError(
-                f"element {index} of {values.size} is {values[index]:g}, which is too large for bfloat16"
-            )
+        require((upper & 0x7FFF) != 0x7F80, values, "bfloat16")
         return Payload((upper,), None, values.size)
 
     def decode(self, payload: Payload) -> NDArray[np.float64]:

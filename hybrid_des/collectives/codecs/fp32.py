@@ -1,7 +1,5 @@
 """IEEE 754 binary32: four bytes per element."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from hybrid_des.collectives.codecs import Rounded, codec

@@ -1,7 +1,5 @@
 """IEEE 754 binary64: eight bytes per element, lossless."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from hybrid_des.collectives.codecs import Rounded, codec

@@ -3,8 +3,6 @@
 scale = max |x| / 127,   byte = round(x / scale),   x ≈ byte · scale
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -3,8 +3,6 @@
 The rest is lost unless `gradients.error_feedback` keeps it for the next step (arXiv 1712.01887, 1809.07599).
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

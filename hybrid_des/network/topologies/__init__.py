@@ -6,8 +6,6 @@
 A topology decides only which links the route of a message takes; any number of routes may share a link.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from hybrid_des.errors import Refusal

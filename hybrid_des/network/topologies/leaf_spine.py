@@ -8,22 +8,11 @@ A leaf has `leaf_size` nodes (default 1). Its uplink and downlink each have the 
 non-blocking. Links within nodes, and latencies, are those of `nodes`.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from hybrid_des.network.fabric import ClusterSpec, Fabric, Route
 from hybrid_des.network.topologies import topology
-from hybrid_des.network.topologies.ports import (
-    both_ways,
-    by_name,
-    nics,
-    nvlinks,
-    switched,
-    through_nics,
-    through_nvswitch,
-    uplink,
-)
+from hybrid_des.network.topologies.ports import nics, switched, through_nics, uplinks
 from hybrid_des.options import Count, Factor, Options
 
 
@@ -43,17 +32,13 @@ class LeafSpine(Options):
 )
 def leaf_spine(cluster: ClusterSpec, options: LeafSpine) -> Fabric:
     """The links of `nodes`, plus an uplink and a downlink per leaf."""
-    size, factor = options.leaf_size, options.oversubscription
-    links = by_name(nvlinks(cluster), nics(cluster, lambda node, nic: f"leaf{node // size}"))
+    size, node_of = options.leaf_size, cluster.node_of
+    links = [*nics(cluster, lambda node, nic: f"leaf{node // size}")]
     for leaf, first in enumerate(range(0, len(cluster.nodes), size)):
-        below = cluster.nodes[first : first + size]
-        bandwidth = uplink((node.infiniband.bandwidth for node in below for _ in range(node.nics)), factor)
-        links |= by_name(both_ways(f"leaf{leaf}/", ("up", "down"), bandwidth, (f"leaf{leaf}", "spine")))
-    node_of = cluster.node_of
+        ports = [node.infiniband.bandwidth for node in cluster.nodes[first : first + size] for _ in range(node.nics)]
+        links += uplinks(f"leaf{leaf}", ports, options.oversubscription)
 
     def route(sender: int, receiver: int) -> Route:
-        if node_of[sender] == node_of[receiver]:
-            return through_nvswitch(cluster, sender, receiver)
         leaf, to_leaf = node_of[sender] // size, node_of[receiver] // size
         between = () if leaf == to_leaf else (f"leaf{leaf}/up", f"leaf{to_leaf}/down")
         return through_nics(cluster, sender, receiver, between)

@@ -10,8 +10,6 @@ Points called gpu0, gpu1 … are the cluster's GPUs; every other name is a switc
 to the links listed first) and may pass through GPUs.
 """
 
-from __future__ import annotations
-
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -75,12 +73,13 @@ class Links(Options):
 
 
 class Way(NamedTuple):
-    """One direction of a wire."""
+    """One direction of a wire, which is given by its place in the list."""
 
     source: str
     target: str
     bandwidth: Bandwidth
     latency: int
+    wire: int
 
     @property
     def name(self) -> str:
@@ -92,18 +91,13 @@ def check(cluster: ClusterSpec, options: Links) -> None:
     """Refuse unknown GPUs, duplicate links, disconnected clusters, and routes over missing links."""
     ways = _ways(options.links)
     _check_points(cluster, options.links)
-    _check_doubles(options.links)
+    _check_doubles(ways)
     if cluster.gpus > 1:
         _check_connected(cluster, ways)
     _check_routes(cluster, options.routes, {(way.source, way.target) for way in ways})
 
 
-@topology(
-    "links",
-    summary="user-defined wiring, link by link, with shortest-path routing",
-    options=Links,
-    check=check,
-)
+@topology("links", summary="user-defined wiring, link by link, with shortest-path routing", options=Links, check=check)
 def links(cluster: ClusterSpec, options: Links) -> Fabric:
     """The given links, with routes over them."""
     check(cluster, options)
@@ -127,13 +121,11 @@ def links(cluster: ClusterSpec, options: Links) -> Fabric:
 
 def _ways(wires: Sequence[Wire]) -> list[Way]:
     """Every direction of every wire, in list order."""
-    both = [(wire, ends) for wire in wires for ends in _directions(wire)]
-    return [Way(*ends, wire.bandwidth, to_picoseconds(wire.latency)) for wire, ends in both]
-
-
-def _directions(wire: Wire) -> list[tuple[str, str]]:
-    one, other = wire.between
-    return [(one, other)] if wire.one_way else [(one, other), (other, one)]
+    ways = []
+    for number, wire in enumerate(wires):
+        (one, other), figures = wire.between, (wire.bandwidth, to_picoseconds(wire.latency), number)
+        ways += [Way(one, other, *figures)] if wire.one_way else [Way(one, other, *figures), Way(other, one, *figures)]
+    return ways
 
 
 def _by_source(ways: Sequence[Way]) -> dict[str, list[Way]]:
@@ -174,14 +166,13 @@ def _check_points(cluster: ClusterSpec, wires: Sequence[Wire]) -> None:
                 raise OptionRefusal("links", f'there is no "{point}"; {_gpus(cluster)}', number)
 
 
-def _check_doubles(wires: Sequence[Wire]) -> None:
+def _check_doubles(ways: Sequence[Way]) -> None:
     seen: set[tuple[str, str]] = set()
-    for number, wire in enumerate(wires):
-        for source, target in _directions(wire):
-            if (source, target) in seen:
-                message = f"duplicate link from {source} to {target}; give one with the bandwidth of both"
-                raise OptionRefusal("links", message, number)
-            seen.add((source, target))
+    for source, target, _, _, wire in ways:
+        if (source, target) in seen:
+            message = f"duplicate link from {source} to {target}; give one with the bandwidth of both"
+            raise OptionRefusal("links", message, wire)
+        seen.add((source, target))
 
 
 def _check_connected(cluster: ClusterSpec, ways: Sequence[Way]) -> None:

@@ -4,15 +4,12 @@
 others at once has n−1 times that bandwidth. To compare with a switch of equal ports, divide the port bandwidth by n−1.
 """
 
-from __future__ import annotations
-
 from itertools import permutations
 
 from hybrid_des.errors import Refusal
-from hybrid_des.network.fabric import ClusterSpec, Fabric, Route
+from hybrid_des.network.fabric import ClusterSpec, Fabric
 from hybrid_des.network.topologies import topology
-from hybrid_des.network.topologies.direct import wire, wire_name, wire_port
-from hybrid_des.network.topologies.ports import by_name
+from hybrid_des.network.topologies.ports import wired
 
 MOST_GPUS = 512
 
@@ -28,10 +25,4 @@ def check(cluster: ClusterSpec) -> None:
 def mesh(cluster: ClusterSpec) -> Fabric:
     """One link per ordered pair of GPUs."""
     check(cluster)
-    n = cluster.gpus
-    links = by_name(wire(cluster, *ends) for ends in permutations(range(n), 2))
-
-    def route(sender: int, receiver: int) -> Route:
-        return Route((wire_name(sender, receiver),), (wire_port(cluster, sender, receiver).latency,))
-
-    return Fabric(links, route, n, cluster.node_of)
+    return wired(cluster, permutations(range(cluster.gpus), 2), lambda sender, receiver: (sender, receiver))

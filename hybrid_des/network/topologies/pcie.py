@@ -16,8 +16,6 @@ and between nodes. `pcie` (bandwidth and latency, by default the GPU's own) repl
 `pcie` within a node and that of the network between nodes, counted once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pydantic import Field
@@ -38,19 +36,15 @@ class Pcie(Options):
     """GPUs per switch."""
 
 
-@topology(
-    "pcie",
-    summary="no NVLink: GPUs and NICs under PCIe switches under a root complex",
-    options=Pcie,
-)
+@topology("pcie", summary="no NVLink: GPUs and NICs under PCIe switches under a root complex", options=Pcie)
 def pcie(cluster: ClusterSpec, options: Pcie) -> Fabric:
     """Two links per GPU, per switch and per NIC: out and in, or up and down."""
     tree = _Tree(cluster, options)
-    links = by_name(tree.ports(), nics(cluster, lambda node, nic: "network", tree.point_of_nic))
+    network = nics(cluster, lambda node, nic: "network", tree.point_of_nic)
 
     def route(sender: int, receiver: int) -> Route:
         (node, index), (to_node, to_index) = cluster.places[sender], cluster.places[receiver]
-        switch, to_switch = tree.switch(index), tree.switch(to_index)
+        switch, to_switch = index // tree.width, to_index // tree.width
         out, into = f"node{node}/gpu{index}/pcie-out", f"node{to_node}/gpu{to_index}/pcie-in"
         if node == to_node:
             names = (out, *tree.across(node, switch, to_switch), into)
@@ -61,7 +55,7 @@ def pcie(cluster: ClusterSpec, options: Pcie) -> Fabric:
         latencies = (*(0 for _ in there[1:]), cluster.latency(node, to_node), *(0 for _ in back), 0)
         return Route((*there, f"node{to_node}/nic{to_nic}/in", *back), latencies)
 
-    return Fabric(links, route, cluster.gpus, cluster.node_of)
+    return Fabric(by_name(tree.ports(), network), route, cluster.gpus, cluster.node_of)
 
 
 class _Tree:
@@ -75,10 +69,6 @@ class _Tree:
     def switches(self, node: int) -> int:
         """Number of switches in a node."""
         return -(-self.cluster.nodes[node].gpus // self.width)
-
-    def switch(self, gpu: int) -> int:
-        """The switch of a GPU, by its index in the node."""
-        return gpu // self.width
 
     def switch_of_nic(self, node: int, nic: int) -> int:
         """The switch of a NIC."""
@@ -96,7 +86,7 @@ class _Tree:
         """The links of GPUs and switches."""
         bandwidth, latency = self.port.bandwidth, self.port.latency
         for gpu, (node, index) in enumerate(self.cluster.places):
-            ends = (f"gpu{gpu}", f"node{node}/switch{self.switch(index)}")
+            ends = (f"gpu{gpu}", f"node{node}/switch{index // self.width}")
             yield from both_ways(f"node{node}/gpu{index}/pcie-", ("out", "in"), bandwidth, ends, latency)
         for node in range(len(self.cluster.nodes)):
             for switch in range(self.switches(node) if self.switches(node) > 1 else 0):

@@ -6,14 +6,9 @@ A message takes the shorter way around (ascending on a tie) through all links in
 `infiniband` (between nodes) describe one link per direction; latencies sum over the links.
 """
 
-from __future__ import annotations
-
-from itertools import pairwise
-
-from hybrid_des.network.fabric import ClusterSpec, Fabric, Route
+from hybrid_des.network.fabric import ClusterSpec, Fabric
 from hybrid_des.network.topologies import topology
-from hybrid_des.network.topologies.direct import wire, wire_name, wire_port
-from hybrid_des.network.topologies.ports import by_name
+from hybrid_des.network.topologies.ports import wired
 
 
 @topology("ring", summary="for study: links to two neighbours, messages take the shorter way around")
@@ -21,15 +16,10 @@ def ring(cluster: ClusterSpec) -> Fabric:
     """Two links per GPU (one for two GPUs, none for one)."""
     n = cluster.gpus
     neighbours = {(gpu, (gpu + way) % n) for gpu in range(n) for way in (1, -1)} if n > 1 else set()
-    links = by_name(wire(cluster, *ends) for ends in sorted(neighbours))
 
-    def route(sender: int, receiver: int) -> Route:
+    def path(sender: int, receiver: int) -> list[int]:
         distance = (receiver - sender) % n
         way, hops = (1, distance) if 2 * distance <= n else (-1, n - distance)
-        path = [(sender + way * hop) % n for hop in range(hops + 1)]
-        ends = list(pairwise(path))
-        return Route(
-            tuple(wire_name(*pair) for pair in ends), tuple(wire_port(cluster, *pair).latency for pair in ends)
-        )
+        return [(sender + way * hop) % n for hop in range(hops + 1)]
 
-    return Fabric(links, route, n, cluster.node_of)
+    return wired(cluster, sorted(neighbours), path)

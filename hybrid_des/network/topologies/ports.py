@@ -1,11 +1,10 @@
-"""Ports shared by node-based topologies: GPU ports into the NVSwitch, and NICs."""
+"""Links and routes shared by topologies: GPU ports into the NVSwitch, NICs, and direct links between GPUs."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
+from itertools import pairwise
 
-from hybrid_des.network.fabric import Bandwidth, ClusterSpec, Fabric, LinkSpec, Route
+from hybrid_des.network.fabric import Bandwidth, ClusterSpec, Fabric, LinkSpec, PortSpec, Route
 
 NicPoint = Callable[[int, int], str]  # (node, NIC) → the point the NIC is connected to
 
@@ -15,7 +14,7 @@ def own_point(node: int, nic: int) -> str:
     return f"node{node}/nic{nic}"
 
 
-def nvlinks(cluster: ClusterSpec) -> Iterator[LinkSpec]:
+def _nvlinks(cluster: ClusterSpec) -> Iterator[LinkSpec]:
     """Two links per GPU: out to the NVSwitch of its node, and in."""
     for gpu, (node, index) in enumerate(cluster.places):
         port = cluster.nodes[node].nvlink
@@ -55,16 +54,22 @@ def through_nvswitch(cluster: ClusterSpec, sender: int, receiver: int) -> Route:
     return Route(ends, (cluster.nodes[node].nvlink.latency, 0))
 
 
-def switched(cluster: ClusterSpec, links: dict[str, LinkSpec], route: Callable[[int, int], Route]) -> Fabric:
-    """A fabric with one NVSwitch per node; switches with in-network reduction are numbered after the GPUs."""
+def switched(cluster: ClusterSpec, network: Iterable[LinkSpec], between: Callable[[int, int], Route]) -> Fabric:
+    """A fabric with one NVSwitch per node; switches with in-network reduction are numbered after the GPUs.
 
-    def route_to_all(sender: int, receiver: int) -> Route:
-        if max(sender, receiver) >= cluster.gpus:
+    `network` holds the links beyond NVLink, `between` maps two GPUs of different nodes to a route.
+    """
+    gpus, node_of = cluster.gpus, cluster.node_of
+    reducers = {number: gpus + number for number, node in enumerate(cluster.nodes) if node.in_switch}
+
+    def route(sender: int, receiver: int) -> Route:
+        if reducers and max(sender, receiver) >= gpus:
             return _to_reducer(cluster, sender, receiver)
-        return route(sender, receiver)
+        if node_of[sender] == node_of[receiver]:
+            return through_nvswitch(cluster, sender, receiver)
+        return between(sender, receiver)
 
-    reducers = {number: cluster.gpus + number for number, node in enumerate(cluster.nodes) if node.in_switch}
-    return Fabric(links, route_to_all if reducers else route, cluster.gpus, cluster.node_of, reducers)
+    return Fabric(by_name(_nvlinks(cluster), network), route, gpus, node_of, reducers)
 
 
 def _to_reducer(cluster: ClusterSpec, sender: int, receiver: int) -> Route:
@@ -84,9 +89,39 @@ def through_nics(cluster: ClusterSpec, sender: int, receiver: int, between: tupl
     return Route(links, (cluster.latency(node, to_node), *(0 for _ in links[1:])))
 
 
-def uplink(ports: Iterable[Bandwidth], oversubscription: Fraction | int) -> Bandwidth:
-    """Uplink bandwidth of a switch per direction: the sum over its ports, divided by the oversubscription."""
-    bandwidths = list(ports)
-    if any(bandwidth is None for bandwidth in bandwidths):
-        return None
-    return Fraction(sum(bandwidth or 0 for bandwidth in bandwidths)) / oversubscription
+def uplinks(switch: str, ports: Sequence[Bandwidth], oversubscription: Fraction) -> tuple[LinkSpec, LinkSpec]:
+    """A switch's links to the spine and back, each with the sum over its ports divided by the oversubscription."""
+    bandwidth = None if None in ports else Fraction(sum(filter(None, ports))) / oversubscription
+    return both_ways(f"{switch}/", ("up", "down"), bandwidth, (switch, "spine"))
+
+
+def wired(cluster: ClusterSpec, pairs: Iterable[tuple[int, int]], path: Callable[[int, int], Iterable[int]]) -> Fabric:
+    """A fabric of direct links between pairs of GPUs; `path` lists the GPUs that a message passes, ends included."""
+
+    def wire(sender: int, receiver: int) -> LinkSpec:
+        port = _wire_port(cluster, sender, receiver)
+        return LinkSpec(_wire_name(sender, receiver), port.bandwidth, f"gpu{sender}", f"gpu{receiver}", port.latency)
+
+    def route(sender: int, receiver: int) -> Route:
+        hops = list(pairwise(path(sender, receiver)))
+        return Route(
+            tuple(_wire_name(*ends) for ends in hops), tuple(_wire_port(cluster, *ends).latency for ends in hops)
+        )
+
+    return Fabric(by_name(wire(*ends) for ends in pairs), route, cluster.gpus, cluster.node_of)
+
+
+def _wire_name(sender: int, receiver: int) -> str:
+    return f"gpu{sender}/to/gpu{receiver}"
+
+
+def _wire_port(cluster: ClusterSpec, sender: int, receiver: int) -> PortSpec:
+    """Figures of a direct link: NVLink within a node, else the slower NIC's bandwidth and the network's latency."""
+    node, other = cluster.node_of[sender], cluster.node_of[receiver]
+    if node == other:
+        return cluster.nodes[node].nvlink
+    if cluster.nodes[node] is cluster.nodes[other]:  # alike, as nearly always
+        return cluster.nodes[node].infiniband
+    bandwidths = [cluster.nodes[end].infiniband.bandwidth for end in (node, other)]
+    slowest = min((bandwidth for bandwidth in bandwidths if bandwidth is not None), default=None)
+    return PortSpec(slowest, cluster.latency(node, other))

@@ -9,24 +9,13 @@ and needs no spine (Wang et al., "Rail-only", HotI 2024). With `spine`, a rail's
 NICs divided by `oversubscription` (default 1). The latencies of NVLink and network are each counted once.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Annotated, Literal
 
 from hybrid_des.errors import Refusal
 from hybrid_des.network.fabric import ClusterSpec, Fabric, Route
 from hybrid_des.network.topologies import OptionRefusal, topology
-from hybrid_des.network.topologies.ports import (
-    both_ways,
-    by_name,
-    nics,
-    nvlinks,
-    switched,
-    through_nics,
-    through_nvswitch,
-    uplink,
-)
+from hybrid_des.network.topologies.ports import nics, switched, through_nics, through_nvswitch, uplinks
 from hybrid_des.options import Factor, Options, choice
 
 
@@ -62,18 +51,14 @@ def check(cluster: ClusterSpec, options: Rails) -> None:
 def rails(cluster: ClusterSpec, options: Rails) -> Fabric:
     """The links of `nodes`, plus an uplink and a downlink per rail with a spine."""
     check(cluster, options)
-    links = by_name(nvlinks(cluster), nics(cluster, lambda node, nic: f"rail{nic}"))
+    links = [*nics(cluster, lambda node, nic: f"rail{nic}")]
     spine = options.cross_rail == "spine"
-    if spine:
-        for rail in range(cluster.nodes[0].nics):
-            ports = (node.infiniband.bandwidth for node in cluster.nodes)
-            bandwidth = uplink(ports, options.oversubscription)
-            links |= by_name(both_ways(f"rail{rail}/", ("up", "down"), bandwidth, (f"rail{rail}", "spine")))
+    ports = [node.infiniband.bandwidth for node in cluster.nodes]
+    for rail in range(cluster.nodes[0].nics if spine else 0):
+        links += uplinks(f"rail{rail}", ports, options.oversubscription)
 
     def route(sender: int, receiver: int) -> Route:
         (node, index), (to_node, to_index) = cluster.places[sender], cluster.places[receiver]
-        if node == to_node:
-            return through_nvswitch(cluster, sender, receiver)
         rail, to_rail = cluster.nodes[node].nic_of(index), cluster.nodes[to_node].nic_of(to_index)
         if rail == to_rail:
             return through_nics(cluster, sender, receiver)

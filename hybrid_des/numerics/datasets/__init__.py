@@ -7,8 +7,6 @@
 Classes are balanced, so that an untrained model has chance accuracy; samples are in random order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -17,8 +15,8 @@ from numpy.typing import NDArray
 
 from hybrid_des.registry import Registry
 
-# generator → inputs (n, features), labels (n)
-DataSet = Callable[[np.random.Generator], tuple[NDArray[Any], NDArray[np.int64]]]
+Drawn = tuple[NDArray[Any], NDArray[np.int64]]  # inputs (n, features), labels (n)
+DataSet = Callable[[np.random.Generator], Drawn]
 
 _REGISTRY: Registry[DataSet] = Registry("data set", "hybrid_des.numerics.datasets")
 

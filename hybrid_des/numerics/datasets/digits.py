@@ -1,16 +1,13 @@
 """The 1797 handwritten digits of 8 × 8 pixels that scikit-learn ships (UCI optical recognition, its test set)."""
 
-from __future__ import annotations
-
 import numpy as np
-from numpy.typing import NDArray
 
 from hybrid_des.errors import UsageError
-from hybrid_des.numerics.datasets import dataset
+from hybrid_des.numerics.datasets import Drawn, dataset
 
 
 @dataset("digits", features=64, classes=10, held_out=360)
-def digits(generator: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def digits(generator: np.random.Generator) -> Drawn:
     """All digits in random order, pixels from −1 to 1; needs `pip install hybrid-des[digits]`."""
     try:
         from sklearn.datasets import load_digits

@@ -1,15 +1,12 @@
 """Two interleaved spirals of one and a quarter turns with a little noise (after Lang & Witbrock, 1988)."""
 
-from __future__ import annotations
-
 import numpy as np
-from numpy.typing import NDArray
 
-from hybrid_des.numerics.datasets import dataset
+from hybrid_des.numerics.datasets import Drawn, dataset
 
 
 @dataset("two-spirals", features=2, classes=2, held_out=512)
-def two_spirals(generator: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def two_spirals(generator: np.random.Generator) -> Drawn:
     """2560 points in the plane, coordinates up to 2.5; the arms are 1 apart, the noise is 0.05."""
     labels = generator.permutation(2560) % 2
     turn = np.sqrt(generator.uniform(0.02, 1, labels.size)) * 2.5 * np.pi

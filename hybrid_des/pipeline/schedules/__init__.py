@@ -10,8 +10,6 @@ A schedule with options (`hybrid_des.options`) registers their class, `options=M
 last argument. A chunk is a virtual pipeline stage. Files that register nothing are shared by several schedules.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
@@ -66,14 +64,5 @@ def schedule(
         peak: upper bound on the activations of a rank, in whole-rank micro-batches, each counted from the start of its
             F to the end of its backward (of its W if the backward is split); checked by tests.
     """
-    return _REGISTRY(
-        name,
-        options,
-        summary=summary,
-        time=time,
-        memory=memory,
-        source=source,
-        chunks=chunks,
-        many_chunks=many_chunks,
-        peak=peak,
-    )
+    row = {"summary": summary, "time": time, "memory": memory, "source": source}
+    return _REGISTRY(name, options, **row, chunks=chunks, many_chunks=many_chunks, peak=peak)

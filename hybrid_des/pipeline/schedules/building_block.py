@@ -5,8 +5,6 @@ rank of a V. It is repeated every six slots, the duration of its six ops; weight
 lifetime of a micro-batch, from its F to its W, determines the memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 
@@ -21,10 +19,7 @@ BLOCK: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("I", 1), ("I", 0))
 def repeat(pipeline: int, microbatches: int, block: Callable[[int], tuple[int, int, int, int]]) -> Plan:
     """Repeat a block every six slots and put each W into the first free slot, oldest first.
 
-    Args:
-        pipeline: number of ranks.
-        microbatches: number of repetitions.
-        block: maps a rank to the slots of the first micro-batch's F0, F1, I1, I0.
+    `block` maps a rank to the slots of the first micro-batch's F0, F1, I1, I0.
     """
     programs = [_program(microbatches, block(rank)) for rank in range(pipeline)]
     return Plan.of(programs, [wave(pipeline, 2)], [0] * microbatches)
@@ -65,11 +60,7 @@ def fill_gaps(plan: Plan, limit: int) -> Plan:
 
 
 class _Rank:
-    """A rank's progress through its program.
-
-    Attributes:
-        ran: its new program so far.
-    """
+    """A rank's progress through its program; `ran` is its new program so far."""
 
     def __init__(self, program: tuple[Action, ...], limit: int) -> None:
         self.ran: list[Op] = []
@@ -82,7 +73,7 @@ class _Rank:
             self._queues.setdefault((op.kind, op.chunk), []).append(index)
 
     def pick(self, ready: Callable[[Op], bool]) -> Op | None:
-        """Choose the op of this slot, if any is possible."""
+        """Choose and run the op of this slot, if any is possible."""
         while self._head < len(self._left) and self._left[self._head] is None:
             self._head += 1
         nexts = sorted(queue[-1] for queue in self._queues.values() if queue)
@@ -91,15 +82,12 @@ class _Rank:
             ops.sort(key=lambda pair: pair[1].kind)  # I before W, else by place
         for index, op in ops:
             if ready(op) and self._fits(index, op):
-                return self._run(index, op)
+                self._left[index] = None
+                self._queues[op.kind, op.chunk].pop()
+                self._held += (op.kind == "F") - (op.kind == "W")
+                self.ran.append(op)
+                return op
         return None
-
-    def _run(self, index: int, op: Op) -> Op:
-        self._left[index] = None
-        self._queues[op.kind, op.chunk].pop()
-        self._held += (op.kind == "F") - (op.kind == "W")
-        self.ran.append(op)
-        return op
 
     def _fits(self, index: int, op: Op) -> bool:
         """Whether an op may be moved ahead; ops passed by a forward run with one more chunk in memory."""

@@ -13,8 +13,6 @@ With m = p and B+W = 2F the efficiency is 1 − (p−2)/(1.5m+p−2). Memory p/2
 weights.
 """
 
-from __future__ import annotations
-
 from hybrid_des.errors import Refusal
 from hybrid_des.pipeline import Op, Plan, PlanRequest, two_way
 from hybrid_des.pipeline.schedules import schedule

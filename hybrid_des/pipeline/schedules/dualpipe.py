@@ -9,8 +9,6 @@ form one action. Time mT + (p/2−1)(F&B + (B+W) − 3W), where F&B is the time 
 is less than 1. Memory p+1 micro-batches and two copies of the weights. m must be even and at least 2p.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Annotated
 
@@ -78,10 +76,8 @@ def eight_phases(writer: Writer, ranks: int, rank: int, microbatches: int) -> li
     writer.write("F0+B1 F1+B0", microbatches - 2 * ranks + rank)
     writer.write("B1 F1+B0", inner)  # 5 nB1F1B0: cool-down, the last forwards of the far direction
     # 6 nB1B0: cool-down, the other 2(rank+1) backwards; the first half is whole, the second split
-    whole = rank + 1
-    for way in [1, 0] * (rank + 1):
-        writer.write(f"{'B' if whole > 0 else 'I'}{way}")
-        whole -= 1
+    for turn in range(2 * (rank + 1)):
+        writer.write(f"{'B' if turn <= rank else 'I'}{1 - turn % 2}")
     writer.write("W I0", inner)  # 7 nWB0: deferred weight gradients between the last input gradients
     writer.write("W", rank + 1)  # 8 nW: the remaining weight gradients
     return writer.program

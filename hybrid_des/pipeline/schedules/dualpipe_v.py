@@ -9,8 +9,6 @@ m must be at least 2p. Uninterruptible pairs are slower than separate ops unless
 (`fused_time` < 1).
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from hybrid_des.errors import Refusal

@@ -7,11 +7,9 @@ The warm-up of rank r is 2(p−1−r) forwards instead of p−1−r, which gives
 backward to arrive. Time (m+p−1)(F+B), even with moderate delays between ranks; memory min(m, 2(p−1−r)+1) micro-batches.
 """
 
-from __future__ import annotations
-
-from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline import Plan, PlanRequest
 from hybrid_des.pipeline.schedules import schedule
-from hybrid_des.pipeline.schedules.one_f_one_b import in_turn
+from hybrid_des.pipeline.schedules.one_f_one_b import alternating
 
 
 @schedule(
@@ -25,7 +23,4 @@ from hybrid_des.pipeline.schedules.one_f_one_b import in_turn
 )
 def eager(request: PlanRequest) -> Plan:
     """Warm-up 2(p−1−r) on rank r."""
-    p, m = request.pipeline, request.microbatches
-    forwards, backwards = [Op("F", i) for i in range(m)], [Op("B", i) for i in range(m)]
-    programs = [in_turn(forwards, backwards, warmup=2 * (p - 1 - rank)) for rank in range(p)]
-    return Plan.of(programs, [loop(p, 1)], [0] * m)
+    return alternating(request, lambda rank: 2 * (request.pipeline - 1 - rank))

@@ -7,19 +7,16 @@ Time (m+p−1)(F+B), memory m micro-batches on every rank. `backward_order: lifo
 the GPipe paper; fifo the oldest, as in PyTorch.
 """
 
-from __future__ import annotations
-
-from typing import Annotated, Literal
-
-from hybrid_des.options import Elsewhere, Options, choice
-from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
+from hybrid_des.options import Options
+from hybrid_des.pipeline import Plan, PlanRequest
 from hybrid_des.pipeline.schedules import schedule
+from hybrid_des.pipeline.schedules.looped_bfs import BackwardOrder, breadth_first
 
 
 class Gpipe(Options):
     """Order of the backwards."""
 
-    backward_order: Annotated[Literal["fifo", "lifo"], choice("fifo", "lifo"), Elsewhere("fifo")] = "fifo"
+    backward_order: BackwardOrder = "fifo"
     """Order of the backwards: fifo runs the oldest micro-batch first, lifo the newest."""
 
 
@@ -34,8 +31,5 @@ class Gpipe(Options):
     peak=lambda request, rank, options: request.microbatches,
 )
 def gpipe(request: PlanRequest, options: Gpipe) -> Plan:
-    """Every rank runs the same program."""
-    microbatches = range(request.microbatches)
-    backwards = reversed(microbatches) if options.backward_order == "lifo" else microbatches
-    program = [Op("F", i) for i in microbatches] + [Op("B", i) for i in backwards]
-    return Plan.of([program] * request.pipeline, [loop(request.pipeline, 1)], [0] * request.microbatches)
+    """Looped breadth-first with one chunk."""
+    return breadth_first(request.pipeline, request.microbatches, 1, options.backward_order)

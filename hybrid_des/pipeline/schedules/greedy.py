@@ -79,11 +79,7 @@ def evaluate(costs: OpTimes, programs: Programs) -> tuple[int, int]:
 
 
 class Walk:
-    """A greedy list scheduler: a rank decides what to run when it becomes free.
-
-    Attributes:
-        programs: the order in which each rank ran its ops.
-    """
+    """A greedy list scheduler: a rank decides what to run when it becomes free; `programs` holds each rank's order."""
 
     def __init__(self, costs: OpTimes, microbatches: int, limit: int, warmups: list[int], soon: int) -> None:
         """Schedule all ops.

@@ -19,8 +19,6 @@ The order is fixed on a grid of slots, one per forward and two per backward, for
     4  The next group starts when the first micro-batch's last backward on rank 0 ends.
 """
 
-from __future__ import annotations
-
 from hybrid_des.errors import Refusal
 from hybrid_des.pipeline import Op, Plan, PlanRequest, wave
 from hybrid_des.pipeline.op import Path

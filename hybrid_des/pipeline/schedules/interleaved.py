@@ -13,8 +13,6 @@ of equal length. Megatron allows any g from p to m whose last round is empty or 
 they cover every m: fewer than p (PyTorch), multiples of p (all three), others (PyTorch, else Megatron).
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from hybrid_des.pipeline import Op, Plan, PlanRequest, loop

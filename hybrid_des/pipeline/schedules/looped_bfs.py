@@ -8,19 +8,19 @@ default); `fifo` runs the oldest first. Time mT + (p−1)T/v, memory m micro-bat
 which suits sharded weights and early gradient reduction.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from hybrid_des.options import Elsewhere, Options, choice
 from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
 
+BackwardOrder = Annotated[Literal["fifo", "lifo"], choice("fifo", "lifo"), Elsewhere("fifo")]
+
 
 class LoopedBfs(Options):
     """Order of the backwards."""
 
-    backward_order: Annotated[Literal["fifo", "lifo"], choice("fifo", "lifo"), Elsewhere("fifo")] = "lifo"
+    backward_order: BackwardOrder = "lifo"
     """Order of the backwards: fifo runs the oldest micro-batch first, lifo the newest."""
 
 
@@ -35,9 +35,13 @@ class LoopedBfs(Options):
     peak=lambda request, rank, options: request.microbatches,
 )
 def looped_breadth_first(request: PlanRequest, options: LoopedBfs) -> Plan:
-    """Every rank runs the same program."""
-    p, m, chunks = request.pipeline, request.microbatches, range(request.chunks)
-    order = range(m) if options.backward_order == "fifo" else range(m - 1, -1, -1)
-    forwards = [Op("F", i, chunk) for chunk in chunks for i in range(m)]
-    backwards = [Op("B", i, chunk) for chunk in reversed(chunks) for i in order]
-    return Plan.of([forwards + backwards] * p, [loop(p, request.chunks)], [0] * m)
+    """All chunks in turn."""
+    return breadth_first(request.pipeline, request.microbatches, request.chunks, options.backward_order)
+
+
+def breadth_first(pipeline: int, microbatches: int, chunks: int, backward_order: str) -> Plan:
+    """Every rank runs the same program: each chunk's forwards, then from the last chunk each one's backwards."""
+    order = range(microbatches) if backward_order == "fifo" else range(microbatches - 1, -1, -1)
+    forwards = [Op("F", i, chunk) for chunk in range(chunks) for i in range(microbatches)]
+    backwards = [Op("B", i, chunk) for chunk in reversed(range(chunks)) for i in order]
+    return Plan.of([forwards + backwards] * pipeline, [loop(pipeline, chunks)], [0] * microbatches)

@@ -8,9 +8,7 @@ remaining backwards.
 Time (m+p−1)(F+B) as in GPipe, memory min(m, p−r) micro-batches.
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 
 from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
@@ -28,10 +26,14 @@ from hybrid_des.pipeline.schedules import schedule
 )
 def one_forward_one_backward(request: PlanRequest) -> Plan:
     """Warm-up p−1−r on rank r."""
+    return alternating(request, lambda rank: request.pipeline - 1 - rank)
+
+
+def alternating(request: PlanRequest, warmup: Callable[[int], int]) -> Plan:
+    """Forwards and backwards of one chunk in turn, after a warm-up that depends on the rank."""
     p, m = request.pipeline, request.microbatches
     forwards, backwards = [Op("F", i) for i in range(m)], [Op("B", i) for i in range(m)]
-    programs = [in_turn(forwards, backwards, warmup=p - 1 - rank) for rank in range(p)]
-    return Plan.of(programs, [loop(p, 1)], [0] * m)
+    return Plan.of([in_turn(forwards, backwards, warmup(rank)) for rank in range(p)], [loop(p, 1)], [0] * m)
 
 
 def in_turn(forwards: Sequence[Op], backwards: Sequence[Op], warmup: int) -> list[Op]:

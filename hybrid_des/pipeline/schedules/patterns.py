@@ -4,18 +4,12 @@ Papers and implementations describe two-chunk schedules as phases, each a repeat
 (0 or 1), for the next micro-batch of that way; `W` alone is the oldest deferred weight gradient; `+` fuses two ops.
 """
 
-from __future__ import annotations
-
 from hybrid_des.pipeline import Op
 from hybrid_des.pipeline.op import KINDS, Action, Kind
 
 
 class Writer:
-    """Writes a program, counting micro-batches.
-
-    Attributes:
-        program: the actions so far.
-    """
+    """Writes a program, counting micro-batches; `program` holds the actions so far."""
 
     def __init__(self, chunks: tuple[int, int] = (0, 1), first: tuple[int, int] = (0, 0), fused: bool = True) -> None:
         """`chunks` and `first` give the chunk and first micro-batch per way; without `fused`, one op per action."""

@@ -3,8 +3,6 @@
 Several schedules define their order on such a grid, before real times are known. A plan keeps only the order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from hybrid_des.pipeline import Op
@@ -19,10 +17,6 @@ class Slots:
 
     def __init__(self) -> None:
         self._next: dict[int, int] = {}
-
-    def taken(self, slot: int) -> bool:
-        """Whether a slot is taken or closed."""
-        return slot in self._next
 
     def take(self, slot: int, length: int = 1) -> None:
         """Take `length` slots from `slot` on."""

@@ -9,8 +9,6 @@ gaps. Gaps in warm-up and cool-down are filled within the same memory (`fill_gap
 order: mT + (3p−7)T/6 at F = B = W, p even and ≥ 4 (measured in the simulation). Memory ⌊p/2⌋+1 micro-batches.
 """
 
-from __future__ import annotations
-
 from hybrid_des.pipeline import Plan, PlanRequest
 from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.building_block import fill_gaps, repeat

@@ -10,8 +10,6 @@ p (measured in the simulation); with unequal times or message delays, ranks wait
 micro-batches.
 """
 
-from __future__ import annotations
-
 from hybrid_des.pipeline import Plan, PlanRequest
 from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.building_block import repeat

@@ -16,8 +16,6 @@ paper's tables give (cost − mT)/cost, where cost is the longest span; on its T
 published ZB-2p and equals ZB-1p. Work is bounded: up to 48 orders, fewer for large plans, each linear in the ops.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import islice
@@ -28,7 +26,7 @@ from hybrid_des.options import Elsewhere, Limit, OfRanks, Options
 from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
 from hybrid_des.pipeline.schedules.greedy import OpTimes, Programs, Walk, evaluate
-from hybrid_des.pipeline.schedules.zb_h1 import deferred_weights
+from hybrid_des.pipeline.schedules.zb_h1 import handcrafted
 
 WARMUP = (16, 8, 12, 14, 15, None)  # forwards on rank r, in eighths of p−r; None: no limit
 SOON = (2, 0, 4, 1, 3, 5, 6, 8)  # gaps shorter than this many eighths of W are left idle
@@ -85,8 +83,7 @@ def _candidates(costs: OpTimes, microbatches: int, limit: int) -> Iterator[Progr
     """Orders within `limit` half micro-batches: the handcrafted ones, then greedy ones."""
     p = len(costs.length["F"])
     for factor in (1, 2):  # ZB-H1, ZB-H2
-        warmups = [p - rank if factor == 1 else 2 * (p - rank) - 1 for rank in range(p)]
-        programs = [deferred_weights(microbatches, warmup, factor * rank) for rank, warmup in enumerate(warmups)]
+        programs = handcrafted(p, microbatches, factor)
         if max(map(_most_held, programs)) <= limit:
             yield programs
     choices = ((warmup, soon) for soon in SOON for warmup in WARMUP)

@@ -9,8 +9,6 @@ Time mT + (p−1)(F+B−min(F,B,W)) for m ≥ p, where B is the input part; memo
 p including those waiting for their W.
 """
 
-from __future__ import annotations
-
 from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
 
@@ -27,10 +25,16 @@ from hybrid_des.pipeline.schedules import schedule
 def zero_bubble_h1(request: PlanRequest) -> Plan:
     """Warm-up of p−r forwards and r deferred W's on rank r."""
     p, m = request.pipeline, request.microbatches
-    return Plan.of([deferred_weights(m, warmup=p - rank, deferred=rank) for rank in range(p)], [loop(p, 1)], [0] * m)
+    return Plan.of(handcrafted(p, m, 1), [loop(p, 1)], [0] * m)
 
 
-def deferred_weights(microbatches: int, warmup: int, deferred: int) -> list[Op]:
+def handcrafted(pipeline: int, microbatches: int, factor: int) -> list[list[Op]]:
+    """The programs of ZB-H1 (factor 1) and ZB-H2 (factor 2)."""
+    warmups = [factor * (pipeline - rank - 1) + 1 for rank in range(pipeline)]
+    return [_deferred_weights(microbatches, warmup, factor * rank) for rank, warmup in enumerate(warmups)]
+
+
+def _deferred_weights(microbatches: int, warmup: int, deferred: int) -> list[Op]:
     """A warm-up of forwards, then I, W and F in turn; W's start once `deferred` of them are waiting, oldest first."""
     program = [Op("F", i) for i in range(min(warmup, microbatches))]
     for i in range(microbatches):

@@ -9,11 +9,9 @@ part); memory 2p−1 micro-batches. Ranks start and end staggered, so with a bar
 the whole pipeline counts: at F = B = W that of ZB-H1.
 """
 
-from __future__ import annotations
-
 from hybrid_des.pipeline import Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
-from hybrid_des.pipeline.schedules.zb_h1 import deferred_weights
+from hybrid_des.pipeline.schedules.zb_h1 import handcrafted
 
 
 @schedule(
@@ -28,5 +26,4 @@ from hybrid_des.pipeline.schedules.zb_h1 import deferred_weights
 def zero_bubble_h2(request: PlanRequest) -> Plan:
     """Warm-up of 2(p−r)−1 forwards and 2r deferred W's on rank r."""
     p, m = request.pipeline, request.microbatches
-    programs = [deferred_weights(m, warmup=2 * (p - rank) - 1, deferred=2 * rank) for rank in range(p)]
-    return Plan.of(programs, [loop(p, 1)], [0] * m)
+    return Plan.of(handcrafted(p, m, 2), [loop(p, 1)], [0] * m)

@@ -15,8 +15,6 @@ Span of the longest rank mT at F = B = W and m ≥ 2p; memory p micro-batches. F
 PyTorch, the order for 2p−1 is used without the ops of the missing ones, which wastes time.
 """
 
-from __future__ import annotations
-
 from hybrid_des.pipeline import Plan, PlanRequest, wave
 from hybrid_des.pipeline.op import Action
 from hybrid_des.pipeline.schedules import schedule

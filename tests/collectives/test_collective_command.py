@@ -1,0 +1,90 @@
+"""The command `collective`: its table, its settings, and what it cannot do."""
+
+import pytest
+
+from hybrid_des import collectives
+from hybrid_des.network.times import read_table
+
+GIB = 2**30
+
+
+def rows(text):
+    """(bytes, µs, algorithm bandwidth, bus bandwidth) of the lines that are no comments."""
+    lines = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    return [(int(line[0]), *(float(cell) for cell in line[3:6])) for line in lines]
+
+
+def test_the_command_prints_and_writes_the_table_of_nccl_tests(run, tmp_path):
+    ports_and_sizes = ["--bandwidth", "25 GiB/s", "--latency", "1 us", "--min", "1 KiB", "--max", "1 GiB"]
+    code, out, _ = run("collective", "ring", "--ranks", "8", *ports_and_sizes, "--out", tmp_path)
+    assert code == 0
+    table = rows(out)
+    assert [size for size, *_ in table] == [2**k for k in range(10, 31, 2)]
+    rate = GIB / 70.014e6  # GB/s
+    assert table[-1] == (GIB, 70014.0, pytest.approx(rate, abs=0.01), pytest.approx(rate * 1.75, abs=0.01))
+    assert read_table(tmp_path / "collective.csv").time(GIB) == 70_014_000_000
+    assert {file.name for file in tmp_path.iterdir()} == {"collective.csv", "collective.png", "collective.svg"}
+
+
+def test_the_command_says_what_auto_took_on_a_scenarios_cluster(run, scenarios):
+    more = ["--scenario", scenarios / "h100_2x8.yaml", "--ranks", "8", "--min", "1 MB", "--max", "1 MB"]
+    (code, given, _), (code_of_auto, said, _) = (run("collective", name, *more) for name in ("in-switch", "auto"))
+    assert (code, code_of_auto) == (0, 0)
+    ((_, time, *_),) = rows(given)
+    assert rows(said)[0][1] <= time
+    assert said.splitlines()[-2].split()[-1] in collectives.all_reduces()
+
+
+def test_the_command_reaches_every_collective(run, write):
+    table = write("bytes,time_us\n1024,10\n4096,20\n", "t.csv")
+    for name in collectives.names():
+        more = ["--table", table] if name == "measured" else []
+        code, out, _ = run("collective", name, "--ranks", "4", "--gpus-per-node", "4", "--max", "4 KiB", *more)
+        assert (code, len(rows(out))) == (0, 2)
+
+
+def test_the_command_takes_settings_without_a_scenario(run):
+    """Six ranks in nodes of four: what is set is in the head, and the last node is half empty."""
+    command = ["collective", "ring", "--ranks", "6", "--gpus-per-node", "4", "--max", "1 KiB"]
+    code, out, _ = run(*command, "--set", "cluster.sharing=fair", "--set", "gradients.codec=fp16")
+    assert code == 0
+    head, *_, line, _ = out.splitlines()
+    assert head == "# ring: 6 ranks, 4 per node, 25 GB/s, 1 us, fair"
+    assert line.split()[1:3] == ["512", "fp16"]
+
+
+def test_options_of_a_scenarios_own_reduction_are_left_aside(run, scenarios, write):
+    file = write(f"base: {scenarios / 'h100_2x8.yaml'}\ngradients: {{algorithm: hierarchical, pieces: 4}}\n")
+    for more in ([], ["--codec", "fp16"], ["--set", "gradients.codec=fp16"]):
+        code, out, _ = run("collective", "ring", "--scenario", file, "--min", "1 MB", "--max", "1 MB", *more)
+        assert (code, "fp16" in out) == (0, bool(more))
+
+
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["rng"], 'unknown "rng"; did you mean "ring"?'),
+    (["ring", "--ranks", "1"], "--ranks 1: a collective needs at least 2"),
+    (["ring", "--ranks", "0"], "--ranks: must be at least 1, not 0"),
+    (["ring", "--ranks", "2000000"], "--ranks: must be at most 1048575, not 2000000"),
+    (["ring", "--gpus-per-node", "0"], "--gpus-per-node: must be at least 1, not 0"),
+    (["ring", "--bandwidth", "0"], "--bandwidth: a bandwidth of 0 delivers nothing"),
+    (["ring", "--bandwidth", "25 us", "--gpus-per-node", "4"], '--bandwidth: "25 us" is a time; expected a bandwidth'),
+    (["ring", "--latency", "x"], '--latency: "x" is not a quantity'),
+    (["ring", "--min", "2 KiB", "--max", "1 KiB"], "in ascending order"),
+    (["ring", "--min", "2 ms"], '--min 2 ms --max 1 GiB: "2 ms" is a time; expected a size'),
+    (["ring", "--factor", "1"], "--factor: must be at least 2, not 1"),
+    (["ring", "--pieces", "2"], "--pieces: is not read by ring"),
+    (["hierarchical", "--pieces", "0"], "--pieces: must be at least 1, not 0"),
+    (["parameter-server", "--servers-on", "host"], '--servers-on: unknown "host"; did you mean "hosts"?'),
+    (["ring", "--codec", "fp33"], '--codec: unknown "fp33"; did you mean "fp32"?'),
+    (["in-switch", "--ranks", "2"], "in-switch: needs a group within one node, not on nodes 0, 1"),
+    (["measured"], "--table: is required by measured"),
+    (["ring", "--set", "cluster.topology=hub"], '--set cluster.topology=hub: cluster.topology: unknown "hub"'),
+    (["ring", "--scenario", "A100", "--ranks", "9"], "--ranks 9: the cluster of"),
+    (["ring", "--scenario", "A100", "--latency", "1 us"], "--latency: given by the scenario; change it with --set"),
+    (["ring", "--scenario", "A100", "--pieces", "2"], "--pieces: is not read by ring"),
+])  # fmt: skip
+def test_what_the_command_cannot_do_is_one_line(run, scenarios, arguments, said):
+    arguments = [scenarios / "a100_8x.yaml" if one == "A100" else one for one in arguments]
+    code, out, (err,) = run("collective", *arguments)
+    assert (code, out) == (2, "")
+    assert said in err
