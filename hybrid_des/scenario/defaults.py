@@ -16,8 +16,7 @@ from hybrid_des.collectives import codecs
 from hybrid_des.options import OfRanks, mark_of
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.machine import Cluster
-from hybrid_des.scenario.reduction import Gradients
-from hybrid_des.scenario.sections import Schedule
+from hybrid_des.scenario.sections import Gradients, Schedule
 from hybrid_des.scenario.values import per_rank
 
 _PERCENT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*")

@@ -16,8 +16,7 @@ from hybrid_des.options import Options, WrittenNone, mark_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.machine import Cluster, InfiniBand, NodeKind
 from hybrid_des.scenario.plugins import PluginSection
-from hybrid_des.scenario.reduction import Gradients
-from hybrid_des.scenario.sections import Schedule
+from hybrid_des.scenario.sections import Gradients, Schedule
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -90,15 +89,9 @@ def _number(value: Fraction) -> int | float | str | Fraction:
         return value.numerator
     if Fraction(repr(float(value))) == value:
         return float(value)
-    rest, digits = value.denominator, 0
-    for prime in (2, 5):
-        count = 0
-        while rest % prime == 0:
-            rest, count = rest // prime, count + 1
-        digits = max(digits, count)
-    if rest != 1:
-        return value
-    return f"{value.numerator * 10**digits // value.denominator}e-{digits}"
+    longest = value.denominator.bit_length()  # of a finite decimal, which divides a power of ten
+    digits = next((digits for digits in range(longest) if pow(10, digits, value.denominator) == 0), None)
+    return value if digits is None else f"{value.numerator * 10**digits // value.denominator}e-{digits}"
 
 
 def json_schema() -> dict[str, Any]:

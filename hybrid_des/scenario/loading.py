@@ -11,9 +11,8 @@ from pydantic import ValidationError
 
 from hybrid_des.errors import ScenarioError
 from hybrid_des.registry import unknown
-from hybrid_des.scenario.base import anchor, with_base
+from hybrid_des.scenario.composition import anchor, override, with_base
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.scenario.overrides import override
 from hybrid_des.scenario.problem import Problem, problems_in, sections_at
 from hybrid_des.scenario.strict_yaml import Document, KeyPath
 
@@ -124,11 +123,8 @@ def _misfits(values: dict[str, Any], broken: Sequence[KeyPath]) -> list[Problem]
     try:
         Scenario.model_validate(mended)
     except ValidationError as error:
-        return [
-            p
-            for p in problems_in(error, Scenario)
-            if p.needs and not any(_touch(a, b) for a in p.needs for b in broken)
-        ]
+        misfits = [problem for problem in problems_in(error, Scenario) if problem.needs]
+        return [one for one in misfits if not any(_touch(need, path) for need in one.needs for path in broken)]
     return []
 
 

@@ -15,7 +15,7 @@ from hybrid_des.errors import HybridDesError
 from hybrid_des.options import describe
 from hybrid_des.registry import import_file
 from hybrid_des.scenario import scenario_of
-from hybrid_des.scenario.overrides import put
+from hybrid_des.scenario.composition import put
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.sweep.axes import Case, Sweep
 

@@ -121,7 +121,7 @@ def _scenario(args: argparse.Namespace) -> Scenario:
     """Validate the options as a scenario, whose messages name the options."""
     from hybrid_des import collectives
     from hybrid_des.scenario import read_scenario, scenario_of
-    from hybrid_des.scenario.overrides import override
+    from hybrid_des.scenario.composition import override
     from hybrid_des.scenario.strict_yaml import Document
 
     if args.scenario:

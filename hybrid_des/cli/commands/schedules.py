@@ -63,7 +63,7 @@ def _print_table(rows: Sequence[Sequence[str]]) -> None:
 def _grid(args: argparse.Namespace) -> str:
     from hybrid_des.pipeline import schedules
     from hybrid_des.scenario import scenario_of
-    from hybrid_des.scenario.overrides import override
+    from hybrid_des.scenario.composition import override
     from hybrid_des.scenario.strict_yaml import Document
     from hybrid_des.simulation.planner import plan_of
 

@@ -1,8 +1,8 @@
-"""`base: other.yaml`: a scenario file that states only its differences from another."""
+"""What a scenario file is composed of: its own values over those of its `base`, and overrides `--set a.b=value`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from hybrid_des.errors import ScenarioError
 from hybrid_des.options import NamesFile, Section, describe, mark_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.problem import sections_in
-from hybrid_des.scenario.strict_yaml import Document, KeyPath, read
+from hybrid_des.scenario.strict_yaml import Document, KeyPath, dotted, one_line, parse, read
 
 _OWN = ("name", "description", "sweep", "plot")  # not inherited from the base
 
@@ -91,7 +91,69 @@ def _join(below: dict[str, Any], above: dict[str, Any], base: Document, document
             _join(below[key], value, base, document, path)
             continue
         below[key] = value
-        for place in [place for place in base.places if place[: len(path)] == path]:
-            del base.places[place]
-        length = len(path)
-        base.places.update({place: text for place, text in document.places.items() if place[:length] == path})
+        base.forget(path)
+        base.places |= {place: text for place, text in document.places.items() if place[: len(path)] == path}
+
+
+def override(document: Document, overrides: Sequence[str]) -> None:
+    """Apply overrides in order; problems found later at one of them cite `--set a.b=value` as their place.
+
+    Raises:
+        ScenarioError: an override is not of the form a.b=value, or its path does not exist; one line each.
+    """
+    problems: list[str] = []
+    for text in overrides:
+        try:
+            _apply(document, text)
+        except ScenarioError as error:
+            problems += error.problems
+    if problems:
+        raise ScenarioError(problems)
+
+
+def _apply(document: Document, text: str) -> None:
+    label = one_line(f"--set {text}")
+    name, equals, value = text.partition("=")
+    keys = name.strip().split(".")
+    if not equals or not all(keys):
+        raise ScenarioError([f"{label}: expected a path and a value, such as parallel.pipeline=8"])
+    try:
+        parsed = parse(value, label).value
+    except ScenarioError as error:
+        raise ScenarioError([problem.replace(f"{label}:1: ", f"{label}: ", 1) for problem in error.problems]) from None
+    path = put(document.value, keys, parsed, label)
+    document.forget(path)
+    for length in range(1, len(path) + 1):  # so do sections created for it
+        if length == len(path) or path[:length] not in document.places:
+            document.places[path[:length]] = label
+
+
+def put(values: dict[str, Any], keys: Sequence[str], value: Any, label: str) -> KeyPath:
+    """Set the value at a path of keys and list positions, creating missing sections.
+
+    Raises:
+        ScenarioError: the path does not exist; the message starts with `label`.
+    """
+    at: Any = values
+    path: KeyPath = ()
+    left = list(keys)
+    while left:
+        if isinstance(at, dict) and ".".join(left) in at:  # an axis of a sweep is a key with dots
+            left = [".".join(left)]
+        key = left.pop(0)
+        if isinstance(at, list):
+            if not key.isdecimal() or int(key) >= len(at):
+                raise ScenarioError([f'{label}: {dotted(path)} is a list of {len(at)}; it has no "{key}"'])
+            step: str | int = int(key)
+        elif isinstance(at, dict):
+            step = key
+            if left:
+                at.setdefault(key, {})
+        else:
+            raise ScenarioError([one_line(f'{label}: {dotted(path)} is {describe(at)}; it has no "{key}"')])
+        path = (*path, step)
+        if left:
+            at = at[step]
+        else:
+            at[step] = value
+    return path
