@@ -11,9 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from hybrid_des.analysis.findings import Findings
-from hybrid_des.report.bars import Bars, bars_of
+from hybrid_des.report.bars import ACTIVITIES, BLACK, Bars, bars_of
 from hybrid_des.report.content import Content, Fact, Share, content_of
-from hybrid_des.report.palette import ACTIVITIES, BLACK
 from hybrid_des.timeline import OP_KINDS, Column, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.report.files import Written
+from hybrid_des.report.files import Written, write_whole
 from hybrid_des.sweep.axes import Sweep
 from hybrid_des.sweep.picture import draw
 from hybrid_des.sweep.runner import Row, columns
@@ -48,17 +48,14 @@ def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:
     Raises:
         UsageError: the folder cannot be written, or a plotted column does not exist.
     """
-    from hybrid_des.report.files import write_whole
+    from hybrid_des.report.plots.style import new_figure
 
-    def fill(workshop: Path) -> list[str]:
+    def fill(workshop: Path) -> None:
         table(rows).to_csv(workshop / "sweep.csv", index=False, lineterminator="\n")
         if sweep.picture is not None and any("error" not in row for row in rows):
-            from matplotlib.figure import Figure
-
-            figure = Figure(figsize=(8, 5), dpi=120, layout="constrained")
+            figure = new_figure((8, 5))
             draw(rows, sweep.picture, figure.subplots())
-            figure.savefig(workshop / "sweep.png", metadata={"Software": None})
-        return []
+            figure.savefig(workshop / "sweep.png", dpi=120, metadata={"Software": None})
 
     return write_whole(folder, fill)
 

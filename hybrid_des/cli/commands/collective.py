@@ -235,20 +235,16 @@ def _digits(microseconds: float) -> str:
 
 def _write(folder: Path, about: str, rows: Sequence[BenchRow]) -> None:
     """Write the table, in the format for calibration, and the picture in both formats."""
-    from matplotlib.figure import Figure
-
     from hybrid_des.network.times import TimeTable, write_table
     from hybrid_des.report.files import write_whole
-    from hybrid_des.report.plots.collective_times import times_and_bandwidths
-    from hybrid_des.report.plots.style import save
+    from hybrid_des.report.plots import save
+    from hybrid_des.report.plots.curves import times_and_bandwidths
 
-    figure = Figure(figsize=(9.0, 4.0), layout="constrained")
-    times_and_bandwidths(figure, about, [(row.size, row.time, row.bus) for row in rows])
+    figure = times_and_bandwidths(about, [(row.size, row.time, row.bus) for row in rows])
     table = TimeTable(tuple((row.size, row.time) for row in rows))
 
-    def fill(workshop: Path) -> list[str]:
+    def fill(workshop: Path) -> None:
         (workshop / "collective.csv").write_text(write_table(table, about), encoding="utf-8")
         save(figure, workshop, "collective")
-        return []
 
     write_whole(folder, fill)

@@ -106,13 +106,8 @@ def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], indent: str = ""
 def _draw(fabric: Fabric, folder: Path, ends: Sequence[int] | None) -> None:
     """Write the picture in both formats."""
     from hybrid_des.report.files import write_whole
+    from hybrid_des.report.plots import save
     from hybrid_des.report.plots.fabric_map import draw_fabric
-    from hybrid_des.report.plots.style import save
 
     figure = draw_fabric(fabric, (ends[0], ends[1]) if ends else None)
-
-    def fill(workshop: Path) -> list[str]:
-        save(figure, workshop, "topology")
-        return []
-
-    write_whole(folder, fill)
+    write_whole(folder, lambda workshop: save(figure, workshop, "topology"))

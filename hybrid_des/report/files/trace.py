@@ -183,31 +183,24 @@ def _links(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
         yield from _name(pid, tid, f"links of {_home(names[place])}", names[place], ranks + pid)
         slices = zip(*(column[mine].tolist() for column in columns), strict=True)
         overlap = np.any(np.maximum.accumulate(end[mine])[:-1] > start[mine][1:])
-        yield from _async(pid, tid, slices, heads, ids) if overlap else _stacked(pid, tid, slices, heads)
+        yield from _message_slices(f'"pid":{pid},"tid":{tid}', slices, heads, ids if overlap else None)
     yield from _link_counters(timeline, pid_of)
 
 
-def _stacked(pid: int, tid: int, slices: Iterable[tuple[int, ...]], heads: list[tuple[str, str]]) -> Iterator[str]:
-    """Messages that a link serves one after another."""
-    where = f'{{"ph":"X","pid":{pid},"tid":{tid},'
-    for start, end, channel, step, microbatch, stage, size in slices:
-        label, args = heads[channel]
-        number = "" if microbatch == NONE else f" {microbatch}"
-        time = f'"ts":{start // 1000}.{start % 1000:03d},"dur":{_us(end - start)}'
-        yield f'{where}{time},{label}{number}",{args}"step":{step},"stage":{stage},"bytes":{size}}}}}'
-
-
-def _async(
-    pid: int, tid: int, slices: Iterable[tuple[int, ...]], heads: list[tuple[str, str]], ids: Iterator[int]
+def _message_slices(
+    track: str, slices: Iterable[tuple[int, ...]], heads: list[tuple[str, str]], ids: Iterator[int] | None
 ) -> Iterator[str]:
-    """Messages that share a link at the same time."""
+    """The messages of a link; with `ids` as async slices, since several share the link at the same time."""
     for start, end, channel, step, microbatch, stage, size in slices:
         label, args = heads[channel]
         number = "" if microbatch == NONE else f" {microbatch}"
-        where = f'"pid":{pid},"tid":{tid},"id":{next(ids)}'
         about = f'{label}{number}",{args}"step":{step},"stage":{stage},"bytes":{size}}}}}'
-        yield f'{{"ph":"b",{where},"ts":{_us(start)},{about}'
-        yield f'{{"ph":"e",{where},"ts":{_us(end)},{about}'
+        if ids is None:
+            yield f'{{"ph":"X",{track},"ts":{_us(start)},"dur":{_us(end - start)},{about}'
+        else:
+            where = f'{track},"id":{next(ids)}'
+            yield f'{{"ph":"b",{where},"ts":{_us(start)},{about}'
+            yield f'{{"ph":"e",{where},"ts":{_us(end)},{about}'
 
 
 def _message_heads(channels: Iterable[Channel]) -> list[tuple[str, str]]:

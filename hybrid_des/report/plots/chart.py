@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid_des.analysis.metrics import summary
-from hybrid_des.report.bars import Bars, bars_of
-from hybrid_des.report.palette import ACTIVITIES
-from hybrid_des.report.plots.style import axes, legend_above, scale_of, shade
+from hybrid_des.report.bars import ACTIVITIES, Bars, bars_of
+from hybrid_des.report.plots.style import axes, legend_above, new_figure, scale_of, shade
 from hybrid_des.simulation.run import Run
 from hybrid_des.timeline import OP_KINDS
 from hybrid_des.units import format_seconds
@@ -30,9 +29,7 @@ FULL = 0.86
 
 def draw(run: Run, picture: Callable[[Run, Axes], Axes]) -> Figure:
     """Make a picture of a run on a new figure, outside pyplot's state."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size_of(run.scenario.parallel.ranks), layout="constrained")
+    figure = new_figure(size_of(run.scenario.parallel.ranks))
     picture(run, figure.add_subplot())
     return figure
 

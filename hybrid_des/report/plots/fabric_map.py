@@ -11,7 +11,7 @@ from itertools import pairwise, permutations
 from typing import TYPE_CHECKING
 
 from hybrid_des.network.fabric import Bandwidth, Fabric
-from hybrid_des.report.plots.style import LINES, axes
+from hybrid_des.report.plots.style import LINES, axes, legend, new_figure
 from hybrid_des.units import format_bandwidth
 
 if TYPE_CHECKING:
@@ -75,9 +75,7 @@ def fabric_map(fabric: Fabric, ax: Axes | None = None, ends: tuple[int, int] | N
 
 def draw_fabric(fabric: Fabric, ends: tuple[int, int] | None = None) -> Figure:
     """Draw a fabric on a new figure of suitable size, outside pyplot; see `fabric_map`."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=_picture(fabric, ends or ()).size, layout="constrained")
+    figure = new_figure(_picture(fabric, ends or ()).size)
     fabric_map(fabric, figure.subplots(), ends)
     return figure
 
@@ -220,7 +218,7 @@ def _draw_lines(picture: Drawing, ax: Axes) -> None:
             )
             label = None
     if kinds:
-        ax.legend(loc="upper left", bbox_to_anchor=(0.0, 0.0), ncols=4, frameon=False, fontsize=8, borderaxespad=0.0)
+        legend(ax, bbox_to_anchor=(0.0, 0.0), ncols=4)
 
 
 def _course(picture: Drawing, a: str, b: str) -> tuple[list[float], list[float]]:
