@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.analysis.findings import Findings
+from hybrid_des.analysis.metrics import Findings
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.report.files import Written, write

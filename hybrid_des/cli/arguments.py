@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from hybrid_des.errors import UsageError
 
@@ -13,15 +13,8 @@ from hybrid_des.errors import UsageError
 class Parser(argparse.ArgumentParser):
     """An argument parser with one-line errors and preformatted descriptions."""
 
-    def __init__(self, program: str, description: str | None, usage: str | None = None, epilog: str = "") -> None:
-        super().__init__(
-            program,
-            usage=usage,
-            description=description,
-            epilog=epilog,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
+    def __init__(self, program: str, **texts: Any) -> None:
+        super().__init__(program, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **texts)
 
     def error(self, message: str) -> NoReturn:
         """Report a wrong command line.
@@ -32,8 +25,10 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message}; see {self.prog} --help")
 
 
-def add_set(parser: argparse.ArgumentParser) -> None:
-    """Add `--set a.b=value`."""
+def add_common(parser: argparse.ArgumentParser, out: str | None = None) -> None:
+    """Add `--out DIR` if it is described, `--set a.b=value` and `--import FILE`."""
+    if out is not None:
+        add_out(parser, out)
     parser.add_argument(
         "--set",
         action="append",
@@ -41,6 +36,7 @@ def add_set(parser: argparse.ArgumentParser) -> None:
         metavar="PATH=VALUE",
         help="replace a value of the scenario, such as --set schedule.kind=gpipe",
     )
+    add_import(parser)
 
 
 def add_import(parser: argparse.ArgumentParser) -> None:

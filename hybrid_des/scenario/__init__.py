@@ -15,21 +15,7 @@ from hybrid_des.scenario.machine import Cluster, GpuKind, InfiniBand
 from hybrid_des.scenario.sections import Gradients, Memory, Numerics, Parallel, Schedule, Workload
 
 __all__ = [
-    "Cluster",
-    "GpuKind",
-    "Gradients",
-    "InfiniBand",
-    "Memory",
-    "Numerics",
-    "Parallel",
-    "Scenario",
-    "Schedule",
-    "Workload",
-    "json_schema",
-    "load",
-    "misnamed",
-    "read_scenario",
-    "scenario_from",
-    "scenario_of",
+    "Cluster", "GpuKind", "Gradients", "InfiniBand", "Memory", "Numerics", "Parallel", "Scenario", "Schedule",
+    "Workload", "json_schema", "load", "misnamed", "read_scenario", "scenario_from", "scenario_of",
     "to_mapping",
-]
+]  # fmt: skip

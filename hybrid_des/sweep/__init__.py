@@ -20,17 +20,6 @@ from hybrid_des.sweep.results import render, table, write
 from hybrid_des.sweep.runner import ProgressCallback, Row, jobs_for, run_sweep
 
 __all__ = [
-    "Case",
-    "Plot",
-    "ProgressCallback",
-    "Row",
-    "Sweep",
-    "draw",
-    "jobs_for",
-    "load_sweep",
-    "render",
-    "run_sweep",
-    "sweep_of",
-    "table",
-    "write",
-]
+    "Case", "Plot", "ProgressCallback", "Row", "Sweep", "draw", "jobs_for", "load_sweep", "render",
+    "run_sweep", "sweep_of", "table", "write",
+]  # fmt: skip

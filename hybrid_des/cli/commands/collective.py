@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybrid_des.cli.arguments import add_import, add_out, add_set, import_files
+from hybrid_des.cli.arguments import add_common, import_files
 from hybrid_des.errors import ScenarioError, UsageError
 
 if TYPE_CHECKING:
@@ -74,9 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--servers", type=int, metavar="K", help="parameter-server: number of servers")
     parser.add_argument("--servers-on", metavar="ranks|hosts", help="parameter-server: placement of servers")
     parser.add_argument("--table", metavar="FILE", help="measured: the table of times")
-    add_out(parser, "write the table and a picture to this folder")
-    add_set(parser)
-    add_import(parser)
+    add_common(parser, out="write the table and a picture to this folder")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -225,12 +223,9 @@ def _head(name: str, bench: Bench) -> str:
 
 
 def _line(row: BenchRow, codec: str) -> str:
-    time = _digits(row.time / 10**6)
+    microseconds = row.time / 10**6
+    time = f"{microseconds:.2f}" if microseconds < 1000 else f"{microseconds:.1f}"
     return f"{row.size:>14} {row.elements:>13} {codec:>7} {time:>11} {row.algorithm:>8.2f} {row.bus:>8.2f}"
-
-
-def _digits(microseconds: float) -> str:
-    return f"{microseconds:.2f}" if microseconds < 1000 else f"{microseconds:.1f}"
 
 
 def _write(folder: Path, about: str, rows: Sequence[BenchRow]) -> None:

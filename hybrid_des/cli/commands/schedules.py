@@ -11,7 +11,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from hybrid_des.cli.arguments import add_import, add_set, import_files
+from hybrid_des.cli.arguments import add_common, import_files
+from hybrid_des.cli.output import text_table
 
 COLUMNS = ("name", "what it does", "time", "peak", "source")
 
@@ -22,8 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pipeline", type=int, default=4, metavar="P", help="pipeline ranks (default 4)")
     parser.add_argument("--microbatches", type=int, default=8, metavar="M", help="micro-batches (default 8)")
     parser.add_argument("--chunks", type=int, metavar="V", help="chunks per rank, where the schedule allows a choice")
-    add_set(parser)
-    add_import(parser)
+    add_common(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -54,10 +54,8 @@ def _print_table(rows: Sequence[Sequence[str]]) -> None:
         for row in rows:
             table.add_row(*map(Text, row))  # brackets of formulas are not markup
         Console().print(table)
-        return
-    widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
-    for row in (COLUMNS, *rows):
-        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+    else:
+        print(text_table(COLUMNS, rows))
 
 
 def _grid(args: argparse.Namespace) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hybrid_des.analysis.findings import Findings
+from hybrid_des.analysis.metrics import Findings
 from hybrid_des.errors import UsageError
 from hybrid_des.registry import Registry
 from hybrid_des.simulation.run import Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hybrid_des.analysis.findings import Findings
+from hybrid_des.analysis.metrics import Findings
 from hybrid_des.pipeline.order_csv import crossed_messages, write_order
 from hybrid_des.report.files import output
 

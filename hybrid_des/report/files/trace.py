@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from hybrid_des.analysis.findings import Findings
 from hybrid_des.analysis.link_use import link_rates
+from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.table import COMPUTE
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT

@@ -55,10 +55,15 @@ def gantt(source: Run | pd.DataFrame, ax: Axes | None = None) -> Axes:
     _draw_bars(ax, bars, scale)
     _draw_numbers(ax, bars, scale)
     _name_lines(ax, bars)
-    _draw_legend(ax, bars)
+    kinds = [kind for i, kind in enumerate(OP_KINDS) if (bars.kind == i).any()]
+    if len(bars.waits):
+        kinds.append("reduction")
+    legend_above(ax, {ACTIVITIES[kind].label: ACTIVITIES[kind].colour for kind in kinds})
     ax.set_xlabel(f"time ({unit})")
     if run is not None:
-        ax.set_title(_headline(run), loc="left", fontsize=10, parse_math=False)
+        facts = summary(run)
+        title = f"{facts['name']}:  step {format_seconds(facts['step_time_s'])},  bubble {facts['bubble_ratio']:.1%}"
+        ax.set_title(title, loc="left", fontsize=10, parse_math=False)
     return ax
 
 
@@ -106,17 +111,12 @@ def _draw_numbers(ax: Axes, bars: Bars, scale: float) -> None:
                 (bars.start[i] + bars.end[i]) / 2 / scale,
                 bars.line[i],
                 str(bars.microbatch[i]),
-                color=_ink(OP_KINDS[kind], int(bars.chunk[i])),
+                color="white" if OP_KINDS[kind] in ("F", "W") and bars.chunk[i] == 0 else "black",  # on dark bars
                 fontsize=NUMBER_SIZE,
                 ha="center",
                 va="center_baseline",
                 clip_on=True,
             )
-
-
-def _ink(kind: str, chunk: int) -> str:
-    """White on dark bars, black on light ones."""
-    return "white" if kind in ("F", "W") and chunk == 0 else "black"
 
 
 def _name_lines(ax: Axes, bars: Bars) -> None:
@@ -139,15 +139,3 @@ def _name_lines(ax: Axes, bars: Bars) -> None:
                 1.003, (begin + end - 1) / 2, f"replica {bars.replicas[begin]}", transform=ax.get_yaxis_transform(),
                 rotation=90, fontsize=8, ha="left", va="center", color="0.35",
             )  # fmt: skip
-
-
-def _draw_legend(ax: Axes, bars: Bars) -> None:
-    kinds = [kind for i, kind in enumerate(OP_KINDS) if (bars.kind == i).any()]
-    if len(bars.waits):
-        kinds.append("reduction")
-    legend_above(ax, {ACTIVITIES[kind].label: ACTIVITIES[kind].colour for kind in kinds})
-
-
-def _headline(run: Run) -> str:
-    facts = summary(run)
-    return f"{facts['name']}:  step {format_seconds(facts['step_time_s'])},  bubble {facts['bubble_ratio']:.1%}"
