@@ -17,11 +17,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(program, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **texts)
 
     def error(self, message: str) -> NoReturn:
-        """Report a wrong command line.
-
-        Raises:
-            UsageError: always.
-        """
+        """Raise a `UsageError` for a wrong command line."""
         raise UsageError(f"{self.prog}: {message}; see {self.prog} --help")
 
 

@@ -17,7 +17,6 @@ import json
 from collections.abc import Iterable, Iterator
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -26,7 +25,6 @@ from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.table import COMPUTE
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT
-from hybrid_des.pipeline.op import Action
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.report.files import output
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Timeline
@@ -113,20 +111,14 @@ class Arrows:
         self._replicas = replicas
         self._at: dict[tuple[str, int, int], list[tuple[int, str]]] = {}
         numbers = count(1)
-        for rank, program in enumerate(plan.programs):
-            for index, step in enumerate(program):
-                for kind, producer in self._messages(plan, rank, step):
+        for (rank, op), place in where.items():
+            kind = (ACTIVATION if op.kind == "F" else GRADIENT).name
+            for producer in plan.needs(rank, op):
+                if producer[0] != rank:
                     number = next(numbers)
                     self._at.setdefault(("s", *where[producer]), []).append((number, kind))
-                    self._at.setdefault(("f", rank, index), []).append((number, kind))
+                    self._at.setdefault(("f", *place), []).append((number, kind))
         self._count = next(numbers)
-
-    @staticmethod
-    def _messages(plan: Plan, rank: int, step: Action) -> Iterator[tuple[str, tuple[int, Any]]]:
-        for op in step:
-            for need in plan.needs(rank, op):
-                if need[0] != rank:
-                    yield (ACTIVATION if op.kind == "F" else GRADIENT).name, need
 
     def ends(self, phase: str, rank: int, replica: int, row: tuple[int, ...], track: str) -> Iterator[str]:
         """The tails ("s") or heads ("f") in the middle of one op; numbers are unique in the trace."""

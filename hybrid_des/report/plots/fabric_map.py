@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise, permutations
+from math import cos, pi, sin
 from typing import TYPE_CHECKING
 
 from hybrid_des.network.fabric import Bandwidth, Fabric
@@ -128,8 +129,6 @@ def _sample(fabric: Fabric) -> list[int]:
 
 
 def _place_in_a_circle(picture: Drawing) -> None:
-    from math import cos, pi, sin
-
     n = len(picture.gpus)
     radius = max(n * 1.1 / (2 * pi), 1.5)
     for i, gpu in enumerate(picture.gpus):
@@ -152,31 +151,23 @@ def _place_in_layers(picture: Drawing) -> None:
     while layer:
         level += 1
         found = dict.fromkeys(point for below in layer for point in near.get(below, ()) if point not in picture.at)
-        own = [point for point in found if level == 1 and _serves_one_node(picture, near[point])]
+        homes = {point: {picture.gpus.get(other, other) for other in near[point]} for point in found}
+        own = [point for point in found if level == 1 and len(homes[point]) == 1]  # switches of a single node
         _spread(picture, own, near, BELOW)
         _spread(picture, [point for point in found if point not in own], near, float(level))
         layer = list(found)
-
-
-def _serves_one_node(picture: Drawing, neighbours: Iterable[str]) -> bool:
-    """Whether a switch connects only GPUs of one node."""
-    return len({picture.gpus.get(point, point) for point in neighbours}) == 1
 
 
 def _spread(picture: Drawing, points: Iterable[str], near: Mapping[str, Iterable[str]], y: float) -> None:
     """Place points above the mean of their neighbours, far enough apart for their labels, and centred."""
     points = sorted(points, key=lambda point: _mean(picture, near[point]))
     wanted = [_mean(picture, near[point]) for point in points]
+    widths = [0.3 + 0.2 * len(_label(point)) for point in points]
     placed = wanted[:1]
-    for x, point, before in zip(wanted[1:], points[1:], points, strict=False):
-        placed.append(max(x, placed[-1] + (_width(point) + _width(before)) / 2))
+    for x, width, before in zip(wanted[1:], widths[1:], widths, strict=False):
+        placed.append(max(x, placed[-1] + (width + before) / 2))
     shift = sum(a - b for a, b in zip(wanted, placed, strict=True)) / max(len(points), 1)
     picture.at |= {point: (x + shift, y) for point, x in zip(points, placed, strict=True)}
-
-
-def _width(point: str) -> float:
-    """Width of a labelled switch."""
-    return 0.3 + 0.2 * len(_label(point))
 
 
 def _label(point: str) -> str:
