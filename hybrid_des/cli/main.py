@@ -87,7 +87,13 @@ def _run(arguments: list[str]) -> int:
             parser = Parser(f"{program} {arguments[0]}", description=command.__doc__)
             command.add_arguments(parser)
             return int(command.run(parser.parse_args(arguments[1:])))
-        parser = _parser(program)
+        listed = "\n".join(f"  {name:<12} {commands.summary(name)}" for name in commands.names())
+        parser = Parser(
+            program,
+            description=simulate.__doc__,
+            usage=f"{program} FILE [options]\n       {program} COMMAND ...",
+            epilog=f"commands (each has its own --help):\n{listed}",
+        )
         simulate.add_arguments(parser)
         args = parser.parse_args(arguments)
         if args.file is None:
@@ -96,16 +102,6 @@ def _run(arguments: list[str]) -> int:
         return simulate.run(args)
     except SystemExit as done:  # --help and --version
         return int(done.code or 0)
-
-
-def _parser(program: str) -> Parser:
-    listed = "\n".join(f"  {name:<12} {commands.summary(name)}" for name in commands.names())
-    return Parser(
-        program,
-        description=simulate.__doc__,
-        usage=f"{program} FILE [options]\n       {program} COMMAND ...",
-        epilog=f"commands (each has its own --help):\n{listed}",
-    )
 
 
 def _check_file(file: str) -> None:

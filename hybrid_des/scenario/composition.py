@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from hybrid_des.errors import ScenarioError
-from hybrid_des.options import NamesFile, Section, describe, mark_of
+from hybrid_des.options import NamesFile, describe, mark_of
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.scenario.problem import sections_in
+from hybrid_des.scenario.problem import sections_at
 from hybrid_des.scenario.strict_yaml import Document, KeyPath, dotted, one_line, parse, read
 
 _OWN = ("name", "description", "sweep", "plot")  # not inherited from the base
@@ -54,33 +54,22 @@ def with_base(path: str | Path, users: tuple[Path, ...] = ()) -> Document:
 
 def anchor(document: Document, folder: Path, place: str = "") -> None:
     """Resolve the relative paths in a document against a folder; with `place`, only those given there."""
-    for path in _files(Scenario):
-        for at, values in _sections(document.value, path[:-1]):
-            name = values.get(path[-1])
-            if not isinstance(name, str) or Path(name).is_absolute():
-                continue
-            if document.place((*at, path[-1])).startswith(place):
-                values[path[-1]] = str(folder / name)
+    for path, values in _strings(document.value):
+        key, sections = path[-1], sections_at(Scenario, path[:-1])
+        fields = (field for section in sections for field in section.known_keys().get(str(key), ()))
+        names_file = any(mark_of(field, NamesFile) for field in fields)
+        if names_file and not Path(values[key]).is_absolute() and document.place(path).startswith(place):
+            values[key] = str(folder / values[key])
 
 
-def _files(section: type[Section], at: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Paths of all keys that hold file names."""
-    for key, fields in section.known_keys().items():
-        if any(mark_of(field, NamesFile) for field in fields):
-            yield (*at, key)
-        for inner in {inner for field in fields for inner in sections_in(field.annotation)}:
-            yield from _files(inner, (*at, key))
-
-
-def _sections(values: Any, path: tuple[str, ...], at: KeyPath = ()) -> Iterator[tuple[KeyPath, dict[str, Any]]]:
-    """The sections at a path, with one per list item along it, and their full paths."""
-    if isinstance(values, list):
-        for number, item in enumerate(values):
-            yield from _sections(item, path, (*at, number))
-    elif isinstance(values, dict) and not path:
-        yield at, values
-    elif isinstance(values, dict):
-        yield from _sections(values.get(path[0]), path[1:], (*at, path[0]))
+def _strings(values: Any, at: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """The path of every string in nested mappings and lists, with the one that holds it."""
+    items = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
+    for key, value in items:
+        if isinstance(value, str):
+            yield (*at, key), values
+        else:
+            yield from _strings(value, (*at, key))
 
 
 def _join(below: dict[str, Any], above: dict[str, Any], base: Document, document: Document, at: KeyPath) -> None:

@@ -71,7 +71,8 @@ def scenario_of(document: Document) -> Scenario:
         ScenarioError: one line per problem.
     """
     values = copy.deepcopy(document.value)
-    problems = _refuse(values)
+    many = [key for key in ("sweep", "plot") if values.pop(key, None) not in (None, "none")]
+    problems = [Problem((key,), "expands to several scenarios; run it with hybrid_des.sweep") for key in many]
     try:
         scenario = Scenario.model_validate(values)
     except ValidationError as error:
@@ -92,12 +93,6 @@ def _lines(document: Document, problems: Sequence[Problem]) -> list[str]:
         return next((order[key[0][:n]] for n in range(len(key[0]), -1, -1) if key[0][:n] in order), 0)
 
     return [document.problem(path, message) for path, message in sorted(keys, key=position)]
-
-
-def _refuse(values: dict[str, Any]) -> list[Problem]:
-    """Remove and report the keys of sweeps."""
-    many = [key for key in ("sweep", "plot") if values.pop(key, None) not in (None, "none")]
-    return [Problem((key,), "expands to several scenarios; run it with hybrid_des.sweep") for key in many]
 
 
 def misnamed(path: str) -> str | None:

@@ -28,19 +28,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table or one grid."""
+    from hybrid_des.pipeline import schedules
+
     import_files(args.imports)
     if args.name is None:
-        _print_table(_rows())
+        facts = ("summary", "time", "memory", "source")
+        entries = (schedules.find(name) for name in schedules.names())
+        _print_table([(one.name, *(str(one.facts[key]) for key in facts)) for one in entries])
     else:
         print(_grid(args))
     return 0
-
-
-def _rows() -> list[tuple[str, ...]]:
-    from hybrid_des.pipeline import schedules
-
-    entries = (schedules.find(name) for name in schedules.names())
-    return [(one.name, *(str(one.facts[key]) for key in ("summary", "time", "memory", "source"))) for one in entries]
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:

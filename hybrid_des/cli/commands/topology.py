@@ -37,7 +37,9 @@ def run(args: argparse.Namespace) -> int:
     if args.file is None:
         if args.route or args.out or args.set:
             raise UsageError("topology: --route, --out and --set need a SCENARIO; see hybrid-des topology --help")
-        print(text_table(("name", "description", "options"), _all()))
+        entries = map(topologies.find, topologies.names())
+        rows = [(one.name, one.facts["summary"], ", ".join(one.keys)) for one in entries]
+        print(text_table(("name", "description", "options"), rows))
         return 0
 
     from hybrid_des.scenario import load
@@ -57,13 +59,6 @@ def run(args: argparse.Namespace) -> int:
     if args.out is not None:
         _draw(fabric, args.out, args.route)
     return 0
-
-
-def _all() -> list[tuple[str, str, str]]:
-    from hybrid_des.network import topologies
-
-    entries = (topologies.find(name) for name in topologies.names())
-    return [(one.name, one.facts["summary"], ", ".join(one.keys)) for one in entries]
 
 
 def _check(ends: Sequence[int], fabric: Fabric) -> None:

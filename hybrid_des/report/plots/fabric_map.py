@@ -11,7 +11,7 @@ from itertools import pairwise, permutations
 from math import cos, pi, sin
 from typing import TYPE_CHECKING
 
-from hybrid_des.network.fabric import Bandwidth, Fabric
+from hybrid_des.network.fabric import Bandwidth, Fabric, LinkSpec
 from hybrid_des.report.plots.style import LINES, axes, legend, new_figure
 from hybrid_des.units import format_bandwidth
 
@@ -86,8 +86,7 @@ def _picture(fabric: Fabric, ends: Iterable[int]) -> Drawing:
     chosen = sorted({*_sample(fabric), *ends})
     picture = Drawing({f"gpu{gpu}": fabric.node_of[gpu] for gpu in chosen})
     for sender, receiver in permutations(chosen, 2):
-        path = [fabric.links[name] for name in fabric.route(sender, receiver).links]
-        stops = [f"gpu{sender}", *(point for link in path for point in (link.source, link.target)), f"gpu{receiver}"]
+        path, stops = _route(fabric, sender, receiver)
         hidden = {stop for stop in stops if stop.startswith("gpu") and stop not in picture.gpus}
         for a, b in pairwise(stops):
             if a != b and not {a, b} & hidden:
@@ -104,6 +103,12 @@ def _picture(fabric: Fabric, ends: Iterable[int]) -> Drawing:
     else:
         _place_in_layers(picture)
     return picture
+
+
+def _route(fabric: Fabric, sender: int, receiver: int) -> tuple[list[LinkSpec], list[str]]:
+    """The links of a route, and the points along it."""
+    path = [fabric.links[name] for name in fabric.route(sender, receiver).links]
+    return path, [f"gpu{sender}", *(point for link in path for point in (link.source, link.target)), f"gpu{receiver}"]
 
 
 def _add_unused(picture: Drawing, fabric: Fabric) -> None:
@@ -222,11 +227,8 @@ def _course(picture: Drawing, a: str, b: str) -> tuple[list[float], list[float]]
 
 
 def _draw_route(picture: Drawing, ax: Axes, fabric: Fabric, ends: tuple[int, int]) -> None:
-    stops = [f"gpu{ends[0]}"]
-    for name in fabric.route(*ends).links:
-        stops += [fabric.links[name].source, fabric.links[name].target]
-    path = [stop for stop in [*stops, f"gpu{ends[1]}"] if stop in picture.at]
-    for a, b in pairwise(path):
+    _, stops = _route(fabric, *ends)
+    for a, b in pairwise(stop for stop in stops if stop in picture.at):
         if a != b:
             arrow = {"arrowstyle": "-|>", "color": HIGHLIGHT, "linewidth": 2.2, "shrinkA": 6, "shrinkB": 8}
             ax.annotate("", picture.at[b], picture.at[a], arrowprops=arrow, zorder=2)
