@@ -8,6 +8,7 @@ result.write("out/a100_8x")
 
 from __future__ import annotations
 
+import html
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,5 @@ class Result(Findings):
 
     def _repr_html_(self) -> str:
         """The report, for notebooks."""
-        import html
-
         text = html.escape(self.report())
         return f'<pre style="line-height:1.15;white-space:pre;overflow-x:auto">{text}</pre>'

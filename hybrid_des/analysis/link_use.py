@@ -45,7 +45,7 @@ def link_rates(timeline: Timeline, windows: int = 200, purposes: Collection[Purp
         return None
     links = tuple(sorted({channel.link for channel in timeline.channels}))
     number = {link: i for i, link in enumerate(links)}
-    edges = duration * np.arange(windows + 1) // windows if duration < 2**50 else _coarse(duration, windows)
+    edges = np.array([duration * i // windows for i in range(windows + 1)], dtype=np.int64)  # products exceed 64 bits
     rows = timeline.messages_of(lambda channel: channel.purpose in purposes)
     link = np.array([number[channel.link] for channel in timeline.channels], dtype=np.int64)[rows["channel"]]
     size, start, end = rows["bytes"].astype(float), rows["start"], rows["end"]
@@ -69,8 +69,3 @@ def _spread(carried: Rates, edges: Column, link: Column, since: Column, speed: R
     carried += np.bincount(place, speed * (edges[at + 1] - since), minlength=carried.size).reshape(carried.shape)
     begun = np.bincount(place, speed, minlength=carried.size).reshape(carried.shape)
     carried[:, 1:] += np.cumsum(begun, axis=1)[:, :-1] * np.diff(edges).astype(float)[1:]
-
-
-def _coarse(duration: int, windows: int) -> Column:
-    """Edges of windows too long for 64-bit products."""
-    return np.array([duration * i // windows for i in range(windows + 1)], dtype=np.int64)

@@ -84,21 +84,15 @@ def _setup(scenario: Scenario, facts: Mapping[str, Any]) -> str:
 
 def _headline(facts: Mapping[str, Any]) -> list[Fact]:
     hidden = facts["gradient_communication_s"]["hidden"]
+    exposed = f"{facts['exposed_communication_ratio']:.1%}"
+    gpus = f"on {count(facts['ranks'], 'GPU')}, {facts['efficiency']:.1%} efficient"
     note = f"of the {facts['algorithm']} all-reduce, overlapped with compute"
     return [
         Fact("step time", format_seconds(facts["step_time_s"]), f"{facts['microbatches_per_s']:.4g} micro-batches/s"),
         Fact("bubble", f"{facts['bubble_ratio']:.1%}", f"of the pipeline's {format_seconds(facts['pipeline_time_s'])}"),
-        Fact(
-            "exposed communication",
-            f"{facts['exposed_communication_ratio']:.1%}",
-            "of the step waiting for communication",
-        ),
+        Fact("exposed communication", exposed, "of the step waiting for communication"),
         *([Fact("hidden communication", format_seconds(hidden), note)] if hidden else []),
-        Fact(
-            "speed-up",
-            f"{facts['speedup']:.2f}×",
-            f"on {count(facts['ranks'], 'GPU')}, {facts['efficiency']:.1%} efficient",
-        ),
+        Fact("speed-up", f"{facts['speedup']:.2f}×", gpus),
     ]
 
 

@@ -135,7 +135,7 @@ def _set_axes(ax: Axes, picture: Plot, places: dict[Any, float], cells: dict[Any
     if doubling:
         ax.set_xscale("log", base=2)
     if len(at) <= MOST_TICKS:
-        named = {places[key]: _text(cell) for key, cell in cells.items()}
+        named = {places[key]: f"{cell:g}" if isinstance(cell, float) else str(cell) for key, cell in cells.items()}
         ax.set_xticks(at, [named[place] if place in _apart(at) or doubling else "" for place in at])
         ax.minorticks_off()
     ax.set_xlabel(label(picture.x))
@@ -170,10 +170,6 @@ def _number(name: str, cell: Any) -> float:
     if isinstance(cell, list):
         return float(cell[-1] if name in PER_STEP else max(cell))
     return float(cell)
-
-
-def _text(cell: Any) -> str:
-    return f"{cell:g}" if isinstance(cell, float) else str(cell)
 
 
 def _quantity(cell: Any) -> Any:

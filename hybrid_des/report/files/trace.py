@@ -78,7 +78,7 @@ def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
         for row in zip(*(column[mine].tolist() for column in columns), strict=True):
             yield _op_slice(pid, tid, row, many_chunks=plan.visits[place] > 1)
             yield from arrows.ends("s", place, copy, row, f'"pid":{pid},"tid":{tid}')
-        yield from _memory_counters(pid, *memory.get(rank, ()), visits=plan.visits[place])
+        yield from _memory_counters(pid, memory.get(rank, ((), (), ())), plan.visits[place])
     for rank, mine in groups:
         (pid, tid), copy, place = tracks[rank], int(replica[rank]), int(pipeline_rank[rank])
         for row in zip(*(column[mine].tolist() for column in columns[:4]), strict=True):
@@ -144,11 +144,9 @@ def _memory_rows(timeline: Timeline) -> dict[int, tuple[Column, ...]]:
     return result
 
 
-def _memory_counters(
-    pid: int, time: Iterable[int] = (), held: Iterable[int] = (), activations: Iterable[int] = (), *, visits: int
-) -> Iterator[str]:
+def _memory_counters(pid: int, changes: Iterable[Iterable[int]], visits: int) -> Iterator[str]:
     previous = (-1, -1)
-    for now, size, chunks in zip(time, held, activations, strict=True):
+    for now, size, chunks in zip(*changes, strict=True):
         if chunks != previous[1]:
             yield _counter(pid, int(now), "activations in flight", "micro-batches", f"{chunks / visits:.6g}")
         if size != previous[0]:
