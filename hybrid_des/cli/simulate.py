@@ -126,16 +126,12 @@ def _check_writable(folder: Path) -> None:
     """Check that results can be written, before a long simulation; leaves nothing behind."""
     import tempfile
 
-    made: list[Path] = []
     try:
-        for path in [*reversed(folder.parents), folder]:
-            if not path.exists():
-                path.mkdir()
-                made.append(path)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        with contextlib.ExitStack() as undo:
+            for path in [*reversed(folder.parents), folder]:
+                if not path.exists():
+                    path.mkdir()
+                    undo.callback(path.rmdir)
+            undo.enter_context(tempfile.TemporaryFile(dir=folder))
     except OSError as error:
         raise UsageError(f"--out {folder}: cannot be written: {error.strerror or error}") from None
-    finally:
-        for path in reversed(made):
-            path.rmdir()

@@ -24,11 +24,10 @@ PER_RANK = (
     "forward", "backward", "weight", "recompute", "activation", "parameters", "optimizer",
     "memory.per_parameter", "memory.activation",
 )  # fmt: skip
+_OR_NONE = BeforeValidator(
+    lambda value: None if value == "none" else value, json_schema_input_type=Literal["none"] | Numerics | None
+)
 GPUS = (("cluster", "nodes"), ("cluster", "gpus_per_node"))
-
-
-def _or_none(value: Any) -> Any:
-    return None if value == "none" else value
 
 
 class Scenario(Section):
@@ -45,9 +44,7 @@ class Scenario(Section):
     schedule: Schedule
     workload: Workload
     gradients: Gradients = Field(default_factory=Gradients)
-    numerics: Annotated[
-        Numerics | None, BeforeValidator(_or_none, json_schema_input_type=Literal["none"] | Numerics | None)
-    ] = None
+    numerics: Annotated[Numerics | None, _OR_NONE] = None
     """Real training on the simulated GPUs."""
     steps: Annotated[int, whole(1, 2**22)] = 1
     """Training steps."""
@@ -207,15 +204,6 @@ def _layers_fit(scenario: Scenario) -> Iterator[Problem]:
 
 
 _CHECKS = (
-    _ranks_fit,
-    _tensor_is_one,
-    _options_are_read,
-    _wiring_exists,
-    _sizes_are_bearable,
-    _schedule_is_one,
-    _chunks_fit,
-    _errors_exist,
-    _lists_fit,
-    _weight_fits,
-    _layers_fit,
-)
+    _ranks_fit, _tensor_is_one, _options_are_read, _wiring_exists, _sizes_are_bearable, _schedule_is_one,
+    _chunks_fit, _errors_exist, _lists_fit, _weight_fits, _layers_fit,
+)  # fmt: skip

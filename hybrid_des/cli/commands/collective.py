@@ -19,7 +19,6 @@ from hybrid_des.cli.arguments import add_common, import_files
 from hybrid_des.errors import ScenarioError, UsageError
 
 if TYPE_CHECKING:
-    from hybrid_des.collectives.codecs import Codec
     from hybrid_des.network.fabric import Fabric
     from hybrid_des.scenario import Scenario
     from hybrid_des.scenario.strict_yaml import KeyPath
@@ -49,12 +48,11 @@ class BenchRow(NamedTuple):
 
 
 class Bench(NamedTuple):
-    """The setup of a benchmark: the first ranks of a scenario's cluster, its codec and options."""
+    """The setup of a benchmark: the first ranks of a scenario's cluster."""
 
     scenario: Scenario
     fabric: Fabric
     ranks: int
-    codec: Codec
     about: str
 
 
@@ -100,7 +98,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _bench(args: argparse.Namespace) -> Bench:
-    from hybrid_des.collectives import codecs
     from hybrid_des.simulation.wiring import fabric_of
 
     scenario = _scenario(args)
@@ -112,7 +109,7 @@ def _bench(args: argparse.Namespace) -> Bench:
         raise UsageError(f"--ranks {ranks}: the cluster of {args.scenario} has {fabric.gpus} GPUs")
     cluster = scenario.cluster
     about = f"first {ranks} ranks of {scenario.name}, {cluster.topology}" if args.scenario else scenario.name
-    return Bench(scenario, fabric, ranks, codecs.find(scenario.gradients.codec).build(), about)
+    return Bench(scenario, fabric, ranks, about)
 
 
 def _scenario(args: argparse.Namespace) -> Scenario:
@@ -169,6 +166,7 @@ def _behind_a_switch(args: argparse.Namespace) -> dict[str, Any]:
 
 def _measure(name: str, bench: Bench, sizes: Sequence[int]) -> Iterator[BenchRow]:
     from hybrid_des import collectives
+    from hybrid_des.collectives import codecs
     from hybrid_des.collectives.benchmark import measure, quickest
     from hybrid_des.collectives.buffer import Buffer
 
@@ -178,11 +176,12 @@ def _measure(name: str, bench: Bench, sizes: Sequence[int]) -> Iterator[BenchRow
         "sharing": bench.scenario.cluster.sharing,
     }
     groups = [range(bench.ranks)]
+    codec = codecs.find(bench.scenario.gradients.codec).build()
     for size in sizes:
-        elements = max(1, int(size / bench.codec.bytes_per_element))
+        elements = max(1, int(size / codec.bytes_per_element))
 
         def buffer(group: int, member: int, elements: int = elements) -> Buffer:
-            return Buffer(elements, bench.codec)
+            return Buffer(elements, codec)
 
         if name == collectives.AUTO:
             ran, outcome = quickest(bench.fabric, groups, buffer, **more)

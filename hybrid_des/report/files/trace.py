@@ -23,7 +23,6 @@ import numpy as np
 from hybrid_des.analysis.link_use import link_rates
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.table import COMPUTE
-from hybrid_des.network.channel import Channel
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.report.files import output
@@ -166,7 +165,10 @@ def _links(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
     link = np.array([number[channel.link] for channel in channels])[rows["channel"]]
     start, end = _nanoseconds(rows["start"]), _nanoseconds(rows["end"])
     columns = (start, end, *(rows[name] for name in ("channel", "step", "microbatch", "stage", "bytes")))
-    heads = _message_heads(channels)
+    heads = [  # of all slices of a channel: category, name and first arguments
+        (f'"cat":"{c.kind}","name":"{c.kind}', f'"args":{{"from":{c.sender},"to":{c.receiver},"hop":{c.hop},')
+        for c in channels
+    ]
     ids = count(1)
     for place, mine in _groups(np.lexsort((end, start, link)), link):
         pid, tid = pid_of[_home(names[place])], next(threads)
@@ -191,14 +193,6 @@ def _message_slices(
             where = f'{track},"id":{next(ids)}'
             yield f'{{"ph":"b",{where},"ts":{_us(start)},{about}'
             yield f'{{"ph":"e",{where},"ts":{_us(end)},{about}'
-
-
-def _message_heads(channels: Iterable[Channel]) -> list[tuple[str, str]]:
-    """The common part of all slices of each channel: name, category and first arguments."""
-    return [
-        (f'"cat":"{c.kind}","name":"{c.kind}', f'"args":{{"from":{c.sender},"to":{c.receiver},"hop":{c.hop},')
-        for c in channels
-    ]
 
 
 def _link_counters(timeline: Timeline, pid_of: dict[str, int]) -> Iterator[str]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MANY_BARS = 20_000  # above this, an SVG contains the bars as an image
 NUMBER_SIZE = 6.5  # points
 POINTS_PER_DIGIT = 0.62 * NUMBER_SIZE
+NUMBER: dict[str, Any] = {"fontsize": NUMBER_SIZE, "ha": "center", "va": "center_baseline", "clip_on": True}
 TALL = {"optimizer": 0.45, "reduction": 0.22}  # heights of bars; others fill the line
 FULL = 0.86
 
@@ -107,16 +108,9 @@ def _draw_numbers(ax: Axes, bars: Bars, scale: float) -> None:
         if not mine.any() or not room[mine].all():
             continue
         for i in np.flatnonzero(mine).tolist():
-            ax.text(
-                (bars.start[i] + bars.end[i]) / 2 / scale,
-                bars.line[i],
-                str(bars.microbatch[i]),
-                color="white" if OP_KINDS[kind] in ("F", "W") and bars.chunk[i] == 0 else "black",  # on dark bars
-                fontsize=NUMBER_SIZE,
-                ha="center",
-                va="center_baseline",
-                clip_on=True,
-            )
+            middle = (bars.start[i] + bars.end[i]) / 2 / scale
+            ink = "white" if OP_KINDS[kind] in ("F", "W") and bars.chunk[i] == 0 else "black"  # white on dark bars
+            ax.text(middle, bars.line[i], str(bars.microbatch[i]), color=ink, **NUMBER)
 
 
 def _name_lines(ax: Axes, bars: Bars) -> None:

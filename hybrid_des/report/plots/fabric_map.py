@@ -165,8 +165,12 @@ def _place_in_layers(picture: Drawing) -> None:
 
 def _spread(picture: Drawing, points: Iterable[str], near: Mapping[str, Iterable[str]], y: float) -> None:
     """Place points above the mean of their neighbours, far enough apart for their labels, and centred."""
-    points = sorted(points, key=lambda point: _mean(picture, near[point]))
-    wanted = [_mean(picture, near[point]) for point in points]
+    means = {}
+    for point in points:
+        known = [picture.at[other][0] for other in near[point] if other in picture.at]
+        means[point] = sum(known) / max(len(known), 1)
+    points = sorted(means, key=means.__getitem__)
+    wanted = [means[point] for point in points]
     widths = [0.3 + 0.2 * len(_label(point)) for point in points]
     placed = wanted[:1]
     for x, width, before in zip(wanted[1:], widths[1:], widths, strict=False):
@@ -179,11 +183,6 @@ def _label(point: str) -> str:
     return point.rpartition("/")[2].removeprefix("gpu").replace("nvswitch", "NVSwitch")
 
 
-def _mean(picture: Drawing, points: Iterable[str]) -> float:
-    known = [picture.at[point][0] for point in points if point in picture.at]
-    return sum(known) / max(len(known), 1)
-
-
 def _draw_nodes(picture: Drawing, ax: Axes) -> None:
     """Draw a grey box behind each node's GPUs, if they are in a row."""
     from matplotlib.patches import FancyBboxPatch
@@ -194,10 +193,8 @@ def _draw_nodes(picture: Drawing, ax: Axes) -> None:
     for node in sorted(set(picture.gpus.values())):
         xs = [picture.at[gpu][0] for gpu, home in picture.gpus.items() if home == node]
         size = max(xs) - min(xs) + 0.6, 0.55 - bottom
-        box = FancyBboxPatch(
-            (min(xs) - 0.3, bottom - 0.28), *size, "round,pad=0.12", facecolor="0.94", edgecolor="none"
-        )
-        ax.add_patch(box)
+        corner = min(xs) - 0.3, bottom - 0.28
+        ax.add_patch(FancyBboxPatch(corner, *size, "round,pad=0.12", facecolor="0.94", edgecolor="none"))
         ax.text(sum(xs) / len(xs), bottom - 0.52, f"node {node}", ha="center", va="top", fontsize=8, color="0.35")
 
 
@@ -236,11 +233,6 @@ def _draw_route(picture: Drawing, ax: Axes, fabric: Fabric, ends: tuple[int, int
 
 def _draw_points(picture: Drawing, ax: Axes) -> None:
     for point, (x, y) in picture.at.items():
-        gpu = point in picture.gpus
-        box = {
-            "boxstyle": "round,pad=0.28",
-            "facecolor": "#DCEAF7" if gpu else "white",
-            "edgecolor": "0.25",
-            "linewidth": 0.8,
-        }
+        colour = "#DCEAF7" if point in picture.gpus else "white"
+        box = {"boxstyle": "round,pad=0.28", "facecolor": colour, "edgecolor": "0.25", "linewidth": 0.8}
         ax.text(x, y, _label(point), ha="center", va="center", fontsize=8, bbox=box, zorder=3)
