@@ -53,11 +53,7 @@ def add_out(parser: argparse.ArgumentParser, description: str, metavar: str = "D
 
 
 def import_files(files: Sequence[str]) -> None:
-    """Import user-defined plug-in files.
-
-    Raises:
-        UsageError: a file is missing or raises.
-    """
+    """Import user-defined plug-in files, with the errors of `hybrid_des.registry.import_file`."""
     if files:
         from hybrid_des.registry import import_file
 

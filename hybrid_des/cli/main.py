@@ -98,15 +98,10 @@ def _run(arguments: list[str]) -> int:
         args = parser.parse_args(arguments)
         if args.file is None:
             parser.error("expected a scenario FILE or a command")
-        _check_file(args.file)
+        if not Path(args.file).exists() and not Path(args.file).suffix and args.file.isidentifier():
+            from hybrid_des.registry import unknown  # a mistyped command is reported before anything is loaded
+
+            raise UsageError(f"{args.file}: no such file or command: {unknown(args.file, commands.names())}")
         return simulate.run(args)
     except SystemExit as done:  # --help and --version
         return int(done.code or 0)
-
-
-def _check_file(file: str) -> None:
-    """Report a mistyped command before anything is loaded."""
-    if not Path(file).exists() and not Path(file).suffix and file.isidentifier():
-        from hybrid_des.registry import unknown
-
-        raise UsageError(f"{file}: no such file or command: {unknown(file, commands.names())}")

@@ -59,7 +59,9 @@ def to_mapping(scenario: Scenario) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        items = {name: _word(value, name) if item is None else item for name, item in value}
+        marks = {name: mark_of(field, WrittenNone) for name, field in type(value).model_fields.items()}
+        words = {name: mark.word for name, mark in marks.items() if mark is not None}  # for None in files
+        items = {name: words.get(name) if item is None else item for name, item in value}
         if isinstance(value, PluginSection):  # options share the section's level
             items |= {**_plain(items.pop("options") or Options()), **value.unread}
         if isinstance(value, Scenario) and value.numerics and "parameters" not in value.workload.model_fields_set:
@@ -74,13 +76,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, TimeTable):
         return value.source
     return str(value) if isinstance(value, Path) else value
-
-
-def _word(section: BaseModel, name: str) -> str | None:
-    """The word that stands for a field's None in files; None if the field is left out."""
-    field = type(section).model_fields.get(name)
-    mark = mark_of(field, WrittenNone) if field is not None else None
-    return mark.word if mark is not None else None
 
 
 def _number(value: Fraction) -> int | float | str | Fraction:

@@ -12,14 +12,13 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.errors import UsageError
 from hybrid_des.registry import Registry
-from hybrid_des.simulation.run import Run
 
 Format = Callable[["Findings", Path], list[str] | None]  # returns notes for the user, one line each
 
@@ -57,8 +56,12 @@ def write(findings: Findings, folder: str | Path) -> Written:
     formats = [find(name) for name in names()]
 
     def fill(workshop: Path) -> list[str]:
-        applicable = [one for one in formats if _applies(one.facts, findings.run)]
-        return [note for one in applicable for note in one.build(findings, workshop) or []]
+        notes: list[str] = []
+        for one in formats:
+            kept = findings.run.scenario.record != "none" or not one.facts["rows"]
+            if kept and (one.facts["needs"] is None or importlib.util.find_spec(one.facts["needs"])):
+                notes += one.build(findings, workshop) or []
+        return notes
 
     return write_whole(folder, fill, replaces=[file for one in formats for file in one.facts["files"]])
 
@@ -117,8 +120,3 @@ def _set_aside(files: Iterable[Path], workshop: Path) -> Iterator[None]:
             if place.exists():
                 place.replace(file)
         raise
-
-
-def _applies(facts: Mapping[str, Any], run: Run) -> bool:
-    kept = run.scenario.record != "none" or not facts["rows"]
-    return kept and (facts["needs"] is None or importlib.util.find_spec(facts["needs"]) is not None)
