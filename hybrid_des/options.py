@@ -183,10 +183,23 @@ def read_quantity(value: Any, dimension: Dimension) -> Fraction:
     return number
 
 
+def read_positive(value: Any, dimension: Dimension, otherwise: str = "must be more than 0") -> Fraction:
+    """Read one quantity as `read_quantity` does, and refuse 0 with the message `otherwise`."""
+    number = read_quantity(value, dimension)
+    if number == 0:
+        raise ValueError(otherwise)
+    return number
+
+
 def quantity_schema(dimension: Dimension) -> dict[str, Any]:
     """The JSON Schema of a quantity."""
     text = {"type": "string", "pattern": r"^\s*\+?(\d|\.\d)[0-9.eE+-]*\s*[A-Za-zµμ/]*\s*$"}
     return {"anyOf": [{"type": "number", "minimum": 0}, text], "examples": [EXAMPLES[dimension].rpartition(" as ")[2]]}
+
+
+def or_word_schema(word: str, dimension: Dimension, *examples: str) -> dict[str, Any]:
+    """The JSON Schema of a quantity or a word."""
+    return {"anyOf": [{"const": word}, *quantity_schema(dimension)["anyOf"]], "examples": [*examples]}
 
 
 def quantity(dimension: Dimension) -> Reads:
@@ -245,14 +258,8 @@ def _bandwidth(value: Any) -> Fraction | None:
         return None
     if isinstance(value, float) and math.isinf(value):
         raise ValueError(f"expected {EXAMPLES['bandwidth']}, or inf")
-    number = read_quantity(value, "bandwidth")
-    if number == 0:
-        raise ValueError(f"a bandwidth of 0 delivers nothing; expected {EXAMPLES['bandwidth']}, or inf for a free link")
-    return number
-
-
-def _bandwidth_schema() -> dict[str, Any]:
-    return {"anyOf": [{"const": "inf"}, *quantity_schema("bandwidth")["anyOf"]], "examples": ["25 GB/s", "inf"]}
+    zero = f"a bandwidth of 0 delivers nothing; expected {EXAMPLES['bandwidth']}, or inf for a free link"
+    return read_positive(value, "bandwidth", zero)
 
 
 def read_bytes(value: Any) -> int:
@@ -263,31 +270,23 @@ def read_bytes(value: Any) -> int:
     return int(size)
 
 
-def _factor(value: Any) -> Fraction:
-    number = read_quantity(value, "number")
-    if number == 0:
-        raise ValueError("must be more than 0")
-    return number
-
-
 def _limit(value: Any) -> Fraction | None:
     if value is None:
         return None
     if isinstance(value, str) and not re.fullmatch(r"[\d.eE+-]+", value):
         raise ValueError(f"expected a number, or a multiple of the pipeline size such as 2p, found {describe(value)}")
-    number = read_quantity(value, "number")
-    if number == 0:
-        raise ValueError("must be more than 0, since a rank holds at least one micro-batch")
-    return number
+    return read_positive(value, "number", "must be more than 0, since a rank holds at least one micro-batch")
 
 
 Time = Annotated[Fraction, quantity("time")]  # seconds
 ComputeRate = Annotated[Fraction, quantity("compute")]  # FLOP/s
 Number = Annotated[Fraction, quantity("number")]  # at least 0
-Factor = Annotated[Fraction, Reads(_factor, {"type": "number", "exclusiveMinimum": 0})]  # more than 0
+Factor = Annotated[  # more than 0
+    Fraction, Reads(lambda value: read_positive(value, "number"), {"type": "number", "exclusiveMinimum": 0})
+]
 Bytes = Annotated[int, Reads(read_bytes, quantity_schema("size"))]
 LinkBandwidth = Annotated[  # bytes per second; None: infinite
-    Fraction | None, Reads(_bandwidth, _bandwidth_schema()), WrittenNone("inf")
+    Fraction | None, Reads(_bandwidth, or_word_schema("inf", "bandwidth", "25 GB/s", "inf")), WrittenNone("inf")
 ]
 Count = Annotated[int, whole(1, MOST)]
 Limit = Annotated[Fraction | None, Reads(_limit, {"anyOf": [{"type": "number"}, MULTIPLE]})]

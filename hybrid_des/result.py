@@ -8,10 +8,11 @@ result.write("out/a100_8x")
 
 from __future__ import annotations
 
+import html
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.analysis.findings import Findings
+from hybrid_des.analysis.metrics import Findings
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.report.files import Written, write
@@ -76,7 +77,5 @@ class Result(Findings):
 
     def _repr_html_(self) -> str:
         """The report, for notebooks."""
-        import html
-
         text = html.escape(self.report())
         return f'<pre style="line-height:1.15;white-space:pre;overflow-x:auto">{text}</pre>'

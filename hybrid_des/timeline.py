@@ -56,16 +56,9 @@ class Timeline:
     @classmethod
     def of(cls, recorder: Recorder, plan: Plan, layout: Layout) -> Timeline:
         """Take over what was recorded, without copying it."""
-        return cls(
-            layout,
-            plan,
-            recorder.channels,
-            recorder.ops.table(),
-            None if recorder.messages is None else recorder.messages.table(),
-            recorder.steps.table(),
-            recorder.reductions.table(),
-            recorder.memory.table(),
-        )
+        messages = None if recorder.messages is None else recorder.messages.table()
+        tables = {name: getattr(recorder, name).table() for name in ("ops", "steps", "reductions", "memory")}
+        return cls(layout, plan, recorder.channels, messages=messages, **tables)
 
     @property
     def duration(self) -> int:

@@ -193,7 +193,7 @@ def test_files_stay_short(module):
 
 
 STARTS_WITH = {"__main__", "__init__", "errors", "cli", "cli.main", "cli.simulate", "cli.commands", "cli.arguments"}
-STARTS_WITH |= {"cli.dask", "cli.interrupts", "cli.output", "cli.status"}
+STARTS_WITH |= {"cli.output"}
 
 
 def test_starting_up_loads_nothing_heavy():

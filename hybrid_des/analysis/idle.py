@@ -14,7 +14,7 @@ import numpy as np
 from hybrid_des.analysis.step_times import StepTimes, total
 from hybrid_des.network.purpose import ACTIVATION, PURPOSES, REDUCTION
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.timeline import Column, Timeline
+from hybrid_des.timeline import Timeline
 
 EXPOSED = tuple(dict.fromkeys(purpose.cause for purpose in PURPOSES))  # idle for communication
 CAUSES = ("dependency", *EXPOSED, "end_of_step")
@@ -33,7 +33,12 @@ def account(plan: Plan, times: StepTimes) -> dict[str, int]:
     holders = times.rank_of_op[times.first]
     previous[..., times.first] = times.begin[..., holders]
     gap = times.start - times.asked
-    dependency = np.clip(_producers_done(plan, times), times.asked, times.start) - times.asked
+    consumer, producer = plan.edges.remote
+    done = np.full_like(times.end, NEVER)  # for each op, when its last remote producer finished
+    ops, starts = np.unique(consumer, return_index=True)
+    if len(ops):
+        done[..., ops] = np.maximum.reduceat(times.end[..., producer], starts, axis=-1)
+    dependency = np.clip(done, times.asked, times.start) - times.asked
     blocked = total(times.asked - previous) + total(times.sent - times.last_compute())
     parts = {
         "busy": total(times.end - times.start) + times.optimizer,
@@ -50,13 +55,3 @@ def hidden_reduction(timeline: Timeline, times: StepTimes) -> int:
     rows = timeline.reductions
     place = timeline.replica[rows["rank"]], rows["step"], timeline.pipeline_rank[rows["rank"]]
     return total(np.maximum(np.minimum(rows["end"], times.last_compute()[place]) - rows["start"], 0))
-
-
-def _producers_done(plan: Plan, times: StepTimes) -> Column:
-    """For each op, when its last remote producer finished; `NEVER` if it has none."""
-    consumer, producer = plan.edges.remote
-    done = np.full_like(times.end, NEVER)
-    ops, starts = np.unique(consumer, return_index=True)
-    if len(ops):
-        done[..., ops] = np.maximum.reduceat(times.end[..., producer], starts, axis=-1)
-    return done

@@ -12,6 +12,8 @@ from hybrid_des.network.purpose import PURPOSES, Purpose
 from hybrid_des.timeline import Column, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
+Rates = NDArray[np.float64]
+
 
 @dataclass(frozen=True)
 class LinkUse:
@@ -25,7 +27,7 @@ class LinkUse:
 
     links: tuple[str, ...]
     edges: Column
-    rate: NDArray[np.float64]
+    rate: Rates
 
 
 def link_rates(timeline: Timeline, windows: int = 200, purposes: Collection[Purpose] = PURPOSES) -> LinkUse | None:
@@ -43,41 +45,27 @@ def link_rates(timeline: Timeline, windows: int = 200, purposes: Collection[Purp
         return None
     links = tuple(sorted({channel.link for channel in timeline.channels}))
     number = {link: i for i, link in enumerate(links)}
-    edges = duration * np.arange(windows + 1) // windows if duration < 2**50 else _coarse(duration, windows)
+    edges = np.array([duration * i // windows for i in range(windows + 1)], dtype=np.int64)  # products exceed 64 bits
     rows = timeline.messages_of(lambda channel: channel.purpose in purposes)
     link = np.array([number[channel.link] for channel in timeline.channels], dtype=np.int64)[rows["channel"]]
     size, start, end = rows["bytes"].astype(float), rows["start"], rows["end"]
     carried = np.zeros((len(links), windows))
-    width = np.diff(edges).astype(float)
     sudden = start == end
     at = np.minimum(np.searchsorted(edges, start[sudden], side="right") - 1, windows - 1)
     np.add.at(carried, (link[sudden], at), size[sudden])
     moving = ~sudden & (size > 0)
     link, start, end = link[moving], start[moving], end[moving]
     speed = size[moving] / (end - start)
-    _spread(carried, edges, width, link, start, speed)
-    _spread(carried, edges, width, link, end, -speed)
-    return LinkUse(links, edges, np.maximum(carried, 0.0) / width * PICOSECONDS_PER_SECOND)
+    _spread(carried, edges, link, start, speed)
+    _spread(carried, edges, link, end, -speed)
+    return LinkUse(links, edges, np.maximum(carried, 0.0) / np.diff(edges).astype(float) * PICOSECONDS_PER_SECOND)
 
 
-def _spread(
-    carried: NDArray[np.float64],
-    edges: Column,
-    width: NDArray[np.float64],
-    link: Column,
-    since: Column,
-    speed: NDArray[np.float64],
-) -> None:
+def _spread(carried: Rates, edges: Column, link: Column, since: Column, speed: Rates) -> None:
     """Add flows of rate `speed` from `since` on: to part of the window they start in, and to all later ones."""
-    links, windows = carried.shape
+    windows = carried.shape[1]
     at = np.minimum(np.searchsorted(edges, since, side="right") - 1, windows - 1)
     place = link * windows + at
-    shape = (links, windows)
-    carried += np.bincount(place, speed * (edges[at + 1] - since), minlength=carried.size).reshape(shape)
-    begun = np.bincount(place, speed, minlength=carried.size).reshape(shape)
-    carried[:, 1:] += np.cumsum(begun, axis=1)[:, :-1] * width[1:]
-
-
-def _coarse(duration: int, windows: int) -> Column:
-    """Edges of windows too long for 64-bit products."""
-    return np.array([duration * i // windows for i in range(windows + 1)], dtype=np.int64)
+    carried += np.bincount(place, speed * (edges[at + 1] - since), minlength=carried.size).reshape(carried.shape)
+    begun = np.bincount(place, speed, minlength=carried.size).reshape(carried.shape)
+    carried[:, 1:] += np.cumsum(begun, axis=1)[:, :-1] * np.diff(edges).astype(float)[1:]

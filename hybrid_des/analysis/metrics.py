@@ -6,20 +6,45 @@ Sums are exact, in whole picoseconds, and converted to seconds at the end, so th
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
-
-import numpy as np
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.idle import CAUSES, EXPOSED, account, hidden_reduction
 from hybrid_des.analysis.step_times import StepTimes, step_times, total
+from hybrid_des.analysis.table import empty_table, table
 from hybrid_des.network.purpose import PURPOSES, REDUCTION
 from hybrid_des.simulation.memory import gpus_of, worst_peak
 from hybrid_des.simulation.run import Run
 from hybrid_des.timeline import Column
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _COUNTERS = tuple(dict.fromkeys(purpose.counter for purpose in PURPOSES))
+
+
+class Findings:
+    """A run and its derived tables, each computed on first use; the input of reports and files.
+
+    Attributes:
+        run: the rows and totals of the simulation.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    @cached_property
+    def summary(self) -> Mapping[str, Any]:
+        """The summary, by its public keys; seconds and bytes."""
+        return summary(self.run)
+
+    @cached_property
+    def timeline(self) -> pd.DataFrame:
+        """One row per op, and one per message and link it passes, in seconds."""
+        return empty_table() if self.run.scenario.record == "none" else table(self.run.timeline)
 
 
 def summary(run: Run) -> dict[str, Any]:
@@ -55,7 +80,7 @@ def summary(run: Run) -> dict[str, Any]:
         "speedup": float(share * ranks),
         "efficiency": float(share),
         "microbatches_per_s": timeline.plan.microbatches * replicas / step_time if step_time else 0,
-        **{key: _per_step(getattr(run, key), steps) for key in ("messages", *_COUNTERS, "bytes_scales")},
+        **{key: _plain(Fraction(getattr(run, key), steps)) for key in ("messages", *_COUNTERS, "bytes_scales")},
         **_memory(run),
         **(run.numerics or {}),
         "wall_s": run.wall_s,
@@ -67,18 +92,13 @@ def _pipeline(times: StepTimes) -> dict[str, float]:
     """Duration of the pipeline, and the bubble ratio."""
     replicas, steps, pipeline = times.begin.shape
     longest = _mean_longest(times.end.max(axis=2) - times.start.min(axis=2))
+    spans = times.end[..., times.last] - times.start[..., times.first]  # replica × step × rank
     compute = Fraction(total(times.end - times.start), steps)
     return {
         "pipeline_time_s": _seconds(longest, 1),
-        "span_s": _seconds(_mean_longest(_spans(times)), 1),
+        "span_s": _seconds(_mean_longest(spans.transpose(0, 2, 1).reshape(-1, spans.shape[1])), 1),
         "bubble_ratio": _ratio(replicas * pipeline * longest - compute, replicas * pipeline * longest),
     }
-
-
-def _spans(times: StepTimes) -> Column:
-    """Time from first compute start to last compute end of each rank and step: (replica × rank) × step."""
-    spans = times.end[..., times.last] - times.start[..., times.first]
-    return np.moveaxis(spans, 2, 1).reshape(-1, spans.shape[1])
 
 
 def _mean_longest(spans: Column) -> Fraction:
@@ -120,10 +140,6 @@ def _seconds(picoseconds: int | Fraction, count: int) -> float:
 
 def _ratio(part: int | Fraction, whole: int | Fraction) -> float:
     return float(Fraction(part) / Fraction(whole)) if whole else 0.0
-
-
-def _per_step(value: int, steps: int) -> int | float:
-    return _plain(Fraction(value, steps))
 
 
 def _plain(value: Fraction) -> int | float:

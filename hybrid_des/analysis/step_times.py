@@ -56,20 +56,17 @@ def step_times(timeline: Timeline) -> StepTimes:
     rank, step = steps["rank"], steps["step"]
     order = np.lexsort((pipeline_rank[rank], step, replica[rank]))
     shape = (int(replica[rank].max()) + 1, int(step.max()) + 1, pipeline)
-    begin, sent, reduced, done = (steps[name][order].reshape(shape) for name in ("begin", "sent", "reduced", "end"))
+    of_steps = {name: steps[name][order].reshape(shape) for name in ("begin", "sent", "reduced")}
+    done = steps["end"][order].reshape(shape)
     optimizer = ops["index"] == OPTIMIZER
     rows = np.flatnonzero(~optimizer)
     rank = ops["rank"][rows]
     order = rows[np.lexsort((ops["index"][rows], pipeline_rank[rank], ops["step"][rows], replica[rank]))]
-    asked, start, end = (ops[name][order].reshape(*shape[:2], int(lasts[-1])) for name in ("asked", "start", "end"))
+    of_ops = {name: ops[name][order].reshape(*shape[:2], int(lasts[-1])) for name in ("asked", "start", "end")}
     return StepTimes(
-        asked,
-        start,
-        end,
-        begin,
-        sent,
-        reduced,
-        done,
+        **of_ops,
+        **of_steps,
+        done=done,
         optimizer=total((ops["end"] - ops["start"])[optimizer]),
         rank_of_op=np.repeat(np.arange(pipeline), sizes),
         first=(lasts - sizes)[sizes > 0],

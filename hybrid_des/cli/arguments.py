@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from hybrid_des.errors import UsageError
 
@@ -13,27 +13,18 @@ from hybrid_des.errors import UsageError
 class Parser(argparse.ArgumentParser):
     """An argument parser with one-line errors and preformatted descriptions."""
 
-    def __init__(self, program: str, description: str | None, usage: str | None = None, epilog: str = "") -> None:
-        super().__init__(
-            program,
-            usage=usage,
-            description=description,
-            epilog=epilog,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            allow_abbrev=False,
-        )
+    def __init__(self, program: str, **texts: Any) -> None:
+        super().__init__(program, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False, **texts)
 
     def error(self, message: str) -> NoReturn:
-        """Report a wrong command line.
-
-        Raises:
-            UsageError: always.
-        """
+        """Raise a `UsageError` for a wrong command line."""
         raise UsageError(f"{self.prog}: {message}; see {self.prog} --help")
 
 
-def add_set(parser: argparse.ArgumentParser) -> None:
-    """Add `--set a.b=value`."""
+def add_common(parser: argparse.ArgumentParser, out: str | None = None) -> None:
+    """Add `--out DIR` if it is described, `--set a.b=value` and `--import FILE`."""
+    if out is not None:
+        add_out(parser, out)
     parser.add_argument(
         "--set",
         action="append",
@@ -41,6 +32,7 @@ def add_set(parser: argparse.ArgumentParser) -> None:
         metavar="PATH=VALUE",
         help="replace a value of the scenario, such as --set schedule.kind=gpipe",
     )
+    add_import(parser)
 
 
 def add_import(parser: argparse.ArgumentParser) -> None:
@@ -61,11 +53,7 @@ def add_out(parser: argparse.ArgumentParser, description: str, metavar: str = "D
 
 
 def import_files(files: Sequence[str]) -> None:
-    """Import user-defined plug-in files.
-
-    Raises:
-        UsageError: a file is missing or raises.
-    """
+    """Import user-defined plug-in files, with the errors of `hybrid_des.registry.import_file`."""
     if files:
         from hybrid_des.registry import import_file
 

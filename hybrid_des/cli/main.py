@@ -5,13 +5,16 @@ Heavy modules are imported only when needed, so that `--help` is fast.
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 from hybrid_des.cli import commands, simulate
 from hybrid_des.cli.arguments import Parser
-from hybrid_des.cli.interrupts import noted_interrupts
 from hybrid_des.cli.output import discard_output, make_output_safe, say
 from hybrid_des.errors import HybridDesError, UsageError
 
@@ -22,7 +25,7 @@ LONGEST_NAME = 200  # of a file, in a message
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns 0 on success, 1 if the simulation failed, 2 on a user error, 130 on Ctrl-C."""
     make_output_safe()
-    with noted_interrupts() as interrupts:
+    with _noted_interrupts() as interrupts:
         try:
             code = _run(list(sys.argv[1:] if arguments is None else arguments))
             sys.stdout.flush()
@@ -32,6 +35,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return INTERRUPTED
             return _explain(error)
     return code
+
+
+@contextmanager
+def _noted_interrupts() -> Iterator[list[int]]:
+    """Yield a list to which every Ctrl-C appends its signal number before it raises KeyboardInterrupt.
+
+    Compiled code, such as matplotlib's, may replace KeyboardInterrupt with another exception.
+    """
+    noted: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.append(number)
+        signal.default_int_handler(number, frame)
+
+    on_main_thread = threading.current_thread() is threading.main_thread()
+    if not on_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield noted  # Ctrl-C is handled elsewhere
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _explain(error: Exception) -> int:
@@ -58,33 +84,24 @@ def _run(arguments: list[str]) -> int:
     try:
         if arguments and arguments[0] in commands.names():
             command = commands.find(arguments[0])
-            parser = Parser(f"{program} {arguments[0]}", command.__doc__)
+            parser = Parser(f"{program} {arguments[0]}", description=command.__doc__)
             command.add_arguments(parser)
-            return command.run(parser.parse_args(arguments[1:]))
-        parser = _parser(program)
+            return int(command.run(parser.parse_args(arguments[1:])))
+        listed = "\n".join(f"  {name:<12} {commands.summary(name)}" for name in commands.names())
+        parser = Parser(
+            program,
+            description=simulate.__doc__,
+            usage=f"{program} FILE [options]\n       {program} COMMAND ...",
+            epilog=f"commands (each has its own --help):\n{listed}",
+        )
         simulate.add_arguments(parser)
         args = parser.parse_args(arguments)
         if args.file is None:
             parser.error("expected a scenario FILE or a command")
-        _check_file(args.file)
+        if not Path(args.file).exists() and not Path(args.file).suffix and args.file.isidentifier():
+            from hybrid_des.registry import unknown  # a mistyped command is reported before anything is loaded
+
+            raise UsageError(f"{args.file}: no such file or command: {unknown(args.file, commands.names())}")
         return simulate.run(args)
     except SystemExit as done:  # --help and --version
         return int(done.code or 0)
-
-
-def _parser(program: str) -> Parser:
-    listed = "\n".join(f"  {name:<12} {commands.summary(name)}" for name in commands.names())
-    return Parser(
-        program,
-        simulate.__doc__,
-        usage=f"{program} FILE [options]\n       {program} COMMAND ...",
-        epilog=f"commands (each has its own --help):\n{listed}",
-    )
-
-
-def _check_file(file: str) -> None:
-    """Report a mistyped command before anything is loaded."""
-    if not Path(file).exists() and not Path(file).suffix and file.isidentifier():
-        from hybrid_des.registry import unknown
-
-        raise UsageError(f"{file}: no such file or command: {unknown(file, commands.names())}")

@@ -1,11 +1,20 @@
-"""Robust terminal output: limited encodings, closed streams, readers that exit early."""
+"""Terminal output: robust streams, tables of text, and progress while a simulation runs."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.status import Status
+
+PATIENCE_S = 1.0  # before the status line appears
 
 
 def make_output_safe() -> None:
@@ -26,3 +35,48 @@ def discard_output() -> None:
 def say(message: str) -> None:
     """Print a message to stderr; stdout is for data."""
     print(message, file=sys.stderr)
+
+
+def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "") -> str:
+    """Format rows of cells as aligned lines below their heads."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in (heads, *rows))
+    return "\n".join(f"{indent}{line}".rstrip() for line in lines)
+
+
+@contextlib.contextmanager
+def status_line(quiet: bool) -> Iterator[None]:
+    """Show a status line on a terminal if a simulation takes longer than `PATIENCE_S`."""
+    shown: list[Status] = []
+
+    def show() -> None:
+        from rich.console import Console
+
+        shown.append(Console(stderr=True).status("simulating"))
+        shown[0].start()
+
+    timer = threading.Timer(PATIENCE_S, show)
+    if sys.stderr.isatty() and not quiet:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if timer.ident is not None:
+            timer.join()
+        for status in shown:
+            status.stop()
+
+
+@contextlib.contextmanager
+def progress_bar(quiet: bool) -> Iterator[Callable[[int, int], None] | None]:
+    """Yield a function (cases done, total) that updates a progress bar; None if stderr is not a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("cases")
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hybrid_des
-from hybrid_des.cli.arguments import add_import, add_out, add_set, count, import_files
-from hybrid_des.cli.dask import dask_executor
-from hybrid_des.cli.output import say
-from hybrid_des.cli.status import progress_bar, status_line
+from hybrid_des.cli.arguments import add_common, count, import_files
+from hybrid_des.cli.output import progress_bar, say, status_line
 from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from hybrid_des.result import Result
     from hybrid_des.scenario.strict_yaml import Document
 
@@ -24,9 +26,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a scenario or sweep file, and output options."""
     parser.add_argument("file", nargs="?", metavar="FILE", help="a scenario, such as scenarios/a100_8x.yaml")
-    add_out(parser, "also write summary, timeline, trace and pictures to this folder")
-    add_set(parser)
-    add_import(parser)
+    add_common(parser, out="also write summary, timeline, trace and pictures to this folder")
     parser.add_argument("--json", action="store_true", help="print only the summary, as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="print no report and no messages")
     parser.add_argument(
@@ -75,7 +75,7 @@ def _sweep(args: argparse.Namespace, document: Document) -> int:
     cases = sweep.sweep_of(document, args.imports)
     if args.out is not None:
         _check_writable(args.out)
-    with progress_bar(args.quiet) as progress, dask_executor(args.dask) as executor:
+    with progress_bar(args.quiet) as progress, _dask_executor(args.dask) as executor:
         jobs = args.jobs or sweep.jobs_for(cases)
         rows = sweep.run_sweep(cases, jobs=jobs, executor=executor, progress=progress)
     if args.out is not None:
@@ -91,6 +91,28 @@ def _sweep(args: argparse.Namespace, document: Document) -> int:
     return 1
 
 
+@contextlib.contextmanager
+def _dask_executor(address: str | None) -> Iterator[Executor | None]:
+    """Connect to the scheduler at an address; yield None if there is no address.
+
+    Raises:
+        UsageError: Dask is not installed, or no scheduler responds.
+    """
+    if address is None:
+        yield None
+        return
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UsageError("--dask needs the dask extra: pip install 'hybrid-des[dask]'") from None
+    try:
+        client = Client(address, timeout="10s")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--dask {address}: no scheduler responds ({error})") from None
+    with client, client.get_executor() as executor:
+        yield executor
+
+
 def _report(result: Result) -> None:
     import shutil
 
@@ -104,16 +126,12 @@ def _check_writable(folder: Path) -> None:
     """Check that results can be written, before a long simulation; leaves nothing behind."""
     import tempfile
 
-    made: list[Path] = []
     try:
-        for path in [*reversed(folder.parents), folder]:
-            if not path.exists():
-                path.mkdir()
-                made.append(path)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        with contextlib.ExitStack() as undo:
+            for path in [*reversed(folder.parents), folder]:
+                if not path.exists():
+                    path.mkdir()
+                    undo.callback(path.rmdir)
+            undo.enter_context(tempfile.TemporaryFile(dir=folder))
     except OSError as error:
         raise UsageError(f"--out {folder}: cannot be written: {error.strerror or error}") from None
-    finally:
-        for path in reversed(made):
-            path.rmdir()

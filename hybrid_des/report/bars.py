@@ -1,9 +1,12 @@
-"""The bars of a Gantt chart as arrays, from a whole run or a filtered timeline table."""
+"""The bars of a Gantt chart as arrays, from a whole run or a filtered timeline table, and what they are called.
+
+Colours are the colour-blind-safe palette of Okabe and Ito (https://jfly.uni-koeln.de/color/).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +22,28 @@ if TYPE_CHECKING:
 
 Seconds = NDArray[np.float64]
 
+BLACK = "#000000"
+
 FINEST = 1000  # reductions less than a thousandth of the run apart are merged
+
+
+class Activity(NamedTuple):
+    """One kind of activity of a GPU: label in legends, letter in text output, colour of its bars on white."""
+
+    label: str
+    letter: str
+    colour: str
+
+
+ACTIVITIES = {  # ops by `timeline.OP_KINDS`
+    "F": Activity("forward", "F", "#0072B2"),
+    "B": Activity("backward", "B", "#E69F00"),
+    "W": Activity("weight gradient", "W", "#009E73"),
+    "FB": Activity("forward with backward", "X", "#CC79A7"),
+    "optimizer": Activity("optimizer", "o", BLACK),
+    "reduction": Activity(REDUCTION.label, "~", REDUCTION.colour),
+    "idle": Activity("idle", "·", "#FFFFFF"),
+}
 
 
 @dataclass(frozen=True)

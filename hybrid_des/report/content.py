@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from hybrid_des.analysis.findings import Findings
+from hybrid_des.analysis.metrics import Findings
 from hybrid_des.network.purpose import REDUCTION
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.memory import MemoryPeak, gpus_of, worst_peak
@@ -42,24 +42,15 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True)
 class Content:
-    """The content of a report.
-
-    Attributes:
-        name, description: name and description of the scenario.
-        setup: machine, parallelism and schedule, in one line.
-        headline: the most important figures.
-        shares: breakdown of the average step per rank, busy first.
-        resources: memory, traffic, training, real time.
-        limits: what is not modelled.
-    """
+    """The content of a report: name and description of the scenario, and what follows, in the order of the report."""
 
     name: str
     description: str
-    setup: str
+    setup: str  # machine, parallelism and schedule, in one line
     headline: Sequence[Fact]
-    shares: Sequence[Share]
-    resources: Sequence[Fact]
-    limits: str
+    shares: Sequence[Share]  # of the average step per rank, busy first
+    resources: Sequence[Fact]  # memory, traffic, training, real time
+    limits: str  # what is not modelled
 
 
 def content_of(findings: Findings) -> Content:
@@ -73,7 +64,7 @@ def content_of(findings: Findings) -> Content:
         _setup(scenario, facts),
         _headline(facts),
         _shares(facts),
-        [*_memory(facts, peak, many=len(scenario.cluster.kinds) > 1), _traffic(facts), *_training(facts), _cost(facts)],
+        _resources(facts, peak, many=len(scenario.cluster.kinds) > 1),
         _limits(scenario),
     )
 
@@ -93,21 +84,15 @@ def _setup(scenario: Scenario, facts: Mapping[str, Any]) -> str:
 
 def _headline(facts: Mapping[str, Any]) -> list[Fact]:
     hidden = facts["gradient_communication_s"]["hidden"]
+    exposed = f"{facts['exposed_communication_ratio']:.1%}"
+    gpus = f"on {count(facts['ranks'], 'GPU')}, {facts['efficiency']:.1%} efficient"
     note = f"of the {facts['algorithm']} all-reduce, overlapped with compute"
     return [
         Fact("step time", format_seconds(facts["step_time_s"]), f"{facts['microbatches_per_s']:.4g} micro-batches/s"),
         Fact("bubble", f"{facts['bubble_ratio']:.1%}", f"of the pipeline's {format_seconds(facts['pipeline_time_s'])}"),
-        Fact(
-            "exposed communication",
-            f"{facts['exposed_communication_ratio']:.1%}",
-            "of the step waiting for communication",
-        ),
+        Fact("exposed communication", exposed, "of the step waiting for communication"),
         *([Fact("hidden communication", format_seconds(hidden), note)] if hidden else []),
-        Fact(
-            "speed-up",
-            f"{facts['speedup']:.2f}×",
-            f"on {count(facts['ranks'], 'GPU')}, {facts['efficiency']:.1%} efficient",
-        ),
+        Fact("speed-up", f"{facts['speedup']:.2f}×", gpus),
     ]
 
 
@@ -121,22 +106,23 @@ def _shares(facts: Mapping[str, Any]) -> list[Share]:
     ]  # fmt: skip
 
 
-def _memory(facts: Mapping[str, Any], peak: MemoryPeak, many: bool) -> list[Fact]:
-    """The worst GPU and the peaks per pipeline rank; with `many` kinds of GPUs, it is named."""
+def _resources(facts: Mapping[str, Any], peak: MemoryPeak, many: bool) -> list[Fact]:
+    """Memory of the worst GPU, named if there are `many` kinds, and per pipeline rank; traffic, training, real time."""
     verdict, weight = ("fits", "bold") if peak.fits else ("OUT OF MEMORY", "alarm")
     name = f" ({peak.gpu.name})" if many else ""
     note = f"peak {format_bytes(peak.held)} of {format_bytes(peak.gpu.memory)}{name}, on rank {peak.rank}"
     held, in_flight = facts["peak_memory_bytes"], facts["peak_activations"]
+    sizes = ", ".join(f"{format_bytes(facts[key])} {name}" for key, name in BYTES.items() if facts[key])
+    sent = ": ".join(filter(None, [f"{count(facts['messages'], 'message')} per step", sizes]))
+    time = f"{format_seconds(facts['wall_s'])} for {count(facts['events'], 'event')}"
     return [
         Fact("memory", verdict, note, weight),
         Fact("  per pipeline rank", _few([format_bytes(size) for size in held]), weight="dim"),
         Fact("micro-batches in flight", _few([f"{value:g}" for value in in_flight])),
+        Fact("sent", sent),
+        *_training(facts),
+        Fact("real time", time, weight="dim"),
     ]
-
-
-def _traffic(facts: Mapping[str, Any]) -> Fact:
-    sizes = ", ".join(f"{format_bytes(facts[key])} {name}" for key, name in BYTES.items() if facts[key])
-    return Fact("sent", f"{count(facts['messages'], 'message')} per step{': ' + sizes if sizes else ''}")
 
 
 def _training(facts: Mapping[str, Any]) -> list[Fact]:
@@ -151,11 +137,6 @@ def _training(facts: Mapping[str, Any]) -> list[Fact]:
         Fact("accuracy", _few([f"{value:.1%}" for value in facts["accuracy"]])),
         Fact("gradients", f"{error}; {replicas}"),
     ]
-
-
-def _cost(facts: Mapping[str, Any]) -> Fact:
-    time = f"{format_seconds(facts['wall_s'])} for {count(facts['events'], 'event')}"
-    return Fact("real time", time, weight="dim")
 
 
 def _limits(scenario: Scenario) -> str:

@@ -5,15 +5,15 @@ A line is a list of (text, style) parts; styles apply only with colour, for whic
 
 from __future__ import annotations
 
+import io
 import textwrap
 from collections.abc import Sequence
 
 import numpy as np
 
-from hybrid_des.analysis.findings import Findings
-from hybrid_des.report.bars import Bars, bars_of
-from hybrid_des.report.content import Content, Fact, Share, content_of
-from hybrid_des.report.palette import ACTIVITIES, BLACK
+from hybrid_des.analysis.metrics import Findings
+from hybrid_des.report.bars import ACTIVITIES, BLACK, Bars, bars_of
+from hybrid_des.report.content import Fact, Share, content_of
 from hybrid_des.timeline import OP_KINDS, Column, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
@@ -30,35 +30,23 @@ def render(findings: Findings, color: bool = False, width: int = 100) -> str:
     """Render the report at `width` columns, optionally with colours; no newline at the end."""
     width = max(width, 40)
     content = content_of(findings)
-    blocks = [
-        _title(content),
+    title: Line = [(content.name, "bold"), *([(f": {content.description}", "")] if content.description else [])]
+    blocks: list[list[Line]] = [
+        [title, [(content.setup, "dim")]],
         [_headline(fact) for fact in content.headline],
         _chart(findings.run.timeline, width),
         [[("average step per rank", "bold")], *(_share(share, width) for share in content.shares)],
         [_resource(fact) for fact in content.resources],
         [[(line, "dim")] for line in textwrap.wrap(content.limits, width)],
     ]
-    lines: list[Line] = []
-    for block in blocks:
-        lines += [*block, []] if block else []
-    return (
-        _paint(lines[:-1], width)
-        if color
-        else "\n".join("".join(text for text, _ in line).rstrip() for line in lines[:-1])
-    )
+    lines = [line for block in blocks if block for line in (*block, [])][:-1]
+    return _paint(lines, width) if color else "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
 
 
 def style_of(kind: str) -> str:
     """The terminal style of an activity: its colour, bold default for black, dim for idle."""
     colour = ACTIVITIES[kind].colour
     return "dim" if kind == "idle" else "bold" if colour == BLACK else colour
-
-
-def _title(content: Content) -> list[Line]:
-    headline: Line = [(content.name, "bold")]
-    if content.description:
-        headline.append((f": {content.description}", ""))
-    return [headline, [(content.setup, "dim")]]
 
 
 def _headline(fact: Fact) -> Line:
@@ -154,8 +142,6 @@ def _parts(cells: Column) -> Line:
 
 def _paint(lines: Sequence[Line], width: int) -> str:
     """Add terminal colours."""
-    import io
-
     from rich.console import Console
     from rich.text import Text
 

@@ -16,11 +16,11 @@ from hybrid_des.collectives import codecs
 from hybrid_des.options import OfRanks, mark_of
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.machine import Cluster
-from hybrid_des.scenario.reduction import Gradients
-from hybrid_des.scenario.sections import Schedule
+from hybrid_des.scenario.sections import Gradients, Schedule
 from hybrid_des.scenario.values import per_rank
 
 _PERCENT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*")
+_FIGURES = ("bandwidth", "latency")  # of a link; a table replaces them
 _MULTIPLE = re.compile(r"\s*(\d+\.?\d*|\.\d+|)\s*p\s*")
 
 
@@ -67,7 +67,7 @@ def _node(given: Any, cluster: Mapping[str, Any]) -> Any:
 def _measured_away(below: Any, given: Any) -> bool:
     """Whether given figures replace the cluster's table."""
     has_table = isinstance(below, Mapping) and below.get("table") is not None
-    return has_table and isinstance(given, Mapping) and bool({"bandwidth", "latency"} & given.keys())
+    return has_table and isinstance(given, Mapping) and any(key in given for key in _FIGURES)
 
 
 def _links(gpu: Any) -> dict[str, Any]:
@@ -86,14 +86,11 @@ def _links(gpu: Any) -> dict[str, Any]:
 def _fill_links(section: dict[str, Any], links: Mapping[str, Any]) -> None:
     for name, link in links.items():
         given = section.get(name, {})
-        if isinstance(given, Mapping):
-            section[name] = {**_unless_measured(link, given), **given} if isinstance(link, Mapping) else given
-
-
-def _unless_measured(link: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Defaults for what is not given; a table replaces bandwidth and latency."""
-    figures = () if given.get("table") is None else ("bandwidth", "latency")
-    return {key: value for key, value in link.items() if key not in figures}
+        if not isinstance(given, Mapping):
+            continue
+        replaced = () if given.get("table") is None else _FIGURES
+        defaults = link.items() if isinstance(link, Mapping) else ()
+        section[name] = {**{key: value for key, value in defaults if key not in replaced}, **given}
 
 
 def _fill_gradients(gradients: dict[str, Any], scenario: Mapping[str, Any]) -> None:

@@ -1,23 +1,33 @@
-"""The scenario: a frozen, validated description of what is simulated."""
+"""The scenario: a frozen, validated description of what is simulated, whose sections are consistent."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from hybrid_des.options import Flag, Section, Text, choice, whole
-from hybrid_des.scenario.checks import Sections, problems_of
-from hybrid_des.scenario.defaults import fill
+from hybrid_des.errors import Refusal
+from hybrid_des.network import topologies
+from hybrid_des.network.topologies import OptionRefusal
+from hybrid_des.options import MOST, Elsewhere, Flag, Section, Text, choice, mark_of, options_of, whole
+from hybrid_des.pipeline import schedules
+from hybrid_des.scenario.defaults import fill, of_ranks
 from hybrid_des.scenario.machine import Cluster
-from hybrid_des.scenario.problem import Problems
-from hybrid_des.scenario.reduction import Gradients
-from hybrid_des.scenario.sections import Numerics, Parallel, Schedule, Workload
+from hybrid_des.scenario.plugins import PluginSection
+from hybrid_des.scenario.problem import Problem, Problems
+from hybrid_des.scenario.sections import Gradients, Numerics, Parallel, Schedule, Workload
 
-
-def _or_none(value: Any) -> Any:
-    return None if value == "none" else value
+PER_RANK = (
+    "forward", "backward", "weight", "recompute", "activation", "parameters", "optimizer",
+    "memory.per_parameter", "memory.activation",
+)  # fmt: skip
+_OR_NONE = BeforeValidator(
+    lambda value: None if value == "none" else value, json_schema_input_type=Literal["none"] | Numerics | None
+)
+GPUS = (("cluster", "nodes"), ("cluster", "gpus_per_node"))
 
 
 class Scenario(Section):
@@ -34,9 +44,7 @@ class Scenario(Section):
     schedule: Schedule
     workload: Workload
     gradients: Gradients = Field(default_factory=Gradients)
-    numerics: Annotated[
-        Numerics | None, BeforeValidator(_or_none, json_schema_input_type=Literal["none"] | Numerics | None)
-    ] = None
+    numerics: Annotated[Numerics | None, _OR_NONE] = None
     """Real training on the simulated GPUs."""
     steps: Annotated[int, whole(1, 2**22)] = 1
     """Training steps."""
@@ -56,8 +64,146 @@ class Scenario(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Scenario:
-        sections = Sections(self.cluster, self.parallel, self.schedule, self.workload, self.gradients, self.numerics)
-        problems = problems_of(sections)
+        problems = [problem for check in _CHECKS for problem in check(self)]
         if problems:
             raise Problems(problems)
         return self
+
+
+def _misfit(message: str, at: str, *others: str) -> Problem:
+    """A problem at the first of several paths that do not fit together."""
+    paths = tuple(tuple(path.split(".")) for path in (at, *others))
+    return Problem(paths[0], message, paths)
+
+
+def _ranks_fit(scenario: Scenario) -> Iterator[Problem]:
+    parallel, cluster = scenario.parallel, scenario.cluster
+    if parallel.ranks > cluster.gpus:
+        sizes = f"nodes {cluster.nodes} × gpus_per_node {cluster.gpus_per_node}"
+        if not isinstance(cluster.nodes, int):
+            sizes = f"in {sum(kind.count for kind in cluster.kinds)} nodes"
+        yield Problem(
+            ("parallel",),
+            f"{parallel.ranks} ranks (pipeline {parallel.pipeline} × data {parallel.data} × tensor {parallel.tensor}) "
+            f"need one GPU each; the cluster has {cluster.gpus} ({sizes})",
+            (*(("parallel", axis) for axis in ("pipeline", "data", "tensor")), *GPUS),
+        )
+
+
+def _tensor_is_one(scenario: Scenario) -> Iterator[Problem]:
+    if scenario.parallel.tensor > 1:
+        yield _misfit("tensor parallelism is not available in this version; expected 1", "parallel.tensor")
+
+
+def _options_are_read(scenario: Scenario) -> Iterator[Problem]:
+    """Required options must be given; an option without effect is an error unless it states the implied value."""
+    for name in ("cluster", "schedule", "gradients"):
+        section: PluginSection = getattr(scenario, name)
+        plugins = section.plugins
+        chosen = plugins.chosen(dict(section))
+        what = chosen.name if chosen else ""
+        for key in section.lacking:
+            yield _misfit(f"is required by {what}", f"{name}.{key}", f"{name}.{plugins.key}")
+        for key, value in section.unread.items():
+            readers = plugins.readers()[key]
+            mark = mark_of(next(iter(readers.values())), Elsewhere)
+            if mark is None or value != of_ranks(mark.value, scenario.parallel.pipeline):
+                message = f"is not read by {what}; read by {', '.join(readers)}"
+                yield _misfit(message, f"{name}.{key}", f"{name}.{plugins.key}")
+
+
+def _wiring_exists(scenario: Scenario) -> Iterator[Problem]:
+    """The topology must support the cluster."""
+    cluster = scenario.cluster
+    entry = topologies.find(cluster.topology)
+    if entry.facts["check"] is None or cluster.gpus > MOST or cluster.lacking:
+        return
+    keys = ("topology", "nodes", "gpus_per_node", "nvlink", "infiniband", *entry.keys)
+    needs = tuple(("cluster", key) for key in keys)
+    try:
+        entry.facts["check"](cluster.spec, *options_of(entry, cluster.options))
+    except OptionRefusal as refusal:
+        yield Problem(("cluster", refusal.option, *refusal.at), refusal.message, needs)
+    except Refusal as refusal:
+        yield Problem(needs[0], str(refusal), needs)
+
+
+def _sizes_are_bearable(scenario: Scenario) -> Iterator[Problem]:
+    gpus, stages = scenario.cluster.gpus, scenario.parallel.pipeline * scenario.schedule.chunks
+    if gpus > MOST:
+        yield Problem(("cluster",), f"{gpus} GPUs are more than can be simulated (at most {MOST})", GPUS)
+    if stages > MOST:
+        message = f"{stages} stages are more than can be simulated (at most {MOST})"
+        yield _misfit(message, "schedule.chunks", "parallel.pipeline")
+
+
+def _schedule_is_one(scenario: Scenario) -> Iterator[Problem]:
+    kind, file = scenario.schedule.kind, scenario.schedule.file
+    if kind is None and file is None:
+        yield _misfit(f"is required, one of {', '.join(schedules.names())}", "schedule.kind", "schedule.file")
+    if kind is not None and file is not None:
+        yield _misfit("replaces `kind`; give only one of the two", "schedule.file", "schedule.kind")
+
+
+def _chunks_fit(scenario: Scenario) -> Iterator[Problem]:
+    kind, chunks = scenario.schedule.kind, scenario.schedule.chunks
+    if kind is None:
+        return
+    facts = schedules.find(kind).facts
+    fixed = facts["chunks"] or (None if facts["many_chunks"] else 1)
+    if fixed is not None and chunks != fixed:
+        yield _misfit(f"{kind} has {fixed} per rank, not {chunks}", "schedule.chunks", "schedule.kind")
+
+
+def _errors_exist(scenario: Scenario) -> Iterator[Problem]:
+    """Error feedback needs arrays."""
+    if scenario.gradients.error_feedback and scenario.numerics is None:
+        yield _misfit("needs real gradients; add a numerics: section", "gradients.error_feedback", "numerics")
+
+
+def _lists_fit(scenario: Scenario) -> Iterator[Problem]:
+    ranks = scenario.parallel.pipeline
+    for name in PER_RANK:
+        value, path = attrgetter(name)(scenario.workload), f"workload.{name}"
+        if not isinstance(value, tuple):
+            continue
+        if scenario.workload.per == "model":
+            yield _misfit("found a list; `per: model` takes one number for the whole model", path, "workload.per")
+        elif len(value) != ranks:
+            message = f"found a list of {len(value)}; expected {ranks}, one per pipeline rank"
+            yield _misfit(message, path, "parallel.pipeline", "workload.per")
+
+
+def _weight_fits(scenario: Scenario) -> Iterator[Problem]:
+    if scenario.workload.weight is None:
+        return
+    both = [_listed(value) for value in (scenario.workload.weight, scenario.workload.backward)]
+    ranks = max(map(len, both))
+    for rank in range(ranks):
+        weight, backward = (values[min(rank, len(values) - 1)] for values in both)
+        if weight > backward:
+            where = f" on pipeline rank {rank}" if ranks > 1 else ""
+            yield _misfit(
+                f"the weight gradient takes {float(weight):g} s{where}, more than the whole backward "
+                f"({float(backward):g} s)",
+                "workload.weight",
+                "workload.backward",
+            )
+            return
+
+
+def _listed(value: Fraction | tuple[Fraction, ...]) -> tuple[Fraction, ...]:
+    return (value if isinstance(value, tuple) else (value,)) or (Fraction(0),)
+
+
+def _layers_fit(scenario: Scenario) -> Iterator[Problem]:
+    stages = scenario.parallel.pipeline * scenario.schedule.chunks
+    if scenario.numerics is not None and scenario.numerics.layers < stages:
+        message = f"{scenario.numerics.layers} layers cannot be split over {stages} stages"
+        yield _misfit(message, "numerics.layers", "parallel.pipeline", "schedule.chunks")
+
+
+_CHECKS = (
+    _ranks_fit, _tensor_is_one, _options_are_read, _wiring_exists, _sizes_are_bearable, _schedule_is_one,
+    _chunks_fit, _errors_exist, _lists_fit, _weight_fits, _layers_fit,
+)  # fmt: skip

@@ -16,8 +16,7 @@ from hybrid_des.options import Options, WrittenNone, mark_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.machine import Cluster, InfiniBand, NodeKind
 from hybrid_des.scenario.plugins import PluginSection
-from hybrid_des.scenario.reduction import Gradients
-from hybrid_des.scenario.sections import Schedule
+from hybrid_des.scenario.sections import Gradients, Schedule
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -60,8 +59,11 @@ def to_mapping(scenario: Scenario) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        given = {name: getattr(value, name) for name in type(value).model_fields} | (value.model_extra or {})
-        items = {name: _word(value, name) if item is None else item for name, item in given.items()}
+        fields = type(value).model_fields
+        given = {name: getattr(value, name) for name in fields} | (value.model_extra or {})
+        marks = {name: mark_of(field, WrittenNone) for name, field in fields.items()}
+        words = {name: mark.word for name, mark in marks.items() if mark is not None}  # for None in files
+        items = {name: words.get(name) if item is None else item for name, item in given.items()}
         if isinstance(value, PluginSection):  # options share the section's level
             items |= {**_plain(items.pop("options") or Options()), **value.unread}
         if isinstance(value, Scenario) and value.numerics and "parameters" not in value.workload.model_fields_set:
@@ -78,28 +80,15 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _word(section: BaseModel, name: str) -> str | None:
-    """The word that stands for a field's None in files; None if the field is left out."""
-    field = type(section).model_fields.get(name)
-    mark = mark_of(field, WrittenNone) if field is not None else None
-    return mark.word if mark is not None else None
-
-
 def _number(value: Fraction) -> int | float | str | Fraction:
     """The simplest form that reads back exactly."""
     if value.denominator == 1:
         return value.numerator
     if Fraction(repr(float(value))) == value:
         return float(value)
-    rest, digits = value.denominator, 0
-    for prime in (2, 5):
-        count = 0
-        while rest % prime == 0:
-            rest, count = rest // prime, count + 1
-        digits = max(digits, count)
-    if rest != 1:
-        return value
-    return f"{value.numerator * 10**digits // value.denominator}e-{digits}"
+    longest = value.denominator.bit_length()  # of a finite decimal, which divides a power of ten
+    digits = next((digits for digits in range(longest) if pow(10, digits, value.denominator) == 0), None)
+    return value if digits is None else f"{value.numerator * 10**digits // value.denominator}e-{digits}"
 
 
 def json_schema() -> dict[str, Any]:

@@ -11,9 +11,8 @@ from pydantic import ValidationError
 
 from hybrid_des.errors import ScenarioError
 from hybrid_des.registry import unknown
-from hybrid_des.scenario.base import anchor, with_base
+from hybrid_des.scenario.composition import anchor, override, with_base
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.scenario.overrides import override
 from hybrid_des.scenario.problem import Problem, problems_in, sections_at
 from hybrid_des.scenario.strict_yaml import Document, KeyPath
 
@@ -72,7 +71,8 @@ def scenario_of(document: Document) -> Scenario:
         ScenarioError: one line per problem.
     """
     values = copy.deepcopy(document.value)
-    problems = _refuse(values)
+    many = [key for key in ("sweep", "plot") if values.pop(key, None) not in (None, "none")]
+    problems = [Problem((key,), "expands to several scenarios; run it with hybrid_des.sweep") for key in many]
     try:
         scenario = Scenario.model_validate(values)
     except ValidationError as error:
@@ -93,12 +93,6 @@ def _lines(document: Document, problems: Sequence[Problem]) -> list[str]:
         return next((order[key[0][:n]] for n in range(len(key[0]), -1, -1) if key[0][:n] in order), 0)
 
     return [document.problem(path, message) for path, message in sorted(keys, key=position)]
-
-
-def _refuse(values: dict[str, Any]) -> list[Problem]:
-    """Remove and report the keys of sweeps."""
-    many = [key for key in ("sweep", "plot") if values.pop(key, None) not in (None, "none")]
-    return [Problem((key,), "expands to several scenarios; run it with hybrid_des.sweep") for key in many]
 
 
 def misnamed(path: str) -> str | None:
@@ -124,11 +118,8 @@ def _misfits(values: dict[str, Any], broken: Sequence[KeyPath]) -> list[Problem]
     try:
         Scenario.model_validate(mended)
     except ValidationError as error:
-        return [
-            p
-            for p in problems_in(error, Scenario)
-            if p.needs and not any(_touch(a, b) for a in p.needs for b in broken)
-        ]
+        misfits = [problem for problem in problems_in(error, Scenario) if problem.needs]
+        return [one for one in misfits if not any(_touch(need, path) for need in one.needs for path in broken)]
     return []
 
 

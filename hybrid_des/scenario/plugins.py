@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import ModelWrapValidatorHandler, PrivateAttr, ValidationError, create_model, model_validator
 from pydantic.fields import FieldInfo
@@ -20,13 +20,7 @@ from hybrid_des.options import Options, Section, SharedOptions, required_keys
 from hybrid_des.registry import Entry, unknown
 from hybrid_des.scenario.problem import Problem, Problems, problems_in
 
-
-@dataclass(frozen=True)
-class Chosen:
-    """The plug-in a section selects: its name in messages, and its options class, if any."""
-
-    name: str
-    options: type[Options] | None
+AnySection = TypeVar("AnySection", bound=Section)
 
 
 @dataclass(frozen=True)
@@ -37,14 +31,14 @@ class Plugins:
         key: the key that names one.
         names, find: access to the registry.
         default: the name if none is given.
-        besides: values of the key other than registered names.
+        besides: values of the key other than registered names, each with a name for messages and its options.
     """
 
     key: str
     names: Callable[[], list[str]]
     find: Callable[[str], Entry[Any]]
     default: str | None = None
-    besides: Mapping[str | None, Chosen] = field(default_factory=dict)
+    besides: Mapping[str | None, Entry[Any]] = field(default_factory=dict)
 
     def readers(self) -> dict[str, dict[str, FieldInfo]]:
         """For each option, the plug-ins that read it, by name, with their fields."""
@@ -54,14 +48,14 @@ class Plugins:
                 found.setdefault(key, {})[entry.name] = entry.options.model_fields[key]  # type: ignore[union-attr]
         return found
 
-    def chosen(self, values: Mapping[str, Any]) -> Chosen | None:
+    def chosen(self, values: Mapping[str, Any]) -> Entry[Any] | None:
         """The plug-in that plain values select; None if the name is unknown."""
         name = values.get(self.key, self.default)
         if name is not None and not isinstance(name, str):
             return None
         if name in self.besides:
             return self.besides[name]
-        return Chosen(name, self.find(name).options) if name is not None and name in self.names() else None
+        return self.find(name) if name is not None and name in self.names() else None
 
     def requiring(self, values: Mapping[str, Any]) -> list[str]:
         """The plug-ins with required options whose required options are all given."""
@@ -130,60 +124,48 @@ class PluginSection(Section):
     def _with_options(cls, values: Any, handler: ModelWrapValidatorHandler[PluginSection]) -> PluginSection:
         if not isinstance(values, Mapping):
             return handler(values)
-        known = cls.keys_given(values)
+        known, chosen = cls.keys_given(values), cls.plugins.chosen(values)
         own = {key: value for key, value in values.items() if key in cls.own_keys()}
         rest = {key: value for key, value in values.items() if key not in own}
         problems = [Problem((key,), unknown(str(key), cls.known_keys())) for key in rest if key not in known]
         given = {key: value for key, value in rest.items() if key in known and value is not None}
-        reading = _Reading(cls.plugins.chosen(own), given, known)
+        kind = chosen.options if chosen else None
+        read = {key: given.pop(key) for key in list(given) if kind and key in kind.model_fields}
+        wrong: list[Problem] = []
+        unread = _each_alone(given, known, wrong)
+        options = None
+        if kind is SharedOptions:
+            options, unread = SharedOptions(**unread), {}
+        elif kind is not None:
+            options = _validated(kind, read, wrong)
         section = None
         try:
-            section = handler({**own, "options": reading.options})
+            section = handler({**own, "options": options})
         except ValidationError as error:
             problems += problems_in(error, cls)
-        if section is None or problems or reading.problems:
-            raise Problems([*problems, *reading.problems])
-        section._unread, section._lacking = reading.unread, reading.lacking
+        if section is None or problems or wrong:
+            raise Problems([*problems, *wrong])
+        section._unread = unread if chosen else {}  # without a plug-in, their reader is unknown
+        section._lacking = tuple(key for key in required_keys(kind) if key not in read)
         return section
 
 
-class _Reading:
-    """The options of a section, as far as they are valid."""
-
-    def __init__(self, chosen: Chosen | None, given: Mapping[str, Any], known: Mapping[str, FieldInfo]) -> None:
-        self.options: Options | None = None
-        self.problems: list[Problem] = []
-        self.lacking: tuple[str, ...] = ()
-        self.unread: dict[str, Any] = {}
-        kind = chosen.options if chosen else None
-        own = {key: value for key, value in given.items() if kind and key in kind.model_fields}
-        for key, value in given.items():
-            if key not in own:
-                self._read_one(key, value, known[key])
-        if kind is SharedOptions:
-            self.options, self.unread = SharedOptions(**self.unread), {}
-        elif kind is not None:
-            self._read(kind, own)
-        if chosen is None:  # their reader is unknown
-            self.unread = {}
-
-    def _read(self, kind: type[Options], own: Mapping[str, Any]) -> None:
-        self.lacking = tuple(key for key in required_keys(kind) if key not in own)
-        try:
-            self.options = kind.model_validate(own)
-        except ValidationError as error:
-            missing = {(key,) for key in self.lacking}
-            self.problems += [one for one in problems_in(error, kind) if one.path not in missing]
-
-    def _read_one(self, key: str, value: Any, one: FieldInfo) -> None:
-        """Validate one option on its own, by the field of the first plug-in that has it."""
-        try:
-            self.unread[key] = getattr(_alone(key, one)(**{key: value}), key)
-        except ValidationError as error:
-            self.problems += problems_in(error, _alone(key, one))
+def _each_alone(given: Mapping[str, Any], known: Mapping[str, FieldInfo], problems: list[Problem]) -> dict[str, Any]:
+    """Validate options one by one, each by the field of the first plug-in that has it; keeps those that are valid."""
+    valid = {}
+    for key, value in given.items():
+        alone: type[Section] = create_model("Alone", __base__=Section, **{key: (known[key].annotation, known[key])})  # type: ignore[call-overload]
+        section = _validated(alone, {key: value}, problems)
+        if section is not None:
+            valid[key] = getattr(section, key)
+    return valid
 
 
-def _alone(key: str, one: FieldInfo) -> type[Section]:
-    """A section with one option."""
-    alone: type[Section] = create_model("Alone", __base__=Section, **{key: (one.annotation, one)})  # type: ignore[call-overload]
-    return alone
+def _validated(kind: type[AnySection], values: Mapping[str, Any], problems: list[Problem]) -> AnySection | None:
+    """The validated values; None after adding the problems, except for missing keys, which `lacking` lists."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        missing = {(key,) for key in kind.model_fields.keys() - values.keys()}
+        problems += [one for one in problems_in(error, kind) if one.path not in missing]
+    return None

@@ -11,6 +11,12 @@ from hybrid_des.options import Section, describe
 from hybrid_des.registry import unknown
 from hybrid_des.scenario.strict_yaml import KeyPath
 
+_REPHRASED = {  # types of pydantic's errors; {} is what was found
+    "missing": "is required",
+    "tuple_type": "expected a list, found {}",
+    "model_type": "expected a mapping, found {}",
+}
+
 
 class Problem(NamedTuple):
     """A problem at a path; `needs` are the paths of all values involved."""
@@ -43,14 +49,9 @@ def problems_in(error: ValidationError, model: type[Section]) -> list[Problem]:
         elif item["type"] == "extra_forbidden":
             known = next(sections_at(model, path[:-1])).known_keys()
             problems.append(Problem(path, unknown(str(path[-1]), known)))
-        elif item["type"] == "missing":
-            problems.append(Problem(path, "is required"))
-        elif item["type"] == "tuple_type":
-            problems.append(Problem(path, f"expected a list, found {describe(item['input'])}"))
-        elif item["type"] == "model_type":
-            problems.append(Problem(path, f"expected a mapping, found {describe(item['input'])}"))
         else:
-            problems.append(Problem(path, str(cause or item["msg"])))
+            message = _REPHRASED.get(item["type"], "").format(describe(item["input"]))
+            problems.append(Problem(path, message or str(cause or item["msg"])))
     return problems
 
 

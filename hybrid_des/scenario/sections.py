@@ -1,4 +1,4 @@
-"""The sections `parallel`, `schedule`, `workload` and `numerics` of a scenario.
+"""The sections `parallel`, `schedule`, `workload`, `gradients` and `numerics` of a scenario.
 
 Quantities are exact fractions of SI base units. Field docstrings go into the JSON Schema (`hybrid-des schema`).
 """
@@ -10,13 +10,18 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from hybrid_des import collectives
 from hybrid_des.layout import Layout
 from hybrid_des.numerics.settings import TrainingSettings
-from hybrid_des.options import MOST, Count, Number, OfRanks, Section, Time, choice, whole
+from hybrid_des.options import MOST, Count, Flag, Number, OfRanks, Section, SharedOptions, Time, choice, whole
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.order_csv import OrderFile
-from hybrid_des.scenario.plugins import Chosen, Plugins, PluginSection
+from hybrid_des.registry import Entry
+from hybrid_des.scenario.plugins import Plugins, PluginSection
 from hybrid_des.scenario.values import (
+    AlgorithmName,
+    BucketSize,
+    CodecName,
     File,
     Order,
     RankNumbers,
@@ -57,7 +62,7 @@ class Schedule(PluginSection):
     """The order of ops on each pipeline rank."""
 
     plugins: ClassVar[Plugins] = Plugins(
-        "kind", schedules.names, schedules.find, besides={None: Chosen("an order file", OrderFile)}
+        "kind", schedules.names, schedules.find, besides={None: Entry("an order file", None, options=OrderFile)}
     )
     kind: ScheduleName | None = None
     """Name of a schedule."""
@@ -112,6 +117,32 @@ class Workload(Section):
     """Memory use of a GPU."""
     ends: Ends = Field(default_factory=Ends)
     """Extra time of the first and the last pipeline rank."""
+
+
+class Gradients(PluginSection):
+    """How gradients are reduced over replicas."""
+
+    plugins: ClassVar[Plugins] = Plugins(
+        "algorithm",
+        collectives.all_reduce_names,
+        collectives.find,
+        "ring",
+        {collectives.AUTO: Entry(collectives.AUTO, None, options=SharedOptions)},
+    )
+    algorithm: AlgorithmName = "ring"
+    """The all-reduce algorithm; auto: the fastest on this cluster, found by simulating each one once."""
+    codec: CodecName = "fp32"
+    """How gradients are encoded in messages."""
+    bucket: BucketSize = None
+    """Bucket size; none: one bucket per stage. Default none, or that of the bucket rule."""
+    bucket_rule: Annotated[Literal["stage", "ddp", "megatron"], choice("stage", "ddp", "megatron")] = "stage"
+    """stage: buckets are sent when the op that fills them ends; ddp, megatron: during the op, as in that framework.
+
+    Default sizes: ddp 25 MiB; megatron 40 million gradients, or one million per replica if that is more."""
+    overlap: Flag = False
+    """Whether a bucket is reduced as soon as its last weight gradient is ready."""
+    error_feedback: Flag = False
+    """With numerics: whether the error of a lossy codec is kept and sent in the next step."""
 
 
 class Numerics(Section):

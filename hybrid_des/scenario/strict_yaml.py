@@ -8,7 +8,6 @@ nesting stop parsing at once, before an alias is expanded or the stack overflows
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -52,6 +51,10 @@ class Document:
             if path[:length] in self.places:
                 return self.places[path[:length]]
         return self.source
+
+    def forget(self, path: KeyPath) -> None:
+        """Remove the places at and below a path."""
+        self.places = {place: text for place, text in self.places.items() if place[: len(path)] != path}
 
     def problem(self, path: KeyPath, message: str) -> str:
         """One line: place, path, what is wrong."""
@@ -206,10 +209,6 @@ def dotted(path: KeyPath) -> str:
 
 def one_line(text: str) -> str:
     """Reduce a message to one printable line of limited length."""
-    words = " ".join("".join(_printable(text)).split())
+    printable = (c if c.isprintable() or c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    words = " ".join("".join(printable).split())
     return words if len(words) <= _LONGEST_MESSAGE else f"{words[: _LONGEST_MESSAGE - 1]}…"
-
-
-def _printable(text: str) -> Iterator[str]:
-    for character in text:
-        yield character if character.isprintable() or character.isspace() else "\N{REPLACEMENT CHARACTER}"

@@ -16,16 +16,19 @@ from hybrid_des.options import (
     NamesFile,
     Reads,
     WrittenNone,
+    choice,
     decimal,
+    or_word_schema,
     quantity_schema,
     read_bytes,
     read_quantity,
     read_text,
 )
 from hybrid_des.pipeline import schedules
-from hybrid_des.registry import unknown
 from hybrid_des.scenario.problem import Problem, Problems
 from hybrid_des.units import Dimension
+
+AXES = ("tensor", "data", "pipeline")
 
 
 def per_rank(dimension: Dimension) -> Reads:
@@ -57,10 +60,6 @@ def _bucket(value: Any) -> int | None:
     return size
 
 
-def _bucket_schema() -> dict[str, Any]:
-    return {"anyOf": [{"const": "none"}, *quantity_schema("size")["anyOf"]], "examples": ["none", "25 MiB"]}
-
-
 def _path(value: Any) -> Path | None:
     if value is None or isinstance(value, Path):
         return value
@@ -69,14 +68,7 @@ def _path(value: Any) -> Path | None:
 
 def _one_of(names: Callable[[], list[str]]) -> PlainValidator:
     """A name that is registered when the value is read, built in or user-defined."""
-
-    def read(value: Any) -> str:
-        text = read_text(value)
-        if text not in names():
-            raise ValueError(unknown(text, names()))
-        return text
-
-    return PlainValidator(read)
+    return PlainValidator(lambda value: choice(*names()).read(value))
 
 
 def _offer(names: Callable[[], list[str]]) -> Any:
@@ -85,15 +77,9 @@ def _offer(names: Callable[[], list[str]]) -> Any:
 
 
 def _order(value: Any) -> tuple[str, ...]:
-    axes = ("tensor", "data", "pipeline")
-    if not isinstance(value, list | tuple) or sorted(map(str, value)) != sorted(axes):
-        raise ValueError(f"expected the three axes {', '.join(axes)} in some order, each once")
+    if not isinstance(value, list | tuple) or sorted(map(str, value)) != sorted(AXES):
+        raise ValueError(f"expected the three axes {', '.join(AXES)} in some order, each once")
     return tuple(value)
-
-
-def _order_schema() -> dict[str, Any]:
-    axis = {"enum": ["tensor", "data", "pipeline"]}
-    return {"type": "array", "items": axis, "minItems": 3, "maxItems": 3, "uniqueItems": True}
 
 
 def _shares(value: Any) -> Fraction | tuple[Fraction, ...]:
@@ -109,10 +95,13 @@ ScheduleName = Annotated[str, _one_of(schedules.names), _offer(schedules.names)]
 AlgorithmName = Annotated[str, _one_of(algorithms), _offer(algorithms)]
 CodecName = Annotated[str, _one_of(codecs.names), _offer(codecs.names)]
 TaskName = Annotated[str, _one_of(datasets.names), _offer(datasets.names)]
-BucketSize = Annotated[int | None, Reads(_bucket, _bucket_schema()), WrittenNone("none")]
+BucketSize = Annotated[
+    int | None, Reads(_bucket, or_word_schema("none", "size", "none", "25 MiB")), WrittenNone("none")
+]
 RankTimes = Annotated[Fraction | tuple[Fraction, ...], per_rank("time")]
 RankSizes = Annotated[Fraction | tuple[Fraction, ...], per_rank("size")]
 RankNumbers = Annotated[Fraction | tuple[Fraction, ...], per_rank("number")]
 RankShares = Annotated[Fraction | tuple[Fraction, ...], Reads(_shares, per_rank("number").schema)]
 File = Annotated[Path | None, Reads(_path, {"type": "string"}), NamesFile()]
-Order = Annotated[tuple[str, ...], Reads(_order, _order_schema())]
+ORDER_SCHEMA = {"type": "array", "items": {"enum": [*AXES]}, "minItems": 3, "maxItems": 3, "uniqueItems": True}
+Order = Annotated[tuple[str, ...], Reads(_order, ORDER_SCHEMA)]

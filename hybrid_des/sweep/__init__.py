@@ -15,22 +15,10 @@ An impossible or failed case is a row with the reason in `error`; the other case
 from __future__ import annotations
 
 from hybrid_des.sweep.axes import Case, Plot, Sweep, load_sweep, sweep_of
-from hybrid_des.sweep.picture import draw
-from hybrid_des.sweep.results import render, table, write
+from hybrid_des.sweep.results import draw, render, table, write
 from hybrid_des.sweep.runner import ProgressCallback, Row, jobs_for, run_sweep
 
 __all__ = [
-    "Case",
-    "Plot",
-    "ProgressCallback",
-    "Row",
-    "Sweep",
-    "draw",
-    "jobs_for",
-    "load_sweep",
-    "render",
-    "run_sweep",
-    "sweep_of",
-    "table",
-    "write",
-]
+    "Case", "Plot", "ProgressCallback", "Row", "Sweep", "draw", "jobs_for", "load_sweep", "render",
+    "run_sweep", "sweep_of", "table", "write",
+]  # fmt: skip

@@ -1,20 +1,22 @@
-"""Results of a sweep: a table, files, and lines for the terminal."""
+"""Results of a sweep: a table, a picture, files, and lines for the terminal."""
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.report.files import Written
-from hybrid_des.sweep.axes import Sweep
-from hybrid_des.sweep.picture import draw
+from hybrid_des.report.files import Written, write_whole
+from hybrid_des.sweep.axes import Plot, Sweep
 from hybrid_des.sweep.runner import Row, columns
-from hybrid_des.units import format_seconds
+from hybrid_des.units import Dimension, format_seconds, parse_quantity
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
 SHOWN: Mapping[str, Callable[[Row], str]] = {
     "step time": lambda row: format_seconds(row["step_time_s"]),
@@ -24,6 +26,10 @@ SHOWN: Mapping[str, Callable[[Row], str]] = {
     "peak memory": lambda row: f"{max(row['peak_memory_bytes']) / 1e9:.4g} GB",
 }
 MOST_ROWS = 40
+MOST_TICKS = 16
+LABEL_SPACE = 0.08  # of an axis, for the label of a tick
+PER_STEP = ("loss", "accuracy")  # lists with one entry per step; others have one per pipeline rank
+_DIMENSIONS: tuple[Dimension, ...] = ("number", "time", "size", "bandwidth", "compute")
 _WITH_GAPS: Mapping[type, str] = {int: "Int64", bool: "boolean"}
 
 
@@ -48,17 +54,14 @@ def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:
     Raises:
         UsageError: the folder cannot be written, or a plotted column does not exist.
     """
-    from hybrid_des.report.files import write_whole
+    from hybrid_des.report.plots.style import new_figure
 
-    def fill(workshop: Path) -> list[str]:
+    def fill(workshop: Path) -> None:
         table(rows).to_csv(workshop / "sweep.csv", index=False, lineterminator="\n")
         if sweep.picture is not None and any("error" not in row for row in rows):
-            from matplotlib.figure import Figure
-
-            figure = Figure(figsize=(8, 5), dpi=120, layout="constrained")
+            figure = new_figure((8, 5))
             draw(rows, sweep.picture, figure.subplots())
-            figure.savefig(workshop / "sweep.png", metadata={"Software": None})
-        return []
+            figure.savefig(workshop / "sweep.png", dpi=120, metadata={"Software": None})
 
     return write_whole(folder, fill)
 
@@ -78,3 +81,109 @@ def render(rows: Sequence[Row], sweep: Sweep) -> str:
     failed = sum("error" in row for row in rows)
     more = f"; the first {MOST_ROWS} are shown; --out DIR or --json outputs all" if len(rows) > MOST_ROWS else ""
     return "\n".join([*(text.rstrip() for text in texts), "", f"{len(rows)} cases, {failed} failed{more}"])
+
+
+def draw(rows: Sequence[Row], picture: Plot, ax: Axes | None = None) -> Axes:
+    """Draw the sweep's `plot` on the given axes or on a new figure; failed cases are left out.
+
+    Strings such as "4 ms" or "2p" are ordered by their quantities. Lists with one entry per rank are drawn as their
+    maximum, those with one entry per step as their last entry.
+
+    Raises:
+        UsageError: the table has no such column, or `y` is not numeric.
+    """
+    import pandas as pd
+
+    from hybrid_des.report import plots
+
+    flat = [columns(row) for row in rows if "error" not in row]
+    for row in flat[:1]:
+        picture.check(row)
+    shown = [row for row in flat if all(_quantity(row[k]) == _quantity(v) for k, v in picture.where.items())]
+    places = _places([row[picture.x] for row in shown])
+    frame = pd.DataFrame(
+        {
+            "x": [places[_key(row[picture.x])] for row in shown],
+            "y": [_number(picture.y, row[picture.y]) for row in shown],
+            "hue": [", ".join(str(row[name]) for name in picture.hue) for row in shown],
+        }
+    )
+    ax = plots.lines(frame, "x", "y", "hue" if picture.hue else None, ax)
+    _set_axes(ax, picture, places, {_key(row[picture.x]): row[picture.x] for row in shown})
+    legend = ax.get_legend()
+    if picture.hue and legend is not None:
+        legend.set_title(", ".join(map(label, picture.hue)))
+        legend.set_alignment("left")
+    facts = [flat[0]["name"]] if flat else []
+    facts += [f"{label(name)} {value}" for name, value in picture.where.items()]
+    ax.set_title(",  ".join(facts), loc="left", fontsize=10, parse_math=False)
+    return ax
+
+
+def label(column: str) -> str:
+    """Axis label of a column: without its section, with its unit in brackets."""
+    words = column.partition(".")[2] if not column.startswith("idle_s") else column
+    words = words or column
+    for ending, unit in (("_s", " (s)"), ("_bytes", " (bytes)"), ("_ratio", " ratio")):
+        words = words.removesuffix(ending) + unit if words.endswith(ending) else words
+    return words.replace("idle_s.", "idle for ").replace("_per_s", " per s").replace(".", " ").replace("_", " ")
+
+
+def _set_axes(ax: Axes, picture: Plot, places: dict[Any, float], cells: dict[Any, Any]) -> None:
+    at = sorted(set(places.values()))
+    doubling = len(at) > 2 and all(a > 0 and b >= 1.5 * a for a, b in itertools.pairwise(at))
+    if doubling:
+        ax.set_xscale("log", base=2)
+    if len(at) <= MOST_TICKS:
+        named = {places[key]: f"{cell:g}" if isinstance(cell, float) else str(cell) for key, cell in cells.items()}
+        ax.set_xticks(at, [named[place] if place in _apart(at) or doubling else "" for place in at])
+        ax.minorticks_off()
+    ax.set_xlabel(label(picture.x))
+    ax.set_ylabel(label(picture.y))
+    ax.set_ylim(bottom=0)
+    if picture.y.endswith("_ratio"):
+        ax.yaxis.set_major_formatter(lambda value, _: f"{round(100 * value, 6):g} %")
+
+
+def _apart(at: Sequence[float]) -> list[float]:
+    """Ticks far enough apart for their labels."""
+    room, kept = LABEL_SPACE * (at[-1] - at[0]), at[:1]
+    for place in at[1:]:
+        if place - kept[-1] >= room:
+            kept = [*kept, place]
+    return list(kept)
+
+
+def _places(cells: Sequence[Any]) -> dict[Any, float]:
+    """Position of each value: its quantity, or its order of appearance if any is not a quantity."""
+    values = {_key(cell): _quantity(cell) for cell in cells}
+    if all(isinstance(value, float) for value in values.values()):
+        return values
+    return {key: float(place) for place, key in enumerate(values)}
+
+
+def _key(cell: Any) -> Any:
+    return str(cell) if isinstance(cell, list) else cell
+
+
+def _number(name: str, cell: Any) -> float:
+    if isinstance(cell, list):
+        return float(cell[-1] if name in PER_STEP else max(cell))
+    return float(cell)
+
+
+def _quantity(cell: Any) -> Any:
+    """A number, quantity or multiple of p as a float; anything else unchanged."""
+    if isinstance(cell, int | float | Fraction) and not isinstance(cell, bool):
+        return float(cell)
+    if not isinstance(cell, str):
+        return cell
+    text = cell.strip()
+    if text.endswith(("p", "%")):
+        text = text[:-1] or "1"
+    for dimension in _DIMENSIONS:
+        try:
+            return float(parse_quantity(text, dimension))
+        except ValueError:
+            continue
+    return cell

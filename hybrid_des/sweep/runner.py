@@ -7,15 +7,16 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial, reduce
+from operator import getitem
 from typing import Any
 
 from hybrid_des.errors import HybridDesError
 from hybrid_des.options import describe
 from hybrid_des.registry import import_file
 from hybrid_des.scenario import scenario_of
-from hybrid_des.scenario.overrides import put
+from hybrid_des.scenario.composition import put
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.sweep.axes import Case, Sweep
 
@@ -55,18 +56,18 @@ def run_sweep(
     cases = list(sweep.cases())
     count = min(len(cases), max(SHARES * jobs, -(-len(cases) // BATCH)))
     # round-robin: adjacent cases cost about the same, so batches do too
-    work = [_Batch(sweep.document, tuple(cases[i::count]), sweep.imports) for i in range(count)]
+    work = [cases[i::count] for i in range(count)]
     rows: list[Row] = [{}] * len(cases)
-    done, checked = 0, sweep.picture is None
-    for i, batch in enumerate(_map(work, jobs, executor)):
+    done, unchecked = 0, sweep.picture
+    for i, batch in enumerate(_map(partial(_run_batch, sweep.document, sweep.imports), work, jobs, executor)):
         rows[i::count] = batch
         done += len(batch)
         if progress is not None:
             progress(done, len(cases))
         complete = next((row for row in batch if "error" not in row), None)
-        if sweep.picture is not None and not checked and complete is not None:
-            sweep.picture.check(columns(complete))
-            checked = True
+        if unchecked is not None and complete is not None:
+            unchecked.check(columns(complete))
+            unchecked = None
     return rows
 
 
@@ -81,24 +82,17 @@ def columns(row: Row) -> Row:
     return flat
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """Some cases of a sweep, as sent to a worker."""
-
-    document: Document
-    cases: tuple[Case, ...]
-    imports: tuple[str, ...]
-
-
-def _map(work: list[_Batch], jobs: int, executor: Executor | None) -> Iterable[list[Row]]:
+def _map(
+    run_batch: Callable[[list[Case]], list[Row]], work: list[list[Case]], jobs: int, executor: Executor | None
+) -> Iterable[list[Row]]:
     if executor is not None:
-        return executor.map(_run_batch, work)
+        return executor.map(run_batch, work)
     if jobs == 1:
-        return map(_run_batch, work)
+        return map(run_batch, work)
     from joblib import Parallel, delayed
 
     silence_the_tracker()
-    batches: Iterable[list[Row]] = Parallel(n_jobs=jobs, return_as="generator")(delayed(_run_batch)(b) for b in work)
+    batches: Iterable[list[Row]] = Parallel(n_jobs=jobs, return_as="generator")(delayed(run_batch)(b) for b in work)
     return batches
 
 
@@ -112,10 +106,10 @@ def silence_the_tracker() -> None:
         os.environ["PYTHONWARNINGS"] = ",".join([*filters, TRACKER])
 
 
-def _run_batch(batch: _Batch) -> list[Row]:
-    for path in batch.imports:
+def _run_batch(document: Document, imports: Sequence[str], cases: Sequence[Case]) -> list[Row]:
+    for path in imports:
         import_file(path)
-    return [_run_case(batch.document, case) for case in batch.cases]
+    return [_run_case(document, case) for case in cases]
 
 
 def _run_case(document: Document, case: Case) -> Row:
@@ -141,16 +135,9 @@ def _with(document: Document, case: Case) -> Document:
         keys = path.split(".")
         place = put(varied.value, keys, copy.deepcopy(value), f"sweep: {path}")
         varied.places[place] = f"{document.place(('sweep',))}: case {path}={describe(value)}"
-        if value is None:
-            _leave_out(varied.value, keys)
+        if value is None:  # the key is left out
+            del reduce(getitem, keys[:-1], varied.value)[keys[-1]]
     return varied
-
-
-def _leave_out(values: dict[str, Any], keys: Sequence[str]) -> None:
-    """Delete the key at a path."""
-    for key in keys[:-1]:
-        values = values[key]
-    del values[keys[-1]]
 
 
 def _plain(value: Any) -> Any:

@@ -16,7 +16,7 @@ from hybrid_des.network.channel import Channel
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT, REDUCTION
 from hybrid_des.pipeline import PlanRequest, schedules
 from hybrid_des.report import plots
-from hybrid_des.report.palette import ACTIVITIES
+from hybrid_des.report.bars import ACTIVITIES
 from hybrid_des.report.plots.style import LINES
 from hybrid_des.result import Result
 

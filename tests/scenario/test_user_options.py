@@ -6,6 +6,7 @@ import re
 
 import pytest
 from support.paths import ROOT
+from support.scenarios import values
 
 from hybrid_des import collectives
 from hybrid_des.cli.main import main
@@ -198,12 +199,7 @@ def _options(name):
     [{"fused": True}, {"fused_time": 1}, {"backward_order": "fifo"}, {"max_activations": "2p"}, {"max_activations": 4}],
 )
 def test_a_neutral_option_is_accepted_by_other_kinds(option):
-    values = {
-        "parallel": {"pipeline": 2},
-        "schedule": {"kind": "1f1b", "microbatches": 2, **option},
-        "workload": {"forward": 1, "backward": 1},
-    }
-    scenario = scenario_from(values)
+    scenario = scenario_from(values("1f1b", p=2, m=2, schedule=option))
     assert scenario.schedule.options is None
     assert scenario_from(to_mapping(scenario)) == scenario
 
@@ -213,13 +209,8 @@ def test_a_neutral_option_is_accepted_by_other_kinds(option):
     [{"fused": False}, {"fused_time": "0.9"}, {"backward_order": "lifo"}, {"max_activations": 3}],
 )
 def test_an_option_that_would_change_nothing_is_refused(option):
-    values = {
-        "parallel": {"pipeline": 2},
-        "schedule": {"kind": "1f1b", "microbatches": 2, **option},
-        "workload": {"forward": 1, "backward": 1},
-    }
     with pytest.raises(ScenarioError, match=f"schedule.{next(iter(option))}: is not read by 1f1b; read by "):
-        scenario_from(values)
+        scenario_from(values("1f1b", p=2, m=2, schedule=option))
 
 
 def test_an_order_file_reads_the_time_of_fused_pairs(tmp_path):

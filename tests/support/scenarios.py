@@ -8,6 +8,19 @@ from typing import Any
 from hybrid_des.scenario import Scenario, scenario_from
 
 MINIMAL = "schedule: {kind: 1f1b, microbatches: 4}\nworkload: {forward: 1 s, backward: 2 s}\n"
+SPINE = """\
+schedule: {kind: gpipe, microbatches: 1}
+workload: {forward: 0, backward: 0}
+cluster:
+  gpus_per_node: 4
+  topology: links
+  links:
+    - {between: [gpu0, left], bandwidth: 10 GB/s}
+    - {between: [gpu1, left], bandwidth: 10 GB/s}
+    - {between: [left, right], bandwidth: 40 GB/s, latency: 1 us}
+    - {between: [gpu2, right], bandwidth: 10 GB/s}
+    - {between: [gpu3, right], bandwidth: inf}
+"""
 FREE = {"bandwidth": "inf", "latency": 0}  # a link that takes no time
 
 
@@ -28,6 +41,11 @@ def values(kind: str = "1f1b", p: int = 1, m: int = 4, d: int = 1, **sections: A
         "workload": {"forward": "1 ms", "backward": "2 ms"},
     }
     return merged(minimal, sections)
+
+
+def plain(**sections: Any) -> dict[str, Any]:
+    """The smallest scenario as a mapping, with sections put in its place."""
+    return {key: values()[key] for key in ("schedule", "workload")} | sections
 
 
 def scenario(*sizes: Any, **sections: Any) -> Scenario:

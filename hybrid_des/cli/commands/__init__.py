@@ -12,24 +12,9 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, cast
-
-if TYPE_CHECKING:
-    import argparse
+from types import ModuleType
 
 _FOLDER = Path(__file__).parent
-
-
-class Command(Protocol):
-    """The interface of a command's file."""
-
-    __doc__: str | None
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the command's arguments."""
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Run the command and return the exit code."""
 
 
 def names() -> list[str]:
@@ -43,9 +28,9 @@ def summary(name: str) -> str:
         return file.readline().strip().strip('"').removesuffix(".")
 
 
-def find(name: str) -> Command:
+def find(name: str) -> ModuleType:
     """Import a command's file."""
-    return cast("Command", importlib.import_module(f"hybrid_des.cli.commands.{_module(name)}"))
+    return importlib.import_module(f"hybrid_des.cli.commands.{_module(name)}")
 
 
 def _module(name: str) -> str:

@@ -15,11 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybrid_des.cli.arguments import add_import, add_out, add_set, import_files
+from hybrid_des.cli.arguments import add_common, import_files
 from hybrid_des.errors import ScenarioError, UsageError
 
 if TYPE_CHECKING:
-    from hybrid_des.collectives.codecs import Codec
     from hybrid_des.network.fabric import Fabric
     from hybrid_des.scenario import Scenario
     from hybrid_des.scenario.strict_yaml import KeyPath
@@ -49,12 +48,11 @@ class BenchRow(NamedTuple):
 
 
 class Bench(NamedTuple):
-    """The setup of a benchmark: the first ranks of a scenario's cluster, its codec and options."""
+    """The setup of a benchmark: the first ranks of a scenario's cluster."""
 
     scenario: Scenario
     fabric: Fabric
     ranks: int
-    codec: Codec
     about: str
 
 
@@ -74,9 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--servers", type=int, metavar="K", help="parameter-server: number of servers")
     parser.add_argument("--servers-on", metavar="ranks|hosts", help="parameter-server: placement of servers")
     parser.add_argument("--table", metavar="FILE", help="measured: the table of times")
-    add_out(parser, "write the table and a picture to this folder")
-    add_set(parser)
-    add_import(parser)
+    add_common(parser, out="write the table and a picture to this folder")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -102,7 +98,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _bench(args: argparse.Namespace) -> Bench:
-    from hybrid_des.collectives import codecs
     from hybrid_des.simulation.wiring import fabric_of
 
     scenario = _scenario(args)
@@ -114,14 +109,14 @@ def _bench(args: argparse.Namespace) -> Bench:
         raise UsageError(f"--ranks {ranks}: the cluster of {args.scenario} has {fabric.gpus} GPUs")
     cluster = scenario.cluster
     about = f"first {ranks} ranks of {scenario.name}, {cluster.topology}" if args.scenario else scenario.name
-    return Bench(scenario, fabric, ranks, codecs.find(scenario.gradients.codec).build(), about)
+    return Bench(scenario, fabric, ranks, about)
 
 
 def _scenario(args: argparse.Namespace) -> Scenario:
     """Validate the options as a scenario, whose messages name the options."""
     from hybrid_des import collectives
     from hybrid_des.scenario import read_scenario, scenario_of
-    from hybrid_des.scenario.overrides import override
+    from hybrid_des.scenario.composition import override
     from hybrid_des.scenario.strict_yaml import Document
 
     if args.scenario:
@@ -171,6 +166,7 @@ def _behind_a_switch(args: argparse.Namespace) -> dict[str, Any]:
 
 def _measure(name: str, bench: Bench, sizes: Sequence[int]) -> Iterator[BenchRow]:
     from hybrid_des import collectives
+    from hybrid_des.collectives import codecs
     from hybrid_des.collectives.benchmark import measure, quickest
     from hybrid_des.collectives.buffer import Buffer
 
@@ -180,11 +176,12 @@ def _measure(name: str, bench: Bench, sizes: Sequence[int]) -> Iterator[BenchRow
         "sharing": bench.scenario.cluster.sharing,
     }
     groups = [range(bench.ranks)]
+    codec = codecs.find(bench.scenario.gradients.codec).build()
     for size in sizes:
-        elements = max(1, int(size / bench.codec.bytes_per_element))
+        elements = max(1, int(size / codec.bytes_per_element))
 
         def buffer(group: int, member: int, elements: int = elements) -> Buffer:
-            return Buffer(elements, bench.codec)
+            return Buffer(elements, codec)
 
         if name == collectives.AUTO:
             ran, outcome = quickest(bench.fabric, groups, buffer, **more)
@@ -225,30 +222,23 @@ def _head(name: str, bench: Bench) -> str:
 
 
 def _line(row: BenchRow, codec: str) -> str:
-    time = _digits(row.time / 10**6)
+    microseconds = row.time / 10**6
+    time = f"{microseconds:.2f}" if microseconds < 1000 else f"{microseconds:.1f}"
     return f"{row.size:>14} {row.elements:>13} {codec:>7} {time:>11} {row.algorithm:>8.2f} {row.bus:>8.2f}"
-
-
-def _digits(microseconds: float) -> str:
-    return f"{microseconds:.2f}" if microseconds < 1000 else f"{microseconds:.1f}"
 
 
 def _write(folder: Path, about: str, rows: Sequence[BenchRow]) -> None:
     """Write the table, in the format for calibration, and the picture in both formats."""
-    from matplotlib.figure import Figure
-
     from hybrid_des.network.times import TimeTable, write_table
     from hybrid_des.report.files import write_whole
-    from hybrid_des.report.plots.collective_times import times_and_bandwidths
-    from hybrid_des.report.plots.style import save
+    from hybrid_des.report.plots import save
+    from hybrid_des.report.plots.curves import times_and_bandwidths
 
-    figure = Figure(figsize=(9.0, 4.0), layout="constrained")
-    times_and_bandwidths(figure, about, [(row.size, row.time, row.bus) for row in rows])
+    figure = times_and_bandwidths(about, [(row.size, row.time, row.bus) for row in rows])
     table = TimeTable(tuple((row.size, row.time) for row in rows))
 
-    def fill(workshop: Path) -> list[str]:
+    def fill(workshop: Path) -> None:
         (workshop / "collective.csv").write_text(write_table(table, about), encoding="utf-8")
         save(figure, workshop, "collective")
-        return []
 
     write_whole(folder, fill)

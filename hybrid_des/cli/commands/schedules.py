@@ -11,7 +11,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from hybrid_des.cli.arguments import add_import, add_set, import_files
+from hybrid_des.cli.arguments import add_common, import_files
+from hybrid_des.cli.output import text_table
 
 COLUMNS = ("name", "what it does", "time", "peak", "source")
 
@@ -22,25 +23,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pipeline", type=int, default=4, metavar="P", help="pipeline ranks (default 4)")
     parser.add_argument("--microbatches", type=int, default=8, metavar="M", help="micro-batches (default 8)")
     parser.add_argument("--chunks", type=int, metavar="V", help="chunks per rank, where the schedule allows a choice")
-    add_set(parser)
-    add_import(parser)
+    add_common(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the table or one grid."""
+    from hybrid_des.pipeline import schedules
+
     import_files(args.imports)
     if args.name is None:
-        _print_table(_rows())
+        facts = ("summary", "time", "memory", "source")
+        entries = (schedules.find(name) for name in schedules.names())
+        _print_table([(one.name, *(str(one.facts[key]) for key in facts)) for one in entries])
     else:
         print(_grid(args))
     return 0
-
-
-def _rows() -> list[tuple[str, ...]]:
-    from hybrid_des.pipeline import schedules
-
-    entries = (schedules.find(name) for name in schedules.names())
-    return [(one.name, *(str(one.facts[key]) for key in ("summary", "time", "memory", "source"))) for one in entries]
 
 
 def _print_table(rows: Sequence[Sequence[str]]) -> None:
@@ -54,16 +51,14 @@ def _print_table(rows: Sequence[Sequence[str]]) -> None:
         for row in rows:
             table.add_row(*map(Text, row))  # brackets of formulas are not markup
         Console().print(table)
-        return
-    widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
-    for row in (COLUMNS, *rows):
-        print("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
+    else:
+        print(text_table(COLUMNS, rows))
 
 
 def _grid(args: argparse.Namespace) -> str:
     from hybrid_des.pipeline import schedules
     from hybrid_des.scenario import scenario_of
-    from hybrid_des.scenario.overrides import override
+    from hybrid_des.scenario.composition import override
     from hybrid_des.scenario.strict_yaml import Document
     from hybrid_des.simulation.planner import plan_of
 

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybrid_des.cli.arguments import add_import, add_out, add_set, import_files
+from hybrid_des.cli.arguments import add_common, import_files
+from hybrid_des.cli.output import text_table
 from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
@@ -25,9 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a scenario, a route and a folder."""
     parser.add_argument("file", nargs="?", metavar="SCENARIO", help="a scenario file; default: list all topologies")
     parser.add_argument("--route", nargs=2, type=int, metavar=("FROM", "TO"), help="show the routes between two ranks")
-    add_out(parser, "write topology.png and topology.svg to this folder")
-    add_set(parser)
-    add_import(parser)
+    add_common(parser, out="write topology.png and topology.svg to this folder")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -38,7 +37,9 @@ def run(args: argparse.Namespace) -> int:
     if args.file is None:
         if args.route or args.out or args.set:
             raise UsageError("topology: --route, --out and --set need a SCENARIO; see hybrid-des topology --help")
-        print(_table(("name", "description", "options"), _all()))
+        entries = map(topologies.find, topologies.names())
+        rows = [(one.name, one.facts["summary"], ", ".join(one.keys)) for one in entries]
+        print(text_table(("name", "description", "options"), rows))
         return 0
 
     from hybrid_des.scenario import load
@@ -52,19 +53,12 @@ def run(args: argparse.Namespace) -> int:
     print(f"{scenario.name}: {name}: {topologies.find(name).facts['summary']}")
     counts = ((fabric.gpus, "GPU"), (max(fabric.node_of) + 1, "node"), (len(fabric.links), "link"))
     print(", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts), end="\n\n")
-    print(_table(("link", "count", "bandwidth each"), _kinds(fabric)))
+    print(text_table(("link", "count", "bandwidth each"), _kinds(fabric)))
     for ends in (args.route, args.route[::-1]) if args.route else ():
         print(f"\n{_route(fabric, *ends)}")
     if args.out is not None:
         _draw(fabric, args.out, args.route)
     return 0
-
-
-def _all() -> list[tuple[str, str, str]]:
-    from hybrid_des.network import topologies
-
-    entries = (topologies.find(name) for name in topologies.names())
-    return [(one.name, one.facts["summary"], ", ".join(one.keys)) for one in entries]
 
 
 def _check(ends: Sequence[int], fabric: Fabric) -> None:
@@ -94,25 +88,14 @@ def _route(fabric: Fabric, sender: int, receiver: int) -> str:
     latency = format_seconds(to_seconds(route.latency))
     head = f"rank {sender} to rank {receiver}: latency {latency}, {format_bandwidth(slowest)}"
     rows = [(name, format_bandwidth(bandwidth)) for name, bandwidth in zip(route.links, bandwidths, strict=True)]
-    return f"{head}\n{_table(('link', 'bandwidth'), rows, indent='  ')}"
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "") -> str:
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in (heads, *rows))
-    return "\n".join(f"{indent}{line}".rstrip() for line in lines)
+    return f"{head}\n{text_table(('link', 'bandwidth'), rows, indent='  ')}"
 
 
 def _draw(fabric: Fabric, folder: Path, ends: Sequence[int] | None) -> None:
     """Write the picture in both formats."""
     from hybrid_des.report.files import write_whole
+    from hybrid_des.report.plots import save
     from hybrid_des.report.plots.fabric_map import draw_fabric
-    from hybrid_des.report.plots.style import save
 
     figure = draw_fabric(fabric, (ends[0], ends[1]) if ends else None)
-
-    def fill(workshop: Path) -> list[str]:
-        save(figure, workshop, "topology")
-        return []
-
-    write_whole(folder, fill)
+    write_whole(folder, lambda workshop: save(figure, workshop, "topology"))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from hybrid_des.cli.arguments import add_import, add_set, import_files
+from hybrid_des.cli.arguments import add_common, import_files
 
 if TYPE_CHECKING:
     from hybrid_des.pipeline.plan import Plan
@@ -22,8 +22,7 @@ STEPS = 2  # the second step starts from weights updated by the first
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a scenario."""
     parser.add_argument("file", metavar="SCENARIO", help="a scenario file, with or without numerics")
-    add_set(parser)
-    add_import(parser)
+    add_common(parser)
 
 
 def run(args: argparse.Namespace) -> int:

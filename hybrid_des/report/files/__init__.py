@@ -1,4 +1,4 @@
-"""Output formats, one per file: a function that writes files into a folder and registers their names.
+"""Output formats: functions that write files into a folder and register their names.
 
     @output("summary.json")
     def summary_json(findings: Findings, folder: Path) -> None: ...
@@ -16,10 +16,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from hybrid_des.analysis.findings import Findings
+from hybrid_des.analysis.metrics import Findings
 from hybrid_des.errors import UsageError
 from hybrid_des.registry import Registry
-from hybrid_des.simulation.run import Run
 
 Format = Callable[["Findings", Path], list[str] | None]  # returns notes for the user, one line each
 
@@ -54,48 +53,57 @@ def write(findings: Findings, folder: str | Path) -> Written:
     Raises:
         UsageError: the folder cannot be created or written.
     """
+    formats = [find(name) for name in names()]
 
     def fill(workshop: Path) -> list[str]:
         notes: list[str] = []
-        for name in names():
-            if _applies(name, findings.run):
-                notes += find(name).build(findings, workshop) or []
+        for one in formats:
+            kept = findings.run.scenario.record != "none" or not one.facts["rows"]
+            if kept and (one.facts["needs"] is None or importlib.util.find_spec(one.facts["needs"])):
+                notes += one.build(findings, workshop) or []
         return notes
 
-    return write_whole(folder, fill, replaces=[file for name in names() for file in find(name).facts["files"]])
+    return write_whole(folder, fill, replaces=[file for one in formats for file in one.facts["files"]])
 
 
-def write_whole(folder: str | Path, fill: Callable[[Path], list[str]], replaces: Iterable[str] = ()) -> Written:
+def write_whole(folder: str | Path, fill: Callable[[Path], list[str] | None], replaces: Iterable[str] = ()) -> Written:
     """Write files into a folder, created if missing: all files or none.
 
     Args:
         folder: the target folder.
-        fill: writes files into a given folder, and returns notes for the user.
+        fill: writes files into a given folder, and may return notes for the user.
         replaces: names of files to remove if `fill` does not write them.
 
     Raises:
         UsageError: the folder cannot be created or written.
     """
     folder = Path(folder)
+    with _created(folder), tempfile.TemporaryDirectory(prefix=".part-", dir=folder) as workshop:
+        (made_in := Path(workshop, "new")).mkdir()
+        notes = fill(made_in) or []
+        made = sorted(made_in.iterdir())
+        if taken := [path.name for path in made if (folder / path.name).is_dir()]:
+            raise UsageError(f"{folder}: cannot write here: {taken[0]} is a directory")
+        stale = {*replaces} - {path.name for path in made}
+        with _set_aside([folder / name for name in sorted(stale)], Path(workshop)):
+            paths = tuple(path.replace(folder / path.name) for path in made)
+    return Written(paths, tuple(notes))
+
+
+@contextlib.contextmanager
+def _created(folder: Path) -> Iterator[None]:
+    """Create a folder; on an error, remove the created folders, innermost first, except non-empty ones."""
     missing: list[Path] = []
     try:
         missing += [place for place in (folder, *folder.parents) if not place.exists()]
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".part-", dir=folder) as workshop:
-            (made_in := Path(workshop, "new")).mkdir()
-            notes = fill(made_in)
-            made = sorted(made_in.iterdir())
-            if taken := [path.name for path in made if (folder / path.name).is_dir()]:
-                raise UsageError(f"{folder}: cannot write here: {taken[0]} is a directory")
-            stale = {*replaces} - {path.name for path in made}
-            with _set_aside([folder / name for name in sorted(stale)], Path(workshop)):
-                paths = tuple(path.replace(folder / path.name) for path in made)
-        return Written(paths, tuple(notes))
-    except OSError as error:
-        _remove(missing)
-        raise UsageError(f"{folder}: cannot write here: {error.strerror or error}") from error
-    except BaseException:
-        _remove(missing)
+        yield
+    except BaseException as error:
+        for place in missing:
+            with contextlib.suppress(OSError):
+                place.rmdir()
+        if isinstance(error, OSError):
+            raise UsageError(f"{folder}: cannot write here: {error.strerror or error}") from error
         raise
 
 
@@ -112,16 +120,3 @@ def _set_aside(files: Iterable[Path], workshop: Path) -> Iterator[None]:
             if place.exists():
                 place.replace(file)
         raise
-
-
-def _applies(name: str, run: Run) -> bool:
-    facts = find(name).facts
-    kept = run.scenario.record != "none" or not facts["rows"]
-    return kept and (facts["needs"] is None or importlib.util.find_spec(facts["needs"]) is not None)
-
-
-def _remove(folders: list[Path]) -> None:
-    """Remove created folders, innermost first, except non-empty ones."""
-    for folder in folders:
-        with contextlib.suppress(OSError):
-            folder.rmdir()

@@ -17,16 +17,13 @@ import json
 from collections.abc import Iterable, Iterator
 from itertools import count, islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from hybrid_des.analysis.findings import Findings
 from hybrid_des.analysis.link_use import link_rates
+from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.table import COMPUTE
-from hybrid_des.network.channel import Channel
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT
-from hybrid_des.pipeline.op import Action
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.report.files import output
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Timeline
@@ -80,7 +77,7 @@ def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
         for row in zip(*(column[mine].tolist() for column in columns), strict=True):
             yield _op_slice(pid, tid, row, many_chunks=plan.visits[place] > 1)
             yield from arrows.ends("s", place, copy, row, f'"pid":{pid},"tid":{tid}')
-        yield from _memory_counters(pid, *memory.get(rank, ()), visits=plan.visits[place])
+        yield from _memory_counters(pid, memory.get(rank, ((), (), ())), plan.visits[place])
     for rank, mine in groups:
         (pid, tid), copy, place = tracks[rank], int(replica[rank]), int(pipeline_rank[rank])
         for row in zip(*(column[mine].tolist() for column in columns[:4]), strict=True):
@@ -113,20 +110,14 @@ class Arrows:
         self._replicas = replicas
         self._at: dict[tuple[str, int, int], list[tuple[int, str]]] = {}
         numbers = count(1)
-        for rank, program in enumerate(plan.programs):
-            for index, step in enumerate(program):
-                for kind, producer in self._messages(plan, rank, step):
+        for (rank, op), place in where.items():
+            kind = (ACTIVATION if op.kind == "F" else GRADIENT).name
+            for producer in plan.needs(rank, op):
+                if producer[0] != rank:
                     number = next(numbers)
                     self._at.setdefault(("s", *where[producer]), []).append((number, kind))
-                    self._at.setdefault(("f", rank, index), []).append((number, kind))
+                    self._at.setdefault(("f", *place), []).append((number, kind))
         self._count = next(numbers)
-
-    @staticmethod
-    def _messages(plan: Plan, rank: int, step: Action) -> Iterator[tuple[str, tuple[int, Any]]]:
-        for op in step:
-            for need in plan.needs(rank, op):
-                if need[0] != rank:
-                    yield (ACTIVATION if op.kind == "F" else GRADIENT).name, need
 
     def ends(self, phase: str, rank: int, replica: int, row: tuple[int, ...], track: str) -> Iterator[str]:
         """The tails ("s") or heads ("f") in the middle of one op; numbers are unique in the trace."""
@@ -152,11 +143,9 @@ def _memory_rows(timeline: Timeline) -> dict[int, tuple[Column, ...]]:
     return result
 
 
-def _memory_counters(
-    pid: int, time: Iterable[int] = (), held: Iterable[int] = (), activations: Iterable[int] = (), *, visits: int
-) -> Iterator[str]:
+def _memory_counters(pid: int, changes: Iterable[Iterable[int]], visits: int) -> Iterator[str]:
     previous = (-1, -1)
-    for now, size, chunks in zip(time, held, activations, strict=True):
+    for now, size, chunks in zip(*changes, strict=True):
         if chunks != previous[1]:
             yield _counter(pid, int(now), "activations in flight", "micro-batches", f"{chunks / visits:.6g}")
         if size != previous[0]:
@@ -176,46 +165,34 @@ def _links(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
     link = np.array([number[channel.link] for channel in channels])[rows["channel"]]
     start, end = _nanoseconds(rows["start"]), _nanoseconds(rows["end"])
     columns = (start, end, *(rows[name] for name in ("channel", "step", "microbatch", "stage", "bytes")))
-    heads = _message_heads(channels)
+    heads = [  # of all slices of a channel: category, name and first arguments
+        (f'"cat":"{c.kind}","name":"{c.kind}', f'"args":{{"from":{c.sender},"to":{c.receiver},"hop":{c.hop},')
+        for c in channels
+    ]
     ids = count(1)
     for place, mine in _groups(np.lexsort((end, start, link)), link):
         pid, tid = pid_of[_home(names[place])], next(threads)
         yield from _name(pid, tid, f"links of {_home(names[place])}", names[place], ranks + pid)
         slices = zip(*(column[mine].tolist() for column in columns), strict=True)
         overlap = np.any(np.maximum.accumulate(end[mine])[:-1] > start[mine][1:])
-        yield from _async(pid, tid, slices, heads, ids) if overlap else _stacked(pid, tid, slices, heads)
+        yield from _message_slices(f'"pid":{pid},"tid":{tid}', slices, heads, ids if overlap else None)
     yield from _link_counters(timeline, pid_of)
 
 
-def _stacked(pid: int, tid: int, slices: Iterable[tuple[int, ...]], heads: list[tuple[str, str]]) -> Iterator[str]:
-    """Messages that a link serves one after another."""
-    where = f'{{"ph":"X","pid":{pid},"tid":{tid},'
-    for start, end, channel, step, microbatch, stage, size in slices:
-        label, args = heads[channel]
-        number = "" if microbatch == NONE else f" {microbatch}"
-        time = f'"ts":{start // 1000}.{start % 1000:03d},"dur":{_us(end - start)}'
-        yield f'{where}{time},{label}{number}",{args}"step":{step},"stage":{stage},"bytes":{size}}}}}'
-
-
-def _async(
-    pid: int, tid: int, slices: Iterable[tuple[int, ...]], heads: list[tuple[str, str]], ids: Iterator[int]
+def _message_slices(
+    track: str, slices: Iterable[tuple[int, ...]], heads: list[tuple[str, str]], ids: Iterator[int] | None
 ) -> Iterator[str]:
-    """Messages that share a link at the same time."""
+    """The messages of a link; with `ids` as async slices, since several share the link at the same time."""
     for start, end, channel, step, microbatch, stage, size in slices:
         label, args = heads[channel]
         number = "" if microbatch == NONE else f" {microbatch}"
-        where = f'"pid":{pid},"tid":{tid},"id":{next(ids)}'
         about = f'{label}{number}",{args}"step":{step},"stage":{stage},"bytes":{size}}}}}'
-        yield f'{{"ph":"b",{where},"ts":{_us(start)},{about}'
-        yield f'{{"ph":"e",{where},"ts":{_us(end)},{about}'
-
-
-def _message_heads(channels: Iterable[Channel]) -> list[tuple[str, str]]:
-    """The common part of all slices of each channel: name, category and first arguments."""
-    return [
-        (f'"cat":"{c.kind}","name":"{c.kind}', f'"args":{{"from":{c.sender},"to":{c.receiver},"hop":{c.hop},')
-        for c in channels
-    ]
+        if ids is None:
+            yield f'{{"ph":"X",{track},"ts":{_us(start)},"dur":{_us(end - start)},{about}'
+        else:
+            where = f'{track},"id":{next(ids)}'
+            yield f'{{"ph":"b",{where},"ts":{_us(start)},{about}'
+            yield f'{{"ph":"e",{where},"ts":{_us(end)},{about}'
 
 
 def _link_counters(timeline: Timeline, pid_of: dict[str, int]) -> Iterator[str]:

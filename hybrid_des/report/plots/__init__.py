@@ -8,5 +8,6 @@ from __future__ import annotations
 
 from hybrid_des.report.plots.chart import draw, gantt, size_of
 from hybrid_des.report.plots.curves import lines, link_use, memory_curve
+from hybrid_des.report.plots.style import save
 
-__all__ = ["draw", "gantt", "lines", "link_use", "memory_curve", "size_of"]
+__all__ = ["draw", "gantt", "lines", "link_use", "memory_curve", "save", "size_of"]

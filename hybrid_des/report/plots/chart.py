@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid_des.analysis.metrics import summary
-from hybrid_des.report.bars import Bars, bars_of
-from hybrid_des.report.palette import ACTIVITIES
-from hybrid_des.report.plots.style import axes, legend_above, scale_of, shade
+from hybrid_des.report.bars import ACTIVITIES, Bars, bars_of
+from hybrid_des.report.plots.style import axes, legend_above, new_figure, scale_of, shade
 from hybrid_des.simulation.run import Run
 from hybrid_des.timeline import OP_KINDS
 from hybrid_des.units import format_seconds
@@ -24,15 +23,14 @@ if TYPE_CHECKING:
 MANY_BARS = 20_000  # above this, an SVG contains the bars as an image
 NUMBER_SIZE = 6.5  # points
 POINTS_PER_DIGIT = 0.62 * NUMBER_SIZE
+NUMBER: dict[str, Any] = {"fontsize": NUMBER_SIZE, "ha": "center", "va": "center_baseline", "clip_on": True}
 TALL = {"optimizer": 0.45, "reduction": 0.22}  # heights of bars; others fill the line
 FULL = 0.86
 
 
 def draw(run: Run, picture: Callable[[Run, Axes], Axes]) -> Figure:
     """Make a picture of a run on a new figure, outside pyplot's state."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size_of(run.scenario.parallel.ranks), layout="constrained")
+    figure = new_figure(size_of(run.scenario.parallel.ranks))
     picture(run, figure.add_subplot())
     return figure
 
@@ -58,10 +56,15 @@ def gantt(source: Run | pd.DataFrame, ax: Axes | None = None) -> Axes:
     _draw_bars(ax, bars, scale)
     _draw_numbers(ax, bars, scale)
     _name_lines(ax, bars)
-    _draw_legend(ax, bars)
+    kinds = [kind for i, kind in enumerate(OP_KINDS) if (bars.kind == i).any()]
+    if len(bars.waits):
+        kinds.append("reduction")
+    legend_above(ax, {ACTIVITIES[kind].label: ACTIVITIES[kind].colour for kind in kinds})
     ax.set_xlabel(f"time ({unit})")
     if run is not None:
-        ax.set_title(_headline(run), loc="left", fontsize=10, parse_math=False)
+        facts = summary(run)
+        title = f"{facts['name']}:  step {format_seconds(facts['step_time_s'])},  bubble {facts['bubble_ratio']:.1%}"
+        ax.set_title(title, loc="left", fontsize=10, parse_math=False)
     return ax
 
 
@@ -105,21 +108,9 @@ def _draw_numbers(ax: Axes, bars: Bars, scale: float) -> None:
         if not mine.any() or not room[mine].all():
             continue
         for i in np.flatnonzero(mine).tolist():
-            ax.text(
-                (bars.start[i] + bars.end[i]) / 2 / scale,
-                bars.line[i],
-                str(bars.microbatch[i]),
-                color=_ink(OP_KINDS[kind], int(bars.chunk[i])),
-                fontsize=NUMBER_SIZE,
-                ha="center",
-                va="center_baseline",
-                clip_on=True,
-            )
-
-
-def _ink(kind: str, chunk: int) -> str:
-    """White on dark bars, black on light ones."""
-    return "white" if kind in ("F", "W") and chunk == 0 else "black"
+            middle = (bars.start[i] + bars.end[i]) / 2 / scale
+            ink = "white" if OP_KINDS[kind] in ("F", "W") and bars.chunk[i] == 0 else "black"  # white on dark bars
+            ax.text(middle, bars.line[i], str(bars.microbatch[i]), color=ink, **NUMBER)
 
 
 def _name_lines(ax: Axes, bars: Bars) -> None:
@@ -142,15 +133,3 @@ def _name_lines(ax: Axes, bars: Bars) -> None:
                 1.003, (begin + end - 1) / 2, f"replica {bars.replicas[begin]}", transform=ax.get_yaxis_transform(),
                 rotation=90, fontsize=8, ha="left", va="center", color="0.35",
             )  # fmt: skip
-
-
-def _draw_legend(ax: Axes, bars: Bars) -> None:
-    kinds = [kind for i, kind in enumerate(OP_KINDS) if (bars.kind == i).any()]
-    if len(bars.waits):
-        kinds.append("reduction")
-    legend_above(ax, {ACTIVITIES[kind].label: ACTIVITIES[kind].colour for kind in kinds})
-
-
-def _headline(run: Run) -> str:
-    facts = summary(run)
-    return f"{facts['name']}:  step {format_seconds(facts['step_time_s'])},  bubble {facts['bubble_ratio']:.1%}"

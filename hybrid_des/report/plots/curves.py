@@ -1,4 +1,4 @@
-"""Curves over time, and over an axis of a sweep."""
+"""Curves over time, over an axis of a sweep, and over the message sizes of a collective."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hybrid_des.analysis.link_use import link_rates
 from hybrid_des.network.purpose import PURPOSES
-from hybrid_des.report.plots.style import LINES, MARKERS, axes, legend, legend_above, plain, scale_of
+from hybrid_des.report.plots.style import LINES, MARKERS, axes, legend, legend_above, new_figure, plain, scale_of
 from hybrid_des.scenario.machine import GpuKind
 from hybrid_des.simulation.memory import gpus_of
 from hybrid_des.simulation.run import Run
@@ -21,6 +21,7 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 LANES = 16
 LABELLED = 12  # if there are more lines, only the first and last are labelled
@@ -127,6 +128,26 @@ def lines(table: pd.DataFrame, x: str, y: str, hue: str | None = None, ax: Axes 
     if hue is not None and groups:
         legend(ax, title=hue)
     return plain(ax)
+
+
+def times_and_bandwidths(title: str, rows: Sequence[tuple[int, int, float]]) -> Figure:
+    """Draw a collective over message sizes; rows are (bytes, picoseconds, bus bandwidth in GB/s)."""
+    figure = new_figure((9.0, 4.0))
+    left, right = figure.subplots(1, 2)
+    for ax in (left, right):
+        ax.set_xscale("log", base=2)
+        ax.set_xlabel("bytes")
+        plain(ax)
+    sizes = [size for size, _, _ in rows]
+    left.plot(sizes, [time / 1e6 for _, time, _ in rows], color=LINES[0], marker="o", markersize=4)
+    if all(time for _, time, _ in rows):
+        left.set_yscale("log")
+    left.set_ylabel("time (µs)")
+    right.plot(sizes, [bus for _, _, bus in rows], color=LINES[1], marker="s", markersize=4)
+    right.set_ylim(bottom=0)
+    right.set_ylabel("bus bandwidth (GB/s)")
+    figure.suptitle(title, fontsize=10)
+    return figure
 
 
 def _along(place: int, pipeline: int) -> Any:

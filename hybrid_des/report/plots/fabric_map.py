@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise, permutations
+from math import cos, pi, sin
 from typing import TYPE_CHECKING
 
-from hybrid_des.network.fabric import Bandwidth, Fabric
-from hybrid_des.report.plots.style import LINES, axes
+from hybrid_des.network.fabric import Bandwidth, Fabric, LinkSpec
+from hybrid_des.report.plots.style import LINES, axes, legend, new_figure
 from hybrid_des.units import format_bandwidth
 
 if TYPE_CHECKING:
@@ -75,9 +76,7 @@ def fabric_map(fabric: Fabric, ax: Axes | None = None, ends: tuple[int, int] | N
 
 def draw_fabric(fabric: Fabric, ends: tuple[int, int] | None = None) -> Figure:
     """Draw a fabric on a new figure of suitable size, outside pyplot; see `fabric_map`."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=_picture(fabric, ends or ()).size, layout="constrained")
+    figure = new_figure(_picture(fabric, ends or ()).size)
     fabric_map(fabric, figure.subplots(), ends)
     return figure
 
@@ -87,8 +86,7 @@ def _picture(fabric: Fabric, ends: Iterable[int]) -> Drawing:
     chosen = sorted({*_sample(fabric), *ends})
     picture = Drawing({f"gpu{gpu}": fabric.node_of[gpu] for gpu in chosen})
     for sender, receiver in permutations(chosen, 2):
-        path = [fabric.links[name] for name in fabric.route(sender, receiver).links]
-        stops = [f"gpu{sender}", *(point for link in path for point in (link.source, link.target)), f"gpu{receiver}"]
+        path, stops = _route(fabric, sender, receiver)
         hidden = {stop for stop in stops if stop.startswith("gpu") and stop not in picture.gpus}
         for a, b in pairwise(stops):
             if a != b and not {a, b} & hidden:
@@ -105,6 +103,12 @@ def _picture(fabric: Fabric, ends: Iterable[int]) -> Drawing:
     else:
         _place_in_layers(picture)
     return picture
+
+
+def _route(fabric: Fabric, sender: int, receiver: int) -> tuple[list[LinkSpec], list[str]]:
+    """The links of a route, and the points along it."""
+    path = [fabric.links[name] for name in fabric.route(sender, receiver).links]
+    return path, [f"gpu{sender}", *(point for link in path for point in (link.source, link.target)), f"gpu{receiver}"]
 
 
 def _add_unused(picture: Drawing, fabric: Fabric) -> None:
@@ -130,8 +134,6 @@ def _sample(fabric: Fabric) -> list[int]:
 
 
 def _place_in_a_circle(picture: Drawing) -> None:
-    from math import cos, pi, sin
-
     n = len(picture.gpus)
     radius = max(n * 1.1 / (2 * pi), 1.5)
     for i, gpu in enumerate(picture.gpus):
@@ -154,40 +156,31 @@ def _place_in_layers(picture: Drawing) -> None:
     while layer:
         level += 1
         found = dict.fromkeys(point for below in layer for point in near.get(below, ()) if point not in picture.at)
-        own = [point for point in found if level == 1 and _serves_one_node(picture, near[point])]
+        homes = {point: {picture.gpus.get(other, other) for other in near[point]} for point in found}
+        own = [point for point in found if level == 1 and len(homes[point]) == 1]  # switches of a single node
         _spread(picture, own, near, BELOW)
         _spread(picture, [point for point in found if point not in own], near, float(level))
         layer = list(found)
 
 
-def _serves_one_node(picture: Drawing, neighbours: Iterable[str]) -> bool:
-    """Whether a switch connects only GPUs of one node."""
-    return len({picture.gpus.get(point, point) for point in neighbours}) == 1
-
-
 def _spread(picture: Drawing, points: Iterable[str], near: Mapping[str, Iterable[str]], y: float) -> None:
     """Place points above the mean of their neighbours, far enough apart for their labels, and centred."""
-    points = sorted(points, key=lambda point: _mean(picture, near[point]))
-    wanted = [_mean(picture, near[point]) for point in points]
+    means = {}
+    for point in points:
+        known = [picture.at[other][0] for other in near[point] if other in picture.at]
+        means[point] = sum(known) / max(len(known), 1)
+    points = sorted(means, key=means.__getitem__)
+    wanted = [means[point] for point in points]
+    widths = [0.3 + 0.2 * len(_label(point)) for point in points]
     placed = wanted[:1]
-    for x, point, before in zip(wanted[1:], points[1:], points, strict=False):
-        placed.append(max(x, placed[-1] + (_width(point) + _width(before)) / 2))
+    for x, width, before in zip(wanted[1:], widths[1:], widths, strict=False):
+        placed.append(max(x, placed[-1] + (width + before) / 2))
     shift = sum(a - b for a, b in zip(wanted, placed, strict=True)) / max(len(points), 1)
     picture.at |= {point: (x + shift, y) for point, x in zip(points, placed, strict=True)}
 
 
-def _width(point: str) -> float:
-    """Width of a labelled switch."""
-    return 0.3 + 0.2 * len(_label(point))
-
-
 def _label(point: str) -> str:
     return point.rpartition("/")[2].removeprefix("gpu").replace("nvswitch", "NVSwitch")
-
-
-def _mean(picture: Drawing, points: Iterable[str]) -> float:
-    known = [picture.at[point][0] for point in points if point in picture.at]
-    return sum(known) / max(len(known), 1)
 
 
 def _draw_nodes(picture: Drawing, ax: Axes) -> None:
@@ -200,10 +193,8 @@ def _draw_nodes(picture: Drawing, ax: Axes) -> None:
     for node in sorted(set(picture.gpus.values())):
         xs = [picture.at[gpu][0] for gpu, home in picture.gpus.items() if home == node]
         size = max(xs) - min(xs) + 0.6, 0.55 - bottom
-        box = FancyBboxPatch(
-            (min(xs) - 0.3, bottom - 0.28), *size, "round,pad=0.12", facecolor="0.94", edgecolor="none"
-        )
-        ax.add_patch(box)
+        corner = min(xs) - 0.3, bottom - 0.28
+        ax.add_patch(FancyBboxPatch(corner, *size, "round,pad=0.12", facecolor="0.94", edgecolor="none"))
         ax.text(sum(xs) / len(xs), bottom - 0.52, f"node {node}", ha="center", va="top", fontsize=8, color="0.35")
 
 
@@ -220,7 +211,7 @@ def _draw_lines(picture: Drawing, ax: Axes) -> None:
             )
             label = None
     if kinds:
-        ax.legend(loc="upper left", bbox_to_anchor=(0.0, 0.0), ncols=4, frameon=False, fontsize=8, borderaxespad=0.0)
+        legend(ax, bbox_to_anchor=(0.0, 0.0), ncols=4)
 
 
 def _course(picture: Drawing, a: str, b: str) -> tuple[list[float], list[float]]:
@@ -233,11 +224,8 @@ def _course(picture: Drawing, a: str, b: str) -> tuple[list[float], list[float]]
 
 
 def _draw_route(picture: Drawing, ax: Axes, fabric: Fabric, ends: tuple[int, int]) -> None:
-    stops = [f"gpu{ends[0]}"]
-    for name in fabric.route(*ends).links:
-        stops += [fabric.links[name].source, fabric.links[name].target]
-    path = [stop for stop in [*stops, f"gpu{ends[1]}"] if stop in picture.at]
-    for a, b in pairwise(path):
+    _, stops = _route(fabric, *ends)
+    for a, b in pairwise(stop for stop in stops if stop in picture.at):
         if a != b:
             arrow = {"arrowstyle": "-|>", "color": HIGHLIGHT, "linewidth": 2.2, "shrinkA": 6, "shrinkB": 8}
             ax.annotate("", picture.at[b], picture.at[a], arrowprops=arrow, zorder=2)
@@ -245,11 +233,6 @@ def _draw_route(picture: Drawing, ax: Axes, fabric: Fabric, ends: tuple[int, int
 
 def _draw_points(picture: Drawing, ax: Axes) -> None:
     for point, (x, y) in picture.at.items():
-        gpu = point in picture.gpus
-        box = {
-            "boxstyle": "round,pad=0.28",
-            "facecolor": "#DCEAF7" if gpu else "white",
-            "edgecolor": "0.25",
-            "linewidth": 0.8,
-        }
+        colour = "#DCEAF7" if point in picture.gpus else "white"
+        box = {"boxstyle": "round,pad=0.28", "facecolor": colour, "edgecolor": "0.25", "linewidth": 0.8}
         ax.text(x, y, _label(point), ha="center", va="center", fontsize=8, bbox=box, zorder=3)

@@ -25,6 +25,13 @@ def axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
     return plt.subplots(figsize=size, layout="constrained")[1]
 
 
+def new_figure(size: tuple[float, float]) -> Figure:
+    """Make a figure of a size in inches, outside pyplot's state."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size, layout="constrained")
+
+
 def scale_of(seconds: float) -> tuple[float, str]:
     """The most readable unit for a time: its length in seconds and its name."""
     return next(((size, name) for size, name in SCALES if seconds >= 2 * size), SCALES[-1] if seconds else SCALES[0])
@@ -46,8 +53,9 @@ def plain(ax: Axes) -> Axes:
 
 
 def legend(ax: Axes, **options: Any) -> None:
-    """Place the legend to the right of the data."""
-    ax.legend(loc="upper left", bbox_to_anchor=(1.005, 1.0), borderaxespad=0.0, frameon=False, fontsize=8, **options)
+    """Place a legend without a frame, by default to the right of the data."""
+    where = {"loc": "upper left", "bbox_to_anchor": (1.005, 1.0), "borderaxespad": 0.0}
+    ax.legend(**{"frameon": False, "fontsize": 8, **where, **options})
 
 
 def legend_above(ax: Axes, colours: dict[str, str]) -> None:
@@ -55,17 +63,8 @@ def legend_above(ax: Axes, colours: dict[str, str]) -> None:
     from matplotlib.patches import Patch
 
     handles = [Patch(color=colour, label=label) for label, colour in colours.items()]
-    ax.legend(
-        handles=handles,
-        loc="lower right",
-        bbox_to_anchor=(1.0, 1.0),
-        ncols=max(len(handles), 1),
-        frameon=False,
-        fontsize=8,
-        borderaxespad=0.2,
-        handlelength=1.2,
-        columnspacing=1.2,
-    )
+    gaps = {"borderaxespad": 0.2, "handlelength": 1.2, "columnspacing": 1.2}
+    legend(ax, handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=max(len(handles), 1), **gaps)
 
 
 def save(figure: Figure, folder: Path, name: str) -> None:

@@ -1,0 +1,148 @@
+"""What a scenario file is composed of: its own values over those of its `base`, and overrides `--set a.b=value`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hybrid_des.errors import ScenarioError
+from hybrid_des.options import NamesFile, describe, mark_of
+from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.problem import sections_at
+from hybrid_des.scenario.strict_yaml import Document, KeyPath, dotted, one_line, parse, read
+
+_OWN = ("name", "description", "sweep", "plot")  # not inherited from the base
+
+
+def with_base(path: str | Path, users: tuple[Path, ...] = ()) -> Document:
+    """Read a file and merge it over its `base`, section by section and key by key.
+
+    The name defaults to the file's stem. Relative paths start at the file's own folder.
+
+    Raises:
+        ScenarioError: a file cannot be read, or the bases form a cycle.
+    """
+    document = read(path)
+    if not isinstance(document.value, dict):
+        found = "is empty" if document.value is None else f"contains {describe(document.value)}"
+        raise ScenarioError([f"{document.source}: {found}; expected keys such as schedule: and workload:"])
+    document.value.setdefault("name", Path(path).stem)
+    anchor(document, Path(path).parent)
+    name = document.value.pop("base", None)
+    if name in (None, "none"):
+        return document
+    if not isinstance(name, str):
+        raise ScenarioError([document.problem(("base",), f"expected the path of a file, found {describe(name)}")])
+    users = (*users, Path(path).resolve())
+    other = Path(path).parent / name
+    if other.resolve() in users:
+        raise ScenarioError([document.problem(("base",), f'"{name}" is based on this file itself')])
+    try:
+        base = with_base(other, users)
+    except ScenarioError as error:
+        if len(users) == 1 and not other.is_file():
+            raise ScenarioError([document.problem(("base",), f"{error.problems[0]}")]) from None
+        raise
+    for key in _OWN:
+        base.value.pop(key, None)
+    base.places = {place: text for place, text in base.places.items() if place and place[0] not in _OWN}
+    _join(base.value, document.value, base, document, ())
+    base.places[()] = document.places[()]
+    return Document(base.value, document.source, base.places)
+
+
+def anchor(document: Document, folder: Path, place: str = "") -> None:
+    """Resolve the relative paths in a document against a folder; with `place`, only those given there."""
+    for path, values in _strings(document.value):
+        key, sections = path[-1], sections_at(Scenario, path[:-1])
+        fields = (field for section in sections for field in section.known_keys().get(str(key), ()))
+        names_file = any(mark_of(field, NamesFile) for field in fields)
+        if names_file and not Path(values[key]).is_absolute() and document.place(path).startswith(place):
+            values[key] = str(folder / values[key])
+
+
+def _strings(values: Any, at: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    """The path of every string in nested mappings and lists, with the one that holds it."""
+    items = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
+    for key, value in items:
+        if isinstance(value, str):
+            yield (*at, key), values
+        else:
+            yield from _strings(value, (*at, key))
+
+
+def _join(below: dict[str, Any], above: dict[str, Any], base: Document, document: Document, at: KeyPath) -> None:
+    """Merge the values and places of a file over those of its base."""
+    for key, value in above.items():
+        path = (*at, key)
+        if isinstance(value, dict) and isinstance(below.get(key), dict):
+            _join(below[key], value, base, document, path)
+            continue
+        below[key] = value
+        base.forget(path)
+        base.places |= {place: text for place, text in document.places.items() if place[: len(path)] == path}
+
+
+def override(document: Document, overrides: Sequence[str]) -> None:
+    """Apply overrides in order; problems found later at one of them cite `--set a.b=value` as their place.
+
+    Raises:
+        ScenarioError: an override is not of the form a.b=value, or its path does not exist; one line each.
+    """
+    problems: list[str] = []
+    for text in overrides:
+        try:
+            _apply(document, text)
+        except ScenarioError as error:
+            problems += error.problems
+    if problems:
+        raise ScenarioError(problems)
+
+
+def _apply(document: Document, text: str) -> None:
+    label = one_line(f"--set {text}")
+    name, equals, value = text.partition("=")
+    keys = name.strip().split(".")
+    if not equals or not all(keys):
+        raise ScenarioError([f"{label}: expected a path and a value, such as parallel.pipeline=8"])
+    try:
+        parsed = parse(value, label).value
+    except ScenarioError as error:
+        raise ScenarioError([problem.replace(f"{label}:1: ", f"{label}: ", 1) for problem in error.problems]) from None
+    path = put(document.value, keys, parsed, label)
+    document.forget(path)
+    for length in range(1, len(path) + 1):  # so do sections created for it
+        if length == len(path) or path[:length] not in document.places:
+            document.places[path[:length]] = label
+
+
+def put(values: dict[str, Any], keys: Sequence[str], value: Any, label: str) -> KeyPath:
+    """Set the value at a path of keys and list positions, creating missing sections.
+
+    Raises:
+        ScenarioError: the path does not exist; the message starts with `label`.
+    """
+    at: Any = values
+    path: KeyPath = ()
+    left = list(keys)
+    while left:
+        if isinstance(at, dict) and ".".join(left) in at:  # an axis of a sweep is a key with dots
+            left = [".".join(left)]
+        key = left.pop(0)
+        if isinstance(at, list):
+            if not key.isdecimal() or int(key) >= len(at):
+                raise ScenarioError([f'{label}: {dotted(path)} is a list of {len(at)}; it has no "{key}"'])
+            step: str | int = int(key)
+        elif isinstance(at, dict):
+            step = key
+            if left:
+                at.setdefault(key, {})
+        else:
+            raise ScenarioError([one_line(f'{label}: {dotted(path)} is {describe(at)}; it has no "{key}"')])
+        path = (*path, step)
+        if left:
+            at = at[step]
+        else:
+            at[step] = value
+    return path

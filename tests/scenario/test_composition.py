@@ -1,0 +1,82 @@
+"""Scenario files over their base, and overrides from the command line."""
+
+from fractions import Fraction
+
+import pytest
+from support.scenarios import MINIMAL
+
+from hybrid_des import load
+
+
+def test_overrides_take_the_place_of_what_the_file_says(write):
+    file = write(MINIMAL + "parallel: {pipeline: 2}\n")
+    scenario = load(
+        file,
+        [
+            "schedule.kind=gpipe",
+            "parallel.pipeline=4",
+            "parallel.pipeline=8",
+            "workload.forward=[1, 2, 3, 4, 5, 6, 7, 8 ms]",
+            "workload.forward.0=50 ms",
+            "cluster.nvlink={bandwidth: inf}",
+            "description=a=b",
+        ],
+    )
+    assert (scenario.schedule.kind, scenario.parallel.pipeline, scenario.description) == ("gpipe", 8, "a=b")
+    assert scenario.workload.forward == (Fraction(1, 20), 2, 3, 4, 5, 6, 7, Fraction(8, 1000))
+    assert scenario.cluster.nvlink.bandwidth is None
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("schedule.kind", "--set schedule.kind: expected a path and a value, such as parallel.pipeline=8"),
+        ("=3", "--set =3: expected a path and a value, such as parallel.pipeline=8"),
+        ("a..b=3", "--set a..b=3: expected a path and a value, such as parallel.pipeline=8"),
+        ("parallel.pipeline=0", "--set parallel.pipeline=0: parallel.pipeline: must be at least 1, not 0"),
+        ("paralel.pipeline=4", '--set paralel.pipeline=4: paralel: unknown "paralel"; did you mean "parallel"?'),
+        ("parallel.pipelin=4", '--set parallel.pipelin=4: parallel.pipelin: unknown "pipelin"; did you mean'),
+        ("schedule.kind.x=1", '--set schedule.kind.x=1: schedule.kind is "1f1b"; it has no "x"'),
+        ("workload.memory=[1", "--set workload.memory=[1: not valid YAML"),
+        ("workload.memory={a: 1, a: 2}", "a: given twice"),
+        ("workload.forward=", "workload.forward: expected a time such as 50 ms, found nothing"),
+        ("steps=&a 1", "YAML anchors and aliases are not supported"),
+    ],
+)
+def test_a_wrong_override_is_named_as_it_was_written(problems, override, said):
+    (line,) = problems(MINIMAL, override)
+    assert said in line
+    assert override.split("=")[0] in line
+
+
+def test_an_override_beyond_a_list_is_refused(problems):
+    text = MINIMAL.replace("1 s", "[1]")
+    for step in ("1", "-1", "x"):
+        (line,) = problems(text, f"workload.forward.{step}=1")
+        assert f'workload.forward is a list of 1; it has no "{step}"' in line
+
+
+def test_wrong_overrides_are_all_told(problems):
+    assert len(problems(MINIMAL, "steps", "x", "schedule.kind.x=1")) == 3
+    assert len(problems(MINIMAL, "steps=0", "seed=-1")) == 2
+
+
+def test_a_file_gives_only_what_differs_from_its_base(write, problems):
+    write(MINIMAL + "name: below\nparallel: {pipeline: 2, data: 3}\nsteps: 0\n", "below.yaml")
+    scenario = load(write("base: below.yaml\nparallel: {data: 4}\nsteps: 2\n", "above.yaml"))
+    assert (scenario.name, scenario.parallel.pipeline, scenario.parallel.data) == ("above", 2, 4)
+    assert scenario.steps == 2
+    (line,) = problems("base: below.yaml\nparallel:\n  data: 4\n")
+    assert line.endswith("below.yaml:5: steps: must be at least 1, not 0")
+    assert problems("base: below.yaml\nsteps: 1\nparallel:\n  data: 0\n") == [
+        "4: parallel.data: must be at least 1, not 0"
+    ]
+
+
+def test_a_base_that_cannot_be_read_is_named(write, problems, tmp_path):
+    assert problems("base: none.yaml\n") == [f"1: base: {tmp_path / 'none.yaml'}: no such file"]
+    assert problems("base: a.yaml\n") == ['1: base: "a.yaml" is based on this file itself']
+    assert problems("base: 3\n") == ["1: base: expected the path of a file, found 3"]
+    write("base: a.yaml\n", "b.yaml")
+    (line,) = problems("base: b.yaml\n")
+    assert "is based on this file itself" in line

@@ -1,0 +1,175 @@
+"""Mistakes in scenario files: one clear line for each thing that is wrong, all at once."""
+
+import pytest
+from support.scenarios import MINIMAL, plain
+
+from hybrid_des.errors import ScenarioError
+from hybrid_des.scenario import scenario_from
+
+
+def test_all_mistakes_are_told_at_once_in_file_order(problems):
+    text = """\
+name: bad
+clutser: {nodes: 2}
+parallel:
+  pipline: 4
+  data: 0
+  order: [data, pipeline]
+schedule:
+  kind: 1f2b
+  microbatches: 4.5
+workload:
+  forward: 50 mss
+  backward: [1, x, -3]
+  weight: 0
+cluster:
+  gpu: a100-80
+  nodes: 1
+  nvlink: {bandwidth: 0, latency: inf}
+  infiniband: 25 GB/s
+barrier: yes
+record: 'no'
+"""
+    assert problems(text) == [
+        '2: clutser: unknown "clutser"; did you mean "cluster"?',
+        '4: parallel.pipline: unknown "pipline"; did you mean "pipeline"?',
+        "5: parallel.data: must be at least 1, not 0",
+        "6: parallel.order: expected the three axes tensor, data, pipeline in some order, each once",
+        '8: schedule.kind: unknown "1f2b"; did you mean "1f1b"?',
+        "9: schedule.microbatches: expected a whole number, found 4.5",
+        '11: workload.forward: unknown unit "mss"; expected a time such as 50 ms',
+        '12: workload.backward[1]: "x" is not a quantity; expected a time such as 50 ms',
+        "12: workload.backward[2]: -3 is negative; expected a time such as 50 ms",
+        '15: cluster.gpu: unknown "a100-80"; did you mean "a100-80gb"?',
+        "17: cluster.nvlink.bandwidth: a bandwidth of 0 delivers nothing; "
+        "expected a bandwidth such as 25 GB/s or 200 Gb/s, or inf for a free link",
+        '17: cluster.nvlink.latency: "inf" is not a quantity; expected a time such as 50 ms',
+        '18: cluster.infiniband: expected a mapping, found "25 GB/s"',
+        '19: barrier: expected true or false, found "yes"',
+        '20: record: unknown "no"; did you mean "none"?',
+    ]
+
+
+def test_conflicts_are_told_beside_single_mistakes(problems):
+    text = """\
+parallel: {pipeline: 4, data: 3}
+schedule: {kind: gpipe, microbatches: 4, chunks: 2, fused: false}
+workload:
+  forwards: 1
+  forward: [1, 2]
+  backward: 2 s
+  weight: 3 s
+"""
+    found = problems(text)
+    assert found[0] == (
+        "1: parallel: 12 ranks (pipeline 4 × data 3 × tensor 1) need one GPU each; "
+        "the cluster has 8 (nodes 1 × gpus_per_node 8)"
+    )
+    assert found[1] == "2: schedule.chunks: gpipe has 1 per rank, not 2"
+    assert found[2].startswith("2: schedule.fused: is not read by gpipe")
+    assert found[3:] == [
+        '4: workload.forwards: unknown "forwards"; did you mean "forward"?',
+        "5: workload.forward: found a list of 2; expected 4, one per pipeline rank",
+        "7: workload.weight: the weight gradient takes 3 s, more than the whole backward (2 s)",
+    ]
+
+
+def test_no_verdict_rests_on_a_value_that_is_itself_wrong(problems):
+    """The list would not fit a pipeline of 1, and 9 GPUs would not fit either: but neither size is known."""
+    text = MINIMAL.replace("1 s", "[1, 1]") + "parallel: {pipeline: two, data: 9}\ncluster: {nodes: x}\n"
+    assert problems(text) == [
+        '3: parallel.pipeline: expected a whole number, found "two"',
+        '4: cluster.nodes: expected a whole number, found "x"',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"version": 2}, "version: must be at most 1, not 2"),
+        ({"name": 5}, "name: expected a string, found 5; quote it if it is meant as one"),
+        ({"seed": -1}, "seed: must be at least 0, not -1"),
+        ({"steps": 0}, "steps: must be at least 1, not 0"),
+        ({"steps": True}, "steps: expected a whole number, found true"),
+        ({"barrier": 1}, "barrier: expected true or false, found 1"),
+        ({"on_oom": "eror"}, 'on_oom: unknown "eror"; did you mean "error"?'),
+        ({"parallel": {"pipeline": 0}}, "parallel.pipeline: must be at least 1, not 0"),
+        ({"parallel": {"pipeline": -4}}, "parallel.pipeline: must be at least 1, not -4"),
+        ({"parallel": {"pipeline": "4"}}, 'parallel.pipeline: expected a whole number, found "4"'),
+        ({"parallel": {"order": "data"}}, "parallel.order: expected the three axes tensor, data, pipeline in some"),
+        ({"parallel": None}, "parallel: expected a mapping, found nothing"),
+        ({"parallel": []}, "parallel: expected a mapping, found a list"),
+        ({"cluster": {"gpu": 3}}, "cluster.gpu: expected a name such as a100-80gb, or its figures, found 3"),
+        ({"cluster": {"gpu": {"peak": 1}}}, "cluster.gpu.memory: is required"),
+        ({"cluster": {"gpu": {"memory": "0.3 B"}}}, 'cluster.gpu.memory: "0.3 B" is not a whole number of bytes'),
+        ({"cluster": {"gpu": {"memory": 1, "peek": 1}}}, 'cluster.gpu.peek: unknown "peek"; did you mean "peak"?'),
+        ({"cluster": {"nodes": 0}}, "cluster.nodes: must be at least 1, not 0"),
+        ({"cluster": {"gpus_per_node": 0}}, "cluster.gpus_per_node: must be at least 1, not 0"),
+        ({"cluster": {"nodes": 10**6, "gpus_per_node": 10**6}}, "more than can be simulated"),
+        ({"cluster": {"infiniband": {"nics_per_node": 0}}}, "nics_per_node: must be at least 1, not 0"),
+        ({"cluster": {"infiniband": {"nics": 8}}}, 'unknown "nics"; did you mean "nics_per_node"?'),
+        ({"cluster": {"nvlink": {"bandwidth": "25 GB"}}}, "is a size; expected a bandwidth"),
+        ({"cluster": {"nvlink": {"bandwidth": float("-inf")}}}, "expected a bandwidth"),
+        ({"cluster": {"topology": "node"}}, 'cluster.topology: unknown "node"; did you mean "nodes"?'),
+        ({"schedule": {"microbatches": 4}}, "schedule.kind: is required, one of"),
+        ({"schedule": {"kind": "1f1b"}}, "schedule.microbatches: is required"),
+        ({"schedule": {"kind": "1f1b", "microbatches": 2**20}}, "must be at most 1048575"),
+        ({"schedule": {"kind": "1f1b", "microbatches": 4, "backward_order": "lifo"}}, "is not read by 1f1b; read by"),
+        ({"schedule": {"kind": "1f1b", "microbatches": 4, "chunks": 2}}, "schedule.chunks: 1f1b has 1 per rank, not 2"),
+        ({"schedule": {"kind": "zb-v", "microbatches": 4, "chunks": 1}}, "schedule.chunks: zb-v has 2 per rank, not 1"),
+        ({"schedule": {"kind": "zb-v", "microbatches": 4, "max_activations": "3p"}}, "is not read by zb-v"),
+        ({"workload": {"backward": 1}}, "workload.forward: is required"),
+        ({"workload": {"forward": 1, "backward": None}}, "workload.backward: expected a time such as 50 ms, found not"),
+        ({"workload": {"forward": [], "backward": 1}}, "found a list of 0; expected 1"),
+        ({"workload": {"forward": [[1]], "backward": 1}}, "workload.forward[0]: expected a time such as 50 ms, found"),
+        ({"workload": {"forward": float("inf"), "backward": 1}}, "inf is allowed for a bandwidth only"),
+        ({"workload": {"forward": float("nan"), "backward": 1}}, "workload.forward:"),
+        ({"workload": {"forward": "200 days", "backward": 1}}, 'unknown unit "days"'),
+        ({"workload": {"forward": "9999 h", "backward": 1}}, "is more than can be simulated (at most 1e6 s)"),
+        ({"workload": {"forward": 1, "backward": 1, "recompute": 1.5}}, "recompute: must be from 0 to 1, not 1.5"),
+        ({"workload": {"forward": 1, "backward": 1, "recompute": [2]}}, "recompute: must be from 0 to 1, not 2"),
+        (
+            {"workload": {"forward": 1, "backward": [1], "weight": [2]}},
+            "workload.weight: the weight gradient takes 2 s",
+        ),
+        ({"workload": {"forward": [1], "backward": 1, "per": "model"}}, "`per: model` takes one number"),
+        ({"workload": {"forward": 1, "backward": 1, "per": "stage"}}, 'workload.per: unknown "stage"; expected one'),
+        ({"workload": {"forward": 1, "backward": 1, "memory": 3}}, "workload.memory: expected a mapping, found 3"),
+        ({"gradients": {"codec": "fp33"}}, 'gradients.codec: unknown "fp33"; did you mean "fp32"?'),
+        ({"gradients": {"algorithm": "rings"}}, 'gradients.algorithm: unknown "rings"; did you mean "ring"?'),
+    ],
+)
+def test_one_mistake_is_one_line(change, said):
+    with pytest.raises(ScenarioError) as error:
+        scenario_from(plain(**change), source="here")
+    assert len(error.value.problems) == 1
+    assert error.value.problems[0].startswith("here: ")
+    assert said in error.value.problems[0]
+
+
+def test_tensor_parallelism_is_refused_beside_other_mistakes(problems):
+    found = problems(MINIMAL + "parallel: {tensor: 2, data: 8}\nsteps: 0\n")
+    assert found == [
+        "3: parallel: 16 ranks (pipeline 1 × data 8 × tensor 2) need one GPU each; "
+        "the cluster has 8 (nodes 1 × gpus_per_node 8)",
+        "3: parallel.tensor: tensor parallelism is not available in this version; expected 1",
+        "4: steps: must be at least 1, not 0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", " is empty; expected keys such as schedule: and workload:"),
+        ("# nothing\n", " is empty; expected keys such as schedule: and workload:"),
+        ("hello", ' contains "hello"; expected keys such as schedule: and workload:'),
+        ("- 1", " contains a list; expected keys such as schedule: and workload:"),
+    ],
+)
+def test_a_file_that_is_no_scenario_says_what_it_is(problems, text, said):
+    assert problems(text) == [said]
+
+
+def test_a_sweep_is_not_one_scenario(problems):
+    (line,) = problems(MINIMAL + "sweep:\n  - {steps: [1, 2]}\n")
+    assert line.startswith("3: sweep: expands to several scenarios")
