@@ -5,8 +5,6 @@ result = simulate(load("scenarios/a100_8x.yaml"))
 result.summary["step_time_s"]
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,5 @@
 """What `python -m hybrid_des` runs."""
 
-from __future__ import annotations
-
 import sys
 
 from hybrid_des.cli.main import main

@@ -3,8 +3,6 @@
 A message is one line (for a deadlock, one line per rank): what is wrong, where, and what would be right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

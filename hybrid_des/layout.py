@@ -9,8 +9,6 @@
 Every rank-to-coordinate question of the package is answered here, and an axis more is an entry more in `sizes`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

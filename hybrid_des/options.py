@@ -12,8 +12,6 @@ docstring. This module holds the base class and the field types shared by plug-i
 maps a plain value to the checked one, or raises `ValueError` with one sentence.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping

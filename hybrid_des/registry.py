@@ -8,8 +8,6 @@ def one_forward_one_backward(request): ...
 schedule["1f1b"].build
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import importlib.util

@@ -4,8 +4,6 @@ kB, MB, GB are powers of ten; KiB, MiB, GiB powers of two; `b` is a bit and `B` 
 Plain numbers are SI base units: s, B, B/s, FLOP/s.
 """
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 from typing import Literal

@@ -7,8 +7,6 @@ The step of one rank, from left to right, with the cause of each gap:
            pipeline_message)
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from hybrid_des.analysis.step_times import StepTimes, total

@@ -1,7 +1,5 @@
 """Link use over time, averaged over windows, for pictures and the counters of the trace."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Times of ops and steps as arrays: replica × step × op or rank."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

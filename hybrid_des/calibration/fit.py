@@ -1,7 +1,5 @@
 """Quality of fit: how well a table, or one latency and one bandwidth, predicts measured times."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Parser of nccl-tests output."""
 
-from __future__ import annotations
-
 import re
 from fractions import Fraction
 from pathlib import Path

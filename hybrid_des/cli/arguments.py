@@ -1,7 +1,5 @@
 """Command-line arguments: a parser with one-line errors, and options shared by several commands."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Sequence
 from pathlib import Path

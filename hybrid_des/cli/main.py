@@ -3,8 +3,6 @@
 Heavy modules are imported only when needed, so that `--help` is fast.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

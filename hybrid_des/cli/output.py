@@ -1,7 +1,5 @@
 """Terminal output: robust streams, tables of text, and progress while a simulation runs."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

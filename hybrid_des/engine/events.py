@@ -1,7 +1,5 @@
 """Events at known times: what processes wait for without another process that makes it happen."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from simpy.events import Event

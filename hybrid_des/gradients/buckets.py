@@ -17,8 +17,6 @@ weight gradients of the stage's last micro-batch (W if the backward is split).
 Gradients are assumed to become ready at a constant rate. Without `overlap`, all buckets are sent after the pipeline.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import accumulate

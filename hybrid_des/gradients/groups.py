@@ -1,7 +1,5 @@
 """Replica groups: the ranks that hold each stage, their buckets, and their all-reduce."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The reduction of one stage's gradients, from the view of one GPU or server."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

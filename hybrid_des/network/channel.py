@@ -1,7 +1,5 @@
 """What the recorded messages of one flow on one link have in common."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from hybrid_des.network.purpose import Purpose

@@ -1,7 +1,5 @@
 """One GPU's ends of the network: its inbox, and flows to the other ranks of its pipeline."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from hybrid_des.network.mailbox import TaggedMailbox

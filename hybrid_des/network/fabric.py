@@ -1,7 +1,5 @@
 """The result of a topology: links with bandwidths, and routes over them with latencies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction

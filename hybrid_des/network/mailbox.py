@@ -1,7 +1,5 @@
 """Mailboxes: where messages arrive, and where the members of a group meet."""
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Any
 

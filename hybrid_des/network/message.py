@@ -1,7 +1,5 @@
 """What a message carries."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -5,8 +5,6 @@ a measured one cost the same; a rate whose times depend on when service starts i
 of its own, so that these pay nothing for it.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from hybrid_des.errors import TooLongError

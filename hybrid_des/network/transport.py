@@ -1,7 +1,5 @@
 """Messages between GPUs: flows over routes, and the mailboxes in which they arrive."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from hybrid_des.engine.clock import Environment

@@ -6,8 +6,6 @@ What a user-defined schedule needs is importable from here:
     from hybrid_des.pipeline.schedules import schedule
 """
 
-from __future__ import annotations
-
 from hybrid_des.pipeline.op import Op, loop, two_way, wave
 from hybrid_des.pipeline.plan import Plan, PlanRequest
 

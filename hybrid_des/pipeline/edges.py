@@ -1,7 +1,5 @@
 """The dependencies of a plan: which action needs which to be done before it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -4,8 +4,6 @@ A stage is a place along the model, a chunk is one of the stages that a pipeline
 `F` is a forward, `B` a whole backward, `I` its input gradient and `W` its weight gradient where the backward is split.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Literal, NamedTuple
 

@@ -1,7 +1,5 @@
 """The content of a report as data: facts, shares of the step, and limits of the model; `terminal` renders it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

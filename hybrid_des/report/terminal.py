@@ -3,8 +3,6 @@
 A line is a list of (text, style) parts; styles apply only with colour, for which rich is imported.
 """
 
-from __future__ import annotations
-
 import io
 import textwrap
 from collections.abc import Sequence

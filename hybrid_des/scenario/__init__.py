@@ -6,8 +6,6 @@ From a file, with overrides from the command line:
     scenario.workload.forward       # Fraction(1, 20), in seconds
 """
 
-from __future__ import annotations
-
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import json_schema, to_mapping
 from hybrid_des.scenario.loading import load, misnamed, read_scenario, scenario_from, scenario_of

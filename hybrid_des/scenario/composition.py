@@ -1,7 +1,5 @@
 """What a scenario file is composed of: its own values over those of its `base`, and overrides `--set a.b=value`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

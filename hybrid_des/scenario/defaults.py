@@ -3,8 +3,6 @@
 Invalid values pass through unchanged; validation reports them afterwards.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from fractions import Fraction

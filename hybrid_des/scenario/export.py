@@ -1,7 +1,5 @@
 """Export of scenarios: as a plain mapping with all defaults, and the format as JSON Schema."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Load a `Scenario` from a file or mapping: read, override, validate, and report all problems at once."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path

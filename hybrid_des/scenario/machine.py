@@ -1,7 +1,5 @@
 """The `cluster` section of a scenario: GPUs, nodes and links."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from functools import cached_property

@@ -3,8 +3,6 @@
 Quantities are exact fractions of SI base units. Field docstrings go into the JSON Schema (`hybrid-des schema`).
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Annotated, ClassVar, Literal
 

@@ -5,8 +5,6 @@ Anchors, aliases, tags, duplicate keys, deep nesting, multiple documents and hug
 nesting stop parsing at once, before an alias is expanded or the stack overflows.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from fractions import Fraction

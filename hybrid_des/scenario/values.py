@@ -1,7 +1,5 @@
 """Field types used only by scenarios; those shared with plug-ins are in `hybrid_des.options`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The arithmetic of a simulated GPU: none, or that of a small model that really trains."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hybrid_des.collectives.buffer import Buffer

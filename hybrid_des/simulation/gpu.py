@@ -1,7 +1,5 @@
 """One GPU: a SimPy process per stream that runs the stream's tasks in order in every training step."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

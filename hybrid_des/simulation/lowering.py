@@ -1,7 +1,5 @@
 """Lowering: a pipeline rank's actions become tasks with times, messages and memory."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil

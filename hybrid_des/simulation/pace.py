@@ -1,7 +1,5 @@
 """The compute speed of a GPU, relative to the times of the workload."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
 

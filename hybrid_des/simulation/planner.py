@@ -1,7 +1,5 @@
 """Planning: turns a scenario into the parts of a simulation (fabric, plan, costs, training, reductions)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Simulation of a scenario."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import time

@@ -1,7 +1,5 @@
 """Costs of stages: those of a pipeline rank, split over the stages that the plan places on it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from hybrid_des.pipeline.op import Path, Place

@@ -6,8 +6,6 @@
 Actions that differ only in their micro-batches share their work, and equal ranks share their program.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 

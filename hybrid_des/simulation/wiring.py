@@ -1,7 +1,5 @@
 """The fabric of a scenario's cluster, with checks for user-defined topologies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -12,8 +12,6 @@
 An impossible or failed case is a row with the reason in `error`; the other cases still run.
 """
 
-from __future__ import annotations
-
 from hybrid_des.sweep.axes import Case, Plot, Sweep, load_sweep, sweep_of
 from hybrid_des.sweep.results import draw, render, table, write
 from hybrid_des.sweep.runner import ProgressCallback, Row, jobs_for, run_sweep

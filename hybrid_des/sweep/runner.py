@@ -1,7 +1,5 @@
 """Execution of sweeps: batches of cases, mapped in this process, over local workers, or over a given executor."""
 
-from __future__ import annotations
-
 import copy
 import math
 import os

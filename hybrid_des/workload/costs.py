@@ -1,7 +1,5 @@
 """Costs of pipeline ranks and stages: the records that any workload passes to the simulation."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction

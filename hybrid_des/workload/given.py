@@ -1,7 +1,5 @@
 """Costs from explicit times and sizes: the `workload` section of a scenario."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from hybrid_des.scenario import Workload

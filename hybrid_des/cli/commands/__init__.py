@@ -8,8 +8,6 @@ A command's file starts with a docstring, whose first line `--help` shows, and d
 It is imported only when its command is used.
 """
 
-from __future__ import annotations
-
 import importlib
 from pathlib import Path
 from types import ModuleType

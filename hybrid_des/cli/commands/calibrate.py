@@ -6,8 +6,6 @@ chosen so that a simulated ring takes the measured time. The quality of fit is p
 of every second size at the sizes in between (above 1 MiB), compared with the best single latency and bandwidth.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

@@ -5,8 +5,6 @@ F forward, B and W the input and weight part of the backward, T = F+B+W). With a
 stage, kind and micro-batch, for F = B = W on free links.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

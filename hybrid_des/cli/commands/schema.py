@@ -1,7 +1,5 @@
 """Print the JSON Schema of scenario files, for completion and checks in editors."""
 
-from __future__ import annotations
-
 import argparse
 import json
 

@@ -5,8 +5,6 @@ A model is made once per run, and makes its links and flows. `model.flow(hops, p
 is known (never later than that time).
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol

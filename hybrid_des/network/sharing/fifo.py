@@ -7,8 +7,6 @@ so a message over equal links is cut through (bytes/bandwidth counted once), and
 held by a slow sender. Cost: no event at the first link, one at each further link, one for a waiting receiver.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from struct import error
 from typing import Any

@@ -7,8 +7,6 @@
 error or Ctrl-C leaves nothing behind. Output files of an earlier run that are not rewritten are removed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import tempfile

@@ -1,7 +1,5 @@
 """The files of a run, except for the trace: summary, timeline, order and picture, reproducible byte for byte."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

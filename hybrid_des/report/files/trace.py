@@ -10,8 +10,6 @@ series. Times are µs with three decimals, from whole nanoseconds, so every slic
 slices stay disjoint. Every row of the timeline is one slice. Lines are streamed in constant memory.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterable, Iterator

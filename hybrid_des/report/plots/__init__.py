@@ -4,8 +4,6 @@ from hybrid_des.report import plots
 plots.gantt(result.run, ax)
 """
 
-from __future__ import annotations
-
 from hybrid_des.report.plots.chart import draw, gantt, size_of
 from hybrid_des.report.plots.curves import lines, link_use, memory_curve
 from hybrid_des.report.plots.style import save
