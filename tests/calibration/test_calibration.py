@@ -93,7 +93,7 @@ def test_a_measured_bandwidth_counts_as_that_of_large_messages():
 
 
 def test_a_table_is_read_back_as_it_was_written(write):
-    table = TimeTable(((1, 1), (7, 10**6 + 1), (2**40, 10**13)), 8)
+    table = TimeTable(((1, 1), (7, 10**6 + 1), (2**40, 10**13)), 8, "all_reduce")
     assert read_table(write(write_table(table, "mine"), "t.csv")) == table
 
 
@@ -107,6 +107,8 @@ def test_a_table_is_read_back_as_it_was_written(write):
     ("bytes,time_us\n0,1\n", "entry 1: expected a whole number of bytes"),
     ("bytes,time_us\n5,1\n5,2\n", "sizes must increase, but 5 follows 5"),
     ("1" * 200_000, "not a table of times: field larger than field limit"),
+    ("bytes,time_us\n1,\x1b[2J\n", 'entry 1: "\ufffd[2J" is not a quantity'),
+    ("bytes,time_us\n1," + "x" * 100_000, 'entry 1: "' + "x" * 39 + '…" is not a quantity'),
     (b"\xff\xfe\x00", "not a text file"),
 ])  # fmt: skip
 def test_a_file_of_something_else_is_no_table(write, text, said):
@@ -219,10 +221,16 @@ def test_a_table_for_other_ranks_is_refused(write):
     ({}, {"algorithm": "measured"}, "gradients.table: is required by measured"),
     ({}, {"table": 5}, "gradients.table: expected the path of a CSV file, found 5"),
     ({}, {"table": "FLAT"}, "2000 bytes must take longer than 1000"),
+    ({}, {"table": "/dev/zero"}, "gradients.table: /dev/zero: larger than 16 MiB"),
+    ({}, {"table": "a\0b"}, "gradients.table: a\ufffdb: embedded null"),
+    ({}, {"table": "LINK"}, "link.csv holds times of message, expected those of all_reduce"),
+    ({"nvlink": {"table": "WHOLE"}}, {}, "whole.csv holds times of all_reduce, expected those of message"),
 ])  # fmt: skip
 def test_a_problem_with_a_table_is_told_with_its_place(write, cluster, gradients, said):
     files = {"GOOD": str(write(write_table(TABLE, "mine"), "good.csv")),
-             "FLAT": str(write("bytes,time_us\n1000,5\n2000,5\n", "flat.csv"))}  # fmt: skip
+             "FLAT": str(write("bytes,time_us\n1000,5\n2000,5\n", "flat.csv")),
+             "LINK": str(write(write_table(TimeTable(TABLE.entries, operation="message"), "mine"), "link.csv")),
+             "WHOLE": str(write(write_table(TimeTable(TABLE.entries, 4, "all_reduce"), "x"), "whole.csv"))}  # fmt: skip
 
     def filled(section):
         return {key: filled(of) if isinstance(of, dict) else files.get(of, of) for key, of in section.items()}
