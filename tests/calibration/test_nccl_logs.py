@@ -310,6 +310,16 @@ def test_notes_are_printed_beside_the_table(write, run):
     assert "# ranks: 8" in out
 
 
+@pytest.mark.parametrize("out", [".", "/", ".."])
+def test_a_folder_is_no_table(write, run, out):
+    code, printed, err = run("calibrate", write(log(), "n.txt"), "--out", out)
+    assert (code, printed, err) == (2, "", [f"{out}: is a folder, expected the name of a file"])
+
+
+def test_a_table_may_go_to_a_device(write, run):
+    assert run("calibrate", write(log(), "n.txt"), "--out", "/dev/null")[0] == 0
+
+
 def test_an_endless_file_is_refused(run):
     said = "/dev/zero: larger than 16 MiB; expected a table or the output of one benchmark"
     assert run("calibrate", "/dev/zero") == (2, "", [said])

@@ -71,9 +71,14 @@ def _describe(fit: Fit) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write the file atomically."""
-    beside = path.with_name(f".{path.name}.part")
+    """Write the file atomically; a device or pipe directly."""
+    beside = path.with_name(f".{path.name}.part") if path.name else path
     try:
+        if path.is_dir():
+            raise UsageError(f"{path}: is a folder, expected the name of a file")
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
         beside.write_text(text, encoding="utf-8")
         beside.replace(path)
     except OSError as error:
