@@ -11,14 +11,14 @@ from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.errors import Refusal
-from hybrid_des.network.figures import Table
+from hybrid_des.network.figures import AllReduceTable
 from hybrid_des.options import Options
 
 
 class Measured(Options):
     """Measurements of an all-reduce."""
 
-    table: Table
+    table: AllReduceTable
     """A CSV file of buffer sizes and times, as written by `hybrid-des calibrate`; implies `algorithm: measured`."""
 
 

@@ -9,23 +9,34 @@ from pydantic import model_validator
 
 from hybrid_des.errors import UsageError
 from hybrid_des.network.fabric import PortSpec
-from hybrid_des.network.times import TableBandwidth, TimeTable, read_table
+from hybrid_des.network.times import MESSAGE, TableBandwidth, TimeTable, read_table
 from hybrid_des.options import LinkBandwidth, NamesFile, Reads, Section, Time, describe
 from hybrid_des.units import to_picoseconds
 
 
-def _table(value: Any) -> TimeTable:
-    if isinstance(value, TimeTable):
-        return value
-    if not isinstance(value, str):
+def _table(value: Any, operation: str | None) -> TimeTable:
+    if not isinstance(value, str | TimeTable):
         raise ValueError(f"expected the path of a CSV file, found {describe(value)}")
     try:
-        return TableBandwidth(read_table(value)).table
+        table = TableBandwidth(read_table(value)).table if isinstance(value, str) else value
     except UsageError as error:
         raise ValueError(str(error)) from None
+    if operation and table.operation not in (None, operation):
+        raise ValueError(
+            f"{table.source or 'the table'} holds times of {table.operation}, expected those of {operation}"
+        )
+    return table
 
 
-Table = Annotated[TimeTable, Reads(_table, {"type": "string"}), NamesFile()]  # the file is read when it is named
+def _reads(operation: str | None = None) -> Reads:
+    """Read a table; one whose file says that it is of another operation is refused."""
+    return Reads(lambda value: _table(value, operation), {"type": "string"})
+
+
+# the file is read when it is named
+Table = Annotated[TimeTable, _reads(), NamesFile()]
+LinkTable = Annotated[TimeTable, _reads(MESSAGE), NamesFile()]
+AllReduceTable = Annotated[TimeTable, _reads("all_reduce"), NamesFile()]
 
 
 class LinkFigures(Section):
@@ -35,7 +46,7 @@ class LinkFigures(Section):
     """Bytes a second; inf for a free link. Default from the GPU."""
     latency: Time = Fraction(0)
     """From end to end, once. Default from the GPU."""
-    table: Table | None = None
+    table: LinkTable | None = None
     """Instead of both: a CSV file message size → time, such as `hybrid-des calibrate --link` makes.
 
     Under `sharing: fair` messages that meet slow each other down as on a link of the rate of its largest entries."""

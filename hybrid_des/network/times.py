@@ -17,12 +17,16 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from typing import BinaryIO
 
 from hybrid_des.errors import UsageError
 from hybrid_des.units import PICOSECONDS_PER_SECOND, parse_quantity
 
 COLUMNS = ["bytes", "time_us"]
 MICROSECOND = 10**6  # picoseconds
+LARGEST = 16 * 2**20  # bytes of a text file; a run of a benchmark prints a few KiB
+MESSAGE = "message"  # the operation of a link's table
+_LONGEST_SHOWN = 40  # characters of a foreign text in a message
 
 
 @dataclass(frozen=True)
@@ -32,11 +36,13 @@ class TimeTable:
     Attributes:
         entries: (bytes, picoseconds), in ascending order of size.
         ranks: size of the measured group, if known.
+        operation: what was measured, if known: a collective such as all_reduce, or `MESSAGE` for one message.
         source: file the table was read from.
     """
 
     entries: tuple[tuple[int, int], ...]
     ranks: int | None = None
+    operation: str | None = None
     source: str = field(default="", compare=False)
 
     def time(self, size: int) -> int:
@@ -105,7 +111,7 @@ def read_table(path: str | Path) -> TimeTable:
         UsageError: the file cannot be read or is not such a table.
     """
     lines = read_text(path).splitlines()
-    ranks = next((int(found[1]) for line in lines if (found := re.fullmatch(r"#\s*ranks:\s*(\d{1,9})\s*", line))), None)
+    ranks, operation = _comment(lines, r"ranks: *(\d{1,9})"), _comment(lines, r"operation: *([a-z_]{1,30})")
     try:
         rows = list(csv.reader(line for line in lines if line.strip() and not line.startswith("#")))
     except csv.Error as error:
@@ -118,14 +124,20 @@ def read_table(path: str | Path) -> TimeTable:
     for before, after in pairwise(entries):
         if after[0] <= before[0]:
             raise UsageError(f"{path}: sizes must increase, but {after[0]} follows {before[0]}")
-    return TimeTable(tuple(entries), ranks, str(path))
+    return TimeTable(tuple(entries), int(ranks) if ranks else None, operation, str(path))
 
 
 def write_table(table: TimeTable, about: str) -> str:
     """Format a table as text for `read_table`; exact, since times are whole picoseconds."""
-    head = [f"# {about}"] + ([f"# ranks: {table.ranks}"] if table.ranks else [])
+    facts = {"operation": table.operation, "ranks": table.ranks}
+    head = [f"# {about}"] + [f"# {name}: {value}" for name, value in facts.items() if value]
     rows = [f"{size},{_microseconds(time)}" for size, time in table.entries]
     return "\n".join([*head, ",".join(COLUMNS), *rows]) + "\n"
+
+
+def _comment(lines: Sequence[str], pattern: str) -> str | None:
+    matches = (re.fullmatch(rf"# *{pattern} *", line) for line in lines if line.startswith("#"))
+    return next((match[1] for match in matches if match), None)
 
 
 def _entry(path: str | Path, number: int, row: Sequence[str]) -> tuple[int, int]:
@@ -133,11 +145,11 @@ def _entry(path: str | Path, number: int, row: Sequence[str]) -> tuple[int, int]
     if len(row) != len(COLUMNS):
         raise UsageError(f"{where} has {len(row)} values, not {len(COLUMNS)}")
     try:
-        size, time = parse_quantity(row[0].strip(), "size"), parse_quantity(row[1].strip(), "number")
+        size, time = parse_quantity(shown(row[0]), "size"), parse_quantity(shown(row[1]), "number")
     except ValueError as error:
         raise UsageError(f"{where}: {error}") from None
     if size.denominator != 1 or not 0 < size <= 10**15 or time > 10**12:
-        raise UsageError(f"{where}: expected a whole number of bytes and microseconds, found {','.join(row)}")
+        raise UsageError(f"{where}: expected a whole number of bytes and microseconds, found {shown(','.join(row))}")
     return int(size), round(time * MICROSECOND)
 
 
@@ -146,15 +158,37 @@ def _microseconds(time: int) -> str:
     return f"{whole}.{rest:06}".rstrip("0").rstrip(".")
 
 
+def shown(text: str) -> str:
+    """Reduce a foreign text to a few printable characters, for messages."""
+    plain = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text.strip())
+    return plain if len(plain) <= _LONGEST_SHOWN else f"{plain[: _LONGEST_SHOWN - 1]}…"
+
+
 def read_text(path: str | Path) -> str:
     """Read a text file.
 
     Raises:
-        UsageError: it cannot be read or is not text.
+        UsageError: it cannot be read, is larger than `LARGEST` or is not text.
     """
     try:
-        return Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise UsageError(f"{path}: not a text file") from None
+        with Path(path).open("rb") as file:
+            return read_stream(file, str(path))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from None
+    except ValueError as error:  # a null character
+        raise UsageError(f"{shown(str(path))}: {error}") from None
+
+
+def read_stream(file: BinaryIO, name: str) -> str:
+    """Read a text from an open file.
+
+    Raises:
+        UsageError: it is larger than `LARGEST` or is not text.
+    """
+    content = file.read(LARGEST + 1)
+    if len(content) > LARGEST:
+        raise UsageError(f"{name}: larger than {LARGEST // 2**20} MiB; expected a table or the output of one benchmark")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UsageError(f"{name}: not a text file") from None

@@ -1,9 +1,10 @@
-"""Convert nccl-tests output to a table of times for scenarios.
+"""Convert nccl-tests or rccl-tests output to a table of times for scenarios.
 
 The table is printed, or written to a file with --out. By default it is for `gradients.table`: the time of a whole
 all-reduce by size. With --link it is for `cluster.nvlink.table` or `cluster.infiniband.table`: the time of one message,
-chosen so that a simulated ring takes the measured time. The quality of fit is printed to stderr: the error of a table
-of every second size at the sizes in between (above 1 MiB), compared with the best single latency and bandwidth.
+chosen so that a simulated ring takes the measured time. Whatever was assumed, and the quality of fit, is printed to
+stderr: the error of a table of every second size at the sizes in between (above 1 MiB), compared with the best single
+latency and bandwidth. The output must be that of one run; other lines around it are skipped.
 """
 
 import argparse
@@ -11,36 +12,54 @@ import sys
 from pathlib import Path
 
 from hybrid_des.calibration.fit import Fit, fit_of_every_second, fit_of_one_line
-from hybrid_des.calibration.nccl_tests import link_table, read_nccl_tests
+from hybrid_des.calibration.nccl_tests import (
+    COLLECTIVES,
+    NcclTests,
+    all_reduce_table,
+    link_table,
+    parse_nccl_tests,
+    read_nccl_tests,
+)
 from hybrid_des.cli.arguments import add_out
-from hybrid_des.network.times import TimeTable, write_table
+from hybrid_des.errors import UsageError
+from hybrid_des.network.times import read_stream, shown, write_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the file and output options."""
-    parser.add_argument("file", metavar="FILE", help="output of all_reduce_perf or another nccl-tests program")
+    parser.add_argument("file", metavar="FILE", help="output of all_reduce_perf or another such program; - reads stdin")
     parser.add_argument("--link", action="store_true", help="make a table for a link instead of a whole collective")
+    parser.add_argument("--collective", choices=COLLECTIVES, help="what was run, where the output does not name it")
     add_out(parser, "write the table to this file", metavar="FILE")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print or write the table, and print its quality of fit."""
-    measured = read_nccl_tests(args.file)
-    entries = tuple((one.size, one.time) for one in measured.times)
-    table = link_table(measured) if args.link else TimeTable(entries, measured.ranks)
-    what = f"{measured.test or 'nccl-tests'} in {Path(args.file).name}"
+    """Print or write the table, and print what was assumed and its quality of fit."""
+    measured = _read(args.file, args.collective)
+    table = link_table(measured) if args.link else all_reduce_table(measured)
+    what = f"{measured.test} in {'stdin' if args.file == '-' else shown(Path(args.file).name)}"
     text = write_table(table, f"one message of a ring, from {what}" if args.link else what)
     if args.out is None:
         sys.stdout.write(text)
     else:
         _write(args.out, text)
-    print(f"{len(entries)} sizes from {what}", file=sys.stderr)
+    for note in measured.notes:
+        print(f"note: {note}", file=sys.stderr)
+    print(f"{len(measured.times)} sizes from {what}", file=sys.stderr)
     for name, fit in (
         ("a table of every second size", fit_of_every_second(measured.times)),
         ("one latency and one bandwidth", fit_of_one_line(measured.times)),
     ):
         print(f"{name}: {_describe(fit)}", file=sys.stderr)
     return 0
+
+
+def _read(file: str, collective: str | None) -> NcclTests:
+    if file != "-":
+        return read_nccl_tests(file, collective)
+    if sys.stdin is None:
+        raise UsageError("stdin: is closed, expected the output of a benchmark")
+    return parse_nccl_tests(read_stream(sys.stdin.buffer, "stdin"), "stdin", collective)
 
 
 def _describe(fit: Fit) -> str:
@@ -50,11 +69,14 @@ def _describe(fit: Fit) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write the file atomically."""
-    from hybrid_des.errors import UsageError
-
-    beside = path.with_name(f".{path.name}.part")
+    """Write the file atomically; a device or pipe directly."""
+    beside = path.with_name(f".{path.name}.part") if path.name else path
     try:
+        if path.is_dir():
+            raise UsageError(f"{path}: is a folder, expected the name of a file")
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
         beside.write_text(text, encoding="utf-8")
         beside.replace(path)
     except OSError as error:
