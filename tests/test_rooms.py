@@ -14,7 +14,7 @@ FLOORS = (
     {"errors", "units"},
     {"registry", "engine", "layout"},
     {"options"},
-    {"hardware", "pipeline", "network"},
+    {"hardware", "models", "pipeline", "network"},
     {"collectives", "numerics", "timeline"},
     {"scenario", "calibration"},
     {"workload", "gradients"},

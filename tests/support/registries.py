@@ -8,12 +8,14 @@ from contextlib import ExitStack, contextmanager
 
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
+from hybrid_des.models import kinds
 from hybrid_des.network import sharing, topologies
 from hybrid_des.numerics import datasets
 from hybrid_des.pipeline import schedules
 from hybrid_des.report import files
 
-REGISTRIES = [module._REGISTRY for module in (schedules, topologies, sharing, collectives, codecs, datasets, files)]
+ROOMS = (schedules, topologies, sharing, collectives, codecs, datasets, kinds, files)
+REGISTRIES = [module._REGISTRY for module in ROOMS]
 
 
 @contextmanager

@@ -1,0 +1,91 @@
+"""Published models by name; `catalogue.yaml` holds their sizes with the sources.
+
+model("llama3.1-8b").parameters                        # 8030261248
+model({"base": "llama3.1-405b", "layers": 8})          # the same but for the number of layers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hybrid_des.errors import UsageError
+from hybrid_des.models.kinds import DEFAULT, make_model
+from hybrid_des.models.layer import Model
+from hybrid_des.options import describe
+from hybrid_des.registry import unknown
+
+Values = Mapping[str, Any]
+
+
+@cache
+def _models() -> dict[str, dict[str, Any]]:
+    data: dict[str, dict[str, Any]] = yaml.safe_load(
+        Path(__file__).with_name("catalogue.yaml").read_text(encoding="utf-8")
+    )
+    return data
+
+
+def names() -> list[str]:
+    """All published models, sorted."""
+    return sorted(_models())
+
+
+def source(name: str) -> str:
+    """Where a model's sizes are published.
+
+    Raises:
+        UsageError: it is unknown; the message suggests similar names.
+    """
+    return str(_entry(name)["source"])
+
+
+def expanded(values: Values) -> dict[str, Any]:
+    """Options of a model with those of its `base` filled in, the base's own base first.
+
+    A mapping (`experts`) is filled in key by key; None removes a value.
+
+    Raises:
+        UsageError: the base is unknown, or of another kind.
+    """
+    own = {key: value for key, value in values.items() if key != "base"}
+    base = values.get("base")
+    if base is None:
+        return own
+    if not isinstance(base, str):
+        raise UsageError(f"base: expected the name of a published model, found {describe(base)}")
+    filled = expanded({key: value for key, value in _entry(base).items() if key != "source"})
+    kind = filled.get("kind", DEFAULT)
+    if own.get("kind", kind) != kind:
+        raise UsageError(f'kind: {base} is of kind "{kind}", not {describe(own["kind"])}')
+    return _merged(filled, own)
+
+
+def model(values: str | Values) -> Model:
+    """A published model, or one described by its options, its kind and perhaps a `base`.
+
+    Raises:
+        UsageError: a name or option is unknown, or a value invalid.
+        Refusal: the values do not fit each other.
+    """
+    options = expanded({"base": values} if isinstance(values, str) else values)
+    return make_model(options.pop("kind", DEFAULT), options)
+
+
+def _entry(name: str) -> dict[str, Any]:
+    if name not in _models():
+        raise UsageError(f"base: {unknown(name, _models())}")
+    return _models()[name]
+
+
+def _merged(below: Values, above: Values) -> dict[str, Any]:
+    """Both, the second in front."""
+    merged = {**below, **above}
+    for key, value in above.items():
+        if isinstance(value, Mapping) and isinstance(below.get(key), Mapping):
+            merged[key] = _merged(below[key], value)
+    return {key: value for key, value in merged.items() if value is not None}

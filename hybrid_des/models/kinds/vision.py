@@ -1,0 +1,68 @@
+"""Vision transformers (Dosovitskiy et al., arXiv 2010.11929): patches of an image are the tokens of an encoder.
+
+    patches ─► block 0 ─► … ─► block L−1 ─► norm, classes of the first token
+
+s = 1 + (image/patch)² tokens: one is learned and gathers what the classes are computed from. Blocks are those of the
+transformer, not causal, with GELU, layer norms and biases. Counts of parameters and FLOP are those of torchvision.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from hybrid_des.models.block import BlockShape, block, linear, norm
+from hybrid_des.models.kinds import ModelRefusal, kind
+from hybrid_des.models.kinds.transformer import AttentionKind, check_heads
+from hybrid_des.models.layer import ELEMENT, Kept, Model, Parameters, Part, layer_of
+from hybrid_des.options import Count, Options
+
+COLOURS = 3
+
+
+class Vision(Options):
+    """Sizes of a vision transformer."""
+
+    layers: Count
+    """Number of blocks."""
+    hidden: Count
+    """Length of the vector of a token."""
+    heads: Count
+    """Attention heads."""
+    ffn: Count
+    """Width of the MLP."""
+    patch: Count
+    """Side of a patch, in pixels."""
+    image: Count = 224
+    """Side of an image, in pixels."""
+    classes: Count = 1000
+    """Number of classes."""
+    attention: AttentionKind = "flash"
+    """plain: score matrices are written to memory; flash: they are not."""
+
+
+@kind("vision", summary="vision transformers", options=Vision)
+def vision(options: Vision) -> Model:
+    """Patches, blocks, and classes."""
+    check_heads(options.hidden, options.heads)
+    if options.image % options.patch:
+        raise ModelRefusal(
+            "patch", f"an image of {options.image} pixels is not divisible into patches of {options.patch}"
+        )
+    h, patches = options.hidden, (options.image // options.patch) ** 2
+    tokens, pixels = patches + 1, COLOURS * options.patch**2
+    head = h // options.heads
+    shape = BlockShape(
+        h, options.heads, options.heads, head, options.ffn, "gelu", "layer", bias=True, sequence=tokens,
+        causal=False, flash=options.attention == "flash",
+    )  # fmt: skip
+    first = linear("patches", pixels, h, "none", bias=True, rows=Fraction(patches, tokens))
+    learned = Part(parameters=Parameters(replicated=h + tokens * h), kept=Kept(sequence=ELEMENT * pixels))
+    last = linear("classes", h, options.classes, "none", bias=True, rows=Fraction(1, tokens))
+    return Model(
+        tokens,
+        (
+            layer_of("patches", (first, learned), ELEMENT * h, "first"),
+            *(block(shape, f"block {i}") for i in range(options.layers)),
+            layer_of("classes", (norm("norm", h, shape.norm_parameters), last), 0, "last"),
+        ),
+    )

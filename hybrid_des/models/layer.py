@@ -1,0 +1,286 @@
+"""What a layer computes, holds, keeps and sends: the record from which times, bytes and memory are computed.
+
+All amounts are per token on a rank that holds the whole layer; `split` and the field names say what parallelism
+divides. A rank has m = sequence · micro-batch / context tokens; t is tensor, e expert, x expert-tensor parallelism:
+
+    Gemm, "columns"       (rows·m × k) · (k × n/t); gradients of its input are summed over the tensor ranks
+    Gemm, "rows"          (rows·m × k/t) · (k/t × n); its output of 2·rows·m·n bytes is summed over the tensor ranks
+    Gemm, "sequence"      (rows·m × k) · (k × n); rows/t with sequence parallelism
+    Gemm, "none"          (rows·m × k) · (k × n) on every tensor rank
+    Gemm of experts       count/e products of e times as many rows; x takes the place of t
+    Elementwise           bytes·m; "tensor": /t, "sequence": /t with sequence parallelism
+
+What does not divide is padded (n/t rounds up). Elements have 2 bytes, as in bf16. An image network without tokens
+counts a whole image as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from typing import Any, Literal
+
+from hybrid_des.errors import Refusal
+
+Split = Literal["none", "sequence", "tensor"]
+GemmSplit = Literal["none", "sequence", "columns", "rows"]
+Place = Literal["first", "block", "last"]
+
+ELEMENT = 2  # bytes
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """A product with weights: forward (m, n, k), backward (m, k, n) for its input and (k, n, m) for the weights.
+
+    Attributes:
+        n, k: columns and rows of the weights.
+        rows: rows of the product per token: pixels of an image, or the share of tokens that one expert sees.
+        count: number of such products (experts).
+        expert: whether the weights belong to experts; the busiest rank has `Layer.balance` times the rows.
+        reads: elements of input read per token and product; None: rows·k. Less for convolutions: patches overlap.
+    """
+
+    name: str
+    n: int
+    k: int
+    split: GemmSplit
+    rows: Fraction = Fraction(1)
+    count: int = 1
+    expert: bool = False
+    reads: int | None = None
+
+    @property
+    def flop(self) -> Fraction:
+        """FLOP forward per token; each of the two gradients takes as much."""
+        return 2 * self.rows * self.count * self.n * self.k
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The attention core, divided by t over heads: scores, softmax and weighted sum of values.
+
+    Plain attention is two batched products (s, s, key size) and (s, value size, s) per head, and passes over the score
+    matrix; its backward has twice the products. Flash attention keeps no matrix and skips the masked half if causal;
+    its backward has 2.5 times the FLOP (Dao, arXiv 2307.08691).
+
+    Attributes:
+        key_size, value_size: of one head.
+        sequence: number of keys per query.
+    """
+
+    name: str
+    heads: int
+    kv_heads: int
+    key_size: int
+    value_size: int
+    sequence: int
+    causal: bool
+    flash: bool
+
+    @property
+    def flop(self) -> Fraction:
+        """FLOP forward per token that are carried out."""
+        whole = 2 * self.sequence * self.heads * (self.key_size + self.value_size)
+        return Fraction(whole, 2 if self.causal and self.flash else 1)
+
+    @property
+    def score_bytes(self) -> tuple[int, int]:
+        """Bytes per token, forward and backward, of mask, softmax and dropout on the score matrix."""
+        return (0, 0) if self.flash else (9 * self.heads * self.sequence, 11 * self.heads * self.sequence)
+
+
+@dataclass(frozen=True)
+class Elementwise:
+    """Operations bound by memory bandwidth: bytes read and written per token, forward and backward."""
+
+    name: str
+    forward: int
+    backward: int
+    split: Split
+    expert: bool = False
+
+    @property
+    def flop(self) -> Fraction:
+        """Not counted: 0."""
+        return Fraction(0)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Anything else, not divided: FLOP and bytes moved per token; each gradient takes as much as the forward.
+
+    Attributes:
+        weights: whether there are weights, and therefore a gradient of weights beside that of the input.
+    """
+
+    name: str
+    flop: Fraction
+    bytes: int
+    weights: bool
+
+
+Operation = Gemm | Attention | Elementwise | Kernel
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Numbers of parameters.
+
+    Attributes:
+        tensor: divided by t.
+        replicated: held by every tensor rank.
+        expert: divided by e and x.
+        idle: those of `expert` that a token does not pass, at balanced load.
+        tied: parameters of the first layer that this layer uses too: held once more on another stage, not counted.
+    """
+
+    tensor: int = 0
+    replicated: int = 0
+    expert: int = 0
+    idle: int = 0
+    tied: int = 0
+
+    @property
+    def total(self) -> int:
+        """All that count."""
+        return self.tensor + self.replicated + self.expert
+
+    @property
+    def active(self) -> int:
+        """Those that a token passes."""
+        return self.total - self.idle
+
+    def __add__(self, other: Parameters) -> Parameters:
+        return Parameters(*_sums(self, other))
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Bytes per token kept from forward to backward: inputs of operations, the layer's own input among them.
+
+    Source: Korthikanti et al., arXiv 2205.05198, section 4. Expert parallelism changes nothing: a rank gives away as
+    many tokens as it receives, but for `Layer.balance`.
+
+    Attributes:
+        sequence: divided by t with sequence parallelism.
+        tensor: divided by t.
+        scores: the score matrices of plain attention, divided by t; not kept if the attention core is recomputed.
+        received: tokens received by experts, divided by t/x.
+        expert: other activations of experts, divided by t.
+    """
+
+    sequence: int = 0
+    tensor: int = 0
+    scores: int = 0
+    received: int = 0
+    expert: int = 0
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(_sums(self, Kept()))
+
+    def __add__(self, other: Kept) -> Kept:
+        return Kept(*_sums(self, other))
+
+
+def _sums(one: Parameters | Kept, other: Parameters | Kept) -> list[int]:
+    return [getattr(one, field.name) + getattr(other, field.name) for field in fields(one)]
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a layer; `transient` as in `Layer`, the largest counts."""
+
+    operations: tuple[Operation, ...] = ()
+    parameters: Parameters = Parameters()
+    kept: Kept = Kept()
+    transient: int = 0
+
+    def __add__(self, other: Part) -> Part:
+        return Part(
+            self.operations + other.operations,
+            self.parameters + other.parameters,
+            self.kept + other.kept,
+            max(self.transient, other.transient),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer(Part):
+    """A layer of a network; see the module for what divides its amounts.
+
+    Attributes:
+        operations: in order of the forward.
+        transient: bytes per token, divided by t, that exist only while the layer's backward runs.
+        name: for messages.
+        output: bytes per token passed on, and of their gradient on the way back.
+        dispatched: bytes per token sent to experts; as much comes back, and both again in the backward.
+        balance: tokens of the busiest expert rank divided by the mean.
+        place: "block" for what stages are cut from; "first" and "last" stay with the first and the last block.
+    """
+
+    name: str
+    output: int
+    dispatched: int = 0
+    balance: Fraction = Fraction(1)
+    place: Place = "block"
+
+    @property
+    def flop(self) -> Fraction:
+        """FLOP forward per token, at balanced load."""
+        return sum((operation.flop for operation in self.operations), Fraction(0))
+
+
+def layer_of(name: str, parts: Iterable[Part], output: int, place: Place = "block", **of_experts: Any) -> Layer:
+    """A layer made of parts; `of_experts` are `dispatched` and `balance`."""
+    whole = sum(parts, Part())
+    amounts = (whole.operations, whole.parameters, whole.kept, whole.transient)
+    return Layer(*amounts, name=name, output=output, place=place, **of_experts)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network: its layers in order of the forward.
+
+    Attributes:
+        tokens: per sample: sequence length, image patches, or 1.
+    """
+
+    tokens: int
+    layers: tuple[Layer, ...]
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters."""
+        return sum(layer.parameters.total for layer in self.layers)
+
+    @property
+    def active(self) -> int:
+        """Number of parameters that a token passes; fewer than all in a mixture of experts."""
+        return sum(layer.parameters.active for layer in self.layers)
+
+    @property
+    def flop(self) -> int:
+        """FLOP of one sample's forward: 2 per multiply-add of a matrix product or convolution."""
+        return int(self.tokens * sum(layer.flop for layer in self.layers))
+
+    def check_division(self, tensor: int = 1, expert: int = 1) -> None:
+        """Check that tensor and expert parallelism can divide the model.
+
+        Raises:
+            Refusal: they cannot.
+        """
+        operations = [operation for layer in self.layers for operation in layer.operations]
+        experts = {one.count for one in operations if isinstance(one, Gemm) and one.expert}
+        heads = {size for one in operations if isinstance(one, Attention) for size in (one.heads, one.kv_heads)}
+        if tensor > 1 and not any(layer.parameters.tensor for layer in self.layers):
+            raise Refusal("this model has nothing that tensor parallelism divides")
+        if expert > 1 and not experts:
+            raise Refusal("this model has no experts to divide")
+        for what, sizes, ranks in (("heads", heads, tensor), ("experts", experts, expert)):
+            for size in sorted(sizes):
+                if size % ranks:
+                    raise Refusal(f"{size} {what} cannot be divided over {ranks} ranks")

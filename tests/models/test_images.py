@@ -1,0 +1,81 @@
+"""Networks on images: convolutions as products, and shapes that do not fit."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybrid_des.errors import UsageError
+from hybrid_des.models import Gemm
+from hybrid_des.models.catalogue import model
+from hybrid_des.models.kinds import ModelRefusal, make_model
+
+
+def products(layer):
+    return [one for one in layer.operations if isinstance(one, Gemm)]
+
+
+def test_a_bottleneck_strides_in_its_middle():
+    """The first block of 128 channels in ResNet-50: 56 → 28 pixels a side, 256 → 512 channels."""
+    layer = next(layer for layer in model("resnet-50").layers if layer.name == "bottleneck 2.1")
+    shapes = [(one.rows, one.n, one.k) for one in products(layer)]
+    assert shapes == [(56**2, 128, 256), (28**2, 128, 9 * 128), (28**2, 512, 128), (28**2, 512, 256)]
+    assert [one.reads for one in products(layer)] == [256 * 56**2, 128 * 56**2, 128 * 28**2, 256 * 28**2]
+    assert layer.output == 2 * 512 * 28**2
+
+
+def test_a_bottleneck_keeps_inputs_of_convolutions_and_norms():
+    layer = next(layer for layer in model("resnet-50").layers if layer.name == "bottleneck 2.2")
+    narrow, wide = 128 * 28**2, 512 * 28**2
+    assert layer.kept.total == 2 * ((wide + narrow) + 2 * narrow + (narrow + wide))
+
+
+def test_a_convolution_reads_its_image_once():
+    first = products(model("vgg-16").layers[0])[0]
+    assert (first.rows, first.n, first.k, first.reads) == (224**2, 64, 27, 3 * 224**2)
+
+
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=4))
+def test_residual_networks_are_the_sum_of_their_layers(blocks):
+    own = make_model("resnet", {"blocks": blocks})
+    assert len(own.layers) == sum(blocks) + 2
+    assert own.flop == 2 * sum(one.rows * one.n * one.k for layer in own.layers for one in products(layer))
+    weights = sum(one.n * one.k for layer in own.layers for one in products(layer))
+    norms = sum(2 * one.n for layer in own.layers[:-1] for one in products(layer))
+    assert own.parameters == weights + norms + 1000
+
+
+def test_a_patch_is_a_token():
+    own = model("vit-b-16")
+    assert own.tokens == 1 + 14**2
+    assert products(own.layers[0])[0].flop * own.tokens == 2 * 14**2 * 768 * 768
+    assert not any(layer.parameters.tied for layer in own.layers)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"base": "vit-b-16", "image": 230}, "patch: an image of 230 pixels is not divisible into patches of 16"),
+        ({"base": "vit-b-16", "heads": 7}, "heads: hidden size 768 is not divisible by 7 heads"),
+        ({"base": "vgg-16", "image": 16}, "image: too small for the number of layers that shrink it"),
+        ({"base": "vgg-16", "convolutions": [2, 2]}, "convolutions: expected 5 numbers, found 2"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(values, said):
+    with pytest.raises(ModelRefusal) as error:
+        model(values)
+    assert str(error.value) == said
+
+
+@pytest.mark.parametrize(
+    ("blocks", "said"),
+    [
+        (3, "resnet: blocks: expected a list such as [3, 4, 6, 3], found 3"),
+        ([], "resnet: blocks: expected a list such as [3, 4, 6, 3], found a list"),
+        ([3, "x"], 'resnet: blocks: expected a whole number, found "x"'),
+        ([3, 0], "resnet: blocks: must be at least 1, not 0"),
+    ],
+)
+def test_a_list_of_blocks_is_checked(blocks, said):
+    with pytest.raises(UsageError) as error:
+        make_model("resnet", {"blocks": blocks})
+    assert str(error.value) == said
