@@ -67,6 +67,14 @@ class Layout:
         """The GPU that a rank runs on: ranks fill the nodes in order."""
         return rank
 
+    @cached_property
+    def pipelines(self) -> NDArray[np.int64]:
+        """Which pipeline every rank is part of: numbered by replica, then by its other coordinates."""
+        numbers, axes = self.along("data"), [axis for axis in reversed(self.order) if axis not in ("data", "pipeline")]
+        for axis in axes:
+            numbers = numbers * self.sizes[axis] + self.along(axis)
+        return numbers
+
     def along(self, axis: str) -> NDArray[np.int64]:
         """Every rank's place along an axis, one entry per rank."""
         return np.arange(self.ranks, dtype=np.int64) // self.strides[axis] % self.sizes[axis]

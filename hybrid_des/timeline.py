@@ -68,12 +68,17 @@ class Timeline:
     @cached_property
     def replica(self) -> Column:
         """The replica of every global rank; `NONE` for parameter servers, which follow the ranks."""
-        return self._place("data")
+        return self._place(self.layout.along("data"))
+
+    @cached_property
+    def pipeline(self) -> Column:
+        """The pipeline of every global rank, as `Layout.pipelines`; `NONE` for parameter servers."""
+        return self._place(self.layout.pipelines)
 
     @cached_property
     def pipeline_rank(self) -> Column:
         """The pipeline rank of every global rank; `NONE` for parameter servers, which follow the ranks."""
-        return self._place("pipeline")
+        return self._place(self.layout.along("pipeline"))
 
     def op_rows(self) -> Columns:
         """Give the op rows with `replica`, `pipeline_rank`, `kind` (of `OP_KINDS`), `microbatch`, `chunk` and `stage`.
@@ -110,9 +115,9 @@ class Timeline:
         chunk[pipeline] = chunks[path_of[microbatch[pipeline]], stage[pipeline]]
         return {**self.messages, "step": tag >> STEP_SHIFT, "microbatch": microbatch, "chunk": chunk, "stage": stage}
 
-    def _place(self, axis: str) -> Column:
+    def _place(self, of_ranks: Column) -> Column:
         servers = max((channel.sender + 1 - self.layout.ranks for channel in self.channels), default=0)
-        return np.pad(self.layout.along(axis), (0, max(servers, 0)), constant_values=NONE)
+        return np.pad(of_ranks, (0, max(servers, 0)), constant_values=NONE)
 
 
 def _describe_actions(plan: Plan) -> tuple[Column, Column]:

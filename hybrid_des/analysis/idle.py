@@ -51,5 +51,5 @@ def account(plan: Plan, times: StepTimes) -> dict[str, int]:
 def hidden_reduction(timeline: Timeline, times: StepTimes) -> int:
     """Picoseconds, over all ranks and steps, of gradient reduction overlapped with remaining compute."""
     rows = timeline.reductions
-    place = timeline.replica[rows["rank"]], rows["step"], timeline.pipeline_rank[rows["rank"]]
+    place = timeline.pipeline[rows["rank"]], rows["step"], timeline.pipeline_rank[rows["rank"]]
     return total(np.maximum(np.minimum(rows["end"], times.last_compute()[place]) - rows["start"], 0))

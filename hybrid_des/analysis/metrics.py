@@ -79,7 +79,7 @@ def summary(run: Run) -> dict[str, Any]:
         "algorithm": run.algorithm,
         "speedup": float(share * ranks),
         "efficiency": float(share),
-        "microbatches_per_s": timeline.plan.microbatches * replicas / step_time if step_time else 0,
+        "microbatches_per_s": timeline.plan.microbatches * scenario.parallel.data / step_time if step_time else 0,
         **{key: _plain(Fraction(getattr(run, key), steps)) for key in ("messages", *_COUNTERS, "bytes_scales")},
         **_memory(run),
         **(run.numerics or {}),

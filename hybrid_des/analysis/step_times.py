@@ -1,4 +1,4 @@
-"""Times of ops and steps as arrays: replica × step × op or rank."""
+"""Times of ops and steps as arrays: pipeline × step × op or rank; each tensor rank has a pipeline of its own."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,8 @@ class StepTimes:
     """The times of a run in picoseconds.
 
     Attributes:
-        asked, start, end: replica × step × op; ops are ordered by pipeline rank, then by program order.
-        begin, sent, reduced, done: replica × step × pipeline rank; when a rank began the step, completed its last op
+        asked, start, end: pipeline × step × op; ops are ordered by pipeline rank, then by program order.
+        begin, sent, reduced, done: pipeline × step × pipeline rank; when a rank began the step, completed its last op
             including sends, completed its gradient reductions, and finished the step.
         optimizer: total optimizer time of all ranks and steps.
         rank_of_op: the pipeline rank of each op.
@@ -39,7 +39,7 @@ class StepTimes:
         return int(self.done.max()) - int(self.begin.min())
 
     def last_compute(self) -> Column:
-        """End of each rank's last op per step, replica × step × pipeline rank; begin of the step if it has none."""
+        """End of each rank's last op per step, pipeline × step × pipeline rank; begin of the step if it has none."""
         last = self.begin.copy()
         last[..., self.rank_of_op[self.first]] = self.end[..., self.last]
         return last
@@ -47,19 +47,19 @@ class StepTimes:
 
 def step_times(timeline: Timeline) -> StepTimes:
     """Arrange the rows of a timeline as arrays."""
-    replica, pipeline_rank, pipeline = timeline.replica, timeline.pipeline_rank, timeline.plan.pipeline
+    of_rank, pipeline_rank, pipeline = timeline.pipeline, timeline.pipeline_rank, timeline.plan.pipeline
     ops, steps = timeline.ops, timeline.steps
     sizes = np.array([len(program) for program in timeline.plan.programs], dtype=np.int64)
     lasts = np.cumsum(sizes)
     rank, step = steps["rank"], steps["step"]
-    order = np.lexsort((pipeline_rank[rank], step, replica[rank]))
-    shape = (int(replica[rank].max()) + 1, int(step.max()) + 1, pipeline)
+    order = np.lexsort((pipeline_rank[rank], step, of_rank[rank]))
+    shape = (int(of_rank[rank].max()) + 1, int(step.max()) + 1, pipeline)
     of_steps = {name: steps[name][order].reshape(shape) for name in ("begin", "sent", "reduced")}
     done = steps["end"][order].reshape(shape)
     optimizer = ops["index"] == OPTIMIZER
     rows = np.flatnonzero(~optimizer)
     rank = ops["rank"][rows]
-    order = rows[np.lexsort((ops["index"][rows], pipeline_rank[rank], ops["step"][rows], replica[rank]))]
+    order = rows[np.lexsort((ops["index"][rows], pipeline_rank[rank], ops["step"][rows], of_rank[rank]))]
     of_ops = {name: ops[name][order].reshape(*shape[:2], int(lasts[-1])) for name in ("asked", "start", "end")}
     return StepTimes(
         **of_ops,

@@ -19,7 +19,7 @@ from hybrid_des.scenario import Gradients
 
 @dataclass(frozen=True)
 class ReplicaGroup:
-    """All ranks that hold a stage, across replicas and copies of the model.
+    """All ranks that hold the same part of a stage, across replicas, context ranks and copies of the model.
 
     Attributes:
         ranks: global ranks, in ascending order.
@@ -35,28 +35,31 @@ class ReplicaGroup:
 
 def replica_groups(
     plan: Plan, layout: Layout, parameters: Sequence[int], gradients: Gradients, keep_empty: bool = False
-) -> dict[int, ReplicaGroup]:
-    """Find the replica group of each stage held by several ranks.
+) -> list[ReplicaGroup]:
+    """Find the replica groups of each stage: one for every tensor rank, where several ranks hold its part.
 
     Args:
         plan: the stages and their ranks.
         layout: the ranks of each replica.
-        parameters: per stage.
+        parameters: per stage and tensor rank.
         gradients: how gradients are split into buckets.
         keep_empty: whether to include stages without parameters (their arrays may still be reduced).
     """
     codec = codecs.find(gradients.codec).build()
-    found = {}
+    found = []
     for stage, places in enumerate(zip(*plan.paths, strict=True)):  # one place per copy of the model
-        held = sorted(
-            (layout.rank(data=replica, pipeline=rank), chunk)
-            for replica in range(layout.sizes["data"])
-            for rank, chunk in places
-        )
-        if len(held) > 1 and (parameters[stage] or keep_empty):
-            ranks, chunks = zip(*held, strict=True)
-            buckets = buckets_of(parameters[stage], codec, gradients.bucket, gradients.bucket_rule, stage)
-            found[stage] = ReplicaGroup(stage, ranks, chunks, buckets)
+        if not (parameters[stage] or keep_empty):
+            continue
+        buckets = None
+        for part in layout.group(0, "tensor"):
+            starts = ((part + layout.rank(pipeline=rank), chunk) for rank, chunk in places)
+            held = sorted((rank, chunk) for start, chunk in starts for rank in layout.group(start, "context", "data"))
+            if len(held) > 1:
+                buckets = buckets or buckets_of(
+                    parameters[stage], codec, gradients.bucket, gradients.bucket_rule, stage
+                )
+                ranks, chunks = zip(*held, strict=True)
+                found.append(ReplicaGroup(stage, ranks, chunks, buckets))
     return found
 
 
@@ -69,13 +72,13 @@ class Reductions:
     """
 
     def __init__(
-        self, gradients: Gradients, groups: Mapping[int, ReplicaGroup], fabric: Fabric, ranks: int, sharing: str
+        self, gradients: Gradients, groups: Sequence[ReplicaGroup], fabric: Fabric, ranks: int, sharing: str
     ) -> None:
         """Choose the algorithm and its servers.
 
         Args:
             gradients: the algorithm, its options and the codec.
-            groups: stage → its replica group.
+            groups: the replica groups of all stages.
             fabric: the wiring.
             ranks: number of ranks; they run on the first GPUs of the fabric, and the others may serve.
             sharing: how links are shared.
@@ -86,33 +89,39 @@ class Reductions:
         self._options = gradients.options
         self._codec = codecs.find(gradients.codec).build()
         self._spare = range(ranks, fabric.gpus)
-        self.buckets = {stage: group.buckets for stage, group in groups.items()}
+        self.buckets = {group.stage: group.buckets for group in groups}
         self.algorithm = gradients.algorithm
         if self.algorithm == collectives.AUTO:
-            self.algorithm = self._quickest(list(groups.values()))
-        self._processes = {stage: self._process_group(group) for stage, group in groups.items()}
-        self._places = {
-            stage: {rank: place for place, rank in enumerate(group.ranks)} for stage, group in self._processes.items()
-        }
+            self.algorithm = self._quickest(groups)
+        self._processes = [self._process_group(group) for group in groups]
+        self._held: dict[int, list[tuple[ProcessGroup, int]]] = {}
+        for processes in self._processes:
+            for place, rank in enumerate(processes.ranks):
+                self._held.setdefault(rank, []).append((processes, place))
 
     def of(self, transport: Transport, rank: int) -> list[Reducer]:
         """The reducers of a rank, one per stage it holds."""
-        held = [stage for stage, places in self._places.items() if rank in places]
-        return [self._reducer(transport, rank, stage) for stage in held]
+        return [self._reducer(transport, processes, place) for processes, place in self._held.get(rank, ())]
 
     def servers(self, transport: Transport, steps: int, lengths: Mapping[int, int]) -> list[Server]:
         """Start the servers; `lengths` are those of the stages' arrays, if there are any."""
         return [
-            Server(transport.env, place, self._reducer(transport, place, stage), steps, lengths.get(stage))
-            for stage, processes in self._processes.items()
-            for place in processes.ranks[processes.size :]
+            Server(
+                transport.env,
+                processes.ranks[place],
+                self._reducer(transport, processes, place),
+                steps,
+                lengths.get(processes.stage),
+            )
+            for processes in self._processes
+            for place in range(processes.size, len(processes.ranks))
         ]
 
-    def _reducer(self, transport: Transport, rank: int, stage: int) -> Reducer:
+    def _reducer(self, transport: Transport, processes: ProcessGroup, place: int) -> Reducer:
         return Reducer(
-            stage,
-            Group(transport, self._processes[stage], self._places[stage][rank]),
-            [bucket.elements for bucket in self.buckets[stage]],
+            processes.stage,
+            Group(transport, processes, place),
+            [bucket.elements for bucket in self.buckets[processes.stage]],
             self._codec,
             collectives.configured(self.algorithm, self._options),
             self._gradients.error_feedback,

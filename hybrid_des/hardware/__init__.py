@@ -3,6 +3,7 @@
 part("a100-80gb").nvlink.bandwidth      # Fraction, bytes per second
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -35,6 +36,10 @@ class GpuPart:
     name: str
     memory: Fraction
     peak: Fraction
+    peak_fp8: Fraction | None
+    bandwidth: Fraction
+    multiprocessors: int
+    efficiency: Mapping[str, Mapping[str, float]]
     nvlink: LinkPart
     infiniband: LinkPart
     nics_per_node: int
@@ -58,6 +63,10 @@ def _parts() -> dict[str, GpuPart]:
             name,
             parse_quantity(gpu["memory"], "size"),
             parse_quantity(gpu["peak"], "compute"),
+            parse_quantity(gpu["peak_fp8"], "compute") if "peak_fp8" in gpu else None,
+            parse_quantity(gpu["bandwidth"], "bandwidth"),
+            gpu["multiprocessors"],
+            gpu["efficiency"],
             links[gpu["nvlink"]],
             links[gpu["infiniband"]],
             gpu["nics_per_node"],

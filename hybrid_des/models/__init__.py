@@ -8,8 +8,6 @@ What a user-defined kind needs is importable from here:
 Nothing here knows times: a layer states its operations, parameters and activations per token, and what divides them.
 """
 
-from __future__ import annotations
-
 from hybrid_des.models.layer import Attention, Elementwise, Gemm, Kept, Kernel, Layer, Model, Parameters, Part, layer_of
 
 __all__ = ["Attention", "Elementwise", "Gemm", "Kept", "Kernel", "Layer", "Model", "Parameters", "Part", "layer_of"]

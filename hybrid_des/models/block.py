@@ -7,8 +7,6 @@ activation 4f and 8f (GELU) or 6f and 12f (SwiGLU). Kept activations: Korthikant
 GELU are trained with dropout, those with SwiGLU without.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Literal

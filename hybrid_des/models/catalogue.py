@@ -4,8 +4,6 @@ model("llama3.1-8b").parameters                        # 8030261248
 model({"base": "llama3.1-405b", "layers": 8})          # the same but for the number of layers
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path

@@ -110,7 +110,7 @@ def _reductions(timeline: Timeline) -> Columns:
     sent = timeline.messages_of(lambda c: c.hop == 0 and c.purpose.cause == REDUCTION.cause and c.sender < ranks)
     sender = np.array([channel.sender for channel in timeline.channels], dtype=np.int64)[sent["channel"]]
     times, steps = step_times(timeline), timeline.steps
-    place = timeline.replica[steps["rank"]], steps["step"], timeline.pipeline_rank[steps["rank"]]
+    place = timeline.pipeline[steps["rank"]], steps["step"], timeline.pipeline_rank[steps["rank"]]
     rank = np.concatenate([steps["rank"], sender])
     start = np.concatenate([times.last_compute()[place], sent["asked"]])
     end = np.concatenate([steps["reduced"], sent["end"]])

@@ -14,6 +14,7 @@ from hybrid_des.collectives import codecs
 from hybrid_des.options import OfRanks, mark_of
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.machine import Cluster
+from hybrid_des.scenario.recipe import expanded
 from hybrid_des.scenario.sections import Gradients, Schedule
 from hybrid_des.scenario.values import per_rank
 
@@ -24,11 +25,13 @@ _MULTIPLE = re.compile(r"\s*(\d+\.?\d*|\.\d+|)\s*p\s*")
 
 def fill(values: Mapping[str, Any]) -> dict[str, Any]:
     """Copy the values with these defaults filled in."""
+    if "model" in values:
+        values = {**values, "model": expanded(values["model"])}
     filled = {key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()}
     sections = (
         ("cluster", _fill_cluster),
         ("schedule", _fill_schedule),
-        ("workload", _fill_workload),
+        *((("efficiency", _fill_efficiency),) if _has_model(values) else (("workload", _fill_workload),)),
         ("gradients", _fill_gradients),
     )
     for name, complete in sections:
@@ -36,6 +39,22 @@ def fill(values: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(section, dict):
             complete(section, filled)
     return filled
+
+
+def _has_model(values: Mapping[str, Any]) -> bool:
+    return values.get("model") not in (None, "none")
+
+
+def _reached(efficiency: Mapping[str, Mapping[str, float]], precision: str) -> Mapping[str, float]:
+    return efficiency.get(precision, efficiency["bf16"])  # a precision that the GPU lacks is refused by itself
+
+
+def _fill_efficiency(efficiency: dict[str, Any], scenario: Mapping[str, Any]) -> None:
+    cluster, precision = scenario["cluster"], scenario.get("precision", "bf16")
+    gpu = cluster.get("gpu") if isinstance(cluster, Mapping) else None
+    if isinstance(gpu, str) and gpu in catalogue.names() and isinstance(precision, str):
+        for key, value in _reached(catalogue.part(gpu).efficiency, precision).items():
+            efficiency.setdefault(key, value)
 
 
 def _fill_cluster(cluster: dict[str, Any], scenario: Mapping[str, Any]) -> None:
@@ -105,7 +124,10 @@ def _fill_gradients(gradients: dict[str, Any], scenario: Mapping[str, Any]) -> N
 
 
 def _fill_schedule(schedule: dict[str, Any], scenario: Mapping[str, Any]) -> None:
-    kind = schedule.get("kind")
+    kind, batch = schedule.get("kind"), scenario.get("batch")
+    samples = _along(scenario, "data") * _number(schedule.get("microbatch_size", 1))
+    if isinstance(batch, int) and samples and not batch % samples:
+        schedule.setdefault("microbatches", batch // samples)
     if isinstance(kind, str) and kind in schedules.names():
         schedule.setdefault("chunks", schedules.find(kind).facts["chunks"] or 1)
     for key, field in Schedule.keys_given(schedule).items():
@@ -137,5 +159,8 @@ def _fill_workload(workload: dict[str, Any], scenario: Mapping[str, Any]) -> Non
 def _along(scenario: Mapping[str, Any], axis: str) -> int:
     """The number of ranks along an axis of parallelism."""
     parallel = scenario.get("parallel", {})
-    ranks = parallel.get(axis, 1) if isinstance(parallel, Mapping) else 1
-    return int(ranks) if isinstance(ranks, int | Fraction) else 1
+    return _number(parallel.get(axis, 1) if isinstance(parallel, Mapping) else 1)
+
+
+def _number(value: Any) -> int:
+    return int(value) if isinstance(value, int | Fraction) else 1

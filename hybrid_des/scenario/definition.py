@@ -10,14 +10,16 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from hybrid_des.errors import Refusal
+from hybrid_des.models.kinds import ModelRefusal
 from hybrid_des.network import topologies
 from hybrid_des.network.topologies import OptionRefusal
-from hybrid_des.options import MOST, Elsewhere, Flag, Section, Text, choice, mark_of, options_of, whole
+from hybrid_des.options import MOST, Count, Elsewhere, Flag, Section, Text, choice, mark_of, options_of, whole
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.defaults import fill, of_ranks
 from hybrid_des.scenario.machine import Cluster
 from hybrid_des.scenario.plugins import PluginSection
 from hybrid_des.scenario.problem import Problem, Problems
+from hybrid_des.scenario.recipe import Efficiency, Overlap, PublishedOrOwn
 from hybrid_des.scenario.sections import Gradients, Numerics, Parallel, Schedule, Workload
 
 PER_RANK = (
@@ -42,7 +44,22 @@ class Scenario(Section):
     cluster: Cluster
     parallel: Parallel = Field(default_factory=Parallel)
     schedule: Schedule
-    workload: Workload
+    workload: Workload | None = None
+    model: PublishedOrOwn = None
+    """Instead of `workload`: the network that is trained; a published one by name, or its sizes."""
+    precision: Annotated[str, choice("bf16", "fp16", "fp8")] = "bf16"
+    """Precision of products; fp8: attention and logits in bf16."""
+    recompute: Annotated[Literal["none", "selective", "full"], choice("none", "selective", "full")] = "none"
+    """What the backward computes again instead of keeping it: nothing, the attention core, or whole layers."""
+    sharding: Annotated[str, choice("none", "zero-1", "zero-2", "zero-3")] = "none"
+    """What replicas divide: the optimizer's state (zero-1), also gradients (zero-2), also weights (zero-3)."""
+    overlap: Overlap = Field(default_factory=Overlap)
+    efficiency: Efficiency | None = None
+    """What is reached of the GPU's peaks."""
+    tensor_traffic: Annotated[str, choice("auto", "replay")] = "auto"
+    """replay: each collective of tensor, context and expert ranks is simulated once, alone on the wiring."""
+    batch: Count | None = None
+    """Samples per step over all replicas, instead of schedule.microbatches."""
     gradients: Gradients = Field(default_factory=Gradients)
     numerics: Annotated[Numerics | None, _OR_NONE] = None
     """Real training on the simulated GPUs."""
@@ -82,23 +99,69 @@ def _ranks_fit(scenario: Scenario) -> Iterator[Problem]:
         sizes = f"nodes {cluster.nodes} × gpus_per_node {cluster.gpus_per_node}"
         if not isinstance(cluster.nodes, int):
             sizes = f"in {sum(kind.count for kind in cluster.kinds)} nodes"
+        axes = ("pipeline", "data", "tensor", *(("context",) if parallel.context > 1 else ()))
         yield Problem(
             ("parallel",),
-            f"{parallel.ranks} ranks (pipeline {parallel.pipeline} × data {parallel.data} × tensor {parallel.tensor}) "
+            f"{parallel.ranks} ranks ({' × '.join(f'{axis} {getattr(parallel, axis)}' for axis in axes)}) "
             f"need one GPU each; the cluster has {cluster.gpus} ({sizes})",
-            (*(("parallel", axis) for axis in ("pipeline", "data", "tensor")), *GPUS),
+            (*(("parallel", axis) for axis in axes), *GPUS),
         )
 
 
-def _tensor_is_one(scenario: Scenario) -> Iterator[Problem]:
-    if scenario.parallel.tensor > 1:
-        yield _misfit("tensor parallelism is not available in this version; expected 1", "parallel.tensor")
+def _costs_are_given_once(scenario: Scenario) -> Iterator[Problem]:
+    if scenario.model is not None and scenario.workload is not None:
+        yield _misfit("replaces `workload`; give only one of the two", "model", "workload")
+
+
+def _model_divides(scenario: Scenario) -> Iterator[Problem]:
+    """What divides a model needs one."""
+    parallel = scenario.parallel
+    if scenario.model is None:
+        for key, default in (("precision", "bf16"), ("overlap", Overlap()), ("efficiency", None), ("batch", None)):
+            if getattr(scenario, key) != default:
+                yield _misfit("is read with `model` only", key, "model")
+        for axis in ("tensor", "context", "expert"):
+            if getattr(parallel, axis) > 1:
+                yield _misfit(
+                    "divides the layers of a `model`; with `workload`, expected 1", f"parallel.{axis}", "model"
+                )
+        return
+    if scenario.model.lacking:
+        return
+    try:
+        network = scenario.model.network
+    except ModelRefusal as refusal:
+        yield _misfit(refusal.message, f"model.{refusal.option}")
+        return
+    if network.tokens * scenario.schedule.microbatch_size % parallel.context:
+        message = f"{network.tokens} tokens cannot be divided over {parallel.context} ranks"
+        yield _misfit(message, "parallel.context", "model")
+    for axis in ("tensor", "expert"):
+        try:
+            network.check_division(**{axis: getattr(parallel, axis)})
+        except Refusal as refusal:
+            yield _misfit(str(refusal), f"parallel.{axis}", "model")
+    if parallel.data * parallel.context % parallel.expert:
+        message = (
+            f"{parallel.data * parallel.context} ranks along data and context cannot be grouped by {parallel.expert}"
+        )
+        yield _misfit(message, "parallel.expert", "parallel.data", "parallel.context")
+    if scenario.precision == "fp8" and any(kind.gpu.peak_fp8 is None for kind in scenario.cluster.kinds):
+        yield _misfit("this GPU has no 8-bit products", "precision", "cluster.gpu")
+    if len({kind.gpu.name for kind in scenario.cluster.kinds}) > 1:
+        message = "a model's times are those of one kind of GPU; give slower nodes a `speed`"
+        yield _misfit(message, "cluster.nodes", "model")
+    for key in ("peak", "bandwidth", "multiprocessors"):
+        if any(getattr(kind.gpu, key) is None for kind in scenario.cluster.kinds):
+            yield _misfit("is required by `model`", f"cluster.gpu.{key}", "model")
 
 
 def _options_are_read(scenario: Scenario) -> Iterator[Problem]:
     """Required options must be given; an option without effect is an error unless it states the implied value."""
-    for name in ("cluster", "schedule", "gradients"):
-        section: PluginSection = getattr(scenario, name)
+    for name in ("cluster", "schedule", "gradients", "model"):
+        section: PluginSection | None = getattr(scenario, name)
+        if section is None:
+            continue
         plugins = section.plugins
         chosen = plugins.chosen(dict(section))
         what = chosen.name if chosen else ""
@@ -162,6 +225,8 @@ def _errors_exist(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _lists_fit(scenario: Scenario) -> Iterator[Problem]:
+    if scenario.workload is None:
+        return
     ranks = scenario.parallel.pipeline
     for name in PER_RANK:
         value, path = attrgetter(name)(scenario.workload), f"workload.{name}"
@@ -175,7 +240,7 @@ def _lists_fit(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _weight_fits(scenario: Scenario) -> Iterator[Problem]:
-    if scenario.workload.weight is None:
+    if scenario.workload is None or scenario.workload.weight is None:
         return
     both = [_listed(value) for value in (scenario.workload.weight, scenario.workload.backward)]
     ranks = max(map(len, both))
@@ -204,6 +269,6 @@ def _layers_fit(scenario: Scenario) -> Iterator[Problem]:
 
 
 _CHECKS = (
-    _ranks_fit, _tensor_is_one, _options_are_read, _wiring_exists, _sizes_are_bearable, _schedule_is_one,
-    _chunks_fit, _errors_exist, _lists_fit, _weight_fits, _layers_fit,
+    _ranks_fit, _costs_are_given_once, _model_divides, _options_are_read, _wiring_exists, _sizes_are_bearable,
+    _schedule_is_one, _chunks_fit, _errors_exist, _lists_fit, _weight_fits, _layers_fit,
 )  # fmt: skip

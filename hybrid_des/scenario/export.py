@@ -14,11 +14,12 @@ from hybrid_des.options import Options, WrittenNone, mark_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.machine import Cluster, InfiniBand, NodeKind
 from hybrid_des.scenario.plugins import PluginSection
+from hybrid_des.scenario.recipe import Efficiency, ModelChoice
 from hybrid_des.scenario.sections import Gradients, Schedule
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-_CHOOSING: tuple[type[PluginSection], ...] = (Cluster, Schedule, Gradients)
+_CHOOSING: tuple[type[PluginSection], ...] = (Cluster, Schedule, Gradients, ModelChoice)
 
 # keys of a file that are resolved before a single scenario is validated
 _MANY: dict[str, Any] = {
@@ -64,7 +65,12 @@ def _plain(value: Any) -> Any:
         items = {name: words.get(name) if item is None else item for name, item in given.items()}
         if isinstance(value, PluginSection):  # options share the section's level
             items |= {**_plain(items.pop("options") or Options()), **value.unread}
-        if isinstance(value, Scenario) and value.numerics and "parameters" not in value.workload.model_fields_set:
+        if (
+            isinstance(value, Scenario)
+            and value.numerics
+            and value.workload
+            and "parameters" not in value.workload.model_fields_set
+        ):
             items["workload"] = value.workload.model_copy(update={"parameters": None})  # counted from the model
         if isinstance(value, LinkFigures) and value.table is not None:  # replaced by the table
             items.update(bandwidth=None, latency=None)
@@ -104,7 +110,7 @@ def json_schema() -> dict[str, Any]:
         for key, readers in section.plugins.readers().items():
             parts = {name: described[section.plugins.find(name).options]["properties"][key] for name in readers}
             properties[key] = _joined(parts)
-    for model in (Cluster, NodeKind, InfiniBand):  # `defaults` fills these in
+    for model in (Cluster, NodeKind, InfiniBand, Efficiency):  # `defaults` fills these in
         definitions[model.__name__].pop("required", None)
     return _whole({**described[Scenario], "$defs": definitions})
 
@@ -116,7 +122,8 @@ def _whole(schema: dict[str, Any]) -> dict[str, Any]:
     definitions = schema["$defs"]
     needed = {name: {"required": definitions[name.title()].pop("required")} for name in ("schedule", "workload")}
     schema["if"] = {"anyOf": [{"required": ["base"]}, {"required": ["sweep"]}]}
-    schema["else"] = {"required": schema.pop("required"), "properties": needed}
+    one_of = [{"required": ["workload"]}, {"required": ["model"]}]
+    schema["else"] = {"required": schema.pop("required"), "properties": needed, "oneOf": one_of}
     tidy: dict[str, Any] = _tidy(schema)
     tidy["$defs"] = {name: tidy["$defs"][name] for name in sorted(_needed(tidy["properties"], tidy["$defs"]))}
     return {"$schema": _DIALECT, "title": "hybrid_des scenario", **tidy}

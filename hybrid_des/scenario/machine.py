@@ -12,11 +12,27 @@ from hybrid_des.errors import UsageError
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import ClusterSpec, NodeSpec
 from hybrid_des.network.figures import LinkFigures
-from hybrid_des.options import MOST, Bytes, ComputeRate, Count, Factor, Flag, Section, Text, choice, describe, whole
+from hybrid_des.options import (
+    MOST,
+    Bytes,
+    ComputeRate,
+    Count,
+    Factor,
+    Flag,
+    Section,
+    Text,
+    choice,
+    describe,
+    quantity,
+    whole,
+)
 from hybrid_des.scenario.plugins import Plugins, PluginSection
 from hybrid_des.scenario.values import TopologyName
 
 NODES = "nodes"
+
+
+MemoryBandwidth = Annotated[Fraction, quantity("bandwidth")]
 
 
 class GpuKind(Section):
@@ -28,6 +44,12 @@ class GpuKind(Section):
     """Memory in bytes."""
     peak: ComputeRate | None = None
     """Dense half-precision rate in FLOP/s."""
+    peak_fp8: ComputeRate | None = None
+    """Dense 8-bit rate in FLOP/s."""
+    bandwidth: MemoryBandwidth | None = None
+    """Bytes per second of its memory."""
+    multiprocessors: Count | None = None
+    """Number of streaming multiprocessors."""
 
 
 class NvLink(LinkFigures):
@@ -51,7 +73,7 @@ def _look_up(value: Any) -> Any:
             part = catalogue.part(value)
         except UsageError as error:
             raise ValueError(str(error)) from None
-        return {"name": part.name, "memory": part.memory, "peak": part.peak}
+        return {key: getattr(part, key) for key in GpuKind.model_fields}
     if not isinstance(value, Mapping | GpuKind):
         raise ValueError(f"expected a name such as {catalogue.DEFAULT}, or its figures, found {describe(value)}")
     return value

@@ -27,6 +27,7 @@ from hybrid_des.scenario.values import (
     RankSizes,
     RankTimes,
     ScheduleName,
+    Stages,
     TaskName,
 )
 
@@ -42,13 +43,25 @@ class Parallel(Section):
     """Replicas."""
     tensor: Count = 1
     """GPUs that share each layer."""
+    sequence: Flag = False
+    """Whether tensor ranks divide norms and residuals too (sequence parallelism)."""
+    context: Count = 1
+    """GPUs that share each sample's tokens."""
+    context_method: Annotated[str, choice("ring", "all-to-all", "all-gather")] = "ring"
+    """How context ranks share attention."""
+    expert: Count = 1
+    """Ranks along context and data that share the experts of each layer."""
+    stages: Stages = "even"
+    """With `model`: how layers are cut into stages; even, ends-1, balanced, or a list of layers per stage."""
     order: Order = ("tensor", "data", "pipeline")
-    """Which axis varies fastest along ranks, first to last."""
+    """Which axis varies fastest along ranks, first to last. `context` follows `tensor` unless given."""
 
     @property
     def layout(self) -> Layout:
         """The ranks with their coordinates."""
-        return Layout({axis: getattr(self, axis) for axis in self.order}, self.order)
+        place = self.order.index("tensor") + 1
+        order = self.order if "context" in self.order else (*self.order[:place], "context", *self.order[place:])
+        return Layout({axis: getattr(self, axis) for axis in order}, order)
 
     @property
     def ranks(self) -> int:
@@ -68,6 +81,8 @@ class Schedule(PluginSection):
     """Instead of `kind`: a CSV file in PyTorch's order format."""
     microbatches: Annotated[int, whole(1, MOST, multiple=True), OfRanks()]
     """Micro-batches per replica and step; a number, or a multiple of the pipeline size such as 2p."""
+    microbatch_size: Count = 1
+    """With `model`: samples per micro-batch."""
     chunks: Count = 1
     """Model chunks (virtual pipeline stages) per pipeline rank. Default 1, or the number fixed by the kind."""
     p2p: Annotated[Literal["async", "blocking"], choice("async", "blocking")] = "async"

@@ -8,9 +8,12 @@ from typing import Annotated, Any
 from pydantic import Field, PlainValidator
 
 from hybrid_des.collectives import algorithms, codecs
+from hybrid_des.models import catalogue, kinds
+from hybrid_des.models.cutting import RULES
 from hybrid_des.network import topologies
 from hybrid_des.numerics import datasets
 from hybrid_des.options import (
+    MOST,
     NamesFile,
     Reads,
     WrittenNone,
@@ -21,12 +24,14 @@ from hybrid_des.options import (
     read_bytes,
     read_quantity,
     read_text,
+    whole,
 )
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.problem import Problem, Problems
 from hybrid_des.units import Dimension
 
 AXES = ("tensor", "data", "pipeline")
+CONTEXT = "context"  # behind tensor where an order does not name it
 
 
 def per_rank(dimension: Dimension) -> Reads:
@@ -75,9 +80,15 @@ def _offer(names: Callable[[], list[str]]) -> Any:
 
 
 def _order(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or sorted(map(str, value)) != sorted(AXES):
+    if not isinstance(value, list | tuple) or sorted({*map(str, value), CONTEXT}) != sorted({*AXES, CONTEXT}):
         raise ValueError(f"expected the three axes {', '.join(AXES)} in some order, each once")
     return tuple(value)
+
+
+def _stages(value: Any) -> str | tuple[int, ...]:
+    if isinstance(value, list | tuple):
+        return tuple(whole(0, MOST).read(item) for item in value)
+    return choice(*RULES).read(value)  # type: ignore[no-any-return]
 
 
 def _shares(value: Any) -> Fraction | tuple[Fraction, ...]:
@@ -88,10 +99,14 @@ def _shares(value: Any) -> Fraction | tuple[Fraction, ...]:
     return numbers
 
 
+_STAGES = {"anyOf": [{"enum": [*RULES]}, {"type": "array", "items": {"type": "integer", "minimum": 0}}]}
+Stages = Annotated[str | tuple[int, ...], Reads(_stages, _STAGES)]
 TopologyName = Annotated[str, _one_of(topologies.names), _offer(topologies.names)]
 ScheduleName = Annotated[str, _one_of(schedules.names), _offer(schedules.names)]
 AlgorithmName = Annotated[str, _one_of(algorithms), _offer(algorithms)]
 CodecName = Annotated[str, _one_of(codecs.names), _offer(codecs.names)]
+ModelKindName = Annotated[str, _one_of(kinds.names), _offer(kinds.names)]
+PublishedName = Annotated[str, _one_of(catalogue.names), _offer(catalogue.names)]
 TaskName = Annotated[str, _one_of(datasets.names), _offer(datasets.names)]
 BucketSize = Annotated[
     int | None, Reads(_bucket, or_word_schema("none", "size", "none", "25 MiB")), WrittenNone("none")
@@ -101,5 +116,5 @@ RankSizes = Annotated[Fraction | tuple[Fraction, ...], per_rank("size")]
 RankNumbers = Annotated[Fraction | tuple[Fraction, ...], per_rank("number")]
 RankShares = Annotated[Fraction | tuple[Fraction, ...], Reads(_shares, per_rank("number").schema)]
 File = Annotated[Path | None, Reads(_path, {"type": "string"}), NamesFile()]
-ORDER_SCHEMA = {"type": "array", "items": {"enum": [*AXES]}, "minItems": 3, "maxItems": 3, "uniqueItems": True}
+ORDER_SCHEMA = {"type": "array", "items": {"enum": [*AXES, CONTEXT]}, "minItems": 3, "maxItems": 4, "uniqueItems": True}
 Order = Annotated[tuple[str, ...], Reads(_order, ORDER_SCHEMA)]

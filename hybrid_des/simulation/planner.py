@@ -18,6 +18,7 @@ from hybrid_des.simulation.stages import costs_of
 from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.workload.costs import Costs, RankCosts
 from hybrid_des.workload.given import rank_costs
+from hybrid_des.workload.modelled import model_costs
 
 
 @dataclass(frozen=True)
@@ -51,15 +52,15 @@ def parts_of(
         UsageError: an order file cannot be read, or is for other sizes.
     """
     layout, gradients, numerics = scenario.parallel.layout, scenario.gradients, scenario.numerics
-    ranks = rank_costs(scenario.workload, scenario.parallel.pipeline)
     fabric = fabric or fabric_of(scenario)
+    ranks = _costs(scenario, fabric)
     plan = plan or _plan(scenario, ranks, fabric)
     plan.check()
     if training is None and numerics is not None:
         training = Training(numerics.settings, plan, scenario.parallel.data, scenario.seed)
     at = [layout.coordinates(rank) for rank in range(layout.ranks if training else 0)]
     workers = {rank: training.worker(rank, here["data"], here["pipeline"]) for rank, here in enumerate(at) if training}
-    counted = training and "parameters" not in scenario.workload.model_fields_set
+    counted = training and scenario.workload and "parameters" not in scenario.workload.model_fields_set
     costs = costs_of(ranks, plan, training.parameters if training and counted else None)
     groups = replica_groups(plan, layout, costs.parameters, gradients, keep_empty=numerics is not None)
     reductions = Reductions(gradients, groups, fabric, layout.ranks, scenario.cluster.sharing)
@@ -76,7 +77,15 @@ def plan_of(scenario: Scenario, fabric: Fabric | None = None) -> Plan:
         PlanError: the order in the file is impossible.
         UsageError: the order file cannot be read, or is for other sizes.
     """
-    return _plan(scenario, rank_costs(scenario.workload, scenario.parallel.pipeline), fabric or fabric_of(scenario))
+    fabric = fabric or fabric_of(scenario)
+    return _plan(scenario, _costs(scenario, fabric), fabric)
+
+
+def _costs(scenario: Scenario, fabric: Fabric) -> RankCosts:
+    """Costs from the scenario's workload or model."""
+    if scenario.workload is None:
+        return model_costs(scenario, fabric)
+    return rank_costs(scenario.workload, scenario.parallel.pipeline)
 
 
 def _plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:

@@ -130,14 +130,14 @@ def _gpus(scenario: Scenario, parts: Parts, transport: Transport, recorder: Reco
     env, layout = transport.env, scenario.parallel.layout
     job = Job(env, recorder, scenario.steps, Barrier(env, layout.ranks) if scenario.barrier else None)
     lower = cache(parts.lowering.lower)
-    pipeline_of = cache(lambda replica: [layout.rank(data=replica, pipeline=p) for p in range(parts.plan.pipeline)])
+    pipeline_of = cache(lambda first: layout.group(first, "pipeline"))
     gpus = []
     for rank, node in zip(range(layout.ranks), scenario.cluster.each_gpu(), strict=False):
         place = layout.coordinate(rank, "pipeline")
         gpus.append(
             Gpu(
                 job,
-                Endpoint(transport, rank, pipeline_of(layout.coordinate(rank, "data"))),
+                Endpoint(transport, rank, pipeline_of(rank - layout.rank(pipeline=place))),
                 lower(place, Pace(node.speed)),
                 MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
                 parts.reductions.of(transport, rank),

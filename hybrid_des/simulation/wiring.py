@@ -1,11 +1,12 @@
 """The fabric of a scenario's cluster, with checks for user-defined topologies."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from fractions import Fraction
 
 from hybrid_des.errors import UsageError
 from hybrid_des.network import topologies
-from hybrid_des.network.fabric import Fabric, Route
+from hybrid_des.network.fabric import Fabric, LinkSpec, Route
 from hybrid_des.scenario import Scenario
 
 
@@ -22,7 +23,16 @@ def fabric_of(scenario: Scenario) -> Fabric:
         if link.bandwidth is not None and link.bandwidth <= 0:
             message = f'link "{link.name}" has a bandwidth of {link.bandwidth}; expected more than 0, or None if free'
             raise UsageError(f"topology {cluster.topology}: {message}")
-    return replace(fabric, route=_checked(fabric, cluster.topology))
+    links = fabric.links if scenario.efficiency is None else _reached(fabric.links, scenario.efficiency.network)
+    return replace(fabric, links=links, route=_checked(fabric, cluster.topology))
+
+
+def _reached(links: Mapping[str, LinkSpec], share: Fraction) -> dict[str, LinkSpec]:
+    """The links with a share of their bandwidths; measured tables already say what is reached."""
+    return {
+        name: link._replace(bandwidth=link.bandwidth * share) if type(link.bandwidth) is Fraction else link
+        for name, link in links.items()
+    }
 
 
 def _checked(fabric: Fabric, topology: str) -> Callable[[int, int], Route]:

@@ -1,6 +1,8 @@
 """Costs of pipeline ranks and stages: the records that any workload passes to the simulation."""
 
-from collections.abc import Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -17,6 +19,8 @@ class RankCosts:
         parameters: number of parameters per rank of one copy of the model.
         per_parameter: bytes per parameter.
         kept: bytes of activations kept per micro-batch.
+        layers: of a model: the costs of each layer.
+        cut: of a model: number of stages → the places in `layers` that make up each.
     """
 
     forward: tuple[int, ...]
@@ -27,6 +31,8 @@ class RankCosts:
     parameters: tuple[int, ...]
     per_parameter: tuple[Fraction, ...]
     kept: tuple[int, ...]
+    layers: tuple[StageCosts, ...] = ()
+    cut: Callable[[int], Sequence[Sequence[int]]] | None = None
 
     @property
     def input(self) -> tuple[int, ...]:
@@ -43,7 +49,11 @@ class StageCosts:
             `weight` its weight-gradient part.
         message: bytes of the activation sent to the next stage, and of its gradient.
         kept: bytes of activations kept from the start of a forward to the end of its backward.
-        parameters: number of parameters of the stage.
+        parameters: number of parameters of the stage, without those of experts.
+        experts: number of parameters of experts.
+        resident: bytes of parameters, gradients and optimizer state, where the workload knows them.
+        transient: bytes that exist only while a backward runs.
+        optimizer: picoseconds of the optimizer step.
     """
 
     forward: int
@@ -52,12 +62,23 @@ class StageCosts:
     message: int
     kept: int
     parameters: int
+    experts: int = 0
+    resident: int = 0
+    transient: int = 0
+    optimizer: int = 0
 
     def time(self, kind: Kind) -> int:
         """Picoseconds of an op of this kind."""
         if kind == "I":
             return max(0, self.backward - self.weight)  # rounding may leave −1
         return {"F": self.forward, "B": self.backward, "W": self.weight}[kind]
+
+
+def sum_of(layers: Sequence[StageCosts]) -> StageCosts:
+    """The costs of layers that make up a stage; transients do not exist at the same time."""
+    names = ("forward", "backward", "weight", "kept", "parameters", "experts", "resident", "optimizer")
+    sums = {name: sum(getattr(layer, name) for layer in layers) for name in names}
+    return StageCosts(**sums, message=layers[-1].message, transient=max(layer.transient for layer in layers))
 
 
 @dataclass(frozen=True)

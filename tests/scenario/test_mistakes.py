@@ -152,7 +152,7 @@ def test_tensor_parallelism_is_refused_beside_other_mistakes(problems):
     assert found == [
         "3: parallel: 16 ranks (pipeline 1 × data 8 × tensor 2) need one GPU each; "
         "the cluster has 8 (nodes 1 × gpus_per_node 8)",
-        "3: parallel.tensor: tensor parallelism is not available in this version; expected 1",
+        "3: parallel.tensor: divides the layers of a `model`; with `workload`, expected 1",
         "4: steps: must be at least 1, not 0",
     ]
 

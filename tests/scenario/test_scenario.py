@@ -149,9 +149,15 @@ def test_the_schema_requires_only_keys_without_a_default():
     schema = json_schema()
     assert sorted(schema["properties"]) == sorted([*Scenario.model_fields, "base", "sweep", "plot"])
     required = {name: section.get("required") for name, section in schema["$defs"].items() if "required" in section}
-    assert required == {"GpuKind": ["memory"], "Wire": ["between", "bandwidth"]}
+    assert required == {
+        "GpuKind": ["memory"],
+        "Wire": ["between", "bandwidth"],
+        "Experts": ["count", "active", "ffn"],
+        "Latent": ["key_value", "nope", "rope", "value"],
+    }
     assert schema["else"] == {
-        "required": ["schedule", "workload"],
+        "required": ["schedule"],
+        "oneOf": [{"required": ["workload"]}, {"required": ["model"]}],
         "properties": {
             "schedule": {"required": ["microbatches"]},
             "workload": {"required": ["forward", "backward"]},

@@ -9,8 +9,6 @@
 Options extend a scenario's `model:`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -9,8 +9,6 @@ there are any. Every line is a layer of its own for stages; nothing is divided b
 with # are comments; numbers may have units (1.6 MB).
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator, Sequence
 from fractions import Fraction

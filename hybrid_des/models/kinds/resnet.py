@@ -5,8 +5,6 @@ bottleneck: 1 × 1 ─► 3 × 3 ─► 1 × 1 ─► +     widths 64, 128, 256,
 classes: average of all pixels, product
 """
 
-from __future__ import annotations
-
 from hybrid_des.models.block import linear
 from hybrid_des.models.convolution import COLOURS, Counts, FeatureMap, add, batch_norm, convolve, pool, relu
 from hybrid_des.models.kinds import kind

@@ -8,8 +8,6 @@ arXiv 2104.04473, appendix); causal flash attention takes half of the s² term. 
 GPT, where 10h is divided by t too with sequence parallelism (Korthikanti et al., arXiv 2205.05198).
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 from typing import Annotated, Literal
 

@@ -4,8 +4,6 @@
 7 × 7 × 512 ─► 4096 ─► 4096 ─► classes
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 from hybrid_des.models.block import linear

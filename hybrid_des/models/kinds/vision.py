@@ -6,8 +6,6 @@ s = 1 + (image/patch)² tokens: one is learned and gathers what the classes are 
 transformer, not causal, with GELU, layer norms and biases. Counts of parameters and FLOP are those of torchvision.
 """
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 from hybrid_des.models.block import BlockShape, block, linear, norm

@@ -59,7 +59,7 @@ def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
 
     Heads come last because an arrow between two ops of zero length starts and ends at the same time.
     """
-    replica, pipeline_rank, plan = timeline.replica, timeline.pipeline_rank, timeline.plan
+    replica, pipeline_rank, plan = timeline.pipeline, timeline.pipeline_rank, timeline.plan
     rows = timeline.op_rows()
     first, last = _nanoseconds(rows["start"]), _nanoseconds(rows["end"])
     groups = list(_groups(np.lexsort((last, first, rows["rank"])), rows["rank"]))

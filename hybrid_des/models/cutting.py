@@ -8,8 +8,6 @@
 Layers placed "first" (embedding) belong to the first stage, those placed "last" (logits) to the last.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fractions import Fraction
 from itertools import accumulate, pairwise

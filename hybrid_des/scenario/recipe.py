@@ -1,0 +1,95 @@
+"""The section `model` of a scenario and how it is trained: what overlaps, and what share of the peaks is reached."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import cached_property
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator
+
+from hybrid_des.models import Model, catalogue, kinds
+from hybrid_des.options import Reads, Section, Time, describe, read_quantity
+from hybrid_des.scenario.plugins import Plugins, PluginSection
+from hybrid_des.scenario.values import ModelKindName, PublishedName
+
+ZERO = Fraction(0)
+
+
+def _share(value: Any) -> Fraction:
+    number = read_quantity(value, "number")
+    if number > 1:
+        raise ValueError(f"must be from 0 to 1, not {describe(number)}")
+    return number
+
+
+def _efficiency(value: Any) -> Fraction:
+    number = _share(value)
+    if not number:
+        raise ValueError("must be more than 0")
+    return number
+
+
+Share = Annotated[Fraction, Reads(_share, {"type": "number", "minimum": 0, "maximum": 1})]
+Reached = Annotated[Fraction, Reads(_efficiency, {"type": "number", "exclusiveMinimum": 0, "maximum": 1})]
+
+
+class ModelChoice(PluginSection):
+    """The network: a published model, or the sizes of one."""
+
+    plugins: ClassVar[Plugins] = Plugins("kind", kinds.names, kinds.find, kinds.DEFAULT)
+    base: PublishedName | None = None
+    """A published model whose sizes are the defaults."""
+    kind: ModelKindName = kinds.DEFAULT
+    """The kind of network."""
+
+    @cached_property
+    def network(self) -> Model:
+        """Its layers.
+
+        Raises:
+            ModelRefusal: the sizes do not fit each other.
+        """
+        built: Model = kinds.find(self.kind).build(*self.arguments)
+        return built
+
+
+class Overlap(Section):
+    """What share of communication is hidden behind computation, or whether it is."""
+
+    tensor: Share = ZERO
+    """Share of the tensor ranks' collectives that is hidden behind products."""
+    experts: Share = ZERO
+    """Share of the exchange of tokens with experts that is hidden."""
+
+
+class Efficiency(Section):
+    """What is reached of the GPU's peaks. Defaults from the GPU and the precision."""
+
+    gemm: Reached
+    """Matrix products of ideal shape: share of the peak FLOP/s."""
+    attention: Reached
+    """Flash attention: share of the peak 16-bit FLOP/s."""
+    memory: Reached
+    """Operations bound by memory: share of its bandwidth."""
+    network: Reached = Fraction(1)
+    """Share of every link's bandwidth."""
+    layer_overhead: Time = ZERO
+    """The least time of a layer's forward, and half of that of its backward: launching kernels."""
+    step_overhead: Time = ZERO
+    """Added to every step: data loading, optimizer launches, logging."""
+
+
+def expanded(value: Any) -> Any:
+    """A model by name, or on a `base`, with all of its sizes; other values unchanged."""
+    values = {"base": value} if isinstance(value, str) else value
+    if not isinstance(values, Mapping) or values.get("base") not in catalogue.names():
+        return values
+    return {**catalogue.expanded(values), "base": values["base"]}
+
+
+PublishedOrOwn = Annotated[
+    ModelChoice | None,
+    BeforeValidator(lambda value: None if value == "none" else value, json_schema_input_type=str | ModelChoice | None),
+]

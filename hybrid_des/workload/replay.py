@@ -1,0 +1,61 @@
+"""Durations of collectives, each simulated once alone on the scenario's own wiring and then replayed in every op.
+
+The duration is exact where the members start together and no other traffic uses a link of the group's routes. Groups
+whose members are connected alike share one simulation.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hybrid_des.collectives import codecs
+from hybrid_des.collectives.benchmark import measure
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.network.fabric import Fabric
+
+ALGORITHMS = {
+    "all-reduce": "ring",
+    "reduce-scatter": "ring-reduce-scatter",
+    "all-gather": "ring-all-gather",
+    "all-to-all": "all-to-all",
+}
+
+
+class Replay:
+    """Durations of collectives on one fabric.
+
+    Args:
+        fabric: the wiring.
+        sharing: how links are shared.
+    """
+
+    def __init__(self, fabric: Fabric, sharing: str) -> None:
+        self._fabric = fabric
+        self._sharing = sharing
+        self._codec = codecs.find("bf16").build()
+        self._known: dict[tuple[Any, ...], int] = {}
+
+    def duration(self, does: str, ranks: Sequence[int], size: int) -> int:
+        """Picoseconds of a collective over these ranks; `size` in bytes is that of a member's whole buffer."""
+        if len(ranks) == 1 or not size:
+            return 0
+        key = (does, size, self._connection(ranks))
+        if key not in self._known:
+            elements = -(-size // 2)
+            self._known[key] = measure(
+                self._fabric,
+                ALGORITHMS[does],
+                [ranks],
+                lambda group, place: Buffer(elements, self._codec),
+                sharing=self._sharing,
+            ).duration
+        return self._known[key]
+
+    def _connection(self, ranks: Sequence[int]) -> tuple[Any, ...]:
+        """What decides how long a collective takes: links that members share, their bandwidths and latencies."""
+        names: dict[str, int] = {}
+        routes = []
+        for i, rank in enumerate(ranks):
+            route = self._fabric.route(rank, ranks[(i + 1) % len(ranks)])
+            hops = ((names.setdefault(name, len(names)), self._fabric.links[name].bandwidth) for name in route.links)
+            routes.append((*hops, *route.latencies))
+        return tuple(routes)

@@ -1,0 +1,142 @@
+"""Costs from a model: equal to the same costs given outright, and to published formulas."""
+
+from fractions import Fraction
+
+import pytest
+
+from hybrid_des import load, simulate
+from hybrid_des.errors import Refusal, ScenarioError
+from hybrid_des.simulation.planner import parts_of
+from hybrid_des.workload.modelled import Sharding
+
+GPT = {
+    "kind": "transformer", "layers": 8, "hidden": 1024, "heads": 16, "ffn": 4096, "mlp": "gelu", "vocab": 8192,
+    "sequence": 512, "attention": "plain",
+}  # fmt: skip
+
+
+OWN_GPU = {"memory": "80 GB", "peak": "312 TFLOP/s"}
+REACHED = {"gemm": 0.8, "attention": 0.5, "memory": 0.8}
+
+
+def scenario(model=GPT, **sections):
+    return load({"model": model, "schedule": {"kind": "1f1b", "microbatches": 4}, **sections})
+
+
+def stages_of(scenario):
+    plan_and_costs = parts_of(scenario)
+    places = plan_and_costs.plan.paths[0]
+    return [plan_and_costs.costs.stages[place] for place in places], plan_and_costs.costs
+
+
+@pytest.mark.parametrize("kind", ["1f1b", "gpipe", "zb-h1"])
+def test_a_model_runs_as_its_costs_given_outright(kind):
+    modelled = scenario(parallel={"pipeline": 4, "data": 2}, schedule={"kind": kind, "microbatches": 8})
+    stages, costs = stages_of(modelled)
+    given = load({
+        "cluster": {"nvlink": {"bandwidth": modelled.efficiency.network * 300 * 10**9}},
+        "parallel": {"pipeline": 4, "data": 2},
+        "schedule": {"kind": kind, "microbatches": 8},
+        "workload": {
+            "forward": [Fraction(stage.forward, 10**12) for stage in stages],
+            "backward": [Fraction(stage.backward, 10**12) for stage in stages],
+            "weight": [Fraction(stage.weight, 10**12) for stage in stages],
+            "optimizer": [Fraction(time, 10**12) for time in costs.optimizer],
+            "activation": stages[0].message,
+            "parameters": [stage.parameters for stage in stages],
+        },
+    })  # fmt: skip
+    ours, theirs = (simulate(each).timeline for each in (modelled, given))
+    assert ours.equals(theirs)
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+@pytest.mark.parametrize("sequence", [False, True])
+@pytest.mark.parametrize("tensor", [1, 2, 4])
+def test_activations_are_those_of_the_published_formula(tensor, sequence, recompute):
+    """Korthikanti et al., arXiv 2205.05198, table 2: bytes per layer."""
+    s, b, h, a, t, layers = 512, 2, 1024, 16, tensor, 8
+    found = scenario(
+        parallel={"tensor": t, "sequence": sequence},
+        recompute=recompute,
+        schedule={"kind": "1f1b", "microbatches": 4, "microbatch_size": b},
+    )
+    (stage,), _ = stages_of(found)
+    regular = t if sequence else 1
+    per_layer = {
+        "none": s * b * h * (Fraction(10, regular) + Fraction(24, t) + Fraction(5 * a * s, h * t)),
+        "selective": s * b * h * (Fraction(10, regular) + Fraction(24, t)),
+        "full": Fraction(2 * s * b * h, regular),
+    }[recompute]
+    logits = Fraction(4 * s * b * h, regular)  # the inputs of the last norm and of the logits
+    assert stage.kept == layers * per_layer + logits
+
+
+def test_bytes_per_parameter_are_those_of_zero():
+    """Rajbhandari et al., arXiv 1910.02054, section 3: 16 bytes, divided over the ranks."""
+    n, d = 10**6, 8
+    assert Sharding.of("none", d).bytes(n, 2) == 16 * n
+    assert Sharding.of("zero-1", d).bytes(n, 2) == 4 * n + 12 * n // d
+    assert Sharding.of("zero-2", d).bytes(n, 2) == 2 * n + 14 * n // d
+    assert Sharding.of("zero-3", d).bytes(n, 2) == 16 * n // d
+    assert Sharding.of("none", d).bytes(n, 4) == 18 * n
+
+
+def test_gradients_are_reduced_per_tensor_rank():
+    whole = simulate(scenario(parallel={"data": 4})).summary
+    halves = simulate(scenario(parallel={"data": 4, "tensor": 2})).summary
+    _, costs = stages_of(scenario(parallel={"data": 4, "tensor": 2}))
+    assert halves["bytes_gradients"] == 2 * 2 * 3 * 4 * sum(costs.parameters)
+    assert halves["bytes_gradients"] == pytest.approx(whole["bytes_gradients"], rel=0.01)
+
+
+def test_context_ranks_share_the_work_of_a_sample():
+    one, two = (stages_of(scenario({**GPT, "attention": "flash"}, parallel={"context": c}))[0][0] for c in (1, 2))
+    assert two.kept == pytest.approx(one.kept / 2, rel=0.01)
+    assert one.forward / 2 < two.forward < one.forward
+    assert two.parameters == one.parameters
+
+
+def test_full_recomputation_repeats_the_forward():
+    kept, again = (stages_of(scenario(recompute=recompute))[0][0] for recompute in ("none", "full"))
+    assert again.forward == kept.forward
+    assert kept.forward * 0.9 < again.backward - kept.backward < kept.forward
+    assert again.weight == kept.weight
+
+
+def test_a_batch_stands_for_its_microbatches():
+    given = load({
+        "model": GPT, "batch": 64, "parallel": {"data": 4}, "schedule": {"kind": "1f1b", "microbatch_size": 2},
+    })  # fmt: skip
+    assert given.schedule.microbatches == 8
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"parallel": {"tensor": 3}, "cluster": {"gpus_per_node": 9}}, "parallel.tensor: 16 heads cannot be divided"),
+        ({"parallel": {"expert": 2, "data": 2}}, "parallel.expert: this model has no experts"),
+        ({"parallel": {"pipeline": 3}}, "8 layers cannot be divided evenly into 3 stages"),
+        ({"parallel": {"pipeline": 2, "stages": [3, 4]}}, "3 + 4 layers, but the model has 8"),
+        ({"parallel": {"context": 3}}, "parallel.context: 512 tokens cannot be divided over 3 ranks"),
+        ({"precision": "fp8"}, "precision: this GPU has no 8-bit products"),
+        ({"precision": "fp7"}, 'precision: unknown "fp7"; did you mean "fp8"?'),
+        ({"workload": {"forward": 1, "backward": 2}}, "model: replaces `workload`"),
+        ({"cluster": {"gpu": OWN_GPU}}, "efficiency.gemm: is required"),
+        ({"cluster": {"gpu": OWN_GPU}, "efficiency": REACHED}, "cluster.gpu.bandwidth: is required by `model`"),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused(change, said):
+    with pytest.raises((ScenarioError, Refusal)) as error:
+        simulate(scenario(**change))
+    assert said in str(error.value)
+
+
+def test_what_divides_a_model_needs_one():
+    with pytest.raises(ScenarioError) as error:
+        load({
+            "workload": {"forward": 1, "backward": 2},
+            "schedule": {"kind": "1f1b", "microbatches": 4},
+            "parallel": {"context": 2},
+        })  # fmt: skip
+    assert "parallel.context: divides the layers of a `model`" in str(error.value)
