@@ -83,9 +83,9 @@ def plan_of(scenario: Scenario, fabric: Fabric | None = None) -> Plan:
 
 def _costs(scenario: Scenario, fabric: Fabric) -> RankCosts:
     """Costs from the scenario's workload or model."""
-    if scenario.workload is None:
-        return model_costs(scenario, fabric)
-    return rank_costs(scenario.workload, scenario.parallel.pipeline)
+    if scenario.workload is not None:
+        return rank_costs(scenario.workload, scenario.parallel.pipeline)
+    return model_costs(scenario, fabric)
 
 
 def _plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:

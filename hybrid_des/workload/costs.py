@@ -19,8 +19,7 @@ class RankCosts:
         parameters: number of parameters per rank of one copy of the model.
         per_parameter: bytes per parameter.
         kept: bytes of activations kept per micro-batch.
-        layers: of a model: the costs of each layer.
-        cut: of a model: number of stages → the places in `layers` that make up each.
+        stages: of a model: number of stages → the costs of each.
     """
 
     forward: tuple[int, ...]
@@ -31,8 +30,7 @@ class RankCosts:
     parameters: tuple[int, ...]
     per_parameter: tuple[Fraction, ...]
     kept: tuple[int, ...]
-    layers: tuple[StageCosts, ...] = ()
-    cut: Callable[[int], Sequence[Sequence[int]]] | None = None
+    stages: Callable[[int], Sequence[StageCosts]] | None = None
 
     @property
     def input(self) -> tuple[int, ...]:

@@ -66,16 +66,15 @@ def model_costs(scenario: Scenario, fabric: Fabric) -> RankCosts:
     layers = tuple(map(costing.of, model.layers, received))
     took = [layer.forward + layer.backward for layer in layers]
 
-    def cut_into(stages: int) -> list[range]:
+    def stages(count: int) -> list[StageCosts]:
         try:
-            return cut(model.layers, stages, scenario.parallel.stages, took)
+            held = cut(model.layers, count, scenario.parallel.stages, took)
         except Refusal as refusal:
             raise Refusal(f"parallel.stages: {refusal}") from None
+        return [sum_of([layers[place] for place in places]) for places in held]
 
-    if scenario.schedule.chunks == 1:
-        whole = [sum_of([layers[place] for place in held]) for held in cut_into(ranks)]
-    else:  # which stages a rank holds, the plan will say; no schedule with chunks plans with times
-        whole = [sum_of(layers)] * ranks
+    # with chunks, the plan will say which stages a rank holds; no such schedule plans with times
+    whole = stages(ranks) if scenario.schedule.chunks == 1 else [sum_of(layers)] * ranks
     sums = ("forward", "backward", "weight", "message")
     columns = {name: tuple(getattr(one, name) for one in whole) for name in sums}
     nothing = (0,) * ranks
@@ -85,8 +84,7 @@ def model_costs(scenario: Scenario, fabric: Fabric) -> RankCosts:
         parameters=nothing,
         per_parameter=(Fraction(0),) * ranks,
         kept=nothing,
-        layers=layers,
-        cut=cut_into,
+        stages=stages,
     )
 
 
