@@ -17,6 +17,7 @@ class RankCosts:
         parameters: number of parameters per rank of one copy of the model.
         per_parameter: bytes per parameter.
         kept: bytes of activations kept per micro-batch.
+        weight_share: share of them kept from the input gradient to the weight gradient of a split backward.
     """
 
     forward: tuple[int, ...]
@@ -27,6 +28,7 @@ class RankCosts:
     parameters: tuple[int, ...]
     per_parameter: tuple[Fraction, ...]
     kept: tuple[int, ...]
+    weight_share: tuple[Fraction, ...]
 
     @property
     def input(self) -> tuple[int, ...]:
@@ -44,6 +46,7 @@ class StageCosts:
         message: bytes of the activation sent to the next stage, and of its gradient.
         kept: bytes of activations kept from the start of a forward to the end of its backward.
         parameters: number of parameters of the stage.
+        weight_share: share of `kept` that the input part of a split backward leaves to the weight part.
     """
 
     forward: int
@@ -52,12 +55,18 @@ class StageCosts:
     message: int
     kept: int
     parameters: int
+    weight_share: Fraction
 
     def time(self, kind: Kind) -> int:
         """Picoseconds of an op of this kind."""
         if kind == "I":
             return max(0, self.backward - self.weight)  # rounding may leave −1
         return {"F": self.forward, "B": self.backward, "W": self.weight}[kind]
+
+    def freed(self, kind: Kind, held: int) -> int:
+        """The part that the end of an op of this kind frees, of an activation that counts `held`."""
+        deferred = round(self.weight_share * held)
+        return {"F": 0, "B": held, "I": held - deferred, "W": deferred}[kind]
 
 
 @dataclass(frozen=True)
