@@ -203,10 +203,11 @@ LAWS = [
     ),
     Law(
         "v-min",
-        lambda p, m, v, F, B, W: 3 * m * F + (2 * p - Fraction(3 if p % 3 == 0 else 5, 2)) * F,
-        m=lambda p, k: p + k - 1,
+        lambda p, m, v, F, B, W: 3 * m * F + (2 * p - Fraction(7 if p % 3 == 0 else 5, 2)) * F,
+        m=lambda p, k: p + k,
         chunks=(2,),
         costs=lambda F, B, W: (F, F, F),
+        p=lambda p: max(3, p),
     ),
     Law(
         "v-half",

@@ -40,7 +40,7 @@ def _program(microbatches: int, slots: tuple[int, int, int, int]) -> list[Op]:
 
 
 def fill_gaps(plan: Plan, limit: int) -> Plan:
-    """Reorder warm-up and cool-down within the same memory: idle ranks run later ops if possible.
+    """Reorder within the same memory: idle ranks run later ops if possible, in warm-up and cool-down above all.
 
     Every op counts as one slot. A rank runs the next op of its program or, if that is not ready, the first later one
     that is ready and never lets the rank hold more than `limit` chunks of micro-batches. After its last forward, a rank
