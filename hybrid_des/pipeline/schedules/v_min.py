@@ -1,7 +1,7 @@
 """V-Min (Qi et al., arXiv 2405.15362): a V of two chunks with split backwards, a third of the memory of 1F1B.
 
     rank 0   0F0 0F1 0F2 3F0 3I0 3W0 3F1 0I0 0W0 3I1 3W1 0F3 0I1 0W1 3F2 …
-    rank 1   ··  1F0 2F0 1F1 2F1 2I0 1I0 2W0 1W0 1F2 2I1 1I1 2F2 2W1 1W1 …        (p = 2, F = I = W)
+    rank 1   ··  1F0 2F0 1F1 2F1 2I0 1I0 2W0 1W0 1F2 2I1 1I1 2F2 2W1 1W1 …        (p = 2, m = 8, F = I = W)
 
 Rank r holds stages r and 2p−1−r. A micro-batch has its F of chunk 0 and 1 and its I of chunk 1 and 0 at the slots
 r, 2p−r−1, 2p+δ+r, 4p+δ−r−1, with δ = 2 if p is a multiple of 3, else 0; the next follows six slots later, and W's fill
