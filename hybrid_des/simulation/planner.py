@@ -100,6 +100,7 @@ def _plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
         input=ranks.input,
         weight=ranks.weight,
         delay=max((_delay(scenario, ranks, fabric, rank) for rank in range(p - 1)), default=0),
+        weight_share=ranks.weight_share,
     )
     assert schedule.kind is not None  # the scenario has one or the other
     return schedules.find(schedule.kind).build(request, *schedule.arguments)

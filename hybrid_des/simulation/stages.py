@@ -49,5 +49,7 @@ def _along(path: Path, ranks: RankCosts, pipeline: int) -> dict[Place, StageCost
         whole = (ranks.forward, ranks.backward, ranks.weight, ranks.kept, ranks.parameters)
         cuts = (split_evenly(amounts[rank], len(places)) for amounts in whole)
         for place, forward, backward, weight, kept, parameters in zip(places, *cuts, strict=True):
-            found[place] = StageCosts(forward, backward, weight, ranks.message[rank], kept, parameters)
+            found[place] = StageCosts(
+                forward, backward, weight, ranks.message[rank], kept, parameters, ranks.weight_share[rank]
+            )
     return found

@@ -19,6 +19,7 @@ class RankCosts:
         parameters: number of parameters per rank of one copy of the model.
         per_parameter: bytes per parameter.
         kept: bytes of activations kept per micro-batch.
+        weight_share: share of them kept from the input gradient to the weight gradient of a split backward.
         stages: of a model: number of stages → the costs of each.
     """
 
@@ -30,6 +31,7 @@ class RankCosts:
     parameters: tuple[int, ...]
     per_parameter: tuple[Fraction, ...]
     kept: tuple[int, ...]
+    weight_share: tuple[Fraction, ...]
     stages: Callable[[int], Sequence[StageCosts]] | None = None
 
     @property
@@ -48,6 +50,7 @@ class StageCosts:
         message: bytes of the activation sent to the next stage, and of its gradient.
         kept: bytes of activations kept from the start of a forward to the end of its backward.
         parameters: number of parameters of the stage, without those of experts.
+        weight_share: share of `kept` that the input part of a split backward leaves to the weight part.
         experts: number of parameters of experts.
         resident: bytes of parameters, gradients and optimizer state, where the workload knows them.
         transient: bytes that exist only while a backward runs.
@@ -60,6 +63,7 @@ class StageCosts:
     message: int
     kept: int
     parameters: int
+    weight_share: Fraction
     experts: int = 0
     resident: int = 0
     transient: int = 0
@@ -71,12 +75,23 @@ class StageCosts:
             return max(0, self.backward - self.weight)  # rounding may leave −1
         return {"F": self.forward, "B": self.backward, "W": self.weight}[kind]
 
+    def freed(self, kind: Kind, held: int) -> int:
+        """The part that the end of an op of this kind frees, of an activation that counts `held`."""
+        deferred = round(self.weight_share * held)
+        return {"F": 0, "B": held, "I": held - deferred, "W": deferred}[kind]
+
 
 def sum_of(layers: Sequence[StageCosts]) -> StageCosts:
     """The costs of layers that make up a stage; transients do not exist at the same time."""
     names = ("forward", "backward", "weight", "kept", "parameters", "experts", "resident", "optimizer")
     sums = {name: sum(getattr(layer, name) for layer in layers) for name in names}
-    return StageCosts(**sums, message=layers[-1].message, transient=max(layer.transient for layer in layers))
+    deferred = sum((layer.weight_share * layer.kept for layer in layers), Fraction(0))
+    return StageCosts(
+        **sums,
+        message=layers[-1].message,
+        weight_share=deferred / sums["kept"] if sums["kept"] else Fraction(0),
+        transient=max(layer.transient for layer in layers),
+    )
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,7 @@ def model_costs(scenario: Scenario, fabric: Fabric) -> RankCosts:
         parameters=nothing,
         per_parameter=(Fraction(0),) * ranks,
         kept=nothing,
+        weight_share=tuple(one.weight_share for one in whole),
         stages=stages,
     )
 
@@ -129,6 +130,7 @@ class _Costing:
             message=costs.message,
             kept=costs.kept,
             parameters=dense,
+            weight_share=costs.weight_share,
             experts=experts,
             resident=self._dense.bytes(dense, self._gradient) + self._experts.bytes(experts, self._gradient),
             transient=costs.transient,

@@ -10,13 +10,18 @@ from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from support import handmade
+from support.plans import plan_of
 from support.results import RESULTS, pipeline_messages, result_of, shared_link
 
+from hybrid_des.analysis.table import COLUMNS, EXACT, ops_of
 from hybrid_des.errors import UsageError
 from hybrid_des.report import files as outputs
 from hybrid_des.report.files.trace import trace_json
+from hybrid_des.result import Result
 
 
 @pytest.fixture(params=RESULTS)
@@ -143,9 +148,27 @@ def test_parquet_holds_what_the_csv_holds(tmp_path):
     pytest.importorskip("pyarrow")
     result = result_of()
     result.write(tmp_path)
-    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "timeline.parquet"), result.timeline)
+    exact = pd.read_parquet(tmp_path / "timeline.parquet")
+    pd.testing.assert_frame_equal(exact[[*COLUMNS]], result.timeline)
+    assert tuple(exact.columns) == (*COLUMNS, *EXACT)
     text = pd.read_csv(tmp_path / "timeline.csv")
     assert text["end_s"].tolist() == result.timeline["end_s"].tolist()
+
+
+def test_parquet_keeps_every_picosecond_of_a_long_run(tmp_path):
+    pytest.importorskip("pyarrow")
+    result = Result(
+        handmade.run(plan_of("1f1b", 2, 4), handmade.uniform(997 * 10**12 + 1, 1993 * 10**12 + 2), delay=12345)
+    )
+    result.write(tmp_path)
+    exact = ops_of(pd.read_parquet(tmp_path / "timeline.parquet"))
+    rows = result.run.timeline.op_rows()
+    order = np.lexsort((rows["rank"], rows["start"]))
+    assert rows["end"].max() > 4500 * 10**12
+    for name in ("asked", "start", "end"):
+        assert exact[name].tolist() == rows[name][order].tolist()
+    rounded = ops_of(result.timeline)
+    assert rounded["end"].tolist() != exact["end"].tolist()
 
 
 # -- the rules of trace events -----------------------------------------------------------------------------------------
