@@ -14,10 +14,9 @@ from types import FrameType
 from hybrid_des.cli import commands, simulate
 from hybrid_des.cli.arguments import Parser
 from hybrid_des.cli.output import discard_output, make_output_safe, say
-from hybrid_des.errors import HybridDesError, UsageError
+from hybrid_des.errors import HybridDesError, SimulationError, UsageError
 
 INTERRUPTED = 130
-LONGEST_NAME = 200  # of a file, in a message
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,14 +65,16 @@ def _explain(error: Exception) -> int:
     if isinstance(error, BrokenPipeError):
         discard_output()  # the reader has closed the pipe
         return 0
+    if isinstance(error, MemoryError):
+        say(f"out of memory: the scenario needs more than this machine has ({str(error) or 'no figure is known'})")
+        return SimulationError.exit_code
     if not isinstance(error, OSError):
         raise error
     if error.filename is None:
         discard_output()  # /dev/full
         say(f"cannot write the output: {error.strerror or error}")
     else:
-        name = str(error.filename)
-        say(f"{name if len(name) <= LONGEST_NAME else name[:LONGEST_NAME] + '…'}: {error.strerror}")
+        say(str(UsageError(f"{error.filename}: {error.strerror}")))
     return UsageError.exit_code
 
 

@@ -8,6 +8,7 @@ from hybrid_des.errors import UsageError
 from hybrid_des.gradients.groups import Reductions, replica_groups
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.rate import rate_of
+from hybrid_des.network.times import read_text
 from hybrid_des.numerics.training import Training
 from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline import Plan, PlanRequest, schedules
@@ -108,10 +109,7 @@ def _plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
 
 def _plan_in_file(file: Path, scenario: Scenario) -> Plan:
     schedule = scenario.schedule
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or 'not a text file'}") from None
+    text = read_text(file, "an order")
     options = schedule.options if isinstance(schedule.options, OrderFile) else OrderFile()
     plan = read_order(text, str(file), scenario.parallel.pipeline, options.fused_time)
     if plan.microbatches != schedule.microbatches:

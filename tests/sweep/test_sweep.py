@@ -273,3 +273,33 @@ def test_write_needs_no_picture(write, tmp_path):
     written = write_sweep(rows, plain, tmp_path / "o")
     assert [path.name for path in written.paths] == ["sweep.csv"]
     assert len(table(rows)) == 6
+
+
+@pytest.mark.parametrize(
+    ("cells", "written"),
+    [
+        ([9007199254740993, None], ["9007199254740993", ""]),
+        ([9007199254740993, 1.5], ["9007199254740993", "1.5"]),
+        ([2**63 - 1, None, -(2**63) + 1], ["9223372036854775807", "", "-9223372036854775807"]),
+        ([10**30, None], [str(10**30), ""]),
+        ([2**63, -1], [str(2**63), "-1"]),
+        ([2**53 + 1, "p"], [str(2**53 + 1), "p"]),
+        ([True, None], ["True", ""]),
+        ([1, 2.5, None], ["1.0", "2.5", ""]),
+    ],
+)
+def test_whole_numbers_are_written_exactly(cells, written):
+    frame = table([{"seed": cell, "name": "a"} if cell is not None else {"name": "a"} for cell in cells])
+    assert frame.to_csv(index=False, columns=["seed"]).splitlines()[1:] == [cell or '""' for cell in written]
+
+
+@pytest.mark.parametrize("plot", ["{x: name, y: step_time_s}", "{x: seed, y: step_time_s, hue: name}"])
+def test_swept_texts_are_no_formulas_in_pictures(write, run, tmp_path, plot):
+    axes = f"sweep: [{{name: ['$x_{{^$', '$$', 'a$b']}}, {{seed: [1]}}]\nplot: {plot}\n"
+    assert run(write(BASE + axes), "--out", tmp_path / "o", "--quiet") == (0, "", [])
+    assert (tmp_path / "o" / "sweep.png").is_file()
+
+
+def test_long_swept_texts_are_cut_in_the_table(write, run):
+    _, out, _ = run(write(BASE + f"sweep: [{{name: [{'x' * 1000}, b]}}]\n"))
+    assert max(map(len, out.splitlines())) < 200
