@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des.report.files import Written, write_whole
 from hybrid_des.sweep.axes import Plot, Sweep
-from hybrid_des.sweep.runner import Row, columns
+from hybrid_des.sweep.dispatch import Row
+from hybrid_des.sweep.journal import cells, columns, errors_last
 from hybrid_des.units import Dimension, format_seconds, parse_quantity
 
 if TYPE_CHECKING:
@@ -37,19 +37,16 @@ def table(rows: Sequence[Row]) -> pd.DataFrame:
     """Rows as a table: mappings become columns such as `idle_s.dependency`, lists become JSON."""
     import pandas as pd
 
-    flat = [columns(row) for row in rows]
-    frame = pd.DataFrame(
-        {name: json.dumps(value) if isinstance(value, list) else value for name, value in row.items()} for row in flat
-    )
+    flat = [cells(row) for row in rows]
+    frame = pd.DataFrame(flat)
     kinds = {name: {type(row[name]) for row in flat if name in row} for name in frame if frame[name].isna().any()}
     # failed cases must not turn integer columns into floats
     whole: Any = {name: dtype for name, found in kinds.items() for kind, dtype in _WITH_GAPS.items() if found == {kind}}
-    frame = frame.astype(whole)
-    return frame[sorted(frame, key=lambda name: bool(name == "error"))]
+    return frame.astype(whole)[errors_last(map(str, frame.columns))]
 
 
 def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:
-    """Write `sweep.csv` and, if the sweep has a plot, `sweep.png`: all files or none.
+    """Write `sweep.csv` and, if the sweep has a plot, `sweep.png`.
 
     Raises:
         UsageError: the folder cannot be written, or a plotted column does not exist.
