@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -14,7 +13,8 @@ from hybrid_des.errors import LONGEST_SHOWN, one_line
 from hybrid_des.report.files import Written, write_whole
 from hybrid_des.report.plots.style import verbatim
 from hybrid_des.sweep.axes import Plot, Sweep
-from hybrid_des.sweep.runner import Row, columns
+from hybrid_des.sweep.dispatch import Row
+from hybrid_des.sweep.journal import cells, columns, errors_last
 from hybrid_des.units import Dimension, format_seconds, parse_quantity
 
 if TYPE_CHECKING:
@@ -39,15 +39,9 @@ def table(rows: Sequence[Row]) -> pd.DataFrame:
     """Rows as a table: mappings become columns such as `idle_s.dependency`, lists become JSON."""
     import pandas as pd
 
-    flat = [columns(row) for row in rows]
-    names = sorted(dict.fromkeys(name for row in flat for name in row), key=lambda name: name == "error")
-    cells = {name: [row.get(name) for row in flat] for name in names}
-    frame = {name: pd.Series(_texts(column), dtype=_dtype(column)) for name, column in cells.items()}
-    return pd.DataFrame(frame)
-
-
-def _texts(column: Sequence[Any]) -> list[Any]:
-    return [json.dumps(cell) if isinstance(cell, list) else cell for cell in column]
+    flat = [cells(row) for row in rows]
+    listed = {name: [row.get(name) for row in flat] for name in errors_last(dict.fromkeys(itertools.chain(*flat)))}
+    return pd.DataFrame({name: pd.Series(column, dtype=_dtype(column)) for name, column in listed.items()})
 
 
 def _dtype(column: Sequence[Any]) -> Any:
@@ -62,7 +56,7 @@ def _dtype(column: Sequence[Any]) -> Any:
 
 
 def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:
-    """Write `sweep.csv` and, if the sweep has a plot, `sweep.png`: all files or none.
+    """Write `sweep.csv` and, if the sweep has a plot, `sweep.png`.
 
     Raises:
         UsageError: the folder cannot be written, or a plotted column does not exist.

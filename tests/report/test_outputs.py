@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +22,7 @@ from hybrid_des.analysis.table import COLUMNS, EXACT, ops_of
 from hybrid_des.errors import UsageError
 from hybrid_des.report import files as outputs
 from hybrid_des.report.files.trace import trace_json
+from hybrid_des.report.files.workshop import reserved
 from hybrid_des.result import Result
 
 
@@ -120,10 +122,42 @@ def test_an_interruption_leaves_nothing_behind(tmp_path, scratch, error):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_runs_side_by_side_keep_each_others_folders(tmp_path):
+    """Each creates the parents, and removes those that it created when it fails."""
+
+    def one(number):
+        name = f"{number % 3}"
+        try:
+            with reserved(tmp_path / "p" / "q" / name) as workshop:
+                (workshop / "a").touch()
+                if number % 2:
+                    raise KeyboardInterrupt
+                (workshop / "a").replace(tmp_path / "p" / "q" / name / f"{number}")
+        except KeyboardInterrupt:
+            return None
+        return f"{name}/{number}"
+
+    with ThreadPoolExecutor(8) as pool:
+        made = set(filter(None, pool.map(one, range(400))))
+    files = {f"{path.parent.name}/{path.name}" for path in (tmp_path / "p" / "q").rglob("*") if path.is_file()}
+    assert files == made
+    assert len(made) == 200
+
+
+def test_workshops_of_killed_runs_are_removed(tmp_path):
+    (tmp_path / ".part-old").mkdir()
+    (tmp_path / ".part-old" / "gantt.png").touch()
+    with reserved(tmp_path) as living:
+        assert [path.name for path in tmp_path.iterdir()] == [living.name]
+        result_of(record="none").write(tmp_path)
+        assert (living / "lock").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"order.csv", "summary.json"}
+
+
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("in the way")
     for place in ("file", "file/below"):
-        with pytest.raises(UsageError, match="cannot write here") as caught:
+        with pytest.raises(UsageError, match="cannot be written") as caught:
             result_of().write(tmp_path / place)
         assert "\n" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
