@@ -39,7 +39,6 @@ def main() -> int:
     recounts = given.cases * 3 // 100 if given.recounts is None else given.recounts
     count = given.cases // 1000 if given.kills is None else given.kills
     dask = importlib.util.find_spec("distributed") is not None
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(TESTS.parent), os.environ.get("PYTHONPATH")]))
     failed = 0
     with Pool(given.workers) as pool:
         for what, run in (

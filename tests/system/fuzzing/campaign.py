@@ -14,10 +14,11 @@ from system.fuzzing import generate, kills, valid
 from system.fuzzing.case import Case, Outcome, from_json, save, to_json
 from system.fuzzing.judge import complaints
 from system.fuzzing.pool import Pool
-from system.fuzzing.shrink import smaller, smaller_values
+from system.fuzzing.shrink import MOST_RUNS, smaller, smaller_values
 from system.fuzzing.simulated import Simulated, gist, refused
 
 Say = Callable[[str], None]
+FEW = 25  # runs of a case that takes as long as it may
 
 
 @dataclass
@@ -105,7 +106,8 @@ def keep(pool: Pool, failures: Failures, folder: Path) -> None:
     """Minimise the first example of each complaint and write it down."""
     for complaint, example in failures.first.items():
         if isinstance(example, Case):
-            small = smaller(example, lambda case, complaint=complaint: complaint in judged(pool, case))
+            runs = FEW if complaint.startswith(("slow", "hang")) else MOST_RUNS
+            small = smaller(example, lambda case, complaint=complaint: complaint in judged(pool, case), runs)
             content = to_json(small)
         elif isinstance(example, kills.Kill):
             content = kills.to_json(example)

@@ -47,14 +47,14 @@ def _failure(case: Case, outcome: Outcome) -> Iterator[str]:
         if not (simulating and is_long(case)):
             yield f"slow: in {place}"
         return
-    error = outcome.raised.strip().splitlines()[-1].partition(":")[0]
+    error = outcome.raised.strip().splitlines()[-1].partition(":")[0].rpartition(".")[2]
     yield f"traceback: {error} in {place}"
 
 
 def is_long(case: Case) -> bool:
     """Whether a simulation may take long because it was asked for much."""
     asked = {}
-    for text in [*case.files.values(), *case.argv]:
+    for text in [*case.files.values(), *case.argv, " ".join(case.argv)]:
         for key, digits in WORK.findall(text):
             asked[key] = max(asked.get(key, 1), min(int(digits[:9]), 10**6))
     product = 1

@@ -21,6 +21,8 @@ from random import Random
 from threading import Event
 from typing import Any
 
+from support.paths import ROOT
+
 CASES = 160
 BATCH = CASES // 16 + 1  # cases that a worker of two may hold back until they are returned together
 SWEEP = f"""\
@@ -32,6 +34,9 @@ sweep:
 """
 NOTED = """\
 import os
+
+with open(os.environ["NOTES"], "a") as notes:
+    notes.write("imported\\n")  # before what takes long to import
 
 from hybrid_des.pipeline.schedules import find, schedule
 
@@ -92,7 +97,8 @@ def wrong(kill: Kill, patience: float = 5) -> list[str]:
         (folder / "noted.py").write_text(NOTED, encoding="utf-8")
         notes = folder / "notes"
         notes.touch()
-        environment = {**os.environ, "NOTES": str(notes), "TMPDIR": str(folder / "tmp")}
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))  # this checkout's package
+        environment = {**os.environ, "NOTES": str(notes), "TMPDIR": str(folder / "tmp"), "PYTHONPATH": path}
         command = [sys.executable, "-m", "hybrid_des", "a.yaml", "--import", "noted.py", "--out", "o", "--quiet"]
         if kill.sweep == "dask":
             cluster = stack.enter_context(_cluster(folder, environment))
@@ -114,8 +120,8 @@ def wrong(kill: Kill, patience: float = 5) -> list[str]:
 
 
 def _killed(kill: Kill, process: subprocess.Popen[bytes], notes: Path, patience: float) -> Iterator[str]:
-    if not _wait(lambda: len(_noted(notes)) >= kill.cases or process.poll() is not None, 120):
-        yield "no case started within two minutes"
+    if not _wait(lambda: _far_enough(kill, notes) or process.poll() is not None, 120):
+        yield "nothing started within two minutes"
         return
     Event().wait(kill.pause)
     finished = _finished(_noted(notes))
@@ -138,6 +144,11 @@ def _killed(kill: Kill, process: subprocess.Popen[bytes], notes: Path, patience:
         left += [path.name for path in (notes.parent / "o").rglob(".part-*")]
         if left:
             yield f"left behind: {', '.join(re.sub('[0-9a-f_]{6,}|[0-9]+', '…', name) for name in left[:3])}"
+
+
+def _far_enough(kill: Kill, notes: Path) -> bool:
+    """Whether so many cases have started; before the entry point is reached, Ctrl-C is Python's own affair."""
+    return notes.stat().st_size > 0 and len(_noted(notes)) >= kill.cases
 
 
 def _noted(notes: Path) -> list[int]:
@@ -189,7 +200,7 @@ def _said(kill: Kill, code: int, errors: str) -> Iterator[str]:
     if kill.target == "worker":
         codes = {0, 1, 2}
     else:
-        codes = {130, 0} if kill.signal == "SIGINT" else {-signal.SIGTERM, 128 + signal.SIGTERM, 0}
+        codes = {130, -signal.SIGINT, 0} if kill.signal == "SIGINT" else {-signal.SIGTERM, 128 + signal.SIGTERM, 0}
     if code not in codes:
         yield f"exit code {code}"
 

@@ -48,9 +48,9 @@ def fewest_single(kept: list[Any], fails: Fails) -> list[Any]:
     return kept
 
 
-def smaller(case: Case, fails: Fails) -> Case:
-    """A call with as few files, arguments, lines and tokens as still fail."""
-    fails = Budget(fails)
+def smaller(case: Case, fails: Fails, runs: int = MOST_RUNS) -> Case:
+    """A call with as few files, arguments, lines and tokens as still fail, as far as so many runs tell."""
+    fails = Budget(fails, runs)
     case = _fewest(
         case, fails, list(case.files), lambda one, names: replace(one, files={n: one.files[n] for n in names})
     )

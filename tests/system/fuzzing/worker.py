@@ -26,7 +26,7 @@ from system.fuzzing.case import Case, Outcome, as_bytes
 from hybrid_des.cli.main import main
 
 SECONDS = 10  # of processor time for one case
-BYTES = 2 * 2**30  # beyond what the process holds after its imports
+BYTES = 2 * 2**30  # beyond what the process holds
 LONGEST_OUTPUT = 2_000_000
 
 
@@ -38,7 +38,6 @@ def serve(connection: Connection) -> None:
     """Run jobs from a pipe until it closes: a case, or a scenario whose timeline is wanted."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warm_up()
-    limit_memory()
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         while True:
             try:
@@ -58,10 +57,16 @@ def warm_up() -> None:
     import hybrid_des.sweep  # noqa: F401
 
 
-def limit_memory() -> None:
+@contextlib.contextmanager
+def out_of_memory() -> Iterator[None]:
+    """Allow so much more memory than the process has now; afterwards what happened can be told without a limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    limit = pages * resource.getpagesize() + BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + BYTES, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def run(case: Case, folder: Path) -> Outcome:
@@ -81,7 +86,7 @@ def _call(case: Case, place: Path) -> Outcome:
     code, raised, stopped = None, "", ""
     with _streams(case.stdin) as texts:
         try:
-            with registries.scratch(), _program(), warnings.catch_warnings(), out_of_time(SECONDS):
+            with registries.scratch(), _program(), warnings.catch_warnings(), out_of_memory(), out_of_time(SECONDS):
                 for kind in (UserWarning, RuntimeWarning, FutureWarning, SyntaxWarning):
                     warnings.simplefilter("always", kind)
                 code = main(list(case.argv))
