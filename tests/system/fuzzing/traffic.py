@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from fractions import Fraction
 from itertools import pairwise
 
 from system.fuzzing.facts import SECOND
@@ -42,11 +43,11 @@ def _within_bandwidth(one: Recount, lane: str, rows: list[Row]) -> Iterator[str]
     rows.sort(key=lambda row: row.end)
     starts = sorted({row.start for row in rows})
     for start in starts[:: max(1, len(starts) // 20)]:
-        carried = 0
+        carried = Fraction(0)  # bytes less half a picosecond's worth for each message, whose end is rounded
         for row in rows:
-            carried += row.bytes if row.start >= start else 0
-            if carried and (row.end - start + 1) * bandwidth < carried * SECOND:
-                yield f"{lane}: {carried} bytes in {row.end - start} ps"
+            carried += row.bytes - bandwidth / (2 * SECOND) if row.start >= start else 0
+            if carried > 0 and (row.end - start + 1) * bandwidth < carried * SECOND:
+                yield f"{lane}: {row.end - start} ps for {float(carried)} bytes"
                 return
 
 
