@@ -18,7 +18,7 @@ ORDER = re.compile(r"deadlock|rank \d+|circular|micro-batch \d+|stage \d+")
 BUG = re.compile(r"\b((?:[A-Z]\w*(?:Error|Exception))|KeyboardInterrupt): ")
 FRAME = re.compile(r'File "[^"]*/hybrid_des/([^"]+)", line \d+, in (\S+)')
 WORK = re.compile(
-    r"\b(steps|pipeline|data|microbatches|chunks|count|layers|width|batch|pieces|ranks|factor)\b\W{1,4}(\d+)"
+    r"\b(steps|pipeline|data|microbatches|chunks|count|layers|width|batch|pieces|ranks|factor)\b\W{1,4}(\d[\d_]*)"
 )
 MUCH = 3_000
 
@@ -56,7 +56,7 @@ def is_long(case: Case) -> bool:
     asked = {}
     for text in [*case.files.values(), *case.argv, " ".join(case.argv)]:
         for key, digits in WORK.findall(text):
-            asked[key] = max(asked.get(key, 1), min(int(digits[:9]), 10**6))
+            asked[key] = max(asked.get(key, 1), min(int(digits.replace("_", "")[:9]), 10**6))
     product = 1
     for number in asked.values():
         product *= max(number, 1)
