@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator
 
 from hybrid_des.models import Model, catalogue, kinds
-from hybrid_des.options import Reads, Section, Time, describe, read_quantity
+from hybrid_des.options import Flag, Reads, Section, Time, describe, read_quantity
 from hybrid_des.scenario.plugins import Plugins, PluginSection
 from hybrid_des.scenario.values import ModelKindName, PublishedName
 
@@ -62,6 +62,8 @@ class Overlap(Section):
     """Share of the tensor ranks' collectives that is hidden behind products."""
     experts: Share = ZERO
     """Share of the exchange of tokens with experts that is hidden."""
+    parameters: Flag = False
+    """Whether sharded parameters are gathered beside computation. Default with zero-3: true."""
 
 
 class Efficiency(Section):

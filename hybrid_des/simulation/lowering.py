@@ -1,7 +1,7 @@
 """Lowering: a pipeline rank's actions become tasks with times, messages and memory."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
 
@@ -12,7 +12,20 @@ from hybrid_des.network.purpose import Purpose, purpose_named
 from hybrid_des.pipeline.op import Action, Op, Place, carried
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.simulation.pace import Pace
-from hybrid_des.simulation.tasks import Communicate, Compute, Fill, Input, Join, Output, Program, Segment, Task, Work
+from hybrid_des.simulation.tasks import (
+    Await,
+    Communicate,
+    Compute,
+    Fill,
+    Gather,
+    Input,
+    Join,
+    Output,
+    Program,
+    Segment,
+    Task,
+    Work,
+)
 from hybrid_des.workload.costs import Costs
 
 
@@ -24,6 +37,9 @@ class Lowering:
         buckets: stage → its buckets, for stages whose gradients are reduced.
         overlap: whether a bucket is reduced as soon as it is filled, not after the pipeline.
         blocking: whether a task ends when its messages have arrived, as in Megatron's plain 1F1B.
+        gathers: stage → its parts whose sharded parameters are gathered once a step.
+        ahead: whether they are gathered beside the forwards of the next step, not after the optimizer.
+        each: whether gradients are reduced after every micro-batch, not only after the last.
     """
 
     plan: Plan
@@ -31,45 +47,87 @@ class Lowering:
     buckets: Mapping[int, Sequence[Bucket]]
     overlap: bool
     blocking: bool
+    gathers: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    ahead: bool = False
+    each: bool = False
 
     def lower(self, rank: int, pace: Pace) -> Program:
         """The program of a pipeline rank at a pace."""
-        held = {self.plan.stage_of[rank, chunk] for chunk in self.plan.chunks_of(rank)}
-        reduced = [stage for stage in sorted(held, reverse=True) if stage in self.buckets]  # deepest first
-        gradient = [Communicate(stage, i) for stage in reduced for i in range(len(self.buckets[stage]))]
-        fills = [] if self.overlap else [Fill(segment.stage) for segment in gradient]
+        held = sorted({self.plan.stage_of[rank, chunk] for chunk in self.plan.chunks_of(rank)})
+        gathers = tuple(Gather(stage, part) for stage in held for part in self.gathers.get(stage, ()))
         optimizer = pace.duration(self.costs.optimizer[rank])
+        gradient, reduction = self._reduction(rank, held[::-1])
         return Program(
             compute=tuple(self._tasks(rank, pace)),
-            reduction=(*fills, Join("gradient")) if reduced else (),
+            reduction=(*reduction, Join("parameters")) if gathers and self.ahead else reduction,
             update=(Task(OPTIMIZER, (), Work(segments=(Compute(optimizer),))),) if optimizer else (),
-            gradient=tuple(gradient),
+            gathers=() if self.ahead else gathers,
+            gradient=gradient,
+            parameters=gathers if self.ahead else (),
         )
+
+    def _reduction(self, rank: int, held: Sequence[int]) -> tuple[tuple[Communicate, ...], tuple[Segment, ...]]:
+        """The gradient stream, and what the compute stream waits for after its last op; stages are deepest first."""
+        program, complete = self.plan.programs[rank], self._completes(rank)
+        last = complete.get(len(program) - 1, ())
+        if not self.each:
+            gradient = self._communicate(held)
+        elif self.overlap:
+            gradient = self._communicate([stage for index in sorted(complete) for stage in complete[index]])
+        else:
+            return (), self._reduced_at_once(last)
+        fills = () if self.overlap else tuple(Fill(segment.stage) for segment in gradient)
+        return gradient, (*fills, Join("gradient")) if gradient else ()
+
+    def _communicate(self, stages: Sequence[int]) -> tuple[Communicate, ...]:
+        return tuple(Communicate(stage, i) for stage in stages for i in range(len(self.buckets.get(stage, ()))))
+
+    def _reduced_at_once(self, stages: Sequence[int]) -> tuple[Segment, ...]:
+        """Reduction of these stages within the compute stream."""
+        return tuple(one for segment in self._communicate(stages) for one in (Fill(segment.stage), segment))
 
     def _tasks(self, rank: int, pace: Pace) -> list[Task]:
         path_of = self.plan.path_of
-        completes = self._completes(rank) if self.overlap else {}
+        completes = self._completes(rank)
+        needs = self._needs(rank, completes)
         works: dict[tuple[Any, ...], Work] = {}
         tasks = []
         for index, action in enumerate(self.plan.programs[rank]):
-            stages = completes.get(index, ())
-            alike = (*[(op.kind, op.chunk, path_of[op.microbatch]) for op in action], *stages)
+            stages = completes.get(index, ()) if self.overlap else ()
+            needed = needs.get(index, ())
+            alike = (*[(op.kind, op.chunk, path_of[op.microbatch]) for op in action], *stages, needed)
             work = works.get(alike)
             if work is None:
-                work = works[alike] = self._work(rank, action, pace, stages)
+                work = works[alike] = self._work(rank, action, pace, stages)._replace(needs=needed)
             tasks.append(Task(index, action, work))
         return tasks
 
     def _completes(self, rank: int) -> dict[int, list[int]]:
-        """Map each action that completes the weight gradients of stages with buckets to those stages."""
-        last: dict[int, int] = {}
+        """Map each action that completes gradients to be reduced to their stages."""
+        last: dict[tuple[int, int], int] = {}
         for index, action in enumerate(self.plan.programs[rank]):
-            last.update({self.plan.stage_of[rank, op.chunk]: index for op in action if op.kind in "BW"})
+            for op in action:
+                if op.kind in "BW":
+                    last[self.plan.stage_of[rank, op.chunk], op.microbatch if self.each else 0] = index
         complete: dict[int, list[int]] = {}
-        for stage, index in last.items():
+        for (stage, _), index in last.items():
             if stage in self.buckets:
                 complete.setdefault(index, []).append(stage)
         return complete
+
+    def _needs(self, rank: int, completes: Mapping[int, Sequence[int]]) -> dict[int, tuple[Segment, ...]]:
+        """What actions wait for besides their inputs: gathers of their parameters, or reductions before them."""
+        needs: dict[int, tuple[Segment, ...]] = {}
+        if self.each and not self.overlap:
+            needs = {index + 1: self._reduced_at_once(stages) for index, stages in completes.items()}
+        seen: set[int] = set()
+        for index, action in enumerate(self.plan.programs[rank]) if self.ahead else ():
+            stages = {self.plan.stage_of[rank, op.chunk] for op in action} - seen
+            seen |= stages
+            first = tuple(Await(stage) for stage in sorted(stages) for _ in self.gathers.get(stage, ()))
+            if first:
+                needs[index] = needs.get(index, ()) + first
+        return needs
 
     def _work(self, rank: int, action: Action, pace: Pace, completes: Sequence[int]) -> Work:
         costs = [self.costs.stages[rank, op.chunk] for op in action]

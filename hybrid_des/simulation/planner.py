@@ -16,7 +16,7 @@ from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.lowering import Lowering
 from hybrid_des.simulation.stages import costs_of
 from hybrid_des.simulation.wiring import fabric_of
-from hybrid_des.workload.costs import Costs, RankCosts
+from hybrid_des.workload.costs import Costs, RankCosts, Sharding
 from hybrid_des.workload.given import rank_costs
 from hybrid_des.workload.modelled import model_costs
 
@@ -62,10 +62,19 @@ def parts_of(
     workers = {rank: training.worker(rank, here["data"], here["pipeline"]) for rank, here in enumerate(at) if training}
     counted = training and scenario.workload and "parameters" not in scenario.workload.model_fields_set
     costs = costs_of(ranks, plan, training.parameters if training and counted else None)
-    groups = replica_groups(plan, layout, costs.parameters, gradients, keep_empty=numerics is not None)
-    reductions = Reductions(gradients, groups, fabric, layout.ranks, scenario.cluster.sharing)
-    blocking = scenario.schedule.p2p == "blocking"
-    lowering = Lowering(plan, costs, reductions.buckets, gradients.overlap, blocking)
+    expert, sharded = scenario.parallel.expert, scenario.sharding != "none"
+    groups = replica_groups(plan, layout, costs.parts, gradients, expert=expert, keep_empty=numerics is not None)
+    reductions = Reductions(gradients, groups, fabric, layout.ranks, scenario.cluster.sharing, sharded=sharded)
+    lowering = Lowering(
+        plan,
+        costs,
+        reductions.buckets,
+        gradients.overlap,
+        blocking=scenario.schedule.p2p == "blocking",
+        gathers=reductions.gathers,
+        ahead=scenario.overlap.parameters,
+        each=scenario.sharding == "zero-2" and plan.pipeline == 1,
+    )
     return Parts(fabric, plan, costs, training, workers, reductions, lowering)
 
 
@@ -85,7 +94,8 @@ def _costs(scenario: Scenario, fabric: Fabric) -> RankCosts:
     """Costs from the scenario's workload or model."""
     if scenario.workload is None:
         return model_costs(scenario, fabric)
-    return rank_costs(scenario.workload, scenario.parallel.pipeline)
+    sharding = Sharding.of(scenario.sharding, scenario.parallel.data)
+    return rank_costs(scenario.workload, scenario.parallel.pipeline, sharding, repeated=scenario.recompute == "full")
 
 
 def _plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:

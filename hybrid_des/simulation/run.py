@@ -37,7 +37,7 @@ class Run:
 
     Attributes:
         timeline: the recorded rows, as typed columns.
-        messages, bytes_pipeline, bytes_gradients, bytes_scales: totals over all steps.
+        messages, bytes_pipeline, bytes_gradients, bytes_scales, bytes_parameters: totals over all steps.
         duration: simulated picoseconds over all steps.
         peak_activations, peak_memory: one entry per global rank: whole-rank micro-batches, bytes.
         events: SimPy events processed.
@@ -55,6 +55,7 @@ class Run:
     bytes_pipeline: int
     bytes_gradients: int
     bytes_scales: int
+    bytes_parameters: int
     duration: int
     peak_activations: list[Fraction]
     peak_memory: list[int]

@@ -26,7 +26,12 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
     held = [0] * plan.pipeline
     for (rank, _), stage in plan.stage_of.items():
         held[rank] += parameters[stage]
-    resident = tuple(round(size * count) for size, count in zip(ranks.per_parameter, held, strict=True))
+    transient = [0] * plan.pipeline
+    for (rank, _), cost in stages.items():
+        transient[rank] = max(transient[rank], cost.transient)
+    resident = tuple(
+        round(size * count) + more for size, count, more in zip(ranks.per_parameter, held, transient, strict=True)
+    )
     return Costs(stages, parameters, resident, ranks.optimizer)
 
 
@@ -39,6 +44,7 @@ def _of_layers(ranks: RankCosts, held: Sequence[Sequence[int]], plan: Plan) -> C
         tuple(stage.parameters for stage in stages),
         tuple(sum(one.resident for one in each) + max(one.transient for one in each) for each in on),
         tuple(over + sum(one.optimizer for one in each) for over, each in zip(ranks.optimizer, on, strict=True)),
+        tuple(stage.experts for stage in stages),
     )
 
 
@@ -50,5 +56,7 @@ def _along(path: Path, ranks: RankCosts, pipeline: int) -> dict[Place, StageCost
         whole = (ranks.forward, ranks.backward, ranks.weight, ranks.kept, ranks.parameters)
         cuts = (split_evenly(amounts[rank], len(places)) for amounts in whole)
         for place, forward, backward, weight, kept, parameters in zip(places, *cuts, strict=True):
-            found[place] = StageCosts(forward, backward, weight, ranks.message[rank], kept, parameters)
+            message = ranks.message[rank]
+            inputs, again = (min(kept, message), kept) if ranks.repeated else (kept, 0)
+            found[place] = StageCosts(forward, backward, weight, message, inputs, parameters, transient=again)
     return found

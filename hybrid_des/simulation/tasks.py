@@ -2,6 +2,7 @@
 
     compute    F0 ── F1 ── B0 ── … ── fill, join gradient ── optimizer
     gradient   communicate (stage 3, bucket 0) ── communicate (stage 3, bucket 1) ── …
+    parameters gather (stage 0) ── gather (stage 1) ── …
 
 Actions that differ only in their micro-batches share their work, and equal ranks share their program.
 """
@@ -64,7 +65,20 @@ class Join(NamedTuple):
     stream: str
 
 
-Segment = Compute | Fill | Communicate | Join
+class Gather(NamedTuple):
+    """Gather the sharded parameters of a stage in one of its process groups, by messages."""
+
+    stage: int
+    part: int
+
+
+class Await(NamedTuple):
+    """Wait until the parameter stream has gathered the next part of a stage."""
+
+    stage: int
+
+
+Segment = Compute | Fill | Communicate | Join | Gather | Await
 
 
 class Work(NamedTuple):
@@ -73,6 +87,7 @@ class Work(NamedTuple):
     Attributes:
         stages: the stage of each op.
         inputs: messages to wait for before the start.
+        needs: what else to wait for before the start.
         segments: the work itself.
         outputs: messages sent at the end.
         confirms: outputs whose arrival is awaited.
@@ -86,6 +101,7 @@ class Work(NamedTuple):
     confirms: tuple[Output, ...] = ()
     holds: tuple[int, int] = (0, 0)
     frees: tuple[int, int] = (0, 0)
+    needs: tuple[Segment, ...] = ()
 
 
 class Task(NamedTuple):
@@ -114,11 +130,15 @@ class Program:
     Attributes:
         compute: the actions of the plan, in order.
         reduction: next in the compute stream: waiting for the reduction of all gradients.
-        update: last in the compute stream: the optimizer step.
+        update: next in the compute stream: the optimizer step.
+        gathers: last in the compute stream: gathers of updated parameters.
         gradient: the parallel stream that reduces buckets.
+        parameters: the parallel stream that gathers parameters, from the beginning of a step.
     """
 
     compute: tuple[Task, ...]
     reduction: tuple[Segment, ...]
     update: tuple[Task, ...]
+    gathers: tuple[Gather, ...]
     gradient: tuple[Communicate, ...]
+    parameters: tuple[Gather, ...]

@@ -5,8 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import ceil
+from typing import NamedTuple
 
 from hybrid_des.pipeline.op import Kind, Place
+
+WEIGHTS, MOMENTS = 2, 12  # bytes per parameter: 16-bit weights; a 32-bit copy and Adam's two moments
+
+
+class Sharding(NamedTuple):
+    """Over how many ranks the parts of a parameter's memory are divided (Rajbhandari et al., arXiv 1910.02054)."""
+
+    weights: int = 1
+    gradients: int = 1
+    optimizer: int = 1
+
+    @classmethod
+    def of(cls, name: str, ranks: int) -> Sharding:
+        """The division that `sharding: name` means for a group of ranks."""
+        level = {"none": 0, "zero-1": 1, "zero-2": 2, "zero-3": 3}[name]
+        return cls(*(ranks if level >= needed else 1 for needed in (3, 2, 1)))
+
+    def per_parameter(self, gradient: Fraction) -> Fraction:
+        """Bytes that a rank holds per parameter; `gradient` are those of an undivided gradient."""
+        return Fraction(WEIGHTS, self.weights) + gradient / self.gradients + Fraction(MOMENTS, self.optimizer)
+
+    def bytes(self, parameters: int, gradient: Fraction) -> int:
+        """Bytes that a rank holds for so many parameters."""
+        return ceil(parameters * self.per_parameter(gradient))
 
 
 @dataclass(frozen=True)
@@ -19,6 +45,7 @@ class RankCosts:
         parameters: number of parameters per rank of one copy of the model.
         per_parameter: bytes per parameter.
         kept: bytes of activations kept per micro-batch.
+        repeated: whether the backward repeats the whole forward, so that only the stage's input is kept.
         layers: of a model: the costs of each layer.
         cut: of a model: number of stages → the places in `layers` that make up each.
     """
@@ -31,6 +58,7 @@ class RankCosts:
     parameters: tuple[int, ...]
     per_parameter: tuple[Fraction, ...]
     kept: tuple[int, ...]
+    repeated: bool = False
     layers: tuple[StageCosts, ...] = ()
     cut: Callable[[int], Sequence[Sequence[int]]] | None = None
 
@@ -87,7 +115,8 @@ class Costs:
 
     Attributes:
         stages: (pipeline rank, chunk) → costs of its stage, for all copies of the model.
-        parameters: per stage, of one copy of the model.
+        parameters: per stage, of one copy of the model, without experts.
+        experts: per stage, of one copy of the model, parameters of experts; none if empty.
         resident: per pipeline rank, bytes of parameters, gradients and optimizer state.
         optimizer: per pipeline rank, picoseconds of the optimizer step.
     """
@@ -96,3 +125,9 @@ class Costs:
     parameters: tuple[int, ...]
     resident: tuple[int, ...]
     optimizer: tuple[int, ...]
+    experts: tuple[int, ...] = ()
+
+    @property
+    def parts(self) -> list[tuple[int, int]]:
+        """Per stage of one copy of the model: numbers of parameters, those of experts apart."""
+        return list(zip(self.parameters, self.experts or (0,) * len(self.parameters), strict=True))
