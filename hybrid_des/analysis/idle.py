@@ -14,7 +14,7 @@ import numpy as np
 
 from hybrid_des.analysis.step_times import StepTimes, total
 from hybrid_des.engine.recorder import BEFORE, INSIDE
-from hybrid_des.network.purpose import ACTIVATION, PARAMETERS, PURPOSES, REDUCTION, Purpose
+from hybrid_des.network.purpose import ACTIVATION, PARAMETERS, PURPOSES, REDUCTION
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.timeline import Column, Columns, Timeline
 
@@ -60,13 +60,13 @@ def hidden_reduction(timeline: Timeline, times: StepTimes) -> int:
     rows = timeline.reductions
     place = timeline.pipeline[rows["rank"]], rows["step"], timeline.pipeline_rank[rows["rank"]]
     beside = total(np.maximum(np.minimum(rows["end"], times.last_compute()[place]) - rows["start"], 0))
-    return beside - _exposed(rows, timeline.waits, REDUCTION)
+    return beside - _exposed(rows, timeline.waits)
 
 
 def hidden_gathers(timeline: Timeline) -> int:
     """Picoseconds, over all ranks and steps, of parameter gathers for which no op waited."""
     rows = timeline.gathers
-    return total(rows["end"] - rows["start"]) - _exposed(rows, timeline.waits, PARAMETERS)
+    return total(rows["end"] - rows["start"]) - _exposed(rows, timeline.waits)
 
 
 def inside_waits(waits: Columns) -> Column:
@@ -85,9 +85,8 @@ def _waited(waits: Columns | None) -> tuple[int, int, int, int]:
     return before, inside, reducing, gathering
 
 
-def _exposed(rows: Columns, waits: Columns, purpose: Purpose) -> int:
-    """How much of the collectives' time their ranks spent waiting for this purpose; a rank's rows do not overlap."""
-    waits = {name: column[waits["purpose"] == PURPOSES.index(purpose)] for name, column in waits.items()}
+def _exposed(rows: Columns, waits: Columns) -> int:
+    """How much of the collectives' time their ranks spent waiting."""
     exposed = 0
     for rank in np.unique(waits["rank"]):
         start, end = (np.sort(waits[name][waits["rank"] == rank]) for name in ("start", "end"))

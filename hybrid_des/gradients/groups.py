@@ -7,7 +7,7 @@ ring reduce-scatter takes the place of the all-reduce, and an all-gather of 16-b
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
@@ -58,8 +58,8 @@ class Membership:
         gatherers: (stage, part) → of sharded parameters.
     """
 
-    reducers: Sequence[Reducer]
-    gatherers: Mapping[tuple[int, int], Gatherer]
+    reducers: Sequence[Reducer] = ()
+    gatherers: Mapping[tuple[int, int], Gatherer] = field(default_factory=dict)
 
 
 def replica_groups(
@@ -84,7 +84,7 @@ def replica_groups(
     codec = codecs.find(gradients.codec).build()
     found = []
     for stage, places in enumerate(zip(*plan.paths, strict=True)):  # one place per copy of the model
-        for part, parameters in enumerate(_apart(*parts[stage], expert)):
+        for part, parameters in enumerate(parts_of_stage(*parts[stage], expert)):
             if not (parameters or (keep_empty and not part)):
                 continue
             holders = [held for held in _holders(layout, places, expert if part else 1) if len(held) > 1]
@@ -96,7 +96,7 @@ def replica_groups(
     return found
 
 
-def _apart(regular: int, experts: int, expert: int) -> tuple[int, int]:
+def parts_of_stage(regular: int, experts: int, expert: int) -> tuple[int, int]:
     """Numbers of parameters of the parts; experts that every rank holds are reduced with the others."""
     return (regular, experts) if expert > 1 else (regular + experts, 0)
 

@@ -31,7 +31,15 @@ def _efficiency(value: Any) -> Fraction:
     return number
 
 
+def _loss(value: Any) -> Fraction:
+    number = _share(value)
+    if number == 1:
+        raise ValueError("must be less than 1")
+    return number
+
+
 Share = Annotated[Fraction, Reads(_share, {"type": "number", "minimum": 0, "maximum": 1})]
+Lost = Annotated[Fraction, Reads(_loss, {"type": "number", "minimum": 0, "exclusiveMaximum": 1})]
 Reached = Annotated[Fraction, Reads(_efficiency, {"type": "number", "exclusiveMinimum": 0, "maximum": 1})]
 
 
@@ -79,6 +87,8 @@ class Efficiency(Section):
     """Share of every link's bandwidth."""
     layer_overhead: Time = ZERO
     """The least time of a layer's forward, and half of that of its backward: launching kernels."""
+    slowed: Lost = Fraction(1, 4)
+    """Share of its speed that computation loses beside the collectives of zero-3."""
     step_overhead: Time = ZERO
     """Added to every step: data loading, optimizer launches, logging."""
 

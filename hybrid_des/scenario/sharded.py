@@ -23,6 +23,8 @@ def misfits_of_sharding(
     if gradients.algorithm != "ring":
         message = f"{sharding} scatters gradients around a ring; expected ring"
         yield message, "gradients.algorithm", "sharding"
+    if sharding == "zero-3" and gradients.overlap and not overlap.parameters:
+        yield "is what `overlap.parameters` says where weights are sharded", "gradients.overlap", "overlap.parameters"
     if workload is not None:
         held = workload.memory.per_parameter
         if any(size < LEAST for size in (held if isinstance(held, tuple) else (held,))):

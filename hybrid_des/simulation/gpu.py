@@ -1,5 +1,6 @@
 """One GPU: a SimPy process per stream that runs the stream's tasks in order in every training step."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import simpy
@@ -11,12 +12,26 @@ from hybrid_des.engine.recorder import AFTER, BEFORE, INSIDE, STEP_SHIFT, Record
 from hybrid_des.errors import NumericsError
 from hybrid_des.gradients.groups import Membership
 from hybrid_des.gradients.reducer import Reducer
+from hybrid_des.gradients.replayed import Meeting
 from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.mailbox import Handoff
-from hybrid_des.network.purpose import PARAMETERS, PURPOSES, REDUCTION
+from hybrid_des.network.purpose import PARAMETERS, PURPOSES, REDUCTION, Purpose
 from hybrid_des.simulation.arithmetic import SizesOnly
 from hybrid_des.simulation.memory import MemoryLedger
-from hybrid_des.simulation.tasks import Await, Communicate, Compute, Fill, Gather, Join, Program, Segment, Task
+from hybrid_des.simulation.tasks import (
+    Await,
+    Communicate,
+    Compute,
+    ComputeBeside,
+    Fill,
+    Gather,
+    Join,
+    Program,
+    Segment,
+    Task,
+    Transfer,
+    Turn,
+)
 
 STREAM = -1  # in `released`: the op did not wait for a message
 
@@ -71,6 +86,8 @@ class Gpu:
         memory: MemoryLedger,
         membership: Membership,
         arithmetic: SizesOnly,
+        *,
+        meetings: Sequence[Meeting | None] = (),
     ) -> None:
         self.rank = endpoint.rank
         self.memory = memory
@@ -87,8 +104,10 @@ class Gpu:
         self._filled = {stage: Handoff(job.env) for stage in self._reducers}
         self._finished = {"gradient": Handoff(job.env), "parameters": Handoff(job.env)}
         self._gatherers = membership.gatherers
-        self._gathered = {segment.stage: Handoff(job.env) for segment in program.parameters}
-        self._begun = Handoff(job.env)
+        self._meetings = meetings
+        stages = {part.stage for part in program.parameters if isinstance(part, Gather | Transfer)}
+        self._gathered = {stage: Handoff(job.env) for stage in stages}
+        self._begun, self._turns = Handoff(job.env), Handoff(job.env)
         self._task: Task | None = None
         self._step = 0
         self.processes = [job.env.process(self._run_compute())]
@@ -128,12 +147,13 @@ class Gpu:
             self._finished["gradient"].hand(None)
 
     def _run_parameters(self) -> Routine:
-        """Gather parameters, in the same order on every rank."""
+        """Gather parameters, and scatter gradients layer by layer, in the same order on every rank."""
         for _ in range(self._job.steps):
             yield self._begun.receive()
             for segment in self._program.parameters:
                 yield from self._run_segment(segment)
-                self._gathered[segment.stage].hand(None)
+                if isinstance(segment, Gather | Transfer) and _purpose(segment) is PARAMETERS:
+                    self._gathered[segment.stage].hand(None)
             self._finished["parameters"].hand(None)
 
     def _run(self, task: Task) -> Routine:
@@ -160,6 +180,8 @@ class Gpu:
             if type(segment) is Compute:
                 if segment.duration:
                     yield env.timeout(segment.duration)
+            elif type(segment) is ComputeBeside:
+                yield from self._compute_beside(segment)
             else:
                 yield from self._wait(segment, INSIDE)
         self._record((step, self.rank, number, asked, start, env.now, released))
@@ -177,8 +199,20 @@ class Gpu:
         begin = self._job.env.now
         yield from self._run_segment(segment)
         if (end := self._job.env.now) > begin:
-            purpose = PARAMETERS if isinstance(segment, Gather | Await) else REDUCTION
-            self._job.recorder.waits.add((self._step, self.rank, PURPOSES.index(purpose), place, begin, end))
+            purpose = PURPOSES.index(_purpose(segment))
+            self._job.recorder.waits.add((self._step, self.rank, purpose, place, begin, end))
+
+    def _compute_beside(self, layer: ComputeBeside) -> Routine:
+        """Compute a layer; what communication has cost is known when it is over, and then made up for."""
+        env, slowing, work = self._job.env, layer.slowing, layer.duration
+        meetings = [meeting for meeting in self._meetings if meeting]
+        self._turns.hand(None)
+        while work > 0:
+            begin = env.now
+            beside = max((meeting.until - begin for meeting in meetings), default=0)
+            yield env.timeout(slowing.duration(work, max(beside, 0)))
+            work -= env.now - begin - slowing.lost(sum(meeting.busy(begin) for meeting in meetings))
+        self._turns.hand(None)
 
     def _run_segment(self, segment: Segment) -> Routine:
         if isinstance(segment, Fill):
@@ -191,6 +225,12 @@ class Gpu:
             yield self._gathered[segment.stage].receive()
         elif isinstance(segment, Gather):
             yield from self._gather(segment)
+        elif isinstance(segment, Turn):
+            yield self._turns.receive()
+        elif isinstance(segment, ComputeBeside):
+            yield from self._compute_beside(segment)
+        elif isinstance(segment, Transfer):
+            yield from self._transfer(segment)
         else:
             yield from self._communicate(self._step, segment)
 
@@ -220,6 +260,16 @@ class Gpu:
         yield env.process(self._gatherers[segment].gather(self._step))
         self._job.recorder.gathers.add((self._step, self.rank, segment.stage, -1, start, env.now))
 
+    def _transfer(self, segment: Transfer) -> Routine:
+        """Take part in the replayed collectives of a layer, and record the times."""
+        env, recorder = self._job.env, self._job.recorder
+        start = env.now
+        for meeting, duration in zip(self._meetings, segment.durations, strict=True):
+            if meeting and duration:
+                yield meeting.join(duration)
+        rows = recorder.gathers if segment.purpose is PARAMETERS else recorder.reductions
+        rows.add((self._step, self.rank, segment.stage, segment.layer, start, env.now))
+
     def where(self) -> str:
         """Describe where a stuck GPU is."""
         place = f"rank {self.rank}, step {self._step}: "
@@ -231,3 +281,10 @@ class Gpu:
             for needed in self._task.work.inputs
         )
         return place + f"at {self._task.name}, which needs {' and '.join(waits) or 'nothing'}"
+
+
+def _purpose(segment: Segment) -> Purpose:
+    """What a rank that waits for a segment waits for."""
+    if isinstance(segment, Transfer):
+        return segment.purpose
+    return PARAMETERS if isinstance(segment, Gather | Await) else REDUCTION

@@ -1,6 +1,6 @@
 """Lowering: a pipeline rank's actions become tasks with times, messages and memory."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
@@ -11,6 +11,7 @@ from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import Purpose, purpose_named
 from hybrid_des.pipeline.op import Action, Op, Place, carried
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.simulation.layered import Layered, LayerPass
 from hybrid_des.simulation.pace import Pace
 from hybrid_des.simulation.tasks import (
     Await,
@@ -40,6 +41,7 @@ class Lowering:
         gathers: stage → its parts whose sharded parameters are gathered once a step.
         ahead: whether they are gathered beside the forwards of the next step, not after the optimizer.
         each: whether gradients are reduced after every micro-batch, not only after the last.
+        layered: lowers ops layer by layer, where weights are sharded too.
     """
 
     plan: Plan
@@ -50,6 +52,7 @@ class Lowering:
     gathers: Mapping[int, Sequence[int]] = field(default_factory=dict)
     ahead: bool = False
     each: bool = False
+    layered: Layered | None = None
 
     def lower(self, rank: int, pace: Pace) -> Program:
         """The program of a pipeline rank at a pace."""
@@ -57,14 +60,31 @@ class Lowering:
         gathers = tuple(Gather(stage, part) for stage in held for part in self.gathers.get(stage, ()))
         optimizer = pace.duration(self.costs.optimizer[rank])
         gradient, reduction = self._reduction(rank, held[::-1])
+        beside: tuple[Segment, ...] = gathers if self.ahead else ()
+        if self.layered and self.ahead:
+            beside = tuple(self.layered.stream(self._passes(rank, pace)))
         return Program(
             compute=tuple(self._tasks(rank, pace)),
-            reduction=(*reduction, Join("parameters")) if gathers and self.ahead else reduction,
+            reduction=(*reduction, Join("parameters")) if beside else reduction,
             update=(Task(OPTIMIZER, (), Work(segments=(Compute(optimizer),))),) if optimizer else (),
             gathers=() if self.ahead else gathers,
             gradient=gradient,
-            parameters=gathers if self.ahead else (),
+            parameters=beside,
         )
+
+    def carried(self, rank: int) -> Mapping[str, int]:
+        """What is sent in a step without messages, by all ranks, which run the same program as `rank`."""
+        return self.layered.carried(self._passes(rank, Pace())) if self.layered else {}
+
+    def _passes(self, rank: int, pace: Pace) -> Iterator[LayerPass]:
+        assert self.layered is not None
+        passes_of = self.layered.passes
+        known: dict[tuple[Any, ...], tuple[LayerPass, ...]] = {}
+        for action in self.plan.programs[rank]:
+            alike = tuple((op.kind, op.chunk) for op in action)
+            if alike not in known:
+                known[alike] = passes_of(rank, action, pace)
+            yield from known[alike]
 
     def _reduction(self, rank: int, held: Sequence[int]) -> tuple[tuple[Communicate, ...], tuple[Segment, ...]]:
         """The gradient stream, and what the compute stream waits for after its last op; stages are deepest first."""
@@ -98,7 +118,8 @@ class Lowering:
             alike = (*[(op.kind, op.chunk, path_of[op.microbatch]) for op in action], *stages, needed)
             work = works.get(alike)
             if work is None:
-                work = works[alike] = self._work(rank, action, pace, stages)._replace(needs=needed)
+                work = self._work(rank, action, pace, stages)
+                work = works[alike] = work._replace(needs=work.needs + needed)
             tasks.append(Task(index, action, work))
         return tasks
 
@@ -136,14 +157,19 @@ class Lowering:
         kept = [(cost.kept, op.kind) for cost, op in zip(costs, action, strict=True)]
         holds, frees = ([size for size, kind in kept if kind in kinds] for kinds in ("F", "BW"))
         outputs = tuple(filter(None, (self._output(rank, op, place) for place, op in enumerate(action))))
+        needs: tuple[Segment, ...] = ()
+        segments = _segments(duration, {stage: self.buckets[stage] for stage in completes})
+        if self.layered:
+            needs, segments = self.layered.segments(self.layered.passes(rank, action, pace))
         return Work(
             stages=tuple(self.plan.stage_of[rank, op.chunk] for op in action),
             inputs=tuple(filter(None, (self._input(rank, op, place) for place, op in enumerate(action)))),
-            segments=_segments(duration, {stage: self.buckets[stage] for stage in completes}),
+            segments=segments,
             outputs=outputs,
             confirms=outputs if self.blocking else (),
             holds=(sum(holds), len(holds)),
             frees=(sum(frees), len(frees)),
+            needs=needs,
         )
 
     def _input(self, rank: int, op: Op, place: int) -> Input | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hybrid_des.errors import UsageError
 from hybrid_des.gradients.groups import Reductions, replica_groups
+from hybrid_des.gradients.replayed import LayerTraffic
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.rate import rate_of
 from hybrid_des.numerics.training import Training
@@ -13,8 +14,10 @@ from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline import Plan, PlanRequest, schedules
 from hybrid_des.pipeline.order_csv import OrderFile, read_order
 from hybrid_des.scenario import Scenario
+from hybrid_des.simulation.layered import Layered
 from hybrid_des.simulation.lowering import Lowering
-from hybrid_des.simulation.stages import costs_of
+from hybrid_des.simulation.pace import Slowing
+from hybrid_des.simulation.stages import costs_of, with_gathered
 from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.workload.costs import Costs, RankCosts, Sharding
 from hybrid_des.workload.given import rank_costs
@@ -63,7 +66,14 @@ def parts_of(
     counted = training and scenario.workload and "parameters" not in scenario.workload.model_fields_set
     costs = costs_of(ranks, plan, training.parameters if training and counted else None)
     expert, sharded = scenario.parallel.expert, scenario.sharding != "none"
-    groups = replica_groups(plan, layout, costs.parts, gradients, expert=expert, keep_empty=numerics is not None)
+    layered = None
+    if scenario.sharding == "zero-3":
+        costs = with_gathered(costs, plan, scenario.parallel.data * scenario.parallel.context)
+        if plan.pipeline == 1:
+            layered = _layered(scenario, plan, costs, fabric)
+    groups = []
+    if layered is None:
+        groups = replica_groups(plan, layout, costs.parts, gradients, expert=expert, keep_empty=numerics is not None)
     reductions = Reductions(gradients, groups, fabric, layout.ranks, scenario.cluster.sharing, sharded=sharded)
     lowering = Lowering(
         plan,
@@ -74,8 +84,17 @@ def parts_of(
         gathers=reductions.gathers,
         ahead=scenario.overlap.parameters,
         each=scenario.sharding == "zero-2" and plan.pipeline == 1,
+        layered=layered,
     )
     return Parts(fabric, plan, costs, training, workers, reductions, lowering)
+
+
+def _layered(scenario: Scenario, plan: Plan, costs: Costs, fabric: Fabric) -> Layered:
+    """Lowering layer by layer, for weights that are sharded within a step."""
+    parallel, sharing = scenario.parallel, scenario.cluster.sharing
+    traffic = LayerTraffic(parallel.layout, parallel.expert, scenario.gradients.codec, fabric, sharing)
+    slowing = Slowing(scenario.efficiency.slowed) if scenario.efficiency else Slowing()
+    return Layered(plan, costs, traffic, scenario.overlap.parameters, slowing)
 
 
 def plan_of(scenario: Scenario, fabric: Fabric | None = None) -> Plan:

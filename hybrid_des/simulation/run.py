@@ -115,7 +115,7 @@ def run(
         parts.plan,
         parts.costs,
         Timeline.of(recorder, parts.plan, layout),
-        **transport.sent(),
+        **_sent(parts, transport, scenario.steps),
         duration=env.now,
         peak_activations=[Fraction(gpu.memory.peak_activations, n) for gpu, n in zip(gpus, visits, strict=True)],
         peak_memory=[gpu.memory.peak_bytes for gpu in gpus],
@@ -127,10 +127,18 @@ def run(
     )
 
 
+def _sent(parts: Parts, transport: Transport, steps: int) -> dict[str, int]:
+    """What was sent, by messages or in replayed collectives."""
+    replayed = parts.lowering.carried(0)
+    return {key: total + steps * replayed.get(key, 0) for key, total in transport.sent().items()}
+
+
 def _gpus(scenario: Scenario, parts: Parts, transport: Transport, recorder: Recorder) -> list[Gpu]:
     env, layout = transport.env, scenario.parallel.layout
     job = Job(env, recorder, scenario.steps, Barrier(env, layout.ranks) if scenario.barrier else None)
     lower = cache(parts.lowering.lower)
+    layered = parts.lowering.layered
+    meetings = layered.traffic.meetings(env) if layered else {}
     pipeline_of = cache(lambda first: layout.group(first, "pipeline"))
     gpus = []
     for rank, node in zip(range(layout.ranks), scenario.cluster.each_gpu(), strict=False):
@@ -143,6 +151,7 @@ def _gpus(scenario: Scenario, parts: Parts, transport: Transport, recorder: Reco
                 MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
                 parts.reductions.of(transport, rank),
                 RealTraining(parts.workers[rank]) if parts.training else SizesOnly(),
+                meetings=meetings.get(rank, ()),
             )
         )
     return gpus

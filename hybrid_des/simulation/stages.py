@@ -1,11 +1,12 @@
 """Costs of stages: those of a pipeline rank, split over the stages that the plan places on it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hybrid_des.pipeline.op import Path, Place
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.units import split_evenly
-from hybrid_des.workload.costs import Costs, RankCosts, StageCosts, sum_of
+from hybrid_des.workload.costs import WEIGHTS, Costs, RankCosts, StageCosts, sum_of
 
 
 def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None) -> Costs:
@@ -46,6 +47,19 @@ def _of_layers(ranks: RankCosts, held: Sequence[Sequence[int]], plan: Plan) -> C
         tuple(over + sum(one.optimizer for one in each) for over, each in zip(ranks.optimizer, on, strict=True)),
         tuple(stage.experts for stage in stages),
     )
+
+
+def with_gathered(costs: Costs, plan: Plan, holders: int) -> Costs:
+    """Add gathered weights to the memory of ranks that share them with others: two layers, or all in a pipeline."""
+    if holders == 1:
+        return costs
+    resident = []
+    for rank, held in enumerate(costs.resident):
+        stages = [cost for (at, _), cost in costs.stages.items() if at == rank]
+        layers = [one.parameters + one.experts for stage in stages for one in stage.layers or (stage,)]
+        gathered = sum(layers) if plan.pipeline > 1 else sum(sorted(layers)[-2:])
+        resident.append(held + WEIGHTS * gathered)
+    return replace(costs, resident=tuple(resident))
 
 
 def _along(path: Path, ranks: RankCosts, pipeline: int) -> dict[Place, StageCosts]:

@@ -2,7 +2,7 @@
 
     compute    F0 ── F1 ── B0 ── … ── fill, join gradient ── optimizer
     gradient   communicate (stage 3, bucket 0) ── communicate (stage 3, bucket 1) ── …
-    parameters gather (stage 0) ── gather (stage 1) ── …
+    parameters gather (stage 0) ── gather (stage 1) ── …                            sharded: see `layered` too
 
 Actions that differ only in their micro-batches share their work, and equal ranks share their program.
 """
@@ -13,6 +13,7 @@ from typing import NamedTuple
 from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import Purpose
 from hybrid_des.pipeline.op import Action
+from hybrid_des.simulation.pace import Slowing
 
 
 class Input(NamedTuple):
@@ -78,7 +79,31 @@ class Await(NamedTuple):
     stage: int
 
 
-Segment = Compute | Fill | Communicate | Join | Gather | Await
+class ComputeBeside(NamedTuple):
+    """Compute one layer beside the parameter stream, which takes a turn when it begins, and when it ends."""
+
+    duration: int
+    slowing: Slowing
+
+
+class Turn(NamedTuple):
+    """Wait until the next layer begins or ends."""
+
+
+class Transfer(NamedTuple):
+    """A replayed collective of a layer among the ranks that hold it.
+
+    Attributes:
+        durations: picoseconds in the group of all parameters but experts, and in that of experts.
+    """
+
+    stage: int
+    layer: int
+    purpose: Purpose
+    durations: tuple[int, ...]
+
+
+Segment = Compute | Fill | Communicate | Join | Gather | Await | ComputeBeside | Turn | Transfer
 
 
 class Work(NamedTuple):
@@ -141,4 +166,4 @@ class Program:
     update: tuple[Task, ...]
     gathers: tuple[Gather, ...]
     gradient: tuple[Communicate, ...]
-    parameters: tuple[Gather, ...]
+    parameters: tuple[Segment, ...]

@@ -82,6 +82,7 @@ class StageCosts:
         resident: bytes of parameters, gradients and optimizer state, where the workload knows them.
         transient: bytes that exist only while a backward runs.
         optimizer: picoseconds of the optimizer step.
+        layers: the costs of its layers, in order; none if the workload does not tell them apart.
     """
 
     forward: int
@@ -94,6 +95,7 @@ class StageCosts:
     resident: int = 0
     transient: int = 0
     optimizer: int = 0
+    layers: tuple[StageCosts, ...] = ()
 
     def time(self, kind: Kind) -> int:
         """Picoseconds of an op of this kind."""
@@ -106,7 +108,8 @@ def sum_of(layers: Sequence[StageCosts]) -> StageCosts:
     """The costs of layers that make up a stage; transients do not exist at the same time."""
     names = ("forward", "backward", "weight", "kept", "parameters", "experts", "resident", "optimizer")
     sums = {name: sum(getattr(layer, name) for layer in layers) for name in names}
-    return StageCosts(**sums, message=layers[-1].message, transient=max(layer.transient for layer in layers))
+    transient = max(layer.transient for layer in layers)
+    return StageCosts(**sums, message=layers[-1].message, transient=transient, layers=tuple(layers))
 
 
 @dataclass(frozen=True)

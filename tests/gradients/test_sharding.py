@@ -209,6 +209,9 @@ def test_experts_are_reduced_by_every_algorithm(algorithm):
     ({"overlap": {"tensor": 0.5}}, "overlap.tensor: is read with `model` only"),
     ({"sharding": "zero-4"}, 'sharding: unknown "zero-4"; did you mean'),
     ({"sharding": "zero-1", "gradients": {"algorithm": "auto"}}, "gradients.algorithm: zero-1 scatters gradients"),
+    ({"sharding": "zero-3", "gradients": {"bucket": 1000}}, "gradients.bucket: zero-3 scatters gradients layer by"),
+    ({"sharding": "zero-3", "overlap": {"parameters": False}, "gradients": {"overlap": True}},
+     "gradients.overlap: is what `overlap.parameters` says where weights are sharded"),
     ({"sharding": "zero-1", "numerics": {}}, "sharding: the small model of `numerics` is not sharded; expected none"),
     ({"sharding": "zero-1", "workload": {"memory": {"per_parameter": 8}}},
      "workload.memory.per_parameter: zero-1 divides weights and the state of the optimizer; expected at least 14"),
@@ -219,3 +222,125 @@ def test_what_cannot_be_sharded_is_one_line(sections, said):
     with pytest.raises(ScenarioError) as error:
         scenario(**sections)
     assert said in str(error.value) and "\n" not in str(error.value)
+
+
+def layers_apart(ahead=True, forward="20 ms", backward="40 ms", m=2, **sections):
+    """Four chunks of 250,000 parameters on one rank per replica: a gather takes 0.375 ms, a scatter 0.75 ms."""
+    work = {"forward": forward, "backward": backward}
+    return scenario("zero-3", "looped-bfs", m=m, ahead=ahead, schedule={"chunks": 4}, workload=work, **sections)
+
+
+def test_zero_3_exposes_only_the_edges_of_a_step_behind_long_compute():
+    result = run(layers_apart())
+    assert result.duration == 2 * 60 * MS + 375 * MS // 1000 + 750 * MS // 1000
+    assert waits(result) == [(0, 375 * MS // 1000)]
+    assert summary(result)["busy_s"] == pytest.approx(0.12, rel=1e-14)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_zero_3_exposes_all_of_it_without_compute(ahead):
+    result = run(layers_apart(ahead, forward=0, backward=0, m=3))
+    assert result.duration == 3 * 4 * (2 * 375 + 750) * MS // 1000
+    figures = summary(result)
+    assert figures["busy_s"] == 0
+    assert figures["parameter_communication_s"]["hidden"] == figures["gradient_communication_s"]["hidden"] == 0
+
+
+def test_without_overlap_zero_3_waits_for_every_layer():
+    result = run(layers_apart(ahead=False))
+    assert result.duration == 2 * 60 * MS + 2 * 4 * (2 * 375 + 750) * MS // 1000
+    figures = summary(result)
+    assert figures["idle_s"]["parameter_gather"] == pytest.approx(2 * 4 * 2 * 0.375e-3)
+    assert figures["idle_s"]["gradient_reduction"] == pytest.approx(2 * 4 * 0.75e-3)
+    assert figures["busy_s"] == pytest.approx(0.12)
+
+
+def test_zero_3_gathers_twice_and_scatters_once_per_micro_batch():
+    result = run(layers_apart(m=3))
+    assert result.bytes_parameters == 3 * 2 * 3 * 2 * PARAMETERS
+    assert result.bytes_gradients == 3 * 3 * 4 * PARAMETERS
+    assert len(result.timeline.gathers["rank"]) == 4 * 3 * 4 * 2
+    assert len(result.timeline.reductions["rank"]) == 4 * 3 * 4
+
+
+def test_one_layer_is_gathered_before_it_is_needed():
+    result = run(layers_apart())
+    ops = table_of(result.timeline)
+    begins = sorted(round(start * 1e12) for start in ops[(ops["rank"] == 0) & (ops["lane"] == "compute")]["start_s"])
+    rows = result.timeline.gathers
+    started = rows["start"][rows["rank"] == 0].tolist()
+    assert started == [0, *begins[:9], *(begin + 750 * MS // 1000 for begin in begins[9:-1])]  # scatters go first
+
+
+def test_a_replayed_gather_waits_for_the_slowest_member():
+    nodes = [{"count": 1}, {"count": 1, "speed": 0.5}]
+    cluster = {"nodes": nodes, "gpus_per_node": 2}
+    result = run(layers_apart(cluster=cluster))
+    rows = result.timeline.gathers
+    ends = {rank: rows["end"][rows["rank"] == rank].tolist() for rank in range(4)}
+    assert ends[0] == ends[1] == ends[2] == ends[3]
+    assert result.duration > 2 * 120 * MS
+
+
+GPT = {
+    "kind": "transformer", "layers": 4, "hidden": 1024, "heads": 16, "ffn": 4096, "mlp": "gelu", "vocab": 8192,
+    "sequence": 1024,
+}  # fmt: skip
+
+
+def gpt(sharding="zero-3", model=GPT, **sections):
+    parallel = {"data": 4, **sections.pop("parallel", {})}
+    schedule = {"kind": "1f1b", "microbatches": 2, **sections.pop("schedule", {})}
+    return load({"model": model, "parallel": parallel, "schedule": schedule, "sharding": sharding, **sections})
+
+
+@pytest.mark.parametrize("share", ["0.25", "0.5"])
+def test_layers_lose_their_share_beside_collectives(share):
+    free, slowed = (summary(run(gpt(efficiency={"slowed": lost}))) for lost in ("0", share))
+    hidden = slowed["parameter_communication_s"]["hidden"] + slowed["gradient_communication_s"]["hidden"]
+    assert hidden > 0
+    assert slowed["busy_s"] - free["busy_s"] == pytest.approx(float(share) * hidden, rel=1e-6)
+
+
+def test_layers_of_a_model_are_gathered_one_by_one():
+    result = run(gpt())
+    rows = result.timeline.gathers
+    mine = rows["layer"][rows["rank"] == 0].tolist()
+    assert mine == [*range(6), *reversed(range(6))] * 2
+    parameters = sum(parts_of(gpt()).costs.parameters)
+    assert result.bytes_parameters == 2 * 2 * 3 * 2 * parameters
+    assert result.bytes_gradients == 2 * 3 * 4 * parameters
+
+
+def test_layers_of_experts_are_gathered_among_their_holders():
+    result = run(gpt(model=MIXTURE, parallel={"expert": 2}))
+    costs = parts_of(gpt(model=MIXTURE, parallel={"expert": 2})).costs
+    regular, experts = sum(costs.parameters), sum(costs.experts)
+    assert result.bytes_gradients == 2 * 4 * (3 * regular + 2 * experts)
+    assert result.bytes_parameters == 2 * 2 * 2 * (3 * regular + 2 * experts)
+
+
+def test_two_layers_are_held_gathered_or_all_in_a_pipeline():
+    one, many = (parts_of(gpt(parallel={"pipeline": p, "data": 2})) for p in (1, 2))
+    divided = [parts_of(gpt(parallel={"pipeline": p, "data": 2}, sharding="zero-3", overlap={"parameters": False}))
+               for p in (1, 2)]  # fmt: skip
+    for mine, same in zip((one, many), divided, strict=True):
+        assert mine.costs.resident == same.costs.resident
+    (stage,) = one.costs.stages.values()
+    largest = sorted(layer.parameters for layer in stage.layers)[-2:]
+    assert one.costs.resident[0] == stage.resident + stage.transient + 2 * sum(largest)
+    for (rank, _), held in many.costs.stages.items():
+        assert many.costs.resident[rank] == held.resident + held.transient + 2 * held.parameters
+
+
+@pytest.mark.parametrize("sharding", SHARDED)
+@pytest.mark.parametrize("kind", [kind for kind in schedules.names() if kind not in ("chimera", "dualpipe")])
+def test_every_schedule_shards_on_a_single_rank(kind, sharding):
+    sections = {"schedule": {"chunks": chunks_of(kind)}, "gradients": {"overlap": True}}
+    result = run(scenario(sharding, kind, p=1, m=4, d=2, ahead=True, **sections))
+    scatters = 1 if sharding == "zero-1" else 4
+    assert result.bytes_gradients == scatters * 4 * PARAMETERS
+    assert result.bytes_parameters == (2 * 4 if sharding == "zero-3" else 1) * 2 * PARAMETERS
+    figures = summary(result)
+    assert sum(figures["idle_s"].values(), figures["busy_s"]) == figures["step_time_s"]
+    assert min(figures["idle_s"].values()) >= 0
