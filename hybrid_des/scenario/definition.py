@@ -165,8 +165,10 @@ def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
         *misfits_of_recompute(scenario.recompute, scenario.workload),
     ):
         yield _misfit(message, *paths)
-    if scenario.sharding == "zero-3" and scenario.parallel.pipeline == 1 and scenario.gradients.bucket is not None:
-        yield _misfit("zero-3 scatters gradients layer by layer; expected none", "gradients.bucket", "sharding")
+    layered = scenario.sharding in ("zero-2", "zero-3") and scenario.parallel.pipeline == 1
+    if layered and scenario.gradients.bucket is not None:
+        message = f"{scenario.sharding} scatters gradients layer by layer; expected none"
+        yield _misfit(message, "gradients.bucket", "sharding")
     if scenario.sharding != "none" and scenario.numerics is not None:
         yield _misfit("the small model of `numerics` is not sharded; expected none", "sharding", "numerics")
 

@@ -88,7 +88,7 @@ class Efficiency(Section):
     layer_overhead: Time = ZERO
     """The least time of a layer's forward, and half of that of its backward: launching kernels."""
     slowed: Lost = Fraction(1, 4)
-    """Share of its speed that computation loses beside the collectives of zero-3."""
+    """Share of its speed that computation loses beside collectives of single layers (zero-2, zero-3)."""
     step_overhead: Time = ZERO
     """Added to every step: data loading, optimizer launches, logging."""
 

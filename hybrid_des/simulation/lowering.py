@@ -40,8 +40,7 @@ class Lowering:
         blocking: whether a task ends when its messages have arrived, as in Megatron's plain 1F1B.
         gathers: stage → its parts whose sharded parameters are gathered once a step.
         ahead: whether they are gathered beside the forwards of the next step, not after the optimizer.
-        each: whether gradients are reduced after every micro-batch, not only after the last.
-        layered: lowers ops layer by layer, where weights are sharded too.
+        layered: lowers ops layer by layer, where gradients or weights are sharded.
     """
 
     plan: Plan
@@ -51,7 +50,6 @@ class Lowering:
     blocking: bool
     gathers: Mapping[int, Sequence[int]] = field(default_factory=dict)
     ahead: bool = False
-    each: bool = False
     layered: Layered | None = None
 
     def lower(self, rank: int, pace: Pace) -> Program:
@@ -59,13 +57,16 @@ class Lowering:
         held = sorted({self.plan.stage_of[rank, chunk] for chunk in self.plan.chunks_of(rank)})
         gathers = tuple(Gather(stage, part) for stage in held for part in self.gathers.get(stage, ()))
         optimizer = pace.duration(self.costs.optimizer[rank])
-        gradient, reduction = self._reduction(rank, held[::-1])
         beside: tuple[Segment, ...] = gathers if self.ahead else ()
-        if self.layered and self.ahead:
+        if self.layered:
             beside = tuple(self.layered.stream(self._passes(rank, pace)))
+        reduced = [stage for stage in held[::-1] if stage in self.buckets]  # deepest first
+        gradient = tuple(Communicate(stage, i) for stage in reduced for i in range(len(self.buckets[stage])))
+        fills = [] if self.overlap else [Fill(segment.stage) for segment in gradient]
+        joins = [Join(name) for name, stream in (("gradient", gradient), ("parameters", beside)) if stream]
         return Program(
             compute=tuple(self._tasks(rank, pace)),
-            reduction=(*reduction, Join("parameters")) if beside else reduction,
+            reduction=(*fills, *joins),
             update=(Task(OPTIMIZER, (), Work(segments=(Compute(optimizer),))),) if optimizer else (),
             gathers=() if self.ahead else gathers,
             gradient=gradient,
@@ -78,89 +79,62 @@ class Lowering:
 
     def _passes(self, rank: int, pace: Pace) -> Iterator[LayerPass]:
         assert self.layered is not None
-        passes_of = self.layered.passes
+        fresh = self._fresh(rank)
         known: dict[tuple[Any, ...], tuple[LayerPass, ...]] = {}
-        for action in self.plan.programs[rank]:
-            alike = tuple((op.kind, op.chunk) for op in action)
+        for index, action in enumerate(self.plan.programs[rank]):
+            alike = (*[(op.kind, op.chunk) for op in action], fresh.get(index))
             if alike not in known:
-                known[alike] = passes_of(rank, action, pace)
+                known[alike] = self.layered.passes(rank, action, pace, fresh.get(index, frozenset()))
             yield from known[alike]
-
-    def _reduction(self, rank: int, held: Sequence[int]) -> tuple[tuple[Communicate, ...], tuple[Segment, ...]]:
-        """The gradient stream, and what the compute stream waits for after its last op; stages are deepest first."""
-        program, complete = self.plan.programs[rank], self._completes(rank)
-        last = complete.get(len(program) - 1, ())
-        if not self.each:
-            gradient = self._communicate(held)
-        elif self.overlap:
-            gradient = self._communicate([stage for index in sorted(complete) for stage in complete[index]])
-        else:
-            return (), self._reduced_at_once(last)
-        fills = () if self.overlap else tuple(Fill(segment.stage) for segment in gradient)
-        return gradient, (*fills, Join("gradient")) if gradient else ()
-
-    def _communicate(self, stages: Sequence[int]) -> tuple[Communicate, ...]:
-        return tuple(Communicate(stage, i) for stage in stages for i in range(len(self.buckets.get(stage, ()))))
-
-    def _reduced_at_once(self, stages: Sequence[int]) -> tuple[Segment, ...]:
-        """Reduction of these stages within the compute stream."""
-        return tuple(one for segment in self._communicate(stages) for one in (Fill(segment.stage), segment))
 
     def _tasks(self, rank: int, pace: Pace) -> list[Task]:
         path_of = self.plan.path_of
-        completes = self._completes(rank)
-        needs = self._needs(rank, completes)
+        completes = self._completes(rank) if self.overlap else {}
+        fresh = self._fresh(rank)
         works: dict[tuple[Any, ...], Work] = {}
         tasks = []
         for index, action in enumerate(self.plan.programs[rank]):
-            stages = completes.get(index, ()) if self.overlap else ()
-            needed = needs.get(index, ())
-            alike = (*[(op.kind, op.chunk, path_of[op.microbatch]) for op in action], *stages, needed)
+            stages, new = completes.get(index, ()), fresh.get(index, frozenset())
+            alike = (*[(op.kind, op.chunk, path_of[op.microbatch]) for op in action], *stages, new)
             work = works.get(alike)
             if work is None:
-                work = self._work(rank, action, pace, stages)
-                work = works[alike] = work._replace(needs=work.needs + needed)
+                work = works[alike] = self._work(rank, action, pace, stages, new)
             tasks.append(Task(index, action, work))
         return tasks
 
     def _completes(self, rank: int) -> dict[int, list[int]]:
-        """Map each action that completes gradients to be reduced to their stages."""
-        last: dict[tuple[int, int], int] = {}
+        """Map each action that completes the weight gradients of stages with buckets to those stages."""
+        last: dict[int, int] = {}
         for index, action in enumerate(self.plan.programs[rank]):
-            for op in action:
-                if op.kind in "BW":
-                    last[self.plan.stage_of[rank, op.chunk], op.microbatch if self.each else 0] = index
+            last.update({self.plan.stage_of[rank, op.chunk]: index for op in action if op.kind in "BW"})
         complete: dict[int, list[int]] = {}
-        for (stage, _), index in last.items():
+        for stage, index in last.items():
             if stage in self.buckets:
                 complete.setdefault(index, []).append(stage)
         return complete
 
-    def _needs(self, rank: int, completes: Mapping[int, Sequence[int]]) -> dict[int, tuple[Segment, ...]]:
-        """What actions wait for besides their inputs: gathers of their parameters, or reductions before them."""
-        needs: dict[int, tuple[Segment, ...]] = {}
-        if self.each and not self.overlap:
-            needs = {index + 1: self._reduced_at_once(stages) for index, stages in completes.items()}
+    def _fresh(self, rank: int) -> dict[int, frozenset[int]]:
+        """Map actions to the stages that they are the first to use, where those are gathered for them."""
+        if not (self.layered.once if self.layered else self.ahead):
+            return {}
         seen: set[int] = set()
-        for index, action in enumerate(self.plan.programs[rank]) if self.ahead else ():
-            stages = {self.plan.stage_of[rank, op.chunk] for op in action} - seen
-            seen |= stages
-            first = tuple(Await(stage) for stage in sorted(stages) for _ in self.gathers.get(stage, ()))
-            if first:
-                needs[index] = needs.get(index, ()) + first
-        return needs
+        fresh = {}
+        for index, action in enumerate(self.plan.programs[rank]):
+            fresh[index] = frozenset(self.plan.stage_of[rank, op.chunk] for op in action) - seen
+            seen |= fresh[index]
+        return fresh
 
-    def _work(self, rank: int, action: Action, pace: Pace, completes: Sequence[int]) -> Work:
+    def _work(self, rank: int, action: Action, pace: Pace, completes: Sequence[int], fresh: frozenset[int]) -> Work:
         costs = [self.costs.stages[rank, op.chunk] for op in action]
         parts = sum(cost.time(op.kind) for cost, op in zip(costs, action, strict=True))
         duration = pace.duration(parts if len(action) == 1 else self.plan.fused_time * parts)
         kept = [(cost.kept, op.kind) for cost, op in zip(costs, action, strict=True)]
         holds, frees = ([size for size, kind in kept if kind in kinds] for kinds in ("F", "BW"))
         outputs = tuple(filter(None, (self._output(rank, op, place) for place, op in enumerate(action))))
-        needs: tuple[Segment, ...] = ()
+        needs: tuple[Segment, ...] = tuple(Await(stage) for stage in sorted(fresh) for _ in self.gathers.get(stage, ()))
         segments = _segments(duration, {stage: self.buckets[stage] for stage in completes})
         if self.layered:
-            needs, segments = self.layered.segments(self.layered.passes(rank, action, pace))
+            needs, segments = self.layered.segments(self.layered.passes(rank, action, pace, fresh))
         return Work(
             stages=tuple(self.plan.stage_of[rank, op.chunk] for op in action),
             inputs=tuple(filter(None, (self._input(rank, op, place) for place, op in enumerate(action)))),

@@ -66,11 +66,11 @@ def parts_of(
     counted = training and scenario.workload and "parameters" not in scenario.workload.model_fields_set
     costs = costs_of(ranks, plan, training.parameters if training and counted else None)
     expert, sharded = scenario.parallel.expert, scenario.sharding != "none"
-    layered = None
     if scenario.sharding == "zero-3":
         costs = with_gathered(costs, plan, scenario.parallel.data * scenario.parallel.context)
-        if plan.pipeline == 1:
-            layered = _layered(scenario, plan, costs, fabric)
+    layered = None
+    if scenario.sharding in ("zero-2", "zero-3") and plan.pipeline == 1:
+        layered = _layered(scenario, plan, costs, fabric)
     groups = []
     if layered is None:
         groups = replica_groups(plan, layout, costs.parts, gradients, expert=expert, keep_empty=numerics is not None)
@@ -83,18 +83,19 @@ def parts_of(
         blocking=scenario.schedule.p2p == "blocking",
         gathers=reductions.gathers,
         ahead=scenario.overlap.parameters,
-        each=scenario.sharding == "zero-2" and plan.pipeline == 1,
         layered=layered,
     )
     return Parts(fabric, plan, costs, training, workers, reductions, lowering)
 
 
 def _layered(scenario: Scenario, plan: Plan, costs: Costs, fabric: Fabric) -> Layered:
-    """Lowering layer by layer, for weights that are sharded within a step."""
+    """Lowering layer by layer, for gradients or weights that are sharded within a step."""
     parallel, sharing = scenario.parallel, scenario.cluster.sharing
     traffic = LayerTraffic(parallel.layout, parallel.expert, scenario.gradients.codec, fabric, sharing)
     slowing = Slowing(scenario.efficiency.slowed) if scenario.efficiency else Slowing()
-    return Layered(plan, costs, traffic, scenario.overlap.parameters, slowing)
+    once, ahead = scenario.sharding == "zero-2", scenario.overlap.parameters
+    beside = scenario.gradients.overlap if once else ahead
+    return Layered(plan, costs, traffic, once, ahead, beside, slowing)
 
 
 def plan_of(scenario: Scenario, fabric: Fabric | None = None) -> Plan:
