@@ -43,11 +43,6 @@ class ReplicaGroup:
     chunks: Sequence[int]
     buckets: Sequence[Bucket]
 
-    @property
-    def parameters(self) -> int:
-        """Number of parameters of the part."""
-        return sum(bucket.elements for bucket in self.buckets)
-
 
 @dataclass(frozen=True)
 class Membership:
@@ -116,7 +111,7 @@ class Reductions:
     Attributes:
         algorithm: name of the all-reduce; for `auto` the fastest one.
         buckets: stage → the buckets of its parts, for stages whose gradients are reduced.
-        gathers: stage → its parts whose parameters are gathered.
+        gathers: stage → part → the buckets whose parameters are gathered.
     """
 
     def __init__(
@@ -150,9 +145,9 @@ class Reductions:
         self.buckets: dict[int, tuple[Bucket, ...]] = {}
         for (stage, _), buckets in whole.items():
             self.buckets[stage] = (*self.buckets.get(stage, ()), *buckets)
-        self.gathers: dict[int, list[int]] = {}
-        for stage, part in whole if sharded else ():
-            self.gathers.setdefault(stage, []).append(part)
+        self.gathers: dict[int, dict[int, Sequence[Bucket]]] = {}
+        for (stage, part), buckets in whole.items() if sharded else ():
+            self.gathers.setdefault(stage, {})[part] = buckets
         self.algorithm = gradients.algorithm
         if self.algorithm == collectives.AUTO:
             self.algorithm = self._quickest(groups)
@@ -226,4 +221,5 @@ def _gatherer(transport: Transport, group: ReplicaGroup, place: int) -> Gatherer
     processes = ProcessGroup(
         PARAMETERS.name, group.stage, group.ranks, group.chunks, part=group.part, purpose=PARAMETERS
     )
-    return Gatherer(Group(transport, processes, place), Buffer(group.parameters, codecs.find("bf16").build()))
+    codec = codecs.find("bf16").build()
+    return Gatherer(Group(transport, processes, place), [Buffer(bucket.elements, codec) for bucket in group.buckets])

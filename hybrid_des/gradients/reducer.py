@@ -49,15 +49,19 @@ class Reducer:
 
 @dataclass(frozen=True)
 class Gatherer:
-    """One member of the all-gather of sharded parameters of a stage."""
+    """One member of the all-gathers of sharded parameters of a stage.
+
+    Attributes:
+        buffers: one per bucket.
+    """
 
     group: Group
-    buffer: Buffer
+    buffers: Sequence[Buffer]
 
-    def gather(self, step: int) -> Routine:
-        """Gather every member's shard, in messages labelled with a training step."""
+    def gather(self, step: int, bucket: int) -> Routine:
+        """Gather every member's shard of a bucket, in messages labelled with a training step."""
         self.group.begin(step)
-        return ring_all_gather(self.group, self.buffer)
+        return ring_all_gather(self.group, self.buffers[bucket])
 
 
 class Server:

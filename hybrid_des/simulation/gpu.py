@@ -257,7 +257,7 @@ class Gpu:
         """Gather one part of a stage's parameters, and record the times."""
         env = self._job.env
         start = env.now
-        yield env.process(self._gatherers[segment].gather(self._step))
+        yield env.process(self._gatherers[segment.stage, segment.part].gather(self._step, segment.bucket))
         self._job.recorder.gathers.add((self._step, self.rank, segment.stage, -1, start, env.now))
 
     def _transfer(self, segment: Transfer) -> Routine:

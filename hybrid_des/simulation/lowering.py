@@ -1,7 +1,8 @@
 """Lowering: a pipeline rank's actions become tasks with times, messages and memory."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from math import ceil
 from typing import Any
 
@@ -38,7 +39,7 @@ class Lowering:
         buckets: stage → its buckets, for stages whose gradients are reduced.
         overlap: whether a bucket is reduced as soon as it is filled, not after the pipeline.
         blocking: whether a task ends when its messages have arrived, as in Megatron's plain 1F1B.
-        gathers: stage → its parts whose sharded parameters are gathered once a step.
+        gathers: stage → part → the buckets whose sharded parameters are gathered once a step.
         ahead: whether they are gathered beside the forwards of the next step, not after the optimizer.
         layered: lowers ops layer by layer, where gradients or weights are sharded.
     """
@@ -48,14 +49,14 @@ class Lowering:
     buckets: Mapping[int, Sequence[Bucket]]
     overlap: bool
     blocking: bool
-    gathers: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    gathers: Mapping[int, Mapping[int, Sequence[Bucket]]] = field(default_factory=dict)
     ahead: bool = False
     layered: Layered | None = None
 
     def lower(self, rank: int, pace: Pace) -> Program:
         """The program of a pipeline rank at a pace."""
         held = sorted({self.plan.stage_of[rank, chunk] for chunk in self.plan.chunks_of(rank)})
-        gathers = tuple(Gather(stage, part) for stage in held for part in self.gathers.get(stage, ()))
+        gathers = tuple(gather for stage in held for _, gather in self._gathers(stage))
         optimizer = pace.duration(self.costs.optimizer[rank])
         beside: tuple[Segment, ...] = gathers if self.ahead else ()
         if self.layered:
@@ -131,8 +132,13 @@ class Lowering:
         kept = [(cost.kept, op.kind) for cost, op in zip(costs, action, strict=True)]
         holds, frees = ([size for size, kind in kept if kind in kinds] for kinds in ("F", "BW"))
         outputs = tuple(filter(None, (self._output(rank, op, place) for place, op in enumerate(action))))
-        needs: tuple[Segment, ...] = tuple(Await(stage) for stage in sorted(fresh) for _ in self.gathers.get(stage, ()))
-        segments = _segments(duration, {stage: self.buckets[stage] for stage in completes})
+        points: list[tuple[int, Fill | Await]] = []
+        for stage in completes:
+            points += [(ceil(duration * bucket.leaves), Fill(stage)) for bucket in self.buckets[stage]]
+        for stage in sorted(fresh) if self.ahead else ():
+            used = [at if len(action) == 1 else 0 for at, _ in self._gathers(stage)]
+            points += [(int(duration * at), Await(stage)) for at in used]
+        needs, segments = _segments(duration, points)
         if self.layered:
             needs, segments = self.layered.segments(self.layered.passes(rank, action, pace, fresh))
         return Work(
@@ -145,6 +151,18 @@ class Lowering:
             frees=(sum(frees), len(frees)),
             needs=needs,
         )
+
+    def _gathers(self, stage: int) -> list[tuple[Fraction, Gather]]:
+        """The gathers of a stage in the order of use, with the fraction of the forward before each.
+
+        Buckets are in the order of gradients: the last holds the parameters that a forward uses first.
+        """
+        found = [
+            (1 - bucket.leaves, Gather(stage, part, number))
+            for part, buckets in self.gathers.get(stage, {}).items()
+            for number, bucket in enumerate(buckets)
+        ]
+        return sorted(found, key=lambda one: (one[0], one[1].part, -one[1].bucket))
 
     def _input(self, rank: int, op: Op, place: int) -> Input | None:
         source = self.plan.source(rank, op)
@@ -161,15 +179,20 @@ class Lowering:
         return pipeline_tag(0, self.plan.stage_of[sender], 0)
 
 
-def _segments(duration: int, filled: Mapping[int, Sequence[Bucket]]) -> tuple[Segment, ...]:
-    """Compute for `duration`, filling each bucket when its gradients are complete."""
-    fills = sorted((ceil(duration * bucket.leaves), stage) for stage, of in filled.items() for bucket in of)
+def _segments(
+    duration: int, points: Iterable[tuple[int, Fill | Await]]
+) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
+    """Compute for `duration`, with other segments after so much of it; those that wait at 0 come before the start."""
+    needs: list[Segment] = []
     segments: list[Segment] = []
     done = 0
-    for at, stage in fills:
-        segments += [Compute(at - done), Fill(stage)]
+    for at, point in sorted(points, key=lambda one: (one[0], one[1].stage)):
+        if at == 0 and isinstance(point, Await):
+            needs.append(point)
+            continue
+        segments += [Compute(at - done), point]
         done = at
-    return (*segments, Compute(duration - done))
+    return tuple(needs), (*segments, Compute(duration - done))
 
 
 def _purpose(op: Op) -> Purpose:

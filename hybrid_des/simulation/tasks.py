@@ -67,14 +67,15 @@ class Join(NamedTuple):
 
 
 class Gather(NamedTuple):
-    """Gather the sharded parameters of a stage in one of its process groups, by messages."""
+    """Gather the sharded parameters of a bucket in one of the stage's process groups, by messages."""
 
     stage: int
     part: int
+    bucket: int
 
 
 class Await(NamedTuple):
-    """Wait until the parameter stream has gathered the next part of a stage."""
+    """Wait until the parameter stream has gathered the next parameters of a stage."""
 
     stage: int
 

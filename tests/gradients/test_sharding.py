@@ -344,3 +344,16 @@ def test_every_schedule_shards_on_a_single_rank(kind, sharding):
     figures = summary(result)
     assert sum(figures["idle_s"].values(), figures["busy_s"]) == figures["step_time_s"]
     assert min(figures["idle_s"].values()) >= 0
+
+
+def test_a_forward_waits_for_each_bucket_when_it_gets_there():
+    """Four buckets of 250,000 parameters under DDP's rule: 0.375 ms each, needed after 0, ¼, ½ and ¾ of 2 ms."""
+    gradients = {"bucket": "1 MB", "bucket_rule": "ddp"}
+    result = run(scenario("zero-1", ahead=True, gradients=gradients))
+    assert waits(result) == [(0, 375 * MS // 1000)]
+    slow = run(scenario("zero-1", ahead=True, gradients=gradients, workload={"forward": "1 ms"}))
+    eighths = [8 * (end - start) / MS for start, end in waits(slow)]
+    assert eighths == [3, 1, 1, 1]
+    whole = run(scenario("zero-1", ahead=True, gradients={"bucket": "1 MB"}))
+    assert sum(end - start for start, end in waits(whole)) == 1500 * MS // 1000
+    assert result.bytes_parameters == whole.bytes_parameters == 3 * 2 * PARAMETERS
