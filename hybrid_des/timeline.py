@@ -7,13 +7,22 @@ that needs another order sorts them. Tables with names and seconds are made from
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybrid_des.engine.recorder import FIELD, OPTIMIZER, STAGE_SHIFT, STEP_SHIFT, Recorder
+from hybrid_des.engine.recorder import (
+    FIELD,
+    GATHER_COLUMNS,
+    MESSAGE_COLUMNS,
+    OPTIMIZER,
+    STAGE_SHIFT,
+    STEP_SHIFT,
+    WAIT_COLUMNS,
+    Recorder,
+)
 from hybrid_des.layout import Layout
 from hybrid_des.network.channel import Channel
 from hybrid_des.pipeline.plan import Plan
@@ -41,6 +50,9 @@ class Timeline:
         reductions: one row per bucket and rank: `step`, `rank`, `stage`, `bucket`, `start`, `end`.
         memory: one row per change of what a GPU holds: `rank`, `time`, `bytes`, `activations` (in
             parts of a chunk, `CHUNK` of them each).
+        gathers: one row per all-gather of parameters and rank: `step`, `rank`, `stage`, `layer`, `start`, `end`.
+        waits: one row per period in which ops wait for a collective: `step`, `rank`, `purpose` (of `PURPOSES`),
+            `place` (`BEFORE` an op, `INSIDE`, `AFTER` the optimizer), `start`, `end`.
 
     Further columns are kept and ignored.
     """
@@ -53,12 +65,15 @@ class Timeline:
     steps: Columns
     reductions: Columns
     memory: Columns
+    gathers: Columns = field(default_factory=lambda: _empty(GATHER_COLUMNS))
+    waits: Columns = field(default_factory=lambda: _empty(WAIT_COLUMNS))
 
     @classmethod
     def of(cls, recorder: Recorder, plan: Plan, layout: Layout) -> Timeline:
         """Take over what was recorded, without copying it."""
         messages = None if recorder.messages is None else recorder.messages.table()
-        tables = {name: getattr(recorder, name).table() for name in ("ops", "steps", "reductions", "memory")}
+        names = ("ops", "steps", "reductions", "memory", "gathers", "waits")
+        tables = {name: getattr(recorder, name).table() for name in names}
         return cls(layout, plan, recorder.channels, messages=messages, **tables)
 
     @property
@@ -96,7 +111,7 @@ class Timeline:
     def messages_of(self, wanted: Callable[[Channel], bool]) -> Columns:
         """Select the message rows of some channels; empty columns if the run kept no messages."""
         if self.messages is None:
-            return dict.fromkeys(("channel", "tag", "asked", "start", "end", "bytes"), np.empty(0, dtype=np.int64))
+            return _empty(MESSAGE_COLUMNS)
         chosen = np.array([wanted(channel) for channel in self.channels], dtype=bool)[self.messages["channel"]]
         return {name: column[chosen] for name, column in self.messages.items()}
 
@@ -119,6 +134,10 @@ class Timeline:
     def _place(self, of_ranks: Column) -> Column:
         servers = max((channel.sender + 1 - self.layout.ranks for channel in self.channels), default=0)
         return np.pad(of_ranks, (0, max(servers, 0)), constant_values=NONE)
+
+
+def _empty(names: Sequence[str]) -> Columns:
+    return dict.fromkeys(names, np.empty(0, dtype=np.int64))
 
 
 def _describe_actions(plan: Plan) -> tuple[Column, Column]:

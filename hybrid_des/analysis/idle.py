@@ -5,27 +5,32 @@ The step of one rank, from left to right, with the cause of each gap:
     begin ·····  F  ··  B  ···· last compute ▒▒▒▒▒▒ reduced  optimizer  end ········ the slowest rank's end
           (dependency,               (gradient_reduction)                 (end_of_step)
            pipeline_message)
+
+With sharded parameters, ops also wait for them before they start or between their layers, or the rank gathers them
+after the optimizer (`parameter_gather`); those waits are recorded as rows of their own.
 """
 
 import numpy as np
 
 from hybrid_des.analysis.step_times import StepTimes, total
-from hybrid_des.network.purpose import ACTIVATION, PURPOSES, REDUCTION
+from hybrid_des.engine.recorder import BEFORE, INSIDE
+from hybrid_des.network.purpose import ACTIVATION, PARAMETERS, PURPOSES, REDUCTION
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.timeline import Timeline
+from hybrid_des.timeline import Column, Columns, Timeline
 
 EXPOSED = tuple(dict.fromkeys(purpose.cause for purpose in PURPOSES))  # idle for communication
-CAUSES = ("dependency", *EXPOSED, "end_of_step")
+CAUSES = ("dependency", *dict.fromkeys(purpose.cause for purpose in PURPOSES if purpose.usual), "end_of_step")
 NEVER = np.iinfo(np.int64).min
 
 
-def account(plan: Plan, times: StepTimes) -> dict[str, int]:
+def account(plan: Plan, times: StepTimes, waits: Columns | None = None) -> dict[str, int]:
     """Split the time of all ranks into busy and idle by cause, in picoseconds that sum to ranks × total.
 
     The gap before an op lasts until its last remote producer finishes (`dependency`), then until the message arrives
     (`pipeline_message`). Time blocked by a rank's own sends is `pipeline_message` too.
     """
     replicas, _, pipeline = times.begin.shape
+    before, inside, reducing, gathering = _waited(waits)
     previous = np.empty_like(times.end)
     previous[..., 1:] = times.end[..., :-1]
     holders = times.rank_of_op[times.first]
@@ -39,11 +44,13 @@ def account(plan: Plan, times: StepTimes) -> dict[str, int]:
     dependency = np.clip(done, times.asked, times.start) - times.asked
     blocked = total(times.asked - previous) + total(times.sent - times.last_compute())
     parts = {
-        "busy": total(times.end - times.start) + times.optimizer,
+        "busy": total(times.end - times.start) + times.optimizer - inside,
         "dependency": total(dependency),
-        ACTIVATION.cause: total(gap - dependency) + blocked,
-        REDUCTION.cause: total(times.reduced - times.sent),
+        ACTIVATION.cause: total(gap - dependency) + blocked - before,
+        REDUCTION.cause: total(times.reduced - times.sent) + reducing,
     }
+    if gathering:
+        parts[PARAMETERS.cause] = gathering
     parts["end_of_step"] = replicas * pipeline * times.total - sum(parts.values())
     return parts
 
@@ -52,4 +59,45 @@ def hidden_reduction(timeline: Timeline, times: StepTimes) -> int:
     """Picoseconds, over all ranks and steps, of gradient reduction overlapped with remaining compute."""
     rows = timeline.reductions
     place = timeline.pipeline[rows["rank"]], rows["step"], timeline.pipeline_rank[rows["rank"]]
-    return total(np.maximum(np.minimum(rows["end"], times.last_compute()[place]) - rows["start"], 0))
+    beside = total(np.maximum(np.minimum(rows["end"], times.last_compute()[place]) - rows["start"], 0))
+    return beside - _exposed(rows, timeline.waits)
+
+
+def hidden_gathers(timeline: Timeline) -> int:
+    """Picoseconds, over all ranks and steps, of parameter gathers for which no op waited."""
+    rows = timeline.gathers
+    return total(rows["end"] - rows["start"]) - _exposed(rows, timeline.waits)
+
+
+def inside_waits(waits: Columns) -> Column:
+    """Durations of the waits within ops."""
+    took: Column = (waits["end"] - waits["start"])[waits["place"] == INSIDE]
+    return took
+
+
+def _waited(waits: Columns | None) -> tuple[int, int, int, int]:
+    """Picoseconds waited before and inside ops, and altogether for reductions and for gathers."""
+    if waits is None:
+        return 0, 0, 0, 0
+    took, place, purpose = waits["end"] - waits["start"], waits["place"], waits["purpose"]
+    wanted = (place == BEFORE, place == INSIDE, *(purpose == PURPOSES.index(one) for one in (REDUCTION, PARAMETERS)))
+    before, inside, reducing, gathering = (total(took[chosen]) for chosen in wanted)
+    return before, inside, reducing, gathering
+
+
+def _exposed(rows: Columns, waits: Columns) -> int:
+    """How much of the collectives' time their ranks spent waiting."""
+    exposed = 0
+    for rank in np.unique(waits["rank"]):
+        start, end = (np.sort(waits[name][waits["rank"] == rank]) for name in ("start", "end"))
+        mine = rows["rank"] == rank
+        exposed += total(_within(start, end, rows["end"][mine]) - _within(start, end, rows["start"][mine]))
+    return exposed
+
+
+def _within(start: Column, end: Column, until: Column) -> Column:
+    """How much of the disjoint periods from `start` to `end` has passed at each time."""
+    begun = np.searchsorted(start, until, side="right")
+    passed = np.append(0, np.cumsum(end - start))[begun]
+    unfinished: Column = np.where(begun > 0, np.maximum(end[begun - 1] - until, 0), 0)
+    return passed - unfinished

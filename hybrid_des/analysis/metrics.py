@@ -11,19 +11,19 @@ from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.analysis.idle import CAUSES, EXPOSED, account, hidden_reduction
+from hybrid_des.analysis.idle import EXPOSED, account, hidden_gathers, hidden_reduction, inside_waits
 from hybrid_des.analysis.step_times import StepTimes, step_times, total
 from hybrid_des.analysis.table import empty_table, table
-from hybrid_des.network.purpose import PURPOSES, REDUCTION
+from hybrid_des.network.purpose import PARAMETERS, PURPOSES, REDUCTION
 from hybrid_des.simulation.memory import gpus_of, worst_peak
 from hybrid_des.simulation.run import Run
-from hybrid_des.timeline import Column
+from hybrid_des.timeline import Column, Columns
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_COUNTERS = tuple(dict.fromkeys(purpose.counter for purpose in PURPOSES))
+_COUNTERS = tuple(dict.fromkeys(purpose.counter for purpose in PURPOSES if purpose.usual))
 
 
 class Findings:
@@ -56,19 +56,25 @@ def summary(run: Run) -> dict[str, Any]:
     times = step_times(timeline)
     replicas, steps, pipeline = times.begin.shape
     ranks, simulated = scenario.parallel.ranks, replicas * pipeline
-    parts = account(timeline.plan, times)
+    parts = account(timeline.plan, times, timeline.waits)
     step_time = _seconds(times.total, steps)
     seconds = _consistent(step_time, {name: _seconds(value, simulated * steps) for name, value in parts.items()})
     busy = seconds.pop("busy")
+    gathered, counters = {}, _COUNTERS
+    if len(timeline.gathers["rank"]):
+        gathering = seconds.setdefault(PARAMETERS.cause, 0.0)
+        hidden = _seconds(hidden_gathers(timeline), simulated * steps)
+        gathered = {"parameter_communication_s": {"exposed": gathering, "hidden": hidden}}
+        counters = (*_COUNTERS, PARAMETERS.counter)
     share = Fraction(parts["busy"], simulated * times.total) if times.total else Fraction(0)
-    exposed = sum(parts[cause] for cause in EXPOSED)
+    exposed = sum(parts.get(cause, 0) for cause in EXPOSED)
     return {
         "version": scenario.version,
         "name": scenario.name,
         "ranks": ranks,
         "ranks_simulated": simulated,
         "step_time_s": step_time,
-        **_pipeline(times),
+        **_pipeline(times, timeline.waits),
         "busy_s": busy,
         "idle_s": seconds,
         "exposed_communication_ratio": _ratio(exposed, simulated * times.total),
@@ -76,11 +82,12 @@ def summary(run: Run) -> dict[str, Any]:
             "exposed": seconds[REDUCTION.cause],
             "hidden": _seconds(hidden_reduction(timeline, times), simulated * steps),
         },
+        **gathered,
         "algorithm": run.algorithm,
         "speedup": float(share * ranks),
         "efficiency": float(share),
         "microbatches_per_s": timeline.plan.microbatches * scenario.parallel.data / step_time if step_time else 0,
-        **{key: _plain(Fraction(getattr(run, key), steps)) for key in ("messages", *_COUNTERS, "bytes_scales")},
+        **{key: _plain(Fraction(getattr(run, key), steps)) for key in ("messages", *counters, "bytes_scales")},
         **_memory(run),
         **(run.numerics or {}),
         "wall_s": run.wall_s,
@@ -88,12 +95,12 @@ def summary(run: Run) -> dict[str, Any]:
     }
 
 
-def _pipeline(times: StepTimes) -> dict[str, float]:
+def _pipeline(times: StepTimes, waits: Columns) -> dict[str, float]:
     """Duration of the pipeline, and the bubble ratio."""
     replicas, steps, pipeline = times.begin.shape
     longest = _mean_longest(times.end.max(axis=2) - times.start.min(axis=2))
     spans = times.end[..., times.last] - times.start[..., times.first]  # replica × step × rank
-    compute = Fraction(total(times.end - times.start), steps)
+    compute = Fraction(total(times.end - times.start) - total(inside_waits(waits)), steps)
     return {
         "pipeline_time_s": _seconds(longest, 1),
         "span_s": _seconds(_mean_longest(spans.transpose(0, 2, 1).reshape(-1, spans.shape[1])), 1),
@@ -128,7 +135,7 @@ def _consistent(whole: float, parts: dict[str, float]) -> dict[str, float]:
     The largest idle time absorbs the rounding errors or, if all are too small for that, the busy time.
     """
     digit = math.ulp(whole)
-    largest = max(CAUSES, key=parts.__getitem__)
+    largest = max((name for name in parts if name != "busy"), key=parts.__getitem__)
     taker = largest if parts[largest] > whole / 1000 else "busy"
     others = {name: round(value / digit) * digit for name, value in parts.items() if name != taker}
     return {**parts, **others, taker: whole - sum(others.values())}

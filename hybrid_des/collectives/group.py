@@ -27,6 +27,7 @@ class ProcessGroup:
         stage: the stage whose gradients are reduced; a unique number if there is none.
         ranks: the members, followed by `servers` endpoints that serve the group without being members (parameter
             servers, a switch with in-network reduction).
+        part: distinguishes the process groups of one stage.
         chunks: for each rank, the chunk that holds the stage; −1 if none.
         purpose: purpose of its messages.
     """
@@ -36,6 +37,7 @@ class ProcessGroup:
     ranks: Sequence[int]
     chunks: Sequence[int]
     servers: int = 0
+    part: int = 0
     purpose: Purpose = REDUCTION
 
     @property
@@ -104,7 +106,7 @@ class Group:
     def meet(self, message: Message, delay: int) -> simpy.Event:
         """Rendezvous of all members, plus `delay` picoseconds; the event's value is the list of their messages."""
         processes = self._processes
-        rendezvous = self._transport.rendezvous(processes.kind, processes.stage, processes.ranks)
+        rendezvous = self._transport.rendezvous(processes.kind, processes.stage, processes.part, processes.ranks)
         event: simpy.Event = rendezvous.arrive(self.me, message, delay)
         return event
 
@@ -118,4 +120,4 @@ class Group:
         whole = self._processes
         ends = whole.ranks[sender], whole.ranks[receiver]
         channel = Channel(*ends, whole.purpose, whole.kind, whole.stage, whole.chunks[sender])
-        return self._transport.flow(channel, self._lane)
+        return self._transport.flow(channel, self._lane, whole.part)

@@ -16,10 +16,14 @@ OP_COLUMNS = ("step", "rank", "index", "asked", "start", "end", "released")
 MESSAGE_COLUMNS = ("channel", "tag", "asked", "start", "end", "bytes")
 STEP_COLUMNS = ("step", "rank", "begin", "sent", "reduced", "end")
 REDUCTION_COLUMNS = ("step", "rank", "stage", "bucket", "start", "end")
+GATHER_COLUMNS = ("step", "rank", "stage", "layer", "start", "end")
+WAIT_COLUMNS = ("step", "rank", "purpose", "place", "start", "end")
 MEMORY_COLUMNS = ("rank", "time", "bytes", "activations")
 CHUNK = 1_000_000  # parts of a chunk, in which the column `activations` counts
 
 OPTIMIZER = -1  # `index` of an optimizer row; every other one counts the steps of the rank's program
+
+BEFORE, INSIDE, AFTER = range(3)  # `place` of a wait: before an op starts, between its parts, after the optimizer
 
 # A tag is the step and, below it, what tells messages of one flow apart: stage and micro-batch for pipeline
 # messages, a running number for a collective's.
@@ -88,6 +92,10 @@ class Recorder:
         steps: one row per training step and rank; `sent` is when it was free after its last op (its sends through,
             where it waits for them), `reduced` the end of its last gradient reduction (`sent`, where it has none).
         reductions: one row per bucket of gradients and rank: when the rank began and finished reducing it.
+        gathers: one row per all-gather of parameters and rank: when the rank began and finished it; `layer` is the
+            place in its stage of the layer gathered, −1 for the whole stage.
+        waits: one row per period in which a rank's compute stream waited for a collective, apart from those between
+            `sent` and `reduced`: `purpose` is its place among `PURPOSES`, `place` is BEFORE, INSIDE or AFTER.
         memory: one row per change of what a GPU holds.
         channels: what `messages.channel` counts; a `hybrid_des.network.channel.Channel` each.
     """
@@ -97,6 +105,8 @@ class Recorder:
         self.messages = Rows(MESSAGE_COLUMNS) if messages else None
         self.steps = Rows(STEP_COLUMNS)
         self.reductions = Rows(REDUCTION_COLUMNS)
+        self.gathers = Rows(GATHER_COLUMNS)
+        self.waits = Rows(WAIT_COLUMNS)
         self.memory = Rows(MEMORY_COLUMNS)
         self.channels: list[Any] = []
 

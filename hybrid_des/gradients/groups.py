@@ -1,7 +1,13 @@
-"""Replica groups: the ranks that hold each stage, their buckets, and their all-reduce."""
+"""Replica groups: the ranks that hold each part of a stage, their buckets, and their collectives.
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+A stage has up to two parts: its parameters without experts, held by all ranks along data and context, and its experts,
+which successive ranks along them share, so that only every n-th holds the same ones. Where optimizers are sharded, a
+ring reduce-scatter takes the place of the all-reduce, and an all-gather of 16-bit parameters follows the optimizer
+(Rajbhandari et al., arXiv 1910.02054).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
@@ -9,12 +15,15 @@ from hybrid_des.collectives.benchmark import quickest
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.gradients.buckets import Bucket, buckets_of
-from hybrid_des.gradients.reducer import Reducer, Server
+from hybrid_des.gradients.reducer import Gatherer, Reducer, Server
 from hybrid_des.layout import Layout
 from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.purpose import PARAMETERS
 from hybrid_des.network.transport import Transport
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Gradients
+
+SCATTER = "ring-reduce-scatter"
 
 
 @dataclass(frozen=True)
@@ -22,57 +31,98 @@ class ReplicaGroup:
     """All ranks that hold the same part of a stage, across replicas, context ranks and copies of the model.
 
     Attributes:
+        part: 1 for experts, else 0.
         ranks: global ranks, in ascending order.
         chunks: the chunk that holds the stage on each rank.
-        buckets: the buckets of the stage's gradients.
+        buckets: the buckets of the part's gradients.
     """
 
     stage: int
+    part: int
     ranks: Sequence[int]
     chunks: Sequence[int]
     buckets: Sequence[Bucket]
 
 
+@dataclass(frozen=True)
+class Membership:
+    """One rank's part in the collectives of replica groups.
+
+    Attributes:
+        reducers: of gradients, in the order of stages and parts.
+        gatherers: (stage, part) → of sharded parameters.
+    """
+
+    reducers: Sequence[Reducer] = ()
+    gatherers: Mapping[tuple[int, int], Gatherer] = field(default_factory=dict)
+
+
 def replica_groups(
-    plan: Plan, layout: Layout, parameters: Sequence[int], gradients: Gradients, keep_empty: bool = False
+    plan: Plan,
+    layout: Layout,
+    parts: Sequence[tuple[int, int]],
+    gradients: Gradients,
+    *,
+    expert: int = 1,
+    keep_empty: bool = False,
 ) -> list[ReplicaGroup]:
-    """Find the replica groups of each stage: one for every tensor rank, where several ranks hold its part.
+    """Find the replica groups of each part of each stage, where several ranks hold it.
 
     Args:
         plan: the stages and their ranks.
         layout: the ranks of each replica.
-        parameters: per stage and tensor rank.
+        parts: per stage and tensor rank, numbers of parameters: those of experts apart.
         gradients: how gradients are split into buckets.
+        expert: how many ranks share the experts of a layer.
         keep_empty: whether to include stages without parameters (their arrays may still be reduced).
     """
     codec = codecs.find(gradients.codec).build()
     found = []
     for stage, places in enumerate(zip(*plan.paths, strict=True)):  # one place per copy of the model
-        if not (parameters[stage] or keep_empty):
-            continue
-        buckets = None
-        for part in layout.group(0, "tensor"):
-            starts = ((part + layout.rank(pipeline=rank), chunk) for rank, chunk in places)
-            held = sorted((rank, chunk) for start, chunk in starts for rank in layout.group(start, "context", "data"))
-            if len(held) > 1:
-                buckets = buckets or buckets_of(
-                    parameters[stage], codec, gradients.bucket, gradients.bucket_rule, stage
-                )
-                ranks, chunks = zip(*held, strict=True)
-                found.append(ReplicaGroup(stage, ranks, chunks, buckets))
+        for part, parameters in enumerate(parts_of_stage(*parts[stage], expert)):
+            if not (parameters or (keep_empty and not part)):
+                continue
+            holders = [held for held in _holders(layout, places, expert if part else 1) if len(held) > 1]
+            if holders:
+                buckets = buckets_of(parameters, codec, gradients.bucket, gradients.bucket_rule, stage)
+                for held in holders:
+                    ranks, chunks = zip(*held, strict=True)
+                    found.append(ReplicaGroup(stage, part, ranks, chunks, buckets))
     return found
 
 
+def parts_of_stage(regular: int, experts: int, expert: int) -> tuple[int, int]:
+    """Numbers of parameters of the parts; experts that every rank holds are reduced with the others."""
+    return (regular, experts) if expert > 1 else (regular + experts, 0)
+
+
+def _holders(layout: Layout, places: Sequence[tuple[int, int]], apart: int) -> Iterator[list[tuple[int, int]]]:
+    """For every tensor rank, the (rank, chunk) pairs that hold the same: every `apart`-th along data and context."""
+    for tensor in layout.group(0, "tensor"):
+        starts = [(tensor + layout.rank(pipeline=rank), chunk) for rank, chunk in places]
+        copies = [(layout.group(start, "context", "data"), chunk) for start, chunk in starts]
+        for first in range(apart):
+            yield sorted((rank, chunk) for ranks, chunk in copies for rank in ranks[first::apart])
+
+
 class Reductions:
-    """The gradient reductions of one run.
+    """The gradient reductions of one run, and the gathers of sharded parameters.
 
     Attributes:
         algorithm: name of the all-reduce; for `auto` the fastest one.
-        buckets: stage → its buckets, for stages whose gradients are reduced.
+        buckets: stage → the buckets of its parts, for stages whose gradients are reduced.
+        gathers: stage → part → the buckets whose parameters are gathered.
     """
 
     def __init__(
-        self, gradients: Gradients, groups: Sequence[ReplicaGroup], fabric: Fabric, ranks: int, sharing: str
+        self,
+        gradients: Gradients,
+        groups: Sequence[ReplicaGroup],
+        fabric: Fabric,
+        ranks: int,
+        sharing: str,
+        *,
+        sharded: bool = False,
     ) -> None:
         """Choose the algorithm and its servers.
 
@@ -82,6 +132,7 @@ class Reductions:
             fabric: the wiring.
             ranks: number of ranks; they run on the first GPUs of the fabric, and the others may serve.
             sharing: how links are shared.
+            sharded: whether gradients are scattered, and parameters gathered.
         """
         self._gradients = gradients
         self._fabric = fabric
@@ -89,19 +140,31 @@ class Reductions:
         self._options = gradients.options
         self._codec = codecs.find(gradients.codec).build()
         self._spare = range(ranks, fabric.gpus)
-        self.buckets = {group.stage: group.buckets for group in groups}
+        self._sharded = sharded
+        whole = {(group.stage, group.part): group.buckets for group in groups}
+        self.buckets: dict[int, tuple[Bucket, ...]] = {}
+        for (stage, _), buckets in whole.items():
+            self.buckets[stage] = (*self.buckets.get(stage, ()), *buckets)
+        self.gathers: dict[int, dict[int, Sequence[Bucket]]] = {}
+        for (stage, part), buckets in whole.items() if sharded else ():
+            self.gathers.setdefault(stage, {})[part] = buckets
         self.algorithm = gradients.algorithm
         if self.algorithm == collectives.AUTO:
             self.algorithm = self._quickest(groups)
-        self._processes = [self._process_group(group) for group in groups]
-        self._held: dict[int, list[tuple[ProcessGroup, int]]] = {}
-        for processes in self._processes:
+        self._processes = [(self._process_group(group), group) for group in groups]
+        self._held: dict[int, list[tuple[ProcessGroup, ReplicaGroup, int]]] = {}
+        for processes, group in self._processes:
             for place, rank in enumerate(processes.ranks):
-                self._held.setdefault(rank, []).append((processes, place))
+                self._held.setdefault(rank, []).append((processes, group, place))
 
-    def of(self, transport: Transport, rank: int) -> list[Reducer]:
-        """The reducers of a rank, one per stage it holds."""
-        return [self._reducer(transport, processes, place) for processes, place in self._held.get(rank, ())]
+    def of(self, transport: Transport, rank: int) -> Membership:
+        """The part of a rank in the collectives of the groups it belongs to."""
+        held = self._held.get(rank, ())
+        reducers = [self._reducer(transport, *one) for one in held]
+        gatherers = {
+            (group.stage, group.part): _gatherer(transport, group, place) for _, group, place in held if self._sharded
+        }
+        return Membership(reducers, gatherers)
 
     def servers(self, transport: Transport, steps: int, lengths: Mapping[int, int]) -> list[Server]:
         """Start the servers; `lengths` are those of the stages' arrays, if there are any."""
@@ -109,29 +172,34 @@ class Reductions:
             Server(
                 transport.env,
                 processes.ranks[place],
-                self._reducer(transport, processes, place),
+                self._reducer(transport, processes, group, place),
                 steps,
-                lengths.get(processes.stage),
+                None if group.part else lengths.get(group.stage),
             )
-            for processes in self._processes
+            for processes, group in self._processes
             for place in range(processes.size, len(processes.ranks))
         ]
 
-    def _reducer(self, transport: Transport, processes: ProcessGroup, place: int) -> Reducer:
+    def _reducer(self, transport: Transport, processes: ProcessGroup, group: ReplicaGroup, place: int) -> Reducer:
         return Reducer(
             processes.stage,
             Group(transport, processes, place),
-            [bucket.elements for bucket in self.buckets[processes.stage]],
+            [bucket.elements for bucket in group.buckets],
             self._codec,
-            collectives.configured(self.algorithm, self._options),
+            collectives.configured(processes.kind, None if self._sharded else self._options),
             self._gradients.error_feedback,
+            trained=not group.part,
         )
 
     def _process_group(self, group: ReplicaGroup) -> ProcessGroup:
+        if self._sharded:
+            return ProcessGroup(SCATTER, group.stage, group.ranks, group.chunks, part=group.part)
         site = collectives.Site(self._fabric, group.ranks, self._spare)
         servers = collectives.servers_of(self.algorithm, site, self._options)
         chunks = [*group.chunks, *(-1 for _ in servers)]
-        return ProcessGroup(self.algorithm, group.stage, [*group.ranks, *servers], chunks, len(servers))
+        return ProcessGroup(
+            self.algorithm, group.stage, [*group.ranks, *servers], chunks, len(servers), part=group.part
+        )
 
     def _quickest(self, groups: Sequence[ReplicaGroup]) -> str:
         """Simulate each all-reduce once, on the largest bucket of each group, all groups concurrently."""
@@ -147,3 +215,11 @@ class Reductions:
             sharing=self._sharing,
         )
         return name
+
+
+def _gatherer(transport: Transport, group: ReplicaGroup, place: int) -> Gatherer:
+    processes = ProcessGroup(
+        PARAMETERS.name, group.stage, group.ranks, group.chunks, part=group.part, purpose=PARAMETERS
+    )
+    codec = codecs.find("bf16").build()
+    return Gatherer(Group(transport, processes, place), [Buffer(bucket.elements, codec) for bucket in group.buckets])

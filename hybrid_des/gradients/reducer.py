@@ -10,6 +10,7 @@ from hybrid_des.collectives import Collective
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs import Codec
 from hybrid_des.collectives.group import Group, Routine
+from hybrid_des.collectives.ring import ring_all_gather
 from hybrid_des.engine.clock import Environment
 
 
@@ -20,6 +21,7 @@ class Reducer:
     Attributes:
         buckets: number of gradients per bucket.
         error_feedback: whether the error of a lossy codec is kept for the next step.
+        trained: whether the small model's gradients are among its own.
     """
 
     stage: int
@@ -28,6 +30,7 @@ class Reducer:
     codec: Codec
     algorithm: Collective
     error_feedback: bool = False
+    trained: bool = True
 
     def buffers(
         self, gradient: NDArray[np.floating] | None = None, residual: NDArray[np.floating] | None = None
@@ -42,6 +45,23 @@ class Reducer:
     def reduce(self, buffer: Buffer) -> Routine:
         """Reduce one bucket with the rest of the group."""
         return self.algorithm(self.group, buffer)
+
+
+@dataclass(frozen=True)
+class Gatherer:
+    """One member of the all-gathers of sharded parameters of a stage.
+
+    Attributes:
+        buffers: one per bucket.
+    """
+
+    group: Group
+    buffers: Sequence[Buffer]
+
+    def gather(self, step: int, bucket: int) -> Routine:
+        """Gather every member's shard of a bucket, in messages labelled with a training step."""
+        self.group.begin(step)
+        return ring_all_gather(self.group, self.buffers[bucket])
 
 
 class Server:

@@ -1,6 +1,6 @@
 """What messages are for: one entry for each purpose, so that nobody compares names.
 
-A purpose more (parameters, tensor parallelism, …) is an entry more; pictures, counters and causes of idling follow.
+A purpose more (tensor parallelism, …) is an entry more; pictures, counters and causes of idling follow.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ class Purpose:
         colour: of its share of a link's lane, from Okabe and Ito's palette.
         cause: the cause of idling that waiting for it counts as, a key of the summary's `idle_s`.
         counter: the summary's key that counts its bytes.
+        usual: whether summaries and legends name it also in runs without it.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Purpose:
     colour: str
     cause: str
     counter: str
+    usual: bool = True
 
     def __reduce__(self) -> tuple[Callable[[str], Purpose], tuple[str]]:
         """Stay the one entry of the table when copied or sent to another process."""
@@ -35,8 +37,9 @@ class Purpose:
 ACTIVATION = Purpose("activation", "pipeline messages", "#0072B2", "pipeline_message", "bytes_pipeline")
 GRADIENT = Purpose("gradient", "pipeline messages", "#0072B2", "pipeline_message", "bytes_pipeline")
 REDUCTION = Purpose("reduction", "gradient reduction", "#D55E00", "gradient_reduction", "bytes_gradients")
+PARAMETERS = Purpose("parameters", "parameter gather", "#009E73", "parameter_gather", "bytes_parameters", usual=False)
 
-PURPOSES = (ACTIVATION, GRADIENT, REDUCTION)
+PURPOSES = (ACTIVATION, GRADIENT, REDUCTION, PARAMETERS)
 
 
 def purpose_named(name: str) -> Purpose:

@@ -37,16 +37,16 @@ class Transport:
         self._sharing = sharing.find(sharing_name).build(env, trace.messages)
         self._rates: dict[Bandwidth, Rate] = {}
         self._links: dict[str, Link] = {}
-        self._flows: dict[tuple[int, int, str, int, int], tuple[Flow, Mailbox]] = {}
+        self._flows: dict[tuple[int, int, str, int, int, int], tuple[Flow, Mailbox]] = {}
         self._pipeline: dict[tuple[int, int, str], Flow] = {}
-        self._rendezvous: dict[tuple[str, int, int], Rendezvous] = {}
+        self._rendezvous: dict[tuple[str, int, int, int], Rendezvous] = {}
         self._opened: list[tuple[Purpose, Flow]] = []
         self._inboxes: dict[int, TaggedMailbox] = {}
         self._outboxes: dict[int, TaggedMailbox] = {}
 
-    def rendezvous(self, kind: str, stage: int, members: Sequence[int]) -> Rendezvous:
+    def rendezvous(self, kind: str, stage: int, part: int, members: Sequence[int]) -> Rendezvous:
         """Where the members of a group meet to exchange messages without a link."""
-        key = (kind, stage, members[0])
+        key = (kind, stage, part, members[0])
         if key not in self._rendezvous:
             self._rendezvous[key] = Rendezvous(self.env, len(members))
         return self._rendezvous[key]
@@ -69,14 +69,15 @@ class Transport:
             self._links[name] = self._sharing.link(spec, rate)
         return self._links[name]
 
-    def flow(self, channel: Channel, lane: int = 0) -> tuple[Flow, Mailbox]:
+    def flow(self, channel: Channel, lane: int = 0, part: int = 0) -> tuple[Flow, Mailbox]:
         """The flow of a collective's messages between two GPUs, and the mailbox at its end.
 
         Args:
             channel: its ends and purpose; the links follow from the route.
             lane: distinguishes flows of one collective between the same two GPUs.
+            part: distinguishes collectives of one stage.
         """
-        key = (channel.sender, channel.receiver, channel.kind, channel.stage, lane)
+        key = (channel.sender, channel.receiver, channel.kind, channel.stage, lane, part)
         if key not in self._flows:
             mailbox = Mailbox(self.env)
             self._flows[key] = (self._open(channel, mailbox.put), mailbox)

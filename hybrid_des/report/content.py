@@ -17,7 +17,10 @@ CAUSES = {
     "gradient_reduction": "gradient reduction",
     "end_of_step": "waiting for the slowest rank",
 }
-BYTES = {"bytes_pipeline": "pipeline", "bytes_gradients": "gradients", "bytes_scales": "scales"}
+BYTES = {
+    "bytes_pipeline": "pipeline", "bytes_gradients": "gradients", "bytes_parameters": "parameters",
+    "bytes_scales": "scales",
+}  # fmt: skip
 
 
 class Fact(NamedTuple):
@@ -110,7 +113,7 @@ def _resources(facts: Mapping[str, Any], peak: MemoryPeak, many: bool) -> list[F
     name = f" ({peak.gpu.name})" if many else ""
     note = f"peak {format_bytes(peak.held)} of {format_bytes(peak.gpu.memory)}{name}, on rank {peak.rank}"
     held, in_flight = facts["peak_memory_bytes"], facts["peak_activations"]
-    sizes = ", ".join(f"{format_bytes(facts[key])} {name}" for key, name in BYTES.items() if facts[key])
+    sizes = ", ".join(f"{format_bytes(facts[key])} {name}" for key, name in BYTES.items() if facts.get(key))
     sent = ": ".join(filter(None, [f"{count(facts['messages'], 'message')} per step", sizes]))
     time = f"{format_seconds(facts['wall_s'])} for {count(facts['events'], 'event')}"
     return [

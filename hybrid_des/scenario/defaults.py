@@ -33,6 +33,7 @@ def fill(values: Mapping[str, Any]) -> dict[str, Any]:
         ("schedule", _fill_schedule),
         *((("efficiency", _fill_efficiency),) if _has_model(values) else (("workload", _fill_workload),)),
         ("gradients", _fill_gradients),
+        *((("overlap", _fill_overlap),) if values.get("sharding") == "zero-3" else ()),
     )
     for name, complete in sections:
         section = filled.setdefault(name, {})
@@ -121,6 +122,10 @@ def _fill_gradients(gradients: dict[str, Any], scenario: Mapping[str, Any]) -> N
     elif rule == "megatron" and isinstance(codec, str) and codec in codecs.names():
         most = max(40_000_000, 1_000_000 * _along(scenario, "data"))
         gradients.setdefault("bucket", ceil(most * codecs.find(codec).build().bytes_per_element))
+
+
+def _fill_overlap(overlap: dict[str, Any], scenario: Mapping[str, Any]) -> None:
+    overlap.setdefault("parameters", True)  # as the frameworks that shard weights do
 
 
 def _fill_schedule(schedule: dict[str, Any], scenario: Mapping[str, Any]) -> None:

@@ -21,6 +21,7 @@ from hybrid_des.scenario.plugins import PluginSection
 from hybrid_des.scenario.problem import Problem, Problems
 from hybrid_des.scenario.recipe import Efficiency, Overlap, PublishedOrOwn
 from hybrid_des.scenario.sections import Gradients, Numerics, Parallel, Schedule, Workload
+from hybrid_des.scenario.sharded import misfits_of_recompute, misfits_of_sharding
 from hybrid_des.scenario.sizes import excesses
 
 PER_RANK = (
@@ -118,8 +119,9 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
     """What divides a model needs one."""
     parallel = scenario.parallel
     if scenario.model is None:
-        for key, default in (("precision", "bf16"), ("overlap", Overlap()), ("efficiency", None), ("batch", None)):
-            if getattr(scenario, key) != default:
+        modelled = {"precision": "bf16", "overlap.tensor": 0, "overlap.experts": 0, "efficiency": None, "batch": None}
+        for key, default in modelled.items():
+            if attrgetter(key)(scenario) != default:
                 yield _misfit("is read with `model` only", key, "model")
         for axis in ("tensor", "context", "expert"):
             if getattr(parallel, axis) > 1:
@@ -155,6 +157,21 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
     for key in ("peak", "bandwidth", "multiprocessors"):
         if any(getattr(kind.gpu, key) is None for kind in scenario.cluster.kinds):
             yield _misfit("is required by `model`", f"cluster.gpu.{key}", "model")
+
+
+def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
+    """Sharding and recomputation must be possible with the rest."""
+    for message, *paths in (
+        *misfits_of_sharding(scenario.sharding, scenario.overlap, scenario.gradients, scenario.workload),
+        *misfits_of_recompute(scenario.recompute, scenario.workload),
+    ):
+        yield _misfit(message, *paths)
+    layered = scenario.sharding in ("zero-2", "zero-3") and scenario.parallel.pipeline == 1
+    if layered and scenario.gradients.bucket is not None:
+        message = f"{scenario.sharding} scatters gradients layer by layer; expected none"
+        yield _misfit(message, "gradients.bucket", "sharding")
+    if scenario.sharding != "none" and scenario.numerics is not None:
+        yield _misfit("the small model of `numerics` is not sharded; expected none", "sharding", "numerics")
 
 
 def _options_are_read(scenario: Scenario) -> Iterator[Problem]:
@@ -261,6 +278,6 @@ def _layers_fit(scenario: Scenario) -> Iterator[Problem]:
 
 
 _CHECKS = (
-    _ranks_fit, _costs_are_given_once, _model_divides, _options_are_read, _wiring_exists, excesses,
+    _ranks_fit, _costs_are_given_once, _model_divides, _sharding_fits, _options_are_read, _wiring_exists, excesses,
     _schedule_is_one, _chunks_fit, _errors_exist, _lists_fit, _weight_fits, _layers_fit,
 )  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator
 
 from hybrid_des.models import Model, catalogue, kinds
-from hybrid_des.options import Reads, Section, Time, describe, read_quantity
+from hybrid_des.options import Flag, Reads, Section, Time, describe, read_quantity
 from hybrid_des.scenario.plugins import Plugins, PluginSection
 from hybrid_des.scenario.values import ModelKindName, PublishedName
 
@@ -31,7 +31,15 @@ def _efficiency(value: Any) -> Fraction:
     return number
 
 
+def _loss(value: Any) -> Fraction:
+    number = _share(value)
+    if number == 1:
+        raise ValueError("must be less than 1")
+    return number
+
+
 Share = Annotated[Fraction, Reads(_share, {"type": "number", "minimum": 0, "maximum": 1})]
+Lost = Annotated[Fraction, Reads(_loss, {"type": "number", "minimum": 0, "exclusiveMaximum": 1})]
 Reached = Annotated[Fraction, Reads(_efficiency, {"type": "number", "exclusiveMinimum": 0, "maximum": 1})]
 
 
@@ -62,6 +70,8 @@ class Overlap(Section):
     """Share of the tensor ranks' collectives that is hidden behind products."""
     experts: Share = ZERO
     """Share of the exchange of tokens with experts that is hidden."""
+    parameters: Flag = False
+    """Whether sharded parameters are gathered beside computation. Default with zero-3: true."""
 
 
 class Efficiency(Section):
@@ -77,6 +87,8 @@ class Efficiency(Section):
     """Share of every link's bandwidth."""
     layer_overhead: Time = ZERO
     """The least time of a layer's forward, and half of that of its backward: launching kernels."""
+    slowed: Lost = Fraction(1, 4)
+    """Share of its speed that computation loses beside collectives of single layers (zero-2, zero-3)."""
     step_overhead: Time = ZERO
     """Added to every step: data loading, optimizer launches, logging."""
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from hybrid_des.collectives import codecs, hierarchical
 from hybrid_des.collectives.buffer import MOST_SEGMENTS
+from hybrid_des.errors import Refusal
 from hybrid_des.options import MOST
 from hybrid_des.scenario.problem import Problem
 
@@ -30,7 +31,6 @@ MOST_MESSAGES = 2**28
 MOST_RECORDED = 2**26  # messages with `record: all`
 MOST_TRAINED = 2**33  # bytes of the small models
 MOST_HELD = 2**63 - 1  # bytes, as recorded
-MOST_OF_MODEL = 10**12  # parameters of a `model`, roughly
 NODE = 8  # GPUs, as nearly always
 
 PerRank = Fraction | tuple[Fraction, ...]
@@ -104,7 +104,7 @@ def _messages(scenario: Any) -> int:
 def _buckets(scenario: Any, stages: int) -> int:
     """Buckets of all stages."""
     gradients, workload = scenario.gradients, scenario.workload
-    parameters = MOST_OF_MODEL if workload is None else _most(workload.parameters)
+    parameters = _of_model(scenario.model) if workload is None else _most(workload.parameters)
     if not parameters and scenario.numerics is None:
         return 0
     if gradients.bucket is None:
@@ -113,6 +113,14 @@ def _buckets(scenario: Any, stages: int) -> int:
     per_rank = workload is not None and workload.per == "rank"
     alike = scenario.parallel.pipeline if per_rank and gradients.bucket_rule != "megatron" else 1
     return stages + alike * int(size // gradients.bucket)
+
+
+def _of_model(model: Any) -> int:
+    """Parameters of a model; 0 if its sizes do not fit each other, which is reported by itself."""
+    try:
+        return 0 if model.lacking else int(model.network.parameters)
+    except Refusal:
+        return 0
 
 
 def _trained(scenario: Any) -> int:

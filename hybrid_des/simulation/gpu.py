@@ -1,6 +1,6 @@
 """One GPU: a SimPy process per stream that runs the stream's tasks in order in every training step."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import simpy
@@ -8,14 +8,30 @@ import simpy
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.recorder import STEP_SHIFT, Recorder
+from hybrid_des.engine.recorder import AFTER, BEFORE, INSIDE, STEP_SHIFT, Recorder
 from hybrid_des.errors import NumericsError
+from hybrid_des.gradients.groups import Membership
 from hybrid_des.gradients.reducer import Reducer
+from hybrid_des.gradients.replayed import Meeting
 from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.mailbox import Handoff
+from hybrid_des.network.purpose import PARAMETERS, PURPOSES, REDUCTION, Purpose
 from hybrid_des.simulation.arithmetic import SizesOnly
 from hybrid_des.simulation.memory import MemoryLedger
-from hybrid_des.simulation.tasks import Communicate, Compute, Fill, Join, Program, Segment, Task
+from hybrid_des.simulation.tasks import (
+    Await,
+    Communicate,
+    Compute,
+    ComputeBeside,
+    Fill,
+    Gather,
+    Join,
+    Program,
+    Segment,
+    Task,
+    Transfer,
+    Turn,
+)
 
 STREAM = -1  # in `released`: the op did not wait for a message
 
@@ -68,8 +84,10 @@ class Gpu:
         endpoint: Endpoint,
         program: Program,
         memory: MemoryLedger,
-        reducers: Sequence[Reducer],
+        membership: Membership,
         arithmetic: SizesOnly,
+        *,
+        meetings: Sequence[Meeting | None] = (),
     ) -> None:
         self.rank = endpoint.rank
         self.memory = memory
@@ -79,21 +97,32 @@ class Gpu:
         self._record = job.recorder.ops.add
         self._program = program
         self._arithmetic = arithmetic
-        self._reducers: Mapping[int, Reducer] = {reducer.stage: reducer for reducer in reducers}
-        self._buffers: dict[int, list[Buffer]] = {}
+        self._reducers: dict[int, list[Reducer]] = {}
+        for reducer in membership.reducers:
+            self._reducers.setdefault(reducer.stage, []).append(reducer)
+        self._buffers: dict[int, list[tuple[Reducer, Buffer]]] = {}
         self._filled = {stage: Handoff(job.env) for stage in self._reducers}
-        self._finished = {"gradient": Handoff(job.env)}
+        self._finished = {"gradient": Handoff(job.env), "parameters": Handoff(job.env)}
+        self._gatherers = membership.gatherers
+        self._meetings = meetings
+        stages = {part.stage for part in program.parameters if isinstance(part, Gather | Transfer)}
+        self._gathered = {stage: Handoff(job.env) for stage in stages}
+        self._begun, self._turns = Handoff(job.env), Handoff(job.env)
         self._task: Task | None = None
         self._step = 0
         self.processes = [job.env.process(self._run_compute())]
         if program.gradient:
             self.processes.append(job.env.process(self._run_gradient()))
+        if program.parameters:
+            self.processes.append(job.env.process(self._run_parameters()))
 
     def _run_compute(self) -> Routine:
         env, program, recorder = self._job.env, self._program, self._job.recorder
         for step in range(self._job.steps):
             self._step = step
             begin = env.now
+            if program.parameters:
+                self._begun.hand(None)
             for task in program.compute:
                 yield from self._run(task)
             self._task = None
@@ -104,6 +133,8 @@ class Gpu:
             for task in program.update:
                 yield from self._run(task)
             self._arithmetic.learn(step)
+            for segment in program.gathers:
+                yield from self._wait(segment, AFTER)
             recorder.steps.add((step, self.rank, begin, sent, reduced, env.now))
             if self._job.barrier:
                 yield self._job.barrier.wait()
@@ -115,11 +146,21 @@ class Gpu:
                 yield from self._communicate(step, segment)
             self._finished["gradient"].hand(None)
 
+    def _run_parameters(self) -> Routine:
+        """Gather parameters, and scatter gradients layer by layer, in the same order on every rank."""
+        for _ in range(self._job.steps):
+            yield self._begun.receive()
+            for segment in self._program.parameters:
+                yield from self._run_segment(segment)
+                if isinstance(segment, Gather | Transfer) and _purpose(segment) is PARAMETERS:
+                    self._gathered[segment.stage].hand(None)
+            self._finished["parameters"].hand(None)
+
     def _run(self, task: Task) -> Routine:
         """Wait for a task's inputs, run its segments and send its outputs."""
         env, arithmetic, step = self._job.env, self._arithmetic, self._step
         base = step << STEP_SHIFT
-        number, ops, (_, inputs, segments, outputs, confirms, holds, frees) = task
+        number, ops, (_, inputs, segments, outputs, confirms, holds, frees, needs) = task
         self._task = task
         asked = now = env.now
         released = STREAM
@@ -128,6 +169,8 @@ class Gpu:
             arithmetic.receive(ops[index], message)
             if env.now > now:
                 now, released = env.now, place
+        for need in needs:
+            yield from self._wait(need, BEFORE)
         start = env.now
         if holds[1]:
             self.memory.hold(start, *holds)
@@ -137,8 +180,10 @@ class Gpu:
             if type(segment) is Compute:
                 if segment.duration:
                     yield env.timeout(segment.duration)
+            elif type(segment) is ComputeBeside:
+                yield from self._compute_beside(segment)
             else:
-                yield from self._run_segment(segment)
+                yield from self._wait(segment, INSIDE)
         self._record((step, self.rank, number, asked, start, env.now, released))
         if frees[1]:
             self.memory.free(env.now, *frees)
@@ -149,6 +194,26 @@ class Gpu:
         for output in confirms:
             yield self._endpoint.receipts.receive(output.purpose, base + output.tag + ops[output.op].microbatch)
 
+    def _wait(self, segment: Segment, place: int) -> Routine:
+        """Run a segment of communication, and record how long the compute stream waited for it."""
+        begin = self._job.env.now
+        yield from self._run_segment(segment)
+        if (end := self._job.env.now) > begin:
+            purpose = PURPOSES.index(_purpose(segment))
+            self._job.recorder.waits.add((self._step, self.rank, purpose, place, begin, end))
+
+    def _compute_beside(self, layer: ComputeBeside) -> Routine:
+        """Compute a layer; what communication has cost is known when it is over, and then made up for."""
+        env, slowing, work = self._job.env, layer.slowing, layer.duration
+        meetings = [meeting for meeting in self._meetings if meeting]
+        self._turns.hand(None)
+        while work > 0:
+            begin = env.now
+            beside = max((meeting.until - begin for meeting in meetings), default=0)
+            yield env.timeout(slowing.duration(work, max(beside, 0)))
+            work -= env.now - begin - slowing.lost(sum(meeting.busy(begin) for meeting in meetings))
+        self._turns.hand(None)
+
     def _run_segment(self, segment: Segment) -> Routine:
         if isinstance(segment, Fill):
             self._filled[segment.stage].hand(None)
@@ -156,23 +221,54 @@ class Gpu:
             yield self._finished[segment.stream].receive()
         elif isinstance(segment, Compute):
             yield self._job.env.timeout(segment.duration)
+        elif isinstance(segment, Await):
+            yield self._gathered[segment.stage].receive()
+        elif isinstance(segment, Gather):
+            yield from self._gather(segment)
+        elif isinstance(segment, Turn):
+            yield self._turns.receive()
+        elif isinstance(segment, ComputeBeside):
+            yield from self._compute_beside(segment)
+        elif isinstance(segment, Transfer):
+            yield from self._transfer(segment)
         else:
             yield from self._communicate(self._step, segment)
 
     def _communicate(self, step: int, segment: Communicate) -> Routine:
         """Reduce one bucket as soon as it is filled, and record the times."""
-        env, (stage, bucket), reducer = self._job.env, segment, self._reducers[segment.stage]
+        env, (stage, bucket) = self._job.env, segment
         yield self._filled[stage].receive()
         if bucket == 0:
-            reducer.begin(step)
-            self._buffers[stage] = self._arithmetic.buffers(reducer)
+            self._buffers[stage] = []
+            for reducer in self._reducers[stage]:
+                reducer.begin(step)
+                buffers = self._arithmetic.buffers(reducer) if reducer.trained else reducer.buffers()
+                self._buffers[stage] += [(reducer, buffer) for buffer in buffers]
         start = env.now
+        reducer, buffer = self._buffers[stage][bucket]
         try:
             # a separate process, so that messages need not pass through a chain of `yield from`
-            yield env.process(reducer.reduce(self._buffers[stage][bucket]))
+            yield env.process(reducer.reduce(buffer))
         except NumericsError as error:
             raise NumericsError(f"rank {self.rank}, step {step}, reduction of stage {stage}: {error}") from None
         self._job.recorder.reductions.add((step, self.rank, stage, bucket, start, env.now))
+
+    def _gather(self, segment: Gather) -> Routine:
+        """Gather one part of a stage's parameters, and record the times."""
+        env = self._job.env
+        start = env.now
+        yield env.process(self._gatherers[segment.stage, segment.part].gather(self._step, segment.bucket))
+        self._job.recorder.gathers.add((self._step, self.rank, segment.stage, -1, start, env.now))
+
+    def _transfer(self, segment: Transfer) -> Routine:
+        """Take part in the replayed collectives of a layer, and record the times."""
+        env, recorder = self._job.env, self._job.recorder
+        start = env.now
+        for meeting, duration in zip(self._meetings, segment.durations, strict=True):
+            if meeting and duration:
+                yield meeting.join(duration)
+        rows = recorder.gathers if segment.purpose is PARAMETERS else recorder.reductions
+        rows.add((self._step, self.rank, segment.stage, segment.layer, start, env.now))
 
     def where(self) -> str:
         """Describe where a stuck GPU is."""
@@ -185,3 +281,10 @@ class Gpu:
             for needed in self._task.work.inputs
         )
         return place + f"at {self._task.name}, which needs {' and '.join(waits) or 'nothing'}"
+
+
+def _purpose(segment: Segment) -> Purpose:
+    """What a rank that waits for a segment waits for."""
+    if isinstance(segment, Transfer):
+        return segment.purpose
+    return PARAMETERS if isinstance(segment, Gather | Await) else REDUCTION

@@ -1,7 +1,8 @@
 """Lowering: a pipeline rank's actions become tasks with times, messages and memory."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
 from math import ceil
 from typing import Any
 
@@ -11,8 +12,22 @@ from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import Purpose, purpose_named
 from hybrid_des.pipeline.op import Action, Op, Place, carried
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.simulation.layered import Layered, LayerPass
 from hybrid_des.simulation.pace import Pace
-from hybrid_des.simulation.tasks import Communicate, Compute, Fill, Input, Join, Output, Program, Segment, Task, Work
+from hybrid_des.simulation.tasks import (
+    Await,
+    Communicate,
+    Compute,
+    Fill,
+    Gather,
+    Input,
+    Join,
+    Output,
+    Program,
+    Segment,
+    Task,
+    Work,
+)
 from hybrid_des.workload.costs import Costs
 
 
@@ -24,6 +39,9 @@ class Lowering:
         buckets: stage → its buckets, for stages whose gradients are reduced.
         overlap: whether a bucket is reduced as soon as it is filled, not after the pipeline.
         blocking: whether a task ends when its messages have arrived, as in Megatron's plain 1F1B.
+        gathers: stage → part → the buckets whose sharded parameters are gathered once a step.
+        ahead: whether they are gathered beside the forwards of the next step, not after the optimizer.
+        layered: lowers ops layer by layer, where gradients or weights are sharded.
     """
 
     plan: Plan
@@ -31,32 +49,57 @@ class Lowering:
     buckets: Mapping[int, Sequence[Bucket]]
     overlap: bool
     blocking: bool
+    gathers: Mapping[int, Mapping[int, Sequence[Bucket]]] = field(default_factory=dict)
+    ahead: bool = False
+    layered: Layered | None = None
 
     def lower(self, rank: int, pace: Pace) -> Program:
         """The program of a pipeline rank at a pace."""
-        held = {self.plan.stage_of[rank, chunk] for chunk in self.plan.chunks_of(rank)}
-        reduced = [stage for stage in sorted(held, reverse=True) if stage in self.buckets]  # deepest first
-        gradient = [Communicate(stage, i) for stage in reduced for i in range(len(self.buckets[stage]))]
-        fills = [] if self.overlap else [Fill(segment.stage) for segment in gradient]
+        held = sorted({self.plan.stage_of[rank, chunk] for chunk in self.plan.chunks_of(rank)})
+        gathers = tuple(gather for stage in held for _, gather in self._gathers(stage))
         optimizer = pace.duration(self.costs.optimizer[rank])
+        beside: tuple[Segment, ...] = gathers if self.ahead else ()
+        if self.layered:
+            beside = tuple(self.layered.stream(self._passes(rank, pace)))
+        reduced = [stage for stage in held[::-1] if stage in self.buckets]  # deepest first
+        gradient = tuple(Communicate(stage, i) for stage in reduced for i in range(len(self.buckets[stage])))
+        fills = [] if self.overlap else [Fill(segment.stage) for segment in gradient]
+        joins = [Join(name) for name, stream in (("gradient", gradient), ("parameters", beside)) if stream]
         return Program(
             compute=tuple(self._tasks(rank, pace)),
-            reduction=(*fills, Join("gradient")) if reduced else (),
+            reduction=(*fills, *joins),
             update=(Task(OPTIMIZER, (), Work(segments=(Compute(optimizer),))),) if optimizer else (),
-            gradient=tuple(gradient),
+            gathers=() if self.ahead else gathers,
+            gradient=gradient,
+            parameters=beside,
         )
+
+    def carried(self, rank: int) -> Mapping[str, int]:
+        """What is sent in a step without messages, by all ranks, which run the same program as `rank`."""
+        return self.layered.carried(self._passes(rank, Pace())) if self.layered else {}
+
+    def _passes(self, rank: int, pace: Pace) -> Iterator[LayerPass]:
+        assert self.layered is not None
+        fresh = self._fresh(rank)
+        known: dict[tuple[Any, ...], tuple[LayerPass, ...]] = {}
+        for index, action in enumerate(self.plan.programs[rank]):
+            alike = (*[(op.kind, op.chunk) for op in action], fresh.get(index))
+            if alike not in known:
+                known[alike] = self.layered.passes(rank, action, pace, fresh.get(index, frozenset()))
+            yield from known[alike]
 
     def _tasks(self, rank: int, pace: Pace) -> list[Task]:
         path_of = self.plan.path_of
         completes = self._completes(rank) if self.overlap else {}
+        fresh = self._fresh(rank)
         works: dict[tuple[Any, ...], Work] = {}
         tasks = []
         for index, action in enumerate(self.plan.programs[rank]):
-            stages = completes.get(index, ())
-            alike = (*[(op.kind, op.chunk, path_of[op.microbatch]) for op in action], *stages)
+            stages, new = completes.get(index, ()), fresh.get(index, frozenset())
+            alike = (*[(op.kind, op.chunk, path_of[op.microbatch]) for op in action], *stages, new)
             work = works.get(alike)
             if work is None:
-                work = works[alike] = self._work(rank, action, pace, stages)
+                work = works[alike] = self._work(rank, action, pace, stages, new)
             tasks.append(Task(index, action, work))
         return tasks
 
@@ -71,17 +114,37 @@ class Lowering:
                 complete.setdefault(index, []).append(stage)
         return complete
 
-    def _work(self, rank: int, action: Action, pace: Pace, completes: Sequence[int]) -> Work:
+    def _fresh(self, rank: int) -> dict[int, frozenset[int]]:
+        """Map actions to the stages that they are the first to use, where those are gathered for them."""
+        if not (self.layered.once if self.layered else self.ahead):
+            return {}
+        seen: set[int] = set()
+        fresh = {}
+        for index, action in enumerate(self.plan.programs[rank]):
+            fresh[index] = frozenset(self.plan.stage_of[rank, op.chunk] for op in action) - seen
+            seen |= fresh[index]
+        return fresh
+
+    def _work(self, rank: int, action: Action, pace: Pace, completes: Sequence[int], fresh: frozenset[int]) -> Work:
         costs = [self.costs.stages[rank, op.chunk] for op in action]
         parts = sum(cost.time(op.kind) for cost, op in zip(costs, action, strict=True))
         duration = pace.duration(parts if len(action) == 1 else self.plan.fused_time * parts)
         each = list(zip(costs, (op.kind for op in action), strict=True))
         kept = [cost.kept for cost, kind in each if kind == "F"]
         outputs = tuple(filter(None, (self._output(rank, op, place) for place, op in enumerate(action))))
+        points: list[tuple[int, Fill | Await]] = []
+        for stage in completes:
+            points += [(ceil(duration * bucket.leaves), Fill(stage)) for bucket in self.buckets[stage]]
+        for stage in sorted(fresh) if self.ahead else ():
+            used = [at if len(action) == 1 else 0 for at, _ in self._gathers(stage)]
+            points += [(int(duration * at), Await(stage)) for at in used]
+        needs, segments = _segments(duration, points)
+        if self.layered:
+            needs, segments = self.layered.segments(self.layered.passes(rank, action, pace, fresh))
         return Work(
             stages=tuple(self.plan.stage_of[rank, op.chunk] for op in action),
             inputs=tuple(filter(None, (self._input(rank, op, place) for place, op in enumerate(action)))),
-            segments=_segments(duration, {stage: self.buckets[stage] for stage in completes}),
+            segments=segments,
             outputs=outputs,
             confirms=outputs if self.blocking else (),
             holds=(sum(kept), CHUNK * len(kept)),
@@ -89,7 +152,20 @@ class Lowering:
                 sum(cost.freed(kind, cost.kept) for cost, kind in each),
                 sum(cost.freed(kind, CHUNK) for cost, kind in each),
             ),
+            needs=needs,
         )
+
+    def _gathers(self, stage: int) -> list[tuple[Fraction, Gather]]:
+        """The gathers of a stage in the order of use, with the fraction of the forward before each.
+
+        Buckets are in the order of gradients: the last holds the parameters that a forward uses first.
+        """
+        found = [
+            (1 - bucket.leaves, Gather(stage, part, number))
+            for part, buckets in self.gathers.get(stage, {}).items()
+            for number, bucket in enumerate(buckets)
+        ]
+        return sorted(found, key=lambda one: (one[0], one[1].part, -one[1].bucket))
 
     def _input(self, rank: int, op: Op, place: int) -> Input | None:
         source = self.plan.source(rank, op)
@@ -106,15 +182,20 @@ class Lowering:
         return pipeline_tag(0, self.plan.stage_of[sender], 0)
 
 
-def _segments(duration: int, filled: Mapping[int, Sequence[Bucket]]) -> tuple[Segment, ...]:
-    """Compute for `duration`, filling each bucket when its gradients are complete."""
-    fills = sorted((ceil(duration * bucket.leaves), stage) for stage, of in filled.items() for bucket in of)
+def _segments(
+    duration: int, points: Iterable[tuple[int, Fill | Await]]
+) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
+    """Compute for `duration`, with other segments after so much of it; those that wait at 0 come before the start."""
+    needs: list[Segment] = []
     segments: list[Segment] = []
     done = 0
-    for at, stage in fills:
-        segments += [Compute(at - done), Fill(stage)]
+    for at, point in sorted(points, key=lambda one: (one[0], one[1].stage)):
+        if at == 0 and isinstance(point, Await):
+            needs.append(point)
+            continue
+        segments += [Compute(at - done), point]
         done = at
-    return (*segments, Compute(duration - done))
+    return tuple(needs), (*segments, Compute(duration - done))
 
 
 def _purpose(op: Op) -> Purpose:

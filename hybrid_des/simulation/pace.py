@@ -1,7 +1,8 @@
-"""The compute speed of a GPU, relative to the times of the workload."""
+"""The compute speed of a GPU: relative to the times of the workload, and beside communication."""
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -13,3 +14,20 @@ class Pace:
     def duration(self, picoseconds: int | Fraction) -> int:
         """Duration of work that takes `picoseconds` at speed 1, rounded once."""
         return round(picoseconds / self.speed)
+
+
+class Slowing(NamedTuple):
+    """The share of its speed that computation loses beside communication; less than 1."""
+
+    share: Fraction = Fraction(0)
+
+    def lost(self, beside: int) -> int:
+        """Picoseconds of work that is not done during so much time beside communication."""
+        return beside * self.share.numerator // self.share.denominator
+
+    def duration(self, work: int, beside: int) -> int:
+        """Duration of work that begins with so much time beside communication."""
+        left, whole = self.share.denominator - self.share.numerator, self.share.denominator
+        if work * whole < beside * left:
+            return -(-work * whole // left)
+        return work + self.lost(beside)

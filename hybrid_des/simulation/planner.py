@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hybrid_des.errors import UsageError
 from hybrid_des.gradients.groups import Reductions, replica_groups
+from hybrid_des.gradients.replayed import LayerTraffic
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.rate import rate_of
 from hybrid_des.network.times import read_text
@@ -14,10 +15,12 @@ from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline import Plan, PlanRequest, schedules
 from hybrid_des.pipeline.order_csv import OrderFile, read_order
 from hybrid_des.scenario import Scenario
+from hybrid_des.simulation.layered import Layered
 from hybrid_des.simulation.lowering import Lowering
-from hybrid_des.simulation.stages import costs_of
+from hybrid_des.simulation.pace import Slowing
+from hybrid_des.simulation.stages import costs_of, with_gathered
 from hybrid_des.simulation.wiring import fabric_of
-from hybrid_des.workload.costs import Costs, RankCosts
+from hybrid_des.workload.costs import Costs, RankCosts, Sharding
 from hybrid_des.workload.given import rank_costs
 from hybrid_des.workload.modelled import model_costs
 
@@ -63,11 +66,37 @@ def parts_of(
     workers = {rank: training.worker(rank, here["data"], here["pipeline"]) for rank, here in enumerate(at) if training}
     counted = training and scenario.workload and "parameters" not in scenario.workload.model_fields_set
     costs = costs_of(ranks, plan, training.parameters if training and counted else None)
-    groups = replica_groups(plan, layout, costs.parameters, gradients, keep_empty=numerics is not None)
-    reductions = Reductions(gradients, groups, fabric, layout.ranks, scenario.cluster.sharing)
-    blocking = scenario.schedule.p2p == "blocking"
-    lowering = Lowering(plan, costs, reductions.buckets, gradients.overlap, blocking)
+    expert, sharded = scenario.parallel.expert, scenario.sharding != "none"
+    if scenario.sharding == "zero-3":
+        costs = with_gathered(costs, plan, scenario.parallel.data * scenario.parallel.context)
+    layered = None
+    if scenario.sharding in ("zero-2", "zero-3") and plan.pipeline == 1:
+        layered = _layered(scenario, plan, costs, fabric)
+    groups = []
+    if layered is None:
+        groups = replica_groups(plan, layout, costs.parts, gradients, expert=expert, keep_empty=numerics is not None)
+    reductions = Reductions(gradients, groups, fabric, layout.ranks, scenario.cluster.sharing, sharded=sharded)
+    lowering = Lowering(
+        plan,
+        costs,
+        reductions.buckets,
+        gradients.overlap,
+        blocking=scenario.schedule.p2p == "blocking",
+        gathers=reductions.gathers,
+        ahead=scenario.overlap.parameters,
+        layered=layered,
+    )
     return Parts(fabric, plan, costs, training, workers, reductions, lowering)
+
+
+def _layered(scenario: Scenario, plan: Plan, costs: Costs, fabric: Fabric) -> Layered:
+    """Lowering layer by layer, for gradients or weights that are sharded within a step."""
+    parallel, sharing = scenario.parallel, scenario.cluster.sharing
+    traffic = LayerTraffic(parallel.layout, parallel.expert, scenario.gradients.codec, fabric, sharing)
+    slowing = Slowing(scenario.efficiency.slowed) if scenario.efficiency else Slowing()
+    once, ahead = scenario.sharding == "zero-2", scenario.overlap.parameters
+    beside = scenario.gradients.overlap if once else ahead
+    return Layered(plan, costs, traffic, once, ahead, beside, slowing)
 
 
 def plan_of(scenario: Scenario, fabric: Fabric | None = None) -> Plan:
@@ -85,7 +114,8 @@ def plan_of(scenario: Scenario, fabric: Fabric | None = None) -> Plan:
 def _costs(scenario: Scenario, fabric: Fabric) -> RankCosts:
     """Costs from the scenario's workload or model."""
     if scenario.workload is not None:
-        return rank_costs(scenario.workload, scenario.parallel.pipeline)
+        sharding, repeated = Sharding.of(scenario.sharding, scenario.parallel.data), scenario.recompute == "full"
+        return rank_costs(scenario.workload, scenario.parallel.pipeline, sharding, repeated=repeated)
     return model_costs(scenario, fabric)
 
 

@@ -37,7 +37,7 @@ class Run:
 
     Attributes:
         timeline: the recorded rows, as typed columns.
-        messages, bytes_pipeline, bytes_gradients, bytes_scales: totals over all steps.
+        messages, bytes_pipeline, bytes_gradients, bytes_scales, bytes_parameters: totals over all steps.
         duration: simulated picoseconds over all steps.
         peak_activations, peak_memory: one entry per global rank: whole-rank micro-batches, bytes.
         events: SimPy events processed.
@@ -55,6 +55,7 @@ class Run:
     bytes_pipeline: int
     bytes_gradients: int
     bytes_scales: int
+    bytes_parameters: int
     duration: int
     peak_activations: list[Fraction]
     peak_memory: list[int]
@@ -114,7 +115,7 @@ def run(
         parts.plan,
         parts.costs,
         Timeline.of(recorder, parts.plan, layout),
-        **transport.sent(),
+        **_sent(parts, transport, scenario.steps),
         duration=env.now,
         peak_activations=[Fraction(gpu.memory.peak_activations, n) for gpu, n in zip(gpus, whole, strict=True)],
         peak_memory=[gpu.memory.peak_bytes for gpu in gpus],
@@ -126,10 +127,18 @@ def run(
     )
 
 
+def _sent(parts: Parts, transport: Transport, steps: int) -> dict[str, int]:
+    """What was sent, by messages or in replayed collectives."""
+    replayed = parts.lowering.carried(0)
+    return {key: total + steps * replayed.get(key, 0) for key, total in transport.sent().items()}
+
+
 def _gpus(scenario: Scenario, parts: Parts, transport: Transport, recorder: Recorder) -> list[Gpu]:
     env, layout = transport.env, scenario.parallel.layout
     job = Job(env, recorder, scenario.steps, Barrier(env, layout.ranks) if scenario.barrier else None)
     lower = cache(parts.lowering.lower)
+    layered = parts.lowering.layered
+    meetings = layered.traffic.meetings(env) if layered else {}
     pipeline_of = cache(lambda first: layout.group(first, "pipeline"))
     gpus = []
     for rank, node in zip(range(layout.ranks), scenario.cluster.each_gpu(), strict=False):
@@ -142,6 +151,7 @@ def _gpus(scenario: Scenario, parts: Parts, transport: Transport, recorder: Reco
                 MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
                 parts.reductions.of(transport, rank),
                 RealTraining(parts.workers[rank]) if parts.training else SizesOnly(),
+                meetings=meetings.get(rank, ()),
             )
         )
     return gpus

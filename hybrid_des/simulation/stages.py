@@ -1,11 +1,12 @@
 """Costs of stages: those of a pipeline rank, split over the stages that the plan places on it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hybrid_des.pipeline.op import Path, Place
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.units import split_evenly
-from hybrid_des.workload.costs import Costs, RankCosts, StageCosts
+from hybrid_des.workload.costs import WEIGHTS, Costs, RankCosts, StageCosts
 
 
 def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None) -> Costs:
@@ -26,7 +27,12 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
     held = [0] * plan.pipeline
     for (rank, _), stage in plan.stage_of.items():
         held[rank] += parameters[stage]
-    resident = tuple(round(size * count) for size, count in zip(ranks.per_parameter, held, strict=True))
+    transient = [0] * plan.pipeline
+    for (rank, _), cost in stages.items():
+        transient[rank] = max(transient[rank], cost.transient)
+    resident = tuple(
+        round(size * count) + more for size, count, more in zip(ranks.per_parameter, held, transient, strict=True)
+    )
     return Costs(stages, parameters, resident, ranks.optimizer)
 
 
@@ -38,7 +44,21 @@ def _of_stages(stages: Sequence[StageCosts], optimizer: Sequence[int], plan: Pla
         tuple(stage.parameters for stage in stages),
         tuple(sum(one.resident for one in each) + max(one.transient for one in each) for each in on),
         tuple(over + sum(one.optimizer for one in each) for over, each in zip(optimizer, on, strict=True)),
+        tuple(stage.experts for stage in stages),
     )
+
+
+def with_gathered(costs: Costs, plan: Plan, holders: int) -> Costs:
+    """Add gathered weights to the memory of ranks that share them with others: two layers, or all in a pipeline."""
+    if holders == 1:
+        return costs
+    resident = []
+    for rank, held in enumerate(costs.resident):
+        stages = [cost for (at, _), cost in costs.stages.items() if at == rank]
+        layers = [one.parameters + one.experts for stage in stages for one in stage.layers or (stage,)]
+        gathered = sum(layers) if plan.pipeline > 1 else sum(sorted(layers)[-2:])
+        resident.append(held + WEIGHTS * gathered)
+    return replace(costs, resident=tuple(resident))
 
 
 def _along(path: Path, ranks: RankCosts, pipeline: int) -> dict[Place, StageCosts]:
@@ -49,7 +69,7 @@ def _along(path: Path, ranks: RankCosts, pipeline: int) -> dict[Place, StageCost
         whole = (ranks.forward, ranks.backward, ranks.weight, ranks.kept, ranks.parameters)
         cuts = (split_evenly(amounts[rank], len(places)) for amounts in whole)
         for place, forward, backward, weight, kept, parameters in zip(places, *cuts, strict=True):
-            found[place] = StageCosts(
-                forward, backward, weight, ranks.message[rank], kept, parameters, ranks.weight_share[rank]
-            )
+            message, share = ranks.message[rank], ranks.weight_share[rank]
+            inputs, again = (min(kept, message), kept) if ranks.repeated else (kept, 0)
+            found[place] = StageCosts(forward, backward, weight, message, inputs, parameters, share, transient=again)
     return found

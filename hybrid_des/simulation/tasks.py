@@ -2,6 +2,7 @@
 
     compute    F0 ── F1 ── B0 ── … ── fill, join gradient ── optimizer
     gradient   communicate (stage 3, bucket 0) ── communicate (stage 3, bucket 1) ── …
+    parameters gather (stage 0) ── gather (stage 1) ── …                            sharded: see `layered` too
 
 Actions that differ only in their micro-batches share their work, and equal ranks share their program.
 """
@@ -12,6 +13,7 @@ from typing import NamedTuple
 from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import Purpose
 from hybrid_des.pipeline.op import Action
+from hybrid_des.simulation.pace import Slowing
 
 
 class Input(NamedTuple):
@@ -64,7 +66,45 @@ class Join(NamedTuple):
     stream: str
 
 
-Segment = Compute | Fill | Communicate | Join
+class Gather(NamedTuple):
+    """Gather the sharded parameters of a bucket in one of the stage's process groups, by messages."""
+
+    stage: int
+    part: int
+    bucket: int
+
+
+class Await(NamedTuple):
+    """Wait until the parameter stream has gathered the next parameters of a stage."""
+
+    stage: int
+
+
+class ComputeBeside(NamedTuple):
+    """Compute one layer beside the parameter stream, which takes a turn when it begins, and when it ends."""
+
+    duration: int
+    slowing: Slowing
+
+
+class Turn(NamedTuple):
+    """Wait until the next layer begins or ends."""
+
+
+class Transfer(NamedTuple):
+    """A replayed collective of a layer among the ranks that hold it.
+
+    Attributes:
+        durations: picoseconds in the group of all parameters but experts, and in that of experts.
+    """
+
+    stage: int
+    layer: int
+    purpose: Purpose
+    durations: tuple[int, ...]
+
+
+Segment = Compute | Fill | Communicate | Join | Gather | Await | ComputeBeside | Turn | Transfer
 
 
 class Work(NamedTuple):
@@ -73,6 +113,7 @@ class Work(NamedTuple):
     Attributes:
         stages: the stage of each op.
         inputs: messages to wait for before the start.
+        needs: what else to wait for before the start.
         segments: the work itself.
         outputs: messages sent at the end.
         confirms: outputs whose arrival is awaited.
@@ -86,6 +127,7 @@ class Work(NamedTuple):
     confirms: tuple[Output, ...] = ()
     holds: tuple[int, int] = (0, 0)
     frees: tuple[int, int] = (0, 0)
+    needs: tuple[Segment, ...] = ()
 
 
 class Task(NamedTuple):
@@ -114,11 +156,15 @@ class Program:
     Attributes:
         compute: the actions of the plan, in order.
         reduction: next in the compute stream: waiting for the reduction of all gradients.
-        update: last in the compute stream: the optimizer step.
+        update: next in the compute stream: the optimizer step.
+        gathers: last in the compute stream: gathers of updated parameters.
         gradient: the parallel stream that reduces buckets.
+        parameters: the parallel stream that gathers parameters, from the beginning of a step.
     """
 
     compute: tuple[Task, ...]
     reduction: tuple[Segment, ...]
     update: tuple[Task, ...]
+    gathers: tuple[Gather, ...]
     gradient: tuple[Communicate, ...]
+    parameters: tuple[Segment, ...]

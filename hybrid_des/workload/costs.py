@@ -5,8 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import ceil
+from typing import NamedTuple
 
 from hybrid_des.pipeline.op import Kind, Place
+
+WEIGHTS, MOMENTS = 2, 12  # bytes per parameter: 16-bit weights; a 32-bit copy and Adam's two moments
+
+
+class Sharding(NamedTuple):
+    """Over how many ranks the parts of a parameter's memory are divided (Rajbhandari et al., arXiv 1910.02054)."""
+
+    weights: int = 1
+    gradients: int = 1
+    optimizer: int = 1
+
+    @classmethod
+    def of(cls, name: str, ranks: int) -> Sharding:
+        """The division that `sharding: name` means for a group of ranks."""
+        level = {"none": 0, "zero-1": 1, "zero-2": 2, "zero-3": 3}[name]
+        return cls(*(ranks if level >= needed else 1 for needed in (3, 2, 1)))
+
+    def per_parameter(self, gradient: Fraction) -> Fraction:
+        """Bytes that a rank holds per parameter; `gradient` are those of an undivided gradient."""
+        return Fraction(WEIGHTS, self.weights) + gradient / self.gradients + Fraction(MOMENTS, self.optimizer)
+
+    def bytes(self, parameters: int, gradient: Fraction) -> int:
+        """Bytes that a rank holds for so many parameters."""
+        return ceil(parameters * self.per_parameter(gradient))
 
 
 @dataclass(frozen=True)
@@ -20,6 +46,7 @@ class RankCosts:
         per_parameter: bytes per parameter.
         kept: bytes of activations kept per micro-batch.
         weight_share: share of them kept from the input gradient to the weight gradient of a split backward.
+        repeated: whether the backward repeats the whole forward, so that only the stage's input is kept.
         stages: of a model: number of stages → the costs of each.
     """
 
@@ -32,6 +59,7 @@ class RankCosts:
     per_parameter: tuple[Fraction, ...]
     kept: tuple[int, ...]
     weight_share: tuple[Fraction, ...]
+    repeated: bool = False
     stages: Callable[[int], Sequence[StageCosts]] | None = None
 
     @property
@@ -55,6 +83,7 @@ class StageCosts:
         resident: bytes of parameters, gradients and optimizer state, where the workload knows them.
         transient: bytes that exist only while a backward runs.
         optimizer: picoseconds of the optimizer step.
+        layers: the costs of its layers, in order; none if the workload does not tell them apart.
     """
 
     forward: int
@@ -68,6 +97,7 @@ class StageCosts:
     resident: int = 0
     transient: int = 0
     optimizer: int = 0
+    layers: tuple[StageCosts, ...] = ()
 
     def time(self, kind: Kind) -> int:
         """Picoseconds of an op of this kind."""
@@ -91,6 +121,7 @@ def sum_of(layers: Sequence[StageCosts]) -> StageCosts:
         message=layers[-1].message,
         weight_share=deferred / sums["kept"] if sums["kept"] else Fraction(0),
         transient=max(layer.transient for layer in layers),
+        layers=tuple(layers),
     )
 
 
@@ -100,7 +131,8 @@ class Costs:
 
     Attributes:
         stages: (pipeline rank, chunk) → costs of its stage, for all copies of the model.
-        parameters: per stage, of one copy of the model.
+        parameters: per stage, of one copy of the model, without experts.
+        experts: per stage, of one copy of the model, parameters of experts; none if empty.
         resident: per pipeline rank, bytes of parameters, gradients and optimizer state.
         optimizer: per pipeline rank, picoseconds of the optimizer step.
     """
@@ -109,3 +141,9 @@ class Costs:
     parameters: tuple[int, ...]
     resident: tuple[int, ...]
     optimizer: tuple[int, ...]
+    experts: tuple[int, ...] = ()
+
+    @property
+    def parts(self) -> list[tuple[int, int]]:
+        """Per stage of one copy of the model: numbers of parameters, those of experts apart."""
+        return list(zip(self.parameters, self.experts or (0,) * len(self.parameters), strict=True))

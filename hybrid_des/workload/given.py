@@ -4,31 +4,47 @@ from fractions import Fraction
 
 from hybrid_des.scenario import Workload
 from hybrid_des.units import split_evenly, to_picoseconds
-from hybrid_des.workload.costs import RankCosts
+from hybrid_des.workload.costs import MOMENTS, WEIGHTS, RankCosts, Sharding
 
 PerRank = Fraction | tuple[Fraction, ...]
 DIGITS = 6  # of shares of an activation, which are counted in millionths of a chunk
 
 
-def rank_costs(workload: Workload, ranks: int) -> RankCosts:
-    """Split the workload over `ranks` pipeline ranks, in whole picoseconds and bytes."""
+WHOLE = Sharding()
+
+
+def rank_costs(workload: Workload, ranks: int, sharding: Sharding = WHOLE, *, repeated: bool = False) -> RankCosts:
+    """Split the workload over `ranks` pipeline ranks, in whole picoseconds and bytes.
+
+    Args:
+        workload: times and sizes.
+        ranks: pipeline ranks.
+        sharding: what replicas divide of the memory for parameters and of the optimizer step.
+        repeated: whether the backward repeats the whole forward, whose inputs alone are kept.
+    """
     forward = _times(workload, workload.forward, ranks)
     backward = _times(workload, workload.backward, ranks)
     halves = tuple(time // 2 for time in backward)
     weight = halves if workload.weight is None else _times(workload, workload.weight, ranks)
+    optimizer = _times(workload, workload.optimizer, ranks)
+    per_parameter = _each(workload.memory.per_parameter, ranks)
+    if sharding != WHOLE:
+        per_parameter = tuple(sharding.per_parameter(size - WEIGHTS - MOMENTS) for size in per_parameter)
     ends = workload.ends
     forward, backward = _with_ends(forward, ends.forward), _with_ends(backward, ends.backward)
-    recomputed = [round(share * time) for share, time in zip(_each(workload.recompute, ranks), forward, strict=True)]
+    shares = (Fraction(1),) * ranks if repeated else _each(workload.recompute, ranks)
+    recomputed = [round(share * time) for share, time in zip(shares, forward, strict=True)]
     return RankCosts(
         forward=forward,
         backward=tuple(time + again for time, again in zip(backward, recomputed, strict=True)),
         weight=weight,
-        optimizer=_times(workload, workload.optimizer, ranks),
+        optimizer=tuple(round(Fraction(time, sharding.optimizer)) for time in optimizer),
         message=tuple(round(size) for size in _each(workload.activation, ranks)),
         parameters=_amounts(workload, workload.parameters, ranks),
-        per_parameter=_each(workload.memory.per_parameter, ranks),
+        per_parameter=per_parameter,
         kept=_amounts(workload, workload.memory.activation, ranks),
         weight_share=tuple(round(share, DIGITS) for share in _each(workload.memory.weight_share, ranks)),
+        repeated=repeated,
     )
 
 

@@ -11,9 +11,8 @@ parameter that a rank updates.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from math import ceil
+from typing import Any
 
 from hybrid_des.collectives import codecs
 from hybrid_des.errors import Refusal
@@ -24,32 +23,12 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.recipe import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
-from hybrid_des.workload.costs import RankCosts, StageCosts, sum_of
+from hybrid_des.workload.costs import RankCosts, Sharding, StageCosts, sum_of
 from hybrid_des.workload.device import Device
 from hybrid_des.workload.division import Division, Exchange, layer_costs
 from hybrid_des.workload.replay import Replay
 
-WEIGHTS, MOMENTS = 2, 12  # bytes per parameter
 UPDATE = 40  # bytes moved per updated parameter
-
-
-@dataclass(frozen=True)
-class Sharding:
-    """Over how many ranks the parts of a parameter's memory are divided."""
-
-    weights: int = 1
-    gradients: int = 1
-    optimizer: int = 1
-
-    @classmethod
-    def of(cls, name: str, ranks: int) -> Sharding:
-        """The division that `sharding: name` means for a group of ranks."""
-        level = {"none": 0, "zero-1": 1, "zero-2": 2, "zero-3": 3}[name]
-        return cls(*(ranks if level >= needed else 1 for needed in (3, 2, 1)))
-
-    def bytes(self, parameters: int, gradient: float) -> int:
-        """Bytes that a rank holds for so many parameters."""
-        return ceil(parameters * (WEIGHTS / self.weights + gradient / self.gradients + MOMENTS / self.optimizer))
 
 
 def model_costs(scenario: Scenario, fabric: Fabric) -> RankCosts:
@@ -76,7 +55,7 @@ def model_costs(scenario: Scenario, fabric: Fabric) -> RankCosts:
     # with chunks, the plan will say which stages a rank holds; no such schedule plans with times
     whole = stages(ranks) if scenario.schedule.chunks == 1 else [sum_of(layers)] * ranks
     sums = ("forward", "backward", "weight", "message")
-    columns = {name: tuple(getattr(one, name) for one in whole) for name in sums}
+    columns: dict[str, Any] = {name: tuple(getattr(one, name) for one in whole) for name in sums}
     nothing = (0,) * ranks
     return RankCosts(
         **columns,
@@ -112,7 +91,7 @@ class _Costing:
         holders = parallel.data * parallel.context
         self._dense = Sharding.of(scenario.sharding, holders)
         self._experts = Sharding.of(scenario.sharding, max(1, holders // parallel.expert))
-        self._gradient = float(codecs.find(scenario.gradients.codec).build().bytes_per_element)
+        self._gradient = codecs.find(scenario.gradients.codec).build().bytes_per_element
 
     def of(self, layer: Layer, received: int) -> StageCosts:
         """The costs of a layer; `received` are bytes per token of the layer before."""

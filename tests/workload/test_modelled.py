@@ -7,7 +7,7 @@ import pytest
 from hybrid_des import load, simulate
 from hybrid_des.errors import Refusal, ScenarioError
 from hybrid_des.simulation.planner import parts_of
-from hybrid_des.workload.modelled import Sharding
+from hybrid_des.workload.costs import Sharding
 
 GPT = {
     "kind": "transformer", "layers": 8, "hidden": 1024, "heads": 16, "ffn": 4096, "mlp": "gelu", "vocab": 8192,

@@ -53,7 +53,8 @@ def link_use(run: Run, ax: Axes | None = None, links: Sequence[str] | None = Non
     """
     ax = axes(ax, (10.0, 4.0))
     scale, unit = scale_of(run.timeline.duration / PICOSECONDS_PER_SECOND)
-    labels = {purpose.label: purpose.colour for purpose in PURPOSES}
+    sent = {channel.purpose for channel in run.timeline.channels}
+    labels = {purpose.label: purpose.colour for purpose in PURPOSES if purpose.usual or purpose in sent}
     uses = [link_rates(run.timeline, purposes=[p for p in PURPOSES if p.label == label]) for label in labels]
     known = [use for use in uses if use is not None]
     if known:

@@ -1,0 +1,42 @@
+"""What sharding and recomputation need of the other sections of a scenario."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hybrid_des.scenario.recipe import Overlap
+from hybrid_des.scenario.sections import Gradients, Workload
+
+LEAST = 14  # bytes per parameter: a 16-bit weight, and 12 of the optimizer's state
+
+Misfit = tuple[str, ...]  # a message, and the paths that do not fit together
+
+
+def misfits_of_sharding(
+    sharding: str, overlap: Overlap, gradients: Gradients, workload: Workload | None
+) -> Iterator[Misfit]:
+    """What contradicts `sharding`."""
+    if sharding == "none":
+        if overlap.parameters:
+            yield "is read where parameters are sharded only", "overlap.parameters", "sharding"
+        return
+    if gradients.algorithm != "ring":
+        message = f"{sharding} scatters gradients around a ring; expected ring"
+        yield message, "gradients.algorithm", "sharding"
+    if sharding == "zero-3" and gradients.overlap and not overlap.parameters:
+        yield "is what `overlap.parameters` says where weights are sharded", "gradients.overlap", "overlap.parameters"
+    if workload is not None:
+        held = workload.memory.per_parameter
+        if any(size < LEAST for size in (held if isinstance(held, tuple) else (held,))):
+            message = f"{sharding} divides weights and the state of the optimizer; expected at least {LEAST} bytes"
+            yield message, "workload.memory.per_parameter", "sharding"
+
+
+def misfits_of_recompute(recompute: str, workload: Workload | None) -> Iterator[Misfit]:
+    """What contradicts `recompute`; without a model there are only whole forwards to repeat."""
+    if workload is None or recompute == "none":
+        return
+    if recompute == "selective":
+        yield "selective: repeats the attention core of a `model`; expected none or full", "recompute", "workload"
+    elif workload.recompute != 0:
+        yield "full: repeats all of `forward`; give only one of the two", "recompute", "workload.recompute"
