@@ -102,12 +102,13 @@ class Gpu:
             self._reducers.setdefault(reducer.stage, []).append(reducer)
         self._buffers: dict[int, list[tuple[Reducer, Buffer]]] = {}
         self._filled = {stage: Handoff(job.env) for stage in self._reducers}
-        self._finished = {"gradient": Handoff(job.env), "parameters": Handoff(job.env)}
+        streams = {"gradient": program.gradient, "parameters": program.parameters}
+        self._finished = {name: Handoff(job.env) for name, stream in streams.items() if stream}
         self._gatherers = membership.gatherers
         self._meetings = meetings
         stages = {part.stage for part in program.parameters if isinstance(part, Gather | Transfer)}
         self._gathered = {stage: Handoff(job.env) for stage in stages}
-        self._begun, self._turns = Handoff(job.env), Handoff(job.env)
+        self._signals = {name: Handoff(job.env) for name in (("step", "layer") if program.parameters else ())}
         self._task: Task | None = None
         self._step = 0
         self.processes = [job.env.process(self._run_compute())]
@@ -122,7 +123,7 @@ class Gpu:
             self._step = step
             begin = env.now
             if program.parameters:
-                self._begun.hand(None)
+                self._signals["step"].hand(None)
             for task in program.compute:
                 yield from self._run(task)
             self._task = None
@@ -149,7 +150,7 @@ class Gpu:
     def _run_parameters(self) -> Routine:
         """Gather parameters, and scatter gradients layer by layer, in the same order on every rank."""
         for _ in range(self._job.steps):
-            yield self._begun.receive()
+            yield self._signals["step"].receive()
             for segment in self._program.parameters:
                 yield from self._run_segment(segment)
                 if isinstance(segment, Gather | Transfer) and _purpose(segment) is PARAMETERS:
@@ -206,13 +207,13 @@ class Gpu:
         """Compute a layer; what communication has cost is known when it is over, and then made up for."""
         env, slowing, work = self._job.env, layer.slowing, layer.duration
         meetings = [meeting for meeting in self._meetings if meeting]
-        self._turns.hand(None)
+        self._signals["layer"].hand(None)
         while work > 0:
             begin = env.now
             beside = max((meeting.until - begin for meeting in meetings), default=0)
             yield env.timeout(slowing.duration(work, max(beside, 0)))
             work -= env.now - begin - slowing.lost(sum(meeting.busy(begin) for meeting in meetings))
-        self._turns.hand(None)
+        self._signals["layer"].hand(None)
 
     def _run_segment(self, segment: Segment) -> Routine:
         if isinstance(segment, Fill):
@@ -226,7 +227,7 @@ class Gpu:
         elif isinstance(segment, Gather):
             yield from self._gather(segment)
         elif isinstance(segment, Turn):
-            yield self._turns.receive()
+            yield self._signals["layer"].receive()
         elif isinstance(segment, ComputeBeside):
             yield from self._compute_beside(segment)
         elif isinstance(segment, Transfer):

@@ -230,7 +230,7 @@ def layers_apart(ahead=True, forward="20 ms", backward="40 ms", m=2, **sections)
     return scenario("zero-3", "looped-bfs", m=m, ahead=ahead, schedule={"chunks": 4}, workload=work, **sections)
 
 
-def test_zero_3_exposes_only_edges_behind_long_compute():
+def test_zero_3_exposes_the_edges_of_a_long_step_only():
     result = run(layers_apart())
     assert result.duration == 2 * 60 * MS + 375 * MS // 1000 + 750 * MS // 1000
     assert waits(result) == [(0, 375 * MS // 1000)]
@@ -357,3 +357,10 @@ def test_a_forward_waits_for_each_bucket_when_it_gets_there():
     whole = run(scenario("zero-1", ahead=True, gradients={"bucket": "1 MB"}))
     assert sum(end - start for start, end in waits(whole)) == 1500 * MS // 1000
     assert result.bytes_parameters == whole.bytes_parameters == 3 * 2 * PARAMETERS
+
+
+def test_a_layer_takes_few_events():
+    """On each rank: when its gather and its scatter are over, when it ends, and once more for what it has lost."""
+    few, many = (run(gpt(schedule={"microbatches": m})) for m in (2, 6))
+    passes = 4 * 4 * 2 * 6  # ranks, micro-batches more, forward and backward, layers
+    assert many.events - few.events <= 4 * passes
