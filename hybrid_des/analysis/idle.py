@@ -12,7 +12,7 @@ import numpy as np
 from hybrid_des.analysis.step_times import StepTimes, total
 from hybrid_des.network.purpose import ACTIVATION, PURPOSES, REDUCTION
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.timeline import Timeline
+from hybrid_des.timeline import Column, Timeline
 
 EXPOSED = tuple(dict.fromkeys(purpose.cause for purpose in PURPOSES))  # idle for communication
 CAUSES = ("dependency", *EXPOSED, "end_of_step")
@@ -46,6 +46,19 @@ def account(plan: Plan, times: StepTimes) -> dict[str, int]:
     }
     parts["end_of_step"] = replicas * pipeline * times.total - sum(parts.values())
     return parts
+
+
+def hidden_messages(plan: Plan, times: StepTimes, flight: Column) -> int:
+    """Picoseconds, over all ranks and steps, for which pipeline messages travel while their receiver computes.
+
+    Args:
+        plan: the plan.
+        times: the times of its ops.
+        flight: for each message of `plan.edges.remote`, how long it takes on idle links; those that share links take
+            longer, which counts only where the receiver waits.
+    """
+    consumer, producer = plan.edges.remote
+    return total(np.clip(times.asked[..., consumer] - times.end[..., producer], 0, flight))
 
 
 def hidden_reduction(timeline: Timeline, times: StepTimes) -> int:

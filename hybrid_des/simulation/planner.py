@@ -7,7 +7,7 @@ from pathlib import Path
 from hybrid_des.errors import UsageError
 from hybrid_des.gradients.groups import Reductions, replica_groups
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.rate import rate_of
+from hybrid_des.network.rate import idle_time
 from hybrid_des.numerics.training import Training
 from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline import Plan, PlanRequest, schedules
@@ -54,7 +54,7 @@ def parts_of(
     layout, gradients, numerics = scenario.parallel.layout, scenario.gradients, scenario.numerics
     fabric = fabric or fabric_of(scenario)
     ranks = _costs(scenario, fabric)
-    plan = plan or _plan(scenario, ranks, fabric)
+    plan = plan or build_plan(scenario, ranks, fabric)
     plan.check()
     if training is None and numerics is not None:
         training = Training(numerics.settings, plan, scenario.parallel.data, scenario.seed)
@@ -78,7 +78,7 @@ def plan_of(scenario: Scenario, fabric: Fabric | None = None) -> Plan:
         UsageError: the order file cannot be read, or is for other sizes.
     """
     fabric = fabric or fabric_of(scenario)
-    return _plan(scenario, _costs(scenario, fabric), fabric)
+    return build_plan(scenario, _costs(scenario, fabric), fabric)
 
 
 def _costs(scenario: Scenario, fabric: Fabric) -> RankCosts:
@@ -88,7 +88,8 @@ def _costs(scenario: Scenario, fabric: Fabric) -> RankCosts:
     return rank_costs(scenario.workload, scenario.parallel.pipeline)
 
 
-def _plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
+def build_plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
+    """The plan of the scenario's schedule, for these costs, with the errors of `plan_of`."""
     schedule, p = scenario.schedule, scenario.parallel.pipeline
     if schedule.file is not None:
         return _plan_in_file(schedule.file, scenario)
@@ -126,5 +127,4 @@ def _plan_in_file(file: Path, scenario: Scenario) -> Plan:
 def _delay(scenario: Scenario, ranks: RankCosts, fabric: Fabric, rank: int) -> int:
     """Time of an activation from one pipeline rank to the next on idle links."""
     sender, receiver = (scenario.parallel.layout.rank(pipeline=r) for r in (rank, rank + 1))
-    route = fabric.route(sender, receiver)
-    return route.latency + max(rate_of(fabric.links[name].bandwidth)[ranks.message[rank]] for name in route.links)
+    return idle_time(fabric, sender, receiver, ranks.message[rank])

@@ -27,18 +27,20 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
     for (rank, _), stage in plan.stage_of.items():
         held[rank] += parameters[stage]
     resident = tuple(round(size * count) for size, count in zip(ranks.per_parameter, held, strict=True))
-    return Costs(stages, parameters, resident, ranks.optimizer)
+    return Costs(stages, parameters, resident, ranks.optimizer, (0,) * plan.pipeline)
 
 
 def _of_layers(ranks: RankCosts, held: Sequence[Sequence[int]], plan: Plan) -> Costs:
     """Sum the layers of every stage."""
     stages = [sum_of([ranks.layers[place] for place in places]) for places in held]
     on = [[stages[stage] for (rank, _), stage in plan.stage_of.items() if rank == one] for one in range(plan.pipeline)]
+    transient = tuple(max(one.transient for one in each) for each in on)
     return Costs(
         {place: stages[stage] for place, stage in plan.stage_of.items()},
         tuple(stage.parameters for stage in stages),
-        tuple(sum(one.resident for one in each) + max(one.transient for one in each) for each in on),
+        tuple(sum(one.resident for one in each) + over for over, each in zip(transient, on, strict=True)),
         tuple(over + sum(one.optimizer for one in each) for over, each in zip(ranks.optimizer, on, strict=True)),
+        transient,
     )
 
 

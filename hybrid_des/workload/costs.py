@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from hybrid_des.pipeline.op import Kind, Place
 
@@ -40,6 +41,28 @@ class RankCosts:
         return tuple(whole - weight for whole, weight in zip(self.backward, self.weight, strict=True))
 
 
+class Traffic(NamedTuple):
+    """Collectives along one axis in the ops of one micro-batch, which include the time that they wait for them.
+
+    Attributes:
+        axis: tensor, context or expert.
+        forward, backward: picoseconds that the forward and the backward wait.
+        hidden: picoseconds beside computation, in both.
+        size: bytes of a member's buffers.
+    """
+
+    axis: str
+    forward: int
+    backward: int
+    hidden: int
+    size: int
+
+    @property
+    def exposed(self) -> int:
+        """Picoseconds that ops wait."""
+        return self.forward + self.backward
+
+
 @dataclass(frozen=True)
 class StageCosts:
     """Costs of one micro-batch on one stage.
@@ -54,6 +77,9 @@ class StageCosts:
         resident: bytes of parameters, gradients and optimizer state, where the workload knows them.
         transient: bytes that exist only while a backward runs.
         optimizer: picoseconds of the optimizer step.
+        again: picoseconds of `backward` in which a forward is computed again.
+        traffic: collectives inside the ops, one entry per axis.
+        weights, gradients: bytes of `resident`; the rest is the optimizer's state.
     """
 
     forward: int
@@ -66,6 +92,10 @@ class StageCosts:
     resident: int = 0
     transient: int = 0
     optimizer: int = 0
+    again: int = 0
+    traffic: tuple[Traffic, ...] = ()
+    weights: int = 0
+    gradients: int = 0
 
     def time(self, kind: Kind) -> int:
         """Picoseconds of an op of this kind."""
@@ -74,11 +104,29 @@ class StageCosts:
         return {"F": self.forward, "B": self.backward, "W": self.weight}[kind]
 
 
+_SUMMED = (
+    "forward", "backward", "weight", "kept", "parameters", "experts", "resident", "optimizer", "again", "weights",
+    "gradients",
+)  # fmt: skip
+
+
 def sum_of(layers: Sequence[StageCosts]) -> StageCosts:
     """The costs of layers that make up a stage; transients do not exist at the same time."""
-    names = ("forward", "backward", "weight", "kept", "parameters", "experts", "resident", "optimizer")
-    sums = {name: sum(getattr(layer, name) for layer in layers) for name in names}
-    return StageCosts(**sums, message=layers[-1].message, transient=max(layer.transient for layer in layers))
+    sums = {name: sum(getattr(layer, name) for layer in layers) for name in _SUMMED}
+    return StageCosts(
+        **sums,
+        message=layers[-1].message,
+        transient=max(layer.transient for layer in layers),
+        traffic=_traffic_of(layers),
+    )
+
+
+def _traffic_of(layers: Sequence[StageCosts]) -> tuple[Traffic, ...]:
+    """The collectives of layers along each axis."""
+    amounts: dict[str, tuple[int, ...]] = {}
+    for axis, *more in (traffic for layer in layers for traffic in layer.traffic):
+        amounts[axis] = tuple(map(sum, zip(amounts.get(axis, (0,) * len(more)), more, strict=True)))
+    return tuple(Traffic(axis, *sums) for axis, sums in amounts.items())
 
 
 @dataclass(frozen=True)
@@ -88,11 +136,13 @@ class Costs:
     Attributes:
         stages: (pipeline rank, chunk) → costs of its stage, for all copies of the model.
         parameters: per stage, of one copy of the model.
-        resident: per pipeline rank, bytes of parameters, gradients and optimizer state.
+        resident: per pipeline rank, bytes of parameters, gradients and optimizer state, and the largest transients.
         optimizer: per pipeline rank, picoseconds of the optimizer step.
+        transient: per pipeline rank, those bytes of `resident` that exist only while a backward runs.
     """
 
     stages: Mapping[Place, StageCosts]
     parameters: tuple[int, ...]
     resident: tuple[int, ...]
     optimizer: tuple[int, ...]
+    transient: tuple[int, ...] = ()
