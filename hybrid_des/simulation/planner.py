@@ -53,7 +53,7 @@ def parts_of(
     """
     layout, gradients, numerics = scenario.parallel.layout, scenario.gradients, scenario.numerics
     fabric = fabric or fabric_of(scenario)
-    ranks = _costs(scenario, fabric)
+    ranks = costs_per_rank(scenario, fabric)
     plan = plan or build_plan(scenario, ranks, fabric)
     plan.check()
     if training is None and numerics is not None:
@@ -78,10 +78,10 @@ def plan_of(scenario: Scenario, fabric: Fabric | None = None) -> Plan:
         UsageError: the order file cannot be read, or is for other sizes.
     """
     fabric = fabric or fabric_of(scenario)
-    return build_plan(scenario, _costs(scenario, fabric), fabric)
+    return build_plan(scenario, costs_per_rank(scenario, fabric), fabric)
 
 
-def _costs(scenario: Scenario, fabric: Fabric) -> RankCosts:
+def costs_per_rank(scenario: Scenario, fabric: Fabric) -> RankCosts:
     """Costs from the scenario's workload or model."""
     if scenario.workload is None:
         return model_costs(scenario, fabric)
