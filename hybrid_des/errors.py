@@ -1,9 +1,40 @@
-"""Errors raised deliberately, and their exit codes.
+"""Errors raised deliberately, and their exit codes; and text made safe for a terminal.
 
-A message is one line (for a deadlock, one line per rank): what is wrong, where, and what would be right.
+A message is one line (for an impossible order, followed by a grid; for a deadlock, one line per rank): what is wrong,
+where, and what would be right. Whatever it quotes, it holds printable characters only.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+
+LONGEST_LINE = 400  # characters
+LONGEST_SHOWN = 40  # of a foreign text in a message
+MOST_LINES = 39  # of a message with a grid
+MOST_PROBLEMS = 20  # of a scenario in a message
+
+_BREAK = re.compile(r"\s*[^\S ]\s*")  # white space that is more than spaces
+
+
+def one_line(text: str, longest: int = LONGEST_LINE, tail: int = 0) -> str:
+    """Make a text safe for a terminal: one line of printable characters; a longer one is cut before its last `tail`."""
+    if len(text) > 8 * LONGEST_LINE:
+        text = text[: 4 * LONGEST_LINE] + text[-4 * LONGEST_LINE :]
+    spaced = _BREAK.sub(" ", text.strip("\r\n"))
+    line = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in spaced)
+    return line if len(line) <= longest else f"{line[: longest - tail - 1]}…{line[len(line) - tail :]}"
+
+
+def _message(text: str) -> str:
+    """One line of a message, of which the end says what would be right."""
+    return one_line(text, tail=LONGEST_LINE // 3)
+
+
+def _few(lines: Iterable[str], most: int, what: str) -> str:
+    """The lines of a message; of more than `most`, the first ones and the number of the others."""
+    safe = list(map(_message, lines))
+    if len(safe) <= most:
+        return "\n".join(safe)
+    return "\n".join([*safe[: most - 1], f"… and {len(safe) - most + 1} more {what}"])
 
 
 class HybridDesError(Exception):
@@ -11,17 +42,27 @@ class HybridDesError(Exception):
 
     exit_code = 2
 
+    def __init__(self, message: str) -> None:
+        super().__init__(_message(message))
+
+
+class _Drawn(HybridDesError):
+    """An error with more than one line, such as a grid."""
+
+    def __init__(self, message: str) -> None:
+        Exception.__init__(self, _few(message.split("\n"), MOST_LINES, "lines"))
+
 
 class UsageError(HybridDesError):
     """A command or an argument of a function is wrong."""
 
 
 class ScenarioError(HybridDesError):
-    """A scenario is wrong; `problems` holds one line per problem."""
+    """A scenario is wrong; `problems` holds one line per problem, the message the first of them."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = tuple(problems)
+        self.problems = tuple(map(_message, problems))
+        Exception.__init__(self, _few(self.problems, MOST_PROBLEMS, "problems"))
 
 
 class Refusal(HybridDesError):
@@ -32,11 +73,11 @@ class TooLongError(HybridDesError):
     """A transfer takes implausibly long; the message names the unit that may have been forgotten."""
 
 
-class PlanError(HybridDesError):
+class PlanError(_Drawn):
     """An order of ops is impossible: an op is missing, duplicated, misplaced or part of a circular wait."""
 
 
-class SimulationError(HybridDesError):
+class SimulationError(_Drawn):
     """The scenario is well-formed, but its simulation failed."""
 
     exit_code = 1

@@ -23,7 +23,7 @@ from annotated_types import GroupedMetadata
 from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, WithJsonSchema
 from pydantic.fields import FieldInfo
 
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 from hybrid_des.registry import Entry, unknown
 from hybrid_des.units import EXAMPLES, Dimension, parse_quantity
 
@@ -151,7 +151,7 @@ def describe(value: Any) -> str:
         return "a list"
     if isinstance(value, Fraction):
         return decimal(value)
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    return f'"{one_line(value, LONGEST_SHOWN)}"' if isinstance(value, str) else str(value)
 
 
 def decimal(value: Fraction) -> str:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ def unknown(name: str, known: Iterable[str]) -> str:
     choices = sorted(known)
     near = _similar(name.lower(), choices)
     hint = f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(choices)}"
-    return f'unknown "{name}"; {hint}'
+    return f'unknown "{one_line(name, LONGEST_SHOWN)}"; {hint}'
 
 
 def _similar(name: str, choices: Iterable[str]) -> list[str]:
@@ -130,8 +130,10 @@ def import_file(path: str | Path) -> None:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[name]
+    except BaseException as error:  # such as SystemExit
+        sys.modules.pop(name, None)
+        if isinstance(error, KeyboardInterrupt):
+            raise
         raise UsageError(f"{source}: {type(error).__name__}: {error}") from error
 
 

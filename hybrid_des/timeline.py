@@ -39,7 +39,8 @@ class Timeline:
             message), `asked`, `start`, `end`, `bytes`; None if the run kept no messages.
         steps: one row per training step and rank: `step`, `rank`, `begin`, `sent`, `reduced`, `end`.
         reductions: one row per bucket and rank: `step`, `rank`, `stage`, `bucket`, `start`, `end`.
-        memory: one row per change of what a GPU holds: `rank`, `time`, `bytes`, `activations` (in chunks).
+        memory: one row per change of what a GPU holds: `rank`, `time`, `bytes`, `activations` (in
+            parts of a chunk, `CHUNK` of them each).
 
     Further columns are kept and ignored.
     """

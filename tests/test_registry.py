@@ -104,6 +104,8 @@ def test_what_is_registered_in_scratch_is_forgotten_after(tmp_path):
         (None, "no such file"),
         ("1/0", "ZeroDivisionError"),
         ("def", "SyntaxError"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("raise BaseException('a\\x1b[2J\\nb')", "BaseException: a\N{REPLACEMENT CHARACTER}\\[2J b"),
         ("import nothing_of_that_name", "nothing_of_that_name"),
     ],
 )

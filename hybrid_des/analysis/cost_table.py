@@ -60,18 +60,17 @@ def costs(scenario: Scenario, layers: bool = False) -> pd.DataFrame:
 def _stage_rows(scenario: Scenario, ranks: RankCosts, plan: Plan) -> Iterator[dict[str, Any]]:
     whole = costs_of(ranks, plan)
     peaks = planned_peaks(plan, whole)
-    cut = ranks.cut(plan.stages) if ranks.cut else None
     sizes = {axis: getattr(scenario.parallel, axis) for axis in ("tensor", "context", "expert")}
     axes = [axis for axis, size in sizes.items() if size > 1]
     for (rank, chunk), stage in sorted(plan.stage_of.items(), key=lambda item: (item[1], item[0])):
         cost = whole.stages[rank, chunk]
         held = cost.parameters + cost.experts
-        resident = cost.resident if cut else round(ranks.per_parameter[rank] * held)
+        resident = cost.resident if ranks.layers else round(ranks.per_parameter[rank] * held)
         yield {
             "stage": stage,
             "pipeline_rank": rank,
             "chunk": chunk,
-            **({"layers": len(cut[stage])} if cut else {}),
+            **({"layers": cost.layers} if ranks.layers else {}),
             **_times(cost),
             **_collectives(cost, axes),
             "message_bytes": cost.message,
@@ -103,8 +102,8 @@ def _collectives(cost: StageCosts, axes: Sequence[str]) -> dict[str, float]:
 
 def _layer_rows(scenario: Scenario, ranks: RankCosts, plan: Plan) -> Iterator[dict[str, Any]]:
     assert scenario.model is not None
-    assert ranks.cut is not None
-    stage_of = {layer: stage for stage, held in enumerate(ranks.cut(plan.stages)) for layer in held}
+    assert ranks.stages is not None
+    stage_of = [stage for stage, cost in enumerate(ranks.stages(plan.stages)) for _ in range(cost.layers)]
     layers = zip(scenario.model.network.layers, layer_parts(scenario), ranks.layers, strict=True)
     for number, (layer, parts, cost) in enumerate(layers):
         place = {"stage": stage_of[number], "layer": layer.name}

@@ -18,18 +18,19 @@ COLUMNS = (
     "step", "rank", "replica", "pipeline_rank", "lane", "kind", "microbatch", "chunk", "stage",
     "asked_s", "start_s", "end_s", "peer", "bytes", "hop",
 )  # fmt: skip
+EXACT = ("asked_ps", "start_ps", "end_ps")  # whole picoseconds: a float of seconds loses some beyond 4,500 s
 COMPUTE = "compute"  # the lane of ops; every other lane is a link
 
 
-def table(timeline: Timeline) -> pd.DataFrame:
+def table(timeline: Timeline, exact: bool = False) -> pd.DataFrame:
     """Make the public table, ordered by start, rank and lane.
 
-    Times are seconds; `microbatch`, `chunk`, `stage`, `peer`, `bytes` and `hop` are nullable integers. The table is
-    reproducible byte for byte.
+    Times are seconds, with `exact` also whole picoseconds in three more columns; `microbatch`, `chunk`, `stage`,
+    `peer`, `bytes` and `hop` are nullable integers. The table is reproducible byte for byte.
     """
     lanes = [COMPUTE, *sorted({channel.link for channel in timeline.channels})]
     kinds = [*OP_KINDS, *sorted({channel.kind for channel in timeline.channels})]
-    return _frame(list(_blocks(timeline, lanes, kinds)), lanes, kinds)
+    return _frame(list(_blocks(timeline, lanes, kinds)), lanes, kinds, EXACT if exact else ())
 
 
 def empty_table() -> pd.DataFrame:
@@ -57,24 +58,28 @@ def reductions_of(frame: pd.DataFrame) -> Columns:
 
 
 def _numbers(rows: pd.DataFrame, names: Sequence[str]) -> Columns:
-    """Columns of a table as integers: seconds as picoseconds, missing values as `NONE`."""
+    """Columns of a table as integers: seconds as picoseconds, unless it has those; missing values as `NONE`."""
     columns = {}
     for name in names:
-        if f"{name}_s" in rows:
+        if f"{name}_ps" in rows:
+            columns[name] = rows[f"{name}_ps"].to_numpy(dtype=np.int64)
+        elif f"{name}_s" in rows:
             columns[name] = np.rint(rows[f"{name}_s"].to_numpy() * PICOSECONDS_PER_SECOND).astype(np.int64)
         else:
             columns[name] = rows[name].fillna(NONE).to_numpy(dtype=np.int64)
     return columns
 
 
-def _frame(blocks: Sequence[Columns], lanes: Sequence[str], kinds: Sequence[str]) -> pd.DataFrame:
+def _frame(
+    blocks: Sequence[Columns], lanes: Sequence[str], kinds: Sequence[str], exact: Sequence[str] = ()
+) -> pd.DataFrame:
     """Join and sort blocks of rows, and convert them to names, seconds and missing values."""
     import pandas as pd
 
     nothing = np.empty(0, dtype=np.int64)
     columns = {name: np.concatenate([block[name] for block in blocks] or [nothing]) for name in COLUMNS}
     order = np.lexsort((columns["lane"], columns["rank"], columns["start_s"]))
-    named: dict[str, Any] = {}
+    named: dict[str, Any] = {name: columns[f"{name.removesuffix('_ps')}_s"][order] for name in exact}
     for name in COLUMNS:
         values = columns.pop(name)[order]
         if name in ("lane", "kind"):
@@ -85,7 +90,7 @@ def _frame(blocks: Sequence[Columns], lanes: Sequence[str], kinds: Sequence[str]
             named[name] = values
         else:
             named[name] = pd.arrays.IntegerArray(values, values == NONE)
-    return pd.DataFrame(named, columns=list(COLUMNS))
+    return pd.DataFrame(named, columns=[*COLUMNS, *exact])
 
 
 def _blocks(timeline: Timeline, lanes: list[str], kinds: list[str]) -> Iterator[Columns]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 
 
 class Parser(argparse.ArgumentParser):
@@ -62,7 +62,7 @@ def import_files(files: Sequence[str]) -> None:
 def count(text: str) -> int:
     """Parse a positive integer."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text}")
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {one_line(text, LONGEST_SHOWN)}")
     return int(text)
 
 

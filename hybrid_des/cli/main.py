@@ -14,14 +14,13 @@ from types import FrameType
 from hybrid_des.cli import commands, simulate
 from hybrid_des.cli.arguments import Parser
 from hybrid_des.cli.output import discard_output, make_output_safe, say
-from hybrid_des.errors import HybridDesError, UsageError
+from hybrid_des.errors import HybridDesError, SimulationError, UsageError
 
-INTERRUPTED = 130
-LONGEST_NAME = 200  # of a file, in a message
+SIGNALED = 128  # plus the signal, as shells say it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns 0 on success, 1 if the simulation failed, 2 on a user error, 130 on Ctrl-C."""
+    """Run one command; returns 0 on success, 1 if the simulation failed, 2 on a user error, 130 or 143 by signal."""
     make_output_safe()
     with _noted_interrupts() as interrupts:
         try:
@@ -29,15 +28,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         except (KeyboardInterrupt, Exception) as error:
             if interrupts or isinstance(error, KeyboardInterrupt):
-                say("interrupted")
-                return INTERRUPTED
+                number = interrupts[0] if interrupts else signal.SIGINT
+                say("terminated" if number == signal.SIGTERM else "interrupted")
+                return SIGNALED + number
             return _explain(error)
     return code
 
 
 @contextmanager
 def _noted_interrupts() -> Iterator[list[int]]:
-    """Yield a list to which every Ctrl-C appends its signal number before it raises KeyboardInterrupt.
+    """Yield a list to which every Ctrl-C or SIGTERM appends its signal number before it raises KeyboardInterrupt.
 
     Compiled code, such as matplotlib's, may replace KeyboardInterrupt with another exception.
     """
@@ -47,15 +47,17 @@ def _noted_interrupts() -> Iterator[list[int]]:
         noted.append(number)
         signal.default_int_handler(number, frame)
 
-    on_main_thread = threading.current_thread() is threading.main_thread()
-    if not on_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield noted  # Ctrl-C is handled elsewhere
-        return
-    signal.signal(signal.SIGINT, note)
+    expected = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    ours = {number: handler for number, handler in expected.items() if signal.getsignal(number) is handler}
+    if threading.current_thread() is not threading.main_thread():
+        ours = {}  # signals are handled elsewhere
     try:
+        for number in ours:
+            signal.signal(number, note)
         yield noted
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number, handler in ours.items():
+            signal.signal(number, handler)
 
 
 def _explain(error: Exception) -> int:
@@ -66,14 +68,16 @@ def _explain(error: Exception) -> int:
     if isinstance(error, BrokenPipeError):
         discard_output()  # the reader has closed the pipe
         return 0
+    if isinstance(error, MemoryError):
+        say(f"out of memory: the scenario needs more than this machine has ({str(error) or 'no figure is known'})")
+        return SimulationError.exit_code
     if not isinstance(error, OSError):
         raise error
     if error.filename is None:
         discard_output()  # /dev/full
         say(f"cannot write the output: {error.strerror or error}")
     else:
-        name = str(error.filename)
-        say(f"{name if len(name) <= LONGEST_NAME else name[:LONGEST_NAME] + '…'}: {error.strerror}")
+        say(str(UsageError(f"{error.filename}: {error.strerror}")))
     return UsageError.exit_code
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import UsageError, one_line
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -34,7 +34,7 @@ def discard_output() -> None:
 
 def say(message: str) -> None:
     """Print a message to stderr; stdout is for data."""
-    print(message, file=sys.stderr)
+    print("\n".join(map(one_line, message.split("\n"))), file=sys.stderr)
 
 
 def write_file(path: Path, text: str) -> None:
@@ -58,9 +58,10 @@ def write_file(path: Path, text: str) -> None:
 
 
 def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "") -> str:
-    """Format rows of cells as aligned lines below their heads."""
-    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-    lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in (heads, *rows))
+    """Format rows of cells as aligned lines below their heads; cells may hold any text."""
+    cells = [[one_line(cell) for cell in row] for row in (heads, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells)
     return "\n".join(f"{indent}{line}".rstrip() for line in lines)
 
 

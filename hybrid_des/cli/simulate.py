@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import hybrid_des
 from hybrid_des.cli.arguments import add_common, count, import_files
@@ -17,10 +16,9 @@ from hybrid_des.cli.output import progress_bar, say, status_line
 from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     from hybrid_des.result import Result
     from hybrid_des.scenario.strict_yaml import Document
+    from hybrid_des.sweep import Row, Sweep
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,13 +46,13 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"{args.file}: --jobs and --dask need a file with a sweep")
     scenario = scenario_of(document)
     _warn(args, document)
-    if args.out is not None:
-        _check_writable(args.out)
+    from hybrid_des.report.files.workshop import reserved
     from hybrid_des.result import simulate
 
-    with status_line(args.quiet):
-        result = simulate(scenario)
-    written = result.write(args.out) if args.out is not None else None
+    with nullcontext() if args.out is None else reserved(args.out):  # found out before a long simulation
+        with status_line(args.quiet):
+            result = simulate(scenario)
+        written = result.write(args.out) if args.out is not None else None
     if args.json:
         print(json.dumps(result.summary, indent=2, allow_nan=False))
     elif not args.quiet:
@@ -77,22 +75,30 @@ def _warn(args: argparse.Namespace, document: Document) -> None:
 
 
 def _sweep(args: argparse.Namespace, document: Document) -> int:
-    """Run every case of a sweep; it fails only if all cases fail."""
+    """Run every case of a sweep; it fails only if all cases fail. Rows that finish before an interrupt are output."""
     from hybrid_des import sweep
 
     cases = sweep.sweep_of(document, args.imports)
     _warn(args, document)
-    if args.out is not None:
-        _check_writable(args.out)
-    with progress_bar(args.quiet) as progress, _dask_executor(args.dask) as executor:
-        jobs = args.jobs or sweep.jobs_for(cases)
-        rows = sweep.run_sweep(cases, jobs=jobs, executor=executor, progress=progress)
-    if args.out is not None:
-        sweep.write(rows, cases, args.out)
-    if args.json:
-        print(json.dumps(rows, indent=2, allow_nan=False))
-    elif not args.quiet:
-        print(sweep.render(rows, cases))
+    finished: dict[int, sweep.Row] = {}
+    with nullcontext(lambda row: None) if args.out is None else sweep.journal(args.out) as keep:
+
+        def note(place: int, row: sweep.Row) -> None:
+            finished[place] = row
+            keep(row)
+
+        try:
+            with progress_bar(args.quiet) as progress, _workers(args, cases) as workers:
+                rows = sweep.run_sweep(cases, progress=progress, finished=note, **workers)
+            if args.out is not None:
+                sweep.write(rows, cases, args.out)
+        except (KeyboardInterrupt, sweep.WorkersLostError):
+            if finished:
+                _print_rows(args, [row for _, row in sorted(finished.items())], cases)
+                place = f"; their rows are in {args.out / sweep.PARTIAL}" if args.out is not None else ""
+                say(f"{len(finished)} of {len(cases)} cases finished{place}")
+            raise
+    _print_rows(args, rows, cases)
     if any("error" not in row for row in rows):
         return 0
     if args.json or args.quiet:  # the table shows it
@@ -100,26 +106,27 @@ def _sweep(args: argparse.Namespace, document: Document) -> int:
     return 1
 
 
-@contextlib.contextmanager
-def _dask_executor(address: str | None) -> Iterator[Executor | None]:
-    """Connect to the scheduler at an address; yield None if there is no address.
+def _print_rows(args: argparse.Namespace, rows: Sequence[Row], cases: Sweep) -> None:
+    from hybrid_des import sweep
 
-    Raises:
-        UsageError: Dask is not installed, or no scheduler responds.
-    """
-    if address is None:
-        yield None
+    if args.json:
+        print(json.dumps(rows, indent=2, allow_nan=False))
+    elif not args.quiet:
+        print(sweep.render(rows, cases))
+
+
+@contextmanager
+def _workers(args: argparse.Namespace, cases: Sweep) -> Iterator[dict[str, Any]]:
+    """Yield the arguments of `run_sweep` that say where cases run."""
+    if args.dask is None:
+        from hybrid_des.sweep import jobs_for
+
+        yield {"jobs": args.jobs or jobs_for(cases)}
         return
-    try:
-        from distributed import Client
-    except ImportError:
-        raise UsageError("--dask needs the dask extra: pip install 'hybrid-des[dask]'") from None
-    try:
-        client = Client(address, timeout="10s")
-    except (OSError, ValueError) as error:
-        raise UsageError(f"--dask {address}: no scheduler responds ({error})") from None
-    with client, client.get_executor() as executor:
-        yield executor
+    from hybrid_des.cli.dask_cluster import connected
+
+    with connected(args.dask) as (executor, waiting):
+        yield {"executor": executor, "waiting": waiting}
 
 
 def _report(result: Result) -> None:
@@ -129,18 +136,3 @@ def _report(result: Result) -> None:
 
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     print(render(result, color=color, width=shutil.get_terminal_size((100, 24)).columns))
-
-
-def _check_writable(folder: Path) -> None:
-    """Check that results can be written, before a long simulation; leaves nothing behind."""
-    import tempfile
-
-    try:
-        with contextlib.ExitStack() as undo:
-            for path in [*reversed(folder.parents), folder]:
-                if not path.exists():
-                    path.mkdir()
-                    undo.callback(path.rmdir)
-            undo.enter_context(tempfile.TemporaryFile(dir=folder))
-    except OSError as error:
-        raise UsageError(f"--out {folder}: cannot be written: {error.strerror or error}") from None

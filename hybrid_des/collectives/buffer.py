@@ -166,7 +166,7 @@ class ArrayPieces(Pieces):
 
     def add(self, piece: int, message: Message) -> None:
         """Add a received message to a piece."""
-        self._views[piece] += self._codec.decode(message.data)
+        self._views[piece] += self._decoded(message.data)
 
     def finish(self, piece: int) -> Message:
         """Encode a fully reduced piece for all ranks, and replace it with what they will decode."""
@@ -183,7 +183,7 @@ class ArrayPieces(Pieces):
 
     def put(self, piece: int, message: Message) -> None:
         """Replace a piece with a received one, as finished by its owner."""
-        self._views[piece][:] = self._codec.decode(message.data)
+        self._views[piece][:] = self._decoded(message.data)
         self._finished[piece] = message
 
     def encode_span(self, start: int, stop: int) -> Message:
@@ -192,7 +192,7 @@ class ArrayPieces(Pieces):
 
     def add_span(self, start: int, stop: int, message: Message) -> None:
         """Add a received message to these pieces."""
-        self._array[self._ends[start] : self._ends[stop]] += self._codec.decode(message.data)
+        self._array[self._ends[start] : self._ends[stop]] += self._decoded(message.data)
 
     def pack(self, start: int, stop: int) -> Message:
         """Finished pieces, each as encoded by its owner, as one message."""
@@ -204,6 +204,10 @@ class ArrayPieces(Pieces):
         for piece, part in zip(range(start, stop), message.data, strict=True):
             self.put(piece, part)
 
+    def _decoded(self, payload: Any) -> NDArray[Any]:
+        """The elements of a payload, rounded to the array's type: partners must add the same two terms."""
+        return self._codec.decode(payload).astype(self._array.dtype, copy=False)
+
     def _encode(self, like: Message, start: int, stop: int) -> Message:
         """Encode adjacent pieces as one, including their residual; the new error is kept."""
         span = slice(self._ends[start], self._ends[stop])
@@ -211,7 +215,7 @@ class ArrayPieces(Pieces):
             return Message(like.size, like.scales, self._codec.encode(self._array[span]))
         wanted = self._array[span] + self._residual[span]
         payload = self._codec.encode(wanted)
-        self._residual[span] = wanted - self._codec.decode(payload)
+        self._residual[span] = wanted - self._decoded(payload)
         return Message(like.size, like.scales, payload)
 
 

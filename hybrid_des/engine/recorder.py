@@ -17,6 +17,7 @@ MESSAGE_COLUMNS = ("channel", "tag", "asked", "start", "end", "bytes")
 STEP_COLUMNS = ("step", "rank", "begin", "sent", "reduced", "end")
 REDUCTION_COLUMNS = ("step", "rank", "stage", "bucket", "start", "end")
 MEMORY_COLUMNS = ("rank", "time", "bytes", "activations")
+CHUNK = 1_000_000  # parts of a chunk, in which the column `activations` counts
 
 OPTIMIZER = -1  # `index` of an optimizer row; every other one counts the steps of the rank's program
 

@@ -76,16 +76,22 @@ class CheckedTraining(Training):
         """The largest relative error of any op or reduced gradient."""
         return max(worker.worst for worker in self.workers)
 
-    def check_memory(self, peaks: Sequence[Fraction]) -> None:
+    def check_memory(self, peaks: Sequence[Fraction], weight_share: Sequence[Fraction]) -> None:
         """Compare the real activation peak of each GPU with the simulated one, in whole-rank micro-batches.
+
+        Args:
+            peaks: of each GPU.
+            weight_share: for each pipeline rank, what counts of an activation between its I and its W.
 
         Raises:
             NumericsError: they differ.
         """
         for worker in self.workers:
             expected = peaks[worker.rank] * self.plan.visits[worker.pipeline_rank]
-            if worker.most_kept != expected:
+            share = weight_share[worker.pipeline_rank]
+            most = max(whole + share * deferred for whole, deferred in worker.held)
+            if most != expected:
                 raise NumericsError(
-                    f"rank {worker.rank} kept the activations of {worker.most_kept} forwards at once; the simulation "
-                    f"counts {expected}"
+                    f"rank {worker.rank} kept the activations of {float(most):g} forwards at once; the simulation "
+                    f"counts {float(expected):g}"
                 )

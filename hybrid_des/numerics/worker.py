@@ -14,7 +14,7 @@ class Worker:
 
     Attributes:
         stages: stage → its layers with their weights and the gradient accumulated so far.
-        most_kept: peak number of (micro-batch, chunk) pairs whose activations are kept.
+        held: how many (micro-batch, chunk) pairs were kept before and after their input gradient, after each forward.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Worker:
         self._kept: dict[tuple[int, int], tuple[Kept, Array | None]] = {}  # between F and the input gradient
         self._deferred: dict[tuple[int, int], Kept] = {}  # between the input and the weight gradient
         self._handed: dict[tuple[bool, int, int], Array] = {}  # between stages on this GPU, without a message
-        self.most_kept = 0
+        self.held: set[tuple[int, int]] = set()
 
     def run(self, step: int, op: Op, payload: Array | None) -> Array | None:
         """Run one op on the payload of its message.
@@ -132,7 +132,7 @@ class Worker:
             loss, above = loss_and_gradient(output, labels, self._setup.replica_samples)
             self._progress.loss(step, loss)
         self._kept[op.microbatch, op.chunk] = kept, above
-        self.most_kept = max(self.most_kept, len(self._kept) + len(self._deferred))
+        self.held.add((len(self._kept), len(self._deferred)))
         return output
 
     def _backward(self, step: int, op: Op, payload: Array | None) -> Array | None:

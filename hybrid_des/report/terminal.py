@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hybrid_des.analysis.metrics import Findings
+from hybrid_des.errors import LONGEST_LINE, one_line
 from hybrid_des.report.bars import ACTIVITIES, BLACK, Bars, bars_of
 from hybrid_des.report.content import Fact, Share, content_of
 from hybrid_des.timeline import OP_KINDS, Column, Timeline
@@ -37,7 +38,8 @@ def render(findings: Findings, color: bool = False, width: int = 100) -> str:
         [_resource(fact) for fact in content.resources],
         [[(line, "dim")] for line in textwrap.wrap(content.limits, width)],
     ]
-    lines = [line for block in blocks if block for line in (*block, [])][:-1]
+    parts = [line for block in blocks if block for line in (*block, [])][:-1]
+    lines = [[(one_line(text, max(width, LONGEST_LINE)), style) for text, style in line] for line in parts]
     return _paint(lines, width) if color else "\n".join("".join(text for text, _ in line).rstrip() for line in lines)
 
 

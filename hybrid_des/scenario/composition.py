@@ -1,19 +1,22 @@
 """What a scenario file is composed of: its own values over those of its `base`, and overrides `--set a.b=value`."""
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from hybrid_des.errors import ScenarioError
+from hybrid_des.errors import ScenarioError, one_line
 from hybrid_des.options import NamesFile, describe, mark_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.problem import sections_at
-from hybrid_des.scenario.strict_yaml import Document, KeyPath, dotted, one_line, parse, read
+from hybrid_des.scenario.strict_yaml import MAX_DEPTH, SURROGATE, Document, KeyPath, dotted, parse, read
 
 _OWN = ("name", "description", "sweep", "plot")  # not inherited from the base
+MOST_BASES = 32  # files, one based on the other
+LONGEST_LABEL = 200  # characters of an override in a message
 
 
-def with_base(path: str | Path, users: tuple[Path, ...] = ()) -> Document:
+def with_base(path: str | Path, users: tuple[str, ...] = ()) -> Document:
     """Read a file and merge it over its `base`, section by section and key by key.
 
     The name defaults to the file's stem. Relative paths start at the file's own folder.
@@ -32,14 +35,18 @@ def with_base(path: str | Path, users: tuple[Path, ...] = ()) -> Document:
         return document
     if not isinstance(name, str):
         raise ScenarioError([document.problem(("base",), f"expected the path of a file, found {describe(name)}")])
-    users = (*users, Path(path).resolve())
+    if "\0" in name:
+        raise ScenarioError([document.problem(("base",), "a path cannot contain a null character")])
+    users = (*users, os.path.realpath(path))
     other = Path(path).parent / name
-    if other.resolve() in users:
-        raise ScenarioError([document.problem(("base",), f'"{name}" is based on this file itself')])
+    if os.path.realpath(other) in users:
+        raise ScenarioError([document.problem(("base",), f"{describe(name)} is based on this file itself")])
+    if len(users) > MOST_BASES:
+        raise ScenarioError([document.problem(("base",), f"more than {MOST_BASES} files, one based on the other")])
     try:
         base = with_base(other, users)
     except ScenarioError as error:
-        if len(users) == 1 and not other.is_file():
+        if len(users) == 1 and (not os.access(other, os.R_OK) or other.is_dir()):
             raise ScenarioError([document.problem(("base",), f"{error.problems[0]}")]) from None
         raise
     for key in _OWN:
@@ -99,11 +106,13 @@ def override(document: Document, overrides: Sequence[str]) -> None:
 
 
 def _apply(document: Document, text: str) -> None:
-    label = one_line(f"--set {text}")
+    label = one_line(f"--set {text}", LONGEST_LABEL)
     name, equals, value = text.partition("=")
     keys = name.strip().split(".")
     if not equals or not all(keys):
         raise ScenarioError([f"{label}: expected a path and a value, such as parallel.pipeline=8"])
+    if SURROGATE.search(name):
+        raise ScenarioError([f"{label}: an unpaired surrogate is not a valid character"])
     try:
         parsed = parse(value, label).value
     except ScenarioError as error:
@@ -121,6 +130,8 @@ def put(values: dict[str, Any], keys: Sequence[str], value: Any, label: str) -> 
     Raises:
         ScenarioError: the path does not exist; the message starts with `label`.
     """
+    if len(keys) > MAX_DEPTH:
+        raise ScenarioError([f"{label}: a path of {len(keys)} keys; at most {MAX_DEPTH}"])
     at: Any = values
     path: KeyPath = ()
     left = list(keys)
@@ -137,7 +148,7 @@ def put(values: dict[str, Any], keys: Sequence[str], value: Any, label: str) -> 
             if left:
                 at.setdefault(key, {})
         else:
-            raise ScenarioError([one_line(f'{label}: {dotted(path)} is {describe(at)}; it has no "{key}"')])
+            raise ScenarioError([f'{label}: {dotted(path)} is {describe(at)}; it has no "{key}"'])
         path = (*path, step)
         if left:
             at = at[step]

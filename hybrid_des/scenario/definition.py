@@ -21,6 +21,7 @@ from hybrid_des.scenario.plugins import PluginSection
 from hybrid_des.scenario.problem import Problem, Problems
 from hybrid_des.scenario.recipe import Efficiency, Overlap, PublishedOrOwn
 from hybrid_des.scenario.sections import Gradients, Numerics, Parallel, Schedule, Workload
+from hybrid_des.scenario.sizes import excesses
 
 PER_RANK = (
     "forward", "backward", "weight", "recompute", "activation", "parameters", "optimizer",
@@ -191,15 +192,6 @@ def _wiring_exists(scenario: Scenario) -> Iterator[Problem]:
         yield Problem(needs[0], str(refusal), needs)
 
 
-def _sizes_are_bearable(scenario: Scenario) -> Iterator[Problem]:
-    gpus, stages = scenario.cluster.gpus, scenario.parallel.pipeline * scenario.schedule.chunks
-    if gpus > MOST:
-        yield Problem(("cluster",), f"{gpus} GPUs are more than can be simulated (at most {MOST})", GPUS)
-    if stages > MOST:
-        message = f"{stages} stages are more than can be simulated (at most {MOST})"
-        yield _misfit(message, "schedule.chunks", "parallel.pipeline")
-
-
 def _schedule_is_one(scenario: Scenario) -> Iterator[Problem]:
     kind, file = scenario.schedule.kind, scenario.schedule.file
     if kind is None and file is None:
@@ -269,6 +261,6 @@ def _layers_fit(scenario: Scenario) -> Iterator[Problem]:
 
 
 _CHECKS = (
-    _ranks_fit, _costs_are_given_once, _model_divides, _options_are_read, _wiring_exists, _sizes_are_bearable,
+    _ranks_fit, _costs_are_given_once, _model_divides, _options_are_read, _wiring_exists, excesses,
     _schedule_is_one, _chunks_fit, _errors_exist, _lists_fit, _weight_fits, _layers_fit,
 )  # fmt: skip

@@ -111,7 +111,7 @@ def misnamed(path: str) -> str | None:
 def _misfits(values: dict[str, Any], broken: Sequence[KeyPath]) -> list[Problem]:
     """Inconsistencies among the values that are valid by themselves."""
     mended = copy.deepcopy(values)
-    for path in broken:
+    for path in filter(None, broken):
         _mend(mended, path[:2])
     try:
         Scenario.model_validate(mended)

@@ -14,6 +14,7 @@ from hybrid_des.numerics.settings import TrainingSettings
 from hybrid_des.options import MOST, Count, Flag, Number, OfRanks, Section, SharedOptions, Time, choice, whole
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.order_csv import OrderFile
+from hybrid_des.pipeline.plan import WEIGHT_SHARE
 from hybrid_des.registry import Entry
 from hybrid_des.scenario.plugins import Plugins, PluginSection
 from hybrid_des.scenario.values import (
@@ -96,6 +97,10 @@ class Memory(Section):
     """Bytes per parameter, including gradient and optimizer state."""
     activation: RankSizes = ZERO
     """Bytes of activations kept per micro-batch and rank."""
+    weight_share: RankShares = WEIGHT_SHARE
+    """Share of them that the input part of a split backward leaves to its weight part, 0 … 1.
+
+    Default 32h/(34h+5as), from Table 1 of arXiv 2401.10241."""
 
 
 class Ends(Section):

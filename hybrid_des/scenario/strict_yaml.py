@@ -13,20 +13,19 @@ from typing import Any, NoReturn
 
 import yaml
 
-from hybrid_des.errors import ScenarioError
+from hybrid_des.errors import LONGEST_SHOWN, ScenarioError, one_line
 
 KeyPath = tuple[str | int, ...]
 
 MAX_BYTES = 2**20
 MAX_DEPTH = 32
-_LONGEST_MESSAGE = 400
 
 _NULL = re.compile(r"~|null|Null|NULL|")
 _BOOL = re.compile(r"(true|True|TRUE)|false|False|FALSE")
 _INT = re.compile(r"[-+]?[0-9]{1,300}|0o[0-7]{1,300}|0x[0-9a-fA-F]{1,300}")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]{1,3})?")
 _INFINITY = re.compile(r"([-+]?)(?:\.inf|\.Inf|\.INF)")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass
@@ -56,7 +55,7 @@ class Document:
 
     def problem(self, path: KeyPath, message: str) -> str:
         """One line: place, path, what is wrong."""
-        return one_line(": ".join(part for part in (self.place(path), dotted(path), message) if part))
+        return ": ".join(part for part in (self.place(path), dotted(path), message) if part)
 
 
 def read(path: str | Path) -> Document:
@@ -75,7 +74,7 @@ def read(path: str | Path) -> Document:
         raise ScenarioError([f"{source}: a directory, not a scenario file"]) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ScenarioError([one_line(f"{source}: cannot be read: {reason}")]) from None
+        raise ScenarioError([f"{source}: cannot be read: {reason}"]) from None
     if len(data) > MAX_BYTES:
         raise ScenarioError([f"{source}: larger than {MAX_BYTES // 2**20} MiB; not a scenario file"])
     try:
@@ -97,7 +96,7 @@ def parse(text: str, source: str) -> Document:
     except yaml.reader.ReaderError as error:
         place = f"{source}:{text.count(chr(10), 0, error.position) + 1}"
         found = f"control character 0x{ord(text[error.position]):02x}"
-        raise ScenarioError([one_line(f"{place}: not valid YAML: {found}")]) from None
+        raise ScenarioError([f"{place}: not valid YAML: {found}"]) from None
     value = None
     try:
         root = loader.get_node() if loader.check_node() else None
@@ -124,7 +123,7 @@ class _Loader(yaml.SafeLoader):
 
     def complain(self, mark: Any, message: str) -> None:
         """Record a problem at a PyYAML mark."""
-        self.problems.append(one_line(f"{self._place(mark)}: {message}"))
+        self.problems.append(f"{self._place(mark)}: {message}")
 
     def next_event(self) -> Any:
         """Peek at the next event."""
@@ -143,7 +142,7 @@ class _Loader(yaml.SafeLoader):
             self._stop(event, f"nested deeper than {MAX_DEPTH} levels")
         if event.tag is not None:
             self.complain(event.start_mark, f"the YAML tag {event.tag} is not supported; write the plain value")
-        if isinstance(event, yaml.ScalarEvent) and _SURROGATE.search(event.value):
+        if isinstance(event, yaml.ScalarEvent) and SURROGATE.search(event.value):
             self.complain(event.start_mark, "an unpaired surrogate is not a valid character")
         self._depth += 1
         node = super().compose_node(parent, index)
@@ -200,13 +199,6 @@ def _scalar(text: str) -> Any:
 
 
 def dotted(path: KeyPath) -> str:
-    """Format a path: `workload.forward[2]`."""
-    text = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    """Format a path: `workload.forward[2]`, with foreign keys cut short."""
+    text = "".join(f"[{part}]" if isinstance(part, int) else f".{one_line(str(part), LONGEST_SHOWN)}" for part in path)
     return text.removeprefix(".")
-
-
-def one_line(text: str) -> str:
-    """Reduce a message to one printable line of limited length."""
-    printable = (c if c.isprintable() or c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    words = " ".join("".join(printable).split())
-    return words if len(words) <= _LONGEST_MESSAGE else f"{words[: _LONGEST_MESSAGE - 1]}…"

@@ -66,7 +66,9 @@ def _bucket(value: Any) -> int | None:
 def _path(value: Any) -> Path | None:
     if value is None or isinstance(value, Path):
         return value
-    return Path(read_text(value))
+    if "\0" in read_text(value):
+        raise ValueError("a path cannot contain a null character")
+    return Path(value)
 
 
 def _one_of(names: Callable[[], list[str]]) -> PlainValidator:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from hybrid_des.engine.recorder import OPTIMIZER, pipeline_tag
+from hybrid_des.engine.recorder import CHUNK, OPTIMIZER, pipeline_tag
 from hybrid_des.gradients.buckets import Bucket
 from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import Purpose, purpose_named
@@ -75,8 +75,8 @@ class Lowering:
         costs = [self.costs.stages[rank, op.chunk] for op in action]
         parts = sum(cost.time(op.kind) for cost, op in zip(costs, action, strict=True))
         duration = pace.duration(parts if len(action) == 1 else self.plan.fused_time * parts)
-        kept = [(cost.kept, op.kind) for cost, op in zip(costs, action, strict=True)]
-        holds, frees = ([size for size, kind in kept if kind in kinds] for kinds in ("F", "BW"))
+        each = list(zip(costs, (op.kind for op in action), strict=True))
+        kept = [cost.kept for cost, kind in each if kind == "F"]
         outputs = tuple(filter(None, (self._output(rank, op, place) for place, op in enumerate(action))))
         return Work(
             stages=tuple(self.plan.stage_of[rank, op.chunk] for op in action),
@@ -84,8 +84,11 @@ class Lowering:
             segments=_segments(duration, {stage: self.buckets[stage] for stage in completes}),
             outputs=outputs,
             confirms=outputs if self.blocking else (),
-            holds=(sum(holds), len(holds)),
-            frees=(sum(frees), len(frees)),
+            holds=(sum(kept), CHUNK * len(kept)),
+            frees=(
+                sum(cost.freed(kind, cost.kept) for cost, kind in each),
+                sum(cost.freed(kind, CHUNK) for cost, kind in each),
+            ),
         )
 
     def _input(self, rank: int, op: Op, place: int) -> Input | None:

@@ -19,7 +19,7 @@ class MemoryLedger:
     """The memory use of one GPU during a simulation.
 
     Attributes:
-        bytes, activations: in use now; activations in flight are counted in chunks.
+        bytes, activations: in use now; activations in flight are counted in parts of a chunk (`CHUNK`).
         peak_bytes, peak_activations: the peaks so far.
     """
 
@@ -32,18 +32,18 @@ class MemoryLedger:
         self.activations = self.peak_activations = 0
         self._record((rank, 0, resident, 0))
 
-    def hold(self, now: int, size: int, chunks: int) -> None:
-        """Allocate the activations of `chunks` chunks."""
+    def hold(self, now: int, size: int, parts: int) -> None:
+        """Allocate activations: their bytes, and the parts of a chunk that they count."""
         self.bytes += size
-        self.activations += chunks
+        self.activations += parts
         self.peak_bytes = max(self.peak_bytes, self.bytes)
         self.peak_activations = max(self.peak_activations, self.activations)
         self._record((self._rank, now, self.bytes, self.activations))
 
-    def free(self, now: int, size: int, chunks: int) -> None:
+    def free(self, now: int, size: int, parts: int) -> None:
         """Release activations."""
         self.bytes -= size
-        self.activations -= chunks
+        self.activations -= parts
         self._record((self._rank, now, self.bytes, self.activations))
 
 

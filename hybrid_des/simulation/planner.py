@@ -8,6 +8,7 @@ from hybrid_des.errors import UsageError
 from hybrid_des.gradients.groups import Reductions, replica_groups
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.rate import idle_time
+from hybrid_des.network.times import read_text
 from hybrid_des.numerics.training import Training
 from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline import Plan, PlanRequest, schedules
@@ -83,9 +84,9 @@ def plan_of(scenario: Scenario, fabric: Fabric | None = None) -> Plan:
 
 def costs_per_rank(scenario: Scenario, fabric: Fabric) -> RankCosts:
     """Costs from the scenario's workload or model."""
-    if scenario.workload is None:
-        return model_costs(scenario, fabric)
-    return rank_costs(scenario.workload, scenario.parallel.pipeline)
+    if scenario.workload is not None:
+        return rank_costs(scenario.workload, scenario.parallel.pipeline)
+    return model_costs(scenario, fabric)
 
 
 def build_plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
@@ -101,6 +102,7 @@ def build_plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
         input=ranks.input,
         weight=ranks.weight,
         delay=max((_delay(scenario, ranks, fabric, rank) for rank in range(p - 1)), default=0),
+        weight_share=ranks.weight_share,
     )
     assert schedule.kind is not None  # the scenario has one or the other
     return schedules.find(schedule.kind).build(request, *schedule.arguments)
@@ -108,10 +110,7 @@ def build_plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
 
 def _plan_in_file(file: Path, scenario: Scenario) -> Plan:
     schedule = scenario.schedule
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or 'not a text file'}") from None
+    text = read_text(file, "an order")
     options = schedule.options if isinstance(schedule.options, OrderFile) else OrderFile()
     plan = read_order(text, str(file), scenario.parallel.pipeline, options.fused_time)
     if plan.microbatches != schedule.microbatches:

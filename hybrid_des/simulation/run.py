@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.recorder import Recorder
+from hybrid_des.engine.recorder import CHUNK, Recorder
 from hybrid_des.errors import DeadlockError, OutOfMemoryError
 from hybrid_des.gradients.reducer import Server
 from hybrid_des.network.endpoint import Endpoint
@@ -111,7 +111,7 @@ def run(
     transport.check_empty()
     _check_memory(scenario, parts, gpus)
     layout = scenario.parallel.layout
-    visits = [parts.plan.visits[layout.coordinate(gpu.rank, "pipeline")] for gpu in gpus]
+    whole = [CHUNK * parts.plan.visits[layout.coordinate(gpu.rank, "pipeline")] for gpu in gpus]
     return Run(
         scenario,
         parts.plan,
@@ -119,7 +119,7 @@ def run(
         Timeline.of(recorder, parts.plan, layout),
         **transport.sent(),
         duration=env.now,
-        peak_activations=[Fraction(gpu.memory.peak_activations, n) for gpu, n in zip(gpus, visits, strict=True)],
+        peak_activations=[Fraction(gpu.memory.peak_activations, n) for gpu, n in zip(gpus, whole, strict=True)],
         peak_memory=[gpu.memory.peak_bytes for gpu in gpus],
         events=env.events,
         wall_s=time.perf_counter() - started,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hybrid_des.pipeline.op import Path, Place
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.units import split_evenly
-from hybrid_des.workload.costs import Costs, RankCosts, StageCosts, sum_of
+from hybrid_des.workload.costs import Costs, RankCosts, StageCosts
 
 
 def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None) -> Costs:
@@ -16,8 +16,8 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
         plan: the stages and their ranks.
         trained: parameters per stage of the model that is really trained, for workloads that give none.
     """
-    if ranks.cut is not None:
-        return _of_layers(ranks, ranks.cut(plan.stages), plan)
+    if ranks.stages is not None:
+        return _of_stages(ranks.stages(plan.stages), ranks.optimizer, plan)
     stages: dict[Place, StageCosts] = {}
     for path in plan.paths:
         stages |= _along(path, ranks, plan.pipeline)
@@ -30,16 +30,15 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
     return Costs(stages, parameters, resident, ranks.optimizer, (0,) * plan.pipeline)
 
 
-def _of_layers(ranks: RankCosts, held: Sequence[Sequence[int]], plan: Plan) -> Costs:
-    """Sum the layers of every stage."""
-    stages = [sum_of([ranks.layers[place] for place in places]) for places in held]
+def _of_stages(stages: Sequence[StageCosts], optimizer: Sequence[int], plan: Plan) -> Costs:
+    """The costs of a plan from those of its stages; `optimizer` is what the step takes on every rank besides."""
     on = [[stages[stage] for (rank, _), stage in plan.stage_of.items() if rank == one] for one in range(plan.pipeline)]
     transient = tuple(max(one.transient for one in each) for each in on)
     return Costs(
         {place: stages[stage] for place, stage in plan.stage_of.items()},
         tuple(stage.parameters for stage in stages),
         tuple(sum(one.resident for one in each) + over for over, each in zip(transient, on, strict=True)),
-        tuple(over + sum(one.optimizer for one in each) for over, each in zip(ranks.optimizer, on, strict=True)),
+        tuple(over + sum(one.optimizer for one in each) for over, each in zip(optimizer, on, strict=True)),
         transient,
     )
 
@@ -52,5 +51,7 @@ def _along(path: Path, ranks: RankCosts, pipeline: int) -> dict[Place, StageCost
         whole = (ranks.forward, ranks.backward, ranks.weight, ranks.kept, ranks.parameters)
         cuts = (split_evenly(amounts[rank], len(places)) for amounts in whole)
         for place, forward, backward, weight, kept, parameters in zip(places, *cuts, strict=True):
-            found[place] = StageCosts(forward, backward, weight, ranks.message[rank], kept, parameters)
+            found[place] = StageCosts(
+                forward, backward, weight, ranks.message[rank], kept, parameters, ranks.weight_share[rank]
+            )
     return found

@@ -76,7 +76,7 @@ class Work(NamedTuple):
         segments: the work itself.
         outputs: messages sent at the end.
         confirms: outputs whose arrival is awaited.
-        holds, frees: (bytes, chunks) of activations allocated at the start, and released at the end.
+        holds, frees: activations allocated at the start and released at the end: bytes, parts of a chunk (`CHUNK`).
     """
 
     stages: tuple[int, ...] = ()

@@ -13,10 +13,12 @@ An impossible or failed case is a row with the reason in `error`; the other case
 """
 
 from hybrid_des.sweep.axes import Case, Plot, Sweep, load_sweep, sweep_of
+from hybrid_des.sweep.dispatch import Row, WorkersLostError
+from hybrid_des.sweep.journal import PARTIAL, journal
 from hybrid_des.sweep.results import draw, render, table, write
-from hybrid_des.sweep.runner import ProgressCallback, Row, jobs_for, run_sweep
+from hybrid_des.sweep.runner import ProgressCallback, jobs_for, run_sweep
 
 __all__ = [
-    "Case", "Plot", "ProgressCallback", "Row", "Sweep", "draw", "jobs_for", "load_sweep", "render",
-    "run_sweep", "sweep_of", "table", "write",
+    "PARTIAL", "Case", "Plot", "ProgressCallback", "Row", "Sweep", "WorkersLostError", "draw", "jobs_for", "journal",
+    "load_sweep", "render", "run_sweep", "sweep_of", "table", "write",
 ]  # fmt: skip

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
+from hybrid_des.errors import LONGEST_SHOWN, one_line
 from hybrid_des.report.files import Written, write_whole
+from hybrid_des.report.plots.style import verbatim
 from hybrid_des.sweep.axes import Plot, Sweep
-from hybrid_des.sweep.runner import Row, columns
+from hybrid_des.sweep.dispatch import Row
+from hybrid_des.sweep.journal import cells, columns, errors_last
 from hybrid_des.units import Dimension, format_seconds, parse_quantity
 
 if TYPE_CHECKING:
@@ -30,26 +33,30 @@ MOST_TICKS = 16
 LABEL_SPACE = 0.08  # of an axis, for the label of a tick
 PER_STEP = ("loss", "accuracy")  # lists with one entry per step; others have one per pipeline rank
 _DIMENSIONS: tuple[Dimension, ...] = ("number", "time", "size", "bandwidth", "compute")
-_WITH_GAPS: Mapping[type, str] = {int: "Int64", bool: "boolean"}
 
 
 def table(rows: Sequence[Row]) -> pd.DataFrame:
     """Rows as a table: mappings become columns such as `idle_s.dependency`, lists become JSON."""
     import pandas as pd
 
-    flat = [columns(row) for row in rows]
-    frame = pd.DataFrame(
-        {name: json.dumps(value) if isinstance(value, list) else value for name, value in row.items()} for row in flat
-    )
-    kinds = {name: {type(row[name]) for row in flat if name in row} for name in frame if frame[name].isna().any()}
-    # failed cases must not turn integer columns into floats
-    whole: Any = {name: dtype for name, found in kinds.items() for kind, dtype in _WITH_GAPS.items() if found == {kind}}
-    frame = frame.astype(whole)
-    return frame[sorted(frame, key=lambda name: bool(name == "error"))]
+    flat = [cells(row) for row in rows]
+    listed = {name: [row.get(name) for row in flat] for name in errors_last(dict.fromkeys(itertools.chain(*flat)))}
+    return pd.DataFrame({name: pd.Series(column, dtype=_dtype(column)) for name, column in listed.items()})
+
+
+def _dtype(column: Sequence[Any]) -> Any:
+    """The type of a column that pandas would turn into inexact floats: with gaps, or integers beyond 53 bits."""
+    kinds = {type(cell) for cell in column}
+    largest = max((abs(cell) for cell in column if type(cell) is int), default=0)
+    if kinds == {bool, NoneType}:
+        return "boolean"
+    if kinds == {int, NoneType}:
+        return "Int64" if largest < 2**63 else object
+    return object if largest > 2**53 and kinds != {int} else None
 
 
 def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:
-    """Write `sweep.csv` and, if the sweep has a plot, `sweep.png`: all files or none.
+    """Write `sweep.csv` and, if the sweep has a plot, `sweep.png`.
 
     Raises:
         UsageError: the folder cannot be written, or a plotted column does not exist.
@@ -69,15 +76,15 @@ def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:
 def render(rows: Sequence[Row], sweep: Sweep) -> str:
     """The table for the terminal: one line per case with its values and main figures, or its error."""
     paths = sweep.paths
-    lines = [[*paths, *SHOWN]]
+    lines = [[*map(one_line, paths), *SHOWN]]
     for row in rows[:MOST_ROWS]:
         figures = [] if "error" in row else [show(row) for show in SHOWN.values()]
-        lines.append([*(str(row.get(path, "")) for path in paths), *figures])
+        lines.append([*(one_line(str(row.get(path, "")), LONGEST_SHOWN) for path in paths), *figures])
     widths = [max(len(line[i]) for line in lines if i < len(line)) for i in range(len(lines[0]))]
     texts = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=False)) for line in lines]
     for number, row in enumerate(rows[:MOST_ROWS], start=1):
         if "error" in row:
-            texts[number] += f"  failed: {row['error']}"
+            texts[number] += f"  failed: {one_line(row['error'])}"
     failed = sum("error" in row for row in rows)
     more = f"; the first {MOST_ROWS} are shown; --out DIR or --json outputs all" if len(rows) > MOST_ROWS else ""
     return "\n".join([*(text.rstrip() for text in texts), "", f"{len(rows)} cases, {failed} failed{more}"])
@@ -116,7 +123,7 @@ def draw(rows: Sequence[Row], picture: Plot, ax: Axes | None = None) -> Axes:
         legend.set_alignment("left")
     facts = [flat[0]["name"]] if flat else []
     facts += [f"{label(name)} {value}" for name, value in picture.where.items()]
-    ax.set_title(",  ".join(facts), loc="left", fontsize=10, parse_math=False)
+    ax.set_title(",  ".join(map(verbatim, facts)), loc="left", fontsize=10)
     return ax
 
 
@@ -136,7 +143,7 @@ def _set_axes(ax: Axes, picture: Plot, places: dict[Any, float], cells: dict[Any
         ax.set_xscale("log", base=2)
     if len(at) <= MOST_TICKS:
         named = {places[key]: f"{cell:g}" if isinstance(cell, float) else str(cell) for key, cell in cells.items()}
-        ax.set_xticks(at, [named[place] if place in _apart(at) or doubling else "" for place in at])
+        ax.set_xticks(at, [verbatim(named[place]) if place in _apart(at) or doubling else "" for place in at])
         ax.minorticks_off()
     ax.set_xlabel(label(picture.x))
     ax.set_ylabel(label(picture.y))

@@ -1,9 +1,11 @@
-"""Execution of sweeps: batches of cases, mapped in this process, over local workers, or over a given executor."""
+"""Execution of sweeps: in this process, in batches over local workers, or over a given executor."""
 
+import contextlib
 import copy
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Executor
 from fractions import Fraction
 from functools import partial, reduce
@@ -17,13 +19,15 @@ from hybrid_des.scenario import scenario_of
 from hybrid_des.scenario.composition import put
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.sweep.axes import Case, Sweep
+from hybrid_des.sweep.dispatch import Row, dispatch, split
+from hybrid_des.sweep.journal import columns
+from hybrid_des.sweep.local_workers import local_workers
 
-Row = dict[str, Any]
 ProgressCallback = Callable[[int, int], None]  # cases done, cases in total
 
 BATCH = 32  # most cases per batch: enough to amortize the transfer, few enough to balance the load
 SHARES = 8  # fewest batches per worker
-TRACKER = "ignore:resource_tracker"  # a warning filter: the action, and how the message begins
+LONGEST_S = 0.5  # of a batch with short cases: what is lost when its worker is killed
 WORTH_A_WORKER = 200  # cases that take about as long as starting a worker
 
 
@@ -33,97 +37,91 @@ def jobs_for(sweep: Sweep) -> int:
 
 
 def run_sweep(
-    sweep: Sweep, *, jobs: int = 1, executor: Executor | None = None, progress: ProgressCallback | None = None
+    sweep: Sweep,
+    *,
+    jobs: int = 1,
+    executor: Executor | None = None,
+    progress: ProgressCallback | None = None,
+    finished: Callable[[int, Row], None] = lambda place, row: None,
+    waiting: Callable[[], None] = lambda: None,
 ) -> list[Row]:
     """Simulate every case; returns one row per case, in the order of `Sweep.cases`.
 
     Args:
         sweep: what to run.
         jobs: local worker processes; 1 runs in this process.
-        executor: instead of `jobs`, anything with the `map` of `concurrent.futures`, such as a Dask client's
+        executor: instead of `jobs`, anything with the `submit` of `concurrent.futures`, such as a Dask client's
             executor. Its workers read the files of `imports` themselves.
-        progress: called with (cases done, cases in total) whenever a batch completes.
+        progress: called with (cases done, cases in total) whenever a case finishes.
+        finished: called with the number and the row of every case when it finishes, for what must survive an interrupt.
+        waiting: called every few seconds in which workers finish nothing; may raise to end the sweep.
 
-    A row holds the swept paths and the keys of the summary, or the paths and `error`.
+    A row holds the swept paths and the keys of the summary, or the paths and `error`. A case whose worker is lost runs
+    again; if that worker is lost too, the row says so.
 
     Raises:
         UsageError: the first row lacks a plotted column, or a file to import fails.
+        WorkersLostError: the executor no longer runs anything.
     """
     for path in sweep.imports:
         import_file(path)
     cases = list(sweep.cases())
-    count = min(len(cases), max(SHARES * jobs, -(-len(cases) // BATCH)))
-    # round-robin: adjacent cases cost about the same, so batches do too
-    work = [cases[i::count] for i in range(count)]
     rows: list[Row] = [{}] * len(cases)
-    done, unchecked = 0, sweep.picture
-    for i, batch in enumerate(_map(partial(_run_batch, sweep.document, sweep.imports), work, jobs, executor)):
-        rows[i::count] = batch
-        done += len(batch)
-        if progress is not None:
-            progress(done, len(cases))
-        complete = next((row for row in batch if "error" not in row), None)
-        if unchecked is not None and complete is not None:
-            unchecked.check(columns(complete))
-            unchecked = None
+    unchecked = sweep.picture
+    with contextlib.closing(_rows(sweep, cases, jobs, executor, waiting)) as arriving:
+        for done, (place, row) in enumerate(arriving, start=1):
+            row = {path: _plain(value) for path, value in cases[place].items()} | row
+            rows[place] = row
+            if progress is not None:
+                progress(done, len(cases))
+            if unchecked is not None and "error" not in row:
+                unchecked.check(columns(row))
+                unchecked = None
+            finished(place, row)
     return rows
 
 
-def columns(row: Row) -> Row:
-    """Flatten a row for a table: mappings become columns such as `idle_s.dependency`."""
-    flat: Row = {}
-    for key, value in row.items():
-        if isinstance(value, Mapping):
-            flat |= columns({f"{key}.{inner}": item for inner, item in value.items()})
-        else:
-            flat[key] = value
-    return flat
-
-
-def _map(
-    run_batch: Callable[[list[Case]], list[Row]], work: list[list[Case]], jobs: int, executor: Executor | None
-) -> Iterable[list[Row]]:
+def _rows(
+    sweep: Sweep, cases: list[Case], jobs: int, executor: Executor | None, waiting: Callable[[], None]
+) -> Generator[tuple[int, Row], None, None]:
+    """The number and row of every case, as they finish."""
+    if executor is None and jobs == 1:
+        yield from enumerate(_run_case(sweep.document, case) for case in cases)
+        return
+    batches = split(cases, min(len(cases), max(SHARES * jobs, -(-len(cases) // BATCH))))
+    task = partial(_run_batch, sweep.document, sweep.imports)
     if executor is not None:
-        return executor.map(run_batch, work)
-    if jobs == 1:
-        return map(run_batch, work)
-    from joblib import Parallel, delayed
-
-    silence_the_tracker()
-    batches: Iterable[list[Row]] = Parallel(n_jobs=jobs, return_as="generator")(delayed(run_batch)(b) for b in work)
-    return batches
-
-
-def silence_the_tracker() -> None:
-    """Keep joblib's resource tracker from listing the locks that it cleans up behind interrupted workers.
-
-    It is a process of its own, which reads its warning filters from the environment.
-    """
-    filters = [given for given in os.environ.get("PYTHONWARNINGS", "").split(",") if given]
-    if TRACKER not in filters:
-        os.environ["PYTHONWARNINGS"] = ",".join([*filters, TRACKER])
+        yield from dispatch(task, batches, [executor] * len(batches), waiting)
+        return
+    with local_workers(min(jobs, len(batches))) as workers:
+        yield from dispatch(task, batches, workers, waiting)
 
 
 def _run_batch(document: Document, imports: Sequence[str], cases: Sequence[Case]) -> list[Row]:
+    """Simulate cases in a worker; after `LONGEST_S` it returns the rows that it has, at least one."""
     for path in imports:
         import_file(path)
-    return [_run_case(document, case) for case in cases]
+    rows: list[Row] = []
+    until = time.monotonic() + LONGEST_S
+    for case in cases:
+        rows.append(_run_case(document, case))
+        if time.monotonic() >= until:
+            break
+    return rows
 
 
 def _run_case(document: Document, case: Case) -> Row:
-    """Simulate one case; any exception becomes the `error` of its row."""
+    """The summary of a case, or any exception as its `error`."""
     from hybrid_des.analysis.metrics import summary
     from hybrid_des.simulation.run import run
 
-    row: Row = {path: _plain(value) for path, value in case.items()}
     try:
         scenario = scenario_of(_with(document, case))
-        row |= summary(run(scenario.model_copy(update={"record": "compute"})))  # a row needs no messages
+        return dict(summary(run(scenario.model_copy(update={"record": "compute"}))))  # a row needs no messages
     except HybridDesError as error:
-        row["error"] = str(error).splitlines()[0]
+        return {"error": str(error).splitlines()[0]}
     except Exception as error:  # a bug in one case must not affect the others
-        row["error"] = f"{type(error).__name__}: {error}"
-    return row
+        return {"error": f"{type(error).__name__}: {error}"}
 
 
 def _with(document: Document, case: Case) -> Document:

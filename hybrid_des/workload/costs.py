@@ -20,8 +20,9 @@ class RankCosts:
         parameters: number of parameters per rank of one copy of the model.
         per_parameter: bytes per parameter.
         kept: bytes of activations kept per micro-batch.
+        weight_share: share of them kept from the input gradient to the weight gradient of a split backward.
+        stages: of a model: number of stages → the costs of each.
         layers: of a model: the costs of each layer.
-        cut: of a model: number of stages → the places in `layers` that make up each.
     """
 
     forward: tuple[int, ...]
@@ -32,8 +33,9 @@ class RankCosts:
     parameters: tuple[int, ...]
     per_parameter: tuple[Fraction, ...]
     kept: tuple[int, ...]
+    weight_share: tuple[Fraction, ...]
+    stages: Callable[[int], Sequence[StageCosts]] | None = None
     layers: tuple[StageCosts, ...] = ()
-    cut: Callable[[int], Sequence[Sequence[int]]] | None = None
 
     @property
     def input(self) -> tuple[int, ...]:
@@ -73,6 +75,7 @@ class StageCosts:
         message: bytes of the activation sent to the next stage, and of its gradient.
         kept: bytes of activations kept from the start of a forward to the end of its backward.
         parameters: number of parameters of the stage, without those of experts.
+        weight_share: share of `kept` that the input part of a split backward leaves to the weight part.
         experts: number of parameters of experts.
         resident: bytes of parameters, gradients and optimizer state, where the workload knows them.
         transient: bytes that exist only while a backward runs.
@@ -80,6 +83,7 @@ class StageCosts:
         again: picoseconds of `backward` in which a forward is computed again.
         traffic: collectives inside the ops, one entry per axis.
         weights, gradients: bytes of `resident`; the rest is the optimizer's state.
+        layers: of a model: number of layers, which follow those of the stage before.
     """
 
     forward: int
@@ -88,6 +92,7 @@ class StageCosts:
     message: int
     kept: int
     parameters: int
+    weight_share: Fraction
     experts: int = 0
     resident: int = 0
     transient: int = 0
@@ -96,6 +101,7 @@ class StageCosts:
     traffic: tuple[Traffic, ...] = ()
     weights: int = 0
     gradients: int = 0
+    layers: int = 1
 
     def time(self, kind: Kind) -> int:
         """Picoseconds of an op of this kind."""
@@ -103,19 +109,26 @@ class StageCosts:
             return max(0, self.backward - self.weight)  # rounding may leave −1
         return {"F": self.forward, "B": self.backward, "W": self.weight}[kind]
 
+    def freed(self, kind: Kind, held: int) -> int:
+        """The part that the end of an op of this kind frees, of an activation that counts `held`."""
+        deferred = round(self.weight_share * held)
+        return {"F": 0, "B": held, "I": held - deferred, "W": deferred}[kind]
+
 
 _SUMMED = (
     "forward", "backward", "weight", "kept", "parameters", "experts", "resident", "optimizer", "again", "weights",
-    "gradients",
+    "gradients", "layers",
 )  # fmt: skip
 
 
 def sum_of(layers: Sequence[StageCosts]) -> StageCosts:
     """The costs of layers that make up a stage; transients do not exist at the same time."""
     sums = {name: sum(getattr(layer, name) for layer in layers) for name in _SUMMED}
+    deferred = sum((layer.weight_share * layer.kept for layer in layers), Fraction(0))
     return StageCosts(
         **sums,
         message=layers[-1].message,
+        weight_share=deferred / sums["kept"] if sums["kept"] else Fraction(0),
         transient=max(layer.transient for layer in layers),
         traffic=_traffic_of(layers),
     )

@@ -15,6 +15,7 @@ alone; `selective` repeats the attention core and does not keep the score matric
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from math import ceil
 from typing import Literal, NamedTuple
 
@@ -78,6 +79,7 @@ class LayerCosts:
         again: seconds of the forward that are repeated before the backward.
         forward, backward: traffic.
         kept: bytes of activations kept for the backward.
+        weight_share: share of `kept` that weight gradients need after the input gradient.
         transient: bytes that exist only while the layer's backward runs.
         message: bytes passed on to the next layer.
         parameters: numbers held by the rank: those of experts, and others.
@@ -89,6 +91,7 @@ class LayerCosts:
     forward: tuple[Exchange, ...]
     backward: tuple[Exchange, ...]
     kept: int
+    weight_share: Fraction
     transient: int
     message: int
     parameters: tuple[int, int]
@@ -111,6 +114,7 @@ def layer_costs(layer: Layer, division: Division, device: Device, received: int 
         forward=forward,
         backward=(*forward, *backward) if full else backward,
         kept=inputs if full else kept,
+        weight_share=_weight_share(layer, division, inputs if full else kept),
         transient=_transient(layer, division) + (kept if full else 0),
         message=inputs,
         parameters=_parameters(layer, division),
@@ -202,6 +206,18 @@ def _kept(layer: Layer, division: Division, *, scores: bool) -> int:
     inner = kept.tensor + (kept.scores / division.context if scores else 0)
     routed = (kept.received + kept.expert / t) * layer.balance
     return ceil(division.tokens * (kept.sequence / division.regular + inner / t + routed))
+
+
+def _weight_share(layer: Layer, division: Division, kept: int) -> Fraction:
+    """What weight gradients need: inputs and gradients of the outputs of products (Qi et al., arXiv 2401.10241)."""
+    needed = Fraction(0)
+    for gemm in (one for one in layer.operations if isinstance(one, Gemm)):
+        inner, regular = division.tensor, division.regular
+        of_input, of_output = {"columns": (regular, inner), "rows": (inner, regular)}.get(
+            gemm.split, (regular, regular)
+        )
+        needed += ELEMENT * gemm.rows * gemm.count * (Fraction(gemm.k, of_input) + Fraction(gemm.n, of_output))
+    return min(Fraction(1), needed * division.tokens / kept) if kept else Fraction(0)
 
 
 def _transient(layer: Layer, division: Division) -> int:

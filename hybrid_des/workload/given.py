@@ -7,6 +7,7 @@ from hybrid_des.units import split_evenly, to_picoseconds
 from hybrid_des.workload.costs import RankCosts
 
 PerRank = Fraction | tuple[Fraction, ...]
+DIGITS = 6  # of shares of an activation, which are counted in millionths of a chunk
 
 
 def rank_costs(workload: Workload, ranks: int) -> RankCosts:
@@ -27,6 +28,7 @@ def rank_costs(workload: Workload, ranks: int) -> RankCosts:
         parameters=_amounts(workload, workload.parameters, ranks),
         per_parameter=_each(workload.memory.per_parameter, ranks),
         kept=_amounts(workload, workload.memory.activation, ranks),
+        weight_share=tuple(round(share, DIGITS) for share in _each(workload.memory.weight_share, ranks)),
     )
 
 

@@ -69,16 +69,15 @@ def model_costs(scenario: Scenario, fabric: Fabric | None) -> RankCosts:
     layers = tuple(map(costing.of, model.layers, received))
     took = [layer.forward + layer.backward for layer in layers]
 
-    def cut_into(stages: int) -> list[range]:
+    def stages(count: int) -> list[StageCosts]:
         try:
-            return cut(model.layers, stages, scenario.parallel.stages, took)
+            held = cut(model.layers, count, scenario.parallel.stages, took)
         except Refusal as refusal:
             raise Refusal(f"parallel.stages: {refusal}") from None
+        return [sum_of([layers[place] for place in places]) for places in held]
 
-    if scenario.schedule.chunks == 1:
-        whole = [sum_of([layers[place] for place in held]) for held in cut_into(ranks)]
-    else:  # which stages a rank holds, the plan will say; no schedule with chunks plans with times
-        whole = [sum_of(layers)] * ranks
+    # with chunks, the plan will say which stages a rank holds; no such schedule plans with times
+    whole = stages(ranks) if scenario.schedule.chunks == 1 else [sum_of(layers)] * ranks
     sums = ("forward", "backward", "weight", "message")
     columns = {name: tuple(getattr(one, name) for one in whole) for name in sums}
     nothing = (0,) * ranks
@@ -88,8 +87,9 @@ def model_costs(scenario: Scenario, fabric: Fabric | None) -> RankCosts:
         parameters=nothing,
         per_parameter=(Fraction(0),) * ranks,
         kept=nothing,
+        weight_share=tuple(one.weight_share for one in whole),
+        stages=stages,
         layers=layers,
-        cut=cut_into,
     )
 
 
@@ -146,6 +146,7 @@ class _Costing:
             message=costs.message,
             kept=costs.kept,
             parameters=dense,
+            weight_share=costs.weight_share,
             experts=experts,
             resident=self._dense.bytes(dense, self._gradient) + self._experts.bytes(experts, self._gradient),
             transient=costs.transient,

@@ -17,7 +17,14 @@ from hybrid_des.units import split_evenly
 
 LENGTH = 1003
 TABLE = TimeTable(((1000, 10**6), (10**6, 10**9)))
-OPTIONS = ({}, {"pieces": 1}, {"pieces": 7}, {"servers": 1}, {"servers": 2, "servers_on": "hosts"})
+OPTIONS = (
+    {},
+    {"pieces": 1},
+    {"pieces": 7},
+    {"servers": 1},
+    {"servers": 2, "servers_on": "hosts"},
+    {"partner": "farthest"},
+)
 CASES = [
     (name, options)
     for name in collectives.all_reduces(["table"])
@@ -52,6 +59,14 @@ def reduce(name, ranks, codec_name, options, seed=0, residuals=None, per_node=No
 @pytest.mark.parametrize("ranks", [2, 3, 4, 5, 8])
 def test_sums_are_right(name, options, ranks):
     after, before = reduce(name, ranks, "fp64", options)
+    np.testing.assert_allclose(after, np.broadcast_to(before.sum(axis=0), after.shape), rtol=1e-12, atol=1e-12)
+    assert all((row == after[0]).all() for row in after)
+
+
+@pytest.mark.parametrize("partner", ["nearest", "farthest"])
+@pytest.mark.parametrize("ranks", range(2, 18))
+def test_halves_and_doubles_sum_among_any_number_of_ranks(ranks, partner):
+    after, before = reduce("halving-doubling", ranks, "fp64", {"partner": partner})
     np.testing.assert_allclose(after, np.broadcast_to(before.sum(axis=0), after.shape), rtol=1e-12, atol=1e-12)
     assert all((row == after[0]).all() for row in after)
 

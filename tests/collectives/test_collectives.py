@@ -12,6 +12,7 @@ from hybrid_des.collectives.double_binary_tree import family
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.network.fabric import ClusterSpec, Fabric, LinkSpec, NodeSpec, PortSpec, Route
+from hybrid_des.network.topologies.leaf_spine import LeafSpine, leaf_spine
 from hybrid_des.network.topologies.nodes import nodes
 
 BYTE_A_PICOSECOND = Fraction(10**12)
@@ -72,9 +73,11 @@ def test_all_to_all_fills_the_senders_ports(n):
 @pytest.mark.parametrize("n", [2, 4, 8, 16])
 def test_recursive_algorithms_on_powers_of_two(n):
     rounds = n.bit_length() - 1
-    halving, doubling = (alone(name, ports(n), n) for name in ("halving-doubling", "recursive-doubling"))
-    assert halving.duration == 2 * rounds * A + 2 * (n - 1) * S // n
-    assert per_rank(halving, n) == Fraction(2 * (n - 1), n)
+    for partner in ("nearest", "farthest"):
+        halving = alone("halving-doubling", ports(n), n, options={"partner": partner})
+        assert halving.duration == 2 * rounds * A + 2 * (n - 1) * S // n
+        assert per_rank(halving, n) == Fraction(2 * (n - 1), n)
+    doubling = alone("recursive-doubling", ports(n), n)
     assert doubling.duration == rounds * (A + S)
     assert per_rank(doubling, n) == rounds
 
@@ -82,11 +85,26 @@ def test_recursive_algorithms_on_powers_of_two(n):
 @pytest.mark.parametrize("n", [3, 5, 6, 7, 9, 12, 13, 15])
 def test_recursive_algorithms_elsewhere_take_two_whole_messages_more(n):
     core = 1 << n.bit_length() - 1
-    for name in ("halving-doubling", "recursive-doubling"):
-        at_core, outcome = alone(name, ports(core), core), alone(name, ports(n), n)
+    for name, options, late in [
+        ("halving-doubling", {"partner": "nearest"}, S // 2),  # who has no guest is ahead, and takes turns at ports
+        ("halving-doubling", {"partner": "farthest"}, 0),
+        ("recursive-doubling", {}, 0),
+    ]:
+        at_core, outcome = (alone(name, ports(size), size, options=options) for size in (core, n))
         early = at_core.duration + 2 * (A + S) - outcome.duration
-        assert 0 <= early <= core.bit_length() * A  # who has no guest sends its first messages before the others do
+        assert -late <= early <= core.bit_length() * A  # who has no guest sends its first messages before the others do
         assert outcome.bytes == at_core.bytes + 2 * (n - core) * S
+
+
+@pytest.mark.parametrize(("partner", "buffers", "milliseconds"), [("nearest", 4, 10.7), ("farthest", 6.25, 16.8)])
+def test_the_first_partner_decides_what_crosses_the_spine(partner, buffers, milliseconds):
+    """8 nodes under leaves of 2, 4:1, 64 MiB at 25 GB/s; an exchange beyond a leaf takes four times its own."""
+    node = NodeSpec(1, PortSpec(BYTE_A_PICOSECOND, 0), PortSpec(Fraction(25 * 10**9), 0), 1)
+    fabric = leaf_spine(ClusterSpec((node,) * 8), LeafSpine(leaf_size=2, oversubscription=4))
+    size = 64 * 2**20
+    outcome = alone("halving-doubling", fabric, 8, size // 4, sharing="fair", options={"partner": partner})
+    assert outcome.duration == pytest.approx(buffers * size * 40, rel=1e-6)  # 40 ps a byte
+    assert outcome.duration / 10**9 == pytest.approx(milliseconds, abs=0.05)
 
 
 @pytest.mark.parametrize("n", [*range(2, 17), 31, 64])

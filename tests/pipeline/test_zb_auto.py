@@ -9,7 +9,8 @@ from support import oracle
 from support.plans import UNIT, plan_of, rows, timing_of
 
 from hybrid_des.errors import Refusal
-from hybrid_des.pipeline import Plan, PlanRequest, schedules
+from hybrid_des.pipeline import PlanRequest, schedules
+from hybrid_des.pipeline.plan import WEIGHT_SHARE
 from hybrid_des.pipeline.schedules.greedy import OpTimes, evaluate
 
 TABLE = {(row["p"], row["m"], row["schedule"]): row for row in rows("zero_bubble_table5.csv")}
@@ -21,18 +22,7 @@ KINDS = {
     "ZB-1p": "zb-auto",
     "ZB-2p": "zb-auto",
 }
-FARTHEST = {"1F1B": 0.00005, "1F1B-I": 0.004, "ZB-H1": 0.00005, "ZB-H2": 0.00005, "ZB-1p": 0.00005, "ZB-2p": 0.01}
-
-
-def held(plan: Plan) -> list[Fraction]:
-    """Most that each rank holds, a micro-batch counting 1 until its I is done and ½ until its W is."""
-    most = []
-    for program in plan.programs:
-        now = [0]
-        for (op,) in program:
-            now.append(now[-1] + {"F": 2, "I": -1, "W": -1}[op.kind])
-        most.append(Fraction(max(now), 2))
-    return most
+FARTHEST = {"1F1B": 0.00005, "1F1B-I": 0.004, "ZB-H1": 0.00005, "ZB-H2": 0.00005, "ZB-1p": 0.00005, "ZB-2p": 0.0005}
 
 
 @pytest.mark.parametrize("row", TABLE.values(), ids=lambda row: f"{row['schedule']}-{row['p']}-{row['m']}")
@@ -43,7 +33,7 @@ def test_published_bubble_rates(row):
     limit = {"ZB-1p": Fraction(p), "ZB-2p": Fraction(2 * p)}.get(row["schedule"])
     plan = plan_of(KINDS[row["schedule"]], p, m, int(row["chunks"]), costs, delay, max_activations=limit)
     if limit:
-        assert max(held(plan)) <= limit
+        assert max(oracle.peaks(plan, [WEIGHT_SHARE] * p)) <= limit
     cost = timing_of(plan, costs, delay).span
     rate = (cost - m * sum(costs)) / cost
     assert rate == pytest.approx(float(row["bubble_rate"]), rel=0, abs=FARTHEST[row["schedule"]] + 1e-9)
@@ -67,7 +57,7 @@ def test_the_search_is_no_worse_than_handmade_orders(case):
     searched = {}
     for limit in (p, 2 * p):
         plan = plan_of("zb-auto", p, m, 1, costs, delay, max_activations=Fraction(limit))
-        assert max(held(plan)) <= limit
+        assert max(oracle.peaks(plan, [WEIGHT_SHARE] * p)) <= limit
         searched[limit] = timing_of(plan, costs, delay)
     assert searched[p].time <= timing_of(plan_of("zb-h1", p, m), costs, delay).time
     assert searched[2 * p].span <= timing_of(plan_of("zb-h2", p, m), costs, delay).span
@@ -89,11 +79,27 @@ def test_without_times_all_ops_are_alike():
     assert bare == plan_of("zb-auto", 4, 8, 1, (5, 5, 5))
 
 
-@pytest.mark.parametrize("limit", [Fraction(1), Fraction(3, 2), Fraction(3), Fraction(100)])
-def test_any_limit_from_one_micro_batch_on(limit):
-    plan = plan_of("zb-auto", 4, 9, 1, (3, 4, 2), 1, max_activations=limit)
-    assert max(held(plan)) <= limit
-    assert max(oracle.peaks(plan)) <= min(9, 2 * limit)
+@settings(max_examples=120, deadline=None)
+@given(pipelines(), st.data())
+def test_the_peak_keeps_the_limit(case, data):
+    p, m, costs, delay = case
+    limit = data.draw(st.fractions(1, 3 * p, max_denominator=4))
+    share = tuple(data.draw(st.lists(st.fractions(0, 1, max_denominator=100), min_size=p, max_size=p)))
+    plan = plan_of("zb-auto", p, m, 1, costs, delay, weight_share=share, max_activations=limit)
+    assert max(oracle.peaks(plan, share)) <= limit
+
+
+@pytest.mark.parametrize("share", [Fraction(0), Fraction(1, 2), Fraction(1)])
+def test_more_memory_saves_time(share):
+    spans = [
+        timing_of(
+            plan_of("zb-auto", 4, 16, 1, (3, 4, 2), weight_share=(share,) * 4, max_activations=Fraction(limit)),
+            (3, 4, 2),
+        ).span
+        for limit in (1, 2, 4, 7)
+    ]
+    assert spans == sorted(spans, reverse=True)
+    assert len(set(spans)) == 4
 
 
 def test_less_than_one_micro_batch_is_refused():

@@ -6,17 +6,24 @@ import gzip
 import json
 import os
 from collections import Counter, defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from support import handmade
+from support.plans import plan_of
 from support.results import RESULTS, pipeline_messages, result_of, shared_link
 
+from hybrid_des.analysis.table import COLUMNS, EXACT, ops_of
 from hybrid_des.errors import UsageError
 from hybrid_des.report import files as outputs
 from hybrid_des.report.files.trace import trace_json
+from hybrid_des.report.files.workshop import reserved
+from hybrid_des.result import Result
 
 
 @pytest.fixture(params=RESULTS)
@@ -115,10 +122,42 @@ def test_an_interruption_leaves_nothing_behind(tmp_path, scratch, error):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_runs_side_by_side_keep_each_others_folders(tmp_path):
+    """Each creates the parents, and removes those that it created when it fails."""
+
+    def one(number):
+        name = f"{number % 3}"
+        try:
+            with reserved(tmp_path / "p" / "q" / name) as workshop:
+                (workshop / "a").touch()
+                if number % 2:
+                    raise KeyboardInterrupt
+                (workshop / "a").replace(tmp_path / "p" / "q" / name / f"{number}")
+        except KeyboardInterrupt:
+            return None
+        return f"{name}/{number}"
+
+    with ThreadPoolExecutor(8) as pool:
+        made = set(filter(None, pool.map(one, range(400))))
+    files = {f"{path.parent.name}/{path.name}" for path in (tmp_path / "p" / "q").rglob("*") if path.is_file()}
+    assert files == made
+    assert len(made) == 200
+
+
+def test_workshops_of_killed_runs_are_removed(tmp_path):
+    (tmp_path / ".part-old").mkdir()
+    (tmp_path / ".part-old" / "gantt.png").touch()
+    with reserved(tmp_path) as living:
+        assert [path.name for path in tmp_path.iterdir()] == [living.name]
+        result_of(record="none").write(tmp_path)
+        assert (living / "lock").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"order.csv", "summary.json"}
+
+
 def test_a_place_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "file").write_text("in the way")
     for place in ("file", "file/below"):
-        with pytest.raises(UsageError, match="cannot write here") as caught:
+        with pytest.raises(UsageError, match="cannot be written") as caught:
             result_of().write(tmp_path / place)
         assert "\n" not in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
@@ -143,9 +182,27 @@ def test_parquet_holds_what_the_csv_holds(tmp_path):
     pytest.importorskip("pyarrow")
     result = result_of()
     result.write(tmp_path)
-    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "timeline.parquet"), result.timeline)
+    exact = pd.read_parquet(tmp_path / "timeline.parquet")
+    pd.testing.assert_frame_equal(exact[[*COLUMNS]], result.timeline)
+    assert tuple(exact.columns) == (*COLUMNS, *EXACT)
     text = pd.read_csv(tmp_path / "timeline.csv")
     assert text["end_s"].tolist() == result.timeline["end_s"].tolist()
+
+
+def test_parquet_keeps_every_picosecond_of_a_long_run(tmp_path):
+    pytest.importorskip("pyarrow")
+    result = Result(
+        handmade.run(plan_of("1f1b", 2, 4), handmade.uniform(997 * 10**12 + 1, 1993 * 10**12 + 2), delay=12345)
+    )
+    result.write(tmp_path)
+    exact = ops_of(pd.read_parquet(tmp_path / "timeline.parquet"))
+    rows = result.run.timeline.op_rows()
+    order = np.lexsort((rows["rank"], rows["start"]))
+    assert rows["end"].max() > 4500 * 10**12
+    for name in ("asked", "start", "end"):
+        assert exact[name].tolist() == rows[name][order].tolist()
+    rounded = ops_of(result.timeline)
+    assert rounded["end"].tolist() != exact["end"].tolist()
 
 
 # -- the rules of trace events -----------------------------------------------------------------------------------------

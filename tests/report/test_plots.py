@@ -10,6 +10,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from support import handmade
 from support.handmade import uniform
+from support.scenarios import scenario
 
 from hybrid_des.analysis.link_use import link_rates
 from hybrid_des.network.channel import Channel
@@ -17,8 +18,11 @@ from hybrid_des.network.purpose import ACTIVATION, GRADIENT, REDUCTION
 from hybrid_des.pipeline import PlanRequest, schedules
 from hybrid_des.report import plots
 from hybrid_des.report.bars import ACTIVITIES
+from hybrid_des.report.plots.curves import times_and_bandwidths
+from hybrid_des.report.plots.fabric_map import draw_fabric
 from hybrid_des.report.plots.style import LINES
-from hybrid_des.result import Result
+from hybrid_des.result import Result, simulate
+from hybrid_des.simulation.wiring import fabric_of
 
 MS = 10**9
 COLOURS = {kind: activity.colour for kind, activity in ACTIVITIES.items()}
@@ -201,3 +205,22 @@ def test_lines_of_a_sweep():
     assert ax.get_lines()[1].get_xdata().tolist() == [2, 4, 8]
     assert ax.get_lines()[1].get_ydata().tolist() == [4, 8, 16]
     assert [line.get_color() for line in ax.get_lines()] == list(LINES[:2])
+
+
+EVIL = "$x_{^ \x1b[2J\n$"
+
+
+def test_names_of_users_are_no_formulas(tmp_path):
+    links = [{"between": [gpu, EVIL], "bandwidth": "1 GB/s"} for gpu in ("gpu0", "gpu1")]
+    cluster = {"topology": "links", "links": links, "gpu": {"name": EVIL, "memory": "1 GB"}}
+    changes = {"name": EVIL, "cluster": cluster, "workload": {"activation": "1 MB", "parameters": 1e7}}
+    result = simulate(scenario("1f1b", 2, **changes))
+    for draw in (plots.gantt, plots.link_use, plots.memory_curve):
+        ax = axes()
+        draw(result.run, ax)
+        plots.save(ax.figure, tmp_path, "picture")
+    plots.save(draw_fabric(fabric_of(result.run.scenario)), tmp_path, "picture")
+    plots.save(times_and_bandwidths(EVIL, [(1, 1, 1.0)]), tmp_path, "picture")
+    assert (
+        plots.gantt(result.run, axes()).get_title(loc="left").startswith("\\$x_{^ \N{REPLACEMENT CHARACTER}[2J \\$: ")
+    )

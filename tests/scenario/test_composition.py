@@ -6,6 +6,7 @@ import pytest
 from support.scenarios import MINIMAL
 
 from hybrid_des import load
+from hybrid_des.errors import ScenarioError, one_line
 
 
 def test_overrides_take_the_place_of_what_the_file_says(write):
@@ -40,13 +41,17 @@ def test_overrides_take_the_place_of_what_the_file_says(write):
         ("workload.memory=[1", "--set workload.memory=[1: not valid YAML"),
         ("workload.memory={a: 1, a: 2}", "a: given twice"),
         ("workload.forward=", "workload.forward: expected a time such as 50 ms, found nothing"),
+        ("a." * 2000 + "a=1", "a path of 2001 keys; at most 32"),
+        ('schedule.file="a\\0b"', "schedule.file: a path cannot contain a null character"),
+        ("a\udcff=1", "an unpaired surrogate is not a valid character"),
+        ("[=50 ms", 'unknown "["'),
         ("steps=&a 1", "YAML anchors and aliases are not supported"),
     ],
 )
 def test_a_wrong_override_is_named_as_it_was_written(problems, override, said):
     (line,) = problems(MINIMAL, override)
     assert said in line
-    assert override.split("=")[0] in line
+    assert one_line(override.split("=")[0], 100).removesuffix("…") in line
 
 
 def test_an_override_beyond_a_list_is_refused(problems):
@@ -80,3 +85,30 @@ def test_a_base_that_cannot_be_read_is_named(write, problems, tmp_path):
     write("base: a.yaml\n", "b.yaml")
     (line,) = problems("base: b.yaml\n")
     assert "is based on this file itself" in line
+
+
+def test_bases_end_somewhere(write):
+    write(MINIMAL, "0.yaml")
+    for number in range(1, 41):
+        write(f"base: {number - 1}.yaml\n", f"{number}.yaml")
+    assert load(write("base: 31.yaml\n")).schedule.microbatches == 4
+    with pytest.raises(ScenarioError, match=r"/9\.yaml:1: base: more than 32 files, one based on the other"):
+        load(write("base: 40.yaml\n", "41.yaml"))
+
+
+@pytest.mark.parametrize("name", ["a\\0b", "loop.yaml", "x" * 5000])
+def test_a_base_that_no_file_can_be_is_one_line(write, name):
+    file = write(f'base: "{name}"\n')
+    (file.parent / "loop.yaml").symlink_to("loop.yaml")
+    with pytest.raises(ScenarioError) as error:
+        load(file)
+    (line,) = error.value.problems
+    assert line.startswith(f"{file}:1: base: ")
+    assert len(line) <= 400
+    assert line.isprintable()
+
+
+def test_a_text_instead_of_a_scenario_is_not_printed_whole(write):
+    with pytest.raises(ScenarioError) as error:
+        load(write("root:x:0:0:root:/root:/bin/bash secret\n" * 100))
+    assert len(error.value.problems[0]) < 200 + len(str(write("")))

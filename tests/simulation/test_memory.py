@@ -1,12 +1,16 @@
-"""Out of memory is told of the GPU that it happens to, also where nodes differ."""
+"""What a rank holds is what the papers count, and out of memory is told of the GPU that it happens to."""
 
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
+from support.plans import rows
+from support.scenarios import scenario
+from support.sizes import chunks_of
 
 from hybrid_des import plots
 from hybrid_des.errors import OutOfMemoryError
@@ -76,3 +80,58 @@ def test_the_memory_picture_draws_only_limits_of_its_gpus():
     scenario = unlike_nodes(["20 GB", "35 GB"], cluster=cluster, parallel=parallel)
     assert limits_drawn(scenario, replica=0) == {"memory of large": 80}
     assert limits_drawn(scenario, replica=1) == {"memory of small": 40}
+
+
+# model → pipeline ranks, micro-batches, their size, features, heads, and F, B, W in µs (Tables 3 and 6 of the paper)
+PUBLISHED = {
+    "1.5B": (8, 24, 6, 2304, 24, (18522, 18086, 9337)),
+    "14.6B": (16, 48, 1, 5120, 40, (11347, 11248, 8132)),
+}
+
+
+@pytest.mark.parametrize("model", PUBLISHED)
+def test_more_activations_cost_what_was_measured(model):
+    """GB above 1F1B, for three layers per rank and two on the first and the last; the paper rounds to whole GB."""
+    p, m, size, features, heads, times = PUBLISHED[model]
+    tokens = 1024
+    layer = tokens * size * (34 * features + 5 * heads * tokens)  # bytes, Table 1
+    f, b, w = (Fraction(time, 10**6) for time in times)
+    memory = {
+        "activation": [2 * layer, *[3 * layer] * (p - 2), 2 * layer],
+        "weight_share": Fraction(32 * features, 34 * features + 5 * heads * tokens),
+    }
+    workload = {"forward": f, "backward": b + w, "weight": w, "memory": memory}
+    measured = {
+        row["schedule"]: int(row["peak_memory_GB"])
+        for row in rows("zero_bubble_measured.csv")
+        if (row["model"], row["m"]) == (model, str(m))
+    }
+    plain = most_held(scenario("1f1b", p, m, workload=workload))
+    for limit in (1, 2):
+        schedule = {"max_activations": limit * p}
+        more = most_held(scenario("zb-auto", p, m, schedule=schedule, workload=workload)) - plain
+        assert more / GB == pytest.approx(measured[f"ZB-{limit}p"] - measured["1F1B"], abs=1.5)
+
+
+def most_held(chosen):
+    return max(simulate(chosen).summary["peak_memory_bytes"])
+
+
+@pytest.mark.parametrize(("share", "held"), [(0, [20, 10]), ("0.3", [20, 13]), (1, [20, 20])])
+def test_a_split_backward_frees_its_two_parts_apart(share, held):
+    """Rank 1 of ZB-H1 starts a forward while a micro-batch waits for its W."""
+    workload = {"memory": {"activation": 10, "weight_share": share}}
+    result = simulate(scenario("zb-h1", 2, 4, workload=workload)).summary
+    assert result["peak_memory_bytes"] == held
+    assert result["peak_activations"] == [size / 10 for size in held]
+
+
+@pytest.mark.parametrize("kind", ["gpipe", "1f1b", "interleaved-1f1b", "hanayo", "chimera"])
+def test_whole_backwards_ignore_the_weight_share(kind):
+    sizes = {"schedule": {"chunks": chunks_of(kind)}}
+    runs = [
+        simulate(scenario(kind, 4, 8, **sizes, workload={"memory": {"activation": 10, "weight_share": share}})).summary
+        for share in (0, 1)
+    ]
+    assert runs[0]["peak_memory_bytes"] == runs[1]["peak_memory_bytes"]
+    assert runs[0]["peak_activations"] == runs[1]["peak_activations"]

@@ -44,19 +44,19 @@ def test_reference_table_comes_out_of_simulated_time(variant):
         options = dict([row["options"].split(": ")]) if row["options"] else {}
         options = {key: False if value == "false" else value for key, value in options.items()}
         f, b, w, delay = (Fraction(row[key]) / 1000 for key in ("F", "B", "W", "T_C"))
-        chosen = scenario(
-            row["kind"],
-            int(row["p"]),
-            int(row["m"]),
-            delay=delay,
-            schedule={"chunks": int(row["chunks"]), **options},
-            workload={"forward": f, "backward": b + w, "weight": w},
-        )
-        result = summary(run(chosen))
+        sizes = row["kind"], int(row["p"]), int(row["m"])
+        schedule = {"chunks": int(row["chunks"]), **options}
+        workload = {"forward": f, "backward": b + w, "weight": w}
+        results = [
+            summary(run(scenario(*sizes, delay=delay, schedule=schedule, workload={**workload, "memory": memory})))
+            for memory in ({"weight_share": 1}, {"weight_share": 0})
+        ]
+        result = results[0]
         assert result["pipeline_time_s"] * 1000 == pytest.approx(float(row["pipeline_time"]), rel=1e-9), row
         assert result["span_s"] * 1000 == pytest.approx(float(row["span"]), rel=1e-9), row
         assert result["bubble_ratio"] == pytest.approx(float(row["bubble_ratio"]), abs=1e-9), row
-        assert max(result["peak_activations"]) == float(row["peak_if_freed_after_W"]), row
+        for result, after in zip(results, "WB", strict=True):
+            assert max(result["peak_activations"]) == float(row[f"peak_if_freed_after_{after}"]), row
 
 
 def times(ranks):
@@ -75,6 +75,7 @@ def test_every_schedule_equals_the_longest_path_on_idle_links(kind, data):
         "forward": [time * unit for time in forward],
         "backward": [(i + w) * unit for i, w in zip(inputs, weight, strict=True)],
         "weight": [time * unit for time in weight],
+        "memory": {"weight_share": [Fraction(data.draw(st.integers(0, 10**6)), 10**6) for _ in range(p)]},
     }
     chosen = scenario(kind, p, m, delay=delay * unit, schedule={"chunks": chunks}, workload=workload)
     plan = plan_of(chosen)
@@ -85,8 +86,7 @@ def test_every_schedule_equals_the_longest_path_on_idle_links(kind, data):
     for rank, program in enumerate(plan.programs):
         for index in range(len(program)):
             assert found[rank, index] == (timing.start[rank][index], timing.end[rank][index])
-    whole = oracle.peaks(plan)
-    assert result.peak_activations == whole
+    assert result.peak_activations == oracle.peaks(plan, workload["memory"]["weight_share"])
 
 
 @pytest.mark.parametrize("kind", ["gpipe", "1f1b"])

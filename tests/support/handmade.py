@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from hybrid_des.engine.recorder import OPTIMIZER, STEP_SHIFT, Recorder, pipeline_tag
+from hybrid_des.engine.recorder import CHUNK, OPTIMIZER, STEP_SHIFT, Recorder, pipeline_tag
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT, REDUCTION
 from hybrid_des.pipeline.plan import Plan
@@ -54,13 +54,14 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
                 trace.steps.add((step, rank, now, free, reduced, reduced + optimizer))
                 ends.append(reduced + optimizer)
         now = max(ends)
+    peaks = oracle.peaks(plan, [1] * plan.pipeline)
     return SimpleNamespace(
         scenario=_scenario(plan, parallel, steps, record), plan=plan,
         timeline=Timeline.of(trace, plan, layout), duration=now, numerics=None, weights=None, algorithm="ring",
         messages=totals["messages"], bytes_pipeline=totals["messages"] * size, bytes_gradients=0,
         bytes_scales=0, events=1, wall_s=0.5, peak_memory=[0] * parallel.ranks,
         costs=Costs({}, (), (0,) * plan.pipeline, (0,) * plan.pipeline), fabric=None,
-        peak_activations=[oracle.peaks(plan)[layout.coordinate(rank, "pipeline")] for rank in range(parallel.ranks)],
+        peak_activations=[peaks[layout.coordinate(rank, "pipeline")] for rank in range(parallel.ranks)],
     )  # fmt: skip
 
 
@@ -118,9 +119,9 @@ def _activations(trace, plan, rank, r, index, start, end):
     before = [op for step in plan.programs[r][:index] for op in step]
     last = "W" if plan.split else "B"
     held = sum(op.kind == "F" for op in done) - sum(op.kind == last for op in before)
-    trace.memory.add((rank, start, held * 10**9, held))
+    trace.memory.add((rank, start, held * 10**9, held * CHUNK))
     held = sum(op.kind == "F" for op in done) - sum(op.kind == last for op in done)
-    trace.memory.add((rank, end, held * 10**9, held))
+    trace.memory.add((rank, end, held * 10**9, held * CHUNK))
 
 
 def uniform(forward: int, backward: int, weight: int = 0):

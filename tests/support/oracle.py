@@ -96,15 +96,19 @@ def shares(plan: Plan, forward: Sequence[int], backward: Sequence[int], weight: 
     return duration
 
 
-def peaks(plan: Plan, freed: str = "W") -> list[Fraction]:
-    """Most micro-batches that each rank holds, in whole-rank units, freed after W or already after the input part."""
-    last = {"W": "BW", "B": "BI"}[freed]
+def peaks(plan: Plan, weight_share: Sequence[Fraction | int]) -> list[Fraction]:
+    """Most micro-batches that each rank holds, in whole-rank units; of each, `weight_share` counts from its I to its W.
+
+    With a share of 1 an activation is freed after W only, with 0 already after the input part.
+    """
     result = []
-    for rank, program in enumerate(plan.programs):
-        held = most = 0
+    for rank, (program, share) in enumerate(zip(plan.programs, weight_share, strict=True)):
+        left = {"F": 1, "B": -1, "I": share - 1, "W": -share}
+        held = most = Fraction(0)
         for step in program:
             held += sum(op.kind == "F" for op in step)
             most = max(most, held)
-            held -= sum(op.kind in last for op in step)
-        result.append(Fraction(most, plan.visits[rank]))
+            held += sum(left[op.kind] for op in step if op.kind != "F")
+        assert held == 0
+        result.append(most / plan.visits[rank])
     return result

@@ -11,11 +11,13 @@ from support.paths import GOLDEN
 UNIT = 10**9  # the tables' unit is taken as a millisecond
 
 
-def plan_of(kind: str, p: int, m: int, chunks: int = 1, costs=(1, 1, 1), delay: int = 0, **options) -> Plan:
+def plan_of(
+    kind: str, p: int, m: int, chunks: int = 1, costs=(1, 1, 1), delay: int = 0, *, weight_share=(), **options
+) -> Plan:
     """The kind's plan with the registered defaults; costs F, B (input part), W: a number or one a rank."""
     entry = schedules.find(kind)
     forward, backward, weight = (tuple(c) if isinstance(c, list) else (c,) * p for c in costs)
-    request = PlanRequest(p, m, entry.facts["chunks"] or chunks, forward, backward, weight, delay)
+    request = PlanRequest(p, m, entry.facts["chunks"] or chunks, forward, backward, weight, delay, weight_share)
     plan = schedules.make_plan(kind, request, options)
     plan.check()
     return plan

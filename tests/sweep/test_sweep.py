@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
-import itertools
 import json
+from concurrent.futures import Executor, Future
 
 import pytest
 from matplotlib.figure import Figure
@@ -12,9 +12,9 @@ from support import experiments
 from support.sweeps import AXES, BASE, OWN, OWN_AXES, without_wall
 
 from hybrid_des.errors import HybridDesError, ScenarioError, UsageError
-from hybrid_des.sweep import Plot, draw, jobs_for, load_sweep, render, run_sweep, table
+from hybrid_des.sweep import PARTIAL, Plot, WorkersLostError, draw, journal, load_sweep, render, run_sweep, table
 from hybrid_des.sweep import write as write_sweep
-from hybrid_des.sweep.runner import BATCH
+from hybrid_des.sweep.runner import BATCH, jobs_for
 
 
 @pytest.fixture
@@ -238,12 +238,84 @@ def test_small_sweeps_need_no_workers(write):
     assert jobs_for(load_sweep(write(BASE + AXES))) == 1
 
 
+class Here(Executor):
+    """An executor that runs everything at once in this process, and notes the sizes of batches."""
+
+    def __init__(self):
+        self.sizes = []
+
+    def submit(self, function, cases):
+        self.sizes.append(len(cases))
+        done = Future()
+        done.set_result(function(cases))
+        return done
+
+
 def test_batches_stay_small(write):
-    done = []
+    here = Here()
     many = load_sweep(write(BASE + f"sweep:\n  - {{seed: [{', '.join(map(str, range(300)))}]}}\n"))
-    run_sweep(many, progress=lambda cases, total: done.append(cases))
-    assert max(b - a for a, b in itertools.pairwise(done)) <= BATCH
-    assert done[-1] == 300
+    rows = run_sweep(many, executor=here)
+    assert max(here.sizes) <= BATCH
+    assert [row["seed"] for row in rows] == list(range(300))
+
+
+def test_a_long_batch_returns_what_it_has(write, monkeypatch):
+    monkeypatch.setattr("hybrid_des.sweep.runner.LONGEST_S", 0)
+    here, sweep = Here(), load_sweep(write(BASE + AXES), ["sweep.1.schedule.kind=[gpipe, 1f1b, zb-h1, 1f1b-eager]"])
+    assert without_wall(run_sweep(sweep, executor=here)) == without_wall(run_sweep(sweep))
+    assert sorted(here.sizes) == [1] * 8 + [2] * 4
+
+
+def test_rows_finished_before_the_executor_stops_are_kept(write):
+    class Stops(Here):
+        def submit(self, function, cases):
+            if len(self.sizes) == 2:
+                raise RuntimeError("stopped")
+            return super().submit(function, cases)
+
+    kept, sweep = {}, load_sweep(write(BASE + AXES), ["plot=none"])
+    with pytest.raises(WorkersLostError, match="RuntimeError: stopped"):
+        run_sweep(sweep, executor=Stops(), finished=kept.__setitem__)
+    assert sorted(kept) == [0, 1]
+    assert kept[0]["schedule.kind"] == "gpipe"
+
+
+# the table of a running sweep
+
+
+def test_a_journal_holds_every_row_at_once(write, tmp_path):
+    table = tmp_path / "o" / PARTIAL
+    seen = []
+    with journal(table.parent) as keep:
+
+        def note(place, row):
+            keep(row)
+            seen.append(len(list(csv.DictReader(table.read_text().splitlines()))))
+
+        sweep = load_sweep(write(BASE + AXES), ["sweep.1.schedule.kind=[dualpipe, gpipe]"])
+        rows = run_sweep(sweep, finished=note)
+        text = table.read_text()
+    assert seen == [1, 2, 3, 4, 5, 6]
+    write_sweep(rows, sweep, tmp_path / "p")
+    whole = list(csv.DictReader((tmp_path / "p" / "sweep.csv").read_text().splitlines()))
+    partial = list(csv.DictReader(text.splitlines()))
+    assert partial == [{name: row[name] for name in partial[0]} for row in whole]
+    assert sorted(partial[0]) == sorted(whole[0])
+    assert list((tmp_path / "o").iterdir()) == []
+
+
+def test_a_journal_replaces_that_of_a_killed_sweep(tmp_path):
+    (tmp_path / PARTIAL).write_text("seed\n1\n")
+    with pytest.raises(KeyboardInterrupt), journal(tmp_path):
+        raise KeyboardInterrupt
+    assert (tmp_path / PARTIAL).read_text() == "seed\n1\n"
+    with pytest.raises(KeyboardInterrupt), journal(tmp_path) as keep:
+        keep({"seed": 2})
+        raise KeyboardInterrupt
+    assert (tmp_path / PARTIAL).read_text() == "seed\n2\n"
+    with journal(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_to_import_that_fails_is_one_line(run, write):
@@ -273,3 +345,33 @@ def test_write_needs_no_picture(write, tmp_path):
     written = write_sweep(rows, plain, tmp_path / "o")
     assert [path.name for path in written.paths] == ["sweep.csv"]
     assert len(table(rows)) == 6
+
+
+@pytest.mark.parametrize(
+    ("cells", "written"),
+    [
+        ([9007199254740993, None], ["9007199254740993", ""]),
+        ([9007199254740993, 1.5], ["9007199254740993", "1.5"]),
+        ([2**63 - 1, None, -(2**63) + 1], ["9223372036854775807", "", "-9223372036854775807"]),
+        ([10**30, None], [str(10**30), ""]),
+        ([2**63, -1], [str(2**63), "-1"]),
+        ([2**53 + 1, "p"], [str(2**53 + 1), "p"]),
+        ([True, None], ["True", ""]),
+        ([1, 2.5, None], ["1.0", "2.5", ""]),
+    ],
+)
+def test_whole_numbers_are_written_exactly(cells, written):
+    frame = table([{"seed": cell, "name": "a"} if cell is not None else {"name": "a"} for cell in cells])
+    assert frame.to_csv(index=False, columns=["seed"]).splitlines()[1:] == [cell or '""' for cell in written]
+
+
+@pytest.mark.parametrize("plot", ["{x: name, y: step_time_s}", "{x: seed, y: step_time_s, hue: name}"])
+def test_swept_texts_are_no_formulas_in_pictures(write, run, tmp_path, plot):
+    axes = f"sweep: [{{name: ['$x_{{^$', '$$', 'a$b']}}, {{seed: [1]}}]\nplot: {plot}\n"
+    assert run(write(BASE + axes), "--out", tmp_path / "o", "--quiet") == (0, "", [])
+    assert (tmp_path / "o" / "sweep.png").is_file()
+
+
+def test_long_swept_texts_are_cut_in_the_table(write, run):
+    _, out, _ = run(write(BASE + f"sweep: [{{name: [{'x' * 1000}, b]}}]\n"))
+    assert max(map(len, out.splitlines())) < 200

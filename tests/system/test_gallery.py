@@ -1,4 +1,4 @@
-"""The gallery of scenarios is what its script draws."""
+"""The gallery of scenarios and the report are what their scripts write."""
 
 from __future__ import annotations
 
@@ -18,3 +18,10 @@ def test_the_committed_page_is_what_the_script_writes(scenarios, tmp_path):
     drawn = {path.name for path in (tmp_path / "gallery").iterdir()}
     assert drawn == {path.name for path in (scenarios / "gallery").iterdir()}
     assert all(path.stat().st_size < 150_000 for path in (scenarios / "gallery").iterdir())
+
+
+def test_the_committed_report_is_what_its_script_writes(scenarios, tmp_path):
+    command = [sys.executable, str(scenarios / "report/write_page.py"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "README.md").read_text() == (scenarios / "report/README.md").read_text()

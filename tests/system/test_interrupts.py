@@ -1,7 +1,10 @@
-"""Ctrl-C ends a run or a sweep in one line, with exit code 130, and leaves nothing behind."""
+"""Ctrl-C, SIGTERM and kills: finished rows are kept, nothing else is left, and nothing goes on running."""
 
 from __future__ import annotations
 
+import contextlib
+import csv
+import json
 import os
 import signal
 import subprocess
@@ -9,7 +12,7 @@ import sys
 
 import pytest
 
-from hybrid_des.sweep.runner import silence_the_tracker
+from hybrid_des.sweep.local_workers import silence_the_tracker
 
 RUN = """
 schedule: {kind: 1f1b, microbatches: 4}
@@ -50,33 +53,97 @@ def endless(request):
     os.write(1, b"started\\n")
     threading.Event().wait()
 """
+THEN_ENDLESS = """
+schedule: {microbatches: 4}
+workload: {forward: 1 s, backward: 2 s}
+sweep:
+  - {schedule.kind: [gpipe, 1f1b, endless, endless]}
+"""
+STARTED = "started\n"
 
 
-def interrupted(*arguments, workers=1):
-    """Run the command until every worker has printed that it started, press Ctrl-C as a terminal does."""
+@contextlib.contextmanager
+def running(*arguments, workers=1):
+    """A command in a session of its own, once every worker has printed that it started."""
     command = [sys.executable, "-m", "hybrid_des", *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job would hand on that it ignores
     with subprocess.Popen(command, start_new_session=True, **pipes) as process:
-        started = [process.stdout.readline() for _ in range(workers)]
-        if all(started):
-            os.killpg(process.pid, signal.SIGINT)
-        _, errors = process.communicate(timeout=300)
-    assert started == ["started\n"] * workers, errors
+        signal.signal(signal.SIGINT, handler)
+        try:
+            started = [process.stdout.readline() for _ in range(workers)]
+            assert started == [STARTED] * workers, process.communicate(timeout=300)
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def stopped(*arguments, workers=1, by=signal.SIGINT):
+    """Signal the command as a terminal does, or its main process alone; its exit code and lines on stderr."""
+    with running(*arguments, workers=workers) as process:
+        (os.killpg if by == signal.SIGINT else os.kill)(process.pid, by)
+        _, errors = process.communicate(timeout=300)  # ends when no worker holds the pipe any more
     return process.returncode, errors.splitlines()
 
 
-def test_an_interrupted_run_leaves_nothing_behind(write, tmp_path):
+@pytest.mark.parametrize(
+    ("by", "ending"), [(signal.SIGINT, (130, ["interrupted"])), (signal.SIGTERM, (143, ["terminated"]))]
+)
+def test_an_interrupted_run_leaves_nothing_behind(write, tmp_path, by, ending):
     file, mine = write(RUN), write(ANNOUNCED, "mine.py")
-    assert interrupted(file, "--import", mine, "--out", tmp_path / "o", "--quiet") == (130, ["interrupted"])
+    assert stopped(file, "--import", mine, "--out", tmp_path / "o" / "p", "--quiet", by=by) == ending
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.yaml", "mine.py"]
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_an_interrupted_sweep_leaves_nothing_behind(write, tmp_path, jobs):
+def test_a_sweep_without_finished_rows_leaves_nothing_behind(write, tmp_path, jobs):
     file, mine = write(SWEEP), write(ENDLESS, "mine.py")
     arguments = ["--import", mine, "--jobs", jobs, "--out", tmp_path / "o" / "p", "--quiet"]
-    assert interrupted(file, *arguments, workers=jobs) == (130, ["interrupted"])
+    assert stopped(file, *arguments, workers=jobs) == (130, ["interrupted"])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.yaml", "mine.py"]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize(
+    ("by", "code", "word"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+)
+def test_a_stopped_sweep_keeps_its_finished_rows(write, tmp_path, jobs, by, code, word):
+    file, mine, out = write(THEN_ENDLESS), write(ENDLESS, "mine.py"), tmp_path / "o"
+    arguments = ["--import", mine, "--jobs", jobs, "--out", out, "--quiet"]
+    said = f"2 of 4 cases finished; their rows are in {out / 'sweep.partial.csv'}"
+    assert stopped(file, *arguments, workers=jobs, by=by) == (code, [said, word])
+    assert [path.name for path in out.iterdir()] == ["sweep.partial.csv"]
+    assert kinds(out / "sweep.partial.csv") == ["1f1b", "gpipe"]
+
+
+def kinds(table):
+    """The schedules of the rows of a table, all of them complete."""
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert all(float(row["step_time_s"]) > 0 for row in rows)
+    return sorted(row["schedule.kind"] for row in rows)
+
+
+def test_a_stopped_sweep_outputs_its_finished_rows(write):
+    file, mine = write(THEN_ENDLESS), write(ENDLESS, "mine.py")
+    with running(file, "--import", mine, "--jobs", 2, "--json", workers=2) as process:
+        os.killpg(process.pid, signal.SIGINT)
+        rows, errors = process.communicate(timeout=300)
+    assert [row["schedule.kind"] for row in json.loads(rows)] == ["gpipe", "1f1b"]
+    assert errors.splitlines() == ["2 of 4 cases finished", "interrupted"]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_killed_sweep_keeps_its_rows_and_ends_its_workers(write, run, tmp_path, jobs):
+    file, mine, out = write(THEN_ENDLESS), write(ENDLESS, "mine.py"), tmp_path / "o"
+    with running(file, "--import", mine, "--jobs", jobs, "--out", out, "--quiet", workers=jobs) as process:
+        process.kill()
+        assert process.communicate(timeout=300) == ("", "")  # ends when no worker holds the pipe any more
+    assert kinds(out / "sweep.partial.csv") == ["1f1b", "gpipe"]
+    assert len(list(out.glob(".part-*"))) == 1
+    assert run(file, "--out", out, "--set", "sweep=[{schedule.kind: [gpipe]}]", "--quiet") == (0, "", [])
+    assert [path.name for path in out.iterdir()] == ["sweep.csv"]
 
 
 def test_workers_that_are_interrupted_are_cleaned_up_in_silence(monkeypatch):

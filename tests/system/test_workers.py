@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import json
 import multiprocessing
+import os
+import signal
 import subprocess
 import sys
+import threading
+from types import SimpleNamespace
 
 import pytest
 from support import experiments
 from support.sweeps import AXES, BASE, OWN, OWN_AXES, without_wall
 
-from hybrid_des.sweep import load_sweep, run_sweep
+from hybrid_des.cli import dask_cluster
+from hybrid_des.sweep import WorkersLostError, load_sweep, run_sweep
 
+KILLED = """
+import os
+import signal
+
+from hybrid_des.pipeline.schedules import find, schedule
+
+@schedule("deadly", summary="kills its process, once or always", time="", memory="", source="")
+def deadly(request):
+    if not os.path.exists("ALWAYS"):
+        try:
+            open("ONCE", "x").close()
+        except FileExistsError:
+            return find("1f1b").build(request)
+    os.kill(os.getpid(), signal.SIGNAL)
+"""
 CLUSTER = """
 from distributed import LocalCluster
 if __name__ == "__main__":
@@ -82,6 +103,100 @@ def test_a_dask_cluster_gives_the_same_table(write, own, scratch, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     mine = load_sweep(file, imports=[own])
     assert without_wall(json.loads(done.stdout)) == without_wall(run_sweep(mine))
+
+
+@pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
+def test_a_killed_worker_costs_no_row(write, scratch, tmp_path, name):
+    killed = KILLED.replace("ONCE", str(tmp_path / "once")).replace("ALWAYS", str(tmp_path / "always"))
+    mine = write(killed.replace("SIGNAL", name), "mine.py")
+    axes = "sweep:\n  - {schedule.kind: [gpipe, deadly, 1f1b]}\n  - {seed: [0, 1, 2]}\n"
+    sweep = load_sweep(write(BASE + axes), imports=[mine])
+    rows = run_sweep(sweep, jobs=2)
+    assert [row.get("error") for row in rows] == [None] * 9
+    assert [row["seed"] for row in rows] == [0, 1, 2] * 3
+    (tmp_path / "always").touch()
+    rows = run_sweep(sweep, jobs=2)
+    assert ["its worker was lost twice: " in row.get("error", "") for row in rows] == [False] * 3 + [True] * 3 + [
+        False
+    ] * 3
+
+
+def test_an_interrupt_of_a_worker_changes_nothing(write, scratch):
+    mine = write(
+        KILLED.replace("ALWAYS", "/").replace("SIGNAL", "SIGINT") + "    return find('1f1b').build(request)\n",
+        "mine.py",
+    )
+    axes = "sweep:\n  - {schedule.kind: [gpipe, deadly]}\n  - {seed: [0, 1]}\n"
+    rows = run_sweep(load_sweep(write(BASE + axes), imports=[mine]), jobs=2)
+    assert [row.get("error") for row in rows] == [None] * 4
+
+
+@pytest.fixture
+def cluster(write, tmp_path):
+    """Start a cluster of some workers in a session of its own; its address and process."""
+    pytest.importorskip("distributed")
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
+    with contextlib.ExitStack() as stack:
+
+        def start(workers):
+            file = write(CLUSTER.replace("n_workers=2", f"n_workers={workers}"), "cluster.py")
+            process = subprocess.Popen([sys.executable, file], cwd=tmp_path, start_new_session=True, **pipes)
+            stack.enter_context(process)
+            stack.callback(end, process)
+            return process.stdout.readline().strip(), process
+
+        yield start
+
+
+def end(cluster):
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(cluster.pid, signal.SIGKILL)
+
+
+def test_a_dead_scheduler_is_one_line_and_rows_are_kept(write, cluster, tmp_path):
+    waits = KILLED.replace("ALWAYS", "/").replace(
+        "os.kill(os.getpid(), signal.SIGNAL)", "__import__('threading').Event().wait()"
+    )
+    mine = write(waits, "mine.py")
+    file = write(BASE + "sweep:\n  - {schedule.kind: [gpipe, deadly]}\n")
+    address, process = cluster(2)
+    table = tmp_path / "o" / "sweep.partial.csv"
+    command = [sys.executable, "-m", "hybrid_des", file, "--import", mine, "--dask", address, "--out", table.parent]
+    with subprocess.Popen([*command, "--quiet"], stderr=subprocess.PIPE, text=True) as sweep:
+        until(lambda: table.exists() or sweep.poll() is not None)
+        end(process)
+        _, errors = sweep.communicate(timeout=300)
+    assert (sweep.returncode, len(errors.splitlines())) == (1, 2), errors
+    assert errors.startswith(f"1 of 2 cases finished; their rows are in {table}\n--dask {address}: ")
+    assert table.read_text(encoding="utf-8").count("\n") == 2
+
+
+def test_a_cluster_without_workers_says_so_and_is_interrupted(write, cluster):
+    address, _ = cluster(0)
+    command = [sys.executable, "-m", "hybrid_des", write(BASE + AXES), "--dask", address]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as sweep:
+        assert sweep.stderr.readline() == f"--dask {address}: waiting for workers\n"
+        sweep.send_signal(signal.SIGINT)
+        _, errors = sweep.communicate(timeout=300)
+    assert (sweep.returncode, errors) == (130, "interrupted\n")
+
+
+def test_a_cluster_whose_workers_stay_away_is_given_up(monkeypatch):
+    monkeypatch.setattr(dask_cluster, "LONGEST_WITHOUT_S", -1)
+    client = SimpleNamespace(nthreads=dict, scheduler=SimpleNamespace(address="tcp://nowhere"))
+    check = dask_cluster.workers_check(client)
+    check()
+    with pytest.raises(WorkersLostError, match="no workers for"):
+        check()
+
+
+def until(holds):
+    """Wait until a condition holds, for up to five minutes."""
+    for _ in range(6000):
+        if holds():
+            return
+        threading.Event().wait(0.05)
+    raise AssertionError("it did not come to pass")
 
 
 def test_a_cluster_that_does_not_answer_is_one_line(write):

@@ -21,7 +21,7 @@ from hybrid_des.calibration.nccl_tests import (
     read_nccl_tests,
 )
 from hybrid_des.cli.arguments import add_out
-from hybrid_des.cli.output import write_file
+from hybrid_des.cli.output import say, write_file
 from hybrid_des.errors import UsageError
 from hybrid_des.network.times import read_stream, shown, write_table
 
@@ -45,13 +45,13 @@ def run(args: argparse.Namespace) -> int:
     else:
         write_file(args.out, text)
     for note in measured.notes:
-        print(f"note: {note}", file=sys.stderr)
-    print(f"{len(measured.times)} sizes from {what}", file=sys.stderr)
+        say(f"note: {note}")
+    say(f"{len(measured.times)} sizes from {what}")
     for name, fit in (
         ("a table of every second size", fit_of_every_second(measured.times)),
         ("one latency and one bandwidth", fit_of_one_line(measured.times)),
     ):
-        print(f"{name}: {_describe(fit)}", file=sys.stderr)
+        say(f"{name}: {_describe(fit)}")
     return 0
 
 

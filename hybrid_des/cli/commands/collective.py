@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybrid_des.cli.arguments import add_common, import_files
-from hybrid_des.errors import ScenarioError, UsageError
+from hybrid_des.errors import ScenarioError, UsageError, one_line
 
 if TYPE_CHECKING:
     from hybrid_des.network.fabric import Fabric
@@ -98,18 +98,23 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _bench(args: argparse.Namespace) -> Bench:
+    from hybrid_des.scenario.sizes import MOST_MESSAGES, reduction_messages
     from hybrid_des.simulation.wiring import fabric_of
 
     scenario = _scenario(args)
-    fabric = fabric_of(scenario)
     ranks = scenario.parallel.ranks if args.ranks is None else args.ranks
     if ranks < 2:
         raise UsageError(f"--ranks {ranks}: a collective needs at least 2")
-    if ranks > fabric.gpus:
-        raise UsageError(f"--ranks {ranks}: the cluster of {args.scenario} has {fabric.gpus} GPUs")
+    if ranks > scenario.cluster.gpus:
+        raise UsageError(f"--ranks {ranks}: the cluster of {args.scenario} has {scenario.cluster.gpus} GPUs")
+    messages = reduction_messages(args.name, ranks, dict(scenario.gradients.options or {}))
+    if messages > MOST_MESSAGES:
+        raise UsageError(
+            f"--ranks {ranks}: {messages:.3g} messages are more than can be simulated (at most {MOST_MESSAGES:.3g})"
+        )
     cluster = scenario.cluster
     about = f"first {ranks} ranks of {scenario.name}, {cluster.topology}" if args.scenario else scenario.name
-    return Bench(scenario, fabric, ranks, about)
+    return Bench(scenario, fabric_of(scenario), ranks, one_line(about))
 
 
 def _scenario(args: argparse.Namespace) -> Scenario:
@@ -127,13 +132,11 @@ def _scenario(args: argparse.Namespace) -> Scenario:
     else:
         document = Document(_behind_a_switch(args), "collective", dict(PLACES))
         override(document, args.set)
-    gradients = document.value["gradients"]
-    if args.name in collectives.algorithms():
-        gradients["algorithm"] = args.name
-    for option in GRADIENTS:
-        document.places.setdefault(("gradients", option), _flag(option))
-        if getattr(args, option) is not None:
-            gradients[option] = getattr(args, option)
+    given = {option: getattr(args, option) for option in GRADIENTS if getattr(args, option) is not None}
+    given |= {"algorithm": args.name} if args.name in collectives.algorithms() else {}
+    document.places = {("gradients", option): _flag(option) for option in GRADIENTS} | document.places
+    if isinstance(document.value["gradients"], dict):  # anything else is reported with the scenario
+        document.value["gradients"] |= given
     try:
         return scenario_of(document)
     except ScenarioError as error:

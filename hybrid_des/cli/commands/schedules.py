@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from hybrid_des.cli.arguments import add_common, import_files
 from hybrid_des.cli.output import text_table
+from hybrid_des.errors import one_line
 
 COLUMNS = ("name", "what it does", "time", "peak", "source")
 
@@ -47,7 +48,7 @@ def _print_table(rows: Sequence[Sequence[str]]) -> None:
         table = Table(*COLUMNS)
         table.columns[0].no_wrap = True
         for row in rows:
-            table.add_row(*map(Text, row))  # brackets of formulas are not markup
+            table.add_row(*(Text(one_line(cell)) for cell in row))  # brackets of formulas are not markup
         Console().print(table)
     else:
         print(text_table(COLUMNS, rows))

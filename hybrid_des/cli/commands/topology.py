@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from hybrid_des.cli.arguments import add_common, import_files
 from hybrid_des.cli.output import text_table
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import UsageError, one_line
 
 if TYPE_CHECKING:
     from hybrid_des.network.fabric import Fabric
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     if args.route:
         _check(args.route, fabric)
     name = scenario.cluster.topology
-    print(f"{scenario.name}: {name}: {topologies.find(name).facts['summary']}")
+    print(one_line(f"{scenario.name}: {name}: {topologies.find(name).facts['summary']}"))
     counts = ((fabric.gpus, "GPU"), (max(fabric.node_of) + 1, "node"), (len(fabric.links), "link"))
     print(", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts), end="\n\n")
     print(text_table(("link", "count", "bandwidth each"), _kinds(fabric)))

@@ -56,13 +56,14 @@ def schedule(
         name: value of a scenario's `schedule.kind`.
         summary: one-line description.
         time: cost formula with free sends; T = F+B+W, where B is the input part of the backward and W the weight part.
-        memory: peak activations in whole-rank micro-batches.
+        memory: peak activations in whole-rank micro-batches, counted as `peak` does.
         source: the paper or code it follows.
         chunks: number of chunks per rank if the schedule fixes it; None if `schedule.chunks` sets it.
         many_chunks: whether `schedule.chunks` may be more than 1 (if `chunks` is None).
         options: class of its options, which extend a scenario's `schedule:`.
-        peak: upper bound on the activations of a rank, in whole-rank micro-batches, each counted from the start of its
-            F to the end of its backward (of its W if the backward is split); checked by tests.
+        peak: upper bound on the activations of a rank, in whole-rank micro-batches, each counted whole from the start
+            of its F to the end of its backward or, if that is split, of its I, and by the request's weight share from
+            then to the end of its W; checked by tests.
     """
     row = {"summary": summary, "time": time, "memory": memory, "source": source}
     return _REGISTRY(name, options, **row, chunks=chunks, many_chunks=many_chunks, peak=peak)

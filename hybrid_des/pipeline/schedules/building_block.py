@@ -40,12 +40,13 @@ def _program(microbatches: int, slots: tuple[int, int, int, int]) -> list[Op]:
 
 
 def fill_gaps(plan: Plan, limit: int) -> Plan:
-    """Reorder warm-up and cool-down within the same memory: idle ranks run later ops if possible.
+    """Reorder within the same memory: idle ranks run later ops if possible, in warm-up and cool-down above all.
 
     Every op counts as one slot. A rank runs the next op of its program or, if that is not ready, the first later one
-    that is ready and never lets the rank hold more than `limit` chunks of micro-batches. After its last forward, a rank
-    runs input gradients before weight gradients, since other ranks wait for them. The remaining order stays feasible
-    throughout, so the loop terminates.
+    that is ready and never lets the rank hold more than `limit` chunks of micro-batches. From its last forward of chunk
+    0 on, a rank runs weight gradients last, since other ranks wait for all other ops. The remaining order stays
+    feasible throughout, so the loop terminates. In the authors' code (zero-bubble-pipeline-parallelism, zbv_greedy.py)
+    ops move to free earlier slots, and weight gradients are placed anew after that.
     """
     ranks = [_Rank(program, limit) for program in plan.programs]
     finished: set[tuple[int, Op]] = set()
@@ -78,8 +79,8 @@ class _Rank:
             self._head += 1
         nexts = sorted(queue[-1] for queue in self._queues.values() if queue)
         ops = [(index, op) for index in nexts if (op := self._left[index]) is not None]
-        if not any(op.kind == "F" for _, op in ops):
-            ops.sort(key=lambda pair: pair[1].kind)  # I before W, else by place
+        if not any(op.kind == "F" and op.chunk == 0 for _, op in ops):
+            ops.sort(key=lambda pair: pair[1].kind == "W")  # W last, else by place
         for index, op in ops:
             if ready(op) and self._fits(index, op):
                 self._left[index] = None

@@ -6,7 +6,9 @@ Micro-batches stay in order on every rank, so the candidates of a rank are its n
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from heapq import heappop, heappush
+from math import lcm
 
 from hybrid_des.pipeline import PlanRequest
 from hybrid_des.pipeline.op import TARGET, Kind, Op
@@ -27,6 +29,45 @@ class OpTimes:
         times = (request.forward, request.input, request.weight)
         forward, backward, weight = times if request.forward else ((1,) * request.pipeline,) * 3
         return cls({"F": forward, "I": backward, "W": weight}, request.delay)
+
+
+@dataclass(frozen=True)
+class ActivationLimit:
+    """The activations that a rank may hold, in parts of a micro-batch.
+
+    Attributes:
+        whole: parts of a micro-batch from its F to its I.
+        deferred: per rank, parts that remain from its I to its W.
+        most: parts that a rank may hold.
+    """
+
+    whole: int
+    deferred: tuple[int, ...]
+    most: int
+
+    @classmethod
+    def of(cls, request: PlanRequest, limit: Fraction) -> ActivationLimit:
+        """A limit in micro-batches, which count by the request's weight shares."""
+        shares = request.held_for_weight
+        whole = lcm(*(share.denominator for share in shares))
+        return cls(whole, tuple(int(share * whole) for share in shares), int(limit * whole))
+
+    def admits(self, rank: int, forwards: int, backwards: int, weights: int) -> bool:
+        """Whether a rank with so many F, I and W done may hold what it does."""
+        held = self.whole * (forwards - backwards) + self.deferred[rank] * (backwards - weights)
+        return held <= self.most
+
+    def allows(self, programs: Programs) -> bool:
+        """Whether no rank ever holds more."""
+        return all(self._allows(rank, program) for rank, program in enumerate(programs))
+
+    def _allows(self, rank: int, program: list[Op]) -> bool:
+        done: dict[Kind, int] = {"F": 0, "I": 0, "W": 0}
+        for op in program:
+            done[op.kind] += 1
+            if not self.admits(rank, *done.values()):
+                return False
+        return True
 
 
 class _Inputs:
@@ -81,13 +122,15 @@ def evaluate(costs: OpTimes, programs: Programs) -> tuple[int, int]:
 class Walk:
     """A greedy list scheduler: a rank decides what to run when it becomes free; `programs` holds each rank's order."""
 
-    def __init__(self, costs: OpTimes, microbatches: int, limit: int, warmups: list[int], soon: int) -> None:
+    def __init__(
+        self, costs: OpTimes, microbatches: int, limit: ActivationLimit, warmups: list[int], soon: int
+    ) -> None:
         """Schedule all ops.
 
         Args:
             costs: times of the ops.
             microbatches: number of micro-batches.
-            limit: memory of a rank in halves: a micro-batch counts 2 until its I is done, then 1 until its W is done.
+            limit: memory of a rank.
             warmups: number of forwards each rank may run before its first input gradient.
             soon: gaps shorter than `soon` eighths of a W are left idle.
         """
@@ -118,7 +161,7 @@ class Walk:
         forward = None
         if forwards < min(self._microbatches, backwards + self._warmups[rank]):
             forward = self._inputs("F", rank, forwards)
-        room = 2 * forwards - backwards - weights + 2 <= self._limit
+        room = self._limit.admits(rank, forwards + 1, backwards, weights)
         if room and forward is not None and forward <= now:
             return "F"
         if weights == backwards:

@@ -11,9 +11,10 @@ with the shortest span, otherwise the one with the shortest time.
 
 Greedily, a free rank runs an input gradient if one is ready, else a forward if one is ready and memory allows, else its
 oldest weight gradient, unless the next op is ready soon. The number of forwards before the first input gradient and the
-meaning of `soon` are varied. For the limit a micro-batch counts 1 until its I is done, then ½ until its W is done. The
-paper's tables give (cost − mT)/cost, where cost is the longest span; on its Table 5 this search is within 0.002 of the
-published ZB-2p and equals ZB-1p. Work is bounded: up to 48 orders, fewer for large plans, each linear in the ops.
+meaning of `soon` are varied. For the limit, as for the reported peaks, a micro-batch counts 1 until its I is done, then
+the request's weight share until its W is done. The paper's tables give (cost − mT)/cost, where cost is the longest
+span; on its Table 5 this search is within 0.002 of the published ZB-2p and equals ZB-1p. Work is bounded: up to 48
+orders, fewer for large plans, each linear in the ops.
 """
 
 from collections.abc import Iterator
@@ -23,9 +24,9 @@ from typing import Annotated
 
 from hybrid_des.errors import Refusal
 from hybrid_des.options import Elsewhere, Limit, OfRanks, Options
-from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
+from hybrid_des.pipeline import Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
-from hybrid_des.pipeline.schedules.greedy import OpTimes, Programs, Walk, evaluate
+from hybrid_des.pipeline.schedules.greedy import ActivationLimit, OpTimes, Programs, Walk, evaluate
 from hybrid_des.pipeline.schedules.zb_h1 import handcrafted
 
 WARMUP = (16, 8, 12, 14, 15, None)  # forwards on rank r, in eighths of p−r; None: no limit
@@ -45,14 +46,14 @@ def _limit(request: PlanRequest, options: ZbAuto) -> Fraction:
 
 
 def _peak(request: PlanRequest, rank: int, options: ZbAuto) -> Fraction | int:
-    return min(Fraction(request.microbatches), 2 * _limit(request, options))  # all may be waiting for their W, ½ each
+    return min(Fraction(request.microbatches), _limit(request, options))
 
 
 @schedule(
     "zb-auto",
     summary="search for the best order with split backwards within an activation limit",
     time="limit p: as zb-h1 or less; limit 2p: span close to mT",
-    memory="max_activations, a micro-batch counting ½ from its B to its W",
+    memory="max_activations",
     source="arXiv 2401.10241, ZB-1p and ZB-2p",
     chunks=1,
     options=ZbAuto,
@@ -71,7 +72,7 @@ def zero_bubble_automatic(request: PlanRequest, options: ZbAuto) -> Plan:
     by_span = limit >= 2 * p - 1
     best: Programs = []
     shortest: tuple[int, int] | None = None
-    for programs in _candidates(costs, m, int(2 * limit)):
+    for programs in _candidates(costs, m, ActivationLimit.of(request, limit)):
         span, time = evaluate(costs, programs)
         score = (span, time) if by_span else (time, span)
         if shortest is None or score < shortest:
@@ -79,22 +80,14 @@ def zero_bubble_automatic(request: PlanRequest, options: ZbAuto) -> Plan:
     return Plan.of(best, [loop(p, 1)], [0] * m)
 
 
-def _candidates(costs: OpTimes, microbatches: int, limit: int) -> Iterator[Programs]:
-    """Orders within `limit` half micro-batches: the handcrafted ones, then greedy ones."""
+def _candidates(costs: OpTimes, microbatches: int, limit: ActivationLimit) -> Iterator[Programs]:
+    """Orders within the limit: the handcrafted ones, then greedy ones."""
     p = len(costs.length["F"])
     for factor in (1, 2):  # ZB-H1, ZB-H2
         programs = handcrafted(p, microbatches, factor)
-        if max(map(_most_held, programs)) <= limit:
+        if limit.allows(programs):
             yield programs
     choices = ((warmup, soon) for soon in SOON for warmup in WARMUP)
     for warmup, soon in islice(choices, max(FEWEST_WALKS, STEPS // (3 * p * microbatches))):
         warmups = [microbatches if warmup is None else -(-warmup * (p - rank) // 8) for rank in range(p)]
         yield Walk(costs, microbatches, limit, warmups, soon).programs
-
-
-def _most_held(program: list[Op]) -> int:
-    held = most = 0
-    for op in program:
-        held += {"F": 2, "I": -1, "W": -1}[op.kind]
-        most = max(most, held)
-    return most

@@ -5,8 +5,8 @@
 
 Rank r runs its first W right after its (r+1)-th I, then the oldest W after each I, so that r W's stay deferred until
 the end. PyTorch and two other tools give the identical order.
-Time mT + (p−1)(F+B−min(F,B,W)) for m ≥ p, where B is the input part; memory p−r micro-batches before their I, and up to
-p including those waiting for their W.
+Time mT + (p−1)(F+B−min(F,B,W)) for m ≥ p, where B is the input part; memory on rank r p−r micro-batches before their I
+and r that wait for their W, p at most.
 """
 
 from hybrid_des.pipeline import Op, Plan, PlanRequest, loop

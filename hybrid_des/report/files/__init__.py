@@ -4,12 +4,13 @@
     def summary_json(findings: Findings, folder: Path) -> None: ...
 
 `write` runs all formats in a temporary folder inside the target and moves the files when all are complete, so that an
-error or Ctrl-C leaves nothing behind. Output files of an earlier run that are not rewritten are removed.
+error, Ctrl-C or SIGTERM while they are made leaves nothing behind. Each move is atomic, the moves together are not: a
+run that is killed among them leaves some files of its own beside some of the run before it. Output files of an earlier
+run that are not rewritten are removed.
 """
 
 import contextlib
 import importlib.util
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from typing import NamedTuple
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.errors import UsageError
 from hybrid_des.registry import Registry
+from hybrid_des.report.files.workshop import cannot_be_written, reserved
 
 Format = Callable[["Findings", Path], list[str] | None]  # returns notes for the user, one line each
 
@@ -46,7 +48,7 @@ def output(*files: str, rows: bool = True, needs: str | None = None) -> Callable
 
 
 def write(findings: Findings, folder: str | Path) -> Written:
-    """Write every applicable format into `folder`, created if missing: all files or none.
+    """Write every applicable format into `folder`, created if missing; an error while they are made changes nothing.
 
     Raises:
         UsageError: the folder cannot be created or written.
@@ -65,7 +67,7 @@ def write(findings: Findings, folder: str | Path) -> Written:
 
 
 def write_whole(folder: str | Path, fill: Callable[[Path], list[str] | None], replaces: Iterable[str] = ()) -> Written:
-    """Write files into a folder, created if missing: all files or none.
+    """Write files into a folder, created if missing; an error while they are made changes nothing.
 
     Args:
         folder: the target folder.
@@ -76,33 +78,16 @@ def write_whole(folder: str | Path, fill: Callable[[Path], list[str] | None], re
         UsageError: the folder cannot be created or written.
     """
     folder = Path(folder)
-    with _created(folder), tempfile.TemporaryDirectory(prefix=".part-", dir=folder) as workshop:
-        (made_in := Path(workshop, "new")).mkdir()
+    with reserved(folder) as workshop, cannot_be_written(folder):
+        (made_in := workshop / "new").mkdir()
         notes = fill(made_in) or []
         made = sorted(made_in.iterdir())
         if taken := [path.name for path in made if (folder / path.name).is_dir()]:
-            raise UsageError(f"{folder}: cannot write here: {taken[0]} is a directory")
+            raise UsageError(f"{folder}: cannot be written: {taken[0]} is a directory")
         stale = {*replaces} - {path.name for path in made}
-        with _set_aside([folder / name for name in sorted(stale)], Path(workshop)):
+        with _set_aside([folder / name for name in sorted(stale)], workshop):
             paths = tuple(path.replace(folder / path.name) for path in made)
     return Written(paths, tuple(notes))
-
-
-@contextlib.contextmanager
-def _created(folder: Path) -> Iterator[None]:
-    """Create a folder; on an error, remove the created folders, innermost first, except non-empty ones."""
-    missing: list[Path] = []
-    try:
-        missing += [place for place in (folder, *folder.parents) if not place.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
-        yield
-    except BaseException as error:
-        for place in missing:
-            with contextlib.suppress(OSError):
-                place.rmdir()
-        if isinstance(error, OSError):
-            raise UsageError(f"{folder}: cannot write here: {error.strerror or error}") from error
-        raise
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from hybrid_des.analysis.metrics import Findings
+from hybrid_des.analysis.table import table
 from hybrid_des.pipeline.order_csv import crossed_messages, write_order
 from hybrid_des.report.files import output
 
@@ -23,8 +24,8 @@ def timeline_csv(findings: Findings, folder: Path) -> None:
 
 @output("timeline.parquet", needs="pyarrow")
 def timeline_parquet(findings: Findings, folder: Path) -> None:
-    """Write the timeline with nullable integers."""
-    findings.timeline.to_parquet(folder / "timeline.parquet", index=False, engine="pyarrow")
+    """Write the timeline with nullable integers, and times also as whole picoseconds."""
+    table(findings.run.timeline, exact=True).to_parquet(folder / "timeline.parquet", index=False, engine="pyarrow")
 
 
 @output("order.csv", rows=False)

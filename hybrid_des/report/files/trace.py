@@ -21,6 +21,7 @@ import numpy as np
 from hybrid_des.analysis.link_use import link_rates
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.table import COMPUTE
+from hybrid_des.engine.recorder import CHUNK
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.report.files import output
@@ -130,7 +131,7 @@ class Arrows:
 
 
 def _memory_rows(timeline: Timeline) -> dict[int, tuple[Column, ...]]:
-    """Time in ns, bytes and chunks in flight of each rank; only the last change per nanosecond."""
+    """Time in ns, bytes and parts of chunks in flight of each rank; only the last change per nanosecond."""
     table = timeline.memory
     time = _nanoseconds(table["time"])
     order = np.lexsort((table["time"], table["rank"]))
@@ -143,12 +144,12 @@ def _memory_rows(timeline: Timeline) -> dict[int, tuple[Column, ...]]:
 
 def _memory_counters(pid: int, changes: Iterable[Iterable[int]], visits: int) -> Iterator[str]:
     previous = (-1, -1)
-    for now, size, chunks in zip(*changes, strict=True):
-        if chunks != previous[1]:
-            yield _counter(pid, int(now), "activations in flight", "micro-batches", f"{chunks / visits:.6g}")
+    for now, size, parts in zip(*changes, strict=True):
+        if parts != previous[1]:
+            yield _counter(pid, int(now), "activations in flight", "micro-batches", f"{parts / (CHUNK * visits):.6g}")
         if size != previous[0]:
             yield _counter(pid, int(now), "memory", "GB", f"{size / 1e9:.6g}")
-        previous = (size, chunks)
+        previous = (size, parts)
 
 
 def _links(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:

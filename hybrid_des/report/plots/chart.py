@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.report.bars import ACTIVITIES, Bars, bars_of
-from hybrid_des.report.plots.style import axes, legend_above, new_figure, scale_of, shade
+from hybrid_des.report.plots.style import axes, legend_above, new_figure, scale_of, shade, verbatim
 from hybrid_des.simulation.run import Run
 from hybrid_des.timeline import OP_KINDS
 from hybrid_des.units import format_seconds
@@ -63,8 +63,8 @@ def gantt(source: Run | pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax.set_xlabel(f"time ({unit})")
     if run is not None:
         facts = summary(run)
-        title = f"{facts['name']}:  step {format_seconds(facts['step_time_s'])},  bubble {facts['bubble_ratio']:.1%}"
-        ax.set_title(title, loc="left", fontsize=10, parse_math=False)
+        figures = f"step {format_seconds(facts['step_time_s'])},  bubble {facts['bubble_ratio']:.1%}"
+        ax.set_title(f"{verbatim(facts['name'])}:  {figures}", loc="left", fontsize=10)
     return ax
 
 

@@ -12,7 +12,17 @@ from numpy.typing import NDArray
 
 from hybrid_des.analysis.link_use import link_rates
 from hybrid_des.network.purpose import PURPOSES
-from hybrid_des.report.plots.style import LINES, MARKERS, axes, legend, legend_above, new_figure, plain, scale_of
+from hybrid_des.report.plots.style import (
+    LINES,
+    MARKERS,
+    axes,
+    legend,
+    legend_above,
+    new_figure,
+    plain,
+    scale_of,
+    verbatim,
+)
 from hybrid_des.scenario.machine import GpuKind
 from hybrid_des.simulation.memory import gpus_of
 from hybrid_des.simulation.run import Run
@@ -55,7 +65,7 @@ def link_use(run: Run, ax: Axes | None = None, links: Sequence[str] | None = Non
         edges = known[0].edges / PICOSECONDS_PER_SECOND / scale
         for base, name in enumerate(reversed(shown)):
             _draw_lane(ax, edges, base, 0.9 * tops[:, place[name]] / full, labels.values())
-        ax.set_yticks([len(shown) - 1 - lane + 0.45 for lane in range(len(shown))], shown, fontsize=8)
+        ax.set_yticks([len(shown) - 1 - lane + 0.45 for lane in range(len(shown))], map(verbatim, shown), fontsize=8)
         ax.set_ylim(-0.1, len(shown))
         ax.set_xlim(0, float(edges[-1]))
         ax.set_title(f"links: a full lane is {full / 1e9:.4g} GB/s", loc="left", fontsize=10)
@@ -93,7 +103,9 @@ def memory_curve(run: Run, ax: Axes | None = None, replica: int = 0) -> Axes:
         ax.step(time, held, where="post", color=_along(place, pipeline), label=label, linewidth=1.3)
     for style, (gpu, most) in zip(cycle(DASHES), highest.items(), strict=False):
         if gpu.memory / 1e9 < NEAR * most:
-            ax.axhline(gpu.memory / 1e9, color="black", linestyle=style, linewidth=1, label=f"memory of {gpu.name}")
+            ax.axhline(
+                gpu.memory / 1e9, color="black", linestyle=style, linewidth=1, label=verbatim(f"memory of {gpu.name}")
+            )
     ax.set_xlim(0, timeline.duration / PICOSECONDS_PER_SECOND / scale or 1)
     ax.set_ylim(bottom=0)
     ax.set_xlabel(f"time ({unit})")
@@ -121,7 +133,7 @@ def lines(table: pd.DataFrame, x: str, y: str, hue: str | None = None, ax: Axes 
         if points.to_dict() in drawn:  # keep the equal line below visible
             style |= {"linestyle": "--", "markersize": 3}
         drawn.append(points.to_dict())
-        ax.plot(points.index, points.to_numpy(), label=None if hue is None else value, **style)
+        ax.plot(points.index, points.to_numpy(), label=None if hue is None else verbatim(str(value)), **style)
     ax.set_xlabel(x)
     ax.set_ylabel(y)
     ax.grid(axis="y", color="0.9")
@@ -146,7 +158,7 @@ def times_and_bandwidths(title: str, rows: Sequence[tuple[int, int, float]]) -> 
     right.plot(sizes, [bus for _, _, bus in rows], color=LINES[1], marker="s", markersize=4)
     right.set_ylim(bottom=0)
     right.set_ylabel("bus bandwidth (GB/s)")
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(verbatim(title), fontsize=10)
     return figure
 
 

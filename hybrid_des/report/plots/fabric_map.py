@@ -12,7 +12,7 @@ from math import cos, pi, sin
 from typing import TYPE_CHECKING
 
 from hybrid_des.network.fabric import Bandwidth, Fabric, LinkSpec
-from hybrid_des.report.plots.style import LINES, axes, legend, new_figure
+from hybrid_des.report.plots.style import LINES, axes, legend, new_figure, verbatim
 from hybrid_des.units import format_bandwidth
 
 if TYPE_CHECKING:
@@ -235,4 +235,4 @@ def _draw_points(picture: Drawing, ax: Axes) -> None:
     for point, (x, y) in picture.at.items():
         colour = "#DCEAF7" if point in picture.gpus else "white"
         box = {"boxstyle": "round,pad=0.28", "facecolor": colour, "edgecolor": "0.25", "linewidth": 0.8}
-        ax.text(x, y, _label(point), ha="center", va="center", fontsize=8, bbox=box, zorder=3)
+        ax.text(x, y, verbatim(_label(point)), ha="center", va="center", fontsize=8, bbox=box, zorder=3)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hybrid_des.errors import one_line
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
 LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 MARKERS = "osD^vP*X"
 SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"), (1e-12, "ps"))
+
+LONGEST_TEXT = 120  # characters
 
 Colour = tuple[float, float, float]
 
@@ -44,6 +48,11 @@ def shade(colour: str, part: int, parts: int) -> Colour:
     light = 0.55 * part / max(parts - 1, 1)
     red, green, blue = (channel + (1 - channel) * light for channel in to_rgb(colour))
     return red, green, blue
+
+
+def verbatim(text: str) -> str:
+    """A user's text for a picture: one printable line, in which dollar signs are no formulas."""
+    return one_line(text, LONGEST_TEXT).replace("$", r"\$")
 
 
 def plain(ax: Axes) -> Axes:

@@ -1,0 +1,67 @@
+"""A connection to a Dask cluster that ends at once: on an error, on Ctrl-C, when its workers stay away."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from typing import Any
+
+from hybrid_des.cli.output import say
+from hybrid_des.errors import UsageError
+from hybrid_des.sweep import WorkersLostError
+
+LONGEST_WITHOUT_S = 30  # without workers, before a sweep is given up
+
+
+@contextmanager
+def connected(address: str) -> Iterator[tuple[Executor, Callable[[], None]]]:
+    """Yield the executor of a cluster, and a check that it has workers, to call while nothing finishes.
+
+    Raises:
+        UsageError: Dask is not installed, or no scheduler responds.
+        WorkersLostError: raised by the check after `LONGEST_WITHOUT_S`.
+    """
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UsageError("--dask needs the dask extra: pip install 'hybrid-des[dask]'") from None
+    logging.disable(logging.ERROR)  # it would log at length what is said below in one line
+    try:
+        with _client(Client, address) as client, client.get_executor() as executor:
+            try:
+                yield executor, workers_check(client)
+            finally:
+                executor.shutdown(wait=False)
+    except WorkersLostError as error:
+        raise WorkersLostError(f"--dask {address}: {error}") from error
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+@contextmanager
+def _client(connect: Callable[..., Any], address: str) -> Iterator[Any]:
+    try:
+        client = connect(address, timeout="10s")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--dask {address}: no scheduler responds ({error})") from None
+    try:
+        yield client
+    finally:
+        client.close(timeout=1)
+
+
+def workers_check(client: Any) -> Callable[[], None]:
+    """A check, to call now and then, that a cluster has not been without workers for long."""
+    since: list[float] = []
+
+    def check() -> None:
+        if client.nthreads():
+            since.clear()
+        elif not since:
+            since.append(time.monotonic())
+            say(f"--dask {client.scheduler.address}: waiting for workers")
+        elif time.monotonic() - since[0] > LONGEST_WITHOUT_S:
+            raise WorkersLostError(f"no workers for {LONGEST_WITHOUT_S} s")
+
+    return check

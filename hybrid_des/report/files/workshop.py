@@ -1,0 +1,108 @@
+"""A hidden folder inside the target folder, where files are made before they are moved.
+
+Several runs may create, fill and give up folders below the same parents at once. A lock shows that the run that owns a
+workshop is alive: the next run removes the workshops of runs that were killed.
+"""
+
+import contextlib
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from hybrid_des.errors import UsageError
+
+if sys.platform != "win32":
+    import fcntl
+
+PREFIX = ".part-"
+TRIES = 100  # other runs may remove a parent that they created and do not need, as often as they are started
+
+
+@contextlib.contextmanager
+def reserved(folder: Path) -> Iterator[Path]:
+    """Create a folder and a workshop in it, which is removed at the end; on an error, also what was created for it.
+
+    Raises:
+        UsageError: the folder cannot be created or written.
+    """
+    missing: list[Path] = []
+    try:
+        with cannot_be_written(folder):
+            missing += [place for place in (folder, *folder.parents) if not place.exists()]
+            _remove_stale(folder)
+            workshop, lock = _new(folder)
+        try:
+            yield workshop
+        finally:
+            if lock is not None:
+                lock.close()
+            shutil.rmtree(workshop, ignore_errors=True)
+    except BaseException:
+        for place in missing:
+            with contextlib.suppress(OSError):  # another run writes there
+                place.rmdir()
+        raise
+
+
+@contextlib.contextmanager
+def cannot_be_written(folder: Path) -> Iterator[None]:
+    """Explain a system error in one line that names the folder.
+
+    Raises:
+        UsageError: in place of the system error.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be written: {error.strerror or error}") from error
+
+
+def _new(folder: Path) -> tuple[Path, IO[str] | None]:
+    """Create a folder, and a workshop in it with its lock."""
+    for tries_left in reversed(range(TRIES)):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            workshop = Path(tempfile.mkdtemp(prefix=PREFIX, dir=folder))
+            lock = _lock(workshop)
+            if (workshop / "lock").exists():
+                return workshop, lock
+            if lock is not None:  # another run took it for stale before it was locked
+                lock.close()
+        except (FileNotFoundError, BlockingIOError):
+            if not tries_left:
+                raise
+    raise BlockingIOError(f"no lock after {TRIES} tries")
+
+
+def _lock(workshop: Path) -> IO[str] | None:
+    """Lock a workshop until the file is closed or the process ends; None if the file system has no locks.
+
+    Raises:
+        BlockingIOError: another process has locked it.
+    """
+    file = (workshop / "lock").open("a")
+    if sys.platform == "win32":
+        return file  # an open file cannot be removed there
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        if isinstance(error, BlockingIOError):
+            raise
+        return None
+    return file
+
+
+def _remove_stale(folder: Path) -> None:
+    """Remove the workshops of runs that were killed."""
+    for workshop in folder.glob(f"{PREFIX}*/"):
+        with contextlib.suppress(OSError):
+            if sys.platform == "win32":
+                (workshop / "lock").unlink()  # fails while it is open
+                shutil.rmtree(workshop, ignore_errors=True)
+            elif (lock := _lock(workshop)) is not None:
+                with lock:
+                    shutil.rmtree(workshop, ignore_errors=True)

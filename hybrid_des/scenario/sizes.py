@@ -1,0 +1,136 @@
+"""Sizes that would exhaust memory or take days, estimated before anything is built; simple counts, good to a factor.
+
+| counted                                          | estimate                                                    |
+|--------------------------------------------------|-------------------------------------------------------------|
+| links                                            | 2 per GPU and 2 per NIC                                     |
+| stages                                           | pipeline ranks × chunks                                     |
+| ops in the plan of a replica                     | 2 per stage and micro-batch                                 |
+| ops of a run                                     | these × replicas × tensor and context ranks × steps         |
+| messages of a run                                | pipeline: 2 per micro-batch and pair of neighbouring stages |
+|                                                  | reduction: see `reduction_messages`                         |
+| bytes of the small models                        | 48 per weight and copy (one more copy trains serially), 24  |
+|                                                  | per activation: sample × layer × width                      |
+| bytes a GPU could hold                           | parameters, and the activations of all micro-batches        |
+"""
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+from hybrid_des.collectives import codecs, hierarchical
+from hybrid_des.collectives.buffer import MOST_SEGMENTS
+from hybrid_des.options import MOST
+from hybrid_des.scenario.problem import Problem
+
+MOST_LINKS = 2**20
+MOST_STAGES = 2**13
+MOST_PLANNED = 2**20  # ops in the plan of a replica
+MOST_OPS = 2**26
+MOST_MESSAGES = 2**28
+MOST_RECORDED = 2**26  # messages with `record: all`
+MOST_TRAINED = 2**33  # bytes of the small models
+MOST_HELD = 2**63 - 1  # bytes, as recorded
+MOST_OF_MODEL = 10**12  # parameters of a `model`, roughly
+NODE = 8  # GPUs, as nearly always
+
+PerRank = Fraction | tuple[Fraction, ...]
+
+
+def excesses(scenario: Any) -> Iterator[Problem]:
+    """The first count of a `Scenario` that is too large, with the estimate; others would follow from it."""
+    parallel, schedule = scenario.parallel, scenario.schedule
+    stages = parallel.pipeline * schedule.chunks
+    planned = 2 * stages * schedule.microbatches
+    ran = planned * (parallel.ranks // parallel.pipeline) * scenario.steps
+    recorded = scenario.record == "all"
+    counts = (
+        (scenario.cluster.gpus, MOST, "GPUs", ("cluster.nodes", "cluster.gpus_per_node")),
+        (_links(scenario), MOST_LINKS, "links", ("cluster.nodes", "cluster.gpus_per_node", "cluster.infiniband")),
+        (stages, MOST_STAGES, "stages", ("parallel.pipeline", "schedule.chunks")),
+        (planned, MOST_PLANNED, "ops", ("schedule.microbatches", "parallel.pipeline", "schedule.chunks")),
+        (ran, MOST_OPS, "ops in all steps", ("steps", "parallel.data", "schedule.microbatches", "parallel.pipeline")),
+        (
+            _messages(scenario),
+            MOST_RECORDED if recorded else MOST_MESSAGES,
+            "messages with `record: all`" if recorded else "messages",
+            ("gradients", "parallel.data", "workload.parameters", "steps", "schedule.microbatches", "record"),
+        ),
+        (_trained(scenario), MOST_TRAINED, "bytes of trained models", ("numerics", "parallel.data")),
+        (_held(scenario), MOST_HELD, "bytes on a GPU", ("workload", "schedule.microbatches")),
+    )
+    for count, most, what, paths in counts:
+        if count > most:
+            needs = tuple(tuple(path.split(".")) for path in paths)
+            at = needs[0][:1] if what in ("GPUs", "links") else needs[0]
+            message = f"{_written(count)} {what} are more than can be simulated (at most {_written(most)})"
+            yield Problem(at, message, needs)
+            return
+
+
+def reduction_messages(algorithm: str, ranks: int, options: Mapping[str, Any]) -> int:
+    """Messages of one collective: 2 · ranks · (peers, rounds, servers or segments); of an unknown one 2 · ranks."""
+    given, servers = options.get("pieces"), options.get("servers") or ranks
+    segments = given or MOST_SEGMENTS
+    per_rank = {
+        **dict.fromkeys(("ring", "ring-reduce-scatter", "ring-all-gather", "all-to-all", "auto"), ranks),
+        "hierarchical": (ranks // NODE + NODE) * (given or hierarchical.MOST_SEGMENTS),
+        **dict.fromkeys(("halving-doubling", "recursive-doubling"), ranks.bit_length()),
+        "double-binary-tree": 2 * segments,
+        "in-switch": segments,
+        "parameter-server": servers,
+    }
+    return 2 * ranks * per_rank.get(algorithm, 1)
+
+
+def _written(count: int) -> str:
+    return f"{count}" if count < 10**8 else f"{count:.3g}"
+
+
+def _links(scenario: Any) -> int:
+    return sum(2 * kind.count * (kind.gpus_per_node + kind.infiniband.nics_per_node) for kind in scenario.cluster.kinds)
+
+
+def _messages(scenario: Any) -> int:
+    parallel, schedule = scenario.parallel, scenario.schedule
+    stages = parallel.pipeline * schedule.chunks
+    messages = 2 * (stages - 1) * schedule.microbatches * parallel.data
+    if parallel.data > 1:
+        gradients = scenario.gradients
+        each = reduction_messages(gradients.algorithm, parallel.data, dict(gradients.options or {}))
+        messages += _buckets(scenario, stages) * each
+    return int(messages * scenario.steps)
+
+
+def _buckets(scenario: Any, stages: int) -> int:
+    """Buckets of all stages."""
+    gradients, workload = scenario.gradients, scenario.workload
+    parameters = MOST_OF_MODEL if workload is None else _most(workload.parameters)
+    if not parameters and scenario.numerics is None:
+        return 0
+    if gradients.bucket is None:
+        return stages
+    size = parameters * codecs.find(gradients.codec).build().bytes_per_element
+    per_rank = workload is not None and workload.per == "rank"
+    alike = scenario.parallel.pipeline if per_rank and gradients.bucket_rule != "megatron" else 1
+    return stages + alike * int(size // gradients.bucket)
+
+
+def _trained(scenario: Any) -> int:
+    numerics, replicas = scenario.numerics, scenario.parallel.data
+    if numerics is None:
+        return 0
+    weights = numerics.layers * numerics.width**2
+    samples = numerics.batch * scenario.schedule.microbatches * replicas
+    return int(48 * weights * (replicas + 1) + 24 * samples * numerics.layers * numerics.width)
+
+
+def _held(scenario: Any) -> int:
+    workload = scenario.workload
+    if workload is None:  # those of a model are computed
+        return 0
+    resident = 2 * _most(workload.memory.per_parameter) * _most(workload.parameters)  # of up to two copies
+    return int(resident + scenario.schedule.microbatches * _most(workload.memory.activation))
+
+
+def _most(value: PerRank) -> Fraction:
+    return max(value, default=Fraction(0)) if isinstance(value, tuple) else value

@@ -1,0 +1,81 @@
+"""Sizes that would exhaust memory are refused at once, with the estimate."""
+
+import pytest
+from support.scenarios import scenario, values
+
+from hybrid_des import collectives
+from hybrid_des.collectives import codecs
+from hybrid_des.collectives.benchmark import measure
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.errors import ScenarioError
+from hybrid_des.scenario import load
+from hybrid_des.scenario.sizes import MOST_LINKS, MOST_PLANNED, reduction_messages
+from hybrid_des.simulation.wiring import fabric_of
+
+ONE_NIC = {"infiniband": {"nics_per_node": 1}}
+MANY = {"gpus_per_node": 8, "nodes": 2**14}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"cluster": {"nodes": 1048575, "gpus_per_node": 1}}, "cluster: 18874350 links are more than can be simulated"),
+        ({"cluster": {"infiniband": {"nics_per_node": 1048575}}}, "cluster: 2097152 links are more than"),
+        ({"cluster": MANY, "parallel": {"pipeline": 10**5}}, "parallel.pipeline: 100000 stages are more than"),
+        ({"schedule": {"microbatches": 10**6}}, "schedule.microbatches: 2000000 ops are more than can be simulated"),
+        ({"schedule": {"microbatches": 10**5}, "steps": 1000}, "steps: 2e+08 ops in all steps are more than"),
+        (
+            {"cluster": MANY, "parallel": {"data": 10**5}, "workload": {"parameters": 1}},
+            "gradients: 2e+10 messages with `record: all` are more than can be simulated (at most 67108864)",
+        ),
+        (
+            {"parallel": {"data": 8}, "gradients": {"bucket": 4}, "workload": {"parameters": "1e9"}, "record": "none"},
+            "gradients: 1.28e+11 messages are more than can be simulated (at most 2.68e+08)",
+        ),
+        ({"numerics": {"layers": 4096, "width": 4096}}, "numerics: 6.6e+12 bytes of trained models are more than"),
+        ({"numerics": {"batch": 10**6, "width": 4096}}, "bytes of trained models are more than"),
+        (
+            {"workload": {"parameters": "1e15", "memory": {"per_parameter": "1e15"}}},
+            "workload: 2e+30 bytes on a GPU are more than can be simulated (at most 9.22e+18)",
+        ),
+        (
+            {"workload": {"memory": {"activation": "1 PB"}}, "schedule": {"microbatches": 10**5}},
+            "workload: 1e+20 bytes on a GPU are more than can be simulated",
+        ),
+    ],
+)
+def test_a_size_beyond_bounds_is_refused_with_its_estimate(changes, said):
+    with pytest.raises(ScenarioError) as error:
+        scenario(p=1, **{"cluster": {"gpus_per_node": 8}, **changes})
+    (line,) = error.value.problems
+    assert said in line
+
+
+def test_the_largest_sizes_are_accepted():
+    nodes = MOST_LINKS // 4
+    assert scenario(cluster={"nodes": nodes, "gpus_per_node": 1, **ONE_NIC}).cluster.gpus == nodes
+    with pytest.raises(ScenarioError, match=f"{MOST_LINKS + 4} links"):
+        scenario(cluster={"nodes": nodes + 1, "gpus_per_node": 1, **ONE_NIC})
+    assert scenario(m=MOST_PLANNED // 2).schedule.microbatches == MOST_PLANNED // 2
+    with pytest.raises(ScenarioError, match=f"{MOST_PLANNED + 2} ops"):
+        scenario(m=MOST_PLANNED // 2 + 1)
+
+
+def test_only_the_first_count_is_told_beside_other_mistakes():
+    with pytest.raises(ScenarioError) as error:
+        load(values(m=10**6, numerics={"layers": 4096, "width": 4096}, seed=-1))
+    assert {line.split(": ")[1] for line in error.value.problems} == {"schedule.microbatches", "seed"}
+
+
+def test_estimates_of_collectives_bound_what_they_send():
+    fabric = fabric_of(scenario(p=16, cluster={"nvlink": {"in_switch": True}}))
+    codec = codecs.find("fp32").build()
+    for name in set(collectives.names()) - {"measured"}:
+        ran = measure(fabric, name, [range(8)], lambda group, place: Buffer(10**7, codec))
+        assert ran.messages <= reduction_messages(name, 8, {}), name
+
+
+def test_the_collective_command_refuses_endless_work(run):
+    code, out, err = run("collective", "ring", "--ranks", "100000")
+    assert (code, out) == (2, "")
+    assert err == ["--ranks 100000: 2e+10 messages are more than can be simulated (at most 2.68e+08)"]

@@ -1,0 +1,196 @@
+"""Random calls of the command line: a seed gives a case, always the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import yaml
+from system.fuzzing import valid
+from system.fuzzing.case import Case
+from system.fuzzing.materials import PASTES, PLUGIN, SMALL, TABLES, key_paths, orders, scenarios
+from system.fuzzing.mutate import CELLS, any_value, changed_value, mutated
+
+Files = dict[str, str]
+
+
+def case(seed: int) -> Case:
+    """The case of a seed."""
+    rng = Random(seed)
+    kinds, weights = zip(*KINDS.items(), strict=True)
+    made = rng.choices(kinds, weights)[0](rng)
+    return Case(tuple(map(_argument, made.argv)), made.files, made.stdin)
+
+
+def _argument(text: str) -> str:
+    """An operating system passes no NUL in an argument, nor one that is endless."""
+    return text.replace("\0", "")[:20_000]
+
+
+def _how(rng: Random) -> list[str]:
+    """How a scenario is used, with a place for its file."""
+    return rng.choice(
+        (["@"],) * 3 + (["@", "--json"],) * 7 + (["@", "--quiet"],) * 2
+        + (["verify", "@"], ["topology", "@"], ["topology", "@", "--route", "0", "1"])
+        + (["collective", "ring", "--scenario", "@", "--min", "1 KiB", "--max", "16 KiB"],)
+        + (["@", "--quiet", "--out", "o"],) * (rng.random() < 0.1)
+    )  # fmt: skip
+
+
+def _called(arguments: list[str], file: str = "a.yaml") -> tuple[str, ...]:
+    return tuple(file if one == "@" else one for one in arguments)
+
+
+def scenario_text(rng: Random) -> Case:
+    """A shipped scenario, its text changed."""
+    files = dict(rng.choice(scenarios()))
+    name = rng.choice(list(files)) if rng.random() < 0.3 else "a.yaml"
+    files[name] = mutated(files[name], rng)
+    if rng.random() < 0.03:
+        return Case(_called(_how(rng), "/dev/stdin"), {}, files["a.yaml"])
+    return Case(_called(_how(rng)), files)
+
+
+def scenario_values(rng: Random) -> Case:
+    """A random valid scenario, one or two of its values changed."""
+    values: Any = valid.scenario(rng)
+    if rng.random() < 0.15:
+        values["numerics"] = {"layers": rng.choice((2, 8, 16)), "width": 8, "batch": rng.choice((1, 3))}
+    for _ in range(rng.choice((0, 1, 1, 1, 2))):
+        values = changed_value(values, rng)
+    return Case(_called(_how(rng)), {"a.yaml": dumped(values)})
+
+
+def dumped(values: Any) -> str:
+    """YAML of it; values that are texts stay without quotes, so that they may be numbers, and sometimes are no YAML."""
+    if isinstance(values, dict) and values:
+        blocks = []
+        for key, value in values.items():
+            if isinstance(value, dict) and value:
+                inner = dumped(value).rstrip("\n").replace("\n", "\n  ")
+                blocks.append(f"{key}:\n  {inner}\n")
+            else:
+                blocks.append(f"{key}: {_flow(value)}\n")
+        return "".join(blocks)
+    return f"{_flow(values)}\n"
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_flow, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {_flow(item)}' for key, item in value.items())}}}"
+    if isinstance(value, str):
+        return value
+    return yaml.safe_dump(value).split("\n")[0]
+
+
+def overrides(rng: Random) -> Case:
+    """A shipped scenario with values set on the command line."""
+    files = dict(rng.choice(scenarios()))
+    arguments = list(_called(_how(rng)))
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        path, value = rng.choice(key_paths()), any_value(rng)
+        if rng.random() < 0.15:
+            path = mutated(path, rng)
+        if rng.random() < 0.1:
+            value = f"[{value}, {any_value(rng)}]"
+        if rng.random() < 0.05:
+            value = f"{{{rng.choice(key_paths()).rpartition('.')[2]}: {value}}}"
+        arguments += [
+            "--set",
+            f"{path}={value}" if rng.random() < 0.97 else rng.choice((path, value, f"={value}", f"{path}:{value}")),
+        ]
+    return Case(tuple(arguments), files)
+
+
+def order_file(rng: Random) -> Case:
+    """A reference order, changed, as a scenario's `schedule.file`."""
+    name = rng.choice(list(orders()))
+    text = mutated(orders()[name], rng, CELLS)
+    ranks = 4 if rng.random() < 0.9 else rng.randint(1, 5)
+    values = {
+        "parallel": {"pipeline": ranks, "data": rng.choice((1, 1, 2))},
+        "schedule": {"file": "o.csv", "microbatches": 8 if rng.random() < 0.9 else rng.randint(1, 9)},
+        "workload": {"forward": "1 ms", "backward": "2 ms"},
+    }
+    return Case(_called(_how(rng)), {"a.yaml": dumped(values), "o.csv": text})
+
+
+def table_file(rng: Random) -> Case:
+    """A measured table, changed, for a link or a collective."""
+    files = {"t.csv": mutated(rng.choice(TABLES), rng, CELLS)}
+    use = rng.randrange(4)
+    if use == 0:
+        return Case(("collective", "measured", "--table", "t.csv", "--ranks", rng.choice("248")), files)
+    files["a.yaml"] = SMALL
+    place = ("gradients.table=t.csv", "cluster.infiniband.table=t.csv", "cluster.nvlink={table: t.csv}")[use - 1]
+    return Case((*_called(_how(rng)), "--set", place), files)
+
+
+def paste(rng: Random) -> Case:
+    """Output of nccl-tests, changed, for `calibrate`."""
+    text = mutated(rng.choice(PASTES), rng, CELLS)
+    options = rng.choice(([], [], ["--link"], ["--link", "--out", "t.csv"], ["--out", "t.csv"]))
+    if rng.random() < 0.1:
+        return Case(("calibrate", "/dev/stdin", *options), {}, text)
+    return Case(("calibrate", "p.txt", *options), {"p.txt": text})
+
+
+def arguments(rng: Random) -> Case:
+    """A command line of any command, changed."""
+    given = list(rng.choice(COMMANDS))
+    for _ in range(rng.choice((0, 1, 1, 2, 2, 3))):
+        at = rng.randrange(len(given))
+        how = rng.randrange(7)
+        if how == 0:
+            del given[at : at + 1]
+        elif how == 1:
+            given.insert(at, rng.choice(rng.choice(COMMANDS)))
+        elif how == 2:
+            given[at] = mutated(given[at], rng)
+        elif how == 3:
+            other = rng.randrange(len(given))
+            given[at], given[other] = given[other], given[at]
+        else:
+            given[at] = any_value(rng)
+        if not given:
+            break
+    files = {
+        "a.yaml": rng.choice((SMALL, SMALL, rng.choice(scenarios())["a.yaml"])),
+        "p.txt": PASTES[0],
+        "t.csv": TABLES[0],
+    }
+    return Case(tuple(map(_harmless, given)), {**files, "my.py": PLUGIN, "bad.py": "1/0\n", "dir.py": "def"})
+
+
+def _harmless(argument: str) -> str:
+    """No path out of the case's folder, no Dask, no worker processes."""
+    if argument.startswith("/") and not argument.startswith("/dev/"):
+        return argument.lstrip("/")
+    return argument.replace("..", ".").replace("--dask", "--quiet")
+
+
+COMMANDS = (
+    ["a.yaml", "--json"], ["a.yaml", "--quiet"], ["a.yaml", "--json", "--out", "o"], ["a.yaml", "--jobs", "1"],
+    ["--version"],
+    ["a.yaml", "--import", "my.py", "--set", "schedule.kind=one-by-one"], ["a.yaml", "--import", "bad.py"], ["--help"],
+    ["a.yaml", "--import", "dir.py"], ["schema"], ["schema", "--import", "my.py"], ["topology"], ["topology", "a.yaml"],
+    ["topology", "a.yaml", "--route", "0", "7"], ["schedules"], ["verify", "a.yaml"], ["calibrate", "p.txt", "--link"],
+    ["schedules", "zb-v", "--pipeline", "4", "--microbatches", "8"], ["schedules", "hanayo", "--chunks", "4"],
+    ["schedules", "interleaved-1f1b", "--pipeline", "3", "--microbatches", "6", "--chunks", "3"],
+    ["calibrate", "p.txt"],
+    ["schedules", "dualpipe", "--set", "schedule.fused=false"], ["schedules", "one-by-one", "--import", "my.py"],
+    ["collective", "ring", "--ranks", "4", "--max", "64 KiB"], ["collective", "auto", "--ranks", "4", "--max", "8 KiB"],
+    ["collective", "ring-all-gather", "--ranks", "3", "--bandwidth", "100 GB/s", "--latency", "5 us", "--max", "1 MiB"],
+    ["collective", "hierarchical", "--ranks", "8", "--gpus-per-node", "4", "--max", "1 MiB", "--pieces", "4"],
+    ["collective", "parameter-server", "--servers", "2", "--servers-on", "hosts", "--ranks", "4", "--max", "8 KiB"],
+    ["collective", "all-to-all", "--ranks", "4", "--codec", "int8", "--max", "4 KiB", "--factor", "2"],
+    ["collective", "measured", "--table", "t.csv", "--ranks", "8", "--max", "64 KiB"],
+    ["collective", "ring", "--scenario", "a.yaml", "--ranks", "4", "--set", "cluster.sharing=fair", "--max", "8 KiB"],
+    ["collective", "double-binary-tree", "--ranks", "5", "--max", "8 KiB", "--set", "gradients.pieces=4"],
+)  # fmt: skip
+KINDS: dict[Callable[[Random], Case], int] = {
+    scenario_text: 32, scenario_values: 24, overrides: 16, order_file: 9, table_file: 5, paste: 5, arguments: 14,
+}  # fmt: skip
