@@ -9,17 +9,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hybrid_des.analysis.cost_table import costs
     from hybrid_des.pipeline import schedules
     from hybrid_des.report import plots
     from hybrid_des.result import Result, simulate
     from hybrid_des.scenario import Scenario, load
 
 __version__ = "0.1.0"
-__all__ = ["Result", "Scenario", "load", "plots", "schedules", "simulate"]
+__all__ = ["Result", "Scenario", "costs", "load", "plots", "schedules", "simulate"]
 
 _HOME = {
     "load": "hybrid_des.scenario",
     "Scenario": "hybrid_des.scenario",
+    "costs": "hybrid_des.analysis.cost_table",
     "simulate": "hybrid_des.result",
     "Result": "hybrid_des.result",
     "plots": "hybrid_des.report",

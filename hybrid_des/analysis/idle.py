@@ -55,6 +55,19 @@ def account(plan: Plan, times: StepTimes, waits: Columns | None = None) -> dict[
     return parts
 
 
+def hidden_messages(plan: Plan, times: StepTimes, flight: Column) -> int:
+    """Picoseconds, over all ranks and steps, for which pipeline messages travel while their receiver computes.
+
+    Args:
+        plan: the plan.
+        times: the times of its ops.
+        flight: for each message of `plan.edges.remote`, how long it takes on idle links; those that share links take
+            longer, which counts only where the receiver waits.
+    """
+    consumer, producer = plan.edges.remote
+    return total(np.clip(times.asked[..., consumer] - times.end[..., producer], 0, flight))
+
+
 def hidden_reduction(timeline: Timeline, times: StepTimes) -> int:
     """Picoseconds, over all ranks and steps, of gradient reduction overlapped with remaining compute."""
     rows = timeline.reductions

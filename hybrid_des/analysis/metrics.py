@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.idle import EXPOSED, account, hidden_gathers, hidden_reduction, inside_waits
+from hybrid_des.analysis.model_figures import model_figures
 from hybrid_des.analysis.step_times import StepTimes, step_times, total
 from hybrid_des.analysis.table import empty_table, table
 from hybrid_des.network.purpose import PARAMETERS, PURPOSES, REDUCTION
@@ -68,6 +69,13 @@ def summary(run: Run) -> dict[str, Any]:
         counters = (*_COUNTERS, PARAMETERS.counter)
     share = Fraction(parts["busy"], simulated * times.total) if times.total else Fraction(0)
     exposed = sum(parts.get(cause, 0) for cause in EXPOSED)
+    gradients = {
+        "exposed": seconds[REDUCTION.cause],
+        "hidden": _seconds(hidden_reduction(timeline, times), simulated * steps),
+    }
+    reduced = {"gradients": gradients}
+    if gathered:
+        reduced["parameters"] = gathered["parameter_communication_s"]
     return {
         "version": scenario.version,
         "name": scenario.name,
@@ -78,10 +86,7 @@ def summary(run: Run) -> dict[str, Any]:
         "busy_s": busy,
         "idle_s": seconds,
         "exposed_communication_ratio": _ratio(exposed, simulated * times.total),
-        "gradient_communication_s": {
-            "exposed": seconds[REDUCTION.cause],
-            "hidden": _seconds(hidden_reduction(timeline, times), simulated * steps),
-        },
+        "gradient_communication_s": gradients,
         **gathered,
         "algorithm": run.algorithm,
         "speedup": float(share * ranks),
@@ -89,6 +94,7 @@ def summary(run: Run) -> dict[str, Any]:
         "microbatches_per_s": timeline.plan.microbatches * scenario.parallel.data / step_time if step_time else 0,
         **{key: _plain(Fraction(getattr(run, key), steps)) for key in ("messages", *counters, "bytes_scales")},
         **_memory(run),
+        **(model_figures(run, times, step_time, seconds, reduced) if scenario.model else {}),
         **(run.numerics or {}),
         "wall_s": run.wall_s,
         "events": run.events,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybrid_des.errors import one_line
+from hybrid_des.errors import UsageError, one_line
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -35,6 +35,26 @@ def discard_output() -> None:
 def say(message: str) -> None:
     """Print a message to stderr; stdout is for data."""
     print("\n".join(map(one_line, message.split("\n"))), file=sys.stderr)
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write the file atomically; a device or pipe directly.
+
+    Raises:
+        UsageError: it cannot be written.
+    """
+    beside = path.with_name(f".{path.name}.part") if path.name else path
+    try:
+        if path.is_dir():
+            raise UsageError(f"{path}: is a folder, expected the name of a file")
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+            return
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        raise UsageError(f"{path}: {error.strerror or error}") from None
 
 
 def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "") -> str:

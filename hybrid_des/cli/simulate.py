@@ -45,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     if args.jobs is not None or args.dask is not None:
         raise UsageError(f"{args.file}: --jobs and --dask need a file with a sweep")
     scenario = scenario_of(document)
+    _warn(args, document)
     from hybrid_des.report.files.workshop import reserved
     from hybrid_des.result import simulate
 
@@ -66,11 +67,19 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _warn(args: argparse.Namespace, document: Document) -> None:
+    from hybrid_des.scenario.model_size import models_differ
+
+    if not args.quiet and (warning := models_differ(args.file, document, args.set)):
+        say(f"warning: {warning}")
+
+
 def _sweep(args: argparse.Namespace, document: Document) -> int:
     """Run every case of a sweep; it fails only if all cases fail. Rows that finish before an interrupt are output."""
     from hybrid_des import sweep
 
     cases = sweep.sweep_of(document, args.imports)
+    _warn(args, document)
     finished: dict[int, sweep.Row] = {}
     with nullcontext(lambda row: None) if args.out is None else sweep.journal(args.out) as keep:
 

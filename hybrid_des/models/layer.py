@@ -247,10 +247,12 @@ class Model:
 
     Attributes:
         tokens: per sample: sequence length, image patches, or 1.
+        sample: what a sample is: a sequence of tokens, an image, or just a sample.
     """
 
     tokens: int
     layers: tuple[Layer, ...]
+    sample: Literal["sequence", "image", "sample"] = "sample"
 
     @property
     def parameters(self) -> int:

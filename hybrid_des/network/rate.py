@@ -8,7 +8,7 @@ of its own, so that these pay nothing for it.
 from fractions import Fraction
 
 from hybrid_des.errors import TooLongError
-from hybrid_des.network.fabric import Bandwidth
+from hybrid_des.network.fabric import Bandwidth, Fabric
 from hybrid_des.network.times import TableBandwidth, TimeTable
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bandwidth
 
@@ -65,3 +65,9 @@ def rate_of(bandwidth: Bandwidth) -> Rate:
     if isinstance(bandwidth, TableBandwidth):
         return MeasuredRate(bandwidth.table)
     return ConstantRate(bandwidth)
+
+
+def idle_time(fabric: Fabric, sender: int, receiver: int, size: int) -> int:
+    """Picoseconds of a message from one GPU to another on idle links."""
+    route = fabric.route(sender, receiver)
+    return route.latency + max(rate_of(fabric.links[name].bandwidth)[size] for name in route.links)

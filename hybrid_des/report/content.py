@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from hybrid_des.analysis.metrics import Findings
+from hybrid_des.analysis.model_figures import AXES, peak_of
 from hybrid_des.network.purpose import REDUCTION
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.memory import MemoryPeak, gpus_of, worst_peak
+from hybrid_des.simulation.fitting import what_would_fit
+from hybrid_des.simulation.memory import MemoryPeak, gpus_of, memory_parts, misfit, worst_peak
+from hybrid_des.simulation.run import Run
 from hybrid_des.units import format_bytes, format_seconds
 
 CAUSES = {
@@ -47,7 +50,7 @@ class Content:
 
     name: str
     description: str
-    setup: str  # machine, parallelism and schedule, in one line
+    setup: Sequence[str]  # machine, parallelism and schedule; the model, if there is one
     headline: Sequence[Fact]
     shares: Sequence[Share]  # of the average step per rank, busy first
     resources: Sequence[Fact]  # memory, traffic, training, real time
@@ -62,10 +65,10 @@ def content_of(findings: Findings) -> Content:
     return Content(
         scenario.name,
         scenario.description,
-        _setup(scenario, facts),
-        _headline(facts),
+        [_setup(scenario, facts), *_model(scenario)],
+        [*_headline(facts), *_model_headline(scenario, facts)],
         _shares(facts),
-        _resources(facts, peak, many=len(scenario.cluster.kinds) > 1),
+        [*_memory(run, facts, peak), *_resources(facts)],
         _limits(scenario),
     )
 
@@ -73,8 +76,8 @@ def content_of(findings: Findings) -> Content:
 def _setup(scenario: Scenario, facts: Mapping[str, Any]) -> str:
     parallel, schedule, cluster = scenario.parallel, scenario.schedule, scenario.cluster
     sizes = [f"{parallel.pipeline} pipeline ranks" if parallel.pipeline > 1 else "", count(parallel.data, "replica")]
-    if parallel.tensor > 1:
-        sizes.append(f"{parallel.tensor} tensor ranks")
+    inner = (("tensor", parallel.tensor), ("context", parallel.context))
+    sizes += [f"{size} {axis} ranks" for axis, size in inner if size > 1]
     names = ", ".join(dict.fromkeys(kind.gpu.name for kind in cluster.kinds))
     steps = f"; {count(scenario.steps, 'step')}" if scenario.steps > 1 else ""
     return (
@@ -83,42 +86,113 @@ def _setup(scenario: Scenario, facts: Mapping[str, Any]) -> str:
     )
 
 
+def _model(scenario: Scenario) -> list[str]:
+    """The model and how it is trained, in one line."""
+    if scenario.model is None:
+        return []
+    model, parallel, schedule = scenario.model.network, scenario.parallel, scenario.schedule
+    tokens = f" of {model.tokens:,} tokens" if model.sample == "sequence" else ""
+    facts = [
+        f"{scenario.model.base or scenario.model.kind}: {_large(model.parameters)} parameters",
+        f"{count(schedule.microbatch_size, model.sample)}{tokens} per micro-batch",
+        scenario.precision,
+        "sequence parallel" if parallel.sequence else "",
+        f"experts over {parallel.expert} ranks" if parallel.expert > 1 else "",
+        scenario.sharding if scenario.sharding != "none" else "",
+        f"{scenario.recompute} recomputation" if scenario.recompute != "none" else "",
+    ]
+    return ["; ".join([", ".join(facts[:2]), ", ".join(filter(None, facts[2:]))])]
+
+
 def _headline(facts: Mapping[str, Any]) -> list[Fact]:
-    hidden = facts["gradient_communication_s"]["hidden"]
-    exposed = f"{facts['exposed_communication_ratio']:.1%}"
     gpus = f"on {count(facts['ranks'], 'GPU')}, {facts['efficiency']:.1%} efficient"
-    note = f"of the {facts['algorithm']} all-reduce, overlapped with compute"
     return [
         Fact("step time", format_seconds(facts["step_time_s"]), f"{facts['microbatches_per_s']:.4g} micro-batches/s"),
         Fact("bubble", f"{facts['bubble_ratio']:.1%}", f"of the pipeline's {format_seconds(facts['pipeline_time_s'])}"),
-        Fact("exposed communication", exposed, "of the step waiting for communication"),
-        *([Fact("hidden communication", format_seconds(hidden), note)] if hidden else []),
+        *(_communication(facts["communication_s"], facts["step_time_s"]) if "mfu" in facts else _exposed(facts)),
         Fact("speed-up", f"{facts['speedup']:.2f}×", gpus),
     ]
 
 
+def _exposed(facts: Mapping[str, Any]) -> list[Fact]:
+    hidden = facts["gradient_communication_s"]["hidden"]
+    exposed = f"{facts['exposed_communication_ratio']:.1%}"
+    note = f"of the {facts['algorithm']} all-reduce, overlapped with compute"
+    return [
+        Fact("exposed communication", exposed, "of the step waiting for communication"),
+        *([Fact("hidden communication", format_seconds(hidden), note)] if hidden else []),
+    ]
+
+
+def _communication(axes: Mapping[str, Mapping[str, float]], step: float) -> list[Fact]:
+    """Exposed and hidden communication of every axis, as shares of the step."""
+    facts = []
+    for kind in ("exposed", "hidden"):
+        seconds = {axis: times[kind] for axis, times in axes.items() if times[kind]}
+        parts = ", ".join(f"{axis} {format_seconds(time)}" for axis, time in seconds.items())
+        if step and (seconds or kind == "exposed"):
+            facts.append(Fact(f"{kind} communication", f"{sum(seconds.values()) / step:.1%}", f"of the step: {parts}"))
+    return facts
+
+
+def _model_headline(scenario: Scenario, facts: Mapping[str, Any]) -> list[Fact]:
+    """Utilisation and throughput."""
+    if scenario.model is None:
+        return []
+    sample = scenario.model.network.sample
+    what = "tokens" if sample == "sequence" else "samples"
+    rate, each = facts[f"{what}_per_s"], facts[f"{what}_per_gpu_s"]
+    noun = what if sample in ("sequence", "sample") else f"{sample}s"
+    utilisation = f"of {peak_of(scenario) / 1e12:.4g} TFLOP/s per GPU; HFU {facts['hfu']:.1%}"
+    return [
+        Fact("MFU", f"{facts['mfu']:.1%}", utilisation),
+        Fact(f"{noun} per second", _rate(rate), f"{_rate(each)} per GPU"),
+    ]
+
+
 def _shares(facts: Mapping[str, Any]) -> list[Share]:
-    step = facts["step_time_s"]
-    activities = {"busy": "F", REDUCTION.cause: "reduction"}
+    step, busy = facts["step_time_s"], facts["busy_s"]
+    axes = facts.get("communication_s", {})
+    inside = {f"{axis} collectives": axes[axis]["exposed"] for axis in AXES if axis in axes and axes[axis]["exposed"]}
+    work = {"computation" if inside else "busy": busy - sum(inside.values())}
+    activities = {**dict.fromkeys(work, "F"), **dict.fromkeys((*inside, REDUCTION.cause), "reduction")}
     return [
         Share(CAUSES.get(name, name.replace("_", " ")), seconds, seconds / step if step else 0.0,
               activities.get(name, "idle"))
-        for name, seconds in {"busy": facts["busy_s"], **facts["idle_s"]}.items()
+        for name, seconds in {**work, **inside, **facts["idle_s"]}.items()
     ]  # fmt: skip
 
 
-def _resources(facts: Mapping[str, Any], peak: MemoryPeak, many: bool) -> list[Fact]:
-    """Memory of the worst GPU, named if there are `many` kinds, and per pipeline rank; traffic, training, real time."""
-    verdict, weight = ("fits", "bold") if peak.fits else ("OUT OF MEMORY", "alarm")
-    name = f" ({peak.gpu.name})" if many else ""
+def _memory(run: Run, facts: Mapping[str, Any], peak: MemoryPeak) -> list[Fact]:
+    """Memory of the worst GPU, named if there are several kinds: what it holds, and what would fit; of all ranks."""
+    scenario = run.scenario
+    name = f" ({peak.gpu.name})" if len(scenario.cluster.kinds) > 1 else ""
     note = f"peak {format_bytes(peak.held)} of {format_bytes(peak.gpu.memory)}{name}, on rank {peak.rank}"
-    held, in_flight = facts["peak_memory_bytes"], facts["peak_activations"]
+    parts = memory_parts(run.costs, run.timeline.layout.coordinate(peak.rank, "pipeline"), peak.held)
+    if not peak.fits:
+        found = [Fact("memory", "OUT OF MEMORY", note, "alarm")]
+    elif scenario.workload and "activation" not in scenario.workload.memory.model_fields_set:
+        found = [Fact("memory", "activations not given", f"without them {note}")]
+    else:
+        found = [Fact("memory", "fits", note, "bold")]
+    if scenario.model is not None:
+        sizes = [f"{format_bytes(size)} {part}" for part, size in parts.items()]
+        found += [Fact("  by part", ", ".join(sizes[:3]) + ","), Fact("", ", ".join(sizes[3:]))]
+    if not peak.fits:
+        found.append(Fact("  does not fit", misfit(parts, peak.gpu.memory)))
+        advice = what_would_fit(scenario, run.plan, run.fabric)
+        found += [Fact("  would fit", advice)] if advice else []
+    held = [format_bytes(size) for size in facts["peak_memory_bytes"]]
+    return [*found, Fact("  per pipeline rank", _few(held), weight="dim")]
+
+
+def _resources(facts: Mapping[str, Any]) -> list[Fact]:
+    """Activations in flight, traffic, training, real time."""
+    in_flight = facts["peak_activations"]
     sizes = ", ".join(f"{format_bytes(facts[key])} {name}" for key, name in BYTES.items() if facts.get(key))
     sent = ": ".join(filter(None, [f"{count(facts['messages'], 'message')} per step", sizes]))
     time = f"{format_seconds(facts['wall_s'])} for {count(facts['events'], 'event')}"
     return [
-        Fact("memory", verdict, note, weight),
-        Fact("  per pipeline rank", _few([format_bytes(size) for size in held]), weight="dim"),
         Fact("micro-batches in flight", _few([f"{value:g}" for value in in_flight])),
         Fact("sent", sent),
         *_training(facts),
@@ -153,6 +227,18 @@ def count(number: float, noun: str) -> str:
     """Format a number with its noun, pluralized as needed."""
     plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
+
+
+def _rate(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _large(number: int) -> str:
+    """Format a number of parameters: "70.55 billion"."""
+    for factor, word in ((10**9, "billion"), (10**6, "million")):
+        if number >= factor:
+            return f"{number / factor:.4g} {word}"
+    return f"{number:,}"
 
 
 def _few(values: Sequence[str]) -> str:

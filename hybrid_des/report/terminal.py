@@ -31,7 +31,7 @@ def render(findings: Findings, color: bool = False, width: int = 100) -> str:
     content = content_of(findings)
     title: Line = [(content.name, "bold"), *([(f": {content.description}", "")] if content.description else [])]
     blocks: list[list[Line]] = [
-        [title, [(content.setup, "dim")]],
+        [title, *([(line, "dim")] for line in content.setup)],
         [_headline(fact) for fact in content.headline],
         _chart(findings.run.timeline, width),
         [[("average step per rank", "bold")], *(_share(share, width) for share in content.shares)],
@@ -66,22 +66,26 @@ def _resource(fact: Fact) -> Line:
 
 
 def _chart(timeline: Timeline, width: int) -> list[Line]:
-    """The first step, one line per rank; only the first replica of many ranks, and the two ends of a long pipeline."""
+    """The first step, one line per pipeline rank; only the first replica of many, and the two ends of a long pipeline.
+
+    Tensor and context ranks share the stages of one line.
+    """
     bars, steps = bars_of(timeline), timeline.steps
     first = steps["step"] == 0
     begin, end = int(steps["begin"][first].min()), int(steps["end"][first].max())
     if end <= begin:
         return []
-    shown, note = _shown(bars)
-    label = max(len(f"rank {bars.ranks[i]}") for i in shown) + 2
+    layout = timeline.layout
+    inner = [axis for axis in layout.order if axis not in ("data", "pipeline")]
+    alike = [layout.group(rank, *inner) for rank in bars.ranks]
+    shown, note = _shown(bars, [i for i, group in enumerate(alike) if bars.ranks[i] == group[0]], len(alike[0]))
+    label = max(len(_name(alike[i])) for i in shown) + 2
     cells = _cells(bars, shown, begin / PICOSECONDS_PER_SECOND, end / PICOSECONDS_PER_SECOND, width - label)
     lines: list[Line] = []
-    previous = -1
-    for i in shown:
-        if previous >= 0 and i > previous + 1:
+    for place, i in enumerate(shown):
+        if place == MOST_LINES // 2 and "without" in note:
             lines.append([(" " * label + "⋮", "dim")])
-        lines.append([(f"{f'rank {bars.ranks[i]}':<{label}}", ""), *_parts(cells[i])])
-        previous = i
+        lines.append([(f"{_name(alike[i]):<{label}}", ""), *_parts(cells[i])])
     scale = format_seconds((end - begin) / PICOSECONDS_PER_SECOND)
     lines.append([(f"{'':<{label}}{'0':<{width - label - len(scale)}}{scale}", "dim")])
     key: Line = [(" " * label, "")]
@@ -90,16 +94,23 @@ def _chart(timeline: Timeline, width: int) -> list[Line]:
     return [*lines, key, *([[(" " * label + note, "dim")]] if note else [])]
 
 
-def _shown(bars: Bars) -> tuple[list[int], str]:
-    """The lines shown in the chart, and a note about the others."""
-    count = len(bars.ranks)
-    if count <= MOST_LINES:
-        return list(range(count)), ""
+def _name(ranks: Sequence[int]) -> str:
+    """The ranks of a line: "rank 3", "ranks 0-7", "ranks 0 … 28"."""
+    first, last = ranks[0], ranks[-1]
+    if len(ranks) == 1:
+        return f"rank {first}"
+    return f"ranks {first}-{last}" if last - first == len(ranks) - 1 else f"ranks {first} … {last}"
+
+
+def _shown(bars: Bars, lines: list[int], ranks: int) -> tuple[list[int], str]:
+    """Those of some lines, of so many ranks each, that are shown in the chart, and a note about the others."""
+    if len(lines) <= MOST_LINES:
+        return lines, ""
     replicas = len(set(bars.replicas))
-    mine = [i for i in range(count) if bars.replicas[i] == bars.replicas[0]]
+    mine = [i for i in lines if bars.replicas[i] == bars.replicas[0]]
     note = f"the first of {replicas} replicas" if replicas > 1 else ""
     if len(mine) > MOST_LINES:
-        left_out = len(mine) - MOST_LINES
+        left_out = (len(mine) - MOST_LINES) * ranks
         note = ", ".join(filter(None, [note, f"without its middle {left_out} ranks"]))
         mine = mine[: MOST_LINES // 2] + mine[-MOST_LINES // 2 :]
     return mine, f"({note})"

@@ -175,11 +175,16 @@ class Lowering:
         here, target = (rank, op.chunk), self.plan.target(rank, op)
         if target is None:
             return None
-        size = self.costs.stages[here if op.kind == "F" else target].message  # a gradient is as large as its activation
+        size = message_size(self.costs, rank, op, target)
         return Output(place, target[0], _purpose(op), self._tag(here), Message(size))
 
     def _tag(self, sender: Place) -> int:
         return pipeline_tag(0, self.plan.stage_of[sender], 0)
+
+
+def message_size(costs: Costs, rank: int, op: Op, target: Place) -> int:
+    """Bytes that an op sends to its target; a gradient is as large as its activation."""
+    return costs.stages[(rank, op.chunk) if op.kind == "F" else target].message
 
 
 def _segments(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hybrid_des.engine.recorder import Rows
+from hybrid_des.units import format_bytes
 
 if TYPE_CHECKING:
     from hybrid_des.layout import Layout
     from hybrid_des.scenario.machine import Cluster, GpuKind
+    from hybrid_des.workload.costs import Costs
 
 
 class MemoryLedger:
@@ -75,3 +77,29 @@ def worst_peak(held: Sequence[int], gpus: Sequence[GpuKind]) -> MemoryPeak:
     """Find the GPU closest to or furthest above its memory; both arguments have one entry per global rank."""
     rank = max(range(len(held)), key=lambda rank: held[rank] - gpus[rank].memory)
     return MemoryPeak(rank, held[rank], gpus[rank])
+
+
+def memory_parts(costs: Costs, place: int, peak: int) -> dict[str, int]:
+    """What a pipeline rank holds at its peak, in bytes; a workload gives all but activations as one number."""
+    stages = [stage for (rank, _), stage in costs.stages.items() if rank == place]
+    activations, resident = peak - costs.resident[place], sum(stage.resident for stage in stages)
+    if not resident:
+        return {"parameters, gradients and optimizer": costs.resident[place], "activations": activations}
+    weights, gradients = (sum(getattr(stage, name) for stage in stages) for name in ("weights", "gradients"))
+    return {
+        "parameters": weights,
+        "gradients": gradients,
+        "optimizer": resident - weights - gradients,
+        "activations": activations,
+        "transients": costs.transient[place],
+    }
+
+
+def misfit(parts: Mapping[str, int], memory: int) -> str:
+    """The part for which too little memory is left, where activations come last."""
+    left = memory
+    for name in sorted(parts, key=lambda name: name == "activations"):
+        if parts[name] > left:
+            return f"{name}: {format_bytes(parts[name])}, {format_bytes(left)} left"
+        left -= parts[name]
+    return ""

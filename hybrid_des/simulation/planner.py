@@ -8,7 +8,7 @@ from hybrid_des.errors import UsageError
 from hybrid_des.gradients.groups import Reductions, replica_groups
 from hybrid_des.gradients.replayed import LayerTraffic
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.rate import rate_of
+from hybrid_des.network.rate import idle_time
 from hybrid_des.network.times import read_text
 from hybrid_des.numerics.training import Training
 from hybrid_des.numerics.worker import Worker
@@ -57,8 +57,8 @@ def parts_of(
     """
     layout, gradients, numerics = scenario.parallel.layout, scenario.gradients, scenario.numerics
     fabric = fabric or fabric_of(scenario)
-    ranks = _costs(scenario, fabric)
-    plan = plan or _plan(scenario, ranks, fabric)
+    ranks = costs_per_rank(scenario, fabric)
+    plan = plan or build_plan(scenario, ranks, fabric)
     plan.check()
     if training is None and numerics is not None:
         training = Training(numerics.settings, plan, scenario.parallel.data, scenario.seed)
@@ -108,10 +108,10 @@ def plan_of(scenario: Scenario, fabric: Fabric | None = None) -> Plan:
         UsageError: the order file cannot be read, or is for other sizes.
     """
     fabric = fabric or fabric_of(scenario)
-    return _plan(scenario, _costs(scenario, fabric), fabric)
+    return build_plan(scenario, costs_per_rank(scenario, fabric), fabric)
 
 
-def _costs(scenario: Scenario, fabric: Fabric) -> RankCosts:
+def costs_per_rank(scenario: Scenario, fabric: Fabric) -> RankCosts:
     """Costs from the scenario's workload or model."""
     if scenario.workload is not None:
         sharding, repeated = Sharding.of(scenario.sharding, scenario.parallel.data), scenario.recompute == "full"
@@ -119,7 +119,8 @@ def _costs(scenario: Scenario, fabric: Fabric) -> RankCosts:
     return model_costs(scenario, fabric)
 
 
-def _plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
+def build_plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
+    """The plan of the scenario's schedule, for these costs, with the errors of `plan_of`."""
     schedule, p = scenario.schedule, scenario.parallel.pipeline
     if schedule.file is not None:
         return _plan_in_file(schedule.file, scenario)
@@ -155,5 +156,4 @@ def _plan_in_file(file: Path, scenario: Scenario) -> Plan:
 def _delay(scenario: Scenario, ranks: RankCosts, fabric: Fabric, rank: int) -> int:
     """Time of an activation from one pipeline rank to the next on idle links."""
     sender, receiver = (scenario.parallel.layout.rank(pipeline=r) for r in (rank, rank + 1))
-    route = fabric.route(sender, receiver)
-    return route.latency + max(rate_of(fabric.links[name].bandwidth)[ranks.message[rank]] for name in route.links)
+    return idle_time(fabric, sender, receiver, ranks.message[rank])

@@ -22,8 +22,9 @@ from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.arithmetic import RealTraining, SizesOnly
+from hybrid_des.simulation.fitting import what_would_fit
 from hybrid_des.simulation.gpu import Barrier, Gpu, Job
-from hybrid_des.simulation.memory import MemoryLedger, gpus_of, worst_peak
+from hybrid_des.simulation.memory import MemoryLedger, gpus_of, memory_parts, misfit, worst_peak
 from hybrid_des.simulation.pace import Pace
 from hybrid_des.simulation.planner import Parts, parts_of
 from hybrid_des.timeline import Timeline
@@ -45,6 +46,7 @@ class Run:
         algorithm: the all-reduce used; for `auto` the chosen one.
         numerics: the summary's keys on training, with numerics.
         weights: rank → stage → arrays, with numerics.
+        fabric: the wiring.
     """
 
     scenario: Scenario
@@ -64,6 +66,7 @@ class Run:
     algorithm: str = "ring"
     numerics: dict[str, Any] | None = None
     weights: dict[int, dict[int, list[Any]]] | None = None
+    fabric: Fabric | None = None
 
 
 @contextmanager
@@ -107,7 +110,7 @@ def run(
     servers = parts.reductions.servers(transport, scenario.steps, _lengths(parts.workers))
     _carry_out(env, [*gpus, *servers])
     transport.check_empty()
-    _check_memory(scenario, gpus)
+    _check_memory(scenario, parts, gpus)
     layout = scenario.parallel.layout
     whole = [CHUNK * parts.plan.visits[layout.coordinate(gpu.rank, "pipeline")] for gpu in gpus]
     return Run(
@@ -124,6 +127,7 @@ def run(
         algorithm=parts.reductions.algorithm,
         numerics=parts.training.progress.summary() if parts.training else None,
         weights={rank: worker.weights for rank, worker in parts.workers.items()} if parts.training else None,
+        fabric=parts.fabric,
     )
 
 
@@ -170,10 +174,15 @@ def _lengths(workers: Mapping[int, Worker]) -> dict[int, int]:
     return {stage: state.gradient.size for worker in workers.values() for stage, state in worker.stages.items()}
 
 
-def _check_memory(scenario: Scenario, gpus: Sequence[Gpu]) -> None:
+def _check_memory(scenario: Scenario, parts: Parts, gpus: Sequence[Gpu]) -> None:
     if scenario.on_oom != "error":
         return
-    peak = worst_peak([gpu.memory.peak_bytes for gpu in gpus], gpus_of(scenario.cluster, scenario.parallel.layout))
+    layout = scenario.parallel.layout
+    peak = worst_peak([gpu.memory.peak_bytes for gpu in gpus], gpus_of(scenario.cluster, layout))
     if not peak.fits:
         sizes = f"holds {format_bytes(peak.held)}; its GPU ({peak.gpu.name}) has {format_bytes(peak.gpu.memory)}"
-        raise OutOfMemoryError(f"out of memory: rank {peak.rank} {sizes}")
+        held = memory_parts(parts.costs, layout.coordinate(peak.rank, "pipeline"), peak.held)
+        advice = what_would_fit(scenario, parts.plan, parts.fabric)
+        would = f"; would fit: {advice}" if advice else ""
+        why = f"does not fit: {misfit(held, peak.gpu.memory)}{would}"
+        raise OutOfMemoryError(f"out of memory: rank {peak.rank} {sizes}; {why}")

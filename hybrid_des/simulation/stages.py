@@ -33,18 +33,20 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
     resident = tuple(
         round(size * count) + more for size, count, more in zip(ranks.per_parameter, held, transient, strict=True)
     )
-    return Costs(stages, parameters, resident, ranks.optimizer)
+    return Costs(stages, parameters, resident, ranks.optimizer, transient=tuple(transient))
 
 
 def _of_stages(stages: Sequence[StageCosts], optimizer: Sequence[int], plan: Plan) -> Costs:
     """The costs of a plan from those of its stages; `optimizer` is what the step takes on every rank besides."""
     on = [[stages[stage] for (rank, _), stage in plan.stage_of.items() if rank == one] for one in range(plan.pipeline)]
+    transient = tuple(max(one.transient for one in each) for each in on)
     return Costs(
         {place: stages[stage] for place, stage in plan.stage_of.items()},
         tuple(stage.parameters for stage in stages),
-        tuple(sum(one.resident for one in each) + max(one.transient for one in each) for each in on),
+        tuple(sum(one.resident for one in each) + over for over, each in zip(transient, on, strict=True)),
         tuple(over + sum(one.optimizer for one in each) for over, each in zip(optimizer, on, strict=True)),
         tuple(stage.experts for stage in stages),
+        transient,
     )
 
 
@@ -52,13 +54,13 @@ def with_gathered(costs: Costs, plan: Plan, holders: int) -> Costs:
     """Add gathered weights to the memory of ranks that share them with others: two layers, or all in a pipeline."""
     if holders == 1:
         return costs
-    resident = []
-    for rank, held in enumerate(costs.resident):
+    more = []
+    for rank in range(plan.pipeline):
         stages = [cost for (at, _), cost in costs.stages.items() if at == rank]
         layers = [one.parameters + one.experts for stage in stages for one in stage.layers or (stage,)]
-        gathered = sum(layers) if plan.pipeline > 1 else sum(sorted(layers)[-2:])
-        resident.append(held + WEIGHTS * gathered)
-    return replace(costs, resident=tuple(resident))
+        more.append(WEIGHTS * (sum(layers) if plan.pipeline > 1 else sum(sorted(layers)[-2:])))
+    resident, transient = (tuple(map(sum, zip(held, more, strict=True))) for held in (costs.resident, costs.transient))
+    return replace(costs, resident=resident, transient=transient)
 
 
 def _along(path: Path, ranks: RankCosts, pipeline: int) -> dict[Place, StageCosts]:

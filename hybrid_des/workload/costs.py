@@ -34,6 +34,10 @@ class Sharding(NamedTuple):
         """Bytes that a rank holds for so many parameters."""
         return ceil(parameters * self.per_parameter(gradient))
 
+    def parts(self, parameters: int, gradient: Fraction) -> tuple[int, int]:
+        """Of these bytes, those of weights and of gradients, rounded down; the rest is the optimizer's state."""
+        return parameters * WEIGHTS // self.weights, int(parameters * gradient / self.gradients)
+
 
 @dataclass(frozen=True)
 class RankCosts:
@@ -48,6 +52,7 @@ class RankCosts:
         weight_share: share of them kept from the input gradient to the weight gradient of a split backward.
         repeated: whether the backward repeats the whole forward, so that only the stage's input is kept.
         stages: of a model: number of stages → the costs of each.
+        layers: of a model: the costs of each layer.
     """
 
     forward: tuple[int, ...]
@@ -61,11 +66,34 @@ class RankCosts:
     weight_share: tuple[Fraction, ...]
     repeated: bool = False
     stages: Callable[[int], Sequence[StageCosts]] | None = None
+    layers: tuple[StageCosts, ...] = ()
 
     @property
     def input(self) -> tuple[int, ...]:
         """The input-gradient part of each rank's backward."""
         return tuple(whole - weight for whole, weight in zip(self.backward, self.weight, strict=True))
+
+
+class Traffic(NamedTuple):
+    """Collectives along one axis in the ops of one micro-batch, which include the time that they wait for them.
+
+    Attributes:
+        axis: tensor, context or expert.
+        forward, backward: picoseconds that the forward and the backward wait.
+        hidden: picoseconds beside computation, in both.
+        size: bytes of a member's buffers.
+    """
+
+    axis: str
+    forward: int
+    backward: int
+    hidden: int
+    size: int
+
+    @property
+    def exposed(self) -> int:
+        """Picoseconds that ops wait."""
+        return self.forward + self.backward
 
 
 @dataclass(frozen=True)
@@ -84,6 +112,9 @@ class StageCosts:
         transient: bytes that exist only while a backward runs.
         optimizer: picoseconds of the optimizer step.
         layers: the costs of its layers, in order; none if the workload does not tell them apart.
+        again: picoseconds of `backward` in which a forward is computed again.
+        traffic: collectives inside the ops, one entry per axis.
+        weights, gradients: bytes of `resident`; the rest is the optimizer's state.
     """
 
     forward: int
@@ -98,6 +129,10 @@ class StageCosts:
     transient: int = 0
     optimizer: int = 0
     layers: tuple[StageCosts, ...] = ()
+    again: int = 0
+    traffic: tuple[Traffic, ...] = ()
+    weights: int = 0
+    gradients: int = 0
 
     def time(self, kind: Kind) -> int:
         """Picoseconds of an op of this kind."""
@@ -111,10 +146,15 @@ class StageCosts:
         return {"F": 0, "B": held, "I": held - deferred, "W": deferred}[kind]
 
 
+_SUMMED = (
+    "forward", "backward", "weight", "kept", "parameters", "experts", "resident", "optimizer", "again", "weights",
+    "gradients",
+)  # fmt: skip
+
+
 def sum_of(layers: Sequence[StageCosts]) -> StageCosts:
     """The costs of layers that make up a stage; transients do not exist at the same time."""
-    names = ("forward", "backward", "weight", "kept", "parameters", "experts", "resident", "optimizer")
-    sums = {name: sum(getattr(layer, name) for layer in layers) for name in names}
+    sums = {name: sum(getattr(layer, name) for layer in layers) for name in _SUMMED}
     deferred = sum((layer.weight_share * layer.kept for layer in layers), Fraction(0))
     return StageCosts(
         **sums,
@@ -122,7 +162,16 @@ def sum_of(layers: Sequence[StageCosts]) -> StageCosts:
         weight_share=deferred / sums["kept"] if sums["kept"] else Fraction(0),
         transient=max(layer.transient for layer in layers),
         layers=tuple(layers),
+        traffic=_traffic_of(layers),
     )
+
+
+def _traffic_of(layers: Sequence[StageCosts]) -> tuple[Traffic, ...]:
+    """The collectives of layers along each axis."""
+    amounts: dict[str, tuple[int, ...]] = {}
+    for axis, *more in (traffic for layer in layers for traffic in layer.traffic):
+        amounts[axis] = tuple(map(sum, zip(amounts.get(axis, (0,) * len(more)), more, strict=True)))
+    return tuple(Traffic(axis, *sums) for axis, sums in amounts.items())
 
 
 @dataclass(frozen=True)
@@ -133,8 +182,9 @@ class Costs:
         stages: (pipeline rank, chunk) → costs of its stage, for all copies of the model.
         parameters: per stage, of one copy of the model, without experts.
         experts: per stage, of one copy of the model, parameters of experts; none if empty.
-        resident: per pipeline rank, bytes of parameters, gradients and optimizer state.
+        resident: per pipeline rank, bytes of parameters, gradients and optimizer state, and the largest transients.
         optimizer: per pipeline rank, picoseconds of the optimizer step.
+        transient: per pipeline rank, those bytes of `resident` that exist only while a backward runs.
     """
 
     stages: Mapping[Place, StageCosts]
@@ -142,6 +192,7 @@ class Costs:
     resident: tuple[int, ...]
     optimizer: tuple[int, ...]
     experts: tuple[int, ...] = ()
+    transient: tuple[int, ...] = ()
 
     @property
     def parts(self) -> list[tuple[int, int]]:

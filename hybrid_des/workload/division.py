@@ -74,7 +74,8 @@ class LayerCosts:
     """Costs of one layer and micro-batch on one rank.
 
     Attributes:
-        times: computation alone.
+        operations: computation alone, operation by operation.
+        times: the sum of these.
         again: seconds of the forward that are repeated before the backward.
         forward, backward: traffic.
         kept: bytes of activations kept for the backward.
@@ -84,6 +85,7 @@ class LayerCosts:
         parameters: numbers held by the rank: those of experts, and others.
     """
 
+    operations: tuple[tuple[Operation, Times], ...]
     times: Times
     again: float
     forward: tuple[Exchange, ...]
@@ -97,7 +99,7 @@ class LayerCosts:
 
 def layer_costs(layer: Layer, division: Division, device: Device, received: int = 0) -> LayerCosts:
     """The costs of a layer on each of the ranks that share it; `received` are bytes per token of the layer before."""
-    parts = [(operation, _times(operation, layer, division, device)) for operation in layer.operations]
+    parts = tuple((operation, _times(operation, layer, division, device)) for operation in layer.operations)
     times = Times(*(sum(column) for column in zip(*(took for _, took in parts), strict=True)))
     core = Times(*(sum(c) for c in zip(*(took for one, took in parts if isinstance(one, Attention)), strict=True)))
     forward, backward = (tuple(_traffic(layer, division, core, received, which)) for which in (0, 1))
@@ -106,6 +108,7 @@ def layer_costs(layer: Layer, division: Division, device: Device, received: int 
     kept = _kept(layer, division, scores=recompute == "none")
     inputs = -(-layer.output * division.tokens // division.regular)
     return LayerCosts(
+        operations=parts,
         times=times,
         again={"none": 0.0, "selective": core.forward, "full": times.forward}[recompute],
         forward=forward,

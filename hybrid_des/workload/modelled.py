@@ -10,7 +10,6 @@ parameter that a rank updates.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -23,16 +22,16 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.recipe import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
-from hybrid_des.workload.costs import RankCosts, Sharding, StageCosts, sum_of
+from hybrid_des.workload.costs import RankCosts, Sharding, StageCosts, Traffic, sum_of
 from hybrid_des.workload.device import Device
-from hybrid_des.workload.division import Division, Exchange, layer_costs
+from hybrid_des.workload.division import Division, Exchange, LayerCosts, layer_costs
 from hybrid_des.workload.replay import Replay
 
 UPDATE = 40  # bytes moved per updated parameter
 
 
-def model_costs(scenario: Scenario, fabric: Fabric) -> RankCosts:
-    """Costs of the scenario's model, per layer and per pipeline rank.
+def model_costs(scenario: Scenario, fabric: Fabric | None) -> RankCosts:
+    """Costs of the scenario's model, per layer and per pipeline rank; without a fabric, collectives take no time.
 
     Raises:
         Refusal: the model cannot be divided over so many ranks or stages.
@@ -65,13 +64,22 @@ def model_costs(scenario: Scenario, fabric: Fabric) -> RankCosts:
         kept=nothing,
         weight_share=tuple(one.weight_share for one in whole),
         stages=stages,
+        layers=layers,
     )
+
+
+def layer_parts(scenario: Scenario) -> list[LayerCosts]:
+    """Computation, traffic and memory of every layer of the scenario's model, on each of the ranks that share it."""
+    assert scenario.model is not None
+    layers = scenario.model.network.layers
+    costing = _Costing(scenario, scenario.model.network, None)
+    return list(map(costing.parts, layers, (0, *(layer.output for layer in layers))))
 
 
 class _Costing:
     """Costs of single layers under a scenario's precision, parallelism and efficiencies."""
 
-    def __init__(self, scenario: Scenario, model: Model, fabric: Fabric) -> None:
+    def __init__(self, scenario: Scenario, model: Model, fabric: Fabric | None) -> None:
         parallel, layout = scenario.parallel, scenario.parallel.layout
         assert scenario.efficiency is not None
         self._floor = float(scenario.efficiency.layer_overhead)
@@ -85,7 +93,8 @@ class _Costing:
             expert=parallel.expert,
             recompute=scenario.recompute,
         )
-        self._replay = Replay(fabric, scenario.cluster.sharing)
+        self._known: dict[tuple[str, str, int], float] = {}
+        self._replay = None if fabric is None else Replay(fabric, scenario.cluster.sharing)
         self._groups = {axis: groups_along(layout, axis, parallel.expert) for axis in ("tensor", "context", "expert")}
         self._hidden = {"tensor": scenario.overlap.tensor, "expert": scenario.overlap.experts, "context": 0}
         holders = parallel.data * parallel.context
@@ -95,12 +104,15 @@ class _Costing:
 
     def of(self, layer: Layer, received: int) -> StageCosts:
         """The costs of a layer; `received` are bytes per token of the layer before."""
-        costs = layer_costs(layer, self._division, self._device, received)
+        costs = self.parts(layer, received)
         floor = self._floor if layer.place == "block" else 0.0
-        forward = max(costs.times.forward, floor) + self._exposed(costs.forward)
+        forward = max(costs.times.forward, floor) + sum(self._waits(one)[0] for one in costs.forward)
         computed = costs.times.input + costs.times.weight + costs.again
-        backward = max(computed, 2 * floor + (floor if costs.again else 0.0)) + self._exposed(costs.backward)
+        backward = max(computed, 2 * floor + (floor if costs.again else 0.0))
+        backward += sum(self._waits(one)[0] for one in costs.backward)
         experts, dense = costs.parameters
+        held = zip(self._dense.parts(dense, self._gradient), self._experts.parts(experts, self._gradient), strict=True)
+        weights, gradients = map(sum, held)
         updated = dense / self._dense.optimizer + experts / self._experts.optimizer
         return StageCosts(
             forward=round(forward * PICOSECONDS_PER_SECOND),
@@ -114,23 +126,46 @@ class _Costing:
             resident=self._dense.bytes(dense, self._gradient) + self._experts.bytes(experts, self._gradient),
             transient=costs.transient,
             optimizer=round(updated * UPDATE / self._device.memory * PICOSECONDS_PER_SECOND),
+            again=round(costs.again * PICOSECONDS_PER_SECOND),
+            traffic=self._traffic(costs),
+            weights=weights,
+            gradients=gradients,
         )
 
-    def _exposed(self, exchanges: Sequence[Exchange]) -> float:
-        """Seconds that an op waits for its collectives."""
-        waited = 0.0
-        for exchange in exchanges:
-            took = self._replayed(exchange) / PICOSECONDS_PER_SECOND
-            waited += exchange.repeats * max(0.0, took - exchange.behind) * (1 - float(self._hidden[exchange.axis]))
-        return waited
+    def parts(self, layer: Layer, received: int) -> LayerCosts:
+        """The computation, traffic and memory of a layer."""
+        return layer_costs(layer, self._division, self._device, received)
+
+    def _traffic(self, costs: LayerCosts) -> tuple[Traffic, ...]:
+        """A layer's collectives along each axis, in whole picoseconds."""
+        found = []
+        for axis in dict.fromkeys(one.axis for one in (*costs.forward, *costs.backward)):
+            both = [[one for one in way if one.axis == axis] for way in (costs.forward, costs.backward)]
+            waits = [[self._waits(one) for one in way] for way in both]
+            exposed, hidden = ([sum(one[i] for one in way) * PICOSECONDS_PER_SECOND for way in waits] for i in (0, 1))
+            size = sum(one.size * one.repeats for way in both for one in way)
+            found.append(Traffic(axis, round(exposed[0]), round(exposed[1]), round(sum(hidden)), size))
+        return tuple(found)
+
+    def _waits(self, exchange: Exchange) -> tuple[float, float]:
+        """Seconds that an op waits for a collective, and seconds of it beside computation."""
+        took = self._replayed(exchange) / PICOSECONDS_PER_SECOND
+        waited = max(0.0, took - exchange.behind) * (1 - float(self._hidden[exchange.axis]))
+        return exchange.repeats * waited, exchange.repeats * (took - waited)
 
     def _replayed(self, exchange: Exchange) -> float:
         """Picoseconds of a collective in the slowest of the groups along its axis."""
-        groups = self._groups[exchange.axis]
-        if exchange.does == "pass on":  # a step of an all-gather in which every member holds so many bytes
-            n = len(groups[0])
-            return max(self._replay.duration("all-gather", group, n * exchange.size) for group in groups) / (n - 1)
-        return max(self._replay.duration(exchange.does, group, exchange.size) for group in groups)
+        if self._replay is None:
+            return 0.0
+        key = (exchange.axis, exchange.does, exchange.size)
+        if key not in self._known:
+            groups = self._groups[exchange.axis]
+            does, parts, steps = exchange.does, 1, 1
+            if does == "pass on":  # a step of an all-gather in which every member holds so many bytes
+                does, parts, steps = "all-gather", len(groups[0]), len(groups[0]) - 1
+            took = max(self._replay.duration(does, group, parts * exchange.size) for group in groups)
+            self._known[key] = took / steps
+        return self._known[key]
 
 
 def groups_along(layout: Layout, axis: str, expert: int) -> list[list[int]]:

@@ -21,7 +21,7 @@ def test_a_scenario_gives_a_report(run, write):
 
 
 def test_json_is_the_summary_and_nothing_else(run, write, tmp_path):
-    code, out, err = run(write(MINIMAL), "--json", "--set", "parallel.pipeline=2", "--set", "name=two")
+    code, out, err = run(write(MINIMAL), "--json", "--set", "parallel.data=2", "--set", "name=two")
     summary = json.loads(out)
     assert (code, err, summary["name"], summary["ranks"]) == (0, [], "two", 2)
     code, out, err = run(write(MINIMAL), "--json", "--out", tmp_path / "o")

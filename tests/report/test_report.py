@@ -12,6 +12,7 @@ from rich.color import Color, ColorSystem
 from support import handmade
 from support.handmade import uniform
 
+from hybrid_des import load, simulate
 from hybrid_des.pipeline import PlanRequest, schedules
 from hybrid_des.report import plots
 from hybrid_des.report.terminal import render
@@ -117,3 +118,48 @@ def test_a_result_shows_itself():
     assert "<pre" in result._repr_html_()
     assert result.timeline is result.timeline
     assert result.plan is result.run.plan
+
+
+TENSOR = {"model": {"base": "gpt2", "layers": 4}, "schedule": {"kind": "1f1b", "microbatches": 4}}
+
+
+@pytest.mark.parametrize(
+    ("order", "names"),
+    [
+        (["tensor", "data", "pipeline"], ["ranks 0-3", "ranks 4-7"]),
+        (["pipeline", "tensor", "data"], ["ranks 0 … 6", "ranks 1 … 7"]),
+    ],
+)
+def test_ranks_that_share_a_stage_are_one_line(order, names):
+    result = simulate(load({**TENSOR, "parallel": {"tensor": 4, "pipeline": 2, "order": order}}))
+    text = result.report()
+    assert [line.split("  ")[0] for line in text.splitlines() if line.startswith("rank")] == names
+    assert "2 pipeline ranks × 1 replica × 4 tensor ranks" in text
+
+
+def test_middle_ranks_left_out_are_counted_one_by_one():
+    sizes = {"cluster": {"nodes": 8}, "parallel": {"tensor": 2, "pipeline": 24, "context": 1}}
+    model = {"base": "gpt2", "layers": 24, "heads": 12}
+    text = simulate(load({**TENSOR, **sizes, "model": model})).report()
+    assert sum(line.startswith("rank") for line in text.splitlines()) == 16
+    assert "without its middle 16 ranks" in text
+
+
+def test_a_model_is_told_in_a_few_lines():
+    text = simulate(load({**TENSOR, "parallel": {"context": 2, "tensor": 2, "data": 2}, "sharding": "zero-1"})).report()
+    assert "1 pipeline" not in text
+    assert "2 replicas × 2 tensor ranks × 2 context ranks" in text
+    assert re.search(
+        r"^gpt2: 67\.\d\d million parameters, 1 sequence of 1,024 tokens per micro-batch; bf16, zero-1$", text, re.M
+    )
+    assert re.search(
+        r"^exposed communication +\d+\.\d%   of the step: tensor .* µs, context .* µs, gradients .* µs, parameters .* µs$",
+        text,
+        re.M,
+    )
+    assert re.search(r"^MFU +\d+\.\d%   of 312 TFLOP/s per GPU; HFU \d+\.\d%$", text, re.M)
+    assert re.search(r"^tokens per second +[\d,]+   [\d,]+ per GPU$", text, re.M)
+    assert re.search(
+        r"^  by part +.* parameters, .* gradients, .* optimizer,\n +.* activations, .* transients$", text, re.M
+    )
+    assert re.search(r"^  tensor collectives ", text, re.M)

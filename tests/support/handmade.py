@@ -19,6 +19,7 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Parallel
 from hybrid_des.scenario.machine import GpuKind
 from hybrid_des.timeline import Timeline
+from hybrid_des.workload.costs import Costs
 from support import oracle
 
 
@@ -59,6 +60,7 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
         timeline=Timeline.of(trace, plan, layout), duration=now, numerics=None, weights=None, algorithm="ring",
         messages=totals["messages"], bytes_pipeline=totals["messages"] * size, bytes_gradients=0,
         bytes_scales=0, events=1, wall_s=0.5, peak_memory=[0] * parallel.ranks,
+        costs=Costs({}, (), (0,) * plan.pipeline, (0,) * plan.pipeline), fabric=None,
         peak_activations=[peaks[layout.coordinate(rank, "pipeline")] for rank in range(parallel.ranks)],
     )  # fmt: skip
 
@@ -78,7 +80,8 @@ def _scenario(plan, parallel, steps, record):
     node = SimpleNamespace(gpu=gpu, speed=1)
     cluster = SimpleNamespace(gpu=gpu, sharing="fifo", kinds=(node,), each_gpu=lambda: repeat(node))
     return SimpleNamespace(
-        version=1, name="handmade", description="", parallel=parallel, steps=steps, barrier=True, record=record,
+        version=1, name="handmade", description="", model=None,
+        workload=None, parallel=parallel, steps=steps, barrier=True, record=record,
         cluster=cluster, gradients=SimpleNamespace(algorithm="ring", overlap=False),
         schedule=SimpleNamespace(kind="1f1b", microbatches=plan.microbatches, p2p="async"), on_oom="warn",
     )  # fmt: skip

@@ -21,7 +21,7 @@ from hybrid_des.calibration.nccl_tests import (
     read_nccl_tests,
 )
 from hybrid_des.cli.arguments import add_out
-from hybrid_des.cli.output import say
+from hybrid_des.cli.output import say, write_file
 from hybrid_des.errors import UsageError
 from hybrid_des.network.times import read_stream, shown, write_table
 
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out is None:
         sys.stdout.write(text)
     else:
-        _write(args.out, text)
+        write_file(args.out, text)
     for note in measured.notes:
         say(f"note: {note}")
     say(f"{len(measured.times)} sizes from {what}")
@@ -67,19 +67,3 @@ def _describe(fit: Fit) -> str:
     if not fit.sizes:
         return "too few sizes above 1 MiB"
     return f"{fit.mean:.1%} mean and {fit.worst:.1%} worst error on {fit.sizes} sizes above 1 MiB"
-
-
-def _write(path: Path, text: str) -> None:
-    """Write the file atomically; a device or pipe directly."""
-    beside = path.with_name(f".{path.name}.part") if path.name else path
-    try:
-        if path.is_dir():
-            raise UsageError(f"{path}: is a folder, expected the name of a file")
-        if path.exists() and not path.is_file():
-            path.write_text(text, encoding="utf-8")
-            return
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        beside.unlink(missing_ok=True)
-        raise UsageError(f"{path}: {error.strerror or error}") from None

@@ -41,7 +41,7 @@ def resnet(options: ResNet) -> Model:
         + linear("classes", on.channels, options.classes, "none", bias=True)
         + Part(kept=Kept(sequence=on.bytes + average.bytes))
     )
-    return Model(1, (*layers, layer_of("classes", (last,), 0, "last")))
+    return Model(1, (*layers, layer_of("classes", (last,), 0, "last")), "image")
 
 
 def _stem(side: int) -> tuple[Layer, FeatureMap]:

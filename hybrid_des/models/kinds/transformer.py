@@ -75,7 +75,7 @@ def transformer(options: Transformer) -> Model:
     experts = options.experts
     dense = experts.dense_layers if experts else options.layers
     blocks = [block(shape, f"block {i}", experts if i >= dense else None) for i in range(options.layers)]
-    return Model(options.sequence, (_embedding(options, shape), *blocks, _logits(options, shape)))
+    return Model(options.sequence, (_embedding(options, shape), *blocks, _logits(options, shape)), "sequence")
 
 
 def check_heads(hidden: int, heads: int) -> None:

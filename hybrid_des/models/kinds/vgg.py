@@ -38,7 +38,7 @@ def vgg(options: Vgg) -> Model:
         for i in range(1, count + 1):
             layer, on = _convolution(f"convolution {group}.{i}", on, channels, pooled=i == count)
             layers.append(layer)
-    return Model(1, (*layers, *_products(on, options.classes)))
+    return Model(1, (*layers, *_products(on, options.classes)), "image")
 
 
 def _convolution(name: str, source: FeatureMap, channels: int, *, pooled: bool) -> tuple[Layer, FeatureMap]:

@@ -63,4 +63,5 @@ def vision(options: Vision) -> Model:
             *(block(shape, f"block {i}") for i in range(options.layers)),
             layer_of("classes", (norm("norm", h, shape.norm_parameters), last), 0, "last"),
         ),
+        "image",
     )

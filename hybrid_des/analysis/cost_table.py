@@ -1,0 +1,162 @@
+"""The costs of a scenario as a table, without simulating it: per stage, or per layer and operation.
+
+costs(load("scenarios/a100_8x.yaml"))[["stage", "forward_s", "parameters"]]
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hybrid_des.errors import UsageError
+from hybrid_des.models import Attention, Elementwise, Gemm, Kernel
+from hybrid_des.models.layer import Operation
+from hybrid_des.pipeline.plan import Plan
+from hybrid_des.scenario import Scenario
+from hybrid_des.simulation.fitting import planned_peaks
+from hybrid_des.simulation.planner import build_plan, costs_per_rank
+from hybrid_des.simulation.stages import costs_of
+from hybrid_des.simulation.wiring import fabric_of
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes
+from hybrid_des.workload.costs import RankCosts, StageCosts
+from hybrid_des.workload.division import Exchange
+from hybrid_des.workload.modelled import layer_parts
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TOTAL, COLLECTIVES = "total", "collectives"  # rows of a layer; the second after an axis
+
+
+def costs(scenario: Scenario, layers: bool = False) -> pd.DataFrame:
+    """The costs of one micro-batch on a rank, in seconds and bytes.
+
+    Times of stages are of computation alone. `{axis}_exposed_s` and `{axis}_hidden_s` are collectives along an axis, in
+    a forward and a backward together; `state_bytes` parameters, gradients and optimizer state; `kept_bytes` activations
+    from a forward to its backward; `peak_bytes` what the whole rank holds at most.
+
+    Args:
+        scenario: any scenario; a workload has what was given.
+        layers: a row per layer and operation instead of one per stage. Collectives are rows too; their time in a
+            backward stands in `input_gradient_s`. The row `total` sums up the layer.
+
+    Raises:
+        UsageError: layers are asked for, and there is no model.
+        Refusal: the model or the schedule does not support these sizes.
+    """
+    import pandas as pd
+
+    if layers and scenario.model is None:
+        raise UsageError("a workload gives no layers; --layers needs a scenario with a model")
+    fabric = fabric_of(scenario)
+    ranks = costs_per_rank(scenario, fabric)
+    plan = build_plan(scenario, ranks, fabric)
+    plan.check()
+    rows = _layer_rows(scenario, ranks, plan) if layers else _stage_rows(scenario, ranks, plan)
+    return pd.DataFrame(list(rows))
+
+
+def _stage_rows(scenario: Scenario, ranks: RankCosts, plan: Plan) -> Iterator[dict[str, Any]]:
+    whole = costs_of(ranks, plan)
+    peaks = planned_peaks(plan, whole)
+    sizes = {axis: getattr(scenario.parallel, axis) for axis in ("tensor", "context", "expert")}
+    axes = [axis for axis, size in sizes.items() if size > 1]
+    for (rank, chunk), stage in sorted(plan.stage_of.items(), key=lambda item: (item[1], item[0])):
+        cost = whole.stages[rank, chunk]
+        held = cost.parameters + cost.experts
+        resident = cost.resident if ranks.layers else round(ranks.per_parameter[rank] * held)
+        yield {
+            "stage": stage,
+            "pipeline_rank": rank,
+            "chunk": chunk,
+            **({"layers": len(cost.layers)} if ranks.layers else {}),
+            **_times(cost),
+            **_collectives(cost, axes),
+            "message_bytes": cost.message,
+            "parameters": held,
+            "state_bytes": resident,
+            "kept_bytes": cost.kept,
+            "transient_bytes": cost.transient,
+            "peak_bytes": peaks[rank],
+        }
+
+
+def _times(cost: StageCosts) -> dict[str, float]:
+    """Seconds of computation: without collectives, and what is computed again apart."""
+    forward = cost.forward - sum(traffic.forward for traffic in cost.traffic)
+    inputs = cost.time("I") - cost.again - sum(traffic.backward for traffic in cost.traffic)
+    times = {"forward": forward, "input_gradient": max(0, inputs), "weight_gradient": cost.weight}
+    return {f"{name}_s": time / PICOSECONDS_PER_SECOND for name, time in {**times, "recomputed": cost.again}.items()}
+
+
+def _collectives(cost: StageCosts, axes: Sequence[str]) -> dict[str, float]:
+    found = {traffic.axis: traffic for traffic in cost.traffic}
+    times = {
+        f"{axis}_{kind}_s": getattr(found[axis], kind) if axis in found else 0
+        for axis in axes
+        for kind in ("exposed", "hidden")
+    }
+    return {name: time / PICOSECONDS_PER_SECOND for name, time in times.items()}
+
+
+def _layer_rows(scenario: Scenario, ranks: RankCosts, plan: Plan) -> Iterator[dict[str, Any]]:
+    assert scenario.model is not None
+    assert ranks.stages is not None
+    stage_of = [stage for stage, cost in enumerate(ranks.stages(plan.stages)) for _ in cost.layers]
+    layers = zip(scenario.model.network.layers, layer_parts(scenario), ranks.layers, strict=True)
+    for number, (layer, parts, cost) in enumerate(layers):
+        place = {"stage": stage_of[number], "layer": layer.name}
+        for operation, times in parts.operations:
+            yield {**place, "operation": operation.name, "what": described(operation), **_columns(*times)}
+        for traffic in cost.traffic:
+            sent = [one for one in (*parts.forward, *parts.backward) if one.axis == traffic.axis]
+            waits = (traffic.forward / PICOSECONDS_PER_SECOND, traffic.backward / PICOSECONDS_PER_SECOND, 0.0)
+            yield {**place, "operation": f"{traffic.axis} {COLLECTIVES}", "what": _exchanged(sent), **_columns(*waits)}
+        if parts.again:
+            again = {"operation": "again", "what": f"recompute {scenario.recompute}"}
+            yield {**place, **again, **_columns(0.0, parts.again, 0.0)}
+        yield {**place, "operation": TOTAL, "what": "", **_columns(*_layer_times(cost)), **_sizes(cost)}
+
+
+def _columns(*times: float) -> dict[str, float]:
+    return dict(zip(("forward_s", "input_gradient_s", "weight_gradient_s"), times, strict=True))
+
+
+def _layer_times(cost: StageCosts) -> tuple[float, float, float]:
+    """Seconds of a layer with its collectives and what is computed again."""
+    forward, inputs, weight = (time / PICOSECONDS_PER_SECOND for time in (cost.forward, cost.time("I"), cost.weight))
+    return forward, inputs, weight
+
+
+def _sizes(cost: StageCosts) -> dict[str, int]:
+    return {
+        "message_bytes": cost.message,
+        "parameters": cost.parameters + cost.experts,
+        "state_bytes": cost.resident,
+        "kept_bytes": cost.kept,
+        "transient_bytes": cost.transient,
+    }
+
+
+def described(operation: Operation) -> str:
+    """What an operation computes for each token, before tensor ranks divide it."""
+    if isinstance(operation, Gemm):
+        count = f"{operation.count} × " if operation.count > 1 else ""
+        divided = {"none": "", "sequence": ", by tokens"}.get(operation.split, f", by {operation.split}")
+        return f"product {count}{operation.k:,} → {operation.n:,}{divided}"
+    if isinstance(operation, Attention):
+        kind = f"{'flash' if operation.flash else 'plain'}{', causal' if operation.causal else ''}"
+        return f"{kind}, {operation.heads} heads of {operation.key_size}, {operation.sequence:,} keys"
+    if isinstance(operation, Elementwise):
+        return f"moves {format_bytes(operation.forward)} and {format_bytes(operation.backward)} a token"
+    assert isinstance(operation, Kernel)
+    return f"{float(operation.flop):.4g} FLOP, {format_bytes(operation.bytes)} a token"
+
+
+def _exchanged(exchanges: Sequence[Exchange]) -> str:
+    """A layer's collectives along one axis, forward and backward together."""
+    counts: Counter[tuple[str, int]] = Counter()
+    for one in exchanges:
+        counts[one.does, one.size] += one.repeats
+    return ", ".join(f"{count} × {does} of {format_bytes(size)}" for (does, size), count in counts.items())

@@ -1,0 +1,138 @@
+"""The summary of a run with a model: FLOP, their share of the peak, throughput, communication and memory by part.
+
+    model FLOP       3 × the forward of all samples: the backward takes twice as many; nothing that is recomputed
+    hardware FLOP    the same, and the forward of whatever `recompute` repeats
+    MFU, HFU         model or hardware FLOP / (step time · GPUs · dense peak of the precision)
+
+2 FLOP per multiply-add of a product; look-ups and memory-bound operations count none. Causal flash attention counts the
+half of the scores that it computes. MFU: Chowdhery et al., arXiv 2204.02311, appendix B; HFU: Korthikanti et al., arXiv
+2205.05198, section 6.2.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from hybrid_des.analysis.idle import hidden_messages
+from hybrid_des.analysis.step_times import StepTimes
+from hybrid_des.models import Attention, Model
+from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.purpose import ACTIVATION
+from hybrid_des.network.rate import idle_time
+from hybrid_des.scenario import Scenario
+from hybrid_des.simulation.lowering import message_size
+from hybrid_des.simulation.memory import gpus_of, memory_parts, worst_peak
+from hybrid_des.simulation.run import Run
+from hybrid_des.timeline import Column
+from hybrid_des.units import PICOSECONDS_PER_SECOND
+
+AXES = ("tensor", "context", "expert")
+
+
+def model_figures(
+    run: Run, times: StepTimes, step_time: float, idle: Mapping[str, float], reduced: Mapping[str, Mapping[str, float]]
+) -> dict[str, Any]:
+    """The keys of the summary that a model adds.
+
+    Args:
+        run: a run of a scenario with a model.
+        times: its times.
+        step_time: seconds per step.
+        idle: idle seconds per rank and step by cause.
+        reduced: exposed and hidden seconds of gradients and, where they are sharded, of parameters.
+    """
+    scenario = run.scenario
+    assert scenario.model is not None
+    model, schedule = scenario.model.network, scenario.schedule
+    samples = schedule.microbatches * schedule.microbatch_size * scenario.parallel.data
+    flop = 3 * samples * model.flop
+    hardware = flop + samples * recomputed_flop(model, scenario.recompute)
+    peak = step_time * scenario.parallel.ranks * peak_of(scenario)
+    rate = samples / step_time if step_time else 0.0
+    return {
+        "model_parameters": model.parameters,
+        "flop_per_step": flop,
+        "hardware_flop_per_step": hardware,
+        "mfu": flop / peak if peak else 0.0,
+        "hfu": hardware / peak if peak else 0.0,
+        **_throughput("samples", rate, scenario.parallel.ranks),
+        **(_throughput("tokens", rate * model.tokens, scenario.parallel.ranks) if model.sample == "sequence" else {}),
+        "communication_s": {
+            **_inside_ops(run),
+            "pipeline": {"exposed": idle[ACTIVATION.cause], "hidden": _hidden_messages(run, times)},
+            **{what: dict(seconds) for what, seconds in reduced.items()},
+        },
+        "memory_parts_bytes": _memory_parts(run),
+    }
+
+
+def peak_of(scenario: Scenario) -> float:
+    """Dense FLOP/s of a GPU in the scenario's precision."""
+    gpu = scenario.cluster.kinds[0].gpu
+    return float((gpu.peak_fp8 if scenario.precision == "fp8" else gpu.peak) or 0)
+
+
+def recomputed_flop(model: Model, recompute: str) -> int:
+    """FLOP per sample that the backward repeats of the forward."""
+    kinds = {"none": (), "selective": (Attention,), "full": (object,)}[recompute]
+    blocks = (layer for layer in model.layers if layer.place == "block")
+    again = (one.flop for layer in blocks for one in layer.operations if isinstance(one, kinds))
+    return int(model.tokens * sum(again, Fraction(0)))
+
+
+def _throughput(what: str, rate: float, gpus: int) -> dict[str, float]:
+    return {f"{what}_per_s": rate, f"{what}_per_gpu_s": rate / gpus}
+
+
+def _inside_ops(run: Run) -> dict[str, dict[str, float]]:
+    """Seconds per step and rank of the collectives that ops wait for, mean over pipeline ranks."""
+    plan, exposed, hidden = run.plan, Counter[str](), Counter[str]()
+    micro_batches = Counter(run.plan.path_of)
+    for path, places in enumerate(plan.paths):
+        for place in places:
+            for traffic in run.costs.stages[place].traffic:
+                exposed[traffic.axis] += micro_batches[path] * traffic.exposed
+                hidden[traffic.axis] += micro_batches[path] * traffic.hidden
+    whole = plan.pipeline * PICOSECONDS_PER_SECOND
+    return {axis: {"exposed": exposed[axis] / whole, "hidden": hidden[axis] / whole} for axis in AXES}
+
+
+def _hidden_messages(run: Run, times: StepTimes) -> float:
+    """Seconds per step and rank for which pipeline messages travel while their receiver computes."""
+    if run.fabric is None:
+        return 0.0
+    replicas, steps, pipeline = times.begin.shape
+    hidden = hidden_messages(run.plan, times, _flights(run, run.fabric))
+    ranks: int = replicas * steps * pipeline
+    return hidden / (ranks * PICOSECONDS_PER_SECOND)
+
+
+def _flights(run: Run, fabric: Fabric) -> Column:
+    """How long each message of `plan.edges.remote` takes on idle links, in picoseconds, in the first replica."""
+    plan, layout = run.plan, run.scenario.parallel.layout
+
+    @cache
+    def takes(sender: int, receiver: int, size: int) -> int:
+        return idle_time(fabric, layout.rank(pipeline=sender), layout.rank(pipeline=receiver), size)
+
+    sent: list[dict[int, int]] = []  # for each action: receiver → picoseconds
+    for rank, program in enumerate(plan.programs):
+        for action in program:
+            targets = ((op, plan.target(rank, op)) for op in action)
+            sent.append({to[0]: takes(rank, to[0], message_size(run.costs, rank, op, to)) for op, to in targets if to})
+    consumers, producers = (numbers.tolist() for numbers in plan.edges.remote)
+    receivers = (plan.edges.rank[number] for number in consumers)
+    return np.array([sent[one][to] for one, to in zip(producers, receivers, strict=True)], dtype=np.int64)
+
+
+def _memory_parts(run: Run) -> dict[str, int]:
+    """What the rank holds at its peak that exceeds its memory most, or has the least left."""
+    layout = run.scenario.parallel.layout
+    worst = worst_peak(run.peak_memory, gpus_of(run.scenario.cluster, layout))
+    return memory_parts(run.costs, layout.coordinate(worst.rank, "pipeline"), worst.held)

@@ -1,0 +1,42 @@
+"""Print what a micro-batch costs on each stage, or with --layers in each operation, with the formulas.
+
+Nothing is simulated but collectives, each once. Stages have times of computation and of the collectives that it waits
+for, bytes sent, kept and held. --out writes the table as CSV, in seconds and bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from hybrid_des.cli.arguments import add_common, add_out, import_files
+from hybrid_des.cli.output import say, write_file
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a scenario, and what is printed."""
+    parser.add_argument("file", metavar="SCENARIO", help="a scenario file")
+    parser.add_argument("--layers", action="store_true", help="per layer and operation; needs a scenario with a model")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    add_out(parser, "also write the table as CSV to this file", metavar="FILE")
+    add_common(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the table."""
+    from hybrid_des.analysis.cost_table import costs
+    from hybrid_des.report.cost_report import render_layers, render_stages
+    from hybrid_des.scenario import load
+
+    import_files(args.imports)
+    scenario = load(args.file, args.set)
+    frame = costs(scenario, layers=args.layers)
+    if args.out is not None:
+        write_file(args.out, frame.to_csv(index=False, lineterminator="\n"))
+    if args.json:
+        print(json.dumps(json.loads(frame.to_json(orient="records", double_precision=15)), indent=2))
+    else:
+        print(render_layers(frame, scenario) if args.layers else render_stages(frame, scenario))
+    if args.out is not None:
+        say(f"wrote {args.out}")
+    return 0

@@ -1,0 +1,91 @@
+"""What would fit into memory: peaks of a changed scenario, from its plan alone, without simulating it.
+
+    recompute: selective, full ─► sharding: the next ones ─► half the micro-batch, twice as many of them
+
+A rank allocates and releases activations in the order of its program, so its peak does not depend on times.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from hybrid_des.errors import HybridDesError
+from hybrid_des.network.fabric import Fabric
+from hybrid_des.pipeline.plan import Plan
+from hybrid_des.scenario import Scenario
+from hybrid_des.simulation.lowering import Lowering
+from hybrid_des.simulation.memory import MemoryPeak, gpus_of, worst_peak
+from hybrid_des.simulation.pace import Pace
+from hybrid_des.simulation.planner import build_plan
+from hybrid_des.simulation.stages import costs_of, with_gathered
+from hybrid_des.units import format_bytes
+from hybrid_des.workload.costs import Costs
+from hybrid_des.workload.modelled import model_costs
+
+RECOMPUTE = ("none", "selective", "full")
+SHARDING = ("none", "zero-1", "zero-2", "zero-3")
+
+
+class Remedy(NamedTuple):
+    """A change of a scenario, and the GPU that is then closest to its memory."""
+
+    change: str
+    peak: MemoryPeak
+
+
+def planned_peaks(plan: Plan, costs: Costs) -> list[int]:
+    """Peak bytes of each pipeline rank."""
+    lowering = Lowering(plan, costs, {}, overlap=False, blocking=False)
+    peaks = []
+    for rank in range(plan.pipeline):
+        now = most = costs.resident[rank]
+        for task in lowering.lower(rank, Pace()).compute:
+            now += task.work.holds[0]
+            most = max(most, now)
+            now -= task.work.frees[0]
+        peaks.append(most)
+    return peaks
+
+
+def remedies(scenario: Scenario, plan: Plan, fabric: Fabric) -> Iterator[Remedy]:
+    """The changes to a scenario with a model that might make it fit, each with its peak."""
+    layout, gpus = scenario.parallel.layout, gpus_of(scenario.cluster, scenario.parallel.layout)
+    for change, variant in _variants(scenario):
+        try:
+            ranks = model_costs(variant, fabric if scenario.parallel.stages == "balanced" else None)
+            same = variant.schedule is scenario.schedule
+            planned = plan if same else build_plan(variant, ranks, fabric)
+            costs = costs_of(ranks, planned)
+            if variant.sharding == "zero-3":
+                costs = with_gathered(costs, planned, layout.sizes["data"] * layout.sizes["context"])
+            held = planned_peaks(planned, costs)
+        except HybridDesError:
+            continue  # the schedule does not support so many micro-batches
+        yield Remedy(change, worst_peak([held[place] for place in layout.along("pipeline").tolist()], gpus))
+
+
+def _variants(scenario: Scenario) -> Iterator[tuple[str, Scenario]]:
+    for level in RECOMPUTE[RECOMPUTE.index(scenario.recompute) + 1 :]:
+        yield f"recompute: {level}", scenario.model_copy(update={"recompute": level})
+    if scenario.parallel.data * scenario.parallel.context > 1:
+        for level in SHARDING[SHARDING.index(scenario.sharding) + 1 :]:
+            yield f"sharding: {level}", scenario.model_copy(update={"sharding": level})
+    size, count = scenario.schedule.microbatch_size, scenario.schedule.microbatches
+    if size % 2 == 0 and scenario.schedule.file is None:
+        sizes = {"microbatch_size": size // 2, "microbatches": 2 * count}
+        schedule = scenario.schedule.model_copy(update=sizes)
+        yield f"schedule.microbatch_size: {size // 2}", scenario.model_copy(update={"schedule": schedule})
+
+
+def what_would_fit(scenario: Scenario, plan: Plan, fabric: Fabric | None) -> str:
+    """The first of the changes that fits, with its peak, or that none does; empty where there is none to try."""
+    if scenario.model is None or fabric is None:
+        return ""
+    tried = []
+    for remedy in remedies(scenario, plan, fabric):
+        if remedy.peak.fits:
+            return f"{remedy.change}, with {format_bytes(remedy.peak.held)}"
+        tried.append(remedy)
+    if not tried:
+        return ""
+    best = min(tried, key=lambda remedy: remedy.peak.held - remedy.peak.gpu.memory)
+    return f"no single change; the best is {best.change}, with {format_bytes(best.peak.held)}"

@@ -1,0 +1,62 @@
+"""A warning where variants of a scenario are models of different sizes."""
+
+import pytest
+from support.scenarios import MINIMAL
+
+SAID = "parallel.pipeline changes the size of the model"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["parallel.pipeline=2"], ["parallel.pipeline=2", "schedule.kind=gpipe"]],
+)
+def test_an_override_of_the_pipeline_is_noted(run, write, arguments):
+    file = write(MINIMAL)
+    sets = [word for one in arguments for word in ("--set", one)]
+    code, _, err = run(file, *sets)
+    assert code == 0
+    assert len(err) == 1
+    assert err[0].startswith(f"warning: {file}: {SAID}")
+    assert run(file, *sets, "--json")[2] == err
+    assert run(file, *sets, "--quiet")[2] == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["parallel.pipeline=1"],
+        ["parallel.data=2"],
+        ["parallel.pipeline=2", "workload.per=model"],
+        ["parallel.pipeline=2", "workload.per=rank"],
+        ["parallel.pipeline=2", "workload.forward=2 s"],
+        ["parallel.pipeline=2", "workload.forward=[1 s, 2 s]"],
+    ],
+)
+def test_an_override_that_keeps_or_states_the_model_is_not(run, write, arguments):
+    assert run(write(MINIMAL), *(word for one in arguments for word in ("--set", one)))[2] == []
+
+
+def test_a_model_is_divided(run, write):
+    file = write("model: {base: gpt2, layers: 4}\nschedule: {kind: 1f1b, microbatches: 4}\n")
+    assert run(file, "--set", "parallel.pipeline=2")[2] == []
+
+
+def test_a_sweep_over_pipelines_is_noted(run, write):
+    sweep = "sweep: [{parallel.pipeline: [1, 2]}, {schedule.kind: [gpipe, 1f1b]}]\n"
+    err = run(write(MINIMAL + sweep), "--json")[2]
+    assert [SAID in line for line in err] == [True]
+    assert run(write(MINIMAL + sweep), "--json", "--set", "workload.per=model")[2] == []
+    together = "sweep: [{parallel.pipeline: [1, 2], workload.forward: [2 s, 1 s]}]\n"
+    assert run(write(MINIMAL + together), "--json")[2] == []
+
+
+def test_shipped_sweeps_say_what_they_divide(run, scenarios):
+    for file in sorted((scenarios / "experiments").glob("*.yaml")):
+        text = file.read_text(encoding="utf-8") + (scenarios / "experiments" / "base.yaml").read_text(encoding="utf-8")
+        assert "per: model" in text or "per: rank" in text
+
+
+def test_the_first_scenario_divides_one_model(run, scenarios):
+    code, out, err = run(scenarios / "a100_8x.yaml", "--set", "parallel.pipeline=2", "--json")
+    assert (code, err) == (0, [])
+    assert '"bytes_gradients": 4000000000' in out

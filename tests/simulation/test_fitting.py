@@ -1,0 +1,103 @@
+"""Memory by part, and what would fit: equal to what a simulation of the change finds."""
+
+import re
+from itertools import islice
+
+import pytest
+from support.scenarios import scenario as given
+
+from hybrid_des import load, simulate
+from hybrid_des.errors import OutOfMemoryError
+from hybrid_des.simulation.fitting import planned_peaks, remedies, what_would_fit
+from hybrid_des.simulation.memory import memory_parts, misfit
+from hybrid_des.simulation.planner import parts_of
+
+GB = 10**9
+MODEL = {"base": "gpt3-1.3b", "attention": "plain"}
+
+
+def scenario(memory="80 GB", **sections):
+    gpu = {"memory": memory, "peak": "312 TFLOP/s", "bandwidth": "2 TB/s", "multiprocessors": 108}
+    sections.setdefault("schedule", {"kind": "1f1b", "microbatches": 8, "microbatch_size": 4})
+    return load({
+        "model": MODEL, "cluster": {"gpu": gpu}, "parallel": {"pipeline": 2, "data": 2, "tensor": 2},
+        "efficiency": {"gemm": 0.8, "attention": 0.4, "memory": 0.8}, **sections,
+    })  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["1f1b", "gpipe", "zb-h1", "zb-v", "dualpipe", "interleaved-1f1b"])
+def test_the_peak_of_a_plan_is_that_of_its_simulation(kind):
+    chunks = {"chunks": 2} if kind == "interleaved-1f1b" else {}
+    run = simulate(scenario(schedule={"kind": kind, "microbatches": 8, **chunks})).run
+    layout = run.scenario.parallel.layout
+    assert [planned_peaks(run.plan, run.costs)[place] for place in layout.along("pipeline")] == run.peak_memory
+
+
+@pytest.mark.parametrize("sharding", ["none", "zero-1", "zero-2", "zero-3"])
+def test_the_parts_of_memory_add_up_to_the_peak(sharding):
+    summary = simulate(scenario(sharding=sharding)).summary
+    parts = summary["memory_parts_bytes"]
+    assert list(parts) == ["parameters", "gradients", "optimizer", "activations", "transients"]
+    assert sum(parts.values()) == max(summary["peak_memory_bytes"])
+    assert min(parts.values()) > 0
+
+
+def test_without_sharding_a_parameter_takes_18_bytes():
+    whole = scenario()
+    costs = parts_of(whole).costs
+    parts = memory_parts(costs, 0, costs.resident[0])
+    count = costs.parameters[0]
+    assert [parts[name] / count for name in ("parameters", "gradients", "optimizer")] == [2, 4, 12]
+
+
+@pytest.mark.parametrize(
+    ("memory", "said"), [(1, "parameters: 2 B, 1 B left"), (7, "optimizer: 4 B, 2 B left"), (10, "activations: 8 B")]
+)
+def test_the_part_that_does_not_fit_is_named(memory, said):
+    parts = {"parameters": 2, "gradients": 3, "optimizer": 4, "activations": 8, "transients": 0}
+    assert misfit(parts, memory).startswith(said)
+
+
+def test_a_change_has_the_peak_of_its_simulation():
+    small = scenario("4 GB")
+    run = simulate(small).run
+    found = {remedy.change: remedy.peak.held for remedy in remedies(small, run.plan, run.fabric)}
+    half = {"kind": "1f1b", "microbatches": 16, "microbatch_size": 2}
+    assert found == {
+        "recompute: selective": max(simulate(scenario(recompute="selective")).run.peak_memory),
+        "recompute: full": max(simulate(scenario(recompute="full")).run.peak_memory),
+        **{f"sharding: {level}": max(simulate(scenario(sharding=level)).run.peak_memory)
+           for level in ("zero-1", "zero-2", "zero-3")},
+        "schedule.microbatch_size: 2": max(simulate(scenario(schedule=half)).run.peak_memory),
+    }  # fmt: skip
+
+
+def test_the_first_change_that_fits_is_named():
+    run = simulate(scenario()).run
+    selective = next(iter(remedies(run.scenario, run.plan, run.fabric))).peak.held
+    enough = scenario(selective + 1)
+    assert what_would_fit(enough, run.plan, run.fabric).startswith("recompute: selective, with ")
+    full = next(islice(remedies(run.scenario, run.plan, run.fabric), 1, None)).peak.held
+    assert what_would_fit(scenario(full + 1), run.plan, run.fabric).startswith("recompute: full, with ")
+    assert what_would_fit(scenario("1 GB"), run.plan, run.fabric).startswith("no single change; the best is ")
+
+
+def test_the_verdict_names_the_part_and_the_change():
+    text = simulate(scenario("30 GB")).report()
+    assert re.search(r"memory +OUT OF MEMORY   peak .* of 30 GB, on rank 0", text)
+    assert re.search(r"does not fit +activations: .* left", text)
+    assert re.search(r"would fit +recompute: selective, with ", text)
+    with pytest.raises(OutOfMemoryError, match=r"does not fit: activations: .*; would fit: recompute: selective"):
+        simulate(scenario("30 GB", on_oom="error"))
+
+
+def test_a_workload_fits_only_with_its_activations():
+    sizes = {"parameters": 1e9, "memory": {"per_parameter": 16}}
+    text = simulate(given(workload=sizes)).report()
+    assert re.search(r"memory +activations not given   without them peak 16 GB of 80 GB, on rank 0", text)
+    sizes["memory"]["activation"] = "1 GB"
+    assert re.search(r"memory +fits   peak 17 GB", simulate(given(workload=sizes)).report())
+    sizes["parameters"] = 6e9
+    text = simulate(given(workload=sizes)).report()
+    assert "does not fit          parameters, gradients and optimizer: 96 GB, 80 GB left" in text
+    assert "would fit" not in text
