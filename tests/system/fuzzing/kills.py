@@ -209,9 +209,9 @@ def _rows(kill: Kill, code: int, folder: Path, finished: int) -> Iterator[str]:
     """Rows that were finished are in the table; a sweep that succeeds has them all."""
     if kill.sweep == "run":
         return
-    table = folder / "sweep.csv"
+    tables = [folder / name for name in ("sweep.csv", "sweep.partial.csv") if (folder / name).exists()]
     rows: list[Any] = []
-    if table.exists():
+    for table in tables[:1]:
         with table.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
     good = sum(not row.get("error") and bool(row.get("step_time_s")) for row in rows)
