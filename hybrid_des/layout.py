@@ -63,6 +63,11 @@ class Layout:
             ranks = [start + place * self.strides[axis] for start in ranks for place in range(self.sizes[axis])]
         return sorted(ranks)
 
+    @cached_property
+    def holders(self) -> list[list[int]]:
+        """Of the first pipeline rank: the ranks that hold the same parameters, one group per tensor rank."""
+        return [self.group(tensor, "context", "data") for tensor in self.group(0, "tensor")]
+
     def gpu_of(self, rank: int) -> int:
         """The GPU that a rank runs on: ranks fill the nodes in order."""
         return rank

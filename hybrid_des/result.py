@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.metrics import Findings
+from hybrid_des.errors import OutOfMemoryError
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.report.files import Written, write
 from hybrid_des.report.terminal import render
 from hybrid_des.scenario import Scenario
+from hybrid_des.simulation.fitting import what_would_fit
+from hybrid_des.simulation.planner import plan_of
 from hybrid_des.simulation.run import run
+from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:
@@ -31,7 +35,12 @@ def simulate(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None
     Raises:
         HybridDesError: the scenario cannot be simulated (`exit_code` 2) or its simulation failed (1).
     """
-    return Result(run(scenario, plan, fabric))
+    try:
+        return Result(run(scenario, plan, fabric))
+    except OutOfMemoryError as error:
+        fabric = fabric or fabric_of(scenario)
+        advice = what_would_fit(scenario, plan or plan_of(scenario, fabric), fabric)
+        raise OutOfMemoryError(f"{error}; would fit: {advice}" if advice else str(error)) from None
 
 
 class Result(Findings):

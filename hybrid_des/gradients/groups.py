@@ -98,11 +98,10 @@ def parts_of_stage(regular: int, experts: int, expert: int) -> tuple[int, int]:
 
 def _holders(layout: Layout, places: Sequence[tuple[int, int]], apart: int) -> Iterator[list[tuple[int, int]]]:
     """For every tensor rank, the (rank, chunk) pairs that hold the same: every `apart`-th along data and context."""
-    for tensor in layout.group(0, "tensor"):
-        starts = [(tensor + layout.rank(pipeline=rank), chunk) for rank, chunk in places]
-        copies = [(layout.group(start, "context", "data"), chunk) for start, chunk in starts]
+    copies = [(layout.strides["pipeline"] * rank, chunk) for rank, chunk in places]
+    for holders in layout.holders:
         for first in range(apart):
-            yield sorted((rank, chunk) for ranks, chunk in copies for rank in ranks[first::apart])
+            yield sorted((start + rank, chunk) for start, chunk in copies for rank in holders[first::apart])
 
 
 class Reductions:

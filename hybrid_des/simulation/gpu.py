@@ -12,11 +12,11 @@ from hybrid_des.engine.recorder import AFTER, BEFORE, INSIDE, STEP_SHIFT, Record
 from hybrid_des.errors import NumericsError
 from hybrid_des.gradients.groups import Membership
 from hybrid_des.gradients.reducer import Reducer
-from hybrid_des.gradients.replayed import Meeting
 from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.mailbox import Handoff
 from hybrid_des.network.purpose import PARAMETERS, PURPOSES, REDUCTION, Purpose
 from hybrid_des.simulation.arithmetic import SizesOnly
+from hybrid_des.simulation.meeting import Meeting
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.tasks import (
     Await,

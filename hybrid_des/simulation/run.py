@@ -22,9 +22,9 @@ from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.arithmetic import RealTraining, SizesOnly
-from hybrid_des.simulation.fitting import what_would_fit
 from hybrid_des.simulation.gpu import Barrier, Gpu, Job
-from hybrid_des.simulation.memory import MemoryLedger, gpus_of, memory_parts, misfit, worst_peak
+from hybrid_des.simulation.meeting import meetings_of
+from hybrid_des.simulation.memory import MemoryLedger, memory_parts, misfit, worst_peak
 from hybrid_des.simulation.pace import Pace
 from hybrid_des.simulation.planner import Parts, parts_of
 from hybrid_des.timeline import Timeline
@@ -142,7 +142,7 @@ def _gpus(scenario: Scenario, parts: Parts, transport: Transport, recorder: Reco
     job = Job(env, recorder, scenario.steps, Barrier(env, layout.ranks) if scenario.barrier else None)
     lower = cache(parts.lowering.lower)
     layered = parts.lowering.layered
-    meetings = layered.traffic.meetings(env) if layered else {}
+    meetings = meetings_of(env, layered.traffic.groups) if layered else {}
     pipeline_of = cache(lambda first: layout.group(first, "pipeline"))
     gpus = []
     for rank, node in zip(range(layout.ranks), scenario.cluster.each_gpu(), strict=False):
@@ -178,11 +178,10 @@ def _check_memory(scenario: Scenario, parts: Parts, gpus: Sequence[Gpu]) -> None
     if scenario.on_oom != "error":
         return
     layout = scenario.parallel.layout
-    peak = worst_peak([gpu.memory.peak_bytes for gpu in gpus], gpus_of(scenario.cluster, layout))
+    kinds = [node.gpu for node, _ in zip(scenario.cluster.each_gpu(), gpus, strict=False)]
+    peak = worst_peak([gpu.memory.peak_bytes for gpu in gpus], kinds)
     if not peak.fits:
         sizes = f"holds {format_bytes(peak.held)}; its GPU ({peak.gpu.name}) has {format_bytes(peak.gpu.memory)}"
         held = memory_parts(parts.costs, layout.coordinate(peak.rank, "pipeline"), peak.held)
-        advice = what_would_fit(scenario, parts.plan, parts.fabric)
-        would = f"; would fit: {advice}" if advice else ""
-        why = f"does not fit: {misfit(held, peak.gpu.memory)}{would}"
+        why = f"does not fit: {misfit(held, peak.gpu.memory)}"
         raise OutOfMemoryError(f"out of memory: rank {peak.rank} {sizes}; {why}")

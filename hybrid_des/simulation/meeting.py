@@ -1,0 +1,56 @@
+"""Meetings: where the members of a group begin a replayed collective together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from simpy.events import Event
+
+from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.events import Arrival
+
+
+class Meeting:
+    """Where the members of a group begin a collective of known duration together.
+
+    Attributes:
+        until: when the latest collective ends.
+    """
+
+    def __init__(self, env: Environment, size: int) -> None:
+        self._env = env
+        self._size = self._missing = size
+        self._over = Arrival(env)
+        self._periods: list[tuple[int, int]] = []
+        self.until = 0
+
+    def join(self, duration: int) -> Event:
+        """Arrive; the event happens `duration` picoseconds after the last member's arrival."""
+        over, now = self._over, self._env.now
+        self._missing -= 1
+        if not self._missing:
+            self.until = now + duration
+            self._periods.append((now, self.until))
+            over.happen(self.until, None)
+            self._missing, self._over = self._size, Arrival(self._env)
+        return over
+
+    def busy(self, since: int) -> int:
+        """Picoseconds from `since` until now during which a collective was under way."""
+        now, took = self._env.now, 0
+        for start, end in reversed(self._periods):
+            if end <= since:
+                break
+            took += min(end, now) - max(start, since)
+        return took
+
+
+def meetings_of(env: Environment, groups: Sequence[Sequence[Sequence[int]]]) -> Mapping[int, Sequence[Meeting | None]]:
+    """Rank → where it meets the other members of its groups, part by part."""
+    found: dict[int, list[Meeting | None]] = {}
+    for part, of_part in enumerate(groups):
+        for ranks in of_part:
+            meeting = Meeting(env, len(ranks))
+            for rank in ranks:
+                found.setdefault(rank, [None] * len(groups))[part] = meeting
+    return found
