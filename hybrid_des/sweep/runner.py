@@ -17,6 +17,7 @@ from hybrid_des.scenario import scenario_of
 from hybrid_des.scenario.composition import put
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.sweep.axes import Case, Sweep
+from hybrid_des.sweep.rows import is_key
 
 Row = dict[str, Any]
 ProgressCallback = Callable[[int, int], None]  # cases done, cases in total
@@ -117,7 +118,7 @@ def _run_case(document: Document, case: Case) -> Row:
 
     row: Row = {path: _plain(value) for path, value in case.items()}
     try:
-        scenario = scenario_of(_with(document, case))
+        scenario = scenario_of(with_case(document, case))
         row |= summary(run(scenario.model_copy(update={"record": "compute"})))  # a row needs no messages
     except HybridDesError as error:
         row["error"] = str(error).splitlines()[0]
@@ -126,10 +127,12 @@ def _run_case(document: Document, case: Case) -> Row:
     return row
 
 
-def _with(document: Document, case: Case) -> Document:
+def with_case(document: Document, case: Case) -> Document:
     """The document with the values of a case, whose places name the case."""
     varied = Document(copy.deepcopy(document.value), document.source, dict(document.places))
     for path, value in case.items():
+        if not is_key(path):
+            continue
         keys = path.split(".")
         place = put(varied.value, keys, copy.deepcopy(value), f"sweep: {path}")
         varied.places[place] = f"{document.place(('sweep',))}: case {path}={describe(value)}"

@@ -78,6 +78,7 @@ class LayerCosts:
         forward, backward: traffic.
         kept: bytes of activations kept for the backward.
         transient: bytes that exist only while the layer's backward runs.
+        widest: the part of them that is gradients of activations.
         message: bytes passed on to the next layer.
         parameters: numbers held by the rank: those of experts, and others.
     """
@@ -88,6 +89,7 @@ class LayerCosts:
     backward: tuple[Exchange, ...]
     kept: int
     transient: int
+    widest: int
     message: int
     parameters: tuple[int, int]
 
@@ -101,6 +103,7 @@ def layer_costs(layer: Layer, division: Division, device: Device, received: int 
     recompute = division.recompute if layer.place == "block" else "none"
     full = recompute == "full"
     kept = _kept(layer, division, scores=recompute == "none")
+    widest = ceil(layer.transient * division.tokens / division.tensor)
     inputs = -(-layer.output * division.tokens // division.regular)
     return LayerCosts(
         times=times,
@@ -108,8 +111,9 @@ def layer_costs(layer: Layer, division: Division, device: Device, received: int 
         forward=forward,
         backward=(*forward, *backward) if full else backward,
         kept=inputs if full else kept,
-        transient=_transient(layer, division) + (kept if full else 0),
-        message=inputs,
+        transient=widest + ELEMENT * sum(_parameters(layer, division)) + (kept if full else 0),
+        widest=widest,
+        message=-(-layer.output * division.tokens // division.tensor),
         parameters=_parameters(layer, division),
     )
 
@@ -199,11 +203,6 @@ def _kept(layer: Layer, division: Division, *, scores: bool) -> int:
     inner = kept.tensor + (kept.scores / division.context if scores else 0)
     routed = (kept.received + kept.expert / t) * layer.balance
     return ceil(division.tokens * (kept.sequence / division.regular + inner / t + routed))
-
-
-def _transient(layer: Layer, division: Division) -> int:
-    """The widest gradients, and the layer's own weight gradients before they are added."""
-    return ceil(layer.transient * division.tokens / division.tensor) + ELEMENT * sum(_parameters(layer, division))
 
 
 def _parameters(layer: Layer, division: Division) -> tuple[int, int]:

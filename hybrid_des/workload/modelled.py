@@ -6,15 +6,24 @@ Bytes per parameter: 2 for 16-bit weights, 2 or 4 for gradients as they are redu
 moments; `sharding` divides the optimizer's (zero-1), also the gradients (zero-2), also the weights (zero-3) over the
 ranks that hold the same parameters (Rajbhandari et al., arXiv 1910.02054). The optimizer step moves 40 bytes for each
 parameter that a rank updates.
+
+Weight gradients of several micro-batches are added up: with fp16 gradients by a kernel of its own, otherwise in 32 bits
+by the product that makes them (as Megatron-LM does with bf16: accumulation in fp32, fused into the product). With few
+tokens per micro-batch and large matrices a kernel of its own takes 5 to 10 % of a step.
+
+A collective takes what its messages take alone on the wiring, and `collective_overhead`·(1 + (n−1)/5) for n members:
+all-reduces of 2, 4 and 8 A100s on NVLink take about 35, 45 and 85 µs besides bytes over bandwidth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from math import ceil
 
+from hybrid_des import hardware
 from hybrid_des.collectives import codecs
 from hybrid_des.errors import Refusal
 from hybrid_des.layout import Layout
@@ -25,12 +34,15 @@ from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.recipe import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 from hybrid_des.workload.costs import RankCosts, StageCosts, sum_of
-from hybrid_des.workload.device import Device
+from hybrid_des.workload.device import ELEMENT, Device
 from hybrid_des.workload.division import Division, Exchange, layer_costs
 from hybrid_des.workload.replay import Replay
 
 WEIGHTS, MOMENTS = 2, 12  # bytes per parameter
 UPDATE = 40  # bytes moved per updated parameter
+ADDITION = 6  # bytes per weight: two 16-bit gradients are read, their sum is written
+ACCUMULATION = 8  # bytes per weight: a 32-bit sum is read and written
+OVERHEAD_OF_MEMBERS = 0.2  # of a collective's overhead, for each member but the first
 
 
 @dataclass(frozen=True)
@@ -63,7 +75,8 @@ def model_costs(scenario: Scenario, fabric: Fabric) -> RankCosts:
     model, ranks = scenario.model.network, scenario.parallel.pipeline
     costing = _Costing(scenario, model, fabric)
     received = (0, *(layer.output for layer in model.layers))
-    layers = tuple(map(costing.of, model.layers, received))
+    alike = [replace(layer, name="") for layer in model.layers]  # blocks are: costs are computed once
+    layers = tuple(map(cache(costing.of), alike, received))
     took = [layer.forward + layer.backward for layer in layers]
 
     def cut_into(stages: int) -> list[range]:
@@ -97,6 +110,7 @@ class _Costing:
         parallel, layout = scenario.parallel, scenario.parallel.layout
         assert scenario.efficiency is not None
         self._floor = float(scenario.efficiency.layer_overhead)
+        self._overhead = float(scenario.efficiency.collective_overhead)
         self._device = device_of(scenario, scenario.efficiency)
         self._division = Division(
             tokens=model.tokens * scenario.schedule.microbatch_size // parallel.context,
@@ -123,6 +137,7 @@ class _Costing:
         computed = costs.times.input + costs.times.weight + costs.again
         backward = max(computed, 2 * floor + (floor if costs.again else 0.0)) + self._exposed(costs.backward)
         experts, dense = costs.parameters
+        reserved = costs.widest if layer.place == "last" else 0  # logits beside whatever another layer's backward needs
         updated = dense / self._dense.optimizer + experts / self._experts.optimizer
         return StageCosts(
             forward=round(forward * PICOSECONDS_PER_SECOND),
@@ -132,8 +147,8 @@ class _Costing:
             kept=costs.kept,
             parameters=dense,
             experts=experts,
-            resident=self._dense.bytes(dense, self._gradient) + self._experts.bytes(experts, self._gradient),
-            transient=costs.transient,
+            resident=self._dense.bytes(dense, self._gradient) + self._experts.bytes(experts, self._gradient) + reserved,
+            transient=costs.transient - reserved,
             optimizer=round(updated * UPDATE / self._device.memory * PICOSECONDS_PER_SECOND),
         )
 
@@ -141,17 +156,20 @@ class _Costing:
         """Seconds that an op waits for its collectives."""
         waited = 0.0
         for exchange in exchanges:
-            took = self._replayed(exchange) / PICOSECONDS_PER_SECOND
+            took = self._seconds(exchange)
             waited += exchange.repeats * max(0.0, took - exchange.behind) * (1 - float(self._hidden[exchange.axis]))
         return waited
 
-    def _replayed(self, exchange: Exchange) -> float:
-        """Picoseconds of a collective in the slowest of the groups along its axis."""
+    def _seconds(self, exchange: Exchange) -> float:
+        """Seconds of a collective in the slowest of the groups along its axis, with the overhead of starting it."""
         groups = self._groups[exchange.axis]
+        n = len(groups[0])
         if exchange.does == "pass on":  # a step of an all-gather in which every member holds so many bytes
-            n = len(groups[0])
-            return max(self._replay.duration("all-gather", group, n * exchange.size) for group in groups) / (n - 1)
-        return max(self._replay.duration(exchange.does, group, exchange.size) for group in groups)
+            whole = max(self._replay.duration("all-gather", group, n * exchange.size) for group in groups)
+            took, members = whole / (n - 1), 2
+        else:
+            took, members = max(self._replay.duration(exchange.does, group, exchange.size) for group in groups), n
+        return took / PICOSECONDS_PER_SECOND + self._overhead * (1 + OVERHEAD_OF_MEMBERS * (members - 1))
 
 
 def groups_along(layout: Layout, axis: str, expert: int) -> list[list[int]]:
@@ -166,12 +184,16 @@ def groups_along(layout: Layout, axis: str, expert: int) -> list[list[int]]:
 def device_of(scenario: Scenario, efficiency: Efficiency) -> Device:
     """What the scenario's GPUs reach; its checks refuse GPUs that differ or lack a figure."""
     gpu, quantised = scenario.cluster.kinds[0].gpu, scenario.precision == "fp8"
-    peak, memory = float(gpu.peak or 0), float(gpu.bandwidth or 0)
+    peak, memory, reached = float(gpu.peak or 0), float(gpu.bandwidth or 0), float(efficiency.gemm)
+    many, halves = scenario.schedule.microbatches > 1, scenario.gradients.codec == "fp16"
+    known = quantised and gpu.name in hardware.names()  # what 8 bits reach says little about 16
     return Device(
-        flops=float(gpu.peak_fp8 or 0 if quantised else peak) * float(efficiency.gemm),
-        flops16=peak * float(efficiency.gemm),
+        flops=float(gpu.peak_fp8 or 0 if quantised else peak) * reached,
+        flops16=peak * (hardware.part(gpu.name).efficiency["bf16"]["gemm"] if known else reached),
         attention=peak * float(efficiency.attention),
         memory=memory * float(efficiency.memory),
         multiprocessors=gpu.multiprocessors or 1,
         quantised=quantised,
+        accumulating=ACCUMULATION if many and not halves else ELEMENT,
+        adding=ADDITION if many and halves else 0,
     )
