@@ -185,7 +185,8 @@ def device_of(scenario: Scenario, efficiency: Efficiency) -> Device:
     """What the scenario's GPUs reach; its checks refuse GPUs that differ or lack a figure."""
     gpu, quantised = scenario.cluster.kinds[0].gpu, scenario.precision == "fp8"
     peak, memory, reached = float(gpu.peak or 0), float(gpu.bandwidth or 0), float(efficiency.gemm)
-    many, halves = scenario.schedule.microbatches > 1, scenario.gradients.codec == "fp16"
+    whole = scenario.sharding in ("none", "zero-1")  # otherwise each micro-batch's gradients are scattered at once
+    many, halves = whole and scenario.schedule.microbatches > 1, scenario.gradients.codec == "fp16"
     known = quantised and gpu.name in hardware.names()  # what 8 bits reach says little about 16
     return Device(
         flops=float(gpu.peak_fp8 or 0 if quantised else peak) * reached,

@@ -1,8 +1,7 @@
 """Durations of collectives, each simulated once alone on the scenario's own wiring and then replayed in every op.
 
 The duration is exact where the members start together and no other traffic uses a link of the group's routes. Groups
-whose members are connected alike share one simulation. A group with several members on each of its nodes sends along as
-many rings at once, each leaving a node by another member's adapter, as NCCL's channels do.
+whose members are connected alike share one simulation. A group over several nodes sends along all of its channels.
 """
 
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from typing import Any
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.channels import channels
 from hybrid_des.network.fabric import Fabric
 
 ALGORITHMS = {
@@ -41,7 +41,7 @@ class Replay:
             return 0
         key = (does, size, self._connection(ranks))
         if key not in self._known:
-            rings = self._rings(ranks) if does != "all-to-all" else [ranks]
+            rings = [ranks] if does == "all-to-all" else channels(self._fabric, ranks)
             elements = -(-size // (2 * len(rings)))
             self._known[key] = measure(
                 self._fabric,
@@ -51,16 +51,6 @@ class Replay:
                 sharing=self._sharing,
             ).duration
         return self._known[key]
-
-    def _rings(self, ranks: Sequence[int]) -> list[list[int]]:
-        """As many rings as the group has members on each of its nodes, so that each leaves a node by another's NIC."""
-        on: dict[int, list[int]] = {}
-        for rank in ranks:
-            on.setdefault(self._fabric.node_of[rank], []).append(rank)
-        each = len(next(iter(on.values())))
-        if len(on) == 1 or any(len(members) != each for members in on.values()):
-            return [list(ranks)]
-        return [[rank for members in on.values() for rank in members[i:] + members[:i]] for i in range(each)]
 
     def _connection(self, ranks: Sequence[int]) -> tuple[Any, ...]:
         """What decides how long a collective takes: links that members share, their bandwidths and latencies."""
