@@ -19,8 +19,8 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.report.files import Written, write
 from hybrid_des.report.terminal import render
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.fitting import what_would_fit
 from hybrid_des.simulation.planner import plan_of
+from hybrid_des.simulation.remedies import what_would_fit
 from hybrid_des.simulation.run import run
 from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.units import format_seconds

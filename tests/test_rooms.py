@@ -21,8 +21,8 @@ FLOORS = (
     {"simulation"},
     {"analysis"},
     {"report"},
-    {"result"},
-    {"sweep"},
+    {"result", "sweep"},
+    {"validation"},
     {"cli"},
     {"__main__"},
 )

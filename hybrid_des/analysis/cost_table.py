@@ -14,8 +14,8 @@ from hybrid_des.models import Attention, Elementwise, Gemm, Kernel
 from hybrid_des.models.layer import Operation
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.fitting import planned_peaks
 from hybrid_des.simulation.planner import build_plan, costs_per_rank
+from hybrid_des.simulation.remedies import planned_peaks
 from hybrid_des.simulation.stages import costs_of
 from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes

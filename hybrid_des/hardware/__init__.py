@@ -39,7 +39,7 @@ class GpuPart:
     peak_fp8: Fraction | None
     bandwidth: Fraction
     multiprocessors: int
-    efficiency: Mapping[str, Mapping[str, float]]
+    efficiency: Mapping[str, Mapping[str, Any]]
     nvlink: LinkPart
     infiniband: LinkPart
     nics_per_node: int

@@ -8,8 +8,8 @@ from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.model_figures import AXES, peak_of
 from hybrid_des.network.purpose import REDUCTION
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.fitting import what_would_fit
 from hybrid_des.simulation.memory import MemoryPeak, gpus_of, memory_parts, misfit, worst_peak
+from hybrid_des.simulation.remedies import what_would_fit
 from hybrid_des.simulation.run import Run
 from hybrid_des.units import format_bytes, format_seconds
 

@@ -46,7 +46,7 @@ def _has_model(values: Mapping[str, Any]) -> bool:
     return values.get("model") not in (None, "none")
 
 
-def _reached(efficiency: Mapping[str, Mapping[str, float]], precision: str) -> Mapping[str, float]:
+def _reached(efficiency: Mapping[str, Mapping[str, Any]], precision: str) -> Mapping[str, Any]:
     return efficiency.get(precision, efficiency["bf16"])  # a precision that the GPU lacks is refused by itself
 
 

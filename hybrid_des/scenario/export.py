@@ -25,9 +25,17 @@ _CHOOSING: tuple[type[PluginSection], ...] = (Cluster, Schedule, Gradients, Mode
 _MANY: dict[str, Any] = {
     "base": {"type": "string", "description": "Another scenario file, which this one overrides key by key."},
     "sweep": {
-        "description": "Axes to vary: keys of one item vary together; items are combined as a Cartesian product.",
-        "type": "array",
-        "items": {"type": "object", "additionalProperties": {"type": "array"}},
+        "description": "Axes to vary: keys of one item vary together; items are combined as a Cartesian product. "
+        "Or a CSV file with a column per key and a line per case.",
+        "anyOf": [
+            {"type": "array", "items": {"type": "object", "additionalProperties": {"type": "array"}}},
+            {
+                "type": "object",
+                "required": ["file"],
+                "additionalProperties": False,
+                "properties": {"file": {"type": "string"}},
+            },
+        ],
     },
     "plot": {
         "description": "The plot of a sweep, by columns of its table.",

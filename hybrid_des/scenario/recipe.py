@@ -85,6 +85,8 @@ class Efficiency(Section):
     """Operations bound by memory: share of its bandwidth."""
     network: Reached = Fraction(1)
     """Share of every link's bandwidth."""
+    collective_overhead: Time = ZERO
+    """Added to each collective of tensor, context and expert ranks: launching it; a fifth more per further member."""
     layer_overhead: Time = ZERO
     """The least time of a layer's forward, and half of that of its backward: launching kernels."""
     slowed: Lost = Fraction(1, 4)

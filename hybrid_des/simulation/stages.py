@@ -39,7 +39,7 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
 def _of_stages(stages: Sequence[StageCosts], optimizer: Sequence[int], plan: Plan) -> Costs:
     """The costs of a plan from those of its stages; `optimizer` is what the step takes on every rank besides."""
     on = [[stages[stage] for (rank, _), stage in plan.stage_of.items() if rank == one] for one in range(plan.pipeline)]
-    transient = tuple(max(one.transient for one in each) for each in on)
+    transient = tuple(max(one.transient for one in each) + sum(one.reserved for one in each) for each in on)
     return Costs(
         {place: stages[stage] for place, stage in plan.stage_of.items()},
         tuple(stage.parameters for stage in stages),

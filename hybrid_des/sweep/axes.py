@@ -14,8 +14,9 @@ from hybrid_des.options import describe
 from hybrid_des.registry import unknown
 from hybrid_des.scenario import misnamed, read_scenario
 from hybrid_des.scenario.strict_yaml import Document, KeyPath
+from hybrid_des.sweep.rows import is_key, read_rows
 
-Case = Mapping[str, Any]  # swept path → value; None leaves the key out
+Case = Mapping[str, Any]  # swept path → value; None leaves the key out. From a file, also its other columns
 
 MOST_CASES = 10**6
 _PICTURE = ("x", "y", "hue", "where")
@@ -71,7 +72,12 @@ class Sweep:
     @property
     def paths(self) -> list[str]:
         """The swept paths, in the order of the file."""
-        return list(dict.fromkeys(path for axis in self.axes for case in axis for path in case))
+        return list(dict.fromkeys(path for axis in self.axes for case in axis for path in case if is_key(path)))
+
+    @property
+    def labels(self) -> list[str]:
+        """The swept paths that tell cases apart: their names, or else all."""
+        return ["name"] if "name" in self.paths else self.paths
 
     def only(self, where: Mapping[str, Any]) -> Sweep:
         """The cases with these values, such as those in the plot: `sweep.only(sweep.picture.where)`."""
@@ -80,6 +86,10 @@ class Sweep:
             for axis in self.axes
         )
         return replace(self, axes=tuple(axes))
+
+    def of_cases(self, cases: Sequence[Case]) -> Sweep:
+        """The same scenario with these cases."""
+        return replace(self, axes=(tuple(cases),))
 
     def cases(self) -> Iterator[Case]:
         """Every combination, the first axis slowest."""
@@ -117,6 +127,8 @@ def sweep_of(document: Document, imports: Sequence[str] = ()) -> Sweep:
 
 
 def _axes(document: Document, items: Any, problems: list[str]) -> tuple[tuple[Case, ...], ...]:
+    if isinstance(items, dict) and "file" in items:
+        return _in_file(document, items, problems)
     if not isinstance(items, list) or not items:
         problems.append(document.problem(("sweep",), "expected a list of axes such as {parallel.pipeline: [2, 4]}"))
         return ()
@@ -126,6 +138,20 @@ def _axes(document: Document, items: Any, problems: list[str]) -> tuple[tuple[Ca
     twice = [(path, i) for path, i in placed if first[path] != i]
     problems += [document.problem(("sweep", i, path), "also varies in an earlier axis") for path, i in twice]
     return axes
+
+
+def _in_file(document: Document, item: Mapping[str, Any], problems: list[str]) -> tuple[tuple[Case, ...], ...]:
+    """The cases of `sweep: {file: rows.csv}`, whose path starts at the folder of the scenario."""
+    problems += [document.problem(("sweep", key), unknown(str(key), ["file"])) for key in item if key != "file"]
+    file = item["file"]
+    if not isinstance(file, str) or not file:
+        problems.append(document.problem(("sweep", "file"), f"expected the path of a CSV file, found {describe(file)}"))
+        return ()
+    try:
+        return (read_rows(Path(document.source).parent / file, document.problem(("sweep", "file"), "").strip(": ")),)
+    except ScenarioError as error:
+        problems += error.problems
+        return ()
 
 
 def _axis(document: Document, at: KeyPath, item: Any, problems: list[str]) -> tuple[Case, ...]:

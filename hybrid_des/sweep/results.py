@@ -75,7 +75,7 @@ def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:
 
 def render(rows: Sequence[Row], sweep: Sweep) -> str:
     """The table for the terminal: one line per case with its values and main figures, or its error."""
-    paths = sweep.paths
+    paths = sweep.labels
     lines = [[*map(one_line, paths), *SHOWN]]
     for row in rows[:MOST_ROWS]:
         figures = [] if "error" in row else [show(row) for show in SHOWN.values()]

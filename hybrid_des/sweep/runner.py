@@ -22,6 +22,7 @@ from hybrid_des.sweep.axes import Case, Sweep
 from hybrid_des.sweep.dispatch import Row, dispatch, split
 from hybrid_des.sweep.journal import columns
 from hybrid_des.sweep.local_workers import local_workers
+from hybrid_des.sweep.rows import is_key
 
 ProgressCallback = Callable[[int, int], None]  # cases done, cases in total
 
@@ -116,7 +117,7 @@ def _run_case(document: Document, case: Case) -> Row:
     from hybrid_des.simulation.run import run
 
     try:
-        scenario = scenario_of(_with(document, case))
+        scenario = scenario_of(with_case(document, case))
         return dict(summary(run(scenario.model_copy(update={"record": "compute"}))))  # a row needs no messages
     except HybridDesError as error:
         return {"error": str(error).splitlines()[0]}
@@ -124,10 +125,12 @@ def _run_case(document: Document, case: Case) -> Row:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def _with(document: Document, case: Case) -> Document:
+def with_case(document: Document, case: Case) -> Document:
     """The document with the values of a case, whose places name the case."""
     varied = Document(copy.deepcopy(document.value), document.source, dict(document.places))
     for path, value in case.items():
+        if not is_key(path):
+            continue
         keys = path.split(".")
         place = put(varied.value, keys, copy.deepcopy(value), f"sweep: {path}")
         varied.places[place] = f"{document.place(('sweep',))}: case {path}={describe(value)}"

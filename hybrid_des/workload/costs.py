@@ -110,6 +110,7 @@ class StageCosts:
         experts: number of parameters of experts.
         resident: bytes of parameters, gradients and optimizer state, where the workload knows them.
         transient: bytes that exist only while a backward runs.
+        reserved: bytes beside whatever another layer's backward needs.
         optimizer: picoseconds of the optimizer step.
         layers: the costs of its layers, in order; none if the workload does not tell them apart.
         again: picoseconds of `backward` in which a forward is computed again.
@@ -127,6 +128,7 @@ class StageCosts:
     experts: int = 0
     resident: int = 0
     transient: int = 0
+    reserved: int = 0
     optimizer: int = 0
     layers: tuple[StageCosts, ...] = ()
     again: int = 0
@@ -148,7 +150,7 @@ class StageCosts:
 
 _SUMMED = (
     "forward", "backward", "weight", "kept", "parameters", "experts", "resident", "optimizer", "again", "weights",
-    "gradients",
+    "gradients", "reserved",
 )  # fmt: skip
 
 

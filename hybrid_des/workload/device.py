@@ -1,6 +1,7 @@
 """Times of operations on one GPU, from what its units reach.
 
     product (m × k) · (k × n)     max(2mnk / (FLOP/s · shape(m, n, k)), bytes / memory bandwidth)
+    conversion to 8 bits          4 bytes an element / memory bandwidth: of a product's input, of its output's gradient
     flash attention               FLOP / (FLOP/s of attention); the backward 2.5 times the FLOP at 0.78 of the rate
     memory-bound operation        bytes / memory bandwidth
 
@@ -56,6 +57,8 @@ class Device:
         memory: bytes per second of its memory.
         multiprocessors: number of them.
         quantised: whether products are in 8 bits.
+        accumulating: bytes per weight of the product that also adds a micro-batch's gradients to those before.
+        adding: bytes moved per weight by an addition after the product.
     """
 
     flops: float
@@ -64,21 +67,29 @@ class Device:
     memory: float
     multiprocessors: int
     quantised: bool = False
+    accumulating: float = ELEMENT
+    adding: float = 0.0
 
-    def product(self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False) -> float:
-        """Seconds of `count` products (m × k) · (k × n)."""
-        flops = self.flops if quantised else self.flops16
-        moved = ELEMENT * (m * k + k * n + m * n) * count
-        time = max(2 * m * n * k * count / (flops * shape(m, n, k, count, self.multiprocessors)), moved / self.memory)
-        if quantised:
-            time += QUANTISED * (m * k + k * n) * count / self.memory
-        return time
+    def product(
+        self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False, result: float = ELEMENT
+    ) -> float:
+        """Seconds of `count` products (m × k) · (k × n), with so many bytes moved per element of the result."""
+        flops, operand = (self.flops, 1) if quantised else (self.flops16, ELEMENT)
+        moved = (operand * (m * k + k * n) + result * m * n) * count
+        return max(2 * m * n * k * count / (flops * shape(m, n, k, count, self.multiprocessors)), moved / self.memory)
 
     def layer_product(self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False) -> Times:
-        """A product with weights (k × n), and its two gradients."""
+        """A product with weights (k × n), and its two gradients.
+
+        In 8 bits, its input and the gradient of its output are converted, once each; weights once a step.
+        """
         quantised = quantised and self.quantised
-        sides = ((m, n, k), (m, k, n), (k, n, m))
-        return Times(*(self.product(*sizes, count, quantised=quantised) for sizes in sides))
+        forward, inward = (self.product(m, *sides, count, quantised=quantised) for sides in ((n, k), (k, n)))
+        weights = self.product(k, n, m, count, quantised=quantised, result=self.accumulating)
+        if quantised:
+            forward += QUANTISED * m * k * count / self.memory
+            inward += QUANTISED * m * n * count / self.memory
+        return Times(forward, inward, weights + self.adding * n * k * count / self.memory)
 
     def moving(self, forward: float, backward: float) -> Times:
         """A memory-bound operation that moves so many bytes."""

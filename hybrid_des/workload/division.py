@@ -81,6 +81,7 @@ class LayerCosts:
         kept: bytes of activations kept for the backward.
         weight_share: share of `kept` that weight gradients need after the input gradient.
         transient: bytes that exist only while the layer's backward runs.
+        widest: the part of them that is gradients of activations.
         message: bytes passed on to the next layer.
         parameters: numbers held by the rank: those of experts, and others.
     """
@@ -93,6 +94,7 @@ class LayerCosts:
     kept: int
     weight_share: Fraction
     transient: int
+    widest: int
     message: int
     parameters: tuple[int, int]
 
@@ -106,6 +108,7 @@ def layer_costs(layer: Layer, division: Division, device: Device, received: int 
     recompute = division.recompute if layer.place == "block" else "none"
     full = recompute == "full"
     kept = _kept(layer, division, scores=recompute == "none")
+    widest = ceil(layer.transient * division.tokens / division.tensor)
     inputs = -(-layer.output * division.tokens // division.regular)
     return LayerCosts(
         operations=parts,
@@ -115,8 +118,9 @@ def layer_costs(layer: Layer, division: Division, device: Device, received: int 
         backward=(*forward, *backward) if full else backward,
         kept=inputs if full else kept,
         weight_share=_weight_share(layer, division, inputs if full else kept),
-        transient=_transient(layer, division) + (kept if full else 0),
-        message=inputs,
+        transient=widest + ELEMENT * sum(_parameters(layer, division)) + (kept if full else 0),
+        widest=widest,
+        message=-(-layer.output * division.tokens // division.tensor),
         parameters=_parameters(layer, division),
     )
 
@@ -218,11 +222,6 @@ def _weight_share(layer: Layer, division: Division, kept: int) -> Fraction:
         )
         needed += ELEMENT * gemm.rows * gemm.count * (Fraction(gemm.k, of_input) + Fraction(gemm.n, of_output))
     return min(Fraction(1), needed * division.tokens / kept) if kept else Fraction(0)
-
-
-def _transient(layer: Layer, division: Division) -> int:
-    """The widest gradients, and the layer's own weight gradients before they are added."""
-    return ceil(layer.transient * division.tokens / division.tensor) + ELEMENT * sum(_parameters(layer, division))
 
 
 def _parameters(layer: Layer, division: Division) -> tuple[int, int]:

@@ -6,13 +6,23 @@ Bytes per parameter: 2 for 16-bit weights, 2 or 4 for gradients as they are redu
 moments; `sharding` divides the optimizer's (zero-1), also the gradients (zero-2), also the weights (zero-3) over the
 ranks that hold the same parameters (Rajbhandari et al., arXiv 1910.02054). The optimizer step moves 40 bytes for each
 parameter that a rank updates.
+
+Weight gradients of several micro-batches are added up: with fp16 gradients by a kernel of its own, otherwise in 32 bits
+by the product that makes them (as Megatron-LM does with bf16: accumulation in fp32, fused into the product). With few
+tokens per micro-batch and large matrices a kernel of its own takes 5 to 10 % of a step.
+
+A collective takes what its messages take alone on the wiring, and `collective_overhead`·(1 + (n−1)/5) for n members:
+all-reduces of 2, 4 and 8 A100s on NVLink take about 35, 45 and 85 µs besides bytes over bandwidth.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
+from hybrid_des import hardware
 from hybrid_des.collectives import codecs
 from hybrid_des.errors import Refusal
 from hybrid_des.layout import Layout
@@ -23,11 +33,14 @@ from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.recipe import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 from hybrid_des.workload.costs import RankCosts, Sharding, StageCosts, Traffic, sum_of
-from hybrid_des.workload.device import Device
+from hybrid_des.workload.device import ELEMENT, Device
 from hybrid_des.workload.division import Division, Exchange, LayerCosts, layer_costs
 from hybrid_des.workload.replay import Replay
 
 UPDATE = 40  # bytes moved per updated parameter
+ADDITION = 6  # bytes per weight: two 16-bit gradients are read, their sum is written
+ACCUMULATION = 8  # bytes per weight: a 32-bit sum is read and written
+OVERHEAD_OF_MEMBERS = 0.2  # of a collective's overhead, for each member but the first
 
 
 def model_costs(scenario: Scenario, fabric: Fabric | None) -> RankCosts:
@@ -41,7 +54,8 @@ def model_costs(scenario: Scenario, fabric: Fabric | None) -> RankCosts:
     model, ranks = scenario.model.network, scenario.parallel.pipeline
     costing = _Costing(scenario, model, fabric)
     received = (0, *(layer.output for layer in model.layers))
-    layers = tuple(map(costing.of, model.layers, received))
+    alike = [replace(layer, name="") for layer in model.layers]  # blocks are: costs are computed once
+    layers = tuple(map(cache(costing.of), alike, received))
     took = [layer.forward + layer.backward for layer in layers]
 
     def stages(count: int) -> list[StageCosts]:
@@ -83,6 +97,7 @@ class _Costing:
         parallel, layout = scenario.parallel, scenario.parallel.layout
         assert scenario.efficiency is not None
         self._floor = float(scenario.efficiency.layer_overhead)
+        self._overhead = float(scenario.efficiency.collective_overhead)
         self._device = device_of(scenario, scenario.efficiency)
         self._division = Division(
             tokens=model.tokens * scenario.schedule.microbatch_size // parallel.context,
@@ -113,6 +128,7 @@ class _Costing:
         experts, dense = costs.parameters
         held = zip(self._dense.parts(dense, self._gradient), self._experts.parts(experts, self._gradient), strict=True)
         weights, gradients = map(sum, held)
+        reserved = costs.widest if layer.place == "last" else 0  # logits beside whatever another layer's backward needs
         updated = dense / self._dense.optimizer + experts / self._experts.optimizer
         return StageCosts(
             forward=round(forward * PICOSECONDS_PER_SECOND),
@@ -124,7 +140,8 @@ class _Costing:
             weight_share=costs.weight_share,
             experts=experts,
             resident=self._dense.bytes(dense, self._gradient) + self._experts.bytes(experts, self._gradient),
-            transient=costs.transient,
+            reserved=reserved,
+            transient=costs.transient - reserved,
             optimizer=round(updated * UPDATE / self._device.memory * PICOSECONDS_PER_SECOND),
             again=round(costs.again * PICOSECONDS_PER_SECOND),
             traffic=self._traffic(costs),
@@ -149,22 +166,23 @@ class _Costing:
 
     def _waits(self, exchange: Exchange) -> tuple[float, float]:
         """Seconds that an op waits for a collective, and seconds of it beside computation."""
-        took = self._replayed(exchange) / PICOSECONDS_PER_SECOND
+        took = self._seconds(exchange)
         waited = max(0.0, took - exchange.behind) * (1 - float(self._hidden[exchange.axis]))
         return exchange.repeats * waited, exchange.repeats * (took - waited)
 
-    def _replayed(self, exchange: Exchange) -> float:
-        """Picoseconds of a collective in the slowest of the groups along its axis."""
+    def _seconds(self, exchange: Exchange) -> float:
+        """Seconds of a collective in the slowest of the groups along its axis, with the overhead of starting it."""
         if self._replay is None:
             return 0.0
         key = (exchange.axis, exchange.does, exchange.size)
         if key not in self._known:
             groups = self._groups[exchange.axis]
-            does, parts, steps = exchange.does, 1, 1
+            does, parts, steps, members = exchange.does, 1, 1, len(groups[0])
             if does == "pass on":  # a step of an all-gather in which every member holds so many bytes
-                does, parts, steps = "all-gather", len(groups[0]), len(groups[0]) - 1
+                does, parts, steps, members = "all-gather", members, members - 1, 2
             took = max(self._replay.duration(does, group, parts * exchange.size) for group in groups)
-            self._known[key] = took / steps
+            overhead = self._overhead * (1 + OVERHEAD_OF_MEMBERS * (members - 1))
+            self._known[key] = took / steps / PICOSECONDS_PER_SECOND + overhead
         return self._known[key]
 
 
@@ -180,12 +198,17 @@ def groups_along(layout: Layout, axis: str, expert: int) -> list[list[int]]:
 def device_of(scenario: Scenario, efficiency: Efficiency) -> Device:
     """What the scenario's GPUs reach; its checks refuse GPUs that differ or lack a figure."""
     gpu, quantised = scenario.cluster.kinds[0].gpu, scenario.precision == "fp8"
-    peak, memory = float(gpu.peak or 0), float(gpu.bandwidth or 0)
+    peak, memory, reached = float(gpu.peak or 0), float(gpu.bandwidth or 0), float(efficiency.gemm)
+    whole = scenario.sharding in ("none", "zero-1")  # otherwise each micro-batch's gradients are scattered at once
+    many, halves = whole and scenario.schedule.microbatches > 1, scenario.gradients.codec == "fp16"
+    known = quantised and gpu.name in hardware.names()  # what 8 bits reach says little about 16
     return Device(
-        flops=float(gpu.peak_fp8 or 0 if quantised else peak) * float(efficiency.gemm),
-        flops16=peak * float(efficiency.gemm),
+        flops=float(gpu.peak_fp8 or 0 if quantised else peak) * reached,
+        flops16=peak * (hardware.part(gpu.name).efficiency["bf16"]["gemm"] if known else reached),
         attention=peak * float(efficiency.attention),
         memory=memory * float(efficiency.memory),
         multiprocessors=gpu.multiprocessors or 1,
         quantised=quantised,
+        accumulating=ACCUMULATION if many and not halves else ELEMENT,
+        adding=ADDITION if many and halves else 0,
     )

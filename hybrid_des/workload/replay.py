@@ -1,7 +1,7 @@
 """Durations of collectives, each simulated once alone on the scenario's own wiring and then replayed in every op.
 
 The duration is exact where the members start together and no other traffic uses a link of the group's routes. Groups
-whose members are connected alike share one simulation.
+whose members are connected alike share one simulation. A group over several nodes sends along all of its channels.
 """
 
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ from typing import Any
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.channels import channels
 from hybrid_des.network.fabric import Fabric
 
 ALGORITHMS = {
@@ -40,11 +41,12 @@ class Replay:
             return 0
         key = (does, size, self._connection(ranks))
         if key not in self._known:
-            elements = -(-size // 2)
+            rings = [ranks] if does == "all-to-all" else channels(self._fabric, ranks)
+            elements = -(-size // (2 * len(rings)))
             self._known[key] = measure(
                 self._fabric,
                 ALGORITHMS[does],
-                [ranks],
+                rings,
                 lambda group, place: Buffer(elements, self._codec),
                 sharing=self._sharing,
             ).duration

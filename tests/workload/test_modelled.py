@@ -140,3 +140,52 @@ def test_what_divides_a_model_needs_one():
             "parallel": {"context": 2},
         })  # fmt: skip
     assert "parallel.context: divides the layers of a `model`" in str(error.value)
+
+
+def test_gradients_in_fp16_are_added_by_a_kernel():
+    """Six bytes per weight of a block, for every micro-batch of several."""
+    weights = 8 * (12 * 1024**2)
+    bandwidth = REACHED["memory"] * 2039 * 10**9
+
+    def weight(microbatches, codec):
+        stages, _ = stages_of(
+            scenario(
+                gradients={"codec": codec},
+                efficiency=REACHED,
+                schedule={"kind": "1f1b", "microbatches": microbatches, "microbatch_size": 8},
+            )
+        )
+        return stages[0].weight / 10**12
+
+    logits = 1024 * 8192
+    assert weight(2, "fp16") - weight(1, "fp16") == pytest.approx(6 * (weights + logits) / bandwidth, rel=1e-6)
+    assert weight(2, "fp32") == weight(1, "fp16")
+
+
+def test_tensor_ranks_each_send_their_share_of_a_message():
+    for sequence in (False, True):
+        stages, _ = stages_of(scenario(parallel={"pipeline": 2, "tensor": 4, "sequence": sequence}))
+        assert stages[0].message == 2 * 512 * 1024 // 4
+
+
+def test_a_collective_has_an_overhead_per_launch_and_member():
+    def forward(overhead):
+        efficiency = {**REACHED, "collective_overhead": overhead}
+        stages, _ = stages_of(scenario(parallel={"tensor": 4}, efficiency=efficiency))
+        return stages[0].forward
+
+    reductions = 2 * 8 + 1  # two per block, and the embedding's
+    assert forward("10 us") - forward(0) == pytest.approx(reductions * 10 * 10**6 * (1 + 3 / 5), abs=20)
+
+
+def test_a_group_over_nodes_uses_the_adapters_of_all_members():
+    """Eight members of two nodes send as fast as eight rings of one member per node."""
+
+    def forward(gpus):
+        cluster = {"nodes": 8 // gpus, "gpus_per_node": gpus, "nvlink": {"bandwidth": "inf", "latency": 0}}
+        cluster["infiniband"] = {"bandwidth": "1 GB/s", "latency": 0, "nics_per_node": gpus}
+        reached = {**REACHED, "network": 1}
+        stages, _ = stages_of(scenario(parallel={"tensor": 8}, cluster=cluster, efficiency=reached))
+        return stages[0].forward
+
+    assert forward(1) > 3 * forward(4)

@@ -1,0 +1,129 @@
+"""A fit of few numbers of a scenario to measured step times.
+
+The mean of |ln(predicted/measured)| is minimized, which few odd rows do not sway. Every round simulates the rows once
+per number, to see how predictions follow from it, then solves the linear problem by iteratively reweighted least
+squares and simulates its solution; a step that does not help is halved.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import exp, inf, log
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybrid_des.errors import ScenarioError, UsageError
+from hybrid_des.scenario import misnamed, scenario_of
+from hybrid_des.scenario.composition import put
+from hybrid_des.sweep.axes import Sweep
+from hybrid_des.sweep.runner import with_case
+from hybrid_des.validation.corpus import Prediction
+
+ROUNDS = 4
+STEP = 0.05  # of the logarithm of a number, to see what follows from it
+FARTHEST = 0.4  # of a number's logarithm in one round
+CLOSE = 0.002  # a round that moves every number less than this is the last
+DIGITS = 4
+
+Numbers = dict[str, float]
+Vector = NDArray[np.float64]
+
+
+def with_numbers(sweep: Sweep, numbers: Mapping[str, float]) -> Sweep:
+    """The same rows with other numbers in the scenario."""
+    document = replace(sweep.document, value=copy.deepcopy(sweep.document.value))
+    for path, number in numbers.items():
+        put(document.value, path.split("."), number, f"--fit {path}")
+    return replace(sweep, document=document)
+
+
+def starts(sweep: Sweep, paths: Sequence[str]) -> Numbers:
+    """The numbers that the first row that is a scenario has.
+
+    Raises:
+        UsageError: a path is no positive number of the scenario, or a row's own column.
+    """
+    for path in paths:
+        if wrong := misnamed(path):
+            raise UsageError(f"--fit {path}: {wrong}")
+        if path in sweep.paths:
+            raise UsageError(f"--fit {path}: is a column of the rows")
+    reasons: list[str] = []
+    for case in sweep.cases():
+        try:
+            scenario = scenario_of(with_case(sweep.document, case))
+        except ScenarioError as error:
+            reasons += error.problems
+            continue
+        return {path: _number(scenario, path) for path in paths}
+    raise UsageError(f"--fit: no row is a valid scenario; the first problem: {reasons[0]}")
+
+
+def _number(scenario: Any, path: str) -> float:
+    value = scenario
+    for key in path.split("."):
+        value = getattr(value, key, None)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise UsageError(f"--fit {path}: is no number in this scenario") from None
+    if not 0 < number < inf:
+        raise UsageError(f"--fit {path}: starts at {number:g}; give it a positive value with --set")
+    return number
+
+
+def fitted(start: Numbers, predictions_for: Callable[[Numbers], Sequence[Prediction]]) -> Numbers:
+    """Numbers near which the mean error of step times is smallest, to four digits.
+
+    Args:
+        start: where to begin.
+        predictions_for: the predictions of the rows to fit, under some numbers.
+
+    Raises:
+        UsageError: no row with a measured step time can be predicted.
+    """
+    paths = list(start)
+    highest = np.array([0.0 if path.startswith("efficiency.") and "overhead" not in path else inf for path in paths])
+
+    def error_at(point: Vector) -> Vector:
+        numbers = {path: exp(value) for path, value in zip(paths, point, strict=True)}
+        return np.array([log(p.ratio("step_time_s") or inf) for p in predictions_for(numbers)])
+
+    point = np.array([log(start[path]) for path in paths])
+    now = error_at(point)
+    if not np.isfinite(now).any():
+        raise UsageError("--fit: no row with measured.step_time_s can be predicted")
+    for _ in range(ROUNDS):
+        slopes = np.column_stack([(error_at(point - STEP * one) - now) / -STEP for one in np.eye(len(paths))])
+        usable = np.isfinite(now) & np.isfinite(slopes).all(axis=1)
+        move = np.minimum(point + _least(slopes[usable], now[usable]), highest) - point
+        point, then, done = _improved(point, move, now, error_at)
+        if done:
+            break
+        now = then
+    return {path: float(f"{exp(value):.{DIGITS}g}") for path, value in zip(paths, point, strict=True)}
+
+
+def _improved(
+    point: Vector, move: Vector, now: Vector, error_at: Callable[[Vector], Vector]
+) -> tuple[Vector, Vector, bool]:
+    """The point after the move or half of it, the errors there, and whether nothing more is to be gained."""
+    for part in (move, move / 2):
+        then = error_at(point + part)
+        both = np.isfinite(now) & np.isfinite(then)
+        if np.abs(then[both]).mean() < np.abs(now[both]).mean():
+            return point + part, then, bool(np.abs(part).max() < CLOSE)
+    return point, now, True
+
+
+def _least(slopes: Vector, errors: Vector) -> Vector:
+    """The move that makes the mean of |errors + slopes · move| smallest."""
+    move: Vector = np.zeros(slopes.shape[1])
+    for _ in range(60):
+        weights = 1 / np.sqrt(np.maximum(np.abs(errors + slopes @ move), 1e-4))
+        move = np.asarray(np.linalg.lstsq(slopes * weights[:, None], -errors * weights, rcond=None)[0], float)
+    return np.clip(move, -FARTHEST, FARTHEST)

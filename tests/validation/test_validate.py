@@ -1,0 +1,182 @@
+"""The command `validate`: errors of predictions, groups, conditions, fits and what it writes."""
+
+import csv
+import json
+
+import pytest
+import yaml
+
+from hybrid_des.errors import UsageError
+from hybrid_des.validation.corpus import Prediction
+from hybrid_des.validation.fitting import fitted
+from hybrid_des.validation.selection import condition
+from hybrid_des.validation.statistics import errors_of
+
+CORPUS = "schedule: {kind: 1f1b, microbatches: 4}\nworkload: {forward: 1 s, backward: 2 s}\nsweep: {file: rows.csv}\n"
+ROWS = """\
+name,parallel.data,workload.forward,measured.step_time_s,measured.peak_memory_bytes,split
+exact,1,1 s,12,,fit
+slow,2,2 s,20,,fit
+odd,1,4 s,20,,kept
+"""
+
+
+@pytest.fixture
+def corpus(write):
+    write(ROWS, "rows.csv")
+    return write(CORPUS, "corpus.yaml")
+
+
+def test_errors_are_relative_to_the_measurement():
+    errors = errors_of([1.1, 0.8, 1.0, 1.4])
+    assert errors.n == 4
+    assert errors.mean_error_percent == pytest.approx((10 + 20 + 0 + 40) / 4)
+    assert errors.median_error_percent == pytest.approx(15)
+    assert errors.p90_error_percent == pytest.approx(20 + 0.7 * 20)
+    assert errors.worst_error_percent == pytest.approx(40)
+    assert errors.bias_percent == pytest.approx((10 - 20 + 0 + 40) / 4)
+
+
+def test_json_holds_the_errors_of_every_figure(run, corpus):
+    code, out, err = run("validate", corpus, "--json")
+    found = json.loads(out)
+    assert (code, err, found["rows"], found["failed"], found["fitted"]) == (0, [], 3, [], {})
+    assert set(found) == {"step_time_s", "fitted", "rows", "failed"}
+    names = ["n", *(f"{name}_error_percent" for name in ("mean", "median", "p90", "worst")), "bias_percent"]
+    assert list(found["step_time_s"]) == names
+    assert found["step_time_s"]["worst_error_percent"] == pytest.approx(20)
+    assert found["step_time_s"]["bias_percent"] == pytest.approx((0 - 20 + 20) / 3)
+
+
+def test_errors_are_shown_by_any_column(run, corpus):
+    out = run("validate", corpus, "--by", "parallel.data", "--by", "split")[1]
+    assert "parallel.data 2, step time  1  20.0 %" in out
+    assert "split fit, step time        2  10.0 %" in out
+    by = json.loads(run("validate", corpus, "--by", "split", "--json")[1])["by"]["split"]
+    assert by["kept"]["step_time_s"]["n"] == 1
+
+
+def test_memory_is_compared_with_the_fullest_rank(run, write):
+    write("workload.parameters,measured.peak_memory_bytes\n1000,16000\n2000,40000\n", "rows.csv")
+    found = json.loads(run("validate", write(CORPUS), "--json")[1])
+    assert "step_time_s" not in found
+    assert found["peak_memory_bytes"]["worst_error_percent"] == pytest.approx(20)
+
+
+def test_a_row_that_fails_is_reported_and_counted(run, write):
+    write("schedule.kind,parallel.pipeline,measured.step_time_s\ndualpipe,3,1\n1f1b,1,12\n", "rows.csv")
+    code, out, err = run("validate", write(CORPUS))
+    assert (code, err) == (0, [])
+    assert "failed  schedule.kind dualpipe, parallel.pipeline 3: dualpipe pairs" in out
+    assert "1 of 2 rows failed" in out
+    found = json.loads(run("validate", write(CORPUS), "--json")[1])
+    assert (found["rows"], found["step_time_s"]["n"], len(found["failed"])) == (2, 1, 1)
+
+
+def test_it_fails_where_no_row_can_be_predicted(run, write):
+    write("schedule.kind,parallel.pipeline,measured.step_time_s\ndualpipe,3,1\n", "rows.csv")
+    code, out, err = run("validate", write(CORPUS), "--json")
+    assert (code, json.loads(out)["failed"][0]["error"] in err[0]) == (1, True)
+
+
+def test_other_rows_may_be_given(run, write, corpus):
+    other = write("name,measured.step_time_s\nmine,24\n", "other.csv")
+    assert json.loads(run("validate", corpus, "--rows", other, "--json")[1])["step_time_s"]["bias_percent"] == -50
+
+
+def test_a_fit_shows_the_errors_of_other_rows(run, write, tmp_path):
+    rows = "".join(f"{m},{3 * m * 1.5},fit\n" for m in (2, 4, 8)) + "3,18,kept\n"
+    write(f"schedule.microbatches,measured.step_time_s,split\n{rows}", "rows.csv")
+    file = write(
+        "schedule: {kind: 1f1b, microbatches: 4}\nworkload: {forward: 1, backward: 0}\nsweep: {file: rows.csv}\n"
+    )
+    options = ("--fit", "workload.forward", "--where", 'split == "fit"', "--out", tmp_path / "o")
+    found = json.loads(run("validate", file, *options, "--json")[1])
+    assert found["fitted"] == {"workload.forward": pytest.approx(4.5, rel=1e-3)}
+    assert found["fitted_on"]["step_time_s"]["n"] == 3
+    assert found["fitted_on"]["step_time_s"]["worst_error_percent"] < 0.1
+    assert found["step_time_s"]["n"] == 1
+    assert found["step_time_s"]["bias_percent"] == pytest.approx(-25, abs=0.1)
+    assert yaml.safe_load((tmp_path / "o" / "fitted.yaml").read_text()) == {
+        "workload": {"forward": found["fitted"]["workload.forward"]}
+    }
+
+
+def test_a_fit_is_not_swayed_by_one_odd_row():
+    def predictions(numbers):
+        measured = [2.0, 4.0, 6.0, 8.0, 30.0]
+        return [
+            Prediction({}, {"step_time_s": y}, {"step_time_s": (i + 1) * numbers["x"]}) for i, y in enumerate(measured)
+        ]
+
+    assert fitted({"x": 1.0}, predictions)["x"] == pytest.approx(2, rel=0.01)
+
+
+def test_the_table_and_the_picture_are_written(run, corpus, tmp_path):
+    run("validate", corpus, "--out", tmp_path / "o", "--by", "split")
+    table = list(csv.DictReader((tmp_path / "o" / "validation.csv").read_text().splitlines()))
+    assert [float(row["error_percent.step_time_s"]) for row in table] == pytest.approx([0, -20, 20])
+    assert [row["split"] for row in table] == ["fit", "fit", "kept"]
+    assert (tmp_path / "o" / "validation.png").read_bytes()[:4] == b"\x89PNG"
+    assert not (tmp_path / "o" / "fitted.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "meets"),
+    [
+        ('split == "fit"', True),
+        ('split != "fit"', False),
+        ("parallel.tensor in (1, 8) and not split == 'kept'", True),
+        ("1 < parallel.tensor <= 8", True),
+        ("parallel.tensor > -1 or missing", True),
+        ("missing == none", True),
+        ("missing > 3", False),
+        ("parallel.sequence", True),
+    ],
+)
+def test_conditions_read_columns_by_their_names(text, meets):
+    row = {"split": "fit", "parallel.tensor": 8, "parallel.sequence": True}
+    assert condition(text, [*row, "missing"])(row) is meets
+
+
+@pytest.mark.parametrize("text", ["split ==", "split + 1", "open('x')", "f'{split}'", "[x for x in split]"])
+def test_a_condition_only_compares(text):
+    with pytest.raises(UsageError, match=r"expected a condition on columns|unknown"):
+        condition(text, ["split"])({"split": "fit"})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--by", "parallel.dta"], '--by unknown "parallel.dta"; did you mean "parallel.data"?'),
+        (["--where", "splt == 1"], 'splt == 1: unknown "splt"; did you mean "split"?'),
+        (["--where", "split == 1"], "--where split == 1: no row meets this"),
+        (["--fit", "workload.forwrd"], '--fit workload.forwrd: unknown "forwrd"; did you mean "forward"?'),
+        (["--fit", "parallel.data"], "--fit parallel.data: is a column of the rows"),
+        (["--fit", "workload.activation"], "--fit workload.activation: starts at 0"),
+        (["--fit", "gradients.codec"], "--fit gradients.codec: is no number"),
+        (["--set", "sweep=none"], "expected rows of measured runs"),
+        (["--rows", "none.csv"], "none.csv: cannot be read: no such file"),
+    ],
+)
+def test_a_wrong_command_is_one_line(options, said, run, corpus):
+    code, out, err = run("validate", corpus, *options)
+    assert (code, out, len(err)) == (2, "", 1)
+    assert said in err[0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("seed\n1\n", "row 1 has no measurement"),
+        ("seed,measured.step_time\n1,2\n", 'unknown "measured.step_time"; did you mean "measured.step_time_s"?'),
+        ("seed,measured.step_time_s\n1,0\n", "row 1: measured.step_time_s: expected a positive number, found 0"),
+        ("seed,measured.step_time_s\n1,2 ms\n", "expected a positive number, found"),
+        ("sed,measured.step_time_s\n1,2\n", 'rows.csv:1: sed: unknown "sed"; did you mean "seed"?'),
+    ],
+)
+def test_wrong_rows_are_one_line(rows, said, run, write):
+    write(rows, "rows.csv")
+    code, out, err = run("validate", write(CORPUS))
+    assert (code, out, len(err)) == (2, "", 1)
+    assert said in err[0]
