@@ -101,7 +101,7 @@ def fitted(start: Numbers, predictions_for: Callable[[Numbers], Sequence[Predict
     for _ in range(ROUNDS):
         slopes = np.column_stack([(error_at(point - STEP * one) - now) / -STEP for one in np.eye(len(paths))])
         usable = np.isfinite(now) & np.isfinite(slopes).all(axis=1)
-        move = np.minimum(point + _least(slopes[usable], now[usable]), highest) - point
+        move = _least(slopes[usable], now[usable], highest - point)
         point, then, done = _improved(point, move, now, error_at)
         if done:
             break
@@ -121,10 +121,25 @@ def _improved(
     return point, now, True
 
 
-def _least(slopes: Vector, errors: Vector) -> Vector:
-    """The move that makes the mean of |errors + slopes · move| smallest."""
+def _least(slopes: Vector, errors: Vector, room: Vector) -> Vector:
+    """The move, at most `room` in each number, that makes the mean of |errors + slopes · move| smallest."""
+    move: Vector = np.zeros(len(room))
+    free = np.ones(len(room), bool)
+    for _ in room:
+        rest = errors + slopes[:, ~free] @ move[~free]
+        move[free] = _unbounded(slopes[:, free], rest)
+        beyond = free & (move > room)
+        if not beyond.any():
+            break
+        move[beyond] = room[beyond]  # and the others once more, beside it
+        free &= ~beyond
+    shorter: Vector = move * (FARTHEST / max(float(np.abs(move).max()), FARTHEST))
+    return shorter
+
+
+def _unbounded(slopes: Vector, errors: Vector) -> Vector:
     move: Vector = np.zeros(slopes.shape[1])
     for _ in range(60):
         weights = 1 / np.sqrt(np.maximum(np.abs(errors + slopes @ move), 1e-4))
         move = np.asarray(np.linalg.lstsq(slopes * weights[:, None], -errors * weights, rcond=None)[0], float)
-    return move * min(1.0, FARTHEST / max(np.abs(move).max(), FARTHEST))
+    return move
