@@ -25,9 +25,10 @@ from hybrid_des.validation.corpus import Prediction
 
 ROUNDS = 4
 STEP = 0.05  # of the logarithm of a number, to see what follows from it
-FARTHEST = 0.4  # of a number's logarithm in one round
+FARTHEST = 0.4  # that a number's logarithm moves in one round
 CLOSE = 0.002  # a round that moves every number less than this is the last
 DIGITS = 4
+SHARES = ("efficiency.", "overlap.")  # sections whose numbers are at most 1, but for overheads
 
 Numbers = dict[str, float]
 Vector = NDArray[np.float64]
@@ -87,7 +88,7 @@ def fitted(start: Numbers, predictions_for: Callable[[Numbers], Sequence[Predict
         UsageError: no row with a measured step time can be predicted.
     """
     paths = list(start)
-    highest = np.array([0.0 if path.startswith("efficiency.") and "overhead" not in path else inf for path in paths])
+    highest = np.array([0.0 if path.startswith(SHARES) and "overhead" not in path else inf for path in paths])
 
     def error_at(point: Vector) -> Vector:
         numbers = {path: exp(value) for path, value in zip(paths, point, strict=True)}
@@ -100,7 +101,7 @@ def fitted(start: Numbers, predictions_for: Callable[[Numbers], Sequence[Predict
     for _ in range(ROUNDS):
         slopes = np.column_stack([(error_at(point - STEP * one) - now) / -STEP for one in np.eye(len(paths))])
         usable = np.isfinite(now) & np.isfinite(slopes).all(axis=1)
-        move = np.minimum(point + _least(slopes[usable], now[usable]), highest) - point
+        move = _least(slopes[usable], now[usable], highest - point)
         point, then, done = _improved(point, move, now, error_at)
         if done:
             break
@@ -111,19 +112,34 @@ def fitted(start: Numbers, predictions_for: Callable[[Numbers], Sequence[Predict
 def _improved(
     point: Vector, move: Vector, now: Vector, error_at: Callable[[Vector], Vector]
 ) -> tuple[Vector, Vector, bool]:
-    """The point after the move or half of it, the errors there, and whether nothing more is to be gained."""
-    for part in (move, move / 2):
+    """The point after the move or a part of it, the errors there, and whether nothing more is to be gained."""
+    for part in (move, move / 2, move / 4, move / 8):
         then = error_at(point + part)
-        both = np.isfinite(now) & np.isfinite(then)
-        if np.abs(then[both]).mean() < np.abs(now[both]).mean():
+        known = np.isfinite(now)
+        if np.abs(then[known]).mean() < np.abs(now[known]).mean():  # not where a row fails
             return point + part, then, bool(np.abs(part).max() < CLOSE)
     return point, now, True
 
 
-def _least(slopes: Vector, errors: Vector) -> Vector:
-    """The move that makes the mean of |errors + slopes · move| smallest."""
+def _least(slopes: Vector, errors: Vector, room: Vector) -> Vector:
+    """The move, at most `room` in each number, that makes the mean of |errors + slopes · move| smallest."""
+    move: Vector = np.zeros(len(room))
+    free = np.ones(len(room), bool)
+    for _ in room:
+        rest = errors + slopes[:, ~free] @ move[~free]
+        move[free] = _unbounded(slopes[:, free], rest)
+        beyond = free & (move > room)
+        if not beyond.any():
+            break
+        move[beyond] = room[beyond]  # and the others once more, beside it
+        free &= ~beyond
+    shorter: Vector = move * (FARTHEST / max(float(np.abs(move).max()), FARTHEST))
+    return shorter
+
+
+def _unbounded(slopes: Vector, errors: Vector) -> Vector:
     move: Vector = np.zeros(slopes.shape[1])
     for _ in range(60):
         weights = 1 / np.sqrt(np.maximum(np.abs(errors + slopes @ move), 1e-4))
         move = np.asarray(np.linalg.lstsq(slopes * weights[:, None], -errors * weights, rcond=None)[0], float)
-    return np.clip(move, -FARTHEST, FARTHEST)
+    return move

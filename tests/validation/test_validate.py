@@ -112,6 +112,22 @@ def test_a_fit_is_not_swayed_by_one_odd_row():
     assert fitted({"x": 1.0}, predictions)["x"] == pytest.approx(2, rel=0.01)
 
 
+def test_a_fit_avoids_numbers_for_which_rows_fail():
+    def predictions(numbers):
+        found = {} if numbers["x"] > 1.2 else {"step_time_s": numbers["x"]}
+        return [Prediction({}, {"step_time_s": 3.0}, found)]
+
+    assert 1 < fitted({"x": 1.0}, predictions)["x"] <= 1.2
+
+
+def test_a_fit_keeps_shares_at_most_one():
+    def predictions(numbers):
+        assert numbers["efficiency.gemm"] <= 1
+        return [Prediction({}, {"step_time_s": 3.0}, {"step_time_s": numbers["efficiency.gemm"]})]
+
+    assert fitted({"efficiency.gemm": 0.9}, predictions) == {"efficiency.gemm": 1.0}
+
+
 def test_the_table_and_the_picture_are_written(run, corpus, tmp_path):
     run("validate", corpus, "--out", tmp_path / "o", "--by", "split")
     table = list(csv.DictReader((tmp_path / "o" / "validation.csv").read_text().splitlines()))
