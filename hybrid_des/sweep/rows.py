@@ -64,10 +64,10 @@ def _wrong_columns(columns: list[str]) -> list[tuple[int, str]]:
 
 def _case(columns: list[str], cells: list[str], place: str) -> dict[str, Any]:
     filled = ((column, cell.strip()) for column, cell in zip(columns, cells, strict=True) if cell.strip())
-    return {column: cell if column in _TEXTS else _value(cell, f"{place}: {column}") for column, cell in filled}
+    return {column: cell if column in _TEXTS else _value_of(cell, f"{place}: {column}") for column, cell in filled}
 
 
-def _value(cell: str, place: str) -> Any:
+def _value_of(cell: str, place: str) -> Any:
     try:
         return parse(cell, place).value
     except ScenarioError as error:

@@ -35,7 +35,7 @@ def condition(text: str, columns: Iterable[str]) -> Condition:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise _wrong(text) from None
     _check(tree, known, text)
-    return lambda row: bool(_value(tree, row, text))
+    return lambda row: bool(_value_of(tree, row, text))
 
 
 def _name(node: ast.AST) -> str:
@@ -55,22 +55,22 @@ def _check(node: ast.AST, known: Sequence[str], text: str) -> None:
         _check(part, known, text)
 
 
-def _value(node: ast.AST, row: Mapping[str, Any], text: str) -> Any:
+def _value_of(node: ast.AST, row: Mapping[str, Any], text: str) -> Any:
     if name := _name(node):
         return _WORDS[name] if name in _WORDS else row.get(name)
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Tuple | ast.List | ast.Set):
-        return [_value(part, row, text) for part in node.elts]
+        return [_value_of(part, row, text) for part in node.elts]
     if isinstance(node, ast.BoolOp):
         check = all if isinstance(node.op, ast.And) else any
-        return check(_value(part, row, text) for part in node.values)
+        return check(_value_of(part, row, text) for part in node.values)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return not _value(node.operand, row, text)
+        return not _value_of(node.operand, row, text)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_value(node.operand, row, text)
+        return -_value_of(node.operand, row, text)
     if isinstance(node, ast.Compare) and all(type(one) in _COMPARE for one in node.ops):
-        values = [_value(part, row, text) for part in (node.left, *node.comparators)]
+        values = [_value_of(part, row, text) for part in (node.left, *node.comparators)]
         return all(_compared(op, a, b) for op, a, b in zip(node.ops, values, values[1:], strict=False))
     raise _wrong(text)
 

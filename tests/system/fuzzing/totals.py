@@ -14,6 +14,8 @@ from system.fuzzing.facts import SECOND
 from system.fuzzing.recount import Recount, Row
 
 PIPELINE = ("activation", "gradient")
+SHARE = Fraction(43, 100)  # of an activation that a split backward leaves to W: REFERENCE, workload.memory.weight_share
+FREED = {"B": Fraction(1), "I": 1 - SHARE, "W": SHARE}
 
 
 class Totals:
@@ -186,13 +188,13 @@ def memory(count: Totals, summary: Mapping[str, Any]) -> Iterator[str]:
     one, facts = count.one, count.facts
     for place in range(facts.p):
         resident, kept = facts.memory[place]
-        most = 0
+        most = Fraction(0)
         for action_rows in (rows for (_, rank), rows in one.actions.items() if facts.place_of[rank][1] == place):
-            held = 0
+            held = Fraction(0)
             for _, action in action_rows:
                 held += sum(kind == "F" for kind, _, _ in action)
                 most = max(most, held)
-                held -= sum(kind in "BW" for kind, _, _ in action)
+                held -= sum(FREED.get(kind, 0) for kind, _, _ in action)
         told, wanted = summary["peak_activations"][place], most / facts.visits_of_copy
         if not isclose(told, wanted):
             yield f"pipeline rank {place}: {told} activations, not {wanted}"
