@@ -21,6 +21,8 @@ WAIT_COLUMNS = ("step", "rank", "purpose", "place", "start", "end")
 MEMORY_COLUMNS = ("rank", "time", "bytes", "activations")
 CHUNK = 1_000_000  # parts of a chunk, in which the column `activations` counts
 
+NO_ROWS = np.empty(0, dtype=np.int64)
+
 OPTIMIZER = -1  # `index` of an optimizer row; every other one counts the steps of the rank's program
 
 BEFORE, INSIDE, AFTER = range(3)  # `place` of a wait: before an op starts, between its parts, after the optimizer
@@ -76,8 +78,9 @@ class Rows:
 
     def table(self) -> dict[str, NDArray[np.int64]]:
         """The columns as int64 arrays, in the order in which the rows were added (views, not copies)."""
-        numbers = np.frombuffer(self._numbers, dtype=np.int64) if self._numbers else np.empty(0, np.int64)
-        rows = numbers.reshape(-1, len(self.columns))
+        if not self._numbers:
+            return dict.fromkeys(self.columns, NO_ROWS)
+        rows = np.frombuffer(self._numbers, dtype=np.int64).reshape(-1, len(self.columns))
         return dict(zip(self.columns, rows.T, strict=True))
 
 

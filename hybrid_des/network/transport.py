@@ -36,6 +36,7 @@ class Transport:
         self._trace = trace
         self._sharing = sharing.find(sharing_name).build(env, trace.messages)
         self._rates: dict[Bandwidth, Rate] = {}
+        self._rate_of: dict[int, Rate] = {}
         self._links: dict[str, Link] = {}
         self._flows: dict[tuple[int, int, str, int, int, int], tuple[Flow, Mailbox]] = {}
         self._pipeline: dict[tuple[int, int, str], Flow] = {}
@@ -65,8 +66,10 @@ class Transport:
             spec = self._fabric.links.get(name)
             if spec is None:
                 raise UsageError(f'there is no link "{name}"; such as: {", ".join([*self._fabric.links][:3])}')
-            rate = self._rates.setdefault(spec.bandwidth, rate_of(spec.bandwidth))
-            self._links[name] = self._sharing.link(spec, rate)
+            same = id(spec.bandwidth)  # hashing a fraction takes longer than all else here
+            if same not in self._rate_of:
+                self._rate_of[same] = self._rates.setdefault(spec.bandwidth, rate_of(spec.bandwidth))
+            self._links[name] = self._sharing.link(spec, self._rate_of[same])
         return self._links[name]
 
     def flow(self, channel: Channel, lane: int = 0, part: int = 0) -> tuple[Flow, Mailbox]:

@@ -143,14 +143,15 @@ def _gpus(scenario: Scenario, parts: Parts, transport: Transport, recorder: Reco
     lower = cache(parts.lowering.lower)
     layered = parts.lowering.layered
     meetings = meetings_of(env, layered.traffic.groups) if layered else {}
-    pipeline_of = cache(lambda first: layout.group(first, "pipeline"))
+    stride, pipeline = layout.strides["pipeline"], parts.plan.pipeline
     gpus = []
     for rank, node in zip(range(layout.ranks), scenario.cluster.each_gpu(), strict=False):
         place = layout.coordinate(rank, "pipeline")
+        first = rank - place * stride
         gpus.append(
             Gpu(
                 job,
-                Endpoint(transport, rank, pipeline_of(rank - layout.rank(pipeline=place))),
+                Endpoint(transport, rank, range(first, first + pipeline * stride, stride)),
                 lower(place, Pace(node.speed)),
                 MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
                 parts.reductions.of(transport, rank),

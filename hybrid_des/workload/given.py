@@ -30,6 +30,7 @@ def rank_costs(workload: Workload, ranks: int, sharding: Sharding = WHOLE, *, re
     per_parameter = _each(workload.memory.per_parameter, ranks)
     if sharding != WHOLE:
         per_parameter = tuple(sharding.per_parameter(size - WEIGHTS - MOMENTS) for size in per_parameter)
+        optimizer = tuple(round(Fraction(time, sharding.optimizer)) for time in optimizer)
     ends = workload.ends
     forward, backward = _with_ends(forward, ends.forward), _with_ends(backward, ends.backward)
     shares = (Fraction(1),) * ranks if repeated else _each(workload.recompute, ranks)
@@ -38,7 +39,7 @@ def rank_costs(workload: Workload, ranks: int, sharding: Sharding = WHOLE, *, re
         forward=forward,
         backward=tuple(time + again for time, again in zip(backward, recomputed, strict=True)),
         weight=weight,
-        optimizer=tuple(round(Fraction(time, sharding.optimizer)) for time in optimizer),
+        optimizer=optimizer,
         message=tuple(round(size) for size in _each(workload.activation, ranks)),
         parameters=_amounts(workload, workload.parameters, ranks),
         per_parameter=per_parameter,
