@@ -220,7 +220,9 @@ def _limits(scenario: Scenario) -> str:
         if scenario.schedule.p2p == "blocking"
         else "sends are asynchronous, where plain Megatron-LM 1F1B blocks (schedule.p2p: blocking)"
     )
-    return f"Not modelled: kernel launches, the host, jitter, and compute slowed down by communication; {sends}."
+    layered = scenario.sharding in ("zero-2", "zero-3") and scenario.parallel.pipeline == 1
+    slowed = "compute slowed down by communication" + (" inside layers" if layered else "")
+    return f"Not modelled: kernel launches, the host, jitter, and {slowed}; {sends}."
 
 
 def count(number: float, noun: str) -> str:

@@ -131,8 +131,8 @@ def _fill_overlap(overlap: dict[str, Any], scenario: Mapping[str, Any]) -> None:
 def _fill_schedule(schedule: dict[str, Any], scenario: Mapping[str, Any]) -> None:
     kind, batch = schedule.get("kind"), scenario.get("batch")
     samples = _along(scenario, "data") * _number(schedule.get("microbatch_size", 1))
-    if isinstance(batch, int) and samples and not batch % samples:
-        schedule.setdefault("microbatches", batch // samples)
+    if batch is not None and samples:
+        schedule.setdefault("microbatches", max(1, batch // samples) if isinstance(batch, int) else 1)
     if isinstance(kind, str) and kind in schedules.names():
         schedule.setdefault("chunks", schedules.find(kind).facts["chunks"] or 1)
     for key, field in Schedule.keys_given(schedule).items():

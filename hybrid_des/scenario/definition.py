@@ -31,6 +31,11 @@ PER_RANK = (
 _OR_NONE = BeforeValidator(
     lambda value: None if value == "none" else value, json_schema_input_type=Literal["none"] | Numerics | None
 )
+MODELLED = {  # keys that are read with `model` only, and their defaults
+    "precision": "bf16", "overlap.tensor": 0, "overlap.experts": 0, "efficiency": None, "batch": None,
+    "schedule.microbatch_size": 1, "parallel.sequence": False, "parallel.context_method": "ring",
+    "parallel.stages": "even",
+}  # fmt: skip
 GPUS = (("cluster", "nodes"), ("cluster", "gpus_per_node"))
 
 
@@ -58,8 +63,6 @@ class Scenario(Section):
     overlap: Overlap = Field(default_factory=Overlap)
     efficiency: Efficiency | None = None
     """What is reached of the GPU's peaks."""
-    tensor_traffic: Annotated[str, choice("auto", "replay")] = "auto"
-    """replay: each collective of tensor, context and expert ranks is simulated once, alone on the wiring."""
     batch: Count | None = None
     """Samples per step over all replicas, instead of schedule.microbatches."""
     gradients: Gradients = Field(default_factory=Gradients)
@@ -115,12 +118,25 @@ def _costs_are_given_once(scenario: Scenario) -> Iterator[Problem]:
         yield _misfit("replaces `workload`; give only one of the two", "model", "workload")
 
 
+def _batch_fits(scenario: Scenario) -> Iterator[Problem]:
+    """A batch is a whole number of micro-batches on every replica."""
+    schedule, replicas, batch = scenario.schedule, scenario.parallel.data, scenario.batch
+    samples = replicas * schedule.microbatch_size
+    if batch is not None and batch != samples * schedule.microbatches:
+        if batch % samples:
+            size = f"{replicas} replicas × micro-batches of {schedule.microbatch_size}"
+            message = f"must be a multiple of {samples} ({size}), not {batch}"
+        else:
+            given = f"{replicas} replicas × {schedule.microbatches} micro-batches of {schedule.microbatch_size}"
+            message = f"{given} are {samples * schedule.microbatches} samples, not {batch}"
+        yield _misfit(message, "batch", "schedule.microbatches", "schedule.microbatch_size", "parallel.data")
+
+
 def _model_divides(scenario: Scenario) -> Iterator[Problem]:
     """What divides a model needs one."""
     parallel = scenario.parallel
     if scenario.model is None:
-        modelled = {"precision": "bf16", "overlap.tensor": 0, "overlap.experts": 0, "efficiency": None, "batch": None}
-        for key, default in modelled.items():
+        for key, default in MODELLED.items():
             if attrgetter(key)(scenario) != default:
                 yield _misfit("is read with `model` only", key, "model")
         for axis in ("tensor", "context", "expert"):
@@ -278,6 +294,6 @@ def _layers_fit(scenario: Scenario) -> Iterator[Problem]:
 
 
 _CHECKS = (
-    _ranks_fit, _costs_are_given_once, _model_divides, _sharding_fits, _options_are_read, _wiring_exists, excesses,
-    _schedule_is_one, _chunks_fit, _errors_exist, _lists_fit, _weight_fits, _layers_fit,
+    _ranks_fit, _costs_are_given_once, _batch_fits, _model_divides, _sharding_fits, _options_are_read,
+    _wiring_exists, excesses, _schedule_is_one, _chunks_fit, _errors_exist, _lists_fit, _weight_fits, _layers_fit,
 )  # fmt: skip

@@ -132,14 +132,37 @@ def test_a_model_that_does_not_fit_is_refused(change, said):
     assert said in str(error.value)
 
 
-def test_what_divides_a_model_needs_one():
+@pytest.mark.parametrize(
+    ("batch", "microbatches", "said"),
+    [
+        (65, {}, "batch: must be a multiple of 8 (4 replicas × micro-batches of 2), not 65"),
+        (64, {"microbatches": 7}, "batch: 4 replicas × 7 micro-batches of 2 are 56 samples, not 64"),
+        (7, {"microbatches": 7}, "batch: must be a multiple of 8 (4 replicas × micro-batches of 2), not 7"),
+    ],
+)
+def test_a_batch_is_whole_microbatches_on_every_replica(batch, microbatches, said):
+    schedule = {"kind": "1f1b", "microbatch_size": 2, **microbatches}
     with pytest.raises(ScenarioError) as error:
-        load({
-            "workload": {"forward": 1, "backward": 2},
-            "schedule": {"kind": "1f1b", "microbatches": 4},
-            "parallel": {"context": 2},
-        })  # fmt: skip
-    assert "parallel.context: divides the layers of a `model`" in str(error.value)
+        load({"model": GPT, "batch": batch, "parallel": {"data": 4}, "schedule": schedule})
+    assert str(error.value) == said
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"parallel": {"context": 2}}, "parallel.context: divides the layers of a `model`"),
+        ({"parallel": {"sequence": True}}, "parallel.sequence: is read with `model` only"),
+        ({"parallel": {"pipeline": 2, "stages": "balanced"}}, "parallel.stages: is read with `model` only"),
+        ({"schedule": {"kind": "1f1b", "microbatches": 4, "microbatch_size": 2}},
+         "schedule.microbatch_size: is read with `model` only"),
+        ({"batch": 4}, "batch: is read with `model` only"),
+    ],
+)  # fmt: skip
+def test_what_divides_a_model_needs_one(change, said):
+    given = {"workload": {"forward": 1, "backward": 2}, "schedule": {"kind": "1f1b", "microbatches": 4}}
+    with pytest.raises(ScenarioError) as error:
+        load({**given, **change})
+    assert said in str(error.value)
 
 
 def test_gradients_in_fp16_are_added_by_a_kernel():
