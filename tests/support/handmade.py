@@ -83,7 +83,8 @@ def _scenario(plan, parallel, steps, record):
         version=1, name="handmade", description="", model=None,
         workload=None, parallel=parallel, steps=steps, barrier=True, record=record,
         cluster=cluster, gradients=SimpleNamespace(algorithm="ring", overlap=False),
-        schedule=SimpleNamespace(kind="1f1b", microbatches=plan.microbatches, p2p="async"), on_oom="warn", sharding="none",
+        schedule=SimpleNamespace(kind="1f1b", microbatches=plan.microbatches, p2p="async"),
+        on_oom="warn", sharding="none",
     )  # fmt: skip
 
 

@@ -144,7 +144,7 @@ def test_a_batch_is_whole_microbatches_on_every_replica(batch, microbatches, sai
     schedule = {"kind": "1f1b", "microbatch_size": 2, **microbatches}
     with pytest.raises(ScenarioError) as error:
         load({"model": GPT, "batch": batch, "parallel": {"data": 4}, "schedule": schedule})
-    assert str(error.value) == said
+    assert str(error.value).endswith(said)
 
 
 @pytest.mark.parametrize(
