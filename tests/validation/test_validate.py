@@ -2,6 +2,7 @@
 
 import csv
 import json
+from functools import partial
 
 import pytest
 import yaml
@@ -22,6 +23,11 @@ odd,1,4 s,20,,kept
 
 
 @pytest.fixture
+def validate(run):
+    return partial(run, "validate", "--jobs", 1)
+
+
+@pytest.fixture
 def corpus(write):
     write(ROWS, "rows.csv")
     return write(CORPUS, "corpus.yaml")
@@ -37,8 +43,8 @@ def test_errors_are_relative_to_the_measurement():
     assert errors.bias_percent == pytest.approx((10 - 20 + 0 + 40) / 4)
 
 
-def test_json_holds_the_errors_of_every_figure(run, corpus):
-    code, out, err = run("validate", corpus, "--json")
+def test_json_holds_the_errors_of_every_figure(validate, corpus):
+    code, out, err = validate(corpus, "--json")
     found = json.loads(out)
     assert (code, err, found["rows"], found["failed"], found["fitted"]) == (0, [], 3, [], {})
     assert set(found) == {"step_time_s", "fitted", "rows", "failed"}
@@ -48,50 +54,50 @@ def test_json_holds_the_errors_of_every_figure(run, corpus):
     assert found["step_time_s"]["bias_percent"] == pytest.approx((0 - 20 + 20) / 3)
 
 
-def test_errors_are_shown_by_any_column(run, corpus):
-    out = run("validate", corpus, "--by", "parallel.data", "--by", "split")[1]
+def test_errors_are_shown_by_any_column(validate, corpus):
+    out = validate(corpus, "--by", "parallel.data", "--by", "split")[1]
     assert "parallel.data 2, step time  1  20.0 %" in out
     assert "split fit, step time        2  10.0 %" in out
-    by = json.loads(run("validate", corpus, "--by", "split", "--json")[1])["by"]["split"]
+    by = json.loads(validate(corpus, "--by", "split", "--json")[1])["by"]["split"]
     assert by["kept"]["step_time_s"]["n"] == 1
 
 
-def test_memory_is_compared_with_the_fullest_rank(run, write):
+def test_memory_is_compared_with_the_fullest_rank(validate, write):
     write("workload.parameters,measured.peak_memory_bytes\n1000,16000\n2000,40000\n", "rows.csv")
-    found = json.loads(run("validate", write(CORPUS), "--json")[1])
+    found = json.loads(validate(write(CORPUS), "--json")[1])
     assert "step_time_s" not in found
     assert found["peak_memory_bytes"]["worst_error_percent"] == pytest.approx(20)
 
 
-def test_a_row_that_fails_is_reported_and_counted(run, write):
+def test_a_row_that_fails_is_reported_and_counted(validate, write):
     write("schedule.kind,parallel.pipeline,measured.step_time_s\ndualpipe,3,1\n1f1b,1,12\n", "rows.csv")
-    code, out, err = run("validate", write(CORPUS))
+    code, out, err = validate(write(CORPUS))
     assert (code, err) == (0, [])
     assert "failed  schedule.kind dualpipe, parallel.pipeline 3: dualpipe pairs" in out
     assert "1 of 2 rows failed" in out
-    found = json.loads(run("validate", write(CORPUS), "--json")[1])
+    found = json.loads(validate(write(CORPUS), "--json")[1])
     assert (found["rows"], found["step_time_s"]["n"], len(found["failed"])) == (2, 1, 1)
 
 
-def test_it_fails_where_no_row_can_be_predicted(run, write):
+def test_it_fails_where_no_row_can_be_predicted(validate, write):
     write("schedule.kind,parallel.pipeline,measured.step_time_s\ndualpipe,3,1\n", "rows.csv")
-    code, out, err = run("validate", write(CORPUS), "--json")
+    code, out, err = validate(write(CORPUS), "--json")
     assert (code, json.loads(out)["failed"][0]["error"] in err[0]) == (1, True)
 
 
-def test_other_rows_may_be_given(run, write, corpus):
+def test_other_rows_may_be_given(validate, write, corpus):
     other = write("name,measured.step_time_s\nmine,24\n", "other.csv")
-    assert json.loads(run("validate", corpus, "--rows", other, "--json")[1])["step_time_s"]["bias_percent"] == -50
+    assert json.loads(validate(corpus, "--rows", other, "--json")[1])["step_time_s"]["bias_percent"] == -50
 
 
-def test_a_fit_shows_the_errors_of_other_rows(run, write, tmp_path):
+def test_a_fit_shows_the_errors_of_other_rows(validate, write, tmp_path):
     rows = "".join(f"{m},{3 * m * 1.5},fit\n" for m in (2, 4, 8)) + "3,18,kept\n"
     write(f"schedule.microbatches,measured.step_time_s,split\n{rows}", "rows.csv")
     file = write(
         "schedule: {kind: 1f1b, microbatches: 4}\nworkload: {forward: 1, backward: 0}\nsweep: {file: rows.csv}\n"
     )
     options = ("--fit", "workload.forward", "--where", 'split == "fit"', "--out", tmp_path / "o")
-    found = json.loads(run("validate", file, *options, "--json")[1])
+    found = json.loads(validate(file, *options, "--json")[1])
     assert found["fitted"] == {"workload.forward": pytest.approx(4.5, rel=1e-3)}
     assert found["fitted_on"]["step_time_s"]["n"] == 3
     assert found["fitted_on"]["step_time_s"]["worst_error_percent"] < 0.1
@@ -128,8 +134,8 @@ def test_a_fit_keeps_shares_at_most_one():
     assert fitted({"efficiency.gemm": 0.9}, predictions) == {"efficiency.gemm": 1.0}
 
 
-def test_the_table_and_the_picture_are_written(run, corpus, tmp_path):
-    run("validate", corpus, "--out", tmp_path / "o", "--by", "split")
+def test_the_table_and_the_picture_are_written(validate, corpus, tmp_path):
+    validate(corpus, "--out", tmp_path / "o", "--by", "split")
     table = list(csv.DictReader((tmp_path / "o" / "validation.csv").read_text().splitlines()))
     assert [float(row["error_percent.step_time_s"]) for row in table] == pytest.approx([0, -20, 20])
     assert [row["split"] for row in table] == ["fit", "fit", "kept"]
@@ -175,8 +181,8 @@ def test_a_condition_only_compares(text):
         (["--rows", "none.csv"], "none.csv: cannot be read: no such file"),
     ],
 )
-def test_a_wrong_command_is_one_line(options, said, run, corpus):
-    code, out, err = run("validate", corpus, *options)
+def test_a_wrong_command_is_one_line(options, said, validate, corpus):
+    code, out, err = validate(corpus, *options)
     assert (code, out, len(err)) == (2, "", 1)
     assert said in err[0]
 
@@ -191,8 +197,8 @@ def test_a_wrong_command_is_one_line(options, said, run, corpus):
         ("sed,measured.step_time_s\n1,2\n", 'rows.csv:1: sed: unknown "sed"; did you mean "seed"?'),
     ],
 )
-def test_wrong_rows_are_one_line(rows, said, run, write):
+def test_wrong_rows_are_one_line(rows, said, validate, write):
     write(rows, "rows.csv")
-    code, out, err = run("validate", write(CORPUS))
+    code, out, err = validate(write(CORPUS))
     assert (code, out, len(err)) == (2, "", 1)
     assert said in err[0]
