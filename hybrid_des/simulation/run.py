@@ -12,16 +12,19 @@ from typing import Any
 
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import CHUNK, Recorder
+from hybrid_des.engine.trace import Trace, TracedEnvironment, traced
 from hybrid_des.errors import DeadlockError, OutOfMemoryError
 from hybrid_des.gradients.reducer import Server
 from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.traced import TracedTransport
 from hybrid_des.network.transport import Transport
 from hybrid_des.numerics.training import Training
 from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.arithmetic import RealTraining, SizesOnly
+from hybrid_des.simulation.changes import Retime, retimed
 from hybrid_des.simulation.gpu import Barrier, Gpu, Job
 from hybrid_des.simulation.meeting import meetings_of
 from hybrid_des.simulation.memory import MemoryLedger, memory_parts, misfit, worst_peak
@@ -47,6 +50,7 @@ class Run:
         numerics: the summary's keys on training, with numerics.
         weights: rank → stage → arrays, with numerics.
         fabric: the wiring.
+        trace: what released each op and message, if that was asked for.
     """
 
     scenario: Scenario
@@ -67,6 +71,7 @@ class Run:
     numerics: dict[str, Any] | None = None
     weights: dict[int, dict[int, list[Any]]] | None = None
     fabric: Fabric | None = None
+    trace: Trace | None = None
 
 
 @contextmanager
@@ -85,7 +90,13 @@ def few_collections() -> Iterator[None]:
 
 @few_collections()
 def run(
-    scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None, training: Training | None = None
+    scenario: Scenario,
+    plan: Plan | None = None,
+    fabric: Fabric | None = None,
+    training: Training | None = None,
+    *,
+    retime: Retime | None = None,
+    trace: Trace | None = None,
 ) -> Run:
     """Simulate a scenario.
 
@@ -94,6 +105,8 @@ def run(
         plan: a user-defined order, instead of the schedule's.
         fabric: a user-defined wiring, instead of the topology's.
         training: a training, such as a self-checking one, instead of the scenario's numerics.
+        retime: other durations of ops.
+        trace: where causes are recorded, for a run that is explained.
 
     Raises:
         PlanError: the plan is incomplete.
@@ -104,9 +117,10 @@ def run(
     """
     started = time.perf_counter()
     parts = parts_of(scenario, plan, fabric, training)
-    env, recorder = Environment(), Recorder(messages=scenario.record == "all")
-    transport = Transport(env, parts.fabric, scenario.cluster.sharing, recorder, receipts=parts.lowering.blocking)
-    gpus = _gpus(scenario, parts, transport, recorder)
+    recorder = Recorder(messages=scenario.record == "all")
+    transport = _transport(scenario, parts, recorder, trace)
+    env = transport.env
+    gpus = _gpus(scenario, parts, transport, recorder, retime)
     servers = parts.reductions.servers(transport, scenario.steps, _lengths(parts.workers))
     _carry_out(env, [*gpus, *servers])
     transport.check_empty()
@@ -128,6 +142,7 @@ def run(
         numerics=parts.training.progress.summary() if parts.training else None,
         weights={rank: worker.weights for rank, worker in parts.workers.items()} if parts.training else None,
         fabric=parts.fabric,
+        trace=trace,
     )
 
 
@@ -137,7 +152,17 @@ def _sent(parts: Parts, transport: Transport, steps: int) -> dict[str, int]:
     return {key: total + steps * replayed.get(key, 0) for key, total in transport.sent().items()}
 
 
-def _gpus(scenario: Scenario, parts: Parts, transport: Transport, recorder: Recorder) -> list[Gpu]:
+def _transport(scenario: Scenario, parts: Parts, recorder: Recorder, trace: Trace | None) -> Transport:
+    """The network, in an environment of its own."""
+    sharing, receipts = scenario.cluster.sharing, parts.lowering.blocking
+    if trace is None:
+        return Transport(Environment(), parts.fabric, sharing, recorder, receipts)
+    return TracedTransport(TracedEnvironment(trace), parts.fabric, sharing, traced(recorder, trace), receipts)
+
+
+def _gpus(
+    scenario: Scenario, parts: Parts, transport: Transport, recorder: Recorder, retime: Retime | None
+) -> list[Gpu]:
     env, layout = transport.env, scenario.parallel.layout
     job = Job(env, recorder, scenario.steps, Barrier(env, layout.ranks) if scenario.barrier else None)
     lower = cache(parts.lowering.lower)
@@ -148,11 +173,12 @@ def _gpus(scenario: Scenario, parts: Parts, transport: Transport, recorder: Reco
     for rank, node in zip(range(layout.ranks), scenario.cluster.each_gpu(), strict=False):
         place = layout.coordinate(rank, "pipeline")
         first = rank - place * stride
+        program = lower(place, Pace(node.speed))
         gpus.append(
             Gpu(
                 job,
                 Endpoint(transport, rank, range(first, first + pipeline * stride, stride)),
-                lower(place, Pace(node.speed)),
+                retimed(program, rank, retime) if retime else program,
                 MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
                 parts.reductions.of(transport, rank),
                 RealTraining(parts.workers[rank]) if parts.training else SizesOnly(),
