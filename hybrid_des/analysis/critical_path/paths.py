@@ -18,6 +18,7 @@ from hybrid_des.timeline import NONE
 
 State = tuple[int, tuple[int, ...]]
 MOST_EDGES = 400_000
+ROOT = -2  # no activity, before all others
 
 
 class Piece(NamedTuple):
@@ -116,7 +117,7 @@ def count_paths(slack: Slack) -> int | None:
             counts[state] = counts.get(state, 0) + count
         return count if ended else 0
 
-    total += leave(NONE, set(roots), 1)
+    total += leave(ROOT, set(roots), 1)
     while todo:
         _, state = heappop(todo)
         total += leave(state[0], ways.inside(*state), counts.pop(state))
@@ -135,13 +136,14 @@ class _Ways:
             self._from.setdefault(cause, []).append((activity, point, lag))
 
     def inside(self, activity: int, entries: tuple[int, ...]) -> set[int]:
-        """The points that edges of one activity reach from some of its points."""
-        reached, stack = set(entries), list(entries)
+        """The points that an activity reaches after it has taken time, from some of its points."""
+        reached: set[int] = set()
+        stack = [point for at in entries for other, point, lag in self._from[at] if other == activity and lag]
         while stack:
-            for other, point, _ in self._from.get(stack.pop(), ()):
-                if other == activity and point not in reached:
-                    reached.add(point)
-                    stack.append(point)
+            at = stack.pop()
+            if at not in reached:
+                reached.add(at)
+                stack += [point for other, point, _ in self._from.get(at, ()) if other == activity]
         return reached
 
     def beyond(self, activity: int, inside: set[int]) -> tuple[bool, dict[int, set[int]]]:
