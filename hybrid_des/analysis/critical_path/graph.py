@@ -131,28 +131,17 @@ def graph_of(run: Run) -> Graph:
     timeline, tables = run.timeline, run.trace.columns()
     points = tables["points"]
     messages = messages_of(run, tables["sends"], run.trace.flows)
-    order, place, total = _order(points["row"], messages)
+    order, place = _order(points["row"], messages)
     count = len(points["kind"])
-    ends = place[tables["marks"]["point"][tables["marks"]["table"] == STEPS]]
-    blocks = [
-        _program(points, tables["pieces"], place),
-        _waits(points, tables["edges"], place, place[messages.delivered_code(count)]),
-        *(_numbered(block, place, count, len(timeline.ops["step"])) for block in messages.edges(tables["sends"])),
-        _block(ends, np.full(len(ends), total), kind=BARRIER),
-    ]
-    columns = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
-    by_point = np.argsort(columns["point"], kind="stable")
-    columns = {name: column[by_point] for name, column in columns.items()}
     time = np.concatenate([points["time"], messages.times])[order]
     rank = np.concatenate([_ranks(timeline, tables), messages.point_ranks])[order]
-    last = timeline.duration
     marks = tables["marks"]
     return Graph(
         timeline,
         messages,
-        np.append(time, last),
+        np.append(time, timeline.duration),
         np.append(rank, NONE),
-        **columns,
+        **_edges(tables, messages, place),
         at_op=_at_op(tables, place, points["before"]),
         at_mark=[_by_row(marks, table, place) for table in range(5)],
         head=place[count + messages.heads],
@@ -160,18 +149,52 @@ def graph_of(run: Run) -> Graph:
     )
 
 
+def lags_with(run: Run, messages: Messages, duration: Column) -> Column:
+    """The lags of all edges of a run with other messages, and with other durations of op rows, in the same order.
+
+    The pieces of an op keep their shares of its duration, those of an op that took no time stay so.
+    """
+    assert run.trace is not None
+    tables = run.trace.columns()
+    points, pieces, ops = tables["points"], tables["pieces"], run.timeline.ops
+    lag = points["lag"].copy()
+    row, point = pieces["row"], pieces["point"]
+    whole = np.bincount(row, weights=lag[point], minlength=len(ops["step"])).astype(np.int64)
+    same = duration[row] == whole[row]
+    shares = lag[point] * (duration[row] / np.maximum(whole[row], 1))
+    lag[point] = np.where(same, lag[point], np.rint(shares).astype(np.int64))
+    _, place = _order(points["row"], messages)
+    return _edges({**tables, "points": {**points, "lag": lag}}, messages, place)["lag"]
+
+
+def _edges(tables: dict[str, dict[str, Column]], messages: Messages, place: Column) -> dict[str, Column]:
+    """All edges, ordered by their points."""
+    points, ops = tables["points"], len(messages.timeline.ops["step"])
+    count = len(points["kind"])
+    ends = _by_row(tables["marks"], STEPS, place)
+    blocks = [
+        _program(points, tables["pieces"], place),
+        _waits(points, tables["edges"], place, place[messages.delivered_code(count)]),
+        *(_numbered(block, place, count, ops) for block in messages.edges(tables["sends"])),
+        _block(ends, np.full(len(ends), len(place)), kind=BARRIER),
+    ]
+    columns = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    by_point = np.argsort(columns["point"], kind="stable")
+    return {name: column[by_point] for name, column in columns.items()}
+
+
 def _by_row(marks: dict[str, Column], table: int, place: Column) -> Column:
     """The point of each row of a table; rows are marked in their order."""
     return place[marks["point"][marks["table"] == table]]
 
 
-def _order(row: Column, messages: Messages) -> tuple[Column, Column, int]:
+def _order(row: Column, messages: Messages) -> tuple[Column, Column]:
     """Put points into an order in which causes come first: that in which points and message rows were recorded."""
     key = np.concatenate([2 * row, messages.order])
     order = np.argsort(key, kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    return order, place, len(order)
+    return order, place
 
 
 def _block(cause: Column, point: Column, kind: int, **more: Column) -> dict[str, Column]:

@@ -35,6 +35,7 @@ class Messages:
         links: the names of the links.
         link: message × link: their numbers.
         own: message × link: picoseconds that it occupies each link where nothing else is on it.
+        took: of each message, picoseconds from the start of service at its first link to the end there.
         fair: whether messages share links.
     """
 
@@ -45,6 +46,7 @@ class Messages:
     links: Sequence[str]
     link: Column
     own: Column
+    took: Column
     fair: bool
 
     @cached_property
@@ -74,7 +76,7 @@ class Messages:
     @cached_property
     def service(self) -> Column:
         """Message × link: picoseconds on the link, shared or not; 0 where the route is shorter."""
-        return np.where(self.rows >= 0, self._column("end") - self._column("start"), 0)
+        return np.where(self.rows >= 0, self.took[:, None], 0) if self.fair else self.own
 
     @cached_property
     def slowest(self) -> Column:
@@ -84,7 +86,7 @@ class Messages:
     @cached_property
     def lost(self) -> Column:
         """Under `fair`, how much longer each message takes than alone."""
-        return np.maximum(self.service[:, 0] - self.slowest[:, -1], 0)
+        return np.maximum(self.took - self.slowest[:, -1], 0)
 
     @cached_property
     def slow_link(self) -> Column:
@@ -197,7 +199,7 @@ class Messages:
         """From all links together to the receiver."""
         at, last = self.base[having], self.slow_link.shape[1] - 1
         parts = {"latency": self.path_latency[having], "queue": self.lost[having]}
-        took = self.service[having, 0] - self.lost[having]
+        took = self.took[having] - self.lost[having]
         yield self._edge(having, at + 1, at + 2, kind=0, transfer=took, link=self.slow_link[having, last], **parts)
 
     def _turns(self) -> Columns:
@@ -249,11 +251,11 @@ def messages_of(run: Run, sends: Columns, flows: Sequence[tuple[int, Sequence[in
     number_of = {name: number for number, name in enumerate(links)}
     link_of = np.array([number_of[one.link] for one in channels] or [NONE], dtype=np.int64)
     link = np.where(rows >= 0, link_of[channel[rows] if len(channel) else rows], NONE)
-    took = timeline.messages["end"] - timeline.messages["start"]
+    took = alone = timeline.messages["end"] - timeline.messages["start"]
     if fair:
-        took = service_alone(run.fabric, links, link_of[channel], timeline.messages["bytes"])
-    own = np.where(rows >= 0, took[rows] if len(took) else 0, 0)
-    return Messages(timeline, sends["flow"], rows, latency[sends["flow"]], links, link, own, fair)
+        alone = service_alone(run.fabric, links, link_of[channel], timeline.messages["bytes"])
+    own = np.where(rows >= 0, alone[rows] if len(alone) else 0, 0)
+    return Messages(timeline, sends["flow"], rows, latency[sends["flow"]], links, link, own, took[rows[:, 0]], fair)
 
 
 def service_alone(fabric: Fabric | None, links: Sequence[str], link: Column, size: Column) -> Column:
