@@ -17,7 +17,7 @@ from hybrid_des.timeline import OP_KINDS
 
 QUICKER = Fraction(9, 10)  # what "10 % quicker" leaves of a duration
 FASTER = 2  # what "twice as fast" makes of a bandwidth
-EVENTS = 4_000_000  # of all simulations of a ranking, about
+EVENTS = 2_000_000  # of all simulations of a ranking, about
 FEWEST, MOST = 3, 24  # simulations of one sort in a ranking
 SPLIT = "zb-h1"  # the schedule with a split backward that holds no more activations than 1F1B
 UNSPLIT = ("1f1b", "gpipe", "eager-1f1b")

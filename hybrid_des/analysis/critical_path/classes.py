@@ -15,8 +15,8 @@ from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.timeline import OP_KINDS, Column
 
-MOST = 4_000_000  # numbers held at once
-MOST_CLASSES = 48  # of one sort: those with the most time on critical paths
+MOST = 8_000_000  # numbers held at once
+MOST_CLASSES = 32  # of one sort: those with the most time on critical paths
 
 
 class Span(NamedTuple):
@@ -30,17 +30,49 @@ def spans(slack: Slack, weights: Mapping[object, Column]) -> dict[object, Span]:
     """The span of each class, of which `weights` gives the time on each edge of `slack.critical`."""
     names = list(weights)
     edges = slack.critical
-    points, numbers = np.unique(np.concatenate([slack.graph.cause[edges], slack.graph.point[edges]]), return_inverse=True)
-    cause, point = numbers[: len(edges)], numbers[len(edges) :]
-    order = np.argsort(point, kind="stable")
+    cause, point, chain = _contracted(slack.graph.cause[edges], slack.graph.point[edges])
+    points = int(point.max(initial=0)) + 1
     found: dict[object, Span] = {}
-    batch = max(1, MOST // max(len(points), 1))
+    batch = max(1, MOST // points)
     for first in range(0, len(names), batch):
         some = names[first : first + batch]
-        parts = np.stack([weights[name][order] for name in some], axis=1)
-        least, most = _extremes(cause[order].tolist(), point[order].tolist(), parts, len(points))
+        parts = np.stack([_summed(chain, weights[name], len(cause)) for name in some], axis=1)
+        least, most = _extremes(cause.tolist(), point.tolist(), parts, points)
         found |= {name: Span(int(a), int(b)) for name, a, b in zip(some, least, most, strict=True)}
     return found
+
+
+def _summed(chain: Column, weight: Column, count: int) -> Column:
+    """The weights of edges, summed over each chain; exactly, in two halves, since a float holds 53 bits."""
+    high, low = weight >> 31, weight & (2**31 - 1)
+    sums = [np.bincount(chain, weights=half, minlength=count).astype(np.int64) for half in (high, low)]
+    return np.asarray((sums[0] << 31) + sums[1])
+
+
+def _contracted(cause: Column, point: Column) -> tuple[Column, Column, Column]:
+    """Edges in a row with nothing else between them as one: its ends, numbered in order, and the chain of each edge.
+
+    The chain of an edge is found by pointer jumping: each edge points to the one before it, then to the one before
+    that, twice as far each time.
+    """
+    points, numbers = np.unique(np.concatenate([cause, point]), return_inverse=True)
+    cause, point = numbers[: len(cause)], numbers[len(cause) :]
+    into, out = np.bincount(point, minlength=len(points)), np.bincount(cause, minlength=len(points))
+    edge_into = np.zeros(len(points), dtype=np.int64)
+    edge_into[point] = np.arange(len(point))
+    inner = (into == 1) & (out == 1)
+    root = np.where(inner[cause], edge_into[cause], np.arange(len(cause)))
+    while (root[root] != root).any():
+        root = root[root]
+    roots, chain = np.unique(root, return_inverse=True)
+    last = np.zeros(len(roots), dtype=np.int64)
+    np.maximum.at(last, chain, point)
+    order = np.argsort(last, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    ends, kept = np.unique(np.concatenate([cause[roots][order], last[order]]), return_inverse=True)
+    assert len(ends)
+    return kept[: len(roots)], kept[len(roots) :], place[chain]
 
 
 def _extremes(cause: list[int], point: list[int], parts: Column, points: int) -> tuple[Column, Column]:

@@ -9,12 +9,13 @@ transfer, a latency, a queue. They sum to the gap, and gaps to the idle time of 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
 from hybrid_des.analysis.critical_path.graph import PROGRAM, Graph
-from hybrid_des.analysis.critical_path.paths import Edges, Piece
+from hybrid_des.analysis.critical_path.paths import Piece, edges_of
 from hybrid_des.analysis.step_times import StepTimes, step_times
 from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.network.purpose import ACTIVATION, PURPOSES, REDUCTION
@@ -69,10 +70,10 @@ class Idle(NamedTuple):
 
 def idle_pieces(graph: Graph) -> list[Idle]:
     """All idle time of a run, in pieces, rank by rank within each cause."""
-    edges = Edges.of(graph)
+    edges = edges_of(graph)
     chains: dict[int, tuple[int, list[Piece]]] = {}
     found: list[Idle] = []
-    for gap in sorted(_gaps(graph), key=lambda gap: (gap.point, gap.start)):
+    for gap in sorted(_gaps(graph), key=attrgetter("point", "start")):
         # gaps that end at one point share its chain; the longest comes first
         until, chain = chains.get(gap.point, (gap.end, []))
         if gap.point not in chains:
@@ -86,29 +87,29 @@ def idle_pieces(graph: Graph) -> list[Idle]:
 
 def _clipped(gap: Gap, chain: list[Piece], queue_last: bool) -> Iterator[Idle]:
     """The parts of a chain within a gap."""
-    for piece in chain:
-        if piece.end <= gap.start:
+    begin, stop = gap.start, gap.end
+    for activity, at, until, compute, transfer, latency, queue in chain:
+        if until <= begin:
             continue
-        if piece.start >= gap.end:
+        if at >= stop:
             break
-        at = piece.start
-        for reason, took in _parts(piece, gap.reason, queue_last):
-            start, end = max(at, gap.start), min(at + took, gap.end)
+        if compute:
+            parts: tuple[tuple[str, int], ...] = ((gap.reason, compute),)
+        elif queue_last:
+            parts = ((TRANSFER, transfer), (LATENCY, latency), (QUEUEING, queue))
+        else:
+            parts = ((QUEUEING, queue), (TRANSFER, transfer), (LATENCY, latency))
+        for reason, took in parts:
+            start, end = max(at, begin), min(at + took, stop)
             at += took
             if end > start:
-                yield Idle(gap.rank, gap.step, start, end, gap.cause, reason, piece.activity)
-
-
-def _parts(piece: Piece, reason: str, queue_last: bool) -> list[tuple[str, int]]:
-    parts = [(TRANSFER, piece.transfer), (LATENCY, piece.latency)]
-    queue = (QUEUEING, piece.queue)
-    return [(reason, piece.compute), *([*parts, queue] if queue_last else [queue, *parts])]
+                yield Idle(gap.rank, gap.step, start, end, gap.cause, reason, activity)
 
 
 def _gaps(graph: Graph) -> Iterator[Gap]:
     """All gaps of all ranks."""
     times = step_times(graph.timeline)
-    before = _points_before(graph)
+    before = _Before(graph)
     yield from _before_ops(graph, times, before)
     yield from _collectives(graph)
     yield from _after_ops(graph, times, before)
@@ -119,19 +120,15 @@ class _Before:
 
     def __init__(self, graph: Graph) -> None:
         program = np.flatnonzero(graph.kind == PROGRAM)
-        self._before = np.full(len(graph.time), NONE)
-        self._before[graph.point[program]] = graph.cause[program]
-        self._time = graph.time
+        before = np.full(len(graph.time), NONE)
+        before[graph.point[program]] = graph.cause[program]
+        self._before, self._time = before.tolist(), graph.time.tolist()
 
     def at(self, point: int, time: int) -> int:
         """The last point of a process that is not later than a time, from a later one."""
         while self._time[point] > time and self._before[point] != NONE:
-            point = int(self._before[point])
+            point = self._before[point]
         return point
-
-
-def _points_before(graph: Graph) -> _Before:
-    return _Before(graph)
 
 
 def _before_ops(graph: Graph, times: StepTimes, before: _Before) -> Iterator[Gap]:
@@ -146,23 +143,26 @@ def _before_ops(graph: Graph, times: StepTimes, before: _Before) -> Iterator[Gap
     until = ops["start"] - _waited_before(graph, ops["start"])
     asked, start = ops["asked"], ops["start"]
     waits = computes & ((start > asked) | (asked > previous))
-    for op in np.flatnonzero(waits).tolist():
-        point, rank, step = int(graph.at_op[0][op]), int(ops["rank"][op]), int(ops["step"][op])
-        reason = WARM_UP if start[op] <= warm[op] else DRAIN if asked[op] >= drain[op] else STEADY
-        end = min(max(int(done[op]), int(asked[op])), int(until[op]))
-        periods = ((int(asked[op]), end, DEPENDENCY), (end, int(until[op]), ACTIVATION.cause))
-        for begin, stop, cause in periods:
-            if stop > begin:
-                yield Gap(rank, step, begin, stop, cause, point, reason)
-        if asked[op] > previous[op]:
-            sent = before.at(point, int(asked[op]))
-            yield Gap(rank, step, int(previous[op]), int(asked[op]), ACTIVATION.cause, sent, reason)
+    columns = (graph.at_op[0], ops["rank"], ops["step"], previous, asked, np.clip(done, asked, until), until, start,
+               warm, drain)  # fmt: skip
+    for point, rank, step, left, ask, ready, there, begin, first, last in zip(
+        *(column[waits].tolist() for column in columns), strict=True
+    ):
+        reason = WARM_UP if begin <= first else DRAIN if ask >= last else STEADY
+        if ready > ask:
+            yield Gap(rank, step, ask, ready, DEPENDENCY, point, reason)
+        if there > ready:
+            yield Gap(rank, step, ready, there, ACTIVATION.cause, point, reason)
+        if ask > left:
+            yield Gap(rank, step, left, ask, ACTIVATION.cause, before.at(point, ask), reason)
 
 
 def _of_ops(graph: Graph, times: StepTimes) -> tuple[Column, Column, Column, Column]:
-    """Pipeline × step × op: when the last remote producer and the op before were done; the end of its rank's warm-up,
-    when the first backward starts, and the begin of its drain, when the last forward has ended.
-    """  # fmt: skip
+    """When the last remote producer and the op before were done, and where warm-up ends and drain begins.
+
+    Each is pipeline × step × op. A rank's warm-up ends when its first backward starts, its drain begins when its last
+    forward has ended.
+    """
     plan = graph.timeline.plan
     consumer, producer = plan.edges.remote
     done = np.full_like(times.end, np.iinfo(np.int64).min)

@@ -31,7 +31,7 @@ OPS, STEPS = 0, 1  # tables of marks
 LIMIT = 2**31
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Graph:
     """The causes of a run.
 

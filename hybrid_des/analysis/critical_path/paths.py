@@ -7,6 +7,7 @@ which count once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -61,36 +62,45 @@ class Edges:
                    graph.released)  # fmt: skip
         return cls(*(column.tolist() for column in columns), ops=len(graph.timeline.ops["step"]))
 
-    def piece(self, edge: int, end: int) -> Piece:
-        """An edge as a piece that ends at some time."""
-        lag = self.lag[edge]
-        compute = lag if 0 <= self.activity[edge] < self.ops else 0
-        parts = self.transfer[edge], self.latency[edge], self.queue[edge]
-        return Piece(self.activity[edge], end - lag, end, compute, *parts)
-
     def chain(self, point: int, until: int) -> list[Piece]:
-        """The pieces that lead to a point, in order, back to the first that begins at `until` or before."""
+        """The pieces that lead to a point, in order, back to the first that begins at `until` or before.
+
+        Edges of one activity in a row are one piece.
+        """
+        cause, lag, time, released, ops = self.cause, self.lag, self.time, self.released, self.ops
         pieces: list[Piece] = []
-        while (edge := self.released[point]) != NONE and self.time[point] > until:
-            if self.lag[edge]:
-                _add(pieces, self.piece(edge, self.time[point]))
-            point = self.cause[edge]
+        now, start, end = NONE - 1, 0, 0
+        compute = transfer = latency = queue = 0
+        while (edge := released[point]) != NONE and time[point] > until:
+            if lag[edge]:
+                activity, here = self.activity[edge], time[point]
+                if activity != now:
+                    if now >= NONE:
+                        pieces.append(Piece(now, start, end, compute, transfer, latency, queue))
+                    now, start, end = activity, here - lag[edge], here
+                    compute = transfer = latency = queue = 0
+                if 0 <= activity < ops:
+                    compute += lag[edge]
+                else:
+                    transfer += self.transfer[edge]
+                    latency += self.latency[edge]
+                    queue += self.queue[edge]
+                start, end = min(start, here - lag[edge]), max(end, here)
+            point = cause[edge]
+        if now >= NONE:
+            pieces.append(Piece(now, start, end, compute, transfer, latency, queue))
         return pieces[::-1]
 
 
-def _add(pieces: list[Piece], piece: Piece) -> None:
-    """Put a piece before the others; pieces of one activity are one."""
-    if pieces and pieces[-1].activity == piece.activity:
-        last = pieces[-1]
-        sums = (a + b for a, b in zip(last[3:], piece[3:], strict=True))
-        pieces[-1] = Piece(last.activity, min(piece.start, last.start), max(last.end, piece.end), *sums)
-    else:
-        pieces.append(piece)
+@lru_cache(maxsize=2)
+def edges_of(graph: Graph) -> Edges:
+    """The edges of a graph as lists; those of the last ones are kept."""
+    return Edges.of(graph)
 
 
 def critical_path(graph: Graph) -> list[Piece]:
     """The pieces of the critical path that is shown, from 0 to the end of the run."""
-    return Edges.of(graph).chain(graph.end, -1)
+    return edges_of(graph).chain(graph.end, -1)
 
 
 def count_paths(slack: Slack) -> int | None:
