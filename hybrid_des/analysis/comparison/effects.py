@@ -1,0 +1,110 @@
+"""What each changed class did to the step: exchanged alone, in both runs; the rest is their interaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from hybrid_des.analysis.counterfactual.first_order import first_order
+from hybrid_des.analysis.counterfactual.ladder import link_kind, name_of_place, ranks_at
+from hybrid_des.analysis.counterfactual.variant import Variant, duration_of
+from hybrid_des.analysis.critical_path.graph import graph_of
+from hybrid_des.analysis.critical_path.slack import Slack
+from hybrid_des.network.fabric import Fabric, Route
+from hybrid_des.simulation.changes import Retime
+from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.tasks import Program, Task
+
+
+class Effect(NamedTuple):
+    """A class that differs: by how much it alone changes A, and by how much its return would change B, in picoseconds.
+
+    Both are changes of the run's end from A to B: T(A with it from B) − T(A), and T(B) − T(B with it from A).
+    """
+
+    name: str
+    in_a: int
+    in_b: int
+
+
+def effects(one: Run, other: Run) -> list[Effect] | None:
+    """Each changed class alone; None where the runs do not have the same ops, so that nothing can be exchanged."""
+    if one.plan != other.plan or one.scenario.steps != other.scenario.steps or one.fabric is None or other.fabric is None:
+        return None
+    a, b = Variant.of(one), Variant.of(other)
+    mine, theirs = a.programs(), b.programs()
+    found = []
+    ends = one.timeline.duration, other.timeline.duration
+    for place in range(one.plan.pipeline):
+        ranks = ranks_at(a, place)
+        if any(_times(mine[rank]) != _times(theirs[rank]) for rank in ranks):
+            there = a.with_retime(_those_of(theirs, ranks)).simulated().duration
+            back = b.with_retime(_those_of(mine, ranks)).simulated().duration
+            found.append(Effect(name_of_place(a, place), there - ends[0], ends[1] - back))
+    for name, to, fro in _wires(one.fabric, other.fabric):
+        there = replace(a, fabric=to).simulated().duration
+        back = replace(b, fabric=fro).simulated().duration
+        found.append(Effect(name, there - ends[0], ends[1] - back))
+    return sorted(found, key=lambda effect: -abs(effect.in_a))
+
+
+def bounds(one: Run, other: Run) -> tuple[int, int] | None:
+    """Between what the change of the run's end lies if the order of everything is the same, in picoseconds.
+
+    At least the changes along A's critical paths, at most those along B's. None where the runs have other ops or
+    messages.
+    """
+    low = first_order(one, Slack.of(graph_of(one)), Variant.of(other))
+    high = first_order(other, Slack.of(graph_of(other)), Variant.of(one))
+    if low is None or high is None:
+        return None
+    return low - one.timeline.duration, other.timeline.duration - high
+
+
+def _times(program: Program) -> list[int]:
+    return [duration_of(task) for task in (*program.compute, *program.update)]
+
+
+def _those_of(programs: list[Program], ranks: frozenset[int]) -> Retime:
+    """The durations that some ranks have in other programs."""
+
+    def retime(rank: int, task: Task, took: int) -> int:
+        if rank not in ranks:
+            return took
+        same = programs[rank].compute[task.number] if task.number >= 0 else programs[rank].update[0]
+        was, now = duration_of(task), duration_of(same)
+        return now if took == was else took if was == now else round(took * now / was)
+
+    return retime
+
+
+def _wires(one: Fabric, other: Fabric) -> Iterator[tuple[str, Fabric, Fabric]]:
+    """Kinds of links that differ, each with A's wiring and B's that have exchanged them; then all latencies."""
+    if one.links.keys() != other.links.keys():
+        return
+    kinds: dict[str, list[str]] = {}
+    for name, link in one.links.items():
+        if link.bandwidth != other.links[name].bandwidth:
+            kinds.setdefault(link_kind(name), []).append(name)
+    for kind, names in kinds.items():
+        yield f"{kind} bandwidth", _taken(one, other, names), _taken(other, one, names)
+    if _latencies(one) != _latencies(other):
+        yield "latencies", replace(one, route=_delays(one, other)), replace(other, route=_delays(other, one))
+
+
+def _taken(fabric: Fabric, other: Fabric, names: list[str]) -> Fabric:
+    return replace(fabric, links={**fabric.links, **{name: other.links[name] for name in names}})
+
+
+def _latencies(fabric: Fabric) -> list[int]:
+    """The latencies between the first GPU and every other."""
+    return [fabric.route(0, other).latency for other in range(1, fabric.gpus)]
+
+
+def _delays(fabric: Fabric, other: Fabric) -> Callable[[int, int], Route]:
+    def route(sender: int, receiver: int) -> Route:
+        mine, theirs = fabric.route(sender, receiver), other.route(sender, receiver)
+        return Route(mine.links, theirs.latencies if len(theirs.latencies) == len(mine.links) else mine.latencies)
+
+    return route
