@@ -21,7 +21,7 @@ from hybrid_des.analysis.counterfactual.ladder import (
     stragglers,
 )
 from hybrid_des.analysis.counterfactual.variant import Variant, scaled_ops
-from hybrid_des.analysis.counterfactual.what_if import Build, builder_of, variant_of
+from hybrid_des.analysis.counterfactual.what_if import Build, builder_of, of_ranks, variant_of
 from hybrid_des.analysis.critical_path.classes import Span, class_weights, spans
 from hybrid_des.analysis.critical_path.gaps import BARRIER, REASONS, REPLICA, Idle, idle_pieces
 from hybrid_des.analysis.critical_path.graph import Graph, graph_of
@@ -280,7 +280,8 @@ def explain(
     Args:
         scenario: what to explain.
         what_if: changes, such as "cluster.nvlink.bandwidth=2x".
-        plan, fabric: instead of those of the schedule and the topology.
+        plan: instead of the schedule's.
+        fabric: instead of the topology's.
         build: makes a scenario of overrides, for one that was read from a file.
         top: how many rows lists have.
 
@@ -314,7 +315,8 @@ def _usual(base: Run, busiest: Sequence[int]) -> dict[str, Variant]:
     at = Variant.of(base)
     ranks = ranks_at(at, busiest[0])
     free = at.with_all_links(None).with_latency(Fraction(0))
-    found = {f"{name_of_place(at, busiest[0])} 25 % quicker": at.with_retime(scaled_ops(QUARTER, lambda r, _: r in ranks))}
+    quicker = at.with_retime(scaled_ops(QUARTER, of_ranks(ranks)))
+    found = {f"{name_of_place(at, busiest[0])} 25 % quicker": quicker}
     if base.messages:
         found |= {"links twice as fast": at.with_all_links(Fraction(2)), "all bytes free": free}
     return found

@@ -138,6 +138,14 @@ def _columns(numbers: array[int], heads: tuple[str, ...]) -> dict[str, Column]:
     return dict(zip(heads, table.T, strict=True))
 
 
+class TracedProcess(simpy.Process):
+    """A process with the thread that follows it."""
+
+    def __init__(self, env: TracedEnvironment, steps: Steps) -> None:
+        self.thread = env.trace.thread(env.now)
+        super().__init__(env, env.followed(steps, self.thread))
+
+
 class TracedEnvironment(Environment):
     """An environment that follows its processes."""
 
@@ -149,12 +157,9 @@ class TracedEnvironment(Environment):
         self.process = self._follow
 
     def _follow(self, steps: Steps) -> simpy.Process:
-        thread = self.trace.thread(self.now)
-        process = simpy.Process(self, self._followed(steps, thread))
-        process.thread = thread
-        return process
+        return TracedProcess(self, steps)
 
-    def _followed(self, steps: Steps, thread: Thread) -> Steps:
+    def followed(self, steps: Steps, thread: Thread) -> Steps:
         """Run a process, with a point after each wait."""
         trace, value = self.trace, None
         go_on: Callable[[Any], Any] = steps.send
@@ -177,7 +182,7 @@ class TracedEnvironment(Environment):
     def _waited(self, thread: Thread, event: Any) -> None:
         trace = self.trace
         if isinstance(event, Timeout):
-            thread.at = trace.point(COMPUTED, thread.number, self.now, thread.at, event._delay)
+            thread.at = trace.point(COMPUTED, thread.number, self.now, thread.at, int(event._delay))
             thread.pieces.append(thread.at)
         elif _is_meeting(event):
             if "met" not in event.__dict__:
@@ -200,7 +205,7 @@ def _causes(event: Any) -> Iterator[int]:
     if isinstance(event, Condition):
         for part in event._events:
             yield from _causes(part)
-    elif isinstance(event, simpy.Process):
+    elif isinstance(event, TracedProcess):
         yield event.thread.at
     elif hasattr(event, "origin"):
         yield event.origin

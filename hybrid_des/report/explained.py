@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -13,7 +14,7 @@ from hybrid_des.report.content import count
 from hybrid_des.units import format_seconds
 
 LABEL = 10
-NAMES = 40
+NO_BREAK = "\N{NO-BREAK SPACE}"
 MOST_STOPS = 14  # of the path in one line
 SLIGHT = 0.005  # a share of the step that is not worth a line
 SLOW = 0.03  # a share of the step that slow ranks cost, from which they are the verdict
@@ -30,11 +31,17 @@ def render_explanation(found: Explanation, width: int = 100) -> str:
     lines = [f"{title:<{max(width - len(total) - 1, 0)}} {total}"]
     for label, texts in _blocks(found):
         for number, text in enumerate(texts):
-            room = width - LABEL
-            folded = textwrap.wrap(text, room, subsequent_indent="  ", break_on_hyphens=False) if len(text) > room else [text]
-            for more, line in enumerate(folded):
+            for more, line in enumerate(_folded(text, width - LABEL)):
                 lines.append(f"{label if not number and not more else '':<{LABEL}}{line}".rstrip())
     return "\n".join(lines)
+
+
+def _folded(text: str, room: int) -> list[str]:
+    if len(text) <= room:
+        return [text]
+    kept = re.sub(r"(?<=[\d)]) (?=%|[µmn]?s\b)", NO_BREAK, text)  # a number stays with its unit
+    lines = textwrap.wrap(kept, room, subsequent_indent="  ", break_on_hyphens=False)
+    return [line.replace(NO_BREAK, " ") for line in lines]
 
 
 def _blocks(found: Explanation) -> Iterator[tuple[str, Sequence[str]]]:
@@ -177,11 +184,11 @@ def _ladder(found: Explanation) -> str:
 
 
 def _ranked(found: Explanation) -> str:
-    texts = []
-    for gain in found.gains[: min(found.top, 6)]:
-        if gain.duration < found.duration:
-            texts.append(f"{gain.name} {gain.change} {_change(gain.duration, found.duration)}")
-    return " · ".join(texts)
+    return " · ".join(
+        f"{gain.name} {gain.change} {_change(gain.duration, found.duration)}"
+        for gain in found.gains[: min(found.top, 6)]
+        if gain.duration < found.duration
+    )
 
 
 def _idle(found: Explanation) -> list[str]:
@@ -212,8 +219,11 @@ def advice(found: Explanation) -> str:
     if culprit:
         return f"give {culprit[0]} less work or find out why it is slow, before anything else"
     network, bubble = found.network / whole, saved.get(split, 0.0)
-    free = next((one for one in found.what_if if one.steps != found.run.scenario.steps), None)
-    if free is not None and 1 - free.duration * found.run.scenario.steps / (whole * free.steps) > max(network, bubble, SLOW):
+    steps = found.run.scenario.steps
+    hidden = max(
+        (1 - one.duration * steps / (whole * one.steps) for one in found.what_if if one.steps != steps), default=0
+    )
+    if hidden > max(network, bubble, SLOW):
         return "the barrier between steps hides what this schedule gains: several steps without one (barrier: false)"
     if network > max(bubble, SLOW):
         if saved.get("no queueing", 0.0) > network / 2:

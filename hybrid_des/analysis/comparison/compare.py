@@ -42,7 +42,7 @@ class Comparison:
 
     @cached_property
     def effects(self) -> list[Effect] | None:
-        """What each changed class did; None where a side is a folder, or the runs have other ops."""
+        """What each changed class did; None where a side is a folder."""
         return effects(self.a.run, self.b.run) if self.a.run and self.b.run else None
 
     @cached_property

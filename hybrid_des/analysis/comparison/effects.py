@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,10 +12,14 @@ from hybrid_des.analysis.counterfactual.ladder import link_kind, name_of_place, 
 from hybrid_des.analysis.counterfactual.variant import Variant, duration_of
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.slack import Slack
+from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric, Route
 from hybrid_des.simulation.changes import Retime
 from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.tasks import Program, Task
+
+Pair = tuple[str, Variant, Variant]  # a class, A with it from B, B with it from A
+IGNORED = ("name", "description", "record", "seed", "on_oom", "version", "steps")
 
 
 class Effect(NamedTuple):
@@ -28,25 +33,44 @@ class Effect(NamedTuple):
     in_b: int
 
 
-def effects(one: Run, other: Run) -> list[Effect] | None:
-    """Each changed class alone; None where the runs do not have the same ops, so that nothing can be exchanged."""
-    if one.plan != other.plan or one.scenario.steps != other.scenario.steps or one.fabric is None or other.fabric is None:
-        return None
+def effects(one: Run, other: Run) -> list[Effect]:
+    """Each changed class alone: durations by pipeline rank, kinds of links, latencies, and sections of the scenario.
+
+    Runs with other ops or links exchange whole sections only. What cannot be exchanged alone is left out.
+    """
     a, b = Variant.of(one), Variant.of(other)
-    mine, theirs = a.programs(), b.programs()
-    found = []
     ends = one.timeline.duration, other.timeline.duration
-    for place in range(one.plan.pipeline):
+    pairs = [*_sections(one, other)]
+    if one.plan == other.plan:
+        pairs += [*_durations(a, b), *_wires(a, b)]
+    found = []
+    for name, there, back in pairs:
+        with suppress(HybridDesError):
+            found.append(Effect(name, there.simulated().duration - ends[0], ends[1] - back.simulated().duration))
+    return sorted(found, key=lambda effect: -abs(effect.in_a))
+
+
+def _sections(one: Run, other: Run) -> Iterator[Pair]:
+    """Sections that differ; those that are exchanged by rank and link only where the runs have other ops."""
+    finer = {"cluster", "workload", "efficiency"} if one.plan == other.plan else set()
+    for key in type(one.scenario).model_fields:
+        mine, theirs = getattr(one.scenario, key), getattr(other.scenario, key)
+        if mine != theirs and key not in (*finer, *IGNORED):
+            yield (
+                key,
+                Variant(one.scenario.model_copy(update={key: theirs})),
+                Variant(other.scenario.model_copy(update={key: mine})),
+            )
+
+
+def _durations(a: Variant, b: Variant) -> Iterator[Pair]:
+    """Pipeline ranks whose ops take other times."""
+    mine, theirs = a.programs(), b.programs()
+    for place in range(a.scenario.parallel.pipeline):
         ranks = ranks_at(a, place)
         if any(_times(mine[rank]) != _times(theirs[rank]) for rank in ranks):
-            there = a.with_retime(_those_of(theirs, ranks)).simulated().duration
-            back = b.with_retime(_those_of(mine, ranks)).simulated().duration
-            found.append(Effect(name_of_place(a, place), there - ends[0], ends[1] - back))
-    for name, to, fro in _wires(one.fabric, other.fabric):
-        there = replace(a, fabric=to).simulated().duration
-        back = replace(b, fabric=fro).simulated().duration
-        found.append(Effect(name, there - ends[0], ends[1] - back))
-    return sorted(found, key=lambda effect: -abs(effect.in_a))
+            there, back = a.with_retime(_those_of(theirs, ranks)), b.with_retime(_those_of(mine, ranks))
+            yield name_of_place(a, place), there, back
 
 
 def bounds(one: Run, other: Run) -> tuple[int, int] | None:
@@ -79,18 +103,20 @@ def _those_of(programs: list[Program], ranks: frozenset[int]) -> Retime:
     return retime
 
 
-def _wires(one: Fabric, other: Fabric) -> Iterator[tuple[str, Fabric, Fabric]]:
-    """Kinds of links that differ, each with A's wiring and B's that have exchanged them; then all latencies."""
-    if one.links.keys() != other.links.keys():
+def _wires(a: Variant, b: Variant) -> Iterator[Pair]:
+    """Kinds of links that differ, then all latencies."""
+    one, other = a.fabric, b.fabric
+    if one is None or other is None or one.links.keys() != other.links.keys():
         return
     kinds: dict[str, list[str]] = {}
     for name, link in one.links.items():
         if link.bandwidth != other.links[name].bandwidth:
             kinds.setdefault(link_kind(name), []).append(name)
     for kind, names in kinds.items():
-        yield f"{kind} bandwidth", _taken(one, other, names), _taken(other, one, names)
+        there, back = replace(a, fabric=_taken(one, other, names)), replace(b, fabric=_taken(other, one, names))
+        yield f"{kind} bandwidth", there, back
     if _latencies(one) != _latencies(other):
-        yield "latencies", replace(one, route=_delays(one, other)), replace(other, route=_delays(other, one))
+        yield "latencies", replace(a, fabric=_delayed(one, other)), replace(b, fabric=_delayed(other, one))
 
 
 def _taken(fabric: Fabric, other: Fabric, names: list[str]) -> Fabric:
@@ -102,9 +128,9 @@ def _latencies(fabric: Fabric) -> list[int]:
     return [fabric.route(0, other).latency for other in range(1, fabric.gpus)]
 
 
-def _delays(fabric: Fabric, other: Fabric) -> Callable[[int, int], Route]:
+def _delayed(fabric: Fabric, other: Fabric) -> Fabric:
     def route(sender: int, receiver: int) -> Route:
         mine, theirs = fabric.route(sender, receiver), other.route(sender, receiver)
         return Route(mine.links, theirs.latencies if len(theirs.latencies) == len(mine.links) else mine.latencies)
 
-    return route
+    return replace(fabric, route=route)

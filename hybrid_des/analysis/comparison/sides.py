@@ -77,7 +77,9 @@ def side_of_folder(folder: Path) -> Side:
         exact = _exact(folder)
         for name in EXACT:
             seconds = rows[f"{name.removesuffix('_ps')}_s"]
-            rows[name] = exact[name] if exact is not None else (seconds * PICOSECONDS_PER_SECOND).round().astype("int64")
+            rows[name] = (
+                exact[name] if exact is not None else (seconds * PICOSECONDS_PER_SECOND).round().astype("int64")
+            )
     except (ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{folder / CSV}: not the timeline of a run: {str(error).splitlines()[0]}") from None
     return Side(str(facts["name"]), facts, rows)

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from hybrid_des.analysis.counterfactual.variant import Variant, at_the_mean, duration_of, kinds_of, scaled_ops
-from hybrid_des.analysis.counterfactual.what_if import kind_of
+from hybrid_des.analysis.counterfactual.what_if import kind_of, of_kind, of_ranks
 from hybrid_des.errors import HybridDesError
 from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.tasks import Program
@@ -112,7 +112,7 @@ def _ranks_quicker(at: Variant, places: Sequence[int]) -> Iterator[Gain]:
         return
     for place in places:
         ranks = ranks_at(at, place)
-        retime = scaled_ops(QUICKER, lambda rank, _, ranks=ranks: rank in ranks)
+        retime = scaled_ops(QUICKER, of_ranks(ranks))
         name = name_of_place(at, place)
         yield Gain("rank", name, "10 % quicker", at.with_retime(retime).simulated().duration)
 
@@ -134,7 +134,7 @@ def name_of_place(at: Variant, place: int) -> str:
 def _kinds_quicker(at: Variant, most: int) -> Iterator[Gain]:
     kinds = {kind_of(task) for program in at.programs()[:1] for task in (*program.compute, *program.update)}
     for kind in [kind for kind in OP_KINDS if kind in kinds][:most]:
-        retime = scaled_ops(QUICKER, lambda _, task, kind=kind: kind_of(task) == kind)
+        retime = scaled_ops(QUICKER, of_kind(kind))
         yield Gain("kind", kind, "10 % quicker", at.with_retime(retime).simulated().duration)
 
 

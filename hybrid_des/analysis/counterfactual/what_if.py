@@ -1,11 +1,11 @@
 """What-ifs as text: keys of the scenario, scaled or replaced, and classes that no key names.
 
-    cluster.infiniband.bandwidth=2x       the value times two
-    cluster.nodes.1.speed=1.05            another value
-    workload.forward.1=0.5x               of one pipeline rank, where the scenario has one number for all
-    rank.1.time=0.75x                     all ops of a global rank; kind.B.time: all ops of a kind
-    links.bandwidth=2x  links.latency=0x  of all links; link.node0/nic0/out.bandwidth: of one
-    a=inf,b=0                             both at once
+cluster.infiniband.bandwidth=2x       the value times two
+cluster.nodes.1.speed=1.05            another value
+workload.forward.1=0.5x               of one pipeline rank, where the scenario has one number for all
+rank.1.time=0.75x                     all ops of a global rank; kind.B.time: all ops of a kind
+links.bandwidth=2x  links.latency=0x  of all links; link.node0/nic0/out.bandwidth: of one
+a=inf,b=0                             both at once
 """
 
 from __future__ import annotations
@@ -160,10 +160,20 @@ def _ops(variant: Variant, sort: str, name: str, label: str) -> Callable[[int, T
     if sort == "rank":
         if not name.isdecimal() or int(name) >= ranks:
             raise UsageError(f"{label}: there is no rank {name}; ranks are 0 … {ranks - 1}")
-        return lambda rank, _: rank == int(name)
+        return of_ranks(frozenset([int(name)]))
     if name not in OP_KINDS:
         raise UsageError(f"{label}: {unknown(name, OP_KINDS)}")
-    return lambda _, task: kind_of(task) == name
+    return of_kind(name)
+
+
+def of_ranks(ranks: frozenset[int]) -> Callable[[int, Task], bool]:
+    """The tasks of some global ranks."""
+    return lambda rank, _: rank in ranks
+
+
+def of_kind(kind: str) -> Callable[[int, Task], bool]:
+    """The tasks that the timeline calls by a kind."""
+    return lambda _, task: kind_of(task) == kind
 
 
 def kind_of(task: Task) -> str:

@@ -7,7 +7,7 @@ at most (1 − θ)·c_min, scaled by θ > 1 it costs at least (θ − 1)·c_max.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,13 +26,13 @@ class Span(NamedTuple):
     most: int
 
 
-def spans(slack: Slack, weights: Mapping[object, Column]) -> dict[object, Span]:
+def spans(slack: Slack, weights: Mapping[Any, Column]) -> dict[Any, Span]:
     """The span of each class, of which `weights` gives the time on each edge of `slack.critical`."""
     names = list(weights)
     edges = slack.critical
     cause, point, chain = _contracted(slack.graph.cause[edges], slack.graph.point[edges])
     points = int(point.max(initial=0)) + 1
-    found: dict[object, Span] = {}
+    found: dict[Any, Span] = {}
     batch = max(1, MOST // points)
     for first in range(0, len(names), batch):
         some = names[first : first + batch]
@@ -70,8 +70,7 @@ def _contracted(cause: Column, point: Column) -> tuple[Column, Column, Column]:
     order = np.argsort(last, kind="stable")
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    ends, kept = np.unique(np.concatenate([cause[roots][order], last[order]]), return_inverse=True)
-    assert len(ends)
+    _, kept = np.unique(np.concatenate([cause[roots][order], last[order]]), return_inverse=True)
     return kept[: len(roots)], kept[len(roots) :], place[chain]
 
 
@@ -92,13 +91,13 @@ def _extremes(cause: list[int], point: list[int], parts: Column, points: int) ->
 
 
 def change_of(slack: Slack, lag: Column) -> int:
-    """By how much the run grows at least if the order stays and edges have these lags: the worst critical path's sum."""
+    """By how much the run grows at least if order stays and edges have these lags: the worst critical path's sum."""
     edges = slack.critical
     return spans(slack, {"": lag[edges] - slack.graph.lag[edges]})[""].most
 
 
 def class_weights(slack: Slack) -> dict[tuple[str, object], Column]:
-    """The time of each class on critical edges: by kind, rank, rank and kind, stage, link, and of all links together."""
+    """The time of each class on critical edges: by kind, rank, rank and kind, stage, link, and of all links."""
     graph, edges = slack.graph, slack.critical
     ops = graph.timeline.op_rows()
     activity = graph.activity[edges]

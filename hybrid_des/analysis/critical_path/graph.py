@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from hybrid_des.analysis.critical_path.messages import Messages, messages_of
 from hybrid_des.engine.trace import MET, START
 from hybrid_des.simulation.run import Run
-from hybrid_des.timeline import NONE, Column, Timeline
+from hybrid_des.timeline import NONE, Column, Columns, Timeline
 
 Mask = NDArray[np.bool_]
 
@@ -92,7 +92,8 @@ class Graph:
     @cached_property
     def binding(self) -> Mask:
         """Whether an edge releases its point: its cause is the last to be ready."""
-        return self.time[self.cause] + self.lag == self.time[self.point]
+        releases: Mask = self.time[self.cause] + self.lag == self.time[self.point]
+        return releases
 
     @cached_property
     def released(self) -> Column:
@@ -101,7 +102,9 @@ class Graph:
         Data before program before link, then the lower rank, then the order in which causes happened.
         """
         edges = np.flatnonzero(self.binding)
-        order = edges[np.lexsort((self.cause[edges], self.rank[self.cause[edges]], self.kind[edges], self.point[edges]))]
+        order = edges[
+            np.lexsort((self.cause[edges], self.rank[self.cause[edges]], self.kind[edges], self.point[edges]))
+        ]
         points, places = np.unique(self.point[order], return_index=True)
         chosen = np.full(len(self.time), NONE)
         chosen[points] = order[places]
@@ -185,7 +188,8 @@ def _edges(tables: dict[str, dict[str, Column]], messages: Messages, place: Colu
 
 def _by_row(marks: dict[str, Column], table: int, place: Column) -> Column:
     """The point of each row of a table; rows are marked in their order."""
-    return place[marks["point"][marks["table"] == table]]
+    points: Column = place[marks["point"][marks["table"] == table]]
+    return points
 
 
 def _order(row: Column, messages: Messages) -> tuple[Column, Column]:
@@ -208,14 +212,10 @@ def _program(points: dict[str, Column], pieces: dict[str, Column], place: Column
     activity = np.full(len(points["kind"]), NONE)
     activity[pieces["point"]] = pieces["row"]
     held = np.flatnonzero(points["before"] != NONE)
-    return _block(
-        place[points["before"][held]], place[held], PROGRAM, lag=points["lag"][held], activity=activity[held]
-    )
+    return _block(place[points["before"][held]], place[held], PROGRAM, lag=points["lag"][held], activity=activity[held])
 
 
-def _waits(
-    points: dict[str, Column], edges: dict[str, Column], place: Column, delivered: Column
-) -> dict[str, Column]:
+def _waits(points: dict[str, Column], edges: dict[str, Column], place: Column, delivered: Column) -> dict[str, Column]:
     """From what a process has waited for: a message, another process, all who meet."""
     cause, point = edges["cause"], edges["point"]
     message = cause < NONE
@@ -227,7 +227,7 @@ def _waits(
     return {**block, "kind": np.where(met, BARRIER, DATA), "transfer": np.where(met, edges["lag"], 0)}
 
 
-def _numbered(block: dict[str, Column], place: Column, count: int, ops: int) -> dict[str, Column]:
+def _numbered(block: Columns, place: Column, count: int, ops: int) -> dict[str, Column]:
     """Edges of messages among all points: those of processes are negative there, those of messages count from 0."""
     cause = np.where(block["cause"] < 0, -1 - block["cause"], count + block["cause"])
     activity = np.where(block["activity"] < 0, NONE, ops + block["activity"])
@@ -249,9 +249,7 @@ def _ranks(timeline: Timeline, tables: dict[str, dict[str, Column]]) -> Column:
     return np.where(points["kind"] == MET, NONE, of_thread[points["thread"]])
 
 
-def _at_op(
-    tables: dict[str, dict[str, Column]], place: Column, before: Column
-) -> tuple[Column, Column]:
+def _at_op(tables: dict[str, dict[str, Column]], place: Column, before: Column) -> tuple[Column, Column]:
     """The points at which ops start and end; an op of no duration has one for both."""
     marks, pieces = tables["marks"], tables["pieces"]
     end = marks["point"][marks["table"] == OPS]
@@ -259,4 +257,3 @@ def _at_op(
     rows, firsts = np.unique(pieces["row"], return_index=True)
     start[rows] = before[pieces["point"][firsts]]
     return place[start], place[end]
-

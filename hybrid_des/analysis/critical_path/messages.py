@@ -71,7 +71,8 @@ class Messages:
 
     def delivered_code(self, count: int) -> Column:
         """The same behind `count` other points."""
-        return count + self.deliveries
+        codes: Column = count + self.deliveries
+        return codes
 
     @cached_property
     def service(self) -> Column:
@@ -123,7 +124,8 @@ class Messages:
     def _column(self, name: str) -> Column:
         assert self.timeline.messages is not None
         column = self.timeline.messages[name]
-        return column[self.rows] if len(column) else self.rows
+        chosen: Column = column[self.rows] if len(column) else self.rows
+        return chosen
 
     @cached_property
     def _each(self) -> list[tuple[int, Column]]:

@@ -58,9 +58,11 @@ class Edges:
     @classmethod
     def of(cls, graph: Graph) -> Edges:
         """Take over a graph."""
-        columns = (graph.cause, graph.activity, graph.lag, graph.latency, graph.transfer, graph.queue, graph.time,
-                   graph.released)  # fmt: skip
-        return cls(*(column.tolist() for column in columns), ops=len(graph.timeline.ops["step"]))
+        return cls(
+            graph.cause.tolist(), graph.activity.tolist(), graph.lag.tolist(), graph.latency.tolist(),
+            graph.transfer.tolist(), graph.queue.tolist(), graph.time.tolist(), graph.released.tolist(),
+            ops=len(graph.timeline.ops["step"]),
+        )  # fmt: skip
 
     def chain(self, point: int, until: int) -> list[Piece]:
         """The pieces that lead to a point, in order, back to the first that begins at `until` or before.

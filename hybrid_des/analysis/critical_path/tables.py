@@ -1,4 +1,4 @@
-"""The graph of causes as tables for readers: activities, the path, idle time, classes, collectives; times in seconds."""
+"""The graph of causes as tables for readers: activities, the path, idle time, classes, collectives; in seconds."""
 
 from __future__ import annotations
 
@@ -90,7 +90,10 @@ def path_rows(path: Sequence[Piece], slack: Slack, names: Names) -> list[dict[st
             "rank": names.rank(piece.activity),
             "start_s": piece.start / PICOSECONDS_PER_SECOND,
             "end_s": piece.end / PICOSECONDS_PER_SECOND,
-            **{f"{part}_s": getattr(piece, part) / PICOSECONDS_PER_SECOND for part in ("compute", "transfer", "latency")},
+            **{
+                f"{part}_s": getattr(piece, part) / PICOSECONDS_PER_SECOND
+                for part in ("compute", "transfer", "latency")
+            },
             "queueing_s": piece.queue / PICOSECONDS_PER_SECOND,
             "drag_s": int(drag[piece.activity]) / PICOSECONDS_PER_SECOND if names.is_op(piece.activity) else None,
         }
@@ -160,7 +163,8 @@ def released_by(graph: Graph) -> Column:
     before: list[int] = []
     for at, one in zip(cause.tolist(), activity.tolist(), strict=True):
         before.append(one if one != NONE else before[at] if at != NONE else NONE)
-    return np.array(before, dtype=np.int64)[np.concatenate([graph.at_op[0], graph.head])]
+    starts: Column = np.concatenate([graph.at_op[0], graph.head])
+    return np.array(before, dtype=np.int64)[starts]
 
 
 def idle_table(idle: Sequence[Idle], names: Names) -> pd.DataFrame:
@@ -194,7 +198,9 @@ def collective_rows(timeline: Timeline) -> list[dict[str, Any]]:
     rows = timeline.reductions
     group_of = _groups(timeline)
     members: dict[tuple[int, int, int, int], list[int]] = defaultdict(list)
-    keys = zip(rows["step"].tolist(), rows["stage"].tolist(), rows["bucket"].tolist(), rows["rank"].tolist(), strict=True)
+    keys = zip(
+        rows["step"].tolist(), rows["stage"].tolist(), rows["bucket"].tolist(), rows["rank"].tolist(), strict=True
+    )
     for row, (step, stage, bucket, rank) in enumerate(keys):
         members[step, stage, bucket, group_of.get((stage, rank), rank)].append(row)
     found = []
