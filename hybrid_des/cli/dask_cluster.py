@@ -57,7 +57,7 @@ def _client(connect: Callable[..., Any], address: str) -> Iterator[Any]:
 
 async def _greet(address: str) -> None:
     """Connect and disconnect: a client would wait without end for a scheduler that accepts it and says nothing."""
-    from distributed.comm import connect
+    from distributed.comm.core import connect
     from distributed.security import Security
 
     arguments = Security().get_connection_args("client")
