@@ -116,9 +116,9 @@ def _buckets(scenario: Any, stages: int) -> int:
 
 
 def _of_model(model: Any) -> int:
-    """Parameters of a model; 0 if its sizes do not fit each other, which is reported by itself."""
+    """Parameters of a model; 0 if there is none or its sizes do not fit each other, which is reported by itself."""
     try:
-        return 0 if model.lacking else int(model.network.parameters)
+        return 0 if model is None or model.lacking else int(model.network.parameters)
     except Refusal:
         return 0
 
