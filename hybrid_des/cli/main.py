@@ -7,6 +7,7 @@ import _thread
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -69,7 +70,7 @@ def _never_lost(interrupts: Sequence[int]) -> Iterator[None]:
 
     def hook(dropped: "sys.UnraisableHookArgs") -> None:
         if interrupts and isinstance(dropped.exc_value, KeyboardInterrupt):
-            timers.append(threading.Timer(AGAIN_S, _send_again, interrupts[-1:]))
+            timers.append(threading.Timer(AGAIN_S, _send_again, [signal.Signals(interrupts[-1])]))
             timers[-1].start()
         else:
             before(dropped)
@@ -84,7 +85,7 @@ def _never_lost(interrupts: Sequence[int]) -> Iterator[None]:
             timer.join()
 
 
-def _send_again(number: int) -> None:
+def _send_again(number: signal.Signals) -> None:
     main_thread = threading.main_thread().ident
     if sys.platform == "win32" or main_thread is None:
         _thread.interrupt_main(number)
@@ -101,6 +102,7 @@ def _explain(error: Exception) -> int:
         discard_output()  # the reader has closed the pipe
         return 0
     if isinstance(error, MemoryError):
+        _let_go(error)
         say(f"out of memory: the scenario needs more than this machine has ({str(error) or 'no figure is known'})")
         return SimulationError.exit_code
     if not isinstance(error, OSError):
@@ -111,6 +113,13 @@ def _explain(error: Exception) -> int:
     else:
         say(str(UsageError(f"{error.filename}: {error.strerror}")))
     return UsageError.exit_code
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Free what the frames of an error hold, so that there is memory to report it."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def _run(arguments: list[str]) -> int:
