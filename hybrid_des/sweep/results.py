@@ -32,7 +32,7 @@ MOST_ROWS = 40
 MOST_TICKS = 16
 LABEL_SPACE = 0.08  # of an axis, for the label of a tick
 PER_STEP = ("loss", "accuracy")  # lists with one entry per step; others have one per pipeline rank
-_DIMENSIONS: tuple[Dimension, ...] = ("number", "time", "size", "bandwidth", "compute")
+_DIMENSIONS: tuple[Dimension, ...] = ("number", "span", "size", "bandwidth", "compute")
 
 
 def table(rows: Sequence[Row]) -> pd.DataFrame:
