@@ -15,7 +15,7 @@ from typing import Any
 from hybrid_des.errors import HybridDesError
 from hybrid_des.options import describe
 from hybrid_des.registry import import_file
-from hybrid_des.scenario import scenario_of
+from hybrid_des.scenario import Scenario, scenario_of
 from hybrid_des.scenario.composition import put
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.sweep.axes import Case, Sweep
@@ -87,7 +87,8 @@ def _rows(
 ) -> Generator[tuple[int, Row], None, None]:
     """The number and row of every case, as they finish."""
     if executor is None and jobs == 1:
-        yield from enumerate(_run_case(sweep.document, case) for case in cases)
+        last = _LastStep()
+        yield from enumerate(_run_case(sweep.document, case, last) for case in cases)
         return
     batches = split(cases, min(len(cases), max(SHARES * jobs, -(-len(cases) // BATCH))))
     task = partial(_run_batch, sweep.document, sweep.imports)
@@ -103,22 +104,41 @@ def _run_batch(document: Document, imports: Sequence[str], cases: Sequence[Case]
     for path in imports:
         import_file(path)
     rows: list[Row] = []
+    last = _LastStep()
     until = time.monotonic() + LONGEST_S
     for case in cases:
-        rows.append(_run_case(document, case))
+        rows.append(_run_case(document, case, last))
         if time.monotonic() >= until:
             break
     return rows
 
 
-def _run_case(document: Document, case: Case) -> Row:
-    """The summary of a case, or any exception as its `error`."""
-    from hybrid_des.analysis.metrics import summary
-    from hybrid_des.simulation.run import run
+class _LastStep:
+    """The step that was simulated last: neighbouring cases that differ in `faults` alone share it."""
 
+    def __init__(self) -> None:
+        self._scenario: Scenario | None = None
+        self._row: Row = {}
+        self._time = 0
+
+    def row(self, scenario: Scenario) -> Row:
+        """The summary of a scenario, and of its weeks if it has `faults`."""
+        from hybrid_des.analysis.metrics import summary
+        from hybrid_des.renewal.states import time_of
+        from hybrid_des.renewal.summary import goodput_columns
+        from hybrid_des.simulation.run import run
+
+        step = scenario.model_copy(update={"record": "compute", "faults": None})  # a row needs no messages
+        if scenario.faults is None or step != self._scenario:
+            done = run(step)
+            self._scenario, self._row, self._time = step, dict(summary(done)), time_of(done)
+        return self._row | (goodput_columns(scenario, self._time) if scenario.faults else {})
+
+
+def _run_case(document: Document, case: Case, last: _LastStep) -> Row:
+    """The summary of a case, or any exception as its `error`."""
     try:
-        scenario = scenario_of(with_case(document, case))
-        return dict(summary(run(scenario.model_copy(update={"record": "compute"}))))  # a row needs no messages
+        return last.row(scenario_of(with_case(document, case)))
     except HybridDesError as error:
         return {"error": str(error).splitlines()[0]}
     except Exception as error:  # a bug in one case must not affect the others
