@@ -12,7 +12,7 @@ from hybrid_des.errors import SimulationError
 from hybrid_des.registry import import_file
 from hybrid_des.renewal.job import faults_of, job_of, replicate
 from hybrid_des.renewal.ledger import LOST, USEFUL
-from hybrid_des.renewal.process import Job, Outcome
+from hybrid_des.renewal.process import Campaign, Replication
 from hybrid_des.renewal.states import Steps
 from hybrid_des.renewal.summary import KEPT, share, summary, warnings_of
 from hybrid_des.scenario import Scenario
@@ -58,7 +58,7 @@ class Crew:
         self.imports = tuple(str(Path(file).resolve()) for file in imports)
 
 
-def outcomes_of(jobs: Sequence[Job], steps: Steps, crew: Crew) -> list[list[Outcome]]:
+def outcomes_of(jobs: Sequence[Campaign], steps: Steps, crew: Crew) -> list[list[Replication]]:
     """The outcomes of all replications of several jobs.
 
     Raises:
@@ -66,7 +66,7 @@ def outcomes_of(jobs: Sequence[Job], steps: Steps, crew: Crew) -> list[list[Outc
     """
     count = faults_of(steps.scenario).replications
     cases: list[Case] = [{"job": i, "replication": number} for i in range(len(jobs)) for number in range(count)]
-    found: list[Outcome] = [Outcome()] * len(cases)
+    found: list[Replication] = [Replication()] * len(cases)
     run_batch = partial(_run_batch, steps, jobs, crew.imports)
     if crew.jobs == 1:
         for place, case in enumerate(cases):
@@ -84,7 +84,7 @@ def outcomes_of(jobs: Sequence[Job], steps: Steps, crew: Crew) -> list[list[Outc
     return [found[i * count : (i + 1) * count] for i in range(len(jobs))]
 
 
-def _run_batch(steps: Steps, jobs: Sequence[Job], imports: Sequence[str], cases: Sequence[Case]) -> list[Row]:
+def _run_batch(steps: Steps, jobs: Sequence[Campaign], imports: Sequence[str], cases: Sequence[Case]) -> list[Row]:
     for file in imports:
         import_file(file)
     return [
@@ -103,7 +103,7 @@ class Goodput:
         outcomes: the replications.
     """
 
-    def __init__(self, scenario: Scenario, job: Job, steps: Steps, outcomes: Sequence[Outcome]) -> None:
+    def __init__(self, scenario: Scenario, job: Campaign, steps: Steps, outcomes: Sequence[Replication]) -> None:
         self.scenario = scenario
         self.job = job
         self.steps = steps

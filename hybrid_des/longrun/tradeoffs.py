@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hybrid_des.longrun.study import Crew, Goodput, outcomes_of
 from hybrid_des.renewal.job import faults_of, job_of, with_interval
-from hybrid_des.renewal.process import Job
+from hybrid_des.renewal.process import Campaign
 from hybrid_des.renewal.summary import confidence, share
 from hybrid_des.scenario import Scenario
 from hybrid_des.units import to_seconds
@@ -70,7 +70,9 @@ def with_spares(scenario: Scenario, count: int) -> Scenario:
     return scenario.model_copy(update={"faults": faults.model_copy(update={"spares": spares})})
 
 
-def _table(weeks: Goodput, name: str, values: Sequence[float], jobs: Sequence[Job], crew: Crew | None) -> pd.DataFrame:
+def _table(
+    weeks: Goodput, name: str, values: Sequence[float], jobs: Sequence[Campaign], crew: Crew | None
+) -> pd.DataFrame:
     import pandas as pd
 
     rows = []

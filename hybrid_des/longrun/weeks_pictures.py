@@ -30,7 +30,7 @@ def history(weeks: Goodput, ax: Axes | None = None, replication: int = 0) -> Axe
         mine = rows[rows.phase == phase]
         if len(mine):
             ax.broken_barh(list(zip(mine.start_s / size, (mine.end_s - mine.start_s) / size, strict=True)), (0, 1),
-                           transform=ax.get_xaxis_transform(), color=colour, alpha=0.6, linewidth=0)  # fmt: skip
+                           transform=ax.get_xaxis_transform(), color=colour, alpha=0.6, linewidth=0.4)  # fmt: skip
             shown[phase] = colour
     running = rows[rows.phase == "running"]
     ax.hlines(running.step_time_s / scale, running.start_s / size, running.end_s / size, color=STEP, linewidth=2)
@@ -53,6 +53,7 @@ def over_intervals(weeks: Goodput, table: pd.DataFrame, ax: Axes | None = None) 
     size, unit = LONG[2]
     _band(ax, table.interval_s / size, table)
     ax.set_xscale("log")
+    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     best = weeks.summary["best_interval_s"]
     marks = {"scenario": (interval_of(weeks), FAILED), "best": (best and best["exact"], LINES[1])}
     for label, (seconds, colour) in marks.items():
@@ -72,6 +73,7 @@ def over_spares(weeks: Goodput, table: pd.DataFrame, ax: Axes | None = None) -> 
         ax.axvline(spares.nodes, color=FAILED, linestyle="--", linewidth=1, label="scenario")
         ax.legend(frameon=False, fontsize=8)
     ax.set_xlabel("spare nodes")
+    ax.set_xticks(table.spares)
     return plain(ax)
 
 

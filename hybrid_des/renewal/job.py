@@ -9,7 +9,7 @@ from fractions import Fraction
 from hybrid_des.errors import UsageError
 from hybrid_des.renewal.formulas import best_interval
 from hybrid_des.renewal.history import history
-from hybrid_des.renewal.process import Job, Outcome, Process
+from hybrid_des.renewal.process import Campaign, Process, Replication
 from hybrid_des.renewal.sources import Source, sources_of
 from hybrid_des.renewal.states import Steps, replicas_of, stages_of
 from hybrid_des.renewal.work import Saving
@@ -32,7 +32,7 @@ def faults_of(scenario: Scenario) -> Faults:
     return scenario.faults
 
 
-def job_of(scenario: Scenario) -> Job:
+def job_of(scenario: Scenario) -> Campaign:
     """The job of a scenario.
 
     Raises:
@@ -45,7 +45,7 @@ def job_of(scenario: Scenario) -> Job:
         message = f"{expected:.3g} failures in all replications are more than can be simulated (at most 1e7)"
         raise UsageError(f"{scenario.name}: faults: {message}")
     stops_nodes = faults.spares is not None
-    return Job(
+    return Campaign(
         horizon,
         sources,
         replicas_of(scenario),
@@ -95,13 +95,13 @@ def saving_of(checkpoint: Checkpoint | None, mtbf: float | None) -> Saving:
     )
 
 
-def with_interval(job: Job, seconds: float) -> Job:
+def with_interval(job: Campaign, seconds: float) -> Campaign:
     """The same job with another time between checkpoints."""
     every = max(round(seconds * PICOSECONDS_PER_SECOND), 1)
     return replace(job, saving=replace(job.saving, every=every, steps=None))
 
 
-def replicate(job: Job, steps: Steps, numbers: Iterable[int]) -> list[Outcome]:
+def replicate(job: Campaign, steps: Steps, numbers: Iterable[int]) -> list[Replication]:
     """Run replications by their numbers, which with the scenario's seed select their random numbers.
 
     Raises:

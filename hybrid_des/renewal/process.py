@@ -19,14 +19,14 @@ from hybrid_des.renewal.history import Strike
 from hybrid_des.renewal.ledger import Ledger
 from hybrid_des.renewal.sources import Source
 from hybrid_des.renewal.states import Stages, State, Steps
-from hybrid_des.renewal.work import Saving, Work
+from hybrid_des.renewal.work import SavedWork, Saving
 
 RUNNING = "running"
 UP = (RUNNING, "flap", "checkpoint")  # phases in which the job has its nodes
 
 
 @dataclass(frozen=True)
-class Job:
+class Campaign:
     """What a job does about failures; times are picoseconds.
 
     Attributes:
@@ -79,7 +79,7 @@ class Interval(NamedTuple):
 
 
 @dataclass
-class Outcome:
+class Replication:
     """One replication."""
 
     ledger: Ledger = field(default_factory=Ledger)
@@ -96,9 +96,9 @@ class Outcome:
 class Process:
     """One replication of a job; `live` runs it to the horizon."""
 
-    def __init__(self, job: Job, strikes: Sequence[Strike], steps: Steps) -> None:
+    def __init__(self, job: Campaign, strikes: Sequence[Strike], steps: Steps) -> None:
         self.job = job
-        self.outcome = Outcome()
+        self.outcome = Replication()
         self._steps = steps
         self._strikes = strikes
         self._now = 0
@@ -111,9 +111,9 @@ class Process:
         self._filled = False  # whether a node has come into the job since it stopped
         self._all = frozenset().union(*job.replicas)
         self._working = self._all
-        self._work = Work(job.saving, self.outcome.ledger, steps.healthy)
+        self._work = SavedWork(job.saving, self.outcome.ledger, steps.healthy)
 
-    def live(self) -> Outcome:
+    def live(self) -> Replication:
         """Run to the horizon.
 
         Raises:

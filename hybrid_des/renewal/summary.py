@@ -13,7 +13,7 @@ import numpy as np
 from hybrid_des.renewal.formulas import at_most, best_interval, daly, share_down, young
 from hybrid_des.renewal.job import faults_of, job_of, mtbf_of, replicate
 from hybrid_des.renewal.ledger import LOST, USEFUL, unknown_causes
-from hybrid_des.renewal.process import Job, Outcome
+from hybrid_des.renewal.process import Campaign, Replication
 from hybrid_des.renewal.states import Steps
 from hybrid_des.scenario import Scenario
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_seconds
@@ -23,7 +23,7 @@ KEPT = (USEFUL, "slow", "fewer_replicas")  # time in steps whose work was kept
 FEWEST = 4  # replications, below which a confidence interval says nothing
 
 
-def summary(steps: Steps, job: Job, outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def summary(steps: Steps, job: Campaign, outcomes: Sequence[Replication]) -> dict[str, Any]:
     """The summary by its public keys; times are seconds, means over replications; unknown times are None."""
     scenario = steps.scenario
     goodputs, ettrs = ([share(outcome, job, causes) for outcome in outcomes] for causes in ((USEFUL,), KEPT))
@@ -54,12 +54,12 @@ def summary(steps: Steps, job: Job, outcomes: Sequence[Outcome]) -> dict[str, An
     }
 
 
-def share(outcome: Outcome, job: Job, causes: Sequence[str] = (USEFUL,)) -> float:
+def share(outcome: Replication, job: Campaign, causes: Sequence[str] = (USEFUL,)) -> float:
     """The share of the wall time that some entries of the ledger have."""
     return sum(outcome.ledger[cause] for cause in causes) / job.horizon
 
 
-def _ledger(job: Job, outcomes: Sequence[Outcome]) -> tuple[float, dict[str, float]]:
+def _ledger(job: Campaign, outcomes: Sequence[Replication]) -> tuple[float, dict[str, float]]:
     """Mean seconds; lost times are rounded to the last digit of the horizon, so that all add up to it in any order."""
     horizon, n = to_seconds(job.horizon), len(outcomes)
     digit = math.ulp(horizon)
@@ -98,7 +98,7 @@ def student(freedom: int) -> float:
     return math.fsum(term / freedom**power for power, term in enumerate(terms))
 
 
-def intervals(scenario: Scenario, job: Job) -> dict[str, Any]:
+def intervals(scenario: Scenario, job: Campaign) -> dict[str, Any]:
     """The interval between checkpoints, and the best ones in seconds for what one costs; None where there is none."""
     checkpoint, mtbf = faults_of(scenario).checkpoint, mtbf_of(job.sources, job.horizon)
     every = None if job.saving.every is None else to_seconds(job.saving.every)
@@ -110,7 +110,7 @@ def intervals(scenario: Scenario, job: Job) -> dict[str, Any]:
     return {"checkpoint_interval_s": every if known else None, "best_interval_s": best}
 
 
-def spares_availability(scenario: Scenario, job: Job) -> float | None:
+def spares_availability(scenario: Scenario, job: Campaign) -> float | None:
     """The probability that there are enough spares, by the binomial distribution.
 
     None unless all failures that take down a node take down a single one, at a constant rate, for one time of repair.
@@ -126,7 +126,7 @@ def spares_availability(scenario: Scenario, job: Job) -> float | None:
     return at_most(spares.nodes, nodes + spares.nodes, share_down(mtbf, to_seconds(repair)))
 
 
-def warnings_of(scenario: Scenario, job: Job) -> list[str]:
+def warnings_of(scenario: Scenario, job: Campaign) -> list[str]:
     """What is possible but can hardly be meant, one line each."""
     mtbf, saving = mtbf_of(job.sources, job.horizon), job.saving
     found = []

@@ -43,7 +43,7 @@ class Saving:
         return self.every is not None or self.steps is not None
 
 
-class Work:
+class SavedWork:
     """Steps and checkpoints, told from when to when; times are picoseconds."""
 
     def __init__(self, saving: Saving, ledger: Ledger, step: Step) -> None:

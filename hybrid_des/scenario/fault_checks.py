@@ -1,18 +1,15 @@
-"""What the parts of `faults` need of each other and of the machine; one check per function."""
+"""What the parts of `faults` need of each other and of the machine; one check per function, of a whole `Scenario`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 from hybrid_des.options import decimal
 from hybrid_des.scenario.faults import LEAF, NEVER, OPTIMAL, Checkpoint, FailureClass, Faults
+from hybrid_des.scenario.machine import NodeKind
 from hybrid_des.scenario.problem import Problem
 from hybrid_des.scenario.strict_yaml import KeyPath
-
-if TYPE_CHECKING:
-    from hybrid_des.scenario.definition import Scenario
-    from hybrid_des.scenario.machine import NodeKind
 
 FAULTS = "faults"
 RATES = ("mtbf", "count", "weibull", "times")
@@ -20,7 +17,7 @@ WIDE = ("switch", "power")  # below them are several nodes
 READ_BY = {"cost": ("sync",), "blocking": ("async", "memory"), "write": ("async", "memory"), "persist": ("memory",)}
 
 
-def job_nodes(scenario: Scenario) -> list[NodeKind]:
+def job_nodes(scenario: Any) -> list[NodeKind]:
     """The kind of each node that has ranks, in order."""
     nodes: list[NodeKind] = []
     left = scenario.parallel.ranks
@@ -31,7 +28,7 @@ def job_nodes(scenario: Scenario) -> list[NodeKind]:
     return nodes
 
 
-def nodes_below(scenario: Scenario, one: FailureClass) -> int | None:
+def nodes_below(scenario: Any, one: FailureClass) -> int | None:
     """How many nodes a failure of a class takes down; None if nothing says so."""
     leaf = getattr(scenario.cluster.options, "leaf_size", None)
     domain = one.domain
@@ -40,7 +37,7 @@ def nodes_below(scenario: Scenario, one: FailureClass) -> int | None:
     return {"none": 0, "node": 1, LEAF: leaf}[domain] if isinstance(domain, str) else domain
 
 
-def misfits_of_faults(scenario: Scenario) -> Iterator[Problem]:
+def misfits_of_faults(scenario: Any) -> Iterator[Problem]:
     """What contradicts itself in `faults`, or does not fit the machine."""
     faults = scenario.faults
     if faults is None:
@@ -83,7 +80,7 @@ def _one_rate(one: FailureClass) -> Iterator[tuple[KeyPath, str]]:
         yield ("over",), "is read with `count` only"
 
 
-def _domain_known(scenario: Scenario, one: FailureClass) -> Iterator[tuple[KeyPath, str]]:
+def _domain_known(scenario: Any, one: FailureClass) -> Iterator[tuple[KeyPath, str]]:
     if one.domain == LEAF and nodes_below(scenario, one) is None:
         yield (
             ("domain",),
@@ -127,7 +124,7 @@ def _mode_fits(checkpoint: Checkpoint) -> Iterator[Problem]:
             yield _at(("checkpoint", key), f"is required by {checkpoint.mode}", ("faults", "checkpoint", "mode"))
 
 
-def _copies_survive(scenario: Scenario, faults: Faults, checkpoint: Checkpoint) -> Iterator[Problem]:
+def _copies_survive(scenario: Any, faults: Faults, checkpoint: Checkpoint) -> Iterator[Problem]:
     """A copy in the memory of one other node is lost with several nodes."""
     if checkpoint.mode != "memory" or checkpoint.persist is not None:
         return
@@ -149,14 +146,14 @@ def _optimum_exists(faults: Faults) -> Iterator[Problem]:
         yield _at(("checkpoint", "every"), message, ("faults", "checkpoint"))
 
 
-def _spares_fit(scenario: Scenario, faults: Faults) -> Iterator[Problem]:
+def _spares_fit(scenario: Any, faults: Faults) -> Iterator[Problem]:
     nodes = len(job_nodes(scenario))
     if faults.spares is not None and faults.spares.nodes > nodes:
         message = f"{faults.spares.nodes} spares are more than the {nodes} nodes of the job"
         yield _at(("spares", "nodes"), message, ("cluster",), ("parallel",))
 
 
-def _elastic_fits(scenario: Scenario, faults: Faults) -> Iterator[Problem]:
+def _elastic_fits(scenario: Any, faults: Faults) -> Iterator[Problem]:
     if faults.elastic is None:
         return
     replicas, fewest = scenario.parallel.data, faults.elastic.min_replicas
