@@ -51,9 +51,9 @@ def _title(scenario: Scenario, facts: Mapping[str, Any]) -> Iterator[str]:
 def _headline(facts: Mapping[str, Any]) -> Iterator[str]:
     bound = "at most " if facts["unknown"] else ""
     spread = facts["goodput_percentiles"]
-    note = f"of the replications 5 % {spread['p5']:.2%} or less, half {spread['p50']:.2%}, 95 % {spread['p95']:.2%}"
+    note = ", ".join(f"{name} {spread[name]:.2%}" for name in ("p5", "p50", "p95"))
     yield f"{'goodput':<12}{bound}{facts['goodput']:.2%}{_interval(facts['goodput_ci95'])}"
-    yield f"{'':<12}{note}"
+    yield f"{'':<12}{note} of {facts['replications']} replications"
     yield f"{'ETTR':<12}{bound}{facts['ettr']:.2%}{_interval(facts['ettr_ci95'])}"
     yield f"{'stops':<12}{facts['stops']:.4g} per replication, of {facts['failures']:.4g} failures"
 

@@ -13,6 +13,8 @@ from hybrid_des.scenario.faults import FailureClass
 from hybrid_des.scenario.machine import NodeKind
 from hybrid_des.units import to_picoseconds
 
+Places = Sequence[Sequence[int]]  # the places that each part takes down
+
 
 @dataclass(frozen=True)
 class Source:
@@ -30,8 +32,8 @@ class Source:
 
     name: str
     what: str
-    parts: Sequence[Sequence[int]]
-    spare_parts: Sequence[Sequence[int]]
+    parts: Places
+    spare_parts: Places
     mean: float | None
     shape: float
     times: tuple[int, ...]
@@ -58,13 +60,14 @@ def sources_of(scenario: Scenario) -> list[Source]:
     assert faults is not None
     spares = faults.spares.nodes if faults.spares else 0
     repair = faults.spares.repair if faults.spares else None
-    return [
-        _source(one, name, repair if one.repair is None else one.repair, _parts(scenario, one, nodes, spares))
-        for name, one in zip(faults.names, faults.classes, strict=True)
-    ]
-
-
-Places = Sequence[Sequence[int]]
+    parts: dict[tuple[str, int], tuple[Places, Places]] = {}  # which classes share
+    found = []
+    for name, one in zip(faults.names, faults.classes, strict=True):
+        key = one.what, nodes_below(scenario, one) or 0
+        if key not in parts:
+            parts[key] = _parts(scenario, *key, nodes, spares)
+        found.append(_source(one, name, repair if one.repair is None else one.repair, parts[key]))
+    return found
 
 
 def _source(one: FailureClass, name: str, repair: Fraction | None, parts: tuple[Places, Places]) -> Source:
@@ -91,17 +94,17 @@ def _source(one: FailureClass, name: str, repair: Fraction | None, parts: tuple[
     )
 
 
-def _parts(scenario: Scenario, one: FailureClass, nodes: Sequence[NodeKind], spares: int) -> tuple[Places, Places]:
+def _parts(scenario: Scenario, what: str, below: int, nodes: Sequence[NodeKind], spares: int) -> tuple[Places, Places]:
     """The parts of a class: on each node, below each switch or power domain, or the job as a whole."""
-    below, job = nodes_below(scenario, one) or 0, len(nodes)
-    if one.what == "job":
+    job = len(nodes)
+    if what == "job":
         return ((),), ()
-    if one.what in ("switch", "power"):
+    if what in ("switch", "power"):
         return _groups(0, job, below), _groups(job, spares, below)
-    counts = [_count(one.what, kind) for kind in nodes]
-    counts[-1] = min(counts[-1], scenario.parallel.ranks - sum(counts[:-1])) if one.what == "gpu" else counts[-1]
+    counts = [_count(what, kind) for kind in nodes]
+    counts[-1] = min(counts[-1], scenario.parallel.ranks - sum(counts[:-1])) if what == "gpu" else counts[-1]
     at = [place for place, count in enumerate(counts) for _ in range(count)]
-    beside = [job + spare for spare in range(spares) for _ in range(_count(one.what, nodes[0]))]
+    beside = [job + spare for spare in range(spares) for _ in range(_count(what, nodes[0]))]
     if below == 0:
         return [()] * len(at), [()] * len(beside)
     return [_around(place, below, 0, job) for place in at], [_around(place, below, job, spares) for place in beside]

@@ -48,6 +48,8 @@ def misfits_of_faults(scenario: Any) -> Iterator[Problem]:
     for i, one in enumerate(faults.classes):
         for path, message in (*_one_rate(one), *_domain_known(scenario, one), *_effect_fits(one)):
             yield _at(("classes", i, *path), message, ("cluster",))
+        if one.repair is not None and faults.spares is None:
+            yield _at(("classes", i, "repair"), "is read with `spares` only", (FAULTS, "spares"))
     if faults.checkpoint is not None:
         yield from _mode_fits(faults.checkpoint)
         yield from _copies_survive(scenario, faults, faults.checkpoint)
