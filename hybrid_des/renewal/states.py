@@ -6,6 +6,7 @@ missing, and in which of them a node is slow, makes no difference to the step.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple
 from hybrid_des.errors import HybridDesError, ScenarioError, UsageError
 from hybrid_des.scenario import Scenario, scenario_from, to_mapping
 from hybrid_des.scenario.fault_checks import job_nodes
-from hybrid_des.simulation.run import Run, run
+from hybrid_des.simulation.run import run
 
 Stages = tuple[int, ...]  # the pipeline ranks on a node
 Slowed = tuple[tuple[Stages, Fraction], ...]  # the pipeline ranks of slow nodes, and their share of the speed
@@ -52,13 +53,13 @@ class Steps:
 
     Args:
         scenario: the scenario.
-        healthy: the time of the step with all replicas at full speed in picoseconds, if it is known.
+        times: of states with all replicas, in picoseconds, where they are known already.
     """
 
-    def __init__(self, scenario: Scenario, healthy: int | None = None) -> None:
+    def __init__(self, scenario: Scenario, times: Mapping[State, int] | None = None) -> None:
         self.scenario = scenario
         self.known: dict[State, Step] = {}
-        self._times = {} if healthy is None else {State(scenario.parallel.data): _some(scenario, healthy)}
+        self._times = dict(times or {})
 
     @property
     def healthy(self) -> Step:
@@ -74,6 +75,11 @@ class Steps:
         if state not in self.known:
             self.known[state] = self._step(state)
         return self.known[state]
+
+    @property
+    def times(self) -> dict[State, int]:
+        """The times of states with all replicas; they depend on nothing that `faults` says."""
+        return {state: time for state, time in self._times.items() if state.replicas == self.scenario.parallel.data}
 
     def learn(self, known: dict[State, Step]) -> None:
         """Take over steps that another process has simulated."""
@@ -120,18 +126,10 @@ class Steps:
     def _run(self, mapping: dict[str, Any]) -> int:
         scenario = scenario_from(mapping, mapping["name"])
         done = run(scenario)
-        return _some(self.scenario, time_of(done))
-
-
-def time_of(done: Run) -> int:
-    """The mean time of a simulated step in picoseconds."""
-    return round(Fraction(done.duration, done.scenario.steps))
-
-
-def _some(scenario: Scenario, time: int) -> int:
-    if not time:
-        raise ScenarioError([f"{scenario.name}: its training step takes no time; weeks of it have no goodput"])
-    return time
+        time = round(Fraction(done.duration, scenario.steps))
+        if not time:
+            raise ScenarioError([f"{self.scenario.name}: its training step takes no time; weeks of it have no goodput"])
+        return time
 
 
 def stages_of(scenario: Scenario) -> list[Stages]:

@@ -139,11 +139,11 @@ def warnings_of(scenario: Scenario, job: Campaign) -> list[str]:
     return found
 
 
-def goodput_columns(scenario: Scenario, step: int) -> dict[str, Any]:
-    """The summary of a scenario with `faults` whose step is known (ps): the columns that it adds to a sweep.
+def goodput_columns(steps: Steps) -> dict[str, Any]:
+    """The summary of the weeks of a scenario with `faults`: the columns that they add to a sweep.
 
     Raises:
         HybridDesError: it cannot be simulated.
     """
-    job, steps = job_of(scenario), Steps(scenario, step)
-    return summary(steps, job, replicate(job, steps, range(faults_of(scenario).replications)))
+    job, count = job_of(steps.scenario), faults_of(steps.scenario).replications
+    return summary(steps, job, replicate(job, steps, range(count)))

@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from fractions import Fraction
 from functools import partial, reduce
 from operator import getitem
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hybrid_des.errors import HybridDesError
 from hybrid_des.options import describe
@@ -23,6 +23,9 @@ from hybrid_des.sweep.dispatch import Row, dispatch, split
 from hybrid_des.sweep.journal import columns
 from hybrid_des.sweep.local_workers import local_workers
 from hybrid_des.sweep.rows import is_key
+
+if TYPE_CHECKING:
+    from hybrid_des.renewal.states import State
 
 ProgressCallback = Callable[[int, int], None]  # cases done, cases in total
 
@@ -119,20 +122,24 @@ class _LastStep:
     def __init__(self) -> None:
         self._scenario: Scenario | None = None
         self._row: Row = {}
-        self._time = 0
+        self._times: dict[State, int] = {}
 
     def row(self, scenario: Scenario) -> Row:
         """The summary of a scenario, and of its weeks if it has `faults`."""
         from hybrid_des.analysis.metrics import summary
-        from hybrid_des.renewal.states import time_of
+        from hybrid_des.renewal.states import Steps
         from hybrid_des.renewal.summary import goodput_columns
         from hybrid_des.simulation.run import run
 
         step = scenario.model_copy(update={"record": "compute", "faults": None})  # a row needs no messages
-        if scenario.faults is None or step != self._scenario:
-            done = run(step)
-            self._scenario, self._row, self._time = step, dict(summary(done)), time_of(done)
-        return self._row | (goodput_columns(scenario, self._time) if scenario.faults else {})
+        if scenario.faults is None:
+            return dict(summary(run(step)))
+        if step != self._scenario:
+            self._scenario, self._row, self._times = step, dict(summary(run(step))), {}
+        steps = Steps(scenario, self._times)
+        columns = goodput_columns(steps)
+        self._times = steps.times
+        return self._row | columns
 
 
 def _run_case(document: Document, case: Case, last: _LastStep) -> Row:
