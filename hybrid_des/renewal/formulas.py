@@ -62,7 +62,7 @@ def share_down(mtbf: float, repair: float) -> float:
 
 def at_most(down: int, nodes: int, share: float) -> float:
     """The probability that at most so many of independent nodes are down: P(Binomial(nodes, share) ≤ down)."""
-    return math.fsum(probability for probability, _ in zip(_binomial(nodes, share), range(down + 1), strict=False))
+    return math.fsum(probability for _, probability in zip(range(down + 1), _binomial(nodes, share), strict=False))
 
 
 def standbys(nodes: int, share: float, quantile: float = 0.99) -> int:
@@ -80,7 +80,10 @@ def standbys(nodes: int, share: float, quantile: float = 0.99) -> int:
 
 def _binomial(nodes: int, share: float) -> Iterator[float]:
     """The probabilities of 0, 1, 2 … of so many."""
+    if share == 0:
+        yield 1.0
+        return
     for k in range(nodes + 1):
         ways = math.lgamma(nodes + 1) - math.lgamma(k + 1) - math.lgamma(nodes - k + 1)
-        log = ways + (k * math.log(share) if k else 0.0) + ((nodes - k) * math.log1p(-share) if nodes > k else 0.0)
+        log = ways + (k * math.log(share) if k else 0.0) + (nodes - k) * math.log1p(-share)
         yield math.exp(log)

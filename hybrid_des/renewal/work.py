@@ -86,6 +86,8 @@ class SavedWork:
                 self._step = self.upcoming
                 now = self._cycles(now, until) if not to_checkpoint else now
                 now = self._whole_steps(now, until)
+        if not (self._left or self._into or self._saving.stop) and self._due(now):
+            self._snapshot(now)  # one that takes no time is not too late
         return now
 
     def wait_until_written(self, now: int) -> int:
