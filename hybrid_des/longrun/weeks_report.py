@@ -97,7 +97,8 @@ def _advice(scenario: Scenario, facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"{'checkpoints':<12}{chosen}best {long_time(best['exact'])} (exact for constant rates; {formulas})"
     if facts["spares_availability"] is not None and scenario.faults and scenario.faults.spares:
         spares = scenario.faults.spares.nodes
-        yield f"{'spares':<12}{spares} are enough {facts['spares_availability']:.4%} of the time (binomial)"
+        enough = f"enough {facts['spares_availability']:.4%} of the time (binomial)"
+        yield f"{'spares':<12}{spares} beside {len(job_nodes(scenario))} nodes, {enough}"
 
 
 def _states(scenario: Scenario, steps: Steps) -> Iterator[str]:
