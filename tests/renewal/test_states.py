@@ -80,7 +80,7 @@ def test_a_state_that_cannot_be_simulated_is_named():
     order = {"kind": None, "file": str(GOLDEN / "orders/1f1b_p4_m8.csv")}
     steps = Steps(scenario(None, 4, 8, 3, schedule=order))
     assert steps.healthy.time == alone("1f1b", 4, 8, 3)
-    with pytest.raises(UsageError, match="no step with 2 replicas: .* schedule.microbatches is 12"):
+    with pytest.raises(UsageError, match=r"no step with 2 replicas: .* schedule.microbatches is 12"):
         steps.of(State(2))
 
 
