@@ -19,10 +19,10 @@ FLOORS = (
     {"scenario", "calibration"},
     {"workload", "gradients"},
     {"simulation"},
-    {"analysis"},
+    {"analysis", "renewal"},
     {"report"},
     {"result", "sweep"},
-    {"validation"},
+    {"validation", "longrun"},
     {"cli"},
     {"__main__"},
 )
