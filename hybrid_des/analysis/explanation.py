@@ -5,26 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybrid_des.analysis.counterfactual.first_order import first_order
 from hybrid_des.analysis.counterfactual.ladder import (
     Gain,
     Rung,
     Stragglers,
-    ladder,
-    name_of_place,
-    ranking,
-    ranks_at,
-    stragglers,
 )
-from hybrid_des.analysis.counterfactual.variant import Variant, scaled_ops
-from hybrid_des.analysis.counterfactual.what_if import Build, builder_of, of_ranks, variant_of
 from hybrid_des.analysis.critical_path.classes import Span, class_weights, spans
 from hybrid_des.analysis.critical_path.gaps import BARRIER, REASONS, REPLICA, Idle, idle_pieces
-from hybrid_des.analysis.critical_path.graph import Graph, graph_of
+from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.paths import Piece, count_paths, critical_path
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.critical_path.tables import (
@@ -37,20 +28,13 @@ from hybrid_des.analysis.critical_path.tables import (
     path_rows,
 )
 from hybrid_des.analysis.idle import EXPOSED
-from hybrid_des.engine.trace import Trace
-from hybrid_des.network.fabric import Fabric
-from hybrid_des.pipeline.plan import Plan
-from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.run import Run, run
-from hybrid_des.simulation.wiring import fabric_of
+from hybrid_des.simulation.run import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
     import pandas as pd
 
-QUARTER = Fraction(3, 4)  # what "25 % quicker" leaves of a duration
 TOP = 10
-WITHOUT_BARRIER = 4  # steps that show what a schedule gains across steps
 
 
 class WhatIf(NamedTuple):
@@ -258,79 +242,3 @@ class Explanation:
 
 
 _BYTES = {"transfer": "link", "latency": "latency", "queueing": "queue", REPLICA: "collective"}
-
-
-def traced_run(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None) -> Run:
-    """Simulate a scenario with all messages and causes recorded."""
-    whole = scenario.model_copy(update={"record": "all", "on_oom": "warn"})
-    return run(whole, plan, fabric, trace=Trace())
-
-
-def explain(
-    scenario: Scenario,
-    what_if: Sequence[str] = (),
-    *,
-    plan: Plan | None = None,
-    fabric: Fabric | None = None,
-    build: Build | None = None,
-    top: int = TOP,
-) -> Explanation:
-    """Find out why a step takes as long as it does, and simulate what would help.
-
-    Args:
-        scenario: what to explain.
-        what_if: changes, such as "cluster.nvlink.bandwidth=2x".
-        plan: instead of the schedule's.
-        fabric: instead of the topology's.
-        build: makes a scenario of overrides, for one that was read from a file.
-        top: how many rows lists have.
-
-    Raises:
-        HybridDesError: the scenario cannot be simulated, or a what-if is wrong.
-    """
-    build = build or builder_of(scenario)
-    planned = Variant(scenario, plan, fabric or fabric_of(scenario))
-    for text in what_if:  # what is wrong is found out before a long simulation
-        variant_of(text, planned, build)
-    base = traced_run(scenario, plan, fabric)
-    slack = Slack.of(graph_of(base))
-    changes = {text: variant_of(text, Variant.of(base), build) for text in what_if}
-    busiest = _busiest(Explanation(base, slack, (), (), (), None))
-    rows = [_simulated(name, change, base, slack) for name, change in {**_usual(base, busiest), **changes}.items()]
-    gains = ranking(base, busiest)
-    return Explanation(base, slack, [*rows, *_without_barrier(base)], ladder(base), gains, stragglers(base), top)
-
-
-def _busiest(found: Explanation) -> list[int]:
-    """The pipeline ranks on critical paths, those with the most time first; the others behind them."""
-    layout = found.run.timeline.layout
-    spans_of = {int(name): span for (sort, name), span in found.classes.items() if sort == "rank"}
-    order = sorted(spans_of, key=lambda rank: (-spans_of[rank].least, -spans_of[rank].most, rank))
-    places = [layout.coordinate(rank, "pipeline") for rank in order]
-    return list(dict.fromkeys([*places, *range(layout.sizes["pipeline"])]))
-
-
-def _usual(base: Run, busiest: Sequence[int]) -> dict[str, Variant]:
-    """What is always asked: the busiest rank quicker, faster links, a free network."""
-    at = Variant.of(base)
-    ranks = ranks_at(at, busiest[0])
-    free = at.with_all_links(None).with_latency(Fraction(0))
-    quicker = at.with_retime(scaled_ops(QUARTER, of_ranks(ranks)))
-    found = {f"{name_of_place(at, busiest[0])} 25 % quicker": quicker}
-    if base.messages:
-        found |= {"links twice as fast": at.with_all_links(Fraction(2)), "all bytes free": free}
-    return found
-
-
-def _simulated(name: str, change: Variant, base: Run, slack: Slack) -> WhatIf:
-    return WhatIf(name, first_order(base, slack, change), change.simulated().duration, change.scenario.steps)
-
-
-def _without_barrier(base: Run) -> list[WhatIf]:
-    """Several steps without the barrier between them, where there is one."""
-    scenario = base.scenario
-    if not scenario.barrier or scenario.parallel.pipeline == 1:
-        return []
-    free = scenario.model_copy(update={"barrier": False, "steps": WITHOUT_BARRIER})
-    duration = Variant(free, base.plan, base.fabric).simulated().duration
-    return [WhatIf(f"no barrier between {WITHOUT_BARRIER} steps", None, duration, WITHOUT_BARRIER)]

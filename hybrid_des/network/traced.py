@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from simpy.events import Event
-
-from hybrid_des.engine.events import Here
+from hybrid_des.engine.causes import NOTHING, Trace, TracedEnvironment
+from hybrid_des.engine.events import Here, KnownHere
 from hybrid_des.engine.recorder import Recorder
-from hybrid_des.engine.trace import NOTHING, Trace, TracedEnvironment
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.mailbox import Handoff, Mailbox, TaggedMailbox
@@ -19,21 +17,11 @@ from hybrid_des.network.sharing import Flow, Put
 from hybrid_des.network.transport import Transport
 
 
-class KnownHere(Here):
-    """A message that has arrived already, and where it came from."""
-
-    __slots__ = ("origin",)
-
-    def __init__(self, here: Here, origin: int) -> None:
-        super().__init__(here._value)
-        self.origin = origin
-
-
-def known(event: Event | Here, origin: int) -> Any:
+def known(event: Any, origin: int) -> Any:
     """Tell an event where what it brings came from."""
     if isinstance(event, Here):
         return KnownHere(event, origin)
-    event.origin = origin  # type: ignore[attr-defined]
+    event.origin = origin
     return event
 
 

@@ -10,9 +10,9 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
+from hybrid_des.engine.causes import Trace, TracedEnvironment, traced
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import CHUNK, Recorder
-from hybrid_des.engine.trace import Trace, TracedEnvironment, traced
 from hybrid_des.errors import DeadlockError, OutOfMemoryError
 from hybrid_des.gradients.reducer import Server
 from hybrid_des.network.endpoint import Endpoint

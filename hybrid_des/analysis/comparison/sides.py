@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.analysis.explanation import traced_run
+from hybrid_des.analysis.explaining import traced_run
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.analysis.table import COLUMNS, EXACT, table
 from hybrid_des.errors import UsageError

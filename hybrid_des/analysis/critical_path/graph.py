@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid_des.analysis.critical_path.messages import Messages, messages_of
-from hybrid_des.engine.trace import MET, START
+from hybrid_des.engine.causes import MET, START
 from hybrid_des.simulation.run import Run
 from hybrid_des.timeline import NONE, Column, Columns, Timeline
 

@@ -87,7 +87,8 @@ class Messages:
     @cached_property
     def lost(self) -> Column:
         """Under `fair`, how much longer each message takes than alone."""
-        return np.maximum(self.took - self.slowest[:, -1], 0)
+        longer: Column = np.maximum(self.took - self.slowest[:, -1], 0)
+        return longer
 
     @cached_property
     def slow_link(self) -> Column:

@@ -42,7 +42,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Edges:
+class Walk:
     """The columns of a graph as lists, for walks along its edges."""
 
     cause: list[int]
@@ -56,7 +56,7 @@ class Edges:
     ops: int
 
     @classmethod
-    def of(cls, graph: Graph) -> Edges:
+    def of(cls, graph: Graph) -> Walk:
         """Take over a graph."""
         return cls(
             graph.cause.tolist(), graph.activity.tolist(), graph.lag.tolist(), graph.latency.tolist(),
@@ -95,14 +95,14 @@ class Edges:
 
 
 @lru_cache(maxsize=2)
-def edges_of(graph: Graph) -> Edges:
-    """The edges of a graph as lists; those of the last ones are kept."""
-    return Edges.of(graph)
+def walk_of(graph: Graph) -> Walk:
+    """A graph as lists; those of the last ones are kept."""
+    return Walk.of(graph)
 
 
 def critical_path(graph: Graph) -> list[Piece]:
     """The pieces of the critical path that is shown, from 0 to the end of the run."""
-    return edges_of(graph).chain(graph.end, -1)
+    return walk_of(graph).chain(graph.end, -1)
 
 
 def count_paths(slack: Slack) -> int | None:

@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybrid_des.cli.arguments import add_common, import_files
+from hybrid_des.cli.arguments import add_common, import_files, one_scenario
 from hybrid_des.cli.output import say, status_line
 
 if TYPE_CHECKING:
@@ -57,9 +57,10 @@ def run(args: argparse.Namespace) -> int:
 def _side(name: str, args: argparse.Namespace) -> Side:
     """A folder is read, a scenario simulated; --set changes scenarios."""
     from hybrid_des.analysis.comparison.sides import side_of_folder, side_of_scenario
-    from hybrid_des.scenario import load
 
-    return side_of_folder(Path(name)) if Path(name).is_dir() else side_of_scenario(load(name, args.set))
+    if Path(name).is_dir():
+        return side_of_folder(Path(name))
+    return side_of_scenario(one_scenario("compare", name, args.set))
 
 
 def _draw(found: Comparison, folder: Path) -> None:

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hybrid_des.cli.arguments import add_common, count, import_files
+from hybrid_des.cli.arguments import add_common, count, import_files, one_scenario
 from hybrid_des.cli.output import status_line
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Explain a scenario."""
-    from hybrid_des.analysis.explanation import explain
+    from hybrid_des.analysis.explaining import explain
     from hybrid_des.report.explained import advice, render_explanation, verdict
     from hybrid_des.scenario import load
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     def build(overrides: Sequence[str]) -> Scenario:
         return load(args.file, [*args.set, *overrides])
 
-    scenario = load(args.file, args.set)
+    scenario = one_scenario("explain", args.file, args.set)
     with status_line(args.quiet):
         found = explain(scenario, args.what_if, build=build, top=args.top)
     if args.json:
