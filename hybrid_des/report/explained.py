@@ -15,7 +15,8 @@ from hybrid_des.units import format_seconds
 
 LABEL = 10
 NO_BREAK = "\N{NO-BREAK SPACE}"
-MOST_STOPS = 14  # of the path in one line
+MOST_STOPS = 12  # of the path in one line
+NEAR = 6  # activities near the path, of which all are told
 SLIGHT = 0.005  # a share of the step that is not worth a line
 SLOW = 0.03  # a share of the step that slow ranks cost, from which they are the verdict
 
@@ -102,7 +103,7 @@ def _parts(found: Explanation) -> str:
     named = ", ".join(f"rank {rank} {_time(found, time)}" for rank, time in most[:3])
     more = f", {len(most) - 3} others" if len(most) > 3 else ""
     texts = [f"{_time(found, parts['compute'])} compute ({named}{more})" if busy else "no compute"]
-    words = {"transfer": "on links", "queueing": "queueing behind other messages", "latency": "latency"}
+    words = {"transfer": "on links", "queueing": "behind other messages", "latency": "latency"}
     texts += [f"{_time(found, parts[part])} {word}" for part, word in words.items() if parts[part]]
     number = found.paths
     many = "very many critical paths" if number is None else f"{number:,} critical paths" if number < 10**9 else (
@@ -133,7 +134,7 @@ def _near(found: Explanation) -> str:
         shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
         share = away * 1e12 / found.duration if found.duration else 0
         texts.append(f"{shown} {'is' if len(names) == 1 else 'are'} {format_seconds(away)} ({_percent(share)}) from it")
-    return "; ".join(texts[:2])
+    return "; ".join(texts[: 2 if len(rows) <= NEAR else 1])
 
 
 def _what_ifs(found: Explanation) -> list[str]:
@@ -186,7 +187,7 @@ def _ladder(found: Explanation) -> str:
 def _ranked(found: Explanation) -> str:
     return " · ".join(
         f"{gain.name} {gain.change} {_change(gain.duration, found.duration)}"
-        for gain in found.gains[: min(found.top, 6)]
+        for gain in found.gains[: min(found.top, 4)]
         if gain.duration < found.duration
     )
 
@@ -197,7 +198,8 @@ def _idle(found: Explanation) -> list[str]:
     reasons = {name: time for name, time in found.reasons.items() if time}
     if not reasons:
         return ["none"]
-    named = ", ".join(f"{name} {_time(found, round(time / ranks))}" for name, time in reasons.items())
+    large = {name: time for name, time in reasons.items() if time > SLIGHT * found.whole} or reasons
+    named = ", ".join(f"{name} {_time(found, round(time / ranks))}" for name, time in large.items())
     totals: dict[int, int] = {}
     for one in found.idle:
         totals[one.rank] = totals.get(one.rank, 0) + one.end - one.start

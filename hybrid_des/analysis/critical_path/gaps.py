@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hybrid_des.analysis.critical_path.graph import PROGRAM, Graph
-from hybrid_des.analysis.critical_path.paths import Piece, walk_of
+from hybrid_des.analysis.critical_path.paths import Piece, lists_of
 from hybrid_des.analysis.step_times import StepTimes, step_times
 from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.network.purpose import ACTIVATION, PURPOSES, REDUCTION
@@ -70,7 +70,7 @@ class Idle(NamedTuple):
 
 def idle_pieces(graph: Graph) -> list[Idle]:
     """All idle time of a run, in pieces, rank by rank within each cause."""
-    walk = walk_of(graph)
+    lists = lists_of(graph)
     chains: dict[int, tuple[int, list[Piece]]] = {}
     found: list[Idle] = []
     for gap in sorted(_gaps(graph), key=attrgetter("point", "start")):
@@ -79,7 +79,7 @@ def idle_pieces(graph: Graph) -> list[Idle]:
         if gap.point not in chains:
             chains.clear()
         if gap.point not in chains or until > gap.start:
-            chain = walk.chain(gap.point, gap.start)
+            chain = lists.chain(gap.point, gap.start)
             chains[gap.point] = (gap.start, chain)
         found += _clipped(gap, chain, queue_last=not graph.messages.fair)
     return found

@@ -42,7 +42,7 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Walk:
+class EdgeLists:
     """The columns of a graph as lists, for walks along its edges."""
 
     cause: list[int]
@@ -56,7 +56,7 @@ class Walk:
     ops: int
 
     @classmethod
-    def of(cls, graph: Graph) -> Walk:
+    def of(cls, graph: Graph) -> EdgeLists:
         """Take over a graph."""
         return cls(
             graph.cause.tolist(), graph.activity.tolist(), graph.lag.tolist(), graph.latency.tolist(),
@@ -95,14 +95,14 @@ class Walk:
 
 
 @lru_cache(maxsize=2)
-def walk_of(graph: Graph) -> Walk:
+def lists_of(graph: Graph) -> EdgeLists:
     """A graph as lists; those of the last ones are kept."""
-    return Walk.of(graph)
+    return EdgeLists.of(graph)
 
 
 def critical_path(graph: Graph) -> list[Piece]:
     """The pieces of the critical path that is shown, from 0 to the end of the run."""
-    return walk_of(graph).chain(graph.end, -1)
+    return lists_of(graph).chain(graph.end, -1)
 
 
 def count_paths(slack: Slack) -> int | None:
