@@ -114,7 +114,7 @@ def _notes(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
         notes.append("one chunk per rank: interleaved-1f1b is 1F1B then; schedule.chunks gives more")
     if kind in ACROSS_STEPS and scenario.barrier and scenario.parallel.pipeline > 1:
         notes.append(
-            f"the barrier between steps hides part of what {kind} gains: see several steps with barrier: false"
+            f"the barrier between steps hides part of what {kind} gains: try several steps, barrier: false"
         )
     servers = scenario.gradients.options
     if facts["algorithm"] == "parameter-server" and scenario.parallel.data > 1:
@@ -171,7 +171,7 @@ def _model_headline(scenario: Scenario, facts: Mapping[str, Any]) -> list[Fact]:
 
 
 def _shares(facts: Mapping[str, Any], slower: float) -> list[Share]:
-    """The parts of the step; of the wait for reductions, `slower` is the share in which another replica is not there."""
+    """The parts of the step; `slower` is the share of the wait for reductions in which another replica is late."""
     step, busy = facts["step_time_s"], facts["busy_s"]
     axes = facts.get("communication_s", {})
     inside = {f"{axis} collectives": axes[axis]["exposed"] for axis in AXES if axis in axes and axes[axis]["exposed"]}
