@@ -14,7 +14,7 @@ FLOORS = (
     {"errors", "units"},
     {"registry", "engine", "layout"},
     {"options"},
-    {"hardware", "models", "pipeline", "network"},
+    {"hardware", "models", "pipeline", "network", "jitter"},
     {"collectives", "numerics", "timeline"},
     {"scenario", "calibration"},
     {"workload", "gradients"},

@@ -1,6 +1,6 @@
 """Messages between GPUs: flows over routes, and the mailboxes in which they arrive."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import STEP_SHIFT, Recorder
@@ -14,6 +14,7 @@ from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import PURPOSES, Purpose
 from hybrid_des.network.rate import Rate, rate_of
 from hybrid_des.network.sharing import Flow, Put
+from hybrid_des.network.conditions import Conditions
 
 
 class Transport:
@@ -25,16 +26,23 @@ class Transport:
         sharing_name: the model of how links are shared.
         trace: where messages are recorded.
         receipts: whether senders of pipeline messages are told when they have arrived.
+        conditions: by link, those whose bandwidth or latency varies.
     """
 
     def __init__(
-        self, env: Environment, fabric: Fabric, sharing_name: str, trace: Recorder, receipts: bool = False
+        self,
+        env: Environment,
+        fabric: Fabric,
+        sharing_name: str,
+        trace: Recorder,
+        receipts: bool = False,
+        conditions: Mapping[str, Conditions] | None = None,
     ) -> None:
         self.env = env
         self._receipts = receipts
         self._fabric = fabric
         self._trace = trace
-        self._sharing = sharing.find(sharing_name).build(env, trace.messages)
+        self._sharing = sharing.model(sharing_name, env, trace.messages, conditions or {})
         self._rates: dict[Bandwidth, Rate] = {}
         self._rate_of: dict[int, Rate] = {}
         self._links: dict[str, Link] = {}

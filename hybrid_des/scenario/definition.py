@@ -13,10 +13,11 @@ from hybrid_des.errors import Refusal
 from hybrid_des.models.kinds import ModelRefusal
 from hybrid_des.network import topologies
 from hybrid_des.network.topologies import OptionRefusal
-from hybrid_des.options import MOST, Count, Elsewhere, Flag, Section, Text, choice, mark_of, options_of, whole
+from hybrid_des.options import MOST, Count, Elsewhere, Flag, Text, choice, mark_of, options_of, whole
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.defaults import fill, of_ranks
 from hybrid_des.scenario.machine import Cluster
+from hybrid_des.scenario.perturbed import Perturbed, misfits_of_perturbations
 from hybrid_des.scenario.plugins import PluginSection
 from hybrid_des.scenario.problem import Problem, Problems
 from hybrid_des.scenario.recipe import Efficiency, Overlap, PublishedOrOwn
@@ -36,10 +37,9 @@ MODELLED = {  # keys that are read with `model` only, and their defaults
     "schedule.microbatch_size": 1, "parallel.sequence": False, "parallel.context_method": "ring",
     "parallel.stages": "even",
 }  # fmt: skip
-GPUS = (("cluster", "nodes"), ("cluster", "gpus_per_node"))
 
 
-class Scenario(Section):
+class Scenario(Perturbed):
     """A training step to simulate: machine, layout, schedule, costs."""
 
     version: Annotated[int, whole(1, 1)] = 1
@@ -109,7 +109,7 @@ def _ranks_fit(scenario: Scenario) -> Iterator[Problem]:
             ("parallel",),
             f"{parallel.ranks} ranks ({' × '.join(f'{axis} {getattr(parallel, axis)}' for axis in axes)}) "
             f"need one GPU each; the cluster has {cluster.gpus} ({sizes})",
-            (*(("parallel", axis) for axis in axes), *GPUS),
+            (*(("parallel", axis) for axis in axes), ("cluster", "nodes"), ("cluster", "gpus_per_node")),
         )
 
 
@@ -296,4 +296,5 @@ def _layers_fit(scenario: Scenario) -> Iterator[Problem]:
 _CHECKS = (
     _ranks_fit, _costs_are_given_once, _batch_fits, _model_divides, _sharding_fits, _options_are_read,
     _wiring_exists, excesses, _schedule_is_one, _chunks_fit, _errors_exist, _lists_fit, _weight_fits, _layers_fit,
+    misfits_of_perturbations,
 )  # fmt: skip
