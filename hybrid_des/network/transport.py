@@ -7,6 +7,7 @@ from hybrid_des.engine.recorder import STEP_SHIFT, Recorder
 from hybrid_des.errors import SimulationError, UsageError
 from hybrid_des.network import sharing
 from hybrid_des.network.channel import Channel
+from hybrid_des.network.conditions import Conditions
 from hybrid_des.network.fabric import Bandwidth, Fabric
 from hybrid_des.network.link import Hop, Link
 from hybrid_des.network.mailbox import Mailbox, Rendezvous, TaggedMailbox
@@ -14,7 +15,6 @@ from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import PURPOSES, Purpose
 from hybrid_des.network.rate import Rate, rate_of
 from hybrid_des.network.sharing import Flow, Put
-from hybrid_des.network.conditions import Conditions
 
 
 class Transport:

@@ -18,8 +18,8 @@ from hybrid_des.engine.timetable import Noise, Spell, Timetable
 from hybrid_des.errors import UsageError
 from hybrid_des.jitter import Sample
 from hybrid_des.jitter.streams import Draws, stream
-from hybrid_des.network.fabric import Fabric, LinkSpec, Route
 from hybrid_des.network.conditions import Conditions
+from hybrid_des.network.fabric import Fabric, LinkSpec, Route
 from hybrid_des.pipeline.op import Op
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario

@@ -8,8 +8,8 @@ from support.messages import GB, carry, chain
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.engine.timetable import Spell, Timetable
-from hybrid_des.network.transport import Transport
 from hybrid_des.network.conditions import Conditions
+from hybrid_des.network.transport import Transport
 
 S = 10**12
 HALF, DOWN = Fraction(1, 2), Fraction(0)

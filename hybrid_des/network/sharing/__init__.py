@@ -11,11 +11,11 @@ from typing import Protocol
 
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Rows
+from hybrid_des.network.conditions import Conditions
 from hybrid_des.network.fabric import LinkSpec
 from hybrid_des.network.link import Hop, Link
 from hybrid_des.network.message import Message
 from hybrid_des.network.rate import Rate
-from hybrid_des.network.conditions import Conditions
 from hybrid_des.registry import Registry
 
 Put = Callable[[Message, int, int], None]

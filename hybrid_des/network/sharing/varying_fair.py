@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.events import succeed_at
 from hybrid_des.engine.recorder import Rows
+from hybrid_des.network.conditions import Conditions
 from hybrid_des.network.fabric import LinkSpec
 from hybrid_des.network.link import Hop, Transmission
 from hybrid_des.network.message import Message
@@ -16,7 +17,6 @@ from hybrid_des.network.rate import Rate
 from hybrid_des.network.sharing import Put, varying
 from hybrid_des.network.sharing.fair import NEVER, TICK, Fair, FairFlow, Instant, SharedLink
 from hybrid_des.network.sharing.max_min import Port, connected, max_min
-from hybrid_des.network.conditions import Conditions
 
 
 class VaryingPort(Port):

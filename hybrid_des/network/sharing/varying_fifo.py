@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.events import succeed_at
 from hybrid_des.engine.recorder import Rows
+from hybrid_des.network.conditions import Conditions
 from hybrid_des.network.fabric import LinkSpec
 from hybrid_des.network.link import Hop, Link, Transmission
 from hybrid_des.network.message import Message
 from hybrid_des.network.rate import Rate
 from hybrid_des.network.sharing import Put, varying
 from hybrid_des.network.sharing.fifo import Fifo, FifoFlow, Head
-from hybrid_des.network.conditions import Conditions
 
 
 class VaryingLink(Link):
