@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from hybrid_des.report import plots
     from hybrid_des.result import Result, simulate
     from hybrid_des.scenario import Scenario, load
+    from hybrid_des.seeds.runs import spread
 
 __version__ = "0.1.0"
-__all__ = ["Result", "Scenario", "costs", "load", "plots", "schedules", "simulate"]
+__all__ = ["Result", "Scenario", "costs", "load", "plots", "schedules", "simulate", "spread"]
 
 _HOME = {
     "load": "hybrid_des.scenario",
@@ -26,6 +27,7 @@ _HOME = {
     "Result": "hybrid_des.result",
     "plots": "hybrid_des.report",
     "schedules": "hybrid_des.pipeline",
+    "spread": "hybrid_des.seeds.runs",
 }
 
 

@@ -22,7 +22,7 @@ FLOORS = (
     {"analysis"},
     {"report"},
     {"result", "sweep"},
-    {"validation"},
+    {"validation", "seeds"},
     {"cli"},
     {"__main__"},
 )

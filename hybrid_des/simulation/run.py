@@ -87,7 +87,12 @@ def few_collections() -> Iterator[None]:
 
 @few_collections()
 def run(
-    scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None, training: Training | None = None
+    scenario: Scenario,
+    plan: Plan | None = None,
+    fabric: Fabric | None = None,
+    training: Training | None = None,
+    *,
+    parts: Parts | None = None,
 ) -> Run:
     """Simulate a scenario.
 
@@ -96,6 +101,7 @@ def run(
         plan: a user-defined order, instead of the schedule's.
         fabric: a user-defined wiring, instead of the topology's.
         training: a training, such as a self-checking one, instead of the scenario's numerics.
+        parts: the parts of a scenario without numerics that differs in seed, jitter and what is slow for an interval.
 
     Raises:
         PlanError: the plan is incomplete.
@@ -105,7 +111,7 @@ def run(
         Refusal: the schedule or topology does not support these sizes.
     """
     started = time.perf_counter()
-    parts = parts_of(scenario, plan, fabric, training)
+    parts = parts or parts_of(scenario, plan, fabric, training)
     env, recorder = Environment(), Recorder(messages=scenario.record == "all")
     transport = Transport(
         env,

@@ -154,6 +154,7 @@ def test_the_schema_requires_only_keys_without_a_default():
         "Wire": ["between", "bandwidth"],
         "Experts": ["count", "active", "ffn"],
         "Latent": ["key_value", "nope", "rope", "value"],
+        "SystemNoise": ["period", "detour"],
     }
     assert schema["else"] == {
         "required": ["schedule"],
