@@ -131,6 +131,7 @@ def _whole(schema: dict[str, Any]) -> dict[str, Any]:
     schema["properties"] |= _MANY
     definitions = schema["$defs"]
     needed = {name: {"required": definitions[name.title()].pop("required")} for name in ("schedule", "workload")}
+    needed["workload"] = {"anyOf": [needed["workload"], {"required": ["durations"]}]}
     schema["if"] = {"anyOf": [{"required": ["base"]}, {"required": ["sweep"]}]}
     one_of = [{"required": ["workload"]}, {"required": ["model"]}]
     schema["else"] = {"required": schema.pop("required"), "properties": needed, "oneOf": one_of}

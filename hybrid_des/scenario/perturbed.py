@@ -140,10 +140,23 @@ class Perturbed(Section):
 
 
 def misfits_of_perturbations(scenario: Any) -> Iterator[Problem]:
-    """What is wrong with `slow` and `jitter` of a `Scenario`."""
+    """What is wrong with `slow`, `jitter` and `workload.durations` of a `Scenario`."""
     yield from _of_slow(scenario)
+    if scenario.workload is not None and scenario.workload.durations is not None:
+        yield from _of_durations(scenario)
     for message, at in _of_jitter(scenario.jitter):
         yield Problem(at, message, (at,))
+
+
+def _of_durations(scenario: Any) -> Iterator[Problem]:
+    """Times that are given beside a file that holds all of them."""
+    workload = scenario.workload
+    given = {key: getattr(workload, key) for key in ("forward", "backward", "weight", "recompute")}
+    given |= {f"ends.{key}": time for key, time in workload.ends}
+    paths = [("workload", *key.split(".")) for key, value in given.items() if value]
+    for path in [*paths, *([("recompute",)] if scenario.recompute != "none" else [])]:
+        at: KeyPath = path
+        yield Problem(at, "is part of `workload.durations`; give only one of the two", (at, ("workload", "durations")))
 
 
 def _of_slow(scenario: Any) -> Iterator[Problem]:

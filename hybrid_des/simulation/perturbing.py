@@ -27,6 +27,7 @@ from hybrid_des.scenario.perturbed import Slow
 from hybrid_des.simulation.varying import Factor, Variation, VaryingPace
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 from hybrid_des.workload.costs import Costs
+from hybrid_des.workload.durations import Durations
 
 
 def slowed(fabric: Fabric, slow: Sequence[Slow]) -> Fabric:
@@ -83,11 +84,13 @@ class Perturbation:
 
     Attributes:
         plan, costs: of the run; `costs` at speed 1.
+        durations: of every op, where they come from outside.
     """
 
     scenario: Scenario
     plan: Plan
     costs: Costs
+    durations: Durations | None = None
 
     def speed(self, rank: int) -> Fraction:
         """The factor of a rank's speed that it has for good."""
@@ -100,10 +103,11 @@ class Perturbation:
         held = [stage for (place, _), stage in self.plan.stage_of.items() if place == self._place(rank)]
         stages = {stage: self._stages[stage] for stage in held if stage in self._stages}
         factors = [self._factor(rank, *source) for source in self._sources]
-        if table.constant is not None and not (stages or factors or noise):
+        times = self._times(rank)
+        if table.constant is not None and not (stages or factors or noise or times):
             return None
         table = Timetable() if table.constant is not None else table
-        return VaryingPace(Variation(replace(table, noise=noise), stages, factors, self._usual(rank)))
+        return VaryingPace(Variation(replace(table, noise=noise), stages, factors, self._usual(rank), times))
 
     def _place(self, rank: int) -> int:
         return self.scenario.parallel.layout.coordinate(rank, "pipeline")
@@ -111,6 +115,13 @@ class Perturbation:
     def _usual(self, rank: int) -> Callable[[Op, int], int]:
         place, stages = self._place(rank), self.costs.stages
         return lambda op, step: stages[place, op.chunk].time(op.kind)
+
+    def _times(self, rank: int) -> Callable[[Op, int], int] | None:
+        if self.durations is None:
+            return None
+        place, replica = self._place(rank), self.scenario.parallel.layout.coordinate(rank, "data")
+        cost = next(cost for (at, _), cost in self.costs.stages.items() if at == place)
+        return self.durations.of(replica, place, Fraction(cost.weight, cost.backward or 1))
 
     def _table(self, rank: int) -> Timetable:
         """The factor of a rank's speed over time: that of the slowest rank of its tensor and context group."""

@@ -101,7 +101,8 @@ def run(
         plan: a user-defined order, instead of the schedule's.
         fabric: a user-defined wiring, instead of the topology's.
         training: a training, such as a self-checking one, instead of the scenario's numerics.
-        parts: the parts of a scenario without numerics that differs in seed, jitter and what is slow for an interval.
+        parts: the parts of a scenario without numerics that differs in seed, jitter, steps and
+            what is slow for an interval.
 
     Raises:
         PlanError: the plan is incomplete.
@@ -159,7 +160,9 @@ def _gpus(scenario: Scenario, parts: Parts, transport: Transport, recorder: Reco
     layered = parts.lowering.layered
     meetings = meetings_of(env, layered.traffic.groups) if layered else {}
     stride, pipeline = layout.strides["pipeline"], parts.plan.pipeline
-    perturbation = Perturbation(scenario, parts.plan, parts.costs) if scenario.slow or scenario.jitter else None
+    perturbation = None
+    if scenario.slow or scenario.jitter or parts.durations:
+        perturbation = Perturbation(scenario, parts.plan, parts.costs, parts.durations)
     vary = cache(lambda place, pace: in_parts(lower(place, pace)))
     gpus = []
     for rank, node in zip(range(layout.ranks), scenario.cluster.each_gpu(), strict=False):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
+from operator import mul
 from typing import Any, NamedTuple
 
 from hybrid_des.collectives.group import Routine
@@ -82,31 +83,38 @@ class VaryingPace:
     """The pace of one rank: how long the op that it is at takes.
 
     Attributes:
-        scale: the op's work over its usual duration.
         table: the factor of its speed over time.
     """
 
     def __init__(self, variation: Variation) -> None:
+        self.table = variation.table
         self._variation = variation
         self._at: tuple[int, int] | None = None
         self._tables: dict[Any, Timetable] = {}
-        self.scale: float | Fraction = 1
-        self.table = variation.table
+        self._usual = 1  # picoseconds of the op at speed 1, from which it was lowered …
+        self._taken: int | float = 1  # … and those that it takes this time
+
+    @property
+    def scale(self) -> float | Fraction:
+        """What the op takes over its usual duration."""
+        return Fraction(self._taken, self._usual) if isinstance(self._taken, int) else self._taken / self._usual
 
     def begin(self, step: int, task: Task) -> None:
-        """Find the factor of the op that begins, unless it is under way."""
+        """Find how long the op takes that begins, unless it is under way."""
         if self._at == (step, task.number):
             return
         self._at = step, task.number
         variation, ops = self._variation, task.ops
         usual = [variation.usual(op, step) for op in ops]
         times = usual if variation.times is None else [variation.times(op, step) for op in ops]
-        factors = [self._factor(op.kind, op.chunk, step, op.microbatch) for op in ops]
+        self._usual = sum(usual) or 1
         if not ops:
-            self.scale = self._factor(UPDATE, -1, step, 0)
-        elif total := sum(usual):
-            taken = sum(t * f for t, f in zip(times, factors, strict=True))
-            self.scale = Fraction(taken, total) if isinstance(taken, int) else taken / total
+            self._taken = self._factor(UPDATE, -1, step, 0)
+        elif variation.factors:
+            factors = [self._factor(op.kind, op.chunk, step, op.microbatch) for op in ops]
+            self._taken = sum(map(mul, times, factors))
+        else:
+            self._taken = sum(times)
         if variation.stages:
             self.table = self._table(task.work.stages, usual)
 
@@ -114,8 +122,9 @@ class VaryingPace:
         """Picoseconds of a part of the op that begins now."""
         factor = self.table.constant
         if factor is None:
-            share = Fraction(self.scale) * (part.after - part.before)
-            return self.table.end(now, share) - now
+            return self.table.end(now, Fraction(self.scale) * (part.after - part.before)) - now
+        if factor == 1 and not part.before and part.after == part.whole == self._usual:
+            return round(self._taken)
         scale = self.scale / factor
         return round(part.after * scale) - round(part.before * scale)
 
