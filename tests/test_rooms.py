@@ -22,7 +22,7 @@ FLOORS = (
     {"analysis"},
     {"report"},
     {"result", "sweep"},
-    {"validation", "seeds"},
+    {"validation", "seeds", "stragglers"},
     {"cli"},
     {"__main__"},
 )

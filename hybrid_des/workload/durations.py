@@ -155,6 +155,8 @@ def read_table(path: Path) -> pd.DataFrame:
         if name not in table:
             raise UsageError(f"{path}: no column {name}; found {', '.join(map(str, raw))}")
     table["row"] = table.index + (2 if path.suffix == ".csv" else 1)
+    if (table.kind == "FB").any():
+        raise UsageError(f"{path}: fused pairs (FB) do not say how long each of their ops takes")
     table = table[table.kind.isin(KINDS)].assign(kind=lambda rows: rows.kind.astype(str).map(KINDS))
     if table.empty:
         raise UsageError(f"{path}: no forward or backward; expected kinds such as {', '.join(KINDS)}")
@@ -162,7 +164,18 @@ def read_table(path: Path) -> pd.DataFrame:
         if name in table:
             table[name] = _whole_numbers(table, name, path)
     table["seconds"] = _seconds(table, path)
-    return table.assign(**{name: 0 for name in ("replica", "chunk") if name not in table})
+    table = table.assign(**{name: 0 for name in ("replica", "chunk") if name not in table})
+    return table.assign(kind=_parts_told_apart(table))
+
+
+def _parts_told_apart(table: pd.DataFrame) -> pd.Series[str]:
+    """The kinds, with I for a B that has a W beside it, as in `timeline.csv`."""
+    place = ["step", *(name for name in ("rank", "replica", "stage", "chunk", "microbatch") if name in table)]
+    apart = table[table.kind == "W"][place].drop_duplicates().assign(apart=True)
+    if apart.empty:
+        return table.kind
+    found = table[place].merge(apart, how="left", on=place).apart.notna().to_numpy()
+    return table.kind.mask(found & (table.kind == "B").to_numpy(), "I")
 
 
 def _read(path: Path) -> pd.DataFrame:
