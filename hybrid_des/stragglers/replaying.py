@@ -12,7 +12,7 @@ import numpy as np
 from hybrid_des.scenario import Scenario, scenario_from
 from hybrid_des.simulation.planner import parts_of
 from hybrid_des.simulation.run import Run, run
-from hybrid_des.stragglers.trace import Trace, read_trace
+from hybrid_des.stragglers.measured_run import Trace, read_trace
 from hybrid_des.stragglers.what_if import WhatIf
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
@@ -82,7 +82,7 @@ class Replayed:
 
     def slowest(self, what: str) -> dict[str, Any]:
         """The class of a kind that removes most of the loss if it is ideal."""
-        rows = self.classes[self.classes.what == what].to_dict("records")
+        rows: list[dict[Any, Any]] = self.classes[self.classes.what == what].to_dict("records")
         return max(rows, key=lambda row: row["removed"])
 
     def culprit(self) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from hybrid_des.workload.durations import Durations, Sizes, durations_of, read_t
 if TYPE_CHECKING:
     import pandas as pd
 
-USUAL = ("1f1b", "interleaved", "gpipe")  # tried first; without starts of ops, the first or second is assumed
+USUAL = ("1f1b", "interleaved-1f1b", "gpipe")  # tried first; without starts of ops, the first or second is assumed
 SEARCHES = ("zb-auto",)  # schedules that are found by a search, not recognized
 
 
