@@ -7,7 +7,7 @@ from typing import Any
 
 from hybrid_des import collectives
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.collectives.group import Group, ProcessGroup
+from hybrid_des.collectives.group import Group
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import DeadlockError, Refusal, UsageError
@@ -50,10 +50,8 @@ def measure(
     algorithm = collectives.configured(name, options)
     processes = []
     for number, ranks in enumerate(groups):
-        servers = collectives.servers_of(name, collectives.Site(fabric, ranks, spare), options)
-        members = [*ranks, *servers]
-        whole = ProcessGroup(name, number, members, [-1] * len(members), len(servers))
-        views = [Group(network, whole, place) for place in range(len(members))]
+        whole = collectives.process_group(name, collectives.Site(fabric, ranks, spare), options, stage=number)
+        views = [Group(network, whole, place) for place in range(len(whole.ranks))]
         processes += [env.process(algorithm(view, buffer(number, view.me))) for view in views]
     env.run()
     if stuck := sum(process.is_alive for process in processes):

@@ -54,7 +54,10 @@ def _fill_efficiency(efficiency: dict[str, Any], scenario: Mapping[str, Any]) ->
     cluster, precision = scenario["cluster"], scenario.get("precision", "bf16")
     gpu = cluster.get("gpu") if isinstance(cluster, Mapping) else None
     if isinstance(gpu, str) and gpu in catalogue.names() and isinstance(precision, str):
-        for key, value in _reached(catalogue.part(gpu).efficiency, precision).items():
+        reached = catalogue.part(gpu).efficiency
+        if precision == "fp8":  # what 8 bits reach says little about 16
+            efficiency.setdefault("gemm_16bit", reached["bf16"]["gemm"])
+        for key, value in _reached(reached, precision).items():
             efficiency.setdefault(key, value)
 
 

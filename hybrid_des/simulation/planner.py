@@ -10,11 +10,11 @@ from hybrid_des.gradients.groups import Reductions, replica_groups
 from hybrid_des.gradients.replayed import LayerTraffic
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.rate import idle_time
-from hybrid_des.network.times import read_text
 from hybrid_des.numerics.training import Training
 from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline import Plan, PlanRequest, schedules
 from hybrid_des.pipeline.order_csv import OrderFile, read_order
+from hybrid_des.reading import read_text
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.layered import Layered
 from hybrid_des.simulation.lowering import Lowering

@@ -12,7 +12,7 @@ from functools import partial, reduce
 from operator import getitem
 from typing import Any
 
-from hybrid_des.errors import HybridDesError
+from hybrid_des.errors import HybridDesError, UsageError
 from hybrid_des.options import describe
 from hybrid_des.registry import import_file
 from hybrid_des.scenario import scenario_of
@@ -61,9 +61,11 @@ def run_sweep(
     again; if that worker is lost too, the row says so.
 
     Raises:
-        UsageError: the first row lacks a plotted column, or a file to import fails.
+        UsageError: the first row lacks a plotted column, a file to import fails, or the executor has no `submit`.
         WorkersLostError: the executor no longer runs anything.
     """
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise UsageError(f"executor: {type(executor).__name__} has no submit(), as those of concurrent.futures have")
     for path in sweep.imports:
         import_file(path)
     cases = list(sweep.cases())
