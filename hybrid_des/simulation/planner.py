@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 from hybrid_des.errors import UsageError
@@ -21,6 +22,7 @@ from hybrid_des.simulation.pace import Slowing
 from hybrid_des.simulation.stages import costs_of, with_gathered
 from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.workload.costs import Costs, RankCosts, Sharding
+from hybrid_des.workload.durations import Durations, read_durations
 from hybrid_des.workload.given import rank_costs
 from hybrid_des.workload.modelled import model_costs
 
@@ -34,6 +36,7 @@ class Parts:
         workers: with training, the arithmetic of each rank.
         reductions: the gradient reductions.
         lowering: makes the programs of ranks.
+        durations: of every op, where they come from outside.
     """
 
     fabric: Fabric
@@ -43,12 +46,17 @@ class Parts:
     workers: Mapping[int, Worker]
     reductions: Reductions
     lowering: Lowering
+    durations: Durations | None = None
 
 
 def parts_of(
-    scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None, training: Training | None = None
+    scenario: Scenario,
+    plan: Plan | None = None,
+    fabric: Fabric | None = None,
+    training: Training | None = None,
+    durations: Durations | None = None,
 ) -> Parts:
-    """Plan a scenario; a given plan, fabric or training replaces the scenario's own.
+    """Plan a scenario; a given plan, fabric, training or durations replace the scenario's own.
 
     Raises:
         Refusal: the schedule or topology does not support these sizes.
@@ -57,9 +65,12 @@ def parts_of(
     """
     layout, gradients, numerics = scenario.parallel.layout, scenario.gradients, scenario.numerics
     fabric = fabric or fabric_of(scenario)
-    ranks = costs_per_rank(scenario, fabric)
+    durations = durations or durations_in(scenario)
+    ranks = costs_per_rank(scenario, fabric, durations)
     plan = plan or build_plan(scenario, ranks, fabric)
     plan.check()
+    if durations is not None:
+        durations.check(plan, scenario.parallel.data, scenario.steps)
     if training is None and numerics is not None:
         training = Training(numerics.settings, plan, scenario.parallel.data, scenario.seed)
     at = [layout.coordinates(rank) for rank in range(layout.ranks if training else 0)]
@@ -86,7 +97,7 @@ def parts_of(
         ahead=scenario.overlap.parameters,
         layered=layered,
     )
-    return Parts(fabric, plan, costs, training, workers, reductions, lowering)
+    return Parts(fabric, plan, costs, training, workers, reductions, lowering, durations)
 
 
 def _layered(scenario: Scenario, plan: Plan, costs: Costs, fabric: Fabric) -> Layered:
@@ -111,12 +122,36 @@ def plan_of(scenario: Scenario, fabric: Fabric | None = None) -> Plan:
     return build_plan(scenario, costs_per_rank(scenario, fabric), fabric)
 
 
-def costs_per_rank(scenario: Scenario, fabric: Fabric) -> RankCosts:
-    """Costs from the scenario's workload or model."""
+def costs_per_rank(scenario: Scenario, fabric: Fabric, durations: Durations | None = None) -> RankCosts:
+    """Costs from the scenario's workload or model; of durations op by op (given, or in its file), the means."""
     if scenario.workload is not None:
+        workload = scenario.workload
+        durations = durations or durations_in(scenario)
+        if durations is not None:
+            workload = workload.model_copy(update=_means(durations, scenario))
         sharding, repeated = Sharding.of(scenario.sharding, scenario.parallel.data), scenario.recompute == "full"
-        return rank_costs(scenario.workload, scenario.parallel.pipeline, sharding, repeated=repeated)
+        return rank_costs(workload, scenario.parallel.pipeline, sharding, repeated=repeated)
     return model_costs(scenario, fabric)
+
+
+def durations_in(scenario: Scenario) -> Durations | None:
+    """The durations in the file that the scenario's workload names, if it names one.
+
+    Raises:
+        UsageError: the file cannot be read, or does not fit the scenario.
+    """
+    if scenario.workload is None or scenario.workload.durations is None:
+        return None
+    schedule, layout = scenario.schedule, scenario.parallel.layout
+    chunks = None if schedule.file is not None or schedule.chunks == 1 else schedule.chunks
+    return read_durations(scenario.workload.durations, layout, chunks, schedule.microbatches)
+
+
+def _means(durations: Durations, scenario: Scenario) -> dict[str, tuple[Fraction, ...]]:
+    """What a rank's forward, backward and weight part take on average, for planning."""
+    ranks, chunks = range(scenario.parallel.pipeline), scenario.schedule.chunks
+    names = {"forward": "F", "backward": "B", **({"weight": "W"} if "W" in durations.whole else {})}
+    return {name: tuple(chunks * durations.mean(kind, rank) for rank in ranks) for name, kind in names.items()}
 
 
 def build_plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
