@@ -35,11 +35,13 @@ def measure(
     spare: Sequence[int] = (),
     sharing: str = "fifo",
     trace: Recorder | None = None,
+    acting: int | None = None,
 ) -> Outcome:
     """Run one collective once in every group, all starting at the same time.
 
     Members of `groups` and `spare`, the places for servers, are places in the fabric. `buffer` maps (group, place in
-    it) to a member's buffer; servers follow the members. Options that the collective does not declare are ignored.
+    it) to a member's buffer; servers follow the members. Options that the collective does not declare are ignored. Of
+    `acting` members only the first so many act; the places of the others are theirs (see `channels`).
 
     Raises:
         Refusal: the collective does not support the group or wiring.
@@ -53,7 +55,7 @@ def measure(
         servers = collectives.servers_of(name, collectives.Site(fabric, ranks, spare), options)
         members = [*ranks, *servers]
         whole = ProcessGroup(name, number, members, [-1] * len(members), len(servers))
-        views = [Group(network, whole, place) for place in range(len(members))]
+        views = [Group(network, whole, place) for place in range(acting or len(members))]
         processes += [env.process(algorithm(view, buffer(number, view.me))) for view in views]
     env.run()
     if stuck := sum(process.is_alive for process in processes):

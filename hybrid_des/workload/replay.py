@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from hybrid_des.collectives import codecs
-from hybrid_des.collectives.benchmark import measure
+from hybrid_des.collectives.benchmark import Outcome, measure
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.collectives.channels import channels
+from hybrid_des.collectives.channels import measure_rings
 from hybrid_des.network.fabric import Fabric
 
 ALGORITHMS = {
@@ -19,6 +19,7 @@ ALGORITHMS = {
     "all-gather": "ring-all-gather",
     "all-to-all": "all-to-all",
 }
+ELEMENT = 2  # bytes
 
 
 class Replay:
@@ -41,16 +42,14 @@ class Replay:
             return 0
         key = (does, size, self._connection(ranks))
         if key not in self._known:
-            rings = [ranks] if does == "all-to-all" else channels(self._fabric, ranks)
-            elements = -(-size // (2 * len(rings)))
-            self._known[key] = measure(
-                self._fabric,
-                ALGORITHMS[does],
-                rings,
-                lambda group, place: Buffer(elements, self._codec),
-                sharing=self._sharing,
-            ).duration
+            self._known[key] = self._measure(ALGORITHMS[does], ranks, -(-size // ELEMENT)).duration
         return self._known[key]
+
+    def _measure(self, name: str, ranks: Sequence[int], elements: int) -> Outcome:
+        codec, sharing = self._codec, self._sharing
+        if name == "all-to-all":
+            return measure(self._fabric, name, [ranks], lambda group, place: Buffer(elements, codec), sharing=sharing)
+        return measure_rings(self._fabric, name, [ranks], elements, codec, sharing)
 
     def _connection(self, ranks: Sequence[int]) -> tuple[Any, ...]:
         """What decides how long a collective takes: links that members share, their bandwidths and latencies."""
