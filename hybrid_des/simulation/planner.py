@@ -114,8 +114,9 @@ def plan_of(scenario: Scenario, fabric: Fabric | None = None) -> Plan:
 def costs_per_rank(scenario: Scenario, fabric: Fabric) -> RankCosts:
     """Costs from the scenario's workload or model."""
     if scenario.workload is not None:
-        sharding, repeated = Sharding.of(scenario.sharding, scenario.parallel.data), scenario.recompute == "full"
-        return rank_costs(scenario.workload, scenario.parallel.pipeline, sharding, repeated=repeated)
+        ranks, repeated = scenario.parallel.pipeline, scenario.recompute == "full"
+        sharding = Sharding.of(scenario.sharding, scenario.parallel.data, pipelined=ranks > 1)
+        return rank_costs(scenario.workload, ranks, sharding, repeated=repeated)
     return model_costs(scenario, fabric)
 
 

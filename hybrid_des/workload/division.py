@@ -82,6 +82,7 @@ class LayerCosts:
         weight_share: share of `kept` that weight gradients need after the input gradient.
         transient: bytes that exist only while the layer's backward runs.
         widest: the part of them that is gradients of activations.
+        weight_gradients: the part of them that is 16-bit gradients of weights.
         message: bytes passed on to the next layer.
         parameters: numbers held by the rank: those of experts, and others.
     """
@@ -95,6 +96,7 @@ class LayerCosts:
     weight_share: Fraction
     transient: int
     widest: int
+    weight_gradients: int
     message: int
     parameters: tuple[int, int]
 
@@ -110,6 +112,8 @@ def layer_costs(layer: Layer, division: Division, device: Device, received: int 
     kept = _kept(layer, division, scores=recompute == "none")
     widest = ceil(layer.transient * division.tokens / division.tensor)
     inputs = -(-layer.output * division.tokens // division.regular)
+    parameters = _parameters(layer, division)
+    gradients = ELEMENT * sum(parameters)
     return LayerCosts(
         operations=parts,
         times=times,
@@ -118,10 +122,11 @@ def layer_costs(layer: Layer, division: Division, device: Device, received: int 
         backward=(*forward, *backward) if full else backward,
         kept=inputs if full else kept,
         weight_share=_weight_share(layer, division, inputs if full else kept),
-        transient=widest + ELEMENT * sum(_parameters(layer, division)) + (kept if full else 0),
+        transient=widest + gradients + (kept if full else 0),
         widest=widest,
+        weight_gradients=gradients,
         message=-(-layer.output * division.tokens // division.tensor),
-        parameters=_parameters(layer, division),
+        parameters=parameters,
     )
 
 

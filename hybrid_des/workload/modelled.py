@@ -113,8 +113,9 @@ class _Costing:
         self._groups = {axis: groups_along(layout, axis, parallel.expert) for axis in ("tensor", "context", "expert")}
         self._hidden = {"tensor": scenario.overlap.tensor, "expert": scenario.overlap.experts, "context": 0}
         holders = parallel.data * parallel.context
-        self._dense = Sharding.of(scenario.sharding, holders)
-        self._experts = Sharding.of(scenario.sharding, max(1, holders // parallel.expert))
+        pipelined = parallel.pipeline > 1
+        self._dense = Sharding.of(scenario.sharding, holders, pipelined=pipelined)
+        self._experts = Sharding.of(scenario.sharding, max(1, holders // parallel.expert), pipelined=pipelined)
         self._gradient = codecs.find(scenario.gradients.codec).build().bytes_per_element
 
     def of(self, layer: Layer, received: int) -> StageCosts:
@@ -142,6 +143,7 @@ class _Costing:
             resident=self._dense.bytes(dense, self._gradient) + self._experts.bytes(experts, self._gradient),
             reserved=reserved,
             transient=costs.transient - reserved,
+            transients=(costs.transient - costs.weight_gradients - reserved, costs.transient - costs.widest),
             optimizer=round(updated * UPDATE / self._device.memory * PICOSECONDS_PER_SECOND),
             again=round(costs.again * PICOSECONDS_PER_SECOND),
             traffic=self._traffic(costs),
@@ -199,7 +201,8 @@ def device_of(scenario: Scenario, efficiency: Efficiency) -> Device:
     """What the scenario's GPUs reach; its checks refuse GPUs that differ or lack a figure."""
     gpu, quantised = scenario.cluster.kinds[0].gpu, scenario.precision == "fp8"
     peak, memory, reached = float(gpu.peak or 0), float(gpu.bandwidth or 0), float(efficiency.gemm)
-    whole = scenario.sharding in ("none", "zero-1")  # otherwise each micro-batch's gradients are scattered at once
+    # elsewhere each micro-batch's gradients are scattered at once
+    whole = scenario.sharding in ("none", "zero-1") or scenario.parallel.pipeline > 1
     many, halves = whole and scenario.schedule.microbatches > 1, scenario.gradients.codec == "fp16"
     known = quantised and gpu.name in hardware.names()  # what 8 bits reach says little about 16
     return Device(
