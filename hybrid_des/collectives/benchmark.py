@@ -25,6 +25,9 @@ class Outcome:
     scales: int
 
 
+NOTHING = Outcome(0, 0, 0, 0)
+
+
 def measure(
     fabric: Fabric,
     name: str,

@@ -18,6 +18,8 @@ from hybrid_des.collectives.codecs import Codec
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.units import split_evenly
 
+LONG = 16  # members; shorter rings are not folded, so that shards of any size are exact
+
 Ring = Sequence[int]
 
 
@@ -48,7 +50,7 @@ def measure_rings(
         rings += of_group
         sizes += split_evenly(elements, len(of_group))
     members = len(rings[0])
-    acting = folded(fabric, rings)
+    acting = folded(fabric, rings) if members > LONG else members
     if acting == members:
         return measure(fabric, name, rings, lambda ring, place: Buffer(sizes[ring], codec), sharing=sharing)
     images = [[ring[place % acting] for place in range(members)] for ring in rings]

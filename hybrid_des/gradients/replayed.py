@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from hybrid_des.collectives import codecs
-from hybrid_des.collectives.benchmark import Outcome
+from hybrid_des.collectives.benchmark import NOTHING, Outcome
 from hybrid_des.collectives.channels import measure_rings
 from hybrid_des.collectives.codecs import Codec
 from hybrid_des.gradients.groups import SCATTER, parts_of_stage
@@ -18,7 +18,6 @@ from hybrid_des.layout import Layout
 from hybrid_des.network.fabric import Fabric
 
 GATHER = "ring-all-gather"
-NOTHING = Outcome(0, 0, 0, 0)
 
 
 class LayerTraffic:

@@ -100,6 +100,44 @@ class Traffic(NamedTuple):
         return self.forward + self.backward
 
 
+class Collective(NamedTuple):
+    """A collective in the ops of one micro-batch on one layer.
+
+    Attributes:
+        axis: tensor, context or expert.
+        algorithm: as registered.
+        size: bytes of a member's buffer.
+        repeats: how often, one after the other.
+        launch: picoseconds to start it.
+        alone: picoseconds that its messages take, alone on the wiring.
+        beside: picoseconds of the op's computation that may go on at the same time.
+        messages, sent: number of messages, and bytes, that a group sends.
+    """
+
+    axis: str
+    algorithm: str
+    size: int
+    repeats: int
+    launch: int
+    alone: int
+    beside: int
+    messages: int
+    sent: int
+
+    @property
+    def waits(self) -> int:
+        """Picoseconds that an op waits for it, each time."""
+        return max(0, self.launch + self.alone - self.beside)
+
+    @property
+    def hidden(self) -> int:
+        """Picoseconds beside computation, each time."""
+        return self.launch + self.alone - self.waits
+
+
+Both = tuple[tuple[Collective, ...], tuple[Collective, ...]]  # of forwards, of backwards
+
+
 @dataclass(frozen=True)
 class StageCosts:
     """Costs of one micro-batch on one stage.
@@ -120,6 +158,7 @@ class StageCosts:
         layers: the costs of its layers, in order; none if the workload does not tell them apart.
         again: picoseconds of `backward` in which a forward is computed again.
         traffic: collectives inside the ops, one entry per axis.
+        collectives: the same one by one, of a layer; in the order of an op.
         weights, gradients: bytes of `resident`; the rest is the optimizer's state.
     """
 
@@ -139,6 +178,7 @@ class StageCosts:
     layers: tuple[StageCosts, ...] = ()
     again: int = 0
     traffic: tuple[Traffic, ...] = ()
+    collectives: Both = ((), ())
     weights: int = 0
     gradients: int = 0
 
@@ -147,6 +187,12 @@ class StageCosts:
         if kind == "I":
             return max(0, self.backward - self.weight)  # rounding may leave −1
         return {"F": self.forward, "B": self.backward, "W": self.weight}[kind]
+
+    def waits(self, kind: Kind) -> int:
+        """Picoseconds of an op of this kind in which it waits for collectives, at any speed of the GPU."""
+        if kind == "W":
+            return 0
+        return sum(traffic.forward if kind == "F" else traffic.backward for traffic in self.traffic)
 
     def needed(self, kind: Kind) -> int:
         """Bytes that exist only while an op of this kind runs."""

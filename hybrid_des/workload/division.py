@@ -32,10 +32,11 @@ class Exchange(NamedTuple):
 
     Attributes:
         axis: whose ranks take part.
-        does: as collectives are registered; "pass on" for a step around a ring.
+        does: all-reduce, reduce-scatter, all-gather or all-to-all.
         size: bytes of a member's buffer.
         repeats: how often, one after the other.
         behind: seconds of computation at the same time, each time.
+        steps: of a ring whose steps are started one by one, between two members each; 0: it is started once.
     """
 
     axis: Axis
@@ -43,6 +44,7 @@ class Exchange(NamedTuple):
     size: int
     repeats: int = 1
     behind: float = 0.0
+    steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -202,7 +204,8 @@ def _context_traffic(attention: Attention, division: Division, core: float, back
     c, per_head = division.context, ELEMENT * division.tokens / division.tensor
     key_value = round(per_head * attention.kv_heads * (attention.key_size + attention.value_size))
     if division.method == "ring":
-        yield Exchange("context", "pass on", key_value << backward, c - 1, core / c)
+        behind = core * (c - 1) / c  # attention on the block held before, step by step
+        yield Exchange("context", "all-gather", c * key_value << backward, behind=behind, steps=c - 1)
     elif division.method == "all-gather":
         yield Exchange("context", "reduce-scatter" if backward else "all-gather", key_value * c)
     else:

@@ -62,15 +62,17 @@ def test_folded_rings_take_as_long_as_whole_ones(nodes, gpus, tensor, topology, 
     members = nodes * gpus // tensor
     assert channels.folded(machine, rings) == (3 if nodes == 9 else 2) * gpus // tensor < members
     elements = 100 * members * gpus
-    found = channels.measure_rings(machine, name, groups, elements, BF16, sharing)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(channels, "LONG", 1)
+        found = channels.measure_rings(machine, name, groups, elements, BF16, sharing)
     assert found == whole(machine, name, groups, elements, sharing)
 
 
 def test_padding_of_folded_shards_is_not_sent():
-    machine = fabric(8, 2)
-    found = channels.measure_rings(machine, "ring-all-gather", [range(16)], 1001, BF16, "fifo")
-    assert found.bytes == 15 * 2 * 1001
-    assert found.messages == 2 * 16 * 15
+    machine = fabric(16, 2)
+    found = channels.measure_rings(machine, "ring-all-gather", [range(32)], 1001, BF16, "fifo")
+    assert found.bytes == 31 * 2 * 1001
+    assert found.messages == 2 * 32 * 31
 
 
 @pytest.mark.parametrize("kinds", [[{"count": 7}, {"infiniband": {"bandwidth": "1 GB/s"}}], [{"count": 8}]])
