@@ -9,13 +9,13 @@ members on two nodes act and send to each other as if they were the whole ring, 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from hybrid_des.collectives.benchmark import Outcome, measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs import Codec
 from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.symmetry import Flow, alike
 from hybrid_des.units import split_evenly
 
 LONG = 16  # members; shorter rings are not folded, so that shards of any size are exact
@@ -71,8 +71,7 @@ def measure_rings(
 def folded(fabric: Fabric, rings: Sequence[Ring]) -> int:
     """The number of members of each ring that can stand for all of them.
 
-    That is so if every link on the way of a message has a counterpart on the way of its stand-in, and is shared by as
-    many: then nothing tells the members from their stand-ins.
+    That is so if their flows are alike: then nothing tells the members from their stand-ins.
     """
     members = len(rings[0])
     if any(len(ring) != members for ring in rings):
@@ -87,22 +86,13 @@ def folded(fabric: Fabric, rings: Sequence[Ring]) -> int:
 
 
 def _repeats(fabric: Fabric, rings: Sequence[Ring], period: int) -> bool:
-    """Whether wiring and sharing are the same for every member and the one `period` places before."""
-    image: dict[int, int] = {}
-    counterpart: dict[str, str] = {}
-    users: Counter[str] = Counter()
-    for ring in rings:
+    """Whether the flows of all members are alike those of the members `period` places before."""
+    stand_in: dict[int, int] = {}
+    images: dict[Flow, Flow] = {}
+    for number, ring in enumerate(rings):
         for place, rank in enumerate(ring):
             after = (place + 1) % len(ring)
-            if image.setdefault(rank, ring[place % period]) != ring[place % period]:
+            if stand_in.setdefault(rank, ring[place % period]) != ring[place % period]:
                 return False
-            route = fabric.route(rank, ring[after])
-            short = fabric.route(ring[place % period], ring[after % period])
-            if route.latencies != short.latencies:
-                return False
-            for link, other in zip(route.links, short.links, strict=True):
-                same = fabric.links[link].bandwidth == fabric.links[other].bandwidth
-                if not same or counterpart.setdefault(link, other) != other:
-                    return False
-                users[link] += 1
-    return all(users[link] == users[other] for link, other in counterpart.items())
+            images[Flow(rank, ring[after], number)] = Flow(ring[place % period], ring[after % period], number)
+    return alike(fabric, images)

@@ -109,6 +109,15 @@ class Transport:
             totals[purpose.counter] += flow.bytes - flow.scales
         return totals
 
+    def carried(self) -> dict[str, tuple[int, int]]:
+        """What was sent over each link: messages and bytes."""
+        totals: dict[str, tuple[int, int]] = {}
+        for _, flow in self._opened:
+            for hop in flow.hops:
+                messages, size = totals.get(hop.link.spec.name, (0, 0))
+                totals[hop.link.spec.name] = messages + flow.messages, size + flow.bytes
+        return totals
+
     def inbox(self, rank: int) -> TaggedMailbox:
         """The mailbox of a GPU's pipeline messages."""
         if rank not in self._inboxes:

@@ -19,6 +19,7 @@ from hybrid_des.simulation.layered import Layered
 from hybrid_des.simulation.lowering import Lowering
 from hybrid_des.simulation.pace import Slowing
 from hybrid_des.simulation.stages import costs_of, with_gathered
+from hybrid_des.simulation.tensor_traffic import TensorTraffic, tensor_traffic
 from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.workload.costs import Costs, RankCosts, Sharding
 from hybrid_des.workload.given import rank_costs
@@ -34,6 +35,7 @@ class Parts:
         workers: with training, the arithmetic of each rank.
         reductions: the gradient reductions.
         lowering: makes the programs of ranks.
+        traffic: how collectives of layers are simulated.
     """
 
     fabric: Fabric
@@ -43,6 +45,7 @@ class Parts:
     workers: Mapping[int, Worker]
     reductions: Reductions
     lowering: Lowering
+    traffic: TensorTraffic
 
 
 def parts_of(
@@ -76,6 +79,7 @@ def parts_of(
     if layered is None:
         groups = replica_groups(plan, layout, costs.parts, gradients, expert=expert, keep_empty=numerics is not None)
     reductions = Reductions(gradients, groups, fabric, layout.ranks, scenario.cluster.sharing, sharded=sharded)
+    traffic = tensor_traffic(scenario, plan, costs, fabric, groups)
     lowering = Lowering(
         plan,
         costs,
@@ -85,8 +89,9 @@ def parts_of(
         gathers=reductions.gathers,
         ahead=scenario.overlap.parameters,
         layered=layered,
+        axes=frozenset(traffic.messages),
     )
-    return Parts(fabric, plan, costs, training, workers, reductions, lowering)
+    return Parts(fabric, plan, costs, training, workers, reductions, lowering, traffic)
 
 
 def _layered(scenario: Scenario, plan: Plan, costs: Costs, fabric: Fabric) -> Layered:
