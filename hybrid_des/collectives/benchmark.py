@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hybrid_des import collectives
@@ -17,12 +18,17 @@ from hybrid_des.network.transport import Transport
 
 @dataclass(frozen=True)
 class Outcome:
-    """Picoseconds until the last member completed, and what was sent: messages, their payload, and bytes of scales."""
+    """Picoseconds until the last member completed, and what was sent: messages, their payload, and bytes of scales.
+
+    Attributes:
+        even: whether all members completed at the same time.
+    """
 
     duration: int
     messages: int
     bytes: int
     scales: int
+    even: bool = True
 
 
 NOTHING = Outcome(0, 0, 0, 0)
@@ -54,18 +60,27 @@ def measure(
     network = Transport(env, fabric, sharing, trace or Recorder(messages=False))
     algorithm = collectives.configured(name, options)
     processes = []
+    ends: dict[int, int] = {}
+
+    def completed(rank: int, _: Any) -> None:
+        ends[rank] = env.now
+
     for number, ranks in enumerate(groups):
         servers = collectives.servers_of(name, collectives.Site(fabric, ranks, spare), options)
         members = [*ranks, *servers]
         whole = ProcessGroup(name, number, members, [-1] * len(members), len(servers))
         views = [Group(network, whole, place) for place in range(acting or len(members))]
-        processes += [env.process(algorithm(view, buffer(number, view.me))) for view in views]
+        begun = [env.process(algorithm(view, buffer(number, view.me))) for view in views]
+        for process, rank in zip(begun, members, strict=False):
+            process.callbacks.append(partial(completed, rank))
+        processes += begun
     env.run()
     if stuck := sum(process.is_alive for process in processes):
         raise DeadlockError(f"deadlock: {stuck} of {len(processes)} members of {name} wait for each other")
     network.check_empty()
     sent = network.sent()
-    return Outcome(env.now, sent["messages"], sent["bytes_gradients"], sent["bytes_scales"])
+    even = len({ends[rank] for ranks in groups for rank in ranks}) == 1
+    return Outcome(env.now, sent["messages"], sent["bytes_gradients"], sent["bytes_scales"], even)
 
 
 def quickest(

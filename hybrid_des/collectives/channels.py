@@ -65,6 +65,7 @@ def measure_rings(
         passes * members * len(rings),
         passes * sum(shards.size - shards.scales for shards in sent),
         passes * sum(shards.scales for shards in sent),
+        found.even,
     )
 
 

@@ -109,13 +109,13 @@ class Transport:
             totals[purpose.counter] += flow.bytes - flow.scales
         return totals
 
-    def carried(self) -> dict[str, tuple[int, int]]:
-        """What was sent over each link: messages and bytes."""
-        totals: dict[str, tuple[int, int]] = {}
+    def carried(self) -> dict[str, int]:
+        """Bytes sent over each link."""
+        totals: dict[str, int] = {}
         for _, flow in self._opened:
             for hop in flow.hops:
-                messages, size = totals.get(hop.link.spec.name, (0, 0))
-                totals[hop.link.spec.name] = messages + flow.messages, size + flow.bytes
+                name = hop.link.spec.name
+                totals[name] = totals.get(name, 0) + flow.bytes
         return totals
 
     def inbox(self, rank: int) -> TaggedMailbox:

@@ -80,7 +80,7 @@ def _alone(
     pieces = [piece for part in parts for piece in _pieces(*part, axes)]
     besides = {one: pace.duration(one.beside) for one in {piece.collective for piece in pieces} if one}
     takes = {one: max(one.launch + one.alone, beside) for one, beside in besides.items()}
-    # more may be hidden than there is to compute; then collectives take longer than when they are replayed
+    # a fused pair may have less to compute than it hides; then its collectives take longer than when they are replayed
     computes = max(0, duration - sum(takes[piece.collective] for piece in pieces if piece.collective))
     whole = sum((piece.share for piece in pieces), Fraction(0)) or Fraction(1)
     done, share = 0, Fraction(0)

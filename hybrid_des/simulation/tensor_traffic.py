@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from hybrid_des.workload.costs import Costs
 
 AXES = ("tensor", "context", "expert")
-Carried = Callable[[], Mapping[str, tuple[int, int]]]
+Carried = Callable[[], Mapping[str, int]]
 MOST_IN_AUTO = 2**20  # messages of collectives in a step
 
 
 class Load(NamedTuple):
-    """What is sent in a step: number of messages, and bytes."""
+    """What a group sends in a step: number of messages, and bytes."""
 
     messages: int = 0
     bytes: int = 0
@@ -48,7 +48,6 @@ class TensorTraffic:
         replayed: the same for the others.
         disturbed: those of the others that other traffic may delay.
         loads: (axis, pipeline rank) → what each group sends in a step.
-        bursts: axis → bytes of a member in the largest collective.
         flows: all that ranks send; None if there are no such collectives.
     """
 
@@ -56,7 +55,6 @@ class TensorTraffic:
     replayed: Mapping[str, Groups] = field(default_factory=dict)
     disturbed: frozenset[str] = frozenset()
     loads: Mapping[tuple[str, int], Load] = field(default_factory=dict)
-    bursts: Mapping[str, int] = field(default_factory=dict)
     flows: Traffic | None = None
 
     @property
@@ -70,13 +68,13 @@ class TensorTraffic:
     def delay(self, fabric: Fabric, carried: Carried, steps: int) -> int:
         """Picoseconds by which a step may be longer than it is with replayed collectives.
 
-        A group waits for what others send over its links, and each of their messages for what a member sends at once.
-        The largest sum of a group is added up over pipeline ranks. This is no theorem: a chain of waiting could pass
-        several groups of a pipeline rank; no scenario that the tests try exceeds it.
+        What others send over the links of a group delays it by at most the time that this takes there. The worst group
+        of each pipeline rank counts, added up over pipeline ranks. This is no theorem (a chain of waiting could pass
+        several groups of a pipeline rank), but real delays are a small part of it.
 
         Args:
             fabric: the wiring.
-            carried: tells link → messages and bytes of the run, all but those of replayed collectives.
+            carried: tells link → bytes of the run, all but those of replayed collectives.
             steps: training steps of the run.
         """
         if self.flows is None or not self.disturbed:
@@ -87,12 +85,9 @@ class TensorTraffic:
             for number, ranks in enumerate(self.replayed[axis]):
                 took = Fraction(0)
                 for link in links_of(fabric, self.flows.layers[axis][number]):
-                    bandwidth, (messages, size) = fabric.links[link].bandwidth, by_messages.get(link, (0, 0))
-                    others = [load for group, load in on.get(link, {}).items() if group != (axis, number)]
-                    messages = -(-messages // steps) + sum(load.messages for load in others)
-                    size = -(-size // steps) + sum(load.bytes for load in others)
-                    if bandwidth is not None:
-                        took += Fraction(size + messages * self.bursts[axis]) / bandwidth
+                    others = sum(size for group, size in on.get(link, {}).items() if group != (axis, number))
+                    if (bandwidth := fabric.links[link].bandwidth) is not None:
+                        took += (others + Fraction(by_messages.get(link, 0), steps)) / bandwidth
                 place = self._place(ranks)
                 worst[place] = max(worst.get(place, Fraction(0)), took)
         return ceil(sum(worst.values()) * PICOSECONDS_PER_SECOND)
@@ -101,19 +96,18 @@ class TensorTraffic:
         assert self.flows is not None
         return self.flows.layout.coordinate(ranks[0], "pipeline")
 
-    def _on_links(self, fabric: Fabric) -> dict[str, dict[tuple[str, int], Load]]:
-        """Link → group → what its replayed collectives send there in a step; each of its flows sends an equal share."""
+    def _on_links(self, fabric: Fabric) -> dict[str, dict[tuple[str, int], int]]:
+        """Link → group → bytes of its replayed collectives in a step; each of its flows sends an equal share."""
         assert self.flows is not None
-        found: dict[str, dict[tuple[str, int], Load]] = {}
+        found: dict[str, dict[tuple[str, int], int]] = {}
         for axis, groups in self.replayed.items():
             for number, ranks in enumerate(groups):
-                flows, load = self.flows.layers[axis][number], self.loads[axis, self._place(ranks)]
-                each = Load(-(-load.messages // len(flows)), -(-load.bytes // len(flows)))
+                flows = self.flows.layers[axis][number]
+                each = -(-self.loads[axis, self._place(ranks)].bytes // len(flows))
                 for flow in flows:
                     for link in fabric.route(flow.sender, flow.receiver).links:
-                        before = found.setdefault(link, {}).get((axis, number), Load())
-                        sums = Load(before.messages + each.messages, before.bytes + each.bytes)
-                        found[link][axis, number] = sums
+                        of_link = found.setdefault(link, {})
+                        of_link[axis, number] = of_link.get((axis, number), 0) + each
         return found
 
 
@@ -126,12 +120,12 @@ def tensor_traffic(
     if scenario.model is None or not axes:
         return TensorTraffic()
     groups = {axis: groups_along(layout, axis, parallel.expert) for axis in axes}
-    loads, bursts = _loads(plan, costs, {axis: getattr(parallel, axis) for axis in axes})
+    loads, uneven = _loads(plan, costs, axes)
     layered = scenario.sharding in ("zero-2", "zero-3") and plan.pipeline == 1
     mode = "replay" if layered else scenario.tensor_traffic
     flows = _flows(scenario, plan, fabric, groups, reduced)
-    alike = len({kind.speed for kind in scenario.cluster.kinds}) == 1
-    proven = exact(fabric, flows) if alike and not layered else set()
+    alike = len({kind.speed for kind in scenario.cluster.kinds}) == 1 and plan.fused_time >= 1
+    proven = exact(fabric, flows) - uneven if alike and not layered else set()
     chosen = [axis for axis in axes if mode == "messages" or (mode == "auto" and axis not in proven)]
     many = sum(loads[axis, rank].messages * len(groups[axis]) for axis in chosen for rank in range(plan.pipeline))
     if mode == "auto" and many > MOST_IN_AUTO * plan.pipeline:
@@ -142,15 +136,14 @@ def tensor_traffic(
         replayed={axis: groups[axis] for axis in others},
         disturbed=frozenset(axis for axis in others if axis not in proven),
         loads=loads,
-        bursts=bursts,
         flows=flows,
     )
 
 
-def _loads(plan: Plan, costs: Costs, axes: Mapping[str, int]) -> tuple[dict[tuple[str, int], Load], dict[str, int]]:
-    """What a group of each axis and pipeline rank sends in a step, and the most that a member sends at once."""
+def _loads(plan: Plan, costs: Costs, axes: Sequence[str]) -> tuple[dict[tuple[str, int], Load], set[str]]:
+    """What a group of each axis and pipeline rank sends in a step, and axes whose collectives end unevenly."""
     loads = {(axis, rank): Load() for axis in axes for rank in range(plan.pipeline)}
-    bursts = dict.fromkeys(axes, 0)
+    uneven: set[str] = set()
     micro_batches = Counter(plan.path_of)
     for path, places in enumerate(plan.paths):
         for place in places:
@@ -159,8 +152,8 @@ def _loads(plan: Plan, costs: Costs, axes: Mapping[str, int]) -> tuple[dict[tupl
                     count, before = micro_batches[path] * one.repeats, loads[one.axis, place[0]]
                     sums = Load(before.messages + count * one.messages, before.bytes + count * one.sent)
                     loads[one.axis, place[0]] = sums
-                    bursts[one.axis] = max(bursts[one.axis], -(-one.sent // axes[one.axis]))
-    return loads, bursts
+                    uneven |= set() if one.even else {one.axis}
+    return loads, uneven
 
 
 def _flows(

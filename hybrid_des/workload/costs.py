@@ -112,6 +112,7 @@ class Collective(NamedTuple):
         alone: picoseconds that its messages take, alone on the wiring.
         beside: picoseconds of the op's computation that may go on at the same time.
         messages, sent: number of messages, and bytes, that a group sends.
+        even: whether its members complete it at the same time.
     """
 
     axis: str
@@ -123,6 +124,7 @@ class Collective(NamedTuple):
     beside: int
     messages: int
     sent: int
+    even: bool
 
     @property
     def waits(self) -> int:

@@ -127,7 +127,10 @@ class _Costing:
         forward = max(costs.times.forward, floor)
         computed = costs.times.input + costs.times.weight + costs.again
         backward = max(computed, 2 * floor + (floor if costs.again else 0.0))
-        collectives = tuple(map(self._collective, costs.forward)), tuple(map(self._collective, costs.backward))
+        collectives = (
+            _limited(tuple(map(self._collective, costs.forward)), forward),
+            _limited(tuple(map(self._collective, costs.backward)), backward - costs.times.weight),
+        )
         waits = [sum(one.repeats * one.waits for one in way) for way in collectives]
         experts, dense = costs.parameters
         held = zip(self._dense.parts(dense, self._gradient), self._experts.parts(experts, self._gradient), strict=True)
@@ -176,8 +179,16 @@ class _Costing:
             launch = max(1, steps) * round(overhead * PICOSECONDS_PER_SECOND)
         beside = round(behind * PICOSECONDS_PER_SECOND)
         beside += round(max(0, launch + found.duration - beside) * self._hidden[axis])
-        sent = found.messages, found.bytes
+        sent = found.messages, found.bytes, found.even
         return Collective(axis, ALGORITHMS[does], size, repeats, launch, found.duration, beside, *sent)
+
+
+def _limited(collectives: tuple[Collective, ...], computes: float) -> tuple[Collective, ...]:
+    """Hide no more of a layer's collectives than it takes seconds to compute."""
+    most, hidden = int(computes * PICOSECONDS_PER_SECOND), sum(one.repeats * one.beside for one in collectives)
+    if hidden <= most:
+        return collectives
+    return tuple(one._replace(beside=one.beside * most // hidden) for one in collectives)
 
 
 def _traffic(forward: Sequence[Collective], backward: Sequence[Collective]) -> tuple[Traffic, ...]:
