@@ -117,6 +117,15 @@ class Transport:
             totals[purpose.counter] += flow.bytes - flow.scales
         return totals
 
+    def carried(self) -> dict[str, int]:
+        """Bytes sent over each link."""
+        totals: dict[str, int] = {}
+        for _, flow in self._opened:
+            for hop in flow.hops:
+                name = hop.link.spec.name
+                totals[name] = totals.get(name, 0) + flow.bytes
+        return totals
+
     def inbox(self, rank: int) -> TaggedMailbox:
         """The mailbox of a GPU's pipeline messages."""
         if rank not in self._inboxes:

@@ -122,7 +122,8 @@ def _headline(facts: Mapping[str, Any]) -> list[Fact]:
 def _exposed(facts: Mapping[str, Any]) -> list[Fact]:
     hidden = facts["gradient_communication_s"]["hidden"]
     exposed = f"{facts['exposed_communication_ratio']:.1%}"
-    note = f"of the {facts['algorithm']} all-reduce, overlapped with compute"
+    does = "reduce-scatter" if "parameter_communication_s" in facts else "all-reduce"
+    note = f"of the {facts['algorithm']} {does}, overlapped with compute"
     return [
         Fact("exposed communication", exposed, "of the step waiting for communication"),
         *([Fact("hidden communication", format_seconds(hidden), note)] if hidden else []),

@@ -29,8 +29,8 @@ from hybrid_des.scenario.workload_checks import misfits_of_workload
 
 MODELLED = {  # keys that are read with `model` only, and their defaults
     "precision": "bf16", "overlap.tensor": 0, "overlap.experts": 0, "efficiency": None, "batch": None,
-    "schedule.microbatch_size": 1, "parallel.sequence": False, "parallel.context_method": "ring",
-    "parallel.stages": "even",
+    "tensor_traffic": "auto", "schedule.microbatch_size": 1, "parallel.sequence": False,
+    "parallel.context_method": "ring", "parallel.stages": "even",
 }  # fmt: skip
 
 
@@ -56,6 +56,8 @@ class Scenario(Perturbed):
     sharding: Annotated[str, choice("none", "zero-1", "zero-2", "zero-3")] = "none"
     """What replicas divide: the optimizer's state (zero-1), also gradients (zero-2), also weights (zero-3)."""
     overlap: Overlap = Field(default_factory=Overlap)
+    tensor_traffic: Annotated[Literal["auto", "replay", "messages"], choice("auto", "replay", "messages")] = "auto"
+    """Collectives inside ops: their durations replayed, or every message; auto: replayed where that is exact."""
     efficiency: Efficiency | None = None
     """What is reached of the GPU's peaks."""
     batch: Count | None = None
@@ -183,6 +185,9 @@ def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
     if layered and scenario.gradients.bucket is not None:
         message = f"{scenario.sharding} scatters gradients layer by layer; expected none"
         yield _misfit(message, "gradients.bucket", "sharding")
+    if layered and scenario.tensor_traffic == "messages":
+        message = f"{scenario.sharding} replays the collectives of layers; expected auto or replay"
+        yield _misfit(message, "tensor_traffic", "sharding", "parallel.pipeline")
     if scenario.sharding != "none" and scenario.numerics is not None:
         yield _misfit("the small model of `numerics` is not sharded; expected none", "sharding", "numerics")
 

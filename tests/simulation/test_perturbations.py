@@ -236,6 +236,7 @@ def test_tensor_ranks_share_their_jitter_and_the_slowest_pace():
         "parallel": {"tensor": 2, "pipeline": 2},
         "schedule": {"kind": "1f1b", "microbatches": 2},
         "model": model,
+        "tensor_traffic": "replay",  # collectives inside ops
     }
     jitter = {"distribution": "lognormal", "sigma": 0.1}
     ops = run(scenario_from({**values, "jitter": jitter, "slow": [{"gpu": 1, "factor": 0.5}]})).timeline.op_rows()
