@@ -7,9 +7,7 @@ from typing import Any
 
 from hybrid_des.engine.causes import NOTHING, Trace, TracedEnvironment
 from hybrid_des.engine.events import Here, KnownHere
-from hybrid_des.engine.recorder import Recorder
 from hybrid_des.network.channel import Channel
-from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.mailbox import Handoff, Mailbox, TaggedMailbox
 from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import Purpose
@@ -103,10 +101,8 @@ class TracedFlow(Flow):
 class TracedTransport(Transport):
     """A transport all of whose flows and mailboxes are traced."""
 
-    def __init__(
-        self, env: TracedEnvironment, fabric: Fabric, sharing_name: str, recorder: Recorder, receipts: bool = False
-    ) -> None:
-        super().__init__(env, fabric, sharing_name, recorder, receipts)
+    def __init__(self, env: TracedEnvironment, *more: Any) -> None:
+        super().__init__(env, *more)
         self._env = env
 
     def mailbox(self) -> Mailbox:

@@ -14,10 +14,9 @@ from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.changes import Retime
 from hybrid_des.simulation.pace import Pace
 from hybrid_des.simulation.planner import Parts, parts_of
-from hybrid_des.simulation.run import Run, run
+from hybrid_des.simulation.run import UNCONTENDED, Run, run
 from hybrid_des.simulation.tasks import Compute, ComputeBeside, Program, Task
 
-UNCONTENDED = "uncontended"
 Factors = Mapping[str, Fraction | None]  # link → factor of its bandwidth; None: infinite
 
 
