@@ -56,6 +56,23 @@ def test_recomputed_times_are_the_recorded_ones(slack):
     assert (graph.time[end] == ops["end"]).all()
 
 
+@pytest.mark.parametrize("sharing", ["fifo", "fair"])
+@pytest.mark.parametrize(
+    "perturbation",
+    [
+        "slow=[{gpu: 3, factor: 0.5}]",
+        "slow=[{node: 1, factor: 0.8, from: 0.5 s, until: 1.5 s}]",
+        "slow=[{link: node0/gpu0/nvlink-out, factor: 0.5, latency: 5 us, from: 0.1 s, until: 0.9 s}]",
+        "slow=[{nic: node1/nic0, flap: 0.5 s, from: 0.2 s}]",
+        "jitter={distribution: lognormal, sigma: 0.02, level: rank-step}",
+    ],
+)
+def test_perturbed_runs_are_recomputed_too(perturbation, sharing):
+    more = ["parallel.order=[tensor, data, pipeline]", "schedule.microbatches=8", f"cluster.sharing={sharing}"]
+    graph = graph_of(traced_run(load(SCENARIOS / "h100_2x8.yaml", [*more, perturbation])))
+    assert (graph.recomputed() == graph.time).all()
+
+
 def test_pieces_of_the_path_tile_the_run(slack):
     path = critical_path(slack.graph)
     assert (path[0].start, path[-1].end) == (0, slack.graph.duration)
