@@ -17,7 +17,7 @@ from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.faults import NEVER, OPTIMAL, Checkpoint, Faults
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 
-MOST_FAILURES = 10**7  # expected in all replications
+MOST_FAILURES = 10**6  # expected in all replications
 EVERY_STEP = Saving(steps=1)  # where nothing is known about checkpoints, no work is lost
 
 
@@ -42,7 +42,7 @@ def job_of(scenario: Scenario) -> Campaign:
     horizon, sources = to_picoseconds(faults.horizon), sources_of(scenario)
     expected = sum(_failures(source, float(faults.horizon)) for source in sources) * faults.replications
     if expected > MOST_FAILURES:
-        message = f"{expected:.3g} failures in all replications are more than can be simulated (at most 1e7)"
+        message = f"{expected:.3g} failures in all replications are more than can be simulated (at most 1e6)"
         raise UsageError(f"{scenario.name}: faults: {message}")
     stops_nodes = faults.spares is not None
     return Campaign(
