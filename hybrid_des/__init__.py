@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from hybrid_des.report import plots
     from hybrid_des.result import Result, simulate
     from hybrid_des.scenario import Scenario, load
+    from hybrid_des.seeds.runs import spread
 
 __version__ = "0.1.0"
-__all__ = ["Goodput", "Result", "Scenario", "costs", "goodput", "load", "plots", "schedules", "simulate"]
+__all__ = ["Goodput", "Result", "Scenario", "costs", "goodput", "load", "plots", "schedules", "simulate", "spread"]
 
 _HOME = {
     "load": "hybrid_des.scenario",
@@ -29,6 +30,7 @@ _HOME = {
     "Result": "hybrid_des.result",
     "plots": "hybrid_des.report",
     "schedules": "hybrid_des.pipeline",
+    "spread": "hybrid_des.seeds.runs",
 }
 
 

@@ -49,7 +49,7 @@ class Section(BaseModel):
     @classmethod
     def known_keys(cls) -> dict[str, list[FieldInfo]]:
         """Each allowed key with its field, or with several fields if plug-ins share the name."""
-        return {name: [field] for name, field in cls.model_fields.items()}
+        return {field.alias or name: [field] for name, field in cls.model_fields.items()}
 
 
 class Options(Section):

@@ -14,7 +14,7 @@ FLOORS = (
     {"errors", "units"},
     {"registry", "engine", "layout", "reading"},
     {"options"},
-    {"hardware", "models", "pipeline", "network"},
+    {"hardware", "models", "pipeline", "network", "jitter"},
     {"collectives", "numerics", "timeline"},
     {"scenario", "calibration"},
     {"workload", "gradients"},
@@ -22,7 +22,7 @@ FLOORS = (
     {"analysis", "renewal"},
     {"report"},
     {"result", "sweep"},
-    {"validation", "longrun"},
+    {"validation", "seeds", "stragglers", "longrun"},
     {"cli"},
     {"__main__"},
 )

@@ -151,7 +151,10 @@ def of_ranks(value: Any, ranks: int) -> Any:
 
 
 def _fill_workload(workload: dict[str, Any], scenario: Mapping[str, Any]) -> None:
-    """Convert a `weight` given as a percentage into a time."""
+    """Convert a `weight` given as a percentage into a time; durations from a file replace those given here."""
+    if workload.get("durations") is not None:
+        for key in ("forward", "backward"):
+            workload.setdefault(key, 0)
     share = _PERCENT.fullmatch(workload["weight"]) if isinstance(workload.get("weight"), str) else None
     if share is None:
         return

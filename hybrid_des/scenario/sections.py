@@ -118,6 +118,8 @@ class Workload(Section):
 
     per: Annotated[Literal["rank", "model"], choice("rank", "model")] = "rank"
     """Whether each number is for one pipeline rank's share or for the whole model."""
+    durations: File = None
+    """Instead of `forward` and `backward`: a CSV or Parquet file with the duration of every op."""
     forward: RankTimes
     """Forward of one micro-batch; a time, or a list with one per pipeline rank."""
     backward: RankTimes

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainValidator
 
+from hybrid_des import jitter
 from hybrid_des.collectives import algorithms, codecs
 from hybrid_des.models import catalogue, kinds
 from hybrid_des.models.cutting import RULES
@@ -114,6 +115,7 @@ AlgorithmName = Annotated[str, _one_of(algorithms), _offer(algorithms)]
 CodecName = Annotated[str, _one_of(codecs.names), _offer(codecs.names)]
 ModelKindName = Annotated[str, _one_of(kinds.names), _offer(kinds.names)]
 PublishedName = Annotated[str, _one_of(catalogue.names), _offer(catalogue.names)]
+DistributionName = Annotated[str, _one_of(jitter.names), _offer(jitter.names)]
 TaskName = Annotated[str, _one_of(datasets.names), _offer(datasets.names)]
 BucketSize = Annotated[
     int | None, Reads(_bucket, or_word_schema("none", "size", "none", "25 MiB")), WrittenNone("none")

@@ -162,13 +162,14 @@ def test_the_schema_requires_only_keys_without_a_default():
         "Wire": ["between", "bandwidth"],
         "Experts": ["count", "active", "ffn"],
         "Latent": ["key_value", "nope", "rope", "value"],
+        "SystemNoise": ["period", "detour"],
     }
     assert schema["else"] == {
         "required": ["schedule"],
         "oneOf": [{"required": ["workload"]}, {"required": ["model"]}],
         "properties": {
             "schedule": {"required": ["microbatches"]},
-            "workload": {"required": ["forward", "backward"]},
+            "workload": {"anyOf": [{"required": ["forward", "backward"]}, {"required": ["durations"]}]},
         },
     }
     sections = [schema, *schema["$defs"].values()]
