@@ -8,7 +8,7 @@ from typing import Any
 
 from hybrid_des import collectives
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.collectives.group import Group, ProcessGroup
+from hybrid_des.collectives.group import Group
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import DeadlockError, Refusal, UsageError
@@ -66,12 +66,10 @@ def measure(
         ends[rank] = env.now
 
     for number, ranks in enumerate(groups):
-        servers = collectives.servers_of(name, collectives.Site(fabric, ranks, spare), options)
-        members = [*ranks, *servers]
-        whole = ProcessGroup(name, number, members, [-1] * len(members), len(servers))
-        views = [Group(network, whole, place) for place in range(acting or len(members))]
+        whole = collectives.process_group(name, collectives.Site(fabric, ranks, spare), options, stage=number)
+        views = [Group(network, whole, place) for place in range(acting or len(whole.ranks))]
         begun = [env.process(algorithm(view, buffer(number, view.me))) for view in views]
-        for process, rank in zip(begun, members, strict=False):
+        for process, rank in zip(begun, whole.ranks, strict=False):
             process.callbacks.append(partial(completed, rank))
         processes += begun
     env.run()

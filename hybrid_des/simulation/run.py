@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from hybrid_des.engine.clock import Environment
@@ -27,8 +27,10 @@ from hybrid_des.simulation.gpu import Barrier, Gpu, Job
 from hybrid_des.simulation.meeting import meetings_of
 from hybrid_des.simulation.memory import MemoryLedger, memory_parts, misfit, worst_peak
 from hybrid_des.simulation.pace import Pace
+from hybrid_des.simulation.perturbing import Perturbation, conditions_of
 from hybrid_des.simulation.planner import Parts, parts_of
 from hybrid_des.simulation.tensor_traffic import TensorTraffic
+from hybrid_des.simulation.varying import VaryingGpu, in_parts
 from hybrid_des.timeline import Timeline
 from hybrid_des.units import format_bytes
 from hybrid_des.workload.costs import Costs
@@ -95,7 +97,12 @@ def few_collections() -> Iterator[None]:
 
 @few_collections()
 def run(
-    scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None, training: Training | None = None
+    scenario: Scenario,
+    plan: Plan | None = None,
+    fabric: Fabric | None = None,
+    training: Training | None = None,
+    *,
+    parts: Parts | None = None,
 ) -> Run:
     """Simulate a scenario.
 
@@ -104,6 +111,8 @@ def run(
         plan: a user-defined order, instead of the schedule's.
         fabric: a user-defined wiring, instead of the topology's.
         training: a training, such as a self-checking one, instead of the scenario's numerics.
+        parts: the parts of a scenario without numerics that differs in seed, jitter, steps and
+            what is slow for an interval.
 
     Raises:
         PlanError: the plan is incomplete.
@@ -113,9 +122,16 @@ def run(
         Refusal: the schedule or topology does not support these sizes.
     """
     started = time.perf_counter()
-    parts = parts_of(scenario, plan, fabric, training)
+    parts = parts or parts_of(scenario, plan, fabric, training)
     env, recorder = Environment(), Recorder(messages=scenario.record == "all")
-    transport = Transport(env, parts.fabric, scenario.cluster.sharing, recorder, receipts=parts.lowering.blocking)
+    transport = Transport(
+        env,
+        parts.fabric,
+        scenario.cluster.sharing,
+        recorder,
+        receipts=parts.lowering.blocking,
+        conditions=conditions_of(scenario.slow, parts.fabric),
+    )
     gpus = _gpus(scenario, parts, transport, recorder)
     servers = parts.reductions.servers(transport, scenario.steps, _lengths(parts.workers))
     _carry_out(env, [*gpus, *servers])
@@ -159,15 +175,23 @@ def _gpus(scenario: Scenario, parts: Parts, transport: Transport, recorder: Reco
     stages = cache(lambda place: {parts.plan.stage_of[place, chunk]: chunk for chunk in parts.plan.chunks_of(place)})
     meetings = meetings_of(env, layered.traffic.groups) if layered else {}
     stride, pipeline = layout.strides["pipeline"], parts.plan.pipeline
+    perturbation = None
+    if scenario.slow or scenario.jitter or parts.durations:
+        perturbation = Perturbation(scenario, parts.plan, parts.costs, parts.durations)
+    vary = cache(lambda place, pace: in_parts(lower(place, pace)))
     gpus = []
     for rank, node in zip(range(layout.ranks), scenario.cluster.each_gpu(), strict=False):
         place = layout.coordinate(rank, "pipeline")
         first = rank - place * stride
+        usual, varying = Pace(node.speed), None
+        if perturbation is not None:
+            usual, varying = Pace(node.speed * perturbation.speed(rank)), perturbation.pace(rank)
+        make = Gpu if varying is None else partial(VaryingGpu, pace=varying)
         gpus.append(
-            Gpu(
+            make(
                 job,
                 Endpoint(transport, rank, range(first, first + pipeline * stride, stride)),
-                lower(place, Pace(node.speed)),
+                (lower if varying is None else vary)(place, usual),
                 MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
                 parts.reductions.of(transport, rank),
                 RealTraining(parts.workers[rank]) if parts.training else SizesOnly(),

@@ -23,7 +23,6 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from hybrid_des import hardware
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import NOTHING
 from hybrid_des.errors import Refusal
@@ -215,14 +214,13 @@ def groups_along(layout: Layout, axis: str, expert: int) -> list[list[int]]:
 def device_of(scenario: Scenario, efficiency: Efficiency) -> Device:
     """What the scenario's GPUs reach; its checks refuse GPUs that differ or lack a figure."""
     gpu, quantised = scenario.cluster.kinds[0].gpu, scenario.precision == "fp8"
-    peak, memory, reached = float(gpu.peak or 0), float(gpu.bandwidth or 0), float(efficiency.gemm)
+    peak, memory = float(gpu.peak or 0), float(gpu.bandwidth or 0)
     # elsewhere each micro-batch's gradients are scattered at once
     whole = scenario.sharding in ("none", "zero-1") or scenario.parallel.pipeline > 1
     many, halves = whole and scenario.schedule.microbatches > 1, scenario.gradients.codec == "fp16"
-    known = quantised and gpu.name in hardware.names()  # what 8 bits reach says little about 16
     return Device(
-        flops=float(gpu.peak_fp8 or 0 if quantised else peak) * reached,
-        flops16=peak * (hardware.part(gpu.name).efficiency["bf16"]["gemm"] if known else reached),
+        flops=float(gpu.peak_fp8 or 0 if quantised else peak) * float(efficiency.gemm),
+        flops16=peak * float(efficiency.gemm_16bit or efficiency.gemm),
         attention=peak * float(efficiency.attention),
         memory=memory * float(efficiency.memory),
         multiprocessors=gpu.multiprocessors or 1,

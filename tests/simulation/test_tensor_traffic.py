@@ -1,4 +1,4 @@
-"""Collectives of layers, replayed or as messages: the same to the picosecond where that is claimed, near it elsewhere."""
+"""Collectives of layers, replayed or as messages: the same to the picosecond where that is claimed."""
 
 import pytest
 from hypothesis import assume, given, settings
@@ -74,7 +74,8 @@ CASES = {
     "a node of its own": ({"tensor": 4, "pipeline": 2}, {"nodes": 2, "gpus_per_node": 4}, {}, True),
     "with replicas": ({"tensor": 2, "data": 2, "pipeline": 2}, {"nodes": 2, "gpus_per_node": 4}, {}, True),
     "with gradients in the way": (
-        {"tensor": 2, "data": 2, "pipeline": 2}, {"nodes": 2, "gpus_per_node": 4}, {"gradients": {"overlap": True}}, False
+        {"tensor": 2, "data": 2, "pipeline": 2}, {"nodes": 2, "gpus_per_node": 4},
+        {"gradients": {"overlap": True}}, False,
     ),
     "with the next stage": ({"tensor": 2, "pipeline": 2}, {"gpus_per_node": 4}, {}, False),
     "two groups on one adapter": (
