@@ -125,10 +125,13 @@ def tensor_traffic(
     groups = {axis: groups_along(layout, axis, parallel.expert) for axis in axes}
     loads, uneven = _loads(plan, costs, axes)
     layered = scenario.sharding in ("zero-2", "zero-3") and plan.pipeline == 1
-    mode = "replay" if layered else scenario.tensor_traffic
+    perturbed = bool(scenario.slow or scenario.jitter)
+    mode = scenario.tensor_traffic
+    if layered or (perturbed and mode == "auto"):
+        mode = "replay"
     flows = _flows(scenario, plan, fabric, groups, reduced)
     alike = len({kind.speed for kind in scenario.cluster.kinds}) == 1 and plan.fused_time >= 1
-    proven = exact(fabric, flows) - uneven if alike and not layered else set()
+    proven = exact(fabric, flows) - uneven if alike and not (layered or perturbed) else set()
     chosen = [axis for axis in axes if mode == "messages" or (mode == "auto" and axis not in proven)]
     events = sum(_events(loads, axis, groups[axis], layout) for axis in chosen)
     if mode == "auto" and events > MOST_EVENTS:

@@ -165,6 +165,18 @@ def test_sharding_layer_by_layer_replays_collectives():
         scenario("messages", **sections)
 
 
+def test_what_perturbs_computation_perturbs_it_beside_messages_too():
+    model = {**DENSE, "hidden": 512, "ffn": 2048, "sequence": 512}
+    sections = {"parallel": {"tensor": 2}, "cluster": {"gpus_per_node": 2}, "overlap": {"tensor": 0.5}}
+    slow = [{"node": 0, "factor": 0.5, "from": 0, "until": "1000 s"}]
+    usual, halved = (run(scenario("messages", model, slow=which, **sections)) for which in ([], slow))
+    rows = [one.timeline.exchanges for one in (usual, halved)]
+    besides = [row["free"] - row["start"] for row in rows]
+    assert besides[0].sum() > 0
+    assert (besides[1] == 2 * besides[0]).all()
+    assert not run(scenario("auto", model, slow=slow, **sections)).traffic.messages
+
+
 def test_many_messages_are_replayed_after_all(monkeypatch):
     from hybrid_des.simulation import tensor_traffic
 
