@@ -10,8 +10,8 @@ import pytest
 from support.paths import SCENARIOS
 from system.fuzzing.valid import scenario
 
+from hybrid_des.analysis.counterfactual.change_text import builder_of, variant_of
 from hybrid_des.analysis.counterfactual.variant import Variant
-from hybrid_des.analysis.counterfactual.what_if import builder_of, variant_of
 from hybrid_des.analysis.critical_path.classes import change_of, class_weights, spans
 from hybrid_des.analysis.critical_path.gaps import idle_pieces
 from hybrid_des.analysis.critical_path.graph import graph_of
