@@ -112,6 +112,8 @@ _SLOW, _JITTER = TypeAdapter(tuple[Slow, ...]), TypeAdapter(tuple[Jitter, ...])
 
 
 def _all_slow(value: Any) -> tuple[Slow, ...]:
+    if value in (None, "none"):
+        return ()
     if not isinstance(value, list | tuple):
         raise ValueError(f"expected a list such as [{{gpu: 3, factor: 0.5}}], found {describe(value)}")
     return _SLOW.validate_python(value)
@@ -123,7 +125,9 @@ def _all_jitter(value: Any) -> tuple[Jitter, ...]:
     return _JITTER.validate_python(value) if isinstance(value, list | tuple) else (Jitter.model_validate(value),)
 
 
-AllSlow = Annotated[tuple[Slow, ...], PlainValidator(_all_slow, json_schema_input_type=tuple[Slow, ...])]
+AllSlow = Annotated[
+    tuple[Slow, ...], PlainValidator(_all_slow, json_schema_input_type=Literal["none"] | tuple[Slow, ...])
+]
 AllJitter = Annotated[
     tuple[Jitter, ...],
     PlainValidator(_all_jitter, json_schema_input_type=Literal["none"] | Jitter | tuple[Jitter, ...]),
