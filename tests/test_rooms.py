@@ -19,10 +19,10 @@ FLOORS = (
     {"scenario", "calibration"},
     {"workload", "gradients"},
     {"simulation"},
-    {"analysis"},
+    {"analysis", "renewal"},
     {"report"},
     {"result", "sweep"},
-    {"validation", "seeds", "stragglers"},
+    {"validation", "longrun", "seeds", "stragglers"},
     {"cli"},
     {"__main__"},
 )

@@ -7,7 +7,7 @@ from fractions import Fraction
 from operator import attrgetter
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from hybrid_des.errors import Refusal
 from hybrid_des.models.kinds import ModelRefusal
@@ -16,12 +16,14 @@ from hybrid_des.network.topologies import OptionRefusal
 from hybrid_des.options import MOST, Count, Elsewhere, Flag, Text, choice, mark_of, options_of, whole
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.defaults import fill, of_ranks
+from hybrid_des.scenario.fault_checks import misfits_of_faults
+from hybrid_des.scenario.faults import FaultsOrNone
 from hybrid_des.scenario.machine import Cluster
-from hybrid_des.scenario.perturbed import Perturbed, misfits_of_perturbations
+from hybrid_des.scenario.perturbed import Perturbed, unfit_perturbations
 from hybrid_des.scenario.plugins import PluginSection
 from hybrid_des.scenario.problem import Problem, Problems
 from hybrid_des.scenario.recipe import Efficiency, Overlap, PublishedOrOwn
-from hybrid_des.scenario.sections import Gradients, Numerics, Parallel, Schedule, Workload
+from hybrid_des.scenario.sections import Gradients, NumericsOrNone, Parallel, Schedule, Workload
 from hybrid_des.scenario.sharded import misfits_of_recompute, misfits_of_sharding
 from hybrid_des.scenario.sizes import excesses
 
@@ -29,9 +31,6 @@ PER_RANK = (
     "forward", "backward", "weight", "recompute", "activation", "parameters", "optimizer",
     "memory.per_parameter", "memory.activation",
 )  # fmt: skip
-_OR_NONE = BeforeValidator(
-    lambda value: None if value == "none" else value, json_schema_input_type=Literal["none"] | Numerics | None
-)
 MODELLED = {  # keys that are read with `model` only, and their defaults
     "precision": "bf16", "overlap.tensor": 0, "overlap.experts": 0, "efficiency": None, "batch": None,
     "schedule.microbatch_size": 1, "parallel.sequence": False, "parallel.context_method": "ring",
@@ -66,8 +65,10 @@ class Scenario(Perturbed):
     batch: Count | None = None
     """Samples per step over all replicas, instead of schedule.microbatches."""
     gradients: Gradients = Field(default_factory=Gradients)
-    numerics: Annotated[Numerics | None, _OR_NONE] = None
+    numerics: NumericsOrNone = None
     """Real training on the simulated GPUs."""
+    faults: FaultsOrNone = None
+    """Weeks of failures and recoveries, for `hybrid-des goodput`."""
     steps: Annotated[int, whole(1, 2**22)] = 1
     """Training steps."""
     barrier: Flag = True
@@ -265,9 +266,10 @@ def _lists_fit(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _weight_fits(scenario: Scenario) -> Iterator[Problem]:
-    if scenario.workload is None or scenario.workload.weight is None:
+    workload = scenario.workload
+    if workload is None or workload.weight is None:
         return
-    both = [_listed(value) for value in (scenario.workload.weight, scenario.workload.backward)]
+    both = [(v if isinstance(v, tuple) else (v,)) or (Fraction(0),) for v in (workload.weight, workload.backward)]
     ranks = max(map(len, both))
     for rank in range(ranks):
         weight, backward = (values[min(rank, len(values) - 1)] for values in both)
@@ -282,10 +284,6 @@ def _weight_fits(scenario: Scenario) -> Iterator[Problem]:
             return
 
 
-def _listed(value: Fraction | tuple[Fraction, ...]) -> tuple[Fraction, ...]:
-    return (value if isinstance(value, tuple) else (value,)) or (Fraction(0),)
-
-
 def _layers_fit(scenario: Scenario) -> Iterator[Problem]:
     stages = scenario.parallel.pipeline * scenario.schedule.chunks
     if scenario.numerics is not None and scenario.numerics.layers < stages:
@@ -294,7 +292,7 @@ def _layers_fit(scenario: Scenario) -> Iterator[Problem]:
 
 
 _CHECKS = (
-    _ranks_fit, _costs_are_given_once, _batch_fits, _model_divides, _sharding_fits, _options_are_read,
-    _wiring_exists, excesses, _schedule_is_one, _chunks_fit, _errors_exist, _lists_fit, _weight_fits, _layers_fit,
-    misfits_of_perturbations,
+    _ranks_fit, _costs_are_given_once, _batch_fits, _model_divides, _sharding_fits, _options_are_read, _wiring_exists,
+    excesses, _schedule_is_one, _chunks_fit, _errors_exist, _lists_fit, _weight_fits, _layers_fit, misfits_of_faults,
+    unfit_perturbations,
 )  # fmt: skip

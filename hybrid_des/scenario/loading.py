@@ -19,6 +19,7 @@ _STAND_IN: Mapping[tuple[str, str], Any] = {
     ("schedule", "microbatches"): 1,
     ("workload", "forward"): 0,
     ("workload", "backward"): 0,
+    ("faults", "horizon"): 1,
 }
 
 

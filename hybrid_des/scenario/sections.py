@@ -30,6 +30,7 @@ from hybrid_des.scenario.values import (
     ScheduleName,
     Stages,
     TaskName,
+    or_none,
 )
 
 ZERO = Fraction(0)
@@ -189,3 +190,6 @@ class Numerics(Section):
     def settings(self) -> TrainingSettings:
         """The settings in the form that `hybrid_des.numerics` takes."""
         return TrainingSettings(**{key: value for key, value in self if key != "model"})
+
+
+NumericsOrNone = Annotated[Numerics | None, or_none(Literal["none"] | Numerics | None)]

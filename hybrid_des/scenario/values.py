@@ -5,7 +5,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, PlainValidator
+from pydantic import BeforeValidator, Field, PlainValidator
 
 from hybrid_des import jitter
 from hybrid_des.collectives import algorithms, codecs
@@ -70,6 +70,11 @@ def _path(value: Any) -> Path | None:
     if "\0" in read_text(value):
         raise ValueError("a path cannot contain a null character")
     return Path(value)
+
+
+def or_none(schema: Any) -> BeforeValidator:
+    """A section that may be written as `none`; `schema` is the type of what files hold."""
+    return BeforeValidator(lambda value: None if value == "none" else value, json_schema_input_type=schema)
 
 
 def _one_of(names: Callable[[], list[str]]) -> PlainValidator:

@@ -10,12 +10,12 @@ from concurrent.futures import Executor
 from fractions import Fraction
 from functools import partial, reduce
 from operator import getitem
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hybrid_des.errors import HybridDesError, UsageError
 from hybrid_des.options import describe
 from hybrid_des.registry import import_file
-from hybrid_des.scenario import scenario_of
+from hybrid_des.scenario import Scenario, scenario_of
 from hybrid_des.scenario.composition import put
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.sweep.axes import Case, Sweep
@@ -23,6 +23,9 @@ from hybrid_des.sweep.dispatch import Row, dispatch, split
 from hybrid_des.sweep.journal import columns
 from hybrid_des.sweep.local_workers import local_workers
 from hybrid_des.sweep.rows import is_key
+
+if TYPE_CHECKING:
+    from hybrid_des.renewal.states import State
 
 ProgressCallback = Callable[[int, int], None]  # cases done, cases in total
 
@@ -89,7 +92,8 @@ def _rows(
 ) -> Generator[tuple[int, Row], None, None]:
     """The number and row of every case, as they finish."""
     if executor is None and jobs == 1:
-        yield from enumerate(_run_case(sweep.document, case) for case in cases)
+        last = _LastStep()
+        yield from enumerate(_run_case(sweep.document, case, last) for case in cases)
         return
     batches = split(cases, min(len(cases), max(SHARES * jobs, -(-len(cases) // BATCH))))
     task = partial(_run_batch, sweep.document, sweep.imports)
@@ -105,22 +109,45 @@ def _run_batch(document: Document, imports: Sequence[str], cases: Sequence[Case]
     for path in imports:
         import_file(path)
     rows: list[Row] = []
+    last = _LastStep()
     until = time.monotonic() + LONGEST_S
     for case in cases:
-        rows.append(_run_case(document, case))
+        rows.append(_run_case(document, case, last))
         if time.monotonic() >= until:
             break
     return rows
 
 
-def _run_case(document: Document, case: Case) -> Row:
-    """The summary of a case, or any exception as its `error`."""
-    from hybrid_des.analysis.metrics import summary
-    from hybrid_des.simulation.run import run
+class _LastStep:
+    """The step that was simulated last: neighbouring cases that differ in `faults` alone share it."""
 
+    def __init__(self) -> None:
+        self._scenario: Scenario | None = None
+        self._row: Row = {}
+        self._times: dict[State, int] = {}
+
+    def row(self, scenario: Scenario) -> Row:
+        """The summary of a scenario, and of its weeks if it has `faults`."""
+        from hybrid_des.analysis.metrics import summary
+        from hybrid_des.renewal.states import Steps
+        from hybrid_des.renewal.summary import goodput_columns
+        from hybrid_des.simulation.run import run
+
+        step = scenario.model_copy(update={"record": "compute", "faults": None})  # a row needs no messages
+        if scenario.faults is None:
+            return dict(summary(run(step)))
+        if step != self._scenario:
+            self._scenario, self._row, self._times = step, dict(summary(run(step))), {}
+        steps = Steps(scenario, self._times)
+        columns = goodput_columns(steps)
+        self._times = steps.times
+        return self._row | columns
+
+
+def _run_case(document: Document, case: Case, last: _LastStep) -> Row:
+    """The summary of a case, or any exception as its `error`."""
     try:
-        scenario = scenario_of(with_case(document, case))
-        return dict(summary(run(scenario.model_copy(update={"record": "compute"}))))  # a row needs no messages
+        return last.row(scenario_of(with_case(document, case)))
     except HybridDesError as error:
         return {"error": str(error).splitlines()[0]}
     except Exception as error:  # a bug in one case must not affect the others

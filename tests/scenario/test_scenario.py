@@ -151,6 +151,14 @@ def test_the_schema_requires_only_keys_without_a_default():
     required = {name: section.get("required") for name, section in schema["$defs"].items() if "required" in section}
     assert required == {
         "GpuKind": ["memory"],
+        "Faults": ["horizon"],
+        "FailureClass": ["what"],
+        "Weibull": ["scale", "shape"],
+        "Restart": ["time"],
+        "Spares": ["nodes", "repair"],
+        "Checkpoint": ["every"],
+        "Persist": ["every", "write"],
+        "Elastic": ["min_replicas"],
         "Wire": ["between", "bandwidth"],
         "Experts": ["count", "active", "ffn"],
         "Latent": ["key_value", "nope", "rope", "value"],
