@@ -217,6 +217,10 @@ def test_one_thing_more_changes_no_other_draw():
     assert usual.items() <= more_steps.items()
     other_schedule = durations(instant(4, 4, jitter=jitter, seed=3, schedule={"kind": "gpipe"}))
     assert usual == other_schedule
+    more_replicas = durations(
+        instant(4, 4, 2, jitter=jitter, seed=3, parallel={"order": ["tensor", "pipeline", "data"]})
+    )
+    assert usual.items() <= more_replicas.items()
     one_slow = durations(instant(4, 4, jitter=jitter, seed=3, **slow({"gpu": 1, "factor": 0.5, "until": "99 s"})))
     assert {key: time for key, time in usual.items() if key[1] != 1}.items() <= one_slow.items()
     twice = durations(instant(4, 4, jitter=[jitter, {**jitter, "level": "rank", "sigma": 0}], seed=3))
