@@ -95,6 +95,16 @@ class SystemNoise(Section):
     detour: Time
     """Time for which the rank computes nothing."""
 
+    @property
+    def period_ps(self) -> int:
+        """The period in picoseconds."""
+        return to_picoseconds(self.period)
+
+    @property
+    def detour_ps(self) -> int:
+        """The detour in picoseconds."""
+        return to_picoseconds(self.detour)
+
 
 class Jitter(PluginSection):
     """Random durations of ops."""
@@ -260,5 +270,5 @@ def _of_jitter(jitter: tuple[Jitter, ...]) -> Iterator[tuple[str, KeyPath]]:
             yield f"is not read by {one.distribution}; read by {readers}", (*at, key)
         if one.distribution is None and one.noise is None:
             yield f"is required, one of {', '.join(distributions.names())}", (*at, "distribution")
-        if one.noise is not None and not 0 < one.noise.detour < one.noise.period:
+        if one.noise is not None and not 0 < one.noise.detour_ps < one.noise.period_ps:
             yield "must be more than 0 and less than the period", (*at, "noise", "detour")

@@ -25,7 +25,7 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.perturbed import Slow
 from hybrid_des.simulation.varying import Factor, Variation, VaryingPace
-from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
+from hybrid_des.units import to_picoseconds
 from hybrid_des.workload.costs import Costs
 from hybrid_des.workload.durations import Durations
 
@@ -166,7 +166,7 @@ class Perturbation:
     def _noise(self, rank: int) -> Noise | None:
         for one in self.scenario.jitter:
             if one.noise is not None:
-                period, detour = (round(t * PICOSECONDS_PER_SECOND) for t in (one.noise.period, one.noise.detour))
+                period, detour = one.noise.period_ps, one.noise.detour_ps
                 phase = int(stream(self.scenario.seed, "noise", *self._place_of_streams(rank)).random() * period)
                 return Noise(period, detour, phase)
         return None
