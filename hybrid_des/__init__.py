@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from hybrid_des.seeds.runs import spread
 
 __version__ = "0.1.0"
-__all__ = [
-    "Goodput", "Result", "Scenario", "costs", "goodput", "load", "plots", "schedules", "simulate", "spread",
-]  # fmt: skip
+__all__ = ["Goodput", "Result", "Scenario", "costs", "goodput", "load", "plots", "schedules", "simulate", "spread"]
 
 _HOME = {
     "load": "hybrid_des.scenario",

@@ -22,7 +22,7 @@ FLOORS = (
     {"analysis", "renewal"},
     {"report"},
     {"result", "sweep"},
-    {"validation", "longrun", "seeds", "stragglers"},
+    {"validation", "seeds", "stragglers", "longrun"},
     {"cli"},
     {"__main__"},
 )

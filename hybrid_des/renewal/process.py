@@ -171,13 +171,9 @@ class Process:
         elif self._phase == "swap":
             self._enter("restart", self.job.restart)
         elif self._phase == "checkpoint":
-            self._filled = False  # who joins has been made ready while the job was running
-            self._enter("restart", self.job.restart)
+            self._load(swap=False)  # who joins has been made ready while the job was running
         else:
-            restarted = self._phase == "restart"
             self._enter(RUNNING)
-            if restarted:
-                self._working, self._filled = self._whole(), False
             self._change()
 
     def _note(self) -> None:
@@ -203,12 +199,17 @@ class Process:
             concerned = [place for place in hit if place < len(self.job.replicas)]
             if places and not hit:
                 effect = "none"
-            elif places and not any(self.job.replicas[place] & self._working for place in concerned):
+            elif places and not any(self.job.replicas[place] & self._needed for place in concerned):
                 effect = "idle"
             else:
                 effect = "stop"
                 rework = self._stop(len(hit) > 1)
         self.outcome.failures.append(Failure(*strike, phase, effect, rework))
+
+    @property
+    def _needed(self) -> frozenset[int]:
+        """The replicas that are working or being loaded; all, while that is open."""
+        return self._all if self._phase in ("detection", "repair") else self._working
 
     def _stop(self, several: bool) -> int:
         rework = self._work.lose(self._now, memory=self.job.in_memory and several)
@@ -278,8 +279,12 @@ class Process:
             if self._phase != "repair":
                 self._enter("repair")
             return
-        filled, self._filled = self._filled, False
-        self._enter(*(("swap", self.job.swap) if filled else ("restart", self.job.restart)))
+        self._load(swap=self._filled)
+
+    def _load(self, swap: bool) -> None:
+        """Go on with the replicas that are whole now; a node that comes back later joins at a checkpoint."""
+        self._enter(*(("swap", self.job.swap) if swap else ("restart", self.job.restart)))
+        self._working, self._filled = self._whole(), False
 
     def _whole(self) -> frozenset[int]:
         """The replicas that have all of their nodes."""

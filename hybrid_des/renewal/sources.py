@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from hybrid_des.errors import UsageError
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.fault_checks import job_nodes, nodes_below
-from hybrid_des.scenario.faults import FailureClass
+from hybrid_des.scenario.faults import FailureClass, Faults
 from hybrid_des.scenario.machine import NodeKind
 from hybrid_des.units import to_picoseconds
 
@@ -54,10 +55,20 @@ class Source:
         return len(self.parts) / self.mean
 
 
+def faults_of(scenario: Scenario) -> Faults:
+    """The section `faults`.
+
+    Raises:
+        UsageError: the scenario has none.
+    """
+    if scenario.faults is None:
+        raise UsageError(f"{scenario.name}: goodput needs a section faults: {{horizon: 54 d, classes: [...]}}")
+    return scenario.faults
+
+
 def sources_of(scenario: Scenario) -> list[Source]:
     """The classes of a scenario with `faults`, resolved on its cluster."""
-    faults, nodes = scenario.faults, job_nodes(scenario)
-    assert faults is not None
+    faults, nodes = faults_of(scenario), job_nodes(scenario)
     spares = faults.spares.nodes if faults.spares else 0
     repair = faults.spares.repair if faults.spares else None
     parts: dict[tuple[str, int], tuple[Places, Places]] = {}  # which classes share

@@ -153,7 +153,7 @@ class Perturbed(Section):
     """Random durations of ops; a mapping, or a list of mappings whose factors are multiplied."""
 
 
-def unfit_perturbations(scenario: Any) -> Iterator[Problem]:
+def misfits_of_perturbations(scenario: Any) -> Iterator[Problem]:
     """What is wrong with `slow`, `jitter` and `workload.durations` of a `Scenario`."""
     yield from _of_slow(scenario)
     if scenario.workload is not None and scenario.workload.durations is not None:

@@ -1,6 +1,6 @@
 """One GPU: a SimPy process per stream that runs the stream's tasks in order in every training step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import simpy
@@ -13,9 +13,9 @@ from hybrid_des.errors import NumericsError
 from hybrid_des.gradients.groups import Membership
 from hybrid_des.gradients.reducer import Reducer
 from hybrid_des.network.endpoint import Endpoint
-from hybrid_des.network.mailbox import Handoff
-from hybrid_des.network.purpose import PARAMETERS, PURPOSES, REDUCTION, Purpose
+from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, PURPOSES, REDUCTION, Purpose
 from hybrid_des.simulation.arithmetic import SizesOnly
+from hybrid_des.simulation.exchanges import Exchanger
 from hybrid_des.simulation.meeting import Meeting
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.tasks import (
@@ -23,6 +23,7 @@ from hybrid_des.simulation.tasks import (
     Communicate,
     Compute,
     ComputeBeside,
+    Exchange,
     Fill,
     Gather,
     Join,
@@ -33,6 +34,7 @@ from hybrid_des.simulation.tasks import (
     Turn,
 )
 
+NO_EXCHANGERS: Mapping[tuple[str, int], Exchanger] = {}
 STREAM = -1  # in `released`: the op did not wait for a message
 
 
@@ -88,6 +90,7 @@ class Gpu:
         arithmetic: SizesOnly,
         *,
         meetings: Sequence[Meeting | None] = (),
+        exchangers: Mapping[tuple[str, int], Exchanger] = NO_EXCHANGERS,
     ) -> None:
         self.rank = endpoint.rank
         self.memory = memory
@@ -101,14 +104,15 @@ class Gpu:
         for reducer in membership.reducers:
             self._reducers.setdefault(reducer.stage, []).append(reducer)
         self._buffers: dict[int, list[tuple[Reducer, Buffer]]] = {}
-        self._filled = {stage: Handoff(job.env) for stage in self._reducers}
+        self._filled = {stage: endpoint.handoff() for stage in self._reducers}
         streams = {"gradient": program.gradient, "parameters": program.parameters}
-        self._finished = {name: Handoff(job.env) for name, stream in streams.items() if stream}
+        self._finished = {name: endpoint.handoff() for name, stream in streams.items() if stream}
         self._gatherers = membership.gatherers
         self._meetings = meetings
+        self._exchangers = exchangers
         stages = {part.stage for part in program.parameters if isinstance(part, Gather | Transfer)}
-        self._gathered = {stage: Handoff(job.env) for stage in stages}
-        self._signals = {name: Handoff(job.env) for name in (("step", "layer") if program.parameters else ())}
+        self._gathered = {stage: endpoint.handoff() for stage in stages}
+        self._signals = {name: endpoint.handoff() for name in (("step", "layer") if program.parameters else ())}
         self._task: Task | None = None
         self._step = 0
         self.processes = [job.env.process(self._run_compute())]
@@ -183,6 +187,8 @@ class Gpu:
                     yield env.timeout(segment.duration)
             elif type(segment) is ComputeBeside:
                 yield from self._compute_beside(segment)
+            elif type(segment) is Exchange:
+                yield from self._exchange(segment)
             else:
                 yield from self._wait(segment, INSIDE)
         self._record((step, self.rank, number, asked, start, env.now, released))
@@ -215,6 +221,29 @@ class Gpu:
             work -= env.now - begin - slowing.lost(sum(meeting.busy(begin) for meeting in meetings))
         self._signals["layer"].hand(None)
 
+    def _exchange(self, segment: Exchange) -> Routine:
+        """Take part in a collective of a layer by messages, compute beside it, and record how long the op waited."""
+        env = self._job.env
+        start = env.now
+        for after, stage in segment.fills:
+            env.process(self._fill(after, stage))
+        done = env.process(self._exchangers[segment.axis, segment.stage].run(self._step, segment))
+        if segment.beside:
+            yield env.timeout(self._lasts(segment.beside))
+        free = env.now
+        yield done
+        purpose = PURPOSES.index(OF_LAYERS[segment.axis])
+        self._job.recorder.exchanges.add((self._step, self.rank, purpose, start, free, env.now))
+
+    def _lasts(self, work: int) -> int:
+        """Picoseconds of computation that begins now."""
+        return work
+
+    def _fill(self, after: int, stage: int) -> Routine:
+        """Mark a bucket as filled a little later."""
+        yield self._job.env.timeout(after)
+        self._filled[stage].hand(None)
+
     def _run_segment(self, segment: Segment) -> Routine:
         if isinstance(segment, Fill):
             self._filled[segment.stage].hand(None)
@@ -232,6 +261,8 @@ class Gpu:
             yield from self._compute_beside(segment)
         elif isinstance(segment, Transfer):
             yield from self._transfer(segment)
+        elif isinstance(segment, Exchange):
+            yield from self._exchange(segment)
         else:
             yield from self._communicate(self._step, segment)
 

@@ -20,6 +20,7 @@ from hybrid_des.simulation.layered import Layered
 from hybrid_des.simulation.lowering import Lowering
 from hybrid_des.simulation.pace import Slowing
 from hybrid_des.simulation.stages import costs_of, with_gathered
+from hybrid_des.simulation.tensor_traffic import TensorTraffic, tensor_traffic
 from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.workload.costs import Costs, RankCosts, Sharding
 from hybrid_des.workload.durations import Durations, read_durations
@@ -36,6 +37,7 @@ class Parts:
         workers: with training, the arithmetic of each rank.
         reductions: the gradient reductions.
         lowering: makes the programs of ranks.
+        traffic: how collectives of layers are simulated.
         durations: of every op, where they come from outside.
     """
 
@@ -46,6 +48,7 @@ class Parts:
     workers: Mapping[int, Worker]
     reductions: Reductions
     lowering: Lowering
+    traffic: TensorTraffic
     durations: Durations | None = None
 
 
@@ -87,6 +90,7 @@ def parts_of(
     if layered is None:
         groups = replica_groups(plan, layout, costs.parts, gradients, expert=expert, keep_empty=numerics is not None)
     reductions = Reductions(gradients, groups, fabric, layout.ranks, scenario.cluster.sharing, sharded=sharded)
+    traffic = tensor_traffic(scenario, plan, costs, fabric, groups)
     lowering = Lowering(
         plan,
         costs,
@@ -96,8 +100,9 @@ def parts_of(
         gathers=reductions.gathers,
         ahead=scenario.overlap.parameters,
         layered=layered,
+        axes=frozenset(traffic.messages),
     )
-    return Parts(fabric, plan, costs, training, workers, reductions, lowering, durations)
+    return Parts(fabric, plan, costs, training, workers, reductions, lowering, traffic, durations)
 
 
 def _layered(scenario: Scenario, plan: Plan, costs: Costs, fabric: Fabric) -> Layered:
@@ -125,12 +130,12 @@ def plan_of(scenario: Scenario, fabric: Fabric | None = None) -> Plan:
 def costs_per_rank(scenario: Scenario, fabric: Fabric, durations: Durations | None = None) -> RankCosts:
     """Costs from the scenario's workload or model; of durations op by op (given, or in its file), the means."""
     if scenario.workload is not None:
-        workload = scenario.workload
+        workload, ranks = scenario.workload, scenario.parallel.pipeline
         durations = durations or durations_in(scenario)
         if durations is not None:
             workload = workload.model_copy(update=_means(durations, scenario))
-        sharding, repeated = Sharding.of(scenario.sharding, scenario.parallel.data), scenario.recompute == "full"
-        return rank_costs(workload, scenario.parallel.pipeline, sharding, repeated=repeated)
+        sharding = Sharding.of(scenario.sharding, scenario.parallel.data, pipelined=ranks > 1)
+        return rank_costs(workload, ranks, sharding, repeated=scenario.recompute == "full")
     return model_costs(scenario, fabric)
 
 

@@ -5,33 +5,40 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache, partial
 from typing import Any
 
+from hybrid_des.engine.causes import Trace, TracedEnvironment, traced
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import CHUNK, Recorder
 from hybrid_des.errors import DeadlockError, OutOfMemoryError
 from hybrid_des.gradients.reducer import Server
 from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.traced import TracedTransport
 from hybrid_des.network.transport import Transport
 from hybrid_des.numerics.training import Training
 from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.arithmetic import RealTraining, SizesOnly
+from hybrid_des.simulation.changes import Retime, retimed
+from hybrid_des.simulation.exchanges import Exchangers
 from hybrid_des.simulation.gpu import Barrier, Gpu, Job
 from hybrid_des.simulation.meeting import meetings_of
 from hybrid_des.simulation.memory import MemoryLedger, memory_parts, misfit, worst_peak
 from hybrid_des.simulation.pace import Pace
 from hybrid_des.simulation.perturbing import Perturbation, conditions_of
 from hybrid_des.simulation.planner import Parts, parts_of
+from hybrid_des.simulation.tensor_traffic import TensorTraffic
 from hybrid_des.simulation.varying import VaryingGpu, in_parts
 from hybrid_des.timeline import Timeline
 from hybrid_des.units import format_bytes
 from hybrid_des.workload.costs import Costs
+
+UNCONTENDED = "uncontended"  # a sharing that only runs to compare with have
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,8 @@ class Run:
 
     Attributes:
         timeline: the recorded rows, as typed columns.
-        messages, bytes_pipeline, bytes_gradients, bytes_scales, bytes_parameters: totals over all steps.
+        messages, bytes_pipeline, bytes_gradients, bytes_scales, bytes_parameters, bytes_tensor, bytes_context,
+            bytes_expert: totals over all steps; replayed collectives of these axes send bytes, but no messages.
         duration: simulated picoseconds over all steps.
         peak_activations, peak_memory: one entry per global rank: whole-rank micro-batches, bytes.
         events: SimPy events processed.
@@ -49,6 +57,9 @@ class Run:
         numerics: the summary's keys on training, with numerics.
         weights: rank → stage → arrays, with numerics.
         fabric: the wiring.
+        trace: what released each op and message, if that was asked for.
+        traffic: how collectives of layers were simulated.
+        tensor_delay: picoseconds by which a step may be longer than with replayed collectives.
     """
 
     scenario: Scenario
@@ -69,6 +80,12 @@ class Run:
     numerics: dict[str, Any] | None = None
     weights: dict[int, dict[int, list[Any]]] | None = None
     fabric: Fabric | None = None
+    trace: Trace | None = None
+    bytes_tensor: int = 0
+    bytes_context: int = 0
+    bytes_expert: int = 0
+    traffic: TensorTraffic = field(default_factory=TensorTraffic)
+    tensor_delay: int = 0
 
 
 @contextmanager
@@ -92,6 +109,8 @@ def run(
     fabric: Fabric | None = None,
     training: Training | None = None,
     *,
+    retime: Retime | None = None,
+    trace: Trace | None = None,
     parts: Parts | None = None,
 ) -> Run:
     """Simulate a scenario.
@@ -101,6 +120,8 @@ def run(
         plan: a user-defined order, instead of the schedule's.
         fabric: a user-defined wiring, instead of the topology's; what is slow for good is expected in it (`slowed`).
         training: a training, such as a self-checking one, instead of the scenario's numerics.
+        retime: other durations of ops.
+        trace: where causes are recorded, for a run that is explained.
         parts: the parts of a scenario without numerics that differs in seed, jitter, steps and
             what is slow for an interval.
 
@@ -113,16 +134,10 @@ def run(
     """
     started = time.perf_counter()
     parts = parts or parts_of(scenario, plan, fabric, training)
-    env, recorder = Environment(), Recorder(messages=scenario.record == "all")
-    transport = Transport(
-        env,
-        parts.fabric,
-        scenario.cluster.sharing,
-        recorder,
-        receipts=parts.lowering.blocking,
-        conditions=conditions_of(scenario.slow, parts.fabric),
-    )
-    gpus = _gpus(scenario, parts, transport, recorder)
+    recorder = Recorder(messages=scenario.record == "all")
+    transport = _transport(scenario, parts, recorder, trace)
+    env = transport.env
+    gpus = _gpus(scenario, parts, transport, recorder, retime)
     servers = parts.reductions.servers(transport, scenario.steps, _lengths(parts.workers))
     _carry_out(env, [*gpus, *servers])
     transport.check_empty()
@@ -144,20 +159,38 @@ def run(
         numerics=parts.training.progress.summary() if parts.training else None,
         weights={rank: worker.weights for rank, worker in parts.workers.items()} if parts.training else None,
         fabric=parts.fabric,
+        trace=trace,
+        traffic=parts.traffic,
+        tensor_delay=parts.traffic.delay(parts.fabric, transport.carried, scenario.steps),
     )
 
 
 def _sent(parts: Parts, transport: Transport, steps: int) -> dict[str, int]:
     """What was sent, by messages or in replayed collectives."""
-    replayed = parts.lowering.carried(0)
+    replayed = {f"bytes_{axis}": size for axis, size in parts.traffic.replayed_bytes.items()}
+    replayed |= parts.lowering.carried(0)
     return {key: total + steps * replayed.get(key, 0) for key, total in transport.sent().items()}
 
 
-def _gpus(scenario: Scenario, parts: Parts, transport: Transport, recorder: Recorder) -> list[Gpu]:
+def _transport(scenario: Scenario, parts: Parts, recorder: Recorder, trace: Trace | None) -> Transport:
+    """The network, in an environment of its own."""
+    sharing, receipts = scenario.cluster.sharing, parts.lowering.blocking
+    conditions = {} if sharing == UNCONTENDED else conditions_of(scenario.slow, parts.fabric)
+    if trace is None:
+        return Transport(Environment(), parts.fabric, sharing, recorder, receipts, conditions)
+    env = TracedEnvironment(trace)
+    return TracedTransport(env, parts.fabric, sharing, traced(recorder, trace), receipts, conditions)
+
+
+def _gpus(
+    scenario: Scenario, parts: Parts, transport: Transport, recorder: Recorder, retime: Retime | None
+) -> list[Gpu]:
     env, layout = transport.env, scenario.parallel.layout
     job = Job(env, recorder, scenario.steps, Barrier(env, layout.ranks) if scenario.barrier else None)
     lower = cache(parts.lowering.lower)
     layered = parts.lowering.layered
+    exchangers = Exchangers(transport, parts.fabric, parts.traffic.messages)
+    stages = cache(lambda place: {parts.plan.stage_of[place, chunk]: chunk for chunk in parts.plan.chunks_of(place)})
     meetings = meetings_of(env, layered.traffic.groups) if layered else {}
     stride, pipeline = layout.strides["pipeline"], parts.plan.pipeline
     perturbation = None
@@ -172,15 +205,20 @@ def _gpus(scenario: Scenario, parts: Parts, transport: Transport, recorder: Reco
         if perturbation is not None:
             usual, varying = Pace(node.speed * perturbation.speed(rank)), perturbation.pace(rank)
         make = Gpu if varying is None else partial(VaryingGpu, pace=varying)
+        program = lower(place, usual) if varying is None or retime else vary(place, usual)
+        if retime:
+            program = retimed(program, rank, retime)
+            program = program if varying is None else in_parts(program)
         gpus.append(
             make(
                 job,
                 Endpoint(transport, rank, range(first, first + pipeline * stride, stride)),
-                (lower if varying is None else vary)(place, usual),
+                program,
                 MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
                 parts.reductions.of(transport, rank),
                 RealTraining(parts.workers[rank]) if parts.training else SizesOnly(),
                 meetings=meetings.get(rank, ()),
+                exchangers=exchangers.of(rank, stages(place)),
             )
         )
     return gpus

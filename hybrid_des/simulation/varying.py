@@ -171,6 +171,13 @@ class VaryingGpu(Gpu):
         if duration := self.pace.duration(segment, env.now):
             yield env.timeout(duration)
 
+    def _lasts(self, work: int) -> int:
+        """Picoseconds of computation that begins now, at the pace of the op."""
+        assert self._task is not None  # it runs one
+        self.pace.begin(self._step, self._task)
+        now = self._job.env.now
+        return self.pace.table.end(now, Fraction(self.pace.scale) * work) - now
+
     def _compute_beside(self, layer: ComputeBeside) -> Routine:
         """Compute a layer beside communication, of which the work is lost that the pace would have done meanwhile."""
         env, slowing, pace = self._job.env, layer.slowing, self.pace

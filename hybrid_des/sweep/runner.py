@@ -19,7 +19,7 @@ from hybrid_des.scenario import Scenario, scenario_of
 from hybrid_des.scenario.composition import put
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.sweep.axes import Case, Sweep
-from hybrid_des.sweep.dispatch import Row, dispatch, split
+from hybrid_des.sweep.dispatch import Row, Submits, dispatch, split
 from hybrid_des.sweep.journal import columns
 from hybrid_des.sweep.local_workers import local_workers
 from hybrid_des.sweep.rows import is_key
@@ -45,6 +45,7 @@ def run_sweep(
     *,
     jobs: int = 1,
     executor: Executor | None = None,
+    workers: Sequence[Submits] = (),
     progress: ProgressCallback | None = None,
     finished: Callable[[int, Row], None] = lambda place, row: None,
     waiting: Callable[[], None] = lambda: None,
@@ -56,6 +57,7 @@ def run_sweep(
         jobs: local worker processes; 1 runs in this process.
         executor: instead of `jobs`, anything with the `submit` of `concurrent.futures`, such as a Dask client's
             executor. Its workers read the files of `imports` themselves.
+        workers: instead of `jobs`, those of `local_workers`, for several sweeps one after the other.
         progress: called with (cases done, cases in total) whenever a case finishes.
         finished: called with the number and the row of every case when it finishes, for what must survive an interrupt.
         waiting: called every few seconds in which workers finish nothing; may raise to end the sweep.
@@ -74,7 +76,10 @@ def run_sweep(
     cases = list(sweep.cases())
     rows: list[Row] = [{}] * len(cases)
     unchecked = sweep.picture
-    with contextlib.closing(_rows(sweep, cases, jobs, executor, waiting)) as arriving:
+    with contextlib.ExitStack() as stack:
+        if jobs > 1 and not workers and executor is None:
+            workers = stack.enter_context(local_workers(min(jobs, len(cases))))
+        arriving = stack.enter_context(contextlib.closing(_rows(sweep, cases, executor, workers, waiting)))
         for done, (place, row) in enumerate(arriving, start=1):
             row = {path: _plain(value) for path, value in cases[place].items()} | row
             rows[place] = row
@@ -88,20 +93,19 @@ def run_sweep(
 
 
 def _rows(
-    sweep: Sweep, cases: list[Case], jobs: int, executor: Executor | None, waiting: Callable[[], None]
+    sweep: Sweep, cases: list[Case], executor: Executor | None, workers: Sequence[Submits], waiting: Callable[[], None]
 ) -> Generator[tuple[int, Row], None, None]:
     """The number and row of every case, as they finish."""
-    if executor is None and jobs == 1:
+    if executor is None and not workers:
         last = _LastStep()
         yield from enumerate(_run_case(sweep.document, case, last) for case in cases)
         return
-    batches = split(cases, min(len(cases), max(SHARES * jobs, -(-len(cases) // BATCH))))
+    batches = split(cases, min(len(cases), max(SHARES * max(1, len(workers)), -(-len(cases) // BATCH))))
     task = partial(_run_batch, sweep.document, sweep.imports)
     if executor is not None:
         yield from dispatch(task, batches, [executor] * len(batches), waiting)
         return
-    with local_workers(min(jobs, len(batches))) as workers:
-        yield from dispatch(task, batches, workers, waiting)
+    yield from dispatch(task, batches, workers, waiting)
 
 
 def _run_batch(document: Document, imports: Sequence[str], cases: Sequence[Case]) -> list[Row]:

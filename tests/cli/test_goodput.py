@@ -55,7 +55,7 @@ def test_the_summary_says_what_it_promises(run, write):
     assert facts["best_interval_s"]["exact"] == pytest.approx(best_interval(2, 50 * 3600))
 
 
-def test_the_summary_is_the_same_on_any_number_of_processes(run, write):
+def test_the_summary_is_the_same_on_two_processes(run, write):
     file = write(STEP + FAULTS)
     alone, both = (run("goodput", file, "--json", "--jobs", jobs)[1] for jobs in (1, 2))
     assert alone == both
@@ -77,7 +77,7 @@ def test_what_is_not_given_is_unknown_and_no_zero(run, write):
     assert "restarting                                 unknown   faults.restart is not given" in report
 
 
-def test_the_report_says_where_the_time_went_and_what_is_exact(run, write):
+def test_the_report_says_where_the_time_went(run, write):
     code, out, _ = run("goodput", write(STEP + FAULTS))
     assert code == 0
     for part in (

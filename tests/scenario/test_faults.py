@@ -94,7 +94,7 @@ def one(**keys):
         (one(times=[1]), "classes[0].times: replaces `mtbf`; give only one of the two"),
         ({"classes": [{"what": "node", "count": 3}]}, "classes[0].over: is required by `count`: failures in what time"),
         (one(over=3), "classes[0].over: is read with `count` only"),
-        ({"classes": [{"what": "job", "weibull": {"scale": 1, "shape": 0}}]}, "weibull.shape: must be more than 0"),
+        ({"classes": [{"what": "job", "weibull": {"scale": 1, "shape": 0}}]}, "shape: must be from 0.1 to 100, not 0"),
         ({"classes": [{**FEW["classes"][0], "name": "x"}] * 2}, 'classes[1].name: "x" is the name of classes[0] too'),
         (one(what="switch"), "classes[0].domain: is required: the number of nodes below a switch"),
         (one(what="switch", domain="leaf"), "domain: leaf: this topology has no leaves; expected a number of nodes"),

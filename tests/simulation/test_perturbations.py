@@ -240,14 +240,19 @@ def test_tensor_ranks_share_their_jitter_and_the_slowest_pace():
         "parallel": {"tensor": 2, "pipeline": 2},
         "schedule": {"kind": "1f1b", "microbatches": 2},
         "model": model,
+        "tensor_traffic": "replay",  # collectives inside ops
     }
-    jitter = {"distribution": "lognormal", "sigma": 0.1}
-    ops = run(scenario_from({**values, "jitter": jitter, "slow": [{"gpu": 1, "factor": 0.5}]})).timeline.op_rows()
-    took = {rank: (ops["end"] - ops["start"])[ops["rank"] == rank].tolist() for rank in range(4)}
-    assert took[0] == took[1] and took[2] == took[3]
-    usual = run(scenario_from({**values, "jitter": jitter})).timeline.op_rows()
-    before = (usual["end"] - usual["start"])[usual["rank"] == 0].tolist()
-    assert took[0] == pytest.approx([2 * time for time in before], abs=2)
+    jitter = {"jitter": {"distribution": "lognormal", "sigma": 0.1}}
+    slow = {"slow": [{"gpu": 1, "factor": 0.5}]}
+
+    def took(**perturbed):
+        ops = run(scenario_from({**values, **perturbed})).timeline.op_rows()
+        return {rank: (ops["end"] - ops["start"])[ops["rank"] == rank] for rank in range(4)}
+
+    plain, slowed, jittered, both = took(), took(**slow), took(**jitter), took(**slow, **jitter)
+    assert (both[0] == both[1]).all() and (both[2] == both[3]).all()
+    assert both[0] / slowed[0] == pytest.approx(jittered[0] / plain[0], rel=1e-9)  # of the whole op
+    assert (1.8 * plain[0] < slowed[0]).all() and (slowed[0] <= 2 * plain[0]).all()  # of its computation
 
 
 def test_noise_takes_its_share_in_every_period():

@@ -178,6 +178,7 @@ COMMANDS = (
     ["a.yaml", "--import", "my.py", "--set", "schedule.kind=one-by-one"], ["a.yaml", "--import", "bad.py"], ["--help"],
     ["a.yaml", "--import", "dir.py"], ["schema"], ["schema", "--import", "my.py"], ["topology"], ["topology", "a.yaml"],
     ["topology", "a.yaml", "--route", "0", "7"], ["schedules"], ["verify", "a.yaml"], ["calibrate", "p.txt", "--link"],
+    ["goodput", "a.yaml", "--json", "--jobs", "1"], ["goodput", "a.yaml", "--jobs", "1", "--out", "o"],
     ["schedules", "zb-v", "--pipeline", "4", "--microbatches", "8"], ["schedules", "hanayo", "--chunks", "4"],
     ["schedules", "interleaved-1f1b", "--pipeline", "3", "--microbatches", "6", "--chunks", "3"],
     ["calibrate", "p.txt"],

@@ -117,6 +117,8 @@ def _cut(text: str) -> str:
     text = re.sub(r"steps: 150", "steps: 2", text)
     text = re.sub(r"^batch: 256", "batch: 64", re.sub("^batch: 1920", "batch: 512", text, flags=re.M), flags=re.M)
     text = re.sub(r"microbatches: (32|64)", "microbatches: 8", text)
+    text = re.sub(r"nodes: 2048", "nodes: 32", re.sub(r"data: 128", "data: 2", text))
+    text = re.sub(r"replications: 32", "replications: 2", text)
     text = re.sub(r"(parallel\.pipeline: )\[[^\]]*\]", r"\1[2, 4]", text)
     if "sweep:" in text:
         text = re.sub(r"(: \[)([^,\]]+, [^,\]]+)(?:, [^,\]]+)+\]", r"\1\2]", text)
