@@ -118,7 +118,7 @@ def run(
     Args:
         scenario: what to simulate.
         plan: a user-defined order, instead of the schedule's.
-        fabric: a user-defined wiring, instead of the topology's.
+        fabric: a user-defined wiring, instead of the topology's; what is slow for good is expected in it (`slowed`).
         training: a training, such as a self-checking one, instead of the scenario's numerics.
         retime: other durations of ops.
         trace: where causes are recorded, for a run that is explained.
