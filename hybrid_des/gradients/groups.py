@@ -111,6 +111,7 @@ class Reductions:
         algorithm: name of the all-reduce; for `auto` the fastest one.
         buckets: stage → the buckets of its parts, for stages whose gradients are reduced.
         gathers: stage → part → the buckets whose parameters are gathered.
+        processes: every replica group with the ranks, and servers, that take part in its collective.
     """
 
     def __init__(
@@ -150,9 +151,9 @@ class Reductions:
         self.algorithm = gradients.algorithm
         if self.algorithm == collectives.AUTO:
             self.algorithm = self._quickest(groups)
-        self._processes = [(self._process_group(group), group) for group in groups]
+        self.processes = [(self._process_group(group), group) for group in groups]
         self._held: dict[int, list[tuple[ProcessGroup, ReplicaGroup, int]]] = {}
-        for processes, group in self._processes:
+        for processes, group in self.processes:
             for place, rank in enumerate(processes.ranks):
                 self._held.setdefault(rank, []).append((processes, group, place))
 
@@ -175,7 +176,7 @@ class Reductions:
                 steps,
                 None if group.part else lengths.get(group.stage),
             )
-            for processes, group in self._processes
+            for processes, group in self.processes
             for place in range(processes.size, len(processes.ranks))
         ]
 

@@ -46,9 +46,14 @@ class Parts:
 
 
 def parts_of(
-    scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None, training: Training | None = None
+    scenario: Scenario,
+    plan: Plan | None = None,
+    fabric: Fabric | None = None,
+    training: Training | None = None,
+    *,
+    ranks: RankCosts | None = None,
 ) -> Parts:
-    """Plan a scenario; a given plan, fabric or training replaces the scenario's own.
+    """Plan a scenario; a given plan, fabric, training or costs of ranks replace the scenario's own.
 
     Raises:
         Refusal: the schedule or topology does not support these sizes.
@@ -57,7 +62,7 @@ def parts_of(
     """
     layout, gradients, numerics = scenario.parallel.layout, scenario.gradients, scenario.numerics
     fabric = fabric or fabric_of(scenario)
-    ranks = costs_per_rank(scenario, fabric)
+    ranks = ranks or costs_per_rank(scenario, fabric)
     plan = plan or build_plan(scenario, ranks, fabric)
     plan.check()
     if training is None and numerics is not None:

@@ -1,0 +1,253 @@
+"""A lower bound on the time of a step that no simulation can undercut: the plan's own programs on idle links.
+
+    compute     F0 ── F1 ┈┈ B0 ──        an op begins when its rank is free and its messages have come over idle links
+    gradient              ── ── ──       a bucket is reduced when it is filled, in the least time of its collective
+    parameters  ── ──                    sharded parameters are gathered likewise
+    step                           ─►    the last rank's optimizer, and its gathers
+
+One pipeline is walked, the slowest where nodes differ. Every time found is that of the simulation or earlier: the same
+programs wait for the same events, and what the simulation adds (other traffic on the links, other replicas that are
+late, computation slowed by communication) only delays. Work per rank, the latest start, the chain of one micro-batch
+and the gradients after the last weight gradient are all paths of this walk.
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from hybrid_des.collectives import codecs
+from hybrid_des.collectives.group import ProcessGroup
+from hybrid_des.network.purpose import PARAMETERS
+from hybrid_des.scenario import Scenario
+from hybrid_des.search.cheapest import CheapestTimes
+from hybrid_des.simulation.pace import Pace
+from hybrid_des.simulation.planner import Parts
+from hybrid_des.simulation.tasks import (
+    Await,
+    Compute,
+    ComputeBeside,
+    Fill,
+    Gather,
+    Program,
+    Segment,
+    Task,
+    Transfer,
+    Turn,
+)
+
+Key = tuple[int, str, int]  # receiver's place, what a message carries, its tag
+PARAMETER_STREAM: Key = (-1, "parameters", -1)  # what an op waits for that is no message
+
+
+def least_step(scenario: Scenario, parts: Parts) -> int:
+    """Picoseconds that a step takes at least; with several steps and no barrier, on average."""
+    speeds = _speeds(scenario)
+    walk = Walk(scenario, parts, speeds)
+    if scenario.steps > 1 and not scenario.barrier:  # ranks may run ahead: what each computes remains
+        return max(map(busy, walk.programs))
+    walk.run()
+    return max(walk.ends())
+
+
+def busy(program: Program) -> int:
+    """Picoseconds of computation in a program."""
+    tasks = (*program.compute, *program.update)
+    return sum(one.duration for task in tasks for one in task.work.segments if isinstance(one, Compute | ComputeBeside))
+
+
+def _speeds(scenario: Scenario) -> list[Fraction]:
+    nodes = zip(scenario.cluster.each_gpu(), range(scenario.parallel.ranks), strict=False)
+    return [node.speed for node, _ in nodes]
+
+
+class _RankWalk:
+    """How far one rank is.
+
+    Attributes:
+        now, streamed: when its compute stream, and its parameter stream, are done with what they have done.
+        fills: stage → when each of its buckets was filled.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.now = self.streamed = 0
+        self.fills: dict[int, list[int]] = {}
+        self.task = self.inside = 0  # the next task, and the next segment in it
+        self.gathered: dict[int, deque[int]] = {}
+        self.turns: list[int] = []
+        self.streaming = self.taken = 0  # the next segment of the parameter stream, the next turn that it takes
+
+    def stream(self, gather: Mapping[Gather, int]) -> bool:
+        """Run the parameter stream until it must wait for a turn; returns whether it went on."""
+        segments, before = self.program.parameters, self.streaming
+        while self.streaming < len(segments):
+            segment = segments[self.streaming]
+            if isinstance(segment, Turn):
+                if self.taken == len(self.turns):
+                    break
+                self.streamed = max(self.streamed, self.turns[self.taken])
+                self.taken += 1
+            elif isinstance(segment, Transfer | Gather):
+                self.streamed += sum(segment.durations) if isinstance(segment, Transfer) else gather[segment]
+                if isinstance(segment, Gather) or segment.purpose is PARAMETERS:
+                    self.gathered.setdefault(segment.stage, deque()).append(self.streamed)
+            self.streaming += 1
+        return self.streaming > before
+
+    def segment(self, segment: Segment) -> bool:
+        """Do one segment of a task; returns whether it could be done."""
+        if isinstance(segment, Compute):
+            self.now += segment.duration
+        elif isinstance(segment, ComputeBeside):
+            self.turns.append(self.now)
+            self.now += segment.duration
+            self.turns.append(self.now)
+        elif isinstance(segment, Fill):
+            self.fills.setdefault(segment.stage, []).append(self.now)
+        elif isinstance(segment, Transfer):
+            self.now += sum(segment.durations)
+        elif isinstance(segment, Await):
+            times = self.gathered.get(segment.stage)
+            if not times:
+                return False
+            self.now = max(self.now, times.popleft())
+        return True
+
+
+class Walk:
+    """The walk of one pipeline through one step.
+
+    Attributes:
+        programs: of its pipeline ranks.
+    """
+
+    def __init__(self, scenario: Scenario, parts: Parts, speeds: Sequence[Fraction]) -> None:
+        layout, pipeline = scenario.parallel.layout, parts.plan.pipeline
+        stride = layout.strides["pipeline"]
+        firsts = [rank for rank in range(layout.ranks) if not layout.coordinate(rank, "pipeline")]
+        ways = [range(first, first + pipeline * stride, stride) for first in firsts]
+        self._ranks = max(ways, key=lambda way: sum(1 / speeds[rank] for rank in way))
+        self._scenario = scenario
+        self._cheapest = CheapestTimes(parts.fabric, scenario.cluster.sharing)
+        self.programs = [
+            parts.lowering.lower(place, Pace(speeds[rank])) for place, rank in enumerate(self._ranks)
+        ]
+        self._walks = [_RankWalk(program) for program in self.programs]
+        self._arrived: dict[Key, int] = {}
+        self._waiting: dict[Key, int] = {}
+        self._ready = list(range(pipeline))
+        self._groups = self._groups_of(parts)
+        self._codec = codecs.find(scenario.gradients.codec).build()
+        self._sixteen = codecs.find("bf16").build()
+        self._updates = min(_update(program) for program in self.programs) if len(set(speeds)) == 1 else 0
+        self._gathers = [self._gather_times(place) for place in range(pipeline)]
+
+    def run(self) -> None:
+        """Walk all ranks to the end of their last ops."""
+        while self._ready:
+            place = self._ready.pop()
+            missing = self._advance(place)
+            if missing is not None:
+                self._waiting[missing] = place
+
+    def ends(self) -> list[int]:
+        """When each rank, or another member of its groups, is done with the step at the earliest."""
+        return [self._end(place, walk) for place, walk in enumerate(self._walks)]
+
+    def _advance(self, place: int) -> Key | None:
+        walk = self._walks[place]
+        walk.stream(self._gathers[place])
+        tasks = walk.program.compute
+        while walk.task < len(tasks):
+            missing = self._run(place, walk, tasks[walk.task])
+            if missing is PARAMETER_STREAM and walk.stream(self._gathers[place]):
+                continue
+            if missing is not None:
+                return missing
+            walk.task += 1
+            walk.inside = 0
+        walk.stream(self._gathers[place])
+        return None
+
+    def _run(self, place: int, walk: _RankWalk, task: Task) -> Key | None:
+        """Do a task; returns what it still waits for."""
+        ops, work = task.ops, task.work
+        if not walk.inside:
+            start = walk.now
+            for index, _, purpose, tag in work.inputs:
+                key = (place, purpose.name, tag + ops[index].microbatch)
+                arrival = self._arrived.get(key)
+                if arrival is None:
+                    return key
+                start = max(start, arrival)
+            walk.now = start
+        segments = (*work.needs, *work.segments)
+        while walk.inside < len(segments):
+            if not walk.segment(segments[walk.inside]):
+                return PARAMETER_STREAM
+            walk.inside += 1
+        end = walk.now
+        for output in work.outputs:
+            arrival = end + self._cheapest.message(self._ranks[place], self._ranks[output.peer], output.message.size)
+            key = (output.peer, output.purpose.name, output.tag + ops[output.op].microbatch)
+            self._arrived[key] = arrival
+            if key in self._waiting:
+                self._ready.append(self._waiting.pop(key))
+            if work.confirms:
+                walk.now = max(walk.now, arrival)
+        return None
+
+    def _groups_of(self, parts: Parts) -> dict[tuple[int, int, int], tuple[ProcessGroup, Sequence[int]]]:
+        """(Place, stage, part) → the group that its rank is a member of, and the elements of its buckets."""
+        places = {rank: place for place, rank in enumerate(self._ranks)}
+        return {
+            (places[rank], group.stage, group.part): (processes, [bucket.elements for bucket in group.buckets])
+            for processes, group in parts.reductions.processes
+            for rank in group.ranks
+            if rank in places
+        }
+
+    def _gather_times(self, place: int) -> dict[Gather, int]:
+        """What each gather of sharded parameters takes at least."""
+        program, found = self.programs[place], {}
+        for segment in (*program.gathers, *program.parameters):
+            if isinstance(segment, Gather):
+                processes, buckets = self._groups[place, segment.stage, segment.part]
+                found[segment] = self._cheapest.hops(
+                    tuple(processes.ranks), buckets[segment.bucket], self._sixteen
+                )
+        return found
+
+    def _end(self, place: int, walk: _RankWalk) -> int:
+        """The end of a step; successive collectives of the same members form a chain."""
+        program = walk.program
+        chains = self._reduced(place, walk)
+        own = max(walk.now, walk.streamed) + _update(program)
+        begins: dict[tuple[int, ...], int] = {}
+        for gather in program.gathers:
+            members = tuple(self._groups[place, gather.stage, gather.part][0].ranks)
+            begin = begins.get(members, max(own, chains.get(members, 0) + self._updates))
+            begins[members] = begin + self._gathers[place][gather]
+        return max([own, *(end + self._updates for end in chains.values()), *begins.values()])
+
+    def _reduced(self, place: int, walk: _RankWalk) -> dict[tuple[int, ...], int]:
+        """Members → when one of them has reduced the last bucket of a rank's groups at the earliest."""
+        chains: dict[tuple[int, ...], int] = {}
+        options = self._scenario.gradients.options
+        stages = dict.fromkeys(segment.stage for segment in walk.program.gradient)
+        for stage in stages:
+            filled = iter(walk.fills.get(stage, ()))
+            for part in (0, 1):
+                if (place, stage, part) not in self._groups:
+                    continue
+                processes, buckets = self._groups[place, stage, part]
+                members = tuple(processes.ranks)
+                for elements in buckets:
+                    begin = max(chains.get(members, 0), next(filled, walk.now))
+                    chains[members] = begin + self._cheapest.collective(processes, elements, self._codec, options)
+        return chains
+
+
+def _update(program: Program) -> int:
+    """Picoseconds of the optimizer step."""
+    return sum(one.duration for task in program.update for one in task.work.segments if isinstance(one, Compute))
