@@ -22,7 +22,7 @@ FLOORS = (
     {"analysis"},
     {"report"},
     {"result", "sweep"},
-    {"validation"},
+    {"validation", "search"},
     {"cli"},
     {"__main__"},
 )

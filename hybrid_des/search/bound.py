@@ -129,9 +129,7 @@ class Walk:
         self._ranks = max(ways, key=lambda way: sum(1 / speeds[rank] for rank in way))
         self._scenario = scenario
         self._cheapest = CheapestTimes(parts.fabric, scenario.cluster.sharing)
-        self.programs = [
-            parts.lowering.lower(place, Pace(speeds[rank])) for place, rank in enumerate(self._ranks)
-        ]
+        self.programs = [parts.lowering.lower(place, Pace(speeds[rank])) for place, rank in enumerate(self._ranks)]
         self._walks = [_RankWalk(program) for program in self.programs]
         self._arrived: dict[Key, int] = {}
         self._waiting: dict[Key, int] = {}
@@ -213,9 +211,7 @@ class Walk:
         for segment in (*program.gathers, *program.parameters):
             if isinstance(segment, Gather):
                 processes, buckets = self._groups[place, segment.stage, segment.part]
-                found[segment] = self._cheapest.hops(
-                    tuple(processes.ranks), buckets[segment.bucket], self._sixteen
-                )
+                found[segment] = self._cheapest.hops(tuple(processes.ranks), buckets[segment.bucket], self._sixteen)
         return found
 
     def _end(self, place: int, walk: _RankWalk) -> int:
