@@ -2,7 +2,7 @@
 
     time     of any rank: its latest start (forwards of the stages before its own), its work, and its tail (backwards of
              those stages, unless its last op may be a weight gradient), and the optimizer
-    memory   of any rank: parameters, gradients, optimizer state and transients, and one micro-batch of its largest chunk
+    memory   of any rank: parameters, gradients, optimizer and transients, and one micro-batch of its largest chunk
 
 Where stages are, and whether backwards are split, is what the schedule does with few micro-batches. That holds for the
 schedules of the package; one that a user has registered may do anything, and has no first bound.
