@@ -9,14 +9,17 @@ is ZeRO-3 or ZeRO-2, over data and context ranks; tensor parallelism is always w
 Ranks: Megatron-LM counts along tensor, context, data and pipeline ranks, or with a flag along data ranks last.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from hybrid_des.collectives import codecs
 from hybrid_des.scenario import Scenario
 
 ORDER_FILE = "order.csv"  # as `--out` and `hybrid-des search --order` write it
-_MEGATRON_ORDERS = {("tensor", "data", "pipeline"): (), ("tensor", "pipeline", "data"): ("--use-tp-pp-dp-mapping",)}
+_MEGATRON_ORDERS: Mapping[tuple[str, ...], tuple[str, ...]] = {
+    ("tensor", "data", "pipeline"): (),
+    ("tensor", "pipeline", "data"): ("--use-tp-pp-dp-mapping",),
+}
 _CONTEXT = {"ring": "p2p", "all-to-all": "a2a", "all-gather": "allgather"}
 _TORCH = {
     "1f1b": "1F1B", "gpipe": "GPipe", "interleaved-1f1b": "Interleaved1F1B", "looped-bfs": "LoopedBFS",

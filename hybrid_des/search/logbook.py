@@ -39,19 +39,24 @@ def logbook(folder: Path, settings: Settings, cases: Sequence[Case], *, resume: 
     """
     path, head = folder / LOGBOOK, _head(settings, cases)
     known = _read(path, head) if resume else {}
-    with cannot_be_written(folder), path.open("w", encoding="utf-8") as file:
+    lines = [json.dumps(head), *(_line(step, number, finding) for (step, number), finding in known.items())]
+    with cannot_be_written(folder):
+        draft = path.with_name(f".{path.name}.part")
+        draft.write_text("\n".join([*lines, ""]), encoding="utf-8")
+        draft.replace(path)  # from here on, what was known is never lost
+        file = path.open("a", encoding="utf-8")
 
-        def write(line: Mapping[str, Any]) -> None:
-            file.write(json.dumps(line, allow_nan=False) + "\n")
+    def note(step: str, number: int, finding: Finding) -> None:
+        with cannot_be_written(folder):
+            file.write(_line(step, number, finding) + "\n")
             file.flush()
 
-        def note(step: str, number: int, finding: Finding) -> None:
-            write({"step": step, "plan": number, **asdict(finding)})
-
-        write(head)
-        for (step, number), finding in known.items():
-            note(step, number, finding)
+    with file:
         yield known, note
+
+
+def _line(step: str, number: int, finding: Finding) -> str:
+    return json.dumps({"step": step, "plan": number, **asdict(finding)}, allow_nan=False)
 
 
 def _head(settings: Settings, cases: Sequence[Case]) -> dict[str, Any]:
@@ -70,7 +75,8 @@ def _read(path: Path, head: Mapping[str, Any]) -> Known:
     found = {}
     for line in map(_parsed, lines):
         if line is not None:
-            found[line.pop("step"), line.pop("plan")] = Finding(**line)
+            step, number = line.pop("step"), line.pop("plan")
+            found[step, number] = Finding(**line)
     return found
 
 

@@ -80,7 +80,8 @@ def _time(scenario: Scenario, plan: Plan, costs: Costs) -> int:
     longest = Fraction(0)
     for rank, of_rank in ways.items():
         work = each * sum(way.work for way in of_rank)
-        around = 0 if alone else min(way.before for way in of_rank) + min(way.behind for way in of_rank)
-        longest = max(longest, (work + around) * fused + costs.optimizer[rank])
+        before, behind = (0, 0) if alone else (min(way.before for way in of_rank), min(way.behind for way in of_rank))
+        after = max(costs.optimizer[rank], behind * fused + min(costs.optimizer))  # its own, or that of an earlier rank
+        longest = max(longest, (before + work) * fused + after)
     rounded = 0 if speed == fused == 1 else 4 * len(plan.stage_of) * scenario.schedule.microbatches
     return max(0, int(longest / speed) - rounded)
