@@ -13,8 +13,8 @@ simulate   best first                                           branch
 from hybrid_des.search.best_plan import explore, search
 from hybrid_des.search.branch import Candidate, Standing
 from hybrid_des.search.outcome import Found
-from hybrid_des.search.settings import Settings, settings_of
 from hybrid_des.search.space import plans_in, values_of
+from hybrid_des.search.terms import Settings, settings_of
 
 __all__ = [
     "Candidate", "Found", "Settings", "Standing", "explore", "plans_in", "search", "settings_of", "values_of",

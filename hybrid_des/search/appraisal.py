@@ -22,7 +22,7 @@ from hybrid_des.registry import import_file
 from hybrid_des.scenario import Scenario, scenario_of
 from hybrid_des.search.bound import least_step
 from hybrid_des.search.screening import first_bound
-from hybrid_des.search.settings import Settings
+from hybrid_des.search.terms import Settings
 from hybrid_des.search.twins import twin_of
 from hybrid_des.simulation.memory import gpus_of
 from hybrid_des.simulation.planner import costs_per_rank, parts_of

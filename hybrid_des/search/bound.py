@@ -42,7 +42,7 @@ PARAMETER_STREAM: Key = (-1, "parameters", -1)  # what an op waits for that is n
 def least_step(scenario: Scenario, parts: Parts) -> int:
     """Picoseconds that a step takes at least; with several steps and no barrier, on average."""
     speeds = _speeds(scenario)
-    walk = Walk(scenario, parts, speeds)
+    walk = IdleWalk(scenario, parts, speeds)
     if scenario.steps > 1 and not scenario.barrier:  # ranks may run ahead: what each computes remains
         return max(map(busy, walk.programs))
     walk.run()
@@ -114,7 +114,7 @@ class _RankWalk:
         return True
 
 
-class Walk:
+class IdleWalk:
     """The walk of one pipeline through one step.
 
     Attributes:
@@ -141,7 +141,7 @@ class Walk:
         self._gathers = [self._gather_times(place) for place in range(pipeline)]
 
     def run(self) -> None:
-        """Walk all ranks to the end of their last ops."""
+        """IdleWalk all ranks to the end of their last ops."""
         while self._ready:
             place = self._ready.pop()
             missing = self._advance(place)

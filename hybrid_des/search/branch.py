@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from hybrid_des.errors import HybridDesError
 from hybrid_des.search.appraisal import Finding, screen, simulate, weigh
-from hybrid_des.search.settings import Settings
+from hybrid_des.search.terms import Settings
 from hybrid_des.sweep.axes import Case
 from hybrid_des.sweep.dispatch import Row
 
@@ -37,7 +37,7 @@ class Runs(Protocol):
         """Run a function elsewhere."""
 
 
-class Here:
+class AtOnce:
     """An executor that runs everything at once, in this process."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:

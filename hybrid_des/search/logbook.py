@@ -21,7 +21,7 @@ import hybrid_des
 from hybrid_des.errors import UsageError
 from hybrid_des.report.files.workshop import cannot_be_written
 from hybrid_des.search.appraisal import Finding
-from hybrid_des.search.settings import Settings
+from hybrid_des.search.terms import Settings
 from hybrid_des.sweep.axes import Case
 
 LOGBOOK = "search.partial.jsonl"

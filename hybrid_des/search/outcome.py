@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid_des.scenario import Scenario
 from hybrid_des.search.appraisal import scenario_in
 from hybrid_des.search.branch import EXCLUDED, IMPOSSIBLE, MISFIT, SAME, SIMULATED, UNKNOWN, Candidate
-from hybrid_des.search.settings import Settings
+from hybrid_des.search.terms import Settings
 from hybrid_des.sweep.journal import cells
 
 if TYPE_CHECKING:

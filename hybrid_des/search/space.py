@@ -19,7 +19,7 @@ from typing import Any
 from hybrid_des.errors import ScenarioError
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario import Scenario
-from hybrid_des.search.settings import Settings
+from hybrid_des.search.terms import Settings
 from hybrid_des.sweep.axes import MOST_CASES, Case
 from hybrid_des.sweep.rows import is_key
 

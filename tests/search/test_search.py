@@ -70,7 +70,7 @@ def test_the_random_spaces_are_not_trivial():
     assert all(counts[status] > 5 for status in (SIMULATED, EXCLUDED, SAME, MISFIT, IMPOSSIBLE)), counts
 
 
-def test_a_front_holds_every_plan_that_less_memory_makes_the_best():
+def test_a_front_holds_what_less_memory_makes_the_best():
     for number in range(6):
         settings, plans = small_space(number, front=True, top=1)
         fitting = [one for one in exhaustive(settings, plans) if not one.reason]
@@ -209,7 +209,7 @@ def test_a_budget_leaves_a_gap_that_is_told(monkeypatch):
     settings = spaces.settings(spaces.of_workload(8))
     state = branch.BranchAndBound(settings, plans_in(settings), known={}, note=print, progress=lambda standing: None)
     with pytest.raises(branch.BudgetSpentError):
-        state.run([branch.Here()], until=12.0)
+        state.run([branch.AtOnce()], until=12.0)
     state.stop()
     found = best_plan.Found(settings, state.candidates, state.least, "after 12 s")
     assert found.counts[UNKNOWN]
@@ -226,15 +226,15 @@ def test_a_bug_in_one_plan_leaves_the_others(monkeypatch):
         return honest(settings, case)
 
     monkeypatch.setattr(branch, "_STEPS", {**branch._STEPS, "weigh": weigh})
-    monkeypatch.setattr(branch, "Here", Elsewhere)
-    monkeypatch.setattr(best_plan, "Here", Elsewhere)
+    monkeypatch.setattr(branch, "AtOnce", Elsewhere)
+    monkeypatch.setattr(best_plan, "AtOnce", Elsewhere)
     found = search({**spaces.of_workload(), "search": {"axes": AXES}})
     assert found.best is not None
     reasons = {one.reason for one in found.candidates if one.case["schedule.kind"] == "gpipe" and one.reason}
     assert "its worker was lost twice: RuntimeError" in reasons
 
 
-class Elsewhere(branch.Here):
+class Elsewhere(branch.AtOnce):
     """An executor whose jobs may fail, as those of other processes may."""
 
     def submit(self, function, /, *arguments):
@@ -267,7 +267,7 @@ def test_a_wrong_block_is_one_line(block, message):
     assert message in line
 
 
-def test_the_table_has_a_row_per_plan_and_the_best_first():
+def test_the_table_has_every_plan_and_the_best_first():
     found = search({**spaces.of_workload(), "search": {"axes": AXES}})
     table = found.table()
     assert len(table) == len(found.candidates)
