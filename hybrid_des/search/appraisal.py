@@ -164,9 +164,14 @@ class _Shared:
     scenario: Scenario = field(compare=False)
 
 
+def shared_values(case: Case) -> list[str]:
+    """The values of a plan on which its costs or its wiring depend, as text."""
+    return [f"{path}={value!r}" for path, value in sorted(case.items()) if path not in _ORDERS]
+
+
 def _shared(settings: Settings, case: Case, scenario: Scenario) -> tuple[Fabric, RankCosts]:
     """The wiring and the costs of a plan."""
-    values = [f"{path}={value!r}" for path, value in sorted(case.items()) if path not in _ORDERS]
+    values = shared_values(case)
     wiring = (settings.digest, *(value for value in values if value.startswith(_WIRING)))
     schedule = scenario.schedule
     counts = (schedule.chunks == 1, schedule.microbatches > 1, scenario.parallel.pipeline)

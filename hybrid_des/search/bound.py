@@ -5,21 +5,24 @@
     parameters  ── ──                    sharded parameters are gathered likewise
     step                           ─►    the last rank's optimizer, and its gathers
 
-One pipeline is walked, the slowest where nodes differ. Every time found is that of the simulation or earlier: the same
-programs wait for the same events, and what the simulation adds (other traffic on the links, other replicas that are
-late, computation slowed by communication) only delays. Work per rank, the latest start, the chain of one micro-batch
-and the gradients after the last weight gradient are all paths of this walk.
+Every time found is that of the simulation or earlier: the same programs wait for the same events, and what the
+simulation adds (other traffic on the links, other replicas that are late, computation slowed by communication) only
+delays. Where pipelines differ, in the speed of their nodes or in their ways, two are walked: the slowest, and one as
+fast as the fastest in everything, before which no member of a group can begin a collective. Work per rank, the latest
+start, the chain of one micro-batch and the gradients after the last weight gradient are all paths of such a walk.
 """
+
+from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.network.purpose import PARAMETERS
 from hybrid_des.scenario import Scenario
 from hybrid_des.search.cheapest import CheapestTimes
+from hybrid_des.search.ways import Ways
 from hybrid_des.simulation.pace import Pace
 from hybrid_des.simulation.planner import Parts
 from hybrid_des.simulation.tasks import (
@@ -41,23 +44,22 @@ PARAMETER_STREAM: Key = (-1, "parameters", -1)  # what an op waits for that is n
 
 def least_step(scenario: Scenario, parts: Parts) -> int:
     """Picoseconds that a step takes at least; with several steps and no barrier, on average."""
-    speeds = _speeds(scenario)
-    walk = IdleWalk(scenario, parts, speeds)
+    cheapest = CheapestTimes(parts.fabric, scenario.cluster.sharing)
+    ways = Ways.of(scenario, cheapest)
+    walks = [IdleWalk(scenario, parts, ways, cheapest)]
+    if not ways.alike:
+        walks.append(IdleWalk(scenario, parts, ways.slowest(), cheapest, alone=True))
     if scenario.steps > 1 and not scenario.barrier:  # ranks may run ahead: what each computes remains
-        return max(map(busy, walk.programs))
-    walk.run()
-    return max(walk.ends())
+        return max(busy(program) for walk in walks for program in walk.programs)
+    for walk in walks:
+        walk.run()
+    return max(end for walk in walks for end in walk.ends())
 
 
 def busy(program: Program) -> int:
     """Picoseconds of computation in a program."""
     tasks = (*program.compute, *program.update)
     return sum(one.duration for task in tasks for one in task.work.segments if isinstance(one, Compute | ComputeBeside))
-
-
-def _speeds(scenario: Scenario) -> list[Fraction]:
-    nodes = zip(scenario.cluster.each_gpu(), range(scenario.parallel.ranks), strict=False)
-    return [node.speed for node, _ in nodes]
 
 
 class _RankWalk:
@@ -121,15 +123,24 @@ class IdleWalk:
         programs: of its pipeline ranks.
     """
 
-    def __init__(self, scenario: Scenario, parts: Parts, speeds: Sequence[Fraction]) -> None:
-        layout, pipeline = scenario.parallel.layout, parts.plan.pipeline
-        stride = layout.strides["pipeline"]
-        firsts = [rank for rank in range(layout.ranks) if not layout.coordinate(rank, "pipeline")]
-        ways = [range(first, first + pipeline * stride, stride) for first in firsts]
-        self._ranks = max(ways, key=lambda way: sum(1 / speeds[rank] for rank in way))
+    def __init__(
+        self, scenario: Scenario, parts: Parts, ways: Ways, cheapest: CheapestTimes, *, alone: bool = False
+    ) -> None:
+        """Begin at time 0.
+
+        Args:
+            scenario: the plan.
+            parts: its parts.
+            ways: the pipelines that are walked as one.
+            cheapest: what messages and collectives take at least.
+            alone: whether members of other pipelines may begin a collective before those of this one.
+        """
+        pipeline = parts.plan.pipeline
+        self._ranks, self._message = ways.ranks[0], ways.message
         self._scenario = scenario
-        self._cheapest = CheapestTimes(parts.fabric, scenario.cluster.sharing)
-        self.programs = [parts.lowering.lower(place, Pace(speeds[rank])) for place, rank in enumerate(self._ranks)]
+        self._cheapest = cheapest
+        self._alone = alone
+        self.programs = [parts.lowering.lower(place, Pace(ways.speed(place))) for place in range(pipeline)]
         self._walks = [_RankWalk(program) for program in self.programs]
         self._arrived: dict[Key, int] = {}
         self._waiting: dict[Key, int] = {}
@@ -137,7 +148,7 @@ class IdleWalk:
         self._groups = self._groups_of(parts)
         self._codec = codecs.find(scenario.gradients.codec).build()
         self._sixteen = codecs.find("bf16").build()
-        self._updates = min(_update(program) for program in self.programs) if len(set(speeds)) == 1 else 0
+        self._updates = 0 if alone else min(_update(program) for program in self.programs)
         self._gathers = [self._gather_times(place) for place in range(pipeline)]
 
     def run(self) -> None:
@@ -186,7 +197,7 @@ class IdleWalk:
             walk.inside += 1
         end = walk.now
         for output in work.outputs:
-            arrival = end + self._cheapest.message(self._ranks[place], self._ranks[output.peer], output.message.size)
+            arrival = end + self._message(place, output.peer, output.message.size)
             key = (output.peer, output.purpose.name, output.tag + ops[output.op].microbatch)
             self._arrived[key] = arrival
             if key in self._waiting:
@@ -220,15 +231,21 @@ class IdleWalk:
         chains = self._reduced(place, walk)
         own = max(walk.now, walk.streamed) + _update(program)
         begins: dict[tuple[int, ...], int] = {}
+        hops: dict[tuple[int, ...], int] = {}
         for gather in program.gathers:
-            members = tuple(self._groups[place, gather.stage, gather.part][0].ranks)
+            processes, buckets = self._groups[place, gather.stage, gather.part]
+            members = tuple(processes.ranks)
             begin = begins.get(members, max(own, chains.get(members, 0) + self._updates))
             begins[members] = begin + self._gathers[place][gather]
-        return max([own, *(end + self._updates for end in chains.values()), *begins.values()])
+            if not self._alone:
+                busiest = self._cheapest.busiest(processes, buckets[gather.bucket], self._sixteen)
+                hops[members] = hops.get(members, own) + busiest
+        return max([own, *hops.values(), *(end + self._updates for end in chains.values()), *begins.values()])
 
     def _reduced(self, place: int, walk: _RankWalk) -> dict[tuple[int, ...], int]:
         """Members → when one of them has reduced the last bucket of a rank's groups at the earliest."""
         chains: dict[tuple[int, ...], int] = {}
+        hops: dict[tuple[int, ...], int] = {}  # when the slowest hop of a ring is done with its shards
         options = self._scenario.gradients.options
         stages = dict.fromkeys(segment.stage for segment in walk.program.gradient)
         for stage in stages:
@@ -239,9 +256,13 @@ class IdleWalk:
                 processes, buckets = self._groups[place, stage, part]
                 members = tuple(processes.ranks)
                 for elements in buckets:
-                    begin = max(chains.get(members, 0), next(filled, walk.now))
-                    chains[members] = begin + self._cheapest.collective(processes, elements, self._codec, options)
-        return chains
+                    begin = next(filled, walk.now)
+                    took = self._cheapest.collective(processes, elements, self._codec, options)
+                    chains[members] = max(chains.get(members, 0), begin) + took
+                    if not self._alone:
+                        busiest = self._cheapest.busiest(processes, elements, self._codec)
+                        hops[members] = max(hops.get(members, 0), begin) + busiest
+        return {members: max(end, hops.get(members, 0)) for members, end in chains.items()}
 
 
 def _update(program: Program) -> int:

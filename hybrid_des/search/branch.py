@@ -19,7 +19,7 @@ from math import inf
 from typing import Any, NamedTuple, Protocol
 
 from hybrid_des.errors import HybridDesError
-from hybrid_des.search.appraisal import Finding, screen, simulate, weigh
+from hybrid_des.search.appraisal import Finding, screen, shared_values, simulate, weigh
 from hybrid_des.search.terms import Settings
 from hybrid_des.sweep.axes import Case
 from hybrid_des.sweep.dispatch import Row
@@ -63,7 +63,8 @@ class Candidate:
         least: a lower bound on its cost; its cost if it is simulated.
         held: bytes of its fullest GPU; at least so many before it is weighed.
         excess: bytes more than its GPUs have.
-        weighed: whether both are those of its order of ops.
+        screened: whether it has a bound.
+        weighed: whether that and its memory are those of its order of ops.
         row: its summary.
     """
 
@@ -74,6 +75,7 @@ class Candidate:
     least: float = 0.0
     held: int = 0
     excess: int = 0
+    screened: bool = False
     weighed: bool = False
     row: Row = field(default_factory=dict)
 
@@ -155,8 +157,8 @@ class BranchAndBound:
 
     def stop(self) -> None:
         """Take the plans that can no longer be the best for excluded; the others stay unknown."""
-        for candidate in self.candidates[: self._screened]:
-            if candidate.status == UNKNOWN and self._is_out(candidate):
+        for candidate in self.candidates:
+            if candidate.status == UNKNOWN and candidate.screened and self._is_out(candidate):
                 candidate.status = EXCLUDED
 
     @property
@@ -213,7 +215,7 @@ class BranchAndBound:
             self._screened += 1
         elif (step, candidate.number) not in self._known:
             self._note(step, candidate.number, finding)
-        candidate.reason = finding.reason
+        candidate.screened, candidate.reason = True, finding.reason
         candidate.held, candidate.excess = max(candidate.held, finding.held), finding.excess
         candidate.weighed = step != "screen"
         if finding.reason:
@@ -270,4 +272,6 @@ class BranchAndBound:
 
 
 def _batches(candidates: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
-    return (candidates[first : first + BATCH] for first in range(0, len(candidates), BATCH))
+    """Candidates that are screened together; those that share their costs are neighbours."""
+    near = sorted(candidates, key=lambda one: (shared_values(one.case), one.number))
+    return (near[first : first + BATCH] for first in range(0, len(near), BATCH))

@@ -1,7 +1,8 @@
 """What communication takes at least: messages on idle links, and collectives after the last member has begun.
 
     message            latency + bytes / bandwidth of the slowest link: others on the links can only delay it
-    ring               the last member's shard goes round: 2(n−1) hops in an all-reduce, n−1 in either of its phases
+    ring               the last member's shard goes round: 2(n−1) hops in an all-reduce, n−1 in either of its phases;
+                       and as many shards pass the slowest hop, one after the other
     measured           the time in the table
     other all-reduces  the last member's gradients leave it, over all links that it sends by
 
@@ -26,6 +27,7 @@ PHASES = {"ring": 2, "ring-reduce-scatter": 1, "ring-all-gather": 1}  # of n−1
 SENDING = frozenset(
     {"double-binary-tree", "halving-doubling", "hierarchical", "in-switch", "parameter-server", "recursive-doubling"}
 )
+LARGE = 2**20  # bytes
 LARGEST = 64  # members whose ways to each other are looked at; in larger groups they are taken to need no time
 
 
@@ -42,10 +44,16 @@ class CheapestTimes:
         self._rounding = 0 if sharing == "fifo" else 1
         self.message = cache(self._message)
         self._around = cache(self._once_around)
+        self._slowest = cache(self._slowest_hop)
         self._leaving = cache(self._leave)
 
     def _message(self, sender: int, receiver: int, size: int) -> int:
         return max(0, idle_time(self._fabric, sender, receiver, size) - self._rounding)
+
+    def kind_of(self, sender: int, receiver: int) -> tuple[object, ...]:
+        """What decides how long a message takes: the same for ways that do not differ."""
+        route = self._fabric.route(sender, receiver)
+        return (*route.latencies, *(self._fabric.links[name].bandwidth for name in route.links))
 
     def collective(self, group: ProcessGroup, elements: int, codec: Codec, options: Options | None = None) -> int:
         """From the beginning of the last member to the end of some member."""
@@ -57,6 +65,22 @@ class CheapestTimes:
         if group.kind in SENDING:
             return self._leaving(tuple(group.ranks), group.size, int(elements * codec.bytes_per_element))
         return 0
+
+    def busiest(self, group: ProcessGroup, elements: int, codec: Codec) -> int:
+        """What the slowest hop of a ring is busy with, if no member begins before; 0 for what is no ring."""
+        members = tuple(group.ranks[: group.size])
+        shards = PHASES.get(group.kind, 0) * (len(members) - 1)
+        if not shards:
+            return 0
+        sender, receiver, latency = self._slowest(members)
+        size = message_of(elements // len(members), codec).size
+        return shards * max(0, self.message(sender, receiver, size) - latency)
+
+    def _slowest_hop(self, members: Sequence[int]) -> tuple[int, int, int]:
+        """The hop of a ring that serves a large shard longest, with its latency."""
+        hops = [(rank, members[(i + 1) % len(members)]) for i, rank in enumerate(members)]
+        timed = [(*hop, self._fabric.route(*hop).latency) for hop in hops]
+        return max(timed, key=lambda hop: self.message(*hop[:2], LARGE) - hop[2])
 
     def hops(self, members: tuple[int, ...], elements: int, codec: Codec) -> int:
         """The n−1 hops of a shard around a ring, wherever it begins: all but the slowest."""
