@@ -22,6 +22,7 @@ from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.network.purpose import PARAMETERS
 from hybrid_des.scenario import Scenario
 from hybrid_des.search.cheapest import CheapestTimes
+from hybrid_des.search.screening import is_perturbed
 from hybrid_des.search.ways import Ways
 from hybrid_des.simulation.pace import Pace
 from hybrid_des.simulation.planner import Parts
@@ -29,6 +30,7 @@ from hybrid_des.simulation.tasks import (
     Await,
     Compute,
     ComputeBeside,
+    Exchange,
     Fill,
     Gather,
     Program,
@@ -43,7 +45,9 @@ PARAMETER_STREAM: Key = (-1, "parameters", -1)  # what an op waits for that is n
 
 
 def least_step(scenario: Scenario, parts: Parts) -> int:
-    """Picoseconds that a step takes at least; with several steps and no barrier, on average."""
+    """Picoseconds that a step takes at least; with several steps and no barrier, on average; 0 if it is perturbed."""
+    if is_perturbed(scenario):
+        return 0
     cheapest = CheapestTimes(parts.fabric, scenario.cluster.sharing)
     ways = Ways.of(scenario, cheapest)
     walks = [IdleWalk(scenario, parts, ways, cheapest)]
@@ -108,6 +112,10 @@ class _RankWalk:
             self.fills.setdefault(segment.stage, []).append(self.now)
         elif isinstance(segment, Transfer):
             self.now += sum(segment.durations)
+        elif isinstance(segment, Exchange):
+            for at, stage in segment.fills:
+                self.fills.setdefault(stage, []).append(self.now + at)
+            self.now += max(segment.beside, segment.launch)
         elif isinstance(segment, Await):
             times = self.gathered.get(segment.stage)
             if not times:

@@ -44,7 +44,13 @@ def first_bound(scenario: Scenario, ranks: RankCosts) -> FirstBound:
     if scenario.sharding == "zero-3":
         costs = with_gathered(costs, small, scenario.parallel.data * scenario.parallel.context)
     held = [costs.resident[rank] + _largest(small, costs, rank) for rank in range(p)]
-    return FirstBound(_time(scenario, small, costs), held)
+    return FirstBound(0 if is_perturbed(scenario) else _time(scenario, small, costs), held)
+
+
+def is_perturbed(scenario: Scenario) -> bool:
+    """Whether ops may take less than their costs, so that no bound on time is known."""
+    given = scenario.workload is not None and scenario.workload.durations is not None
+    return bool(scenario.slow or scenario.jitter or given)
 
 
 class _Way(NamedTuple):
@@ -69,14 +75,17 @@ def _time(scenario: Scenario, plan: Plan, costs: Costs) -> int:
     fused = min(Fraction(1), getattr(scenario.schedule.options, "fused_time", Fraction(1)), plan.fused_time)
     alone = scenario.steps > 1 and not scenario.barrier  # ranks may begin the next step early: only work counts
     each = scenario.schedule.microbatches // len(plan.paths)
+    alike = scenario.tensor_traffic == "replay"  # else collectives of layers may take another time than in the costs
     ways: dict[int, list[_Way]] = {}
     for path in plan.paths:
         before = behind = 0
         for place in path:
             cost = costs.stages[place]
-            ways.setdefault(place[0], []).append(_Way(cost.forward + cost.backward, before, behind))
-            before += cost.forward
-            behind += 0 if plan.split else cost.backward
+            forward = cost.forward - (0 if alike else sum(one.forward for one in cost.traffic))
+            backward = cost.backward - (0 if alike else sum(one.backward for one in cost.traffic))
+            ways.setdefault(place[0], []).append(_Way(forward + backward, before, behind))
+            before += forward
+            behind += 0 if plan.split else backward
     longest = Fraction(0)
     for rank, of_rank in ways.items():
         work = each * sum(way.work for way in of_rank)
