@@ -15,7 +15,7 @@ start, the chain of one micro-batch and the gradients after the last weight grad
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.group import ProcessGroup
@@ -70,15 +70,17 @@ class _RankWalk:
     """How far one rank is.
 
     Attributes:
+        inside: what a collective inside an op takes at least.
         now, streamed: when its compute stream, and its parameter stream, are done with what they have done.
         fills: stage → when each of its buckets was filled.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, inside: Callable[[Exchange], int]) -> None:
         self.program = program
+        self.inside = inside
         self.now = self.streamed = 0
         self.fills: dict[int, list[int]] = {}
-        self.task = self.inside = 0  # the next task, and the next segment in it
+        self.task = self.part = 0  # the next task, and the next segment in it
         self.gathered: dict[int, deque[int]] = {}
         self.turns: list[int] = []
         self.streaming = self.taken = 0  # the next segment of the parameter stream, the next turn that it takes
@@ -115,7 +117,7 @@ class _RankWalk:
         elif isinstance(segment, Exchange):
             for at, stage in segment.fills:
                 self.fills.setdefault(stage, []).append(self.now + at)
-            self.now += max(segment.beside, segment.launch)
+            self.now += max(segment.beside, segment.launch + self.inside(segment))
         elif isinstance(segment, Await):
             times = self.gathered.get(segment.stage)
             if not times:
@@ -148,8 +150,9 @@ class IdleWalk:
         self._scenario = scenario
         self._cheapest = cheapest
         self._alone = alone
+        self._messages = parts.traffic.messages
         self.programs = [parts.lowering.lower(place, Pace(ways.speed(place))) for place in range(pipeline)]
-        self._walks = [_RankWalk(program) for program in self.programs]
+        self._walks = [_RankWalk(program, self._inside) for program in self.programs]
         self._arrived: dict[Key, int] = {}
         self._waiting: dict[Key, int] = {}
         self._ready = list(range(pipeline))
@@ -182,14 +185,14 @@ class IdleWalk:
             if missing is not None:
                 return missing
             walk.task += 1
-            walk.inside = 0
+            walk.part = 0
         walk.stream(self._gathers[place])
         return None
 
     def _run(self, place: int, walk: _RankWalk, task: Task) -> Key | None:
         """Do a task; returns what it still waits for."""
         ops, work = task.ops, task.work
-        if not walk.inside:
+        if not walk.part:
             start = walk.now
             for index, _, purpose, tag in work.inputs:
                 key = (place, purpose.name, tag + ops[index].microbatch)
@@ -199,10 +202,10 @@ class IdleWalk:
                 start = max(start, arrival)
             walk.now = start
         segments = (*work.needs, *work.segments)
-        while walk.inside < len(segments):
-            if not walk.segment(segments[walk.inside]):
+        while walk.part < len(segments):
+            if not walk.segment(segments[walk.part]):
                 return PARAMETER_STREAM
-            walk.inside += 1
+            walk.part += 1
         end = walk.now
         for output in work.outputs:
             arrival = end + self._message(place, output.peer, output.message.size)
@@ -213,6 +216,12 @@ class IdleWalk:
             if work.confirms:
                 walk.now = max(walk.now, arrival)
         return None
+
+    def _inside(self, exchange: Exchange) -> int:
+        """What a collective inside an op takes at least, from its start: nothing if others may have begun before."""
+        if self._alone:
+            return 0
+        return self._cheapest.inside(exchange.algorithm, exchange.size, self._messages[exchange.axis])
 
     def _groups_of(self, parts: Parts) -> dict[tuple[int, int, int], tuple[ProcessGroup, Sequence[int]]]:
         """(Place, stage, part) → the group that its rank is a member of, and the elements of its buckets."""

@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 
+from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import MOST_SEGMENTS, Buffer, message_of
+from hybrid_des.collectives.channels import channels
 from hybrid_des.collectives.codecs import Codec
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.collectives.measured import Measured
@@ -22,6 +24,7 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.rate import idle_time
 from hybrid_des.options import Options
 from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.workload.replay import CODEC, elements_of
 
 PHASES = {"ring": 2, "ring-reduce-scatter": 1, "ring-all-gather": 1}  # of n−1 hops
 SENDING = frozenset(
@@ -44,6 +47,7 @@ class CheapestTimes:
         self._rounding = 0 if sharing == "fifo" else 1
         self.message = cache(self._message)
         self._around = cache(self._once_around)
+        self._inside = cache(self._inside_fastest)
         self._slowest = cache(self._slowest_hop)
         self._leaving = cache(self._leave)
 
@@ -65,6 +69,20 @@ class CheapestTimes:
         if group.kind in SENDING:
             return self._leaving(tuple(group.ranks), group.size, int(elements * codec.bytes_per_element))
         return 0
+
+    def inside(self, algorithm: str, size: int, groups: Sequence[Sequence[int]]) -> int:
+        """A collective of a layer in the fastest of some groups, if no member begins before; `size` in bytes."""
+        return self._inside(algorithm, size, tuple(map(tuple, groups)))
+
+    def _inside_fastest(self, algorithm: str, size: int, groups: Sequence[tuple[int, ...]]) -> int:
+        return min(self._in_group(algorithm, size, members) for members in groups)
+
+    def _in_group(self, algorithm: str, size: int, members: tuple[int, ...]) -> int:
+        codec = codecs.find(CODEC).build()
+        if algorithm == "all-to-all":
+            return self.message(members[1], members[0], message_of(elements_of(size) // len(members), codec).size)
+        rings = channels(self._fabric, members)
+        return PHASES.get(algorithm, 0) * self.hops(tuple(rings[0]), elements_of(size) // len(rings), codec)
 
     def busiest(self, group: ProcessGroup, elements: int, codec: Codec) -> int:
         """What the slowest hop of a ring is busy with, if no member begins before; 0 for what is no ring."""

@@ -96,7 +96,7 @@ def random_model(rng: Random) -> dict[str, Any]:
         gradients={"overlap": overlap, "codec": rng.choice(("fp32", "bf16"))},
         steps=rng.choice((1, 1, 2)),
         barrier=rng.random() < 0.8,
-        tensor_traffic=rng.choice(("replay", "messages", "auto")),
+        tensor_traffic=rng.choice(("replay", "messages", "auto") if once or p > 1 else ("replay", "auto")),
     )
     del values["batch"]
     if with_experts:
