@@ -125,13 +125,14 @@ def _memory(run: Run) -> dict[str, Any]:
     timeline = run.timeline
     activations: list[Fraction] = [Fraction(0)] * timeline.plan.pipeline
     held = [0] * timeline.plan.pipeline
-    for place, most, size in zip(timeline.pipeline_rank.tolist(), run.peak_activations, run.peak_memory, strict=False):
+    for rank, most, size in zip(run.ranks, run.peak_activations, run.peak_memory, strict=True):
+        place = timeline.layout.coordinate(rank, "pipeline")
         activations[place] = max(activations[place], Fraction(most))
         held[place] = max(held[place], size)
     return {
         "peak_activations": [_plain(value) for value in activations],
         "peak_memory_bytes": held,
-        "out_of_memory": not worst_peak(run.peak_memory, gpus_of(run.scenario.cluster, timeline.layout)).fits,
+        "out_of_memory": not worst_peak(run.ranks, run.peak_memory, gpus_of(run.scenario.cluster, run.ranks)).fits,
     }
 
 

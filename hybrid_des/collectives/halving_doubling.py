@@ -21,6 +21,7 @@ from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.recursive_doubling import folded
+from hybrid_des.collectives.seating import in_halves
 from hybrid_des.options import Options, choice
 
 
@@ -31,7 +32,9 @@ class Partners(Options):
     """With whom halves of the buffer are exchanged, before smaller parts with others."""
 
 
-@collective("halving-doubling", summary="reduce-scatter by halving, all-gather by doubling", options=Partners)
+@collective(
+    "halving-doubling", summary="reduce-scatter by halving, all-gather by doubling", options=Partners, images=in_halves
+)
 def halving_doubling(group: Group, buffer: Buffer, options: Partners) -> Routine:
     """All-reduce `buffer` over the group."""
     n = 1 << group.size.bit_length() - 1

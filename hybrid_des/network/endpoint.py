@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hybrid_des.network.mailbox import TaggedMailbox
+from hybrid_des.network.mailbox import Handoff, TaggedMailbox
 from hybrid_des.network.purpose import Purpose
 from hybrid_des.network.sharing import Flow
 from hybrid_des.network.transport import Transport
@@ -32,6 +32,10 @@ class Endpoint:
         if key not in self._out:
             self._out[key] = self._transport.pipeline_flow(self.rank, self.rank_of(peer), purpose)
         return self._out[key]
+
+    def handoff(self) -> Handoff:
+        """A queue between two streams of this GPU."""
+        return self._transport.handoff()
 
     def rank_of(self, peer: int) -> int:
         """The global rank of a rank of the pipeline."""

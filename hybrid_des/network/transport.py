@@ -9,7 +9,7 @@ from hybrid_des.network import sharing
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.fabric import Bandwidth, Fabric
 from hybrid_des.network.link import Hop, Link
-from hybrid_des.network.mailbox import Mailbox, Rendezvous, TaggedMailbox
+from hybrid_des.network.mailbox import Handoff, Mailbox, Rendezvous, TaggedMailbox
 from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import PURPOSES, Purpose
 from hybrid_des.network.rate import Rate, rate_of
@@ -49,8 +49,16 @@ class Transport:
         """Where the members of a group meet to exchange messages without a link."""
         key = (kind, stage, part, members[0])
         if key not in self._rendezvous:
-            self._rendezvous[key] = Rendezvous(self.env, len(members))
+            self._rendezvous[key] = self._meeting(members)
         return self._rendezvous[key]
+
+    def mailbox(self, kind: str) -> Mailbox:
+        """A mailbox for the messages of a collective."""
+        return Mailbox(self.env)
+
+    def handoff(self) -> Handoff:
+        """A queue between two phases on one GPU; it uses no link."""
+        return Handoff(self.env)
 
     def node_of(self, gpu: int) -> int:
         """The node of a GPU."""
@@ -82,7 +90,7 @@ class Transport:
         """
         key = (channel.sender, channel.receiver, channel.kind, channel.stage, lane, part)
         if key not in self._flows:
-            mailbox = Mailbox(self.env)
+            mailbox = self.mailbox(channel.kind)
             self._flows[key] = (self._open(channel, mailbox.put), mailbox)
         return self._flows[key]
 
@@ -112,13 +120,13 @@ class Transport:
     def inbox(self, rank: int) -> TaggedMailbox:
         """The mailbox of a GPU's pipeline messages."""
         if rank not in self._inboxes:
-            self._inboxes[rank] = TaggedMailbox(self.env)
+            self._inboxes[rank] = self._tagged()
         return self._inboxes[rank]
 
     def outbox(self, rank: int) -> TaggedMailbox:
         """The receipts of a GPU's pipeline messages, for a sender that waits until they have arrived."""
         if rank not in self._outboxes:
-            self._outboxes[rank] = TaggedMailbox(self.env)
+            self._outboxes[rank] = self._tagged()
         return self._outboxes[rank]
 
     def check_empty(self) -> None:
@@ -132,15 +140,23 @@ class Transport:
         if unread:
             raise SimulationError(f"{unread} messages were sent but never received")
 
+    def _tagged(self) -> TaggedMailbox:
+        return TaggedMailbox(self.env)
+
+    def _meeting(self, members: Sequence[int]) -> Rendezvous:
+        return Rendezvous(self.env, len(members))
+
     def _open(self, channel: Channel, put: Put) -> Flow:
+        flow = self._sharing.flow(self._hops(channel), put)
+        self._opened.append((channel.purpose, flow))
+        return flow
+
+    def _hops(self, channel: Channel) -> tuple[Hop, ...]:
         route = self._fabric.route(channel.sender, channel.receiver)
-        hops = tuple(
+        return tuple(
             Hop(self.link(name), latency, self._trace.channel(channel._replace(link=name, hop=hop)))
             for hop, (name, latency) in enumerate(zip(route.links, route.latencies, strict=True))
         )
-        flow = self._sharing.flow(hops, put)
-        self._opened.append((channel.purpose, flow))
-        return flow
 
 
 def step_label(step: int) -> int:

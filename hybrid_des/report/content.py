@@ -61,7 +61,7 @@ def content_of(findings: Findings) -> Content:
     """Make the content of a report."""
     run, facts = findings.run, findings.summary
     scenario = run.scenario
-    peak = worst_peak(run.peak_memory, gpus_of(scenario.cluster, run.timeline.layout))
+    peak = worst_peak(run.ranks, run.peak_memory, gpus_of(scenario.cluster, run.ranks))
     return Content(
         scenario.name,
         scenario.description,

@@ -16,6 +16,7 @@ from hybrid_des.network.topologies import OptionRefusal
 from hybrid_des.options import MOST, Count, Elsewhere, Flag, Section, Text, choice, mark_of, options_of, whole
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.defaults import fill, of_ranks
+from hybrid_des.scenario.folded import Fold, fold_fits
 from hybrid_des.scenario.machine import Cluster
 from hybrid_des.scenario.plugins import PluginSection
 from hybrid_des.scenario.problem import Problem, Problems
@@ -76,6 +77,8 @@ class Scenario(Section):
     """Seed of all random numbers."""
     on_oom: Annotated[Literal["warn", "error"], choice("warn", "error")] = "warn"
     """What happens when a GPU runs out of memory."""
+    fold: Fold = "auto"
+    """Replicas that do the same are simulated once; auto: as few as is exact, in runs of many GPUs; or how many."""
     record: Annotated[Literal["all", "compute", "none"], choice("all", "compute", "none")] = "all"
     """What the timeline records; compute: no rows for messages; none: summary only."""
 
@@ -215,8 +218,8 @@ def _wiring_exists(scenario: Scenario) -> Iterator[Problem]:
     entry = topologies.find(cluster.topology)
     if entry.facts["check"] is None or cluster.gpus > MOST or cluster.lacking:
         return
-    keys = ("topology", "nodes", "gpus_per_node", "nvlink", "infiniband", *entry.keys)
-    needs = tuple(("cluster", key) for key in keys)
+    own = ("topology", "nodes", "gpus_per_node", "nvlink", "infiniband")
+    needs = tuple(("cluster", key) for key in (*own, *entry.keys))
     try:
         entry.facts["check"](cluster.spec, *options_of(entry, cluster.options))
     except OptionRefusal as refusal:
@@ -244,7 +247,6 @@ def _chunks_fit(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _errors_exist(scenario: Scenario) -> Iterator[Problem]:
-    """Error feedback needs arrays."""
     if scenario.gradients.error_feedback and scenario.numerics is None:
         yield _misfit("needs real gradients; add a numerics: section", "gradients.error_feedback", "numerics")
 
@@ -294,6 +296,6 @@ def _layers_fit(scenario: Scenario) -> Iterator[Problem]:
 
 
 _CHECKS = (
-    _ranks_fit, _costs_are_given_once, _batch_fits, _model_divides, _sharding_fits, _options_are_read,
+    _ranks_fit, fold_fits, _costs_are_given_once, _batch_fits, _model_divides, _sharding_fits, _options_are_read,
     _wiring_exists, excesses, _schedule_is_one, _chunks_fit, _errors_exist, _lists_fit, _weight_fits, _layers_fit,
 )  # fmt: skip

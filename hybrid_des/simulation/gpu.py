@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import simpy
-
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment
@@ -13,10 +11,9 @@ from hybrid_des.errors import NumericsError
 from hybrid_des.gradients.groups import Membership
 from hybrid_des.gradients.reducer import Reducer
 from hybrid_des.network.endpoint import Endpoint
-from hybrid_des.network.mailbox import Handoff
 from hybrid_des.network.purpose import PARAMETERS, PURPOSES, REDUCTION, Purpose
 from hybrid_des.simulation.arithmetic import SizesOnly
-from hybrid_des.simulation.meeting import Meeting
+from hybrid_des.simulation.meeting import Barrier, Meeting
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.tasks import (
     Await,
@@ -34,25 +31,6 @@ from hybrid_des.simulation.tasks import (
 )
 
 STREAM = -1  # in `released`: the op did not wait for a message
-
-
-class Barrier:
-    """The barrier of all GPUs at the end of a training step."""
-
-    def __init__(self, env: Environment, parties: int) -> None:
-        self._env = env
-        self._parties = parties
-        self._missing = parties
-        self._open = env.event()
-
-    def wait(self) -> simpy.Event:
-        """Arrive at the barrier; the returned event triggers when all have arrived."""
-        event = self._open
-        self._missing -= 1
-        if not self._missing:
-            self._missing, self._open = self._parties, self._env.event()
-            event.succeed()
-        return event
 
 
 @dataclass(frozen=True)
@@ -101,14 +79,14 @@ class Gpu:
         for reducer in membership.reducers:
             self._reducers.setdefault(reducer.stage, []).append(reducer)
         self._buffers: dict[int, list[tuple[Reducer, Buffer]]] = {}
-        self._filled = {stage: Handoff(job.env) for stage in self._reducers}
+        self._filled = {stage: endpoint.handoff() for stage in self._reducers}
         streams = {"gradient": program.gradient, "parameters": program.parameters}
-        self._finished = {name: Handoff(job.env) for name, stream in streams.items() if stream}
+        self._finished = {name: endpoint.handoff() for name, stream in streams.items() if stream}
         self._gatherers = membership.gatherers
         self._meetings = meetings
         stages = {part.stage for part in program.parameters if isinstance(part, Gather | Transfer)}
-        self._gathered = {stage: Handoff(job.env) for stage in stages}
-        self._signals = {name: Handoff(job.env) for name in (("step", "layer") if program.parameters else ())}
+        self._gathered = {stage: endpoint.handoff() for stage in stages}
+        self._signals = {name: endpoint.handoff() for name in (("step", "layer") if program.parameters else ())}
         self._task: Task | None = None
         self._step = 0
         self.processes = [job.env.process(self._run_compute())]

@@ -11,8 +11,11 @@ from functools import cache
 from typing import Any
 
 from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.lineage import TracedEnvironment
 from hybrid_des.engine.recorder import CHUNK, Recorder
 from hybrid_des.errors import DeadlockError, OutOfMemoryError
+from hybrid_des.folding import FoldRefusal
+from hybrid_des.folding.symmetry import Fold, root_of
 from hybrid_des.gradients.reducer import Server
 from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.fabric import Fabric
@@ -22,9 +25,10 @@ from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.arithmetic import RealTraining, SizesOnly
-from hybrid_des.simulation.gpu import Barrier, Gpu, Job
-from hybrid_des.simulation.meeting import meetings_of
-from hybrid_des.simulation.memory import MemoryLedger, memory_parts, misfit, worst_peak
+from hybrid_des.simulation.folds import folded_transport, folds_of, refused
+from hybrid_des.simulation.gpu import Gpu, Job
+from hybrid_des.simulation.meeting import barrier_of, meetings_of
+from hybrid_des.simulation.memory import MemoryLedger, gpus_of, memory_parts, misfit, nodes_of, worst_peak
 from hybrid_des.simulation.pace import Pace
 from hybrid_des.simulation.planner import Parts, parts_of
 from hybrid_des.timeline import Timeline
@@ -40,13 +44,16 @@ class Run:
         timeline: the recorded rows, as typed columns.
         messages, bytes_pipeline, bytes_gradients, bytes_scales, bytes_parameters: totals over all steps.
         duration: simulated picoseconds over all steps.
-        peak_activations, peak_memory: one entry per global rank: whole-rank micro-batches, bytes.
+        ranks: the simulated global ranks.
+        peak_activations, peak_memory: one entry for each of them: whole-rank micro-batches, bytes.
         events: SimPy events processed.
         wall_s: real seconds.
         algorithm: the all-reduce used; for `auto` the chosen one.
         numerics: the summary's keys on training, with numerics.
         weights: rank → stage → arrays, with numerics.
         fabric: the wiring.
+        fold: for which other ranks the simulated ones stand; None if all are simulated.
+        unfolded: why they do not stand for others, where they were to.
     """
 
     scenario: Scenario
@@ -59,6 +66,7 @@ class Run:
     bytes_scales: int
     bytes_parameters: int
     duration: int
+    ranks: Sequence[int]
     peak_activations: list[Fraction]
     peak_memory: list[int]
     events: int
@@ -67,6 +75,8 @@ class Run:
     numerics: dict[str, Any] | None = None
     weights: dict[int, dict[int, list[Any]]] | None = None
     fabric: Fabric | None = None
+    fold: Fold | None = None
+    unfolded: str = ""
 
 
 @contextmanager
@@ -104,12 +114,17 @@ def run(
     """
     started = time.perf_counter()
     parts = parts_of(scenario, plan, fabric, training)
-    env, recorder = Environment(), Recorder(messages=scenario.record == "all")
-    transport = Transport(env, parts.fabric, scenario.cluster.sharing, recorder, receipts=parts.lowering.blocking)
-    gpus = _gpus(scenario, parts, transport, recorder)
-    servers = parts.reductions.servers(transport, scenario.steps, _lengths(parts.workers))
-    _carry_out(env, [*gpus, *servers])
-    transport.check_empty()
+    reasons: list[str] = []
+    outcome, fold = None, None
+    for fold in folds_of(scenario, parts, reasons):
+        try:
+            outcome = _simulated(scenario, parts, fold)
+            break
+        except FoldRefusal as refusal:
+            refused(scenario, fold, refusal, reasons)
+    if outcome is None:
+        outcome, fold = _simulated(scenario, parts, None), None
+    env, recorder, transport, gpus = outcome
     _check_memory(scenario, parts, gpus)
     layout = scenario.parallel.layout
     whole = [CHUNK * parts.plan.visits[layout.coordinate(gpu.rank, "pipeline")] for gpu in gpus]
@@ -120,6 +135,7 @@ def run(
         Timeline.of(recorder, parts.plan, layout),
         **_sent(parts, transport, scenario.steps),
         duration=env.now,
+        ranks=[gpu.rank for gpu in gpus],
         peak_activations=[Fraction(gpu.memory.peak_activations, n) for gpu, n in zip(gpus, whole, strict=True)],
         peak_memory=[gpu.memory.peak_bytes for gpu in gpus],
         events=env.events,
@@ -128,7 +144,26 @@ def run(
         numerics=parts.training.progress.summary() if parts.training else None,
         weights={rank: worker.weights for rank, worker in parts.workers.items()} if parts.training else None,
         fabric=parts.fabric,
+        fold=fold,
+        unfolded="" if fold or not reasons else reasons[-1],
     )
+
+
+def _simulated(
+    scenario: Scenario, parts: Parts, fold: Fold | None
+) -> tuple[Environment, Recorder, Transport, list[Gpu]]:
+    """Simulate all ranks, or those that a fold keeps."""
+    recorder = Recorder(messages=scenario.record == "all")
+    if fold:
+        transport = folded_transport(scenario, parts, fold, recorder)
+    else:
+        sharing, receipts = scenario.cluster.sharing, parts.lowering.blocking
+        transport = Transport(Environment(), parts.fabric, sharing, recorder, receipts=receipts)
+    gpus = _gpus(scenario, parts, transport, recorder, fold)
+    servers = parts.reductions.servers(transport, scenario.steps, _lengths(parts.workers))
+    _carry_out(transport.env, [*gpus, *servers])
+    transport.check_empty()
+    return transport.env, recorder, transport, gpus
 
 
 def _sent(parts: Parts, transport: Transport, steps: int) -> dict[str, int]:
@@ -137,24 +172,31 @@ def _sent(parts: Parts, transport: Transport, steps: int) -> dict[str, int]:
     return {key: total + steps * replayed.get(key, 0) for key, total in transport.sent().items()}
 
 
-def _gpus(scenario: Scenario, parts: Parts, transport: Transport, recorder: Recorder) -> list[Gpu]:
+def _gpus(
+    scenario: Scenario, parts: Parts, transport: Transport, recorder: Recorder, fold: Fold | None
+) -> list[Gpu]:
     env, layout = transport.env, scenario.parallel.layout
-    job = Job(env, recorder, scenario.steps, Barrier(env, layout.ranks) if scenario.barrier else None)
+    ranks: Sequence[int] = fold.ranks if fold else range(layout.ranks)
+    barrier = barrier_of(env, len(ranks)) if scenario.barrier else None
+    job = Job(env, recorder, scenario.steps, barrier)
     lower = cache(parts.lowering.lower)
     layered = parts.lowering.layered
-    meetings = meetings_of(env, layered.traffic.groups) if layered else {}
+    meetings = meetings_of(env, layered.traffic.groups, fold) if layered else {}
+    memberships = parts.reductions.of(transport, ranks)
     stride, pipeline = layout.strides["pipeline"], parts.plan.pipeline
     gpus = []
-    for rank, node in zip(range(layout.ranks), scenario.cluster.each_gpu(), strict=False):
+    for rank, node in zip(ranks, nodes_of(scenario.cluster, ranks), strict=True):
         place = layout.coordinate(rank, "pipeline")
         first = rank - place * stride
+        if isinstance(env, TracedEnvironment):
+            env.begin(root_of(rank))
         gpus.append(
             Gpu(
                 job,
                 Endpoint(transport, rank, range(first, first + pipeline * stride, stride)),
                 lower(place, Pace(node.speed)),
                 MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
-                parts.reductions.of(transport, rank),
+                memberships[rank],
                 RealTraining(parts.workers[rank]) if parts.training else SizesOnly(),
                 meetings=meetings.get(rank, ()),
             )
@@ -178,9 +220,8 @@ def _lengths(workers: Mapping[int, Worker]) -> dict[int, int]:
 def _check_memory(scenario: Scenario, parts: Parts, gpus: Sequence[Gpu]) -> None:
     if scenario.on_oom != "error":
         return
-    layout = scenario.parallel.layout
-    kinds = [node.gpu for node, _ in zip(scenario.cluster.each_gpu(), gpus, strict=False)]
-    peak = worst_peak([gpu.memory.peak_bytes for gpu in gpus], kinds)
+    layout, ranks = scenario.parallel.layout, [gpu.rank for gpu in gpus]
+    peak = worst_peak(ranks, [gpu.memory.peak_bytes for gpu in gpus], gpus_of(scenario.cluster, ranks))
     if not peak.fits:
         sizes = f"holds {format_bytes(peak.held)}; its GPU ({peak.gpu.name}) has {format_bytes(peak.gpu.memory)}"
         held = memory_parts(parts.costs, layout.coordinate(peak.rank, "pipeline"), peak.held)

@@ -1,0 +1,162 @@
+"""Where events come from: enough of their ancestry to tell whether others, elsewhere, happen in the same order.
+
+Events of one moment are processed in the order in which they were booked: of two, the one whose booking is earlier
+comes first and, if both were booked at the same time, the one whose parent came first; at the end of both chains stand
+the first events of two ranks, in the order of ranks. So an event keeps
+
+    chain   a hash of the times at which it, its parent, its parent's parent … were booked; None if they are not certain
+    root    the rank at the beginning, in the frame of whoever is asked (`folding.symmetry`)
+
+and two events whose chains differ are in the same order in every image of the simulation; two with equal chains are in
+the order of their roots. Urgent events follow at once on the event that books them and take over its lineage.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from heapq import heappop, heappush
+from typing import Any, Protocol
+
+from simpy.core import EmptySchedule
+from simpy.events import Event
+
+from hybrid_des.engine.clock import MOMENT, USUAL, Agenda, Environment
+
+Lineage = tuple[int | None, int]
+
+
+class Roots(Protocol):
+    """What is known of the order of roots."""
+
+    def ordered(self, one: int, other: int) -> bool:
+        """Whether the order of two roots is that of all their images."""
+
+    def joined(self, one: int, other: int) -> int:
+        """What is certain of a root that may be either of two."""
+
+
+class Children(deque[Any]):
+    """The events of one moment, each with its lineage."""
+
+    def __init__(self, env: TracedEnvironment) -> None:
+        super().__init__()
+        self.env = env
+
+    def append(self, event: Any) -> None:
+        """Book an event, which descends from the one that is processed now."""
+        super().append((event, self.env.born))
+
+
+class Continuations(Children):
+    """Urgent events of one moment."""
+
+    def append(self, event: Any) -> None:
+        """Book an event that follows at once on the one that is processed now."""
+        deque.append(self, (event, self.env.lineage))
+
+
+class TracedAgenda(Agenda):
+    """An agenda whose events have lineages."""
+
+    def __init__(self, env: TracedEnvironment) -> None:
+        super().__init__()
+        self._env = env
+
+    def __missing__(self, moment: int) -> deque[Any]:
+        heappush(self.moments, moment)
+        kind = Continuations if moment & (1 << MOMENT) - 1 < USUAL else Children
+        events = self[moment] = kind(self._env)
+        return events
+
+
+class TracedEnvironment(Environment):
+    """An environment that knows the lineage of every event.
+
+    Attributes:
+        lineage: of the event that is processed now.
+        born: of events that are booked now.
+    """
+
+    __slots__ = ("_roots", "born", "lineage")
+
+    def __init__(self, roots: Roots) -> None:
+        super().__init__()
+        self._roots = roots
+        self.agenda = TracedAgenda(self)
+        self.lineage: Lineage = (0, 0)
+        self.born: Lineage = (0, 0)
+
+    def begin(self, root: int) -> None:
+        """Let the processes that start from now on descend from a root."""
+        self.lineage = self.born = (0, root)
+
+    def decided(self, one: Lineage, other: Lineage) -> bool:
+        """Whether two events of one moment are in the same order in all images."""
+        if one is other:
+            return True
+        if one[0] is None or other[0] is None:
+            return False
+        return one[0] != other[0] or self._roots.ordered(one[1], other[1])
+
+    def either(self, one: Lineage, other: Lineage) -> Lineage:
+        """The child's lineage of one of two events of this moment whose order is not decided."""
+        if one[0] is None or other[0] is None:
+            return None, one[1]
+        return hash((self.now, one[0])), self._roots.joined(one[1], other[1])
+
+    def forget(self) -> None:
+        """Give up what is known of the order of the event that is processed now."""
+        self.lineage = self.born = (None, self.lineage[1])
+
+    @contextmanager
+    def births(self, lineage: Lineage) -> Iterator[None]:
+        """Let the events that are booked meanwhile have this lineage."""
+        before, self.born = self.born, lineage
+        yield
+        self.born = before
+
+    def all_of(self, events: Iterable[Event]) -> Event:  # type: ignore[override]
+        """An event that happens when all of several have happened."""
+        waited = list(events)
+        done = self.event()
+        last: list[tuple[int, Lineage]] = []
+
+        def check(event: Event) -> None:
+            last.append((self.now, self.lineage))
+            if event.ok and len(last) == len(waited):
+                undecided = [one for at, one in last[:-1] if at == self.now and not self.decided(one, self.lineage)]
+                with self.births(self.either(undecided[0], self.lineage) if undecided else self.born):
+                    done.succeed()
+
+        for event in waited:
+            assert event.callbacks is not None
+            event.callbacks.append(check)
+        return done
+
+    def _process(self, numbers: Iterable[int]) -> None:
+        """Process one event per number, each under its lineage."""
+        agenda, moments = self.agenda, self.agenda.moments
+        moment, events = 0, deque[Any]()
+        for number in numbers:
+            if not events or moments[0] != moment:
+                if not moments:
+                    raise EmptySchedule
+                moment = moments[0]
+                events = agenda[moment]
+                self.now = moment >> MOMENT
+            event, lineage = events.popleft()
+            if not events:
+                del agenda[heappop(moments)]
+            self.events = number
+            self.lineage = lineage
+            chain, root = lineage
+            self.born = (None if chain is None else hash((self.now, chain)), root)
+            callbacks, event.callbacks = event.callbacks, None
+            for callback in callbacks:
+                callback(event)
+            if not event._ok and not hasattr(event, "_defused"):
+                failure = type(event._value)(*event._value.args)
+                failure.__cause__ = event._value
+                raise failure

@@ -1,0 +1,129 @@
+"""Links that are served in order, in a folded run: two messages that meet must meet in the same order in all images.
+
+A link stands for all of its images. What reaches it comes from a sender in its own frame, so that roots are moved from
+frame to frame: from the sender to the first link, from link to link, and to the receiver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hybrid_des.engine.lineage import Lineage, TracedEnvironment
+from hybrid_des.folding import FoldRefusal
+from hybrid_des.network.link import Link
+from hybrid_des.network.sharing.fifo import FifoFlow
+
+if TYPE_CHECKING:
+    from hybrid_des.folding.symmetry import Element, Fold
+    from hybrid_des.network.fabric import LinkSpec
+    from hybrid_des.network.message import Message
+    from hybrid_des.network.rate import Rate
+    from hybrid_des.network.sharing import Put
+    from hybrid_des.network.sharing.fifo import Head
+
+
+class TracedLink(Link):
+    """A link that remembers what reached it at this moment."""
+
+    __slots__ = ("_came", "_when", "env")
+
+    env: TracedEnvironment
+
+    def __init__(self, env: TracedEnvironment, spec: LinkSpec, rate: Rate) -> None:
+        super().__init__(env, spec, rate)
+        self._when = -1
+        self._came: list[tuple[int, int, Element, Lineage]] = []
+
+    def meet(self, sender: int, frame: Element, lineage: Lineage) -> None:
+        """Note that a message reaches the link.
+
+        Raises:
+            FoldRefusal: another one reaches it now, and which of them comes first depends on the image.
+        """
+        if self.spec.bandwidth is None:
+            return  # whoever comes first, nobody waits
+        number = self.env.events
+        if self._when != self.env.now:
+            self._when, self._came = self.env.now, [(sender, number, frame, lineage)]
+            return
+        for other, event, there, before in self._came:
+            same = event == number and there == frame
+            if not same and not self.env.decided(before, lineage):
+                ranks = " and ".join(map(str, sorted((sender, other))))
+                raise FoldRefusal(
+                    f"messages of ranks {ranks} reach link {self.spec.name} at the same time, and which is first differs "
+                    "between replicas"
+                )
+        if self._came[-1][1:3] != (number, frame):
+            self._came.append((sender, number, frame, lineage))
+
+
+class TracedFlow(FifoFlow):
+    """A flow over such links."""
+
+    __slots__ = ("_course", "_fold", "_moved", "_sender", "_steps")
+
+    env: TracedEnvironment
+
+    def __init__(self, fold: Fold, sender: int, course: Sequence[Element], base: FifoFlow) -> None:
+        """Trace a flow.
+
+        Args:
+            fold: the group of images.
+            sender: the rank that sends.
+            course: how each link and, last, the receiver is turned against the picture that stands for it.
+            base: the flow as it is without tracing.
+        """
+        super().__init__(base.env, base.hops, self._landing(base.put), base.rows)
+        self._fold = fold
+        self._sender = sender
+        self._course = course
+        turns = zip([fold.identity, *course], course, strict=False)
+        self._steps = [fold.combined(before, fold.inverse(after)) for before, after in turns]
+        self._moved: list[dict[int, int]] = [{} for _ in self._steps]
+
+    def send(self, message: Message, tag: int | None = None) -> None:
+        """Hand a message to the first link; the sender continues at once."""
+        env = self.env
+        before = env.lineage, env.born
+        self._enter(0)
+        self.hops[0].link.meet(self._sender, self._course[0], env.lineage)  # type: ignore[attr-defined]
+        super().send(message, tag)
+        env.lineage, env.born = before
+
+    def _arrive(self, head: Head) -> None:
+        link = self.hops[head.hop].link
+        link.meet(self._sender, self._fold.identity, self.env.lineage)  # type: ignore[attr-defined]
+        super()._arrive(head)
+
+    def _forward(self, hop: int, at: int, slowest: int, message: Message, tag: int) -> None:
+        env = self.env
+        before = env.lineage, env.born
+        self._enter(hop)
+        super()._forward(hop, at, slowest, message, tag)
+        env.lineage, env.born = before
+
+    def _landing(self, put: Put) -> Put:
+        """Hand a message over in the receiver's frame."""
+
+        def landed(message: Message, tag: int, at: int) -> None:
+            env = self.env
+            before = env.lineage, env.born
+            self._enter(len(self._steps) - 1)
+            put(message, tag, at)
+            env.lineage, env.born = before
+
+        return landed
+
+    def _enter(self, hop: int) -> None:
+        """Go on in the frame of a link or, behind the last, of the receiver."""
+        step = self._steps[hop]
+        if step == self._fold.identity:
+            return
+        env, moved = self.env, self._moved[hop]
+        (here, root), (born, parent) = env.lineage, env.born
+        for one in (root, parent):
+            if one not in moved:
+                moved[one] = self._fold.move_root(one, step)
+        env.lineage, env.born = (here, moved[root]), (born, moved[parent])
