@@ -57,7 +57,7 @@ def around(seating: Seating, options: Any = None) -> str:
     turn = rotation(seating.places)
     if turn is None:
         return "the members of a ring do not turn by the same number of places"
-    return _differing_buckets(seating, turn)
+    return differing_buckets(seating, turn)
 
 
 def any_order(seating: Seating, options: Any = None) -> str:
@@ -73,12 +73,7 @@ def in_pairs(seating: Seating, options: Any = None) -> str:
     return "" if exchange(seating.places) is not None else "partners are not exchanged by the same number of places"
 
 
-def in_halves(seating: Seating, options: Any = None) -> str:
-    """Parts of a buffer between such partners."""
-    turn = exchange(seating.places)
-    return in_pairs(seating) or _differing_buckets(seating, turn or 0)
-
-
-def _differing_buckets(seating: Seating, turn: int) -> str:
+def differing_buckets(seating: Seating, turn: int) -> str:
+    """Whether pieces of a bucket, one for each member, differ in size where they are `turn` apart."""
     members = len(seating.places)
     return next(filter(None, (differing(buffer.elements, members, turn) for buffer in seating.buffers)), "")

@@ -16,13 +16,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from heapq import heappop, heappush
+from heapq import heappop
+from types import MethodType
 from typing import Any, Protocol
 
 from simpy.core import EmptySchedule
-from simpy.events import Event
+from simpy.events import NORMAL, Event, EventPriority
 
-from hybrid_des.engine.clock import MOMENT, USUAL, Agenda, Environment
+from hybrid_des.engine.clock import MOMENT, USUAL, Environment, Timeout
+from hybrid_des.engine.events import Arrival
 
 Lineage = tuple[int | None, int]
 
@@ -37,38 +39,37 @@ class Roots(Protocol):
         """What is certain of a root that may be either of two."""
 
 
-class Children(deque[Any]):
-    """The events of one moment, each with its lineage."""
+class TracedArrival(Arrival):
+    """A message that a receiver waits for.
+
+    Attributes:
+        when: since when.
+        asked: by which event.
+        lineage: of this event, once it is booked.
+    """
+
+    env: TracedEnvironment
 
     def __init__(self, env: TracedEnvironment) -> None:
-        super().__init__()
         self.env = env
+        self.callbacks = []
+        self.when = env.now
+        self.asked = env.lineage
 
-    def append(self, event: Any) -> None:
-        """Book an event, which descends from the one that is processed now."""
-        super().append((event, self.env.born))
-
-
-class Continuations(Children):
-    """Urgent events of one moment."""
-
-    def append(self, event: Any) -> None:
-        """Book an event that follows at once on the one that is processed now."""
-        deque.append(self, (event, self.env.lineage))
+    def happen(self, at: int, value: Any) -> None:
+        """Wake the receiver at that time, with the message."""
+        self._value = value
+        env = self.env
+        self.lineage = env.born
+        env.agenda[at << MOMENT | USUAL].append(self)
 
 
-class TracedAgenda(Agenda):
-    """An agenda whose events have lineages."""
+class TracedTimeout(Timeout):
+    """A timeout with a lineage."""
 
-    def __init__(self, env: TracedEnvironment) -> None:
-        super().__init__()
-        self._env = env
-
-    def __missing__(self, moment: int) -> deque[Any]:
-        heappush(self.moments, moment)
-        kind = Continuations if moment & (1 << MOMENT) - 1 < USUAL else Children
-        events = self[moment] = kind(self._env)
-        return events
+    def __init__(self, env: TracedEnvironment, delay: int, value: Any = None) -> None:
+        self.lineage = env.born
+        super().__init__(env, delay, value)
 
 
 class TracedEnvironment(Environment):
@@ -84,7 +85,7 @@ class TracedEnvironment(Environment):
     def __init__(self, roots: Roots) -> None:
         super().__init__()
         self._roots = roots
-        self.agenda = TracedAgenda(self)
+        self.timeout = MethodType(TracedTimeout, self)
         self.lineage: Lineage = (0, 0)
         self.born: Lineage = (0, 0)
 
@@ -109,6 +110,11 @@ class TracedEnvironment(Environment):
     def forget(self) -> None:
         """Give up what is known of the order of the event that is processed now."""
         self.lineage = self.born = (None, self.lineage[1])
+
+    def schedule(self, event: Event, priority: EventPriority = NORMAL, delay: float = 0) -> None:
+        """Book a triggered event after a delay; an urgent one continues the event that books it."""
+        event.lineage = self.born if priority is NORMAL else self.lineage
+        super().schedule(event, priority, delay)
 
     @contextmanager
     def births(self, lineage: Lineage) -> Iterator[None]:
@@ -146,12 +152,11 @@ class TracedEnvironment(Environment):
                 moment = moments[0]
                 events = agenda[moment]
                 self.now = moment >> MOMENT
-            event, lineage = events.popleft()
+            event = events.popleft()
             if not events:
                 del agenda[heappop(moments)]
             self.events = number
-            self.lineage = lineage
-            chain, root = lineage
+            self.lineage = chain, root = event.lineage
             self.born = (None if chain is None else hash((self.now, chain)), root)
             callbacks, event.callbacks = event.callbacks, None
             for callback in callbacks:

@@ -10,8 +10,8 @@ from hybrid_des.engine.recorder import Recorder
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.courses import Courses, Leg
 from hybrid_des.folding.symmetry import Fold
-from hybrid_des.folding.traced_flows import TracedFlow, TracedLink
-from hybrid_des.folding.traced_mailboxes import TracedHandoff, TracedMailbox, TracedRendezvous, TracedTaggedMailbox
+from hybrid_des.folding.traced_flows import TracedLink, traced
+from hybrid_des.folding.traced_mailboxes import TracedHandoff, TracedMailbox, TracedRendezvous, TracedTaggedMailbox, UnorderedMailbox
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.fabric import Fabric, LinkSpec
 from hybrid_des.network.link import Hop
@@ -71,7 +71,7 @@ class TracedTransport(FoldedTransport):
 
     def mailbox(self, kind: str) -> Mailbox:
         """A mailbox of a collective."""
-        return TracedMailbox(self.env, unordered=kind == "parameter-server")
+        return (UnorderedMailbox if kind == "parameter-server" else TracedMailbox)(self.env)
 
     def handoff(self) -> Handoff:
         """A queue between two phases on one GPU."""
@@ -88,7 +88,7 @@ class TracedTransport(FoldedTransport):
         flow = self._sharing.flow(self._along(channel, legs), put)
         if isinstance(flow, FifoFlow):
             _, turned = self._fold.home(channel.receiver)
-            flow = TracedFlow(self._fold, channel.sender, [*(leg.turned for leg in legs), turned], flow)
+            flow = traced(self._fold, channel.sender, [*(leg.turned for leg in legs), turned], flow)
         self._opened.append((channel.purpose, flow))
         return flow
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hybrid_des.engine.clock import MOMENT, USUAL
 from hybrid_des.engine.lineage import Lineage, TracedEnvironment
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.network.link import Link
-from hybrid_des.network.sharing.fifo import FifoFlow
+from hybrid_des.network.sharing.fifo import FifoFlow, Head
 
 if TYPE_CHECKING:
     from hybrid_des.folding.symmetry import Element, Fold
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from hybrid_des.network.message import Message
     from hybrid_des.network.rate import Rate
     from hybrid_des.network.sharing import Put
-    from hybrid_des.network.sharing.fifo import Head
 
 
 class TracedLink(Link):
@@ -35,18 +35,21 @@ class TracedLink(Link):
         self._when = -1
         self._came: list[tuple[int, int, Element, Lineage]] = []
 
-    def meet(self, sender: int, frame: Element, lineage: Lineage) -> None:
-        """Note that a message reaches the link.
+    def meet(self, sender: int, frame: Element) -> None:
+        """Note that a message reaches the link, by the event that is processed now.
 
         Raises:
             FoldRefusal: another one reaches it now, and which of them comes first depends on the image.
         """
-        if self.spec.bandwidth is None:
-            return  # whoever comes first, nobody waits
-        number = self.env.events
-        if self._when != self.env.now:
-            self._when, self._came = self.env.now, [(sender, number, frame, lineage)]
-            return
+        env = self.env
+        if self._when != env.now:
+            self._when = env.now
+            self._came = [(sender, env.events, frame, env.lineage)]
+        elif self.spec.bandwidth is not None:  # otherwise nobody waits, whoever comes first
+            self._compare(sender, frame)
+
+    def _compare(self, sender: int, frame: Element) -> None:
+        number, lineage = self.env.events, self.env.lineage
         for other, event, there, before in self._came:
             same = event == number and there == frame
             if not same and not self.env.decided(before, lineage):
@@ -59,12 +62,49 @@ class TracedLink(Link):
             self._came.append((sender, number, frame, lineage))
 
 
-class TracedFlow(FifoFlow):
-    """A flow over such links."""
+class TracedHead(Head):
+    """The head of a message with its lineage."""
 
-    __slots__ = ("_course", "_fold", "_moved", "_sender", "_steps")
+    __slots__ = ("lineage",)
+
+    lineage: Lineage
+
+
+class TracedFlow(FifoFlow):
+    """A flow over such links that are those of the sender's own image, as is the receiver."""
+
+    __slots__ = ("_sender",)
 
     env: TracedEnvironment
+
+    def __init__(self, sender: int, base: FifoFlow) -> None:
+        super().__init__(base.env, base.hops, base.put, base.rows)
+        self._sender = sender
+
+    def send(self, message: Message, tag: int | None = None) -> None:
+        """Hand a message to the first link; the sender continues at once."""
+        self.hops[0].link.meet(self._sender, ())  # type: ignore[attr-defined]
+        super().send(message, tag)
+
+    def _arrive(self, head: Head) -> None:
+        self.hops[head.hop].link.meet(self._sender, ())  # type: ignore[attr-defined]
+        super()._arrive(head)
+
+    def _forward(self, hop: int, at: int, slowest: int, message: Message, tag: int) -> None:
+        head = TracedHead()
+        head.callbacks = self.on_head
+        head.hop = hop
+        head.slowest = slowest
+        head.message = message
+        head.tag = tag
+        head.lineage = self.env.born
+        self.env.agenda[at << MOMENT | USUAL].append(head)
+
+
+class TurnedFlow(TracedFlow):
+    """A flow to another image than the sender's own."""
+
+    __slots__ = ("_course", "_fold", "_moved", "_steps")
 
     def __init__(self, fold: Fold, sender: int, course: Sequence[Element], base: FifoFlow) -> None:
         """Trace a flow.
@@ -75,9 +115,9 @@ class TracedFlow(FifoFlow):
             course: how each link and, last, the receiver is turned against the picture that stands for it.
             base: the flow as it is without tracing.
         """
-        super().__init__(base.env, base.hops, self._landing(base.put), base.rows)
+        super().__init__(sender, base)
+        self.put = self._landing(base.put)
         self._fold = fold
-        self._sender = sender
         self._course = course
         turns = zip([fold.identity, *course], course, strict=False)
         self._steps = [fold.combined(before, fold.inverse(after)) for before, after in turns]
@@ -88,14 +128,9 @@ class TracedFlow(FifoFlow):
         env = self.env
         before = env.lineage, env.born
         self._enter(0)
-        self.hops[0].link.meet(self._sender, self._course[0], env.lineage)  # type: ignore[attr-defined]
-        super().send(message, tag)
+        self.hops[0].link.meet(self._sender, self._course[0])  # type: ignore[attr-defined]
+        FifoFlow.send(self, message, tag)
         env.lineage, env.born = before
-
-    def _arrive(self, head: Head) -> None:
-        link = self.hops[head.hop].link
-        link.meet(self._sender, self._fold.identity, self.env.lineage)  # type: ignore[attr-defined]
-        super()._arrive(head)
 
     def _forward(self, hop: int, at: int, slowest: int, message: Message, tag: int) -> None:
         env = self.env
@@ -127,3 +162,9 @@ class TracedFlow(FifoFlow):
             if one not in moved:
                 moved[one] = self._fold.move_root(one, step)
         env.lineage, env.born = (here, moved[root]), (born, moved[parent])
+
+
+def traced(fold: Fold, sender: int, course: Sequence[Element], base: FifoFlow) -> TracedFlow:
+    """Trace a flow; see `TurnedFlow`."""
+    same = all(element == fold.identity for element in course)
+    return TracedFlow(sender, base) if same else TurnedFlow(fold, sender, course, base)
