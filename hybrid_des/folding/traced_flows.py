@@ -7,7 +7,7 @@ frame to frame: from the sender to the first link, from link to link, and to the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hybrid_des.engine.clock import MOMENT, USUAL
 from hybrid_des.engine.lineage import Lineage, TracedEnvironment
@@ -24,16 +24,33 @@ if TYPE_CHECKING:
 
 
 class TracedLink(Link):
-    """A link that remembers what reached it at this moment."""
+    """A link that remembers what reached it at this moment, if it has more than one flow.
 
-    __slots__ = ("_came", "_when", "env")
+    Attributes:
+        shared: whether it has.
+        last: when a message last reached it, and the number and lineage of the event by which it did.
+    """
+
+    __slots__ = ("_came", "_first", "_flows", "_when", "env", "last", "shared")
 
     env: TracedEnvironment
 
     def __init__(self, env: TracedEnvironment, spec: LinkSpec, rate: Rate) -> None:
         super().__init__(env, spec, rate)
-        self._when = -1
-        self._came: list[tuple[int, int, Element, Lineage]] = []
+        self.shared = False
+        self.last: tuple[int, int, Lineage] = (-1, -1, (None, 0))
+        self._flows = 0
+        self._came: list[tuple[int, int, Element | None, Lineage]] = []
+
+    def join(self, sender: int) -> None:
+        """Take on one more flow, of messages from a rank."""
+        self._flows += 1
+        if self._flows == 2 and self.spec.bandwidth is not None:  # otherwise nobody waits, whoever comes first
+            self.shared = True
+            self._when, number, lineage = self.last
+            self._came = [(self._first, number, None, lineage)]
+        elif self._flows == 1:
+            self._first = sender
 
     def meet(self, sender: int, frame: Element) -> None:
         """Note that a message reaches the link, by the event that is processed now.
@@ -45,14 +62,11 @@ class TracedLink(Link):
         if self._when != env.now:
             self._when = env.now
             self._came = [(sender, env.events, frame, env.lineage)]
-        elif self.spec.bandwidth is not None:  # otherwise nobody waits, whoever comes first
-            self._compare(sender, frame)
-
-    def _compare(self, sender: int, frame: Element) -> None:
-        number, lineage = self.env.events, self.env.lineage
+            return
+        number, lineage = env.events, env.lineage
         for other, event, there, before in self._came:
             same = event == number and there == frame
-            if not same and not self.env.decided(before, lineage):
+            if not same and not env.decided(before, lineage):
                 ranks = " and ".join(map(str, sorted((sender, other))))
                 raise FoldRefusal(
                     f"messages of ranks {ranks} reach link {self.spec.name} at the same time, and which is first differs "
@@ -80,14 +94,26 @@ class TracedFlow(FifoFlow):
     def __init__(self, sender: int, base: FifoFlow) -> None:
         super().__init__(base.env, base.hops, base.put, base.rows)
         self._sender = sender
+        for hop in base.hops:
+            hop.link.join(sender)  # type: ignore[attr-defined]
 
     def send(self, message: Message, tag: int | None = None) -> None:
         """Hand a message to the first link; the sender continues at once."""
-        self.hops[0].link.meet(self._sender, ())  # type: ignore[attr-defined]
-        super().send(message, tag)
+        link: Any = self.hops[0].link
+        if link.shared:
+            link.meet(self._sender, ())
+        else:
+            env = self.env
+            link.last = (env.now, env.events, env.lineage)
+        FifoFlow.send(self, message, tag)
 
     def _arrive(self, head: Head) -> None:
-        self.hops[head.hop].link.meet(self._sender, ())  # type: ignore[attr-defined]
+        link: Any = self.hops[head.hop].link
+        if link.shared:
+            link.meet(self._sender, ())
+        else:
+            env = self.env
+            link.last = (env.now, env.events, env.lineage)
         super()._arrive(head)
 
     def _forward(self, hop: int, at: int, slowest: int, message: Message, tag: int) -> None:
@@ -128,7 +154,11 @@ class TurnedFlow(TracedFlow):
         env = self.env
         before = env.lineage, env.born
         self._enter(0)
-        self.hops[0].link.meet(self._sender, self._course[0])  # type: ignore[attr-defined]
+        link: Any = self.hops[0].link
+        if link.shared:
+            link.meet(self._sender, self._course[0])
+        else:
+            link.last = (env.now, env.events, env.lineage)
         FifoFlow.send(self, message, tag)
         env.lineage, env.born = before
 

@@ -56,10 +56,14 @@ class TracedMailbox(Mailbox):
 
     def put(self, message: Message, tag: int, at: int) -> None:
         """Take a message that arrives at `at`."""
+        env = self._env
         if self._waiting:
-            wake(self._env, self._waiting.popleft(), at, message)
+            arrival = self._waiting.popleft()
+            if arrival.when != env.now:
+                arrival.happen(at, message)
+            else:
+                wake(env, arrival, at, message)
         else:
-            env = self._env
             self._arrived.append((at, message, env.now, env.lineage))
 
     def receive(self) -> Event | Here:
