@@ -65,7 +65,8 @@ class RankGroup(Sequence[int]):
     def array(self) -> NDArray[np.int64]:
         """All ranks."""
         chosen = self._chosen
-        return self._rank_of(np.arange(chosen.start, chosen.stop, chosen.step, dtype=np.int64))
+        ranks: NDArray[np.int64] = self._rank_of(np.arange(chosen.start, chosen.stop, chosen.step, dtype=np.int64))
+        return ranks
 
     def _rank_of(self, number: Any) -> Any:
         rank = self._first

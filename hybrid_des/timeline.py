@@ -53,6 +53,7 @@ class Timeline:
         gathers: one row per all-gather of parameters and rank: `step`, `rank`, `stage`, `layer`, `start`, `end`.
         waits: one row per period in which ops wait for a collective: `step`, `rank`, `purpose` (of `PURPOSES`),
             `place` (`BEFORE` an op, `INSIDE`, `AFTER` the optimizer), `start`, `end`.
+        alike: for how many ranks each of these stands, itself among them, that do the same.
 
     Further columns are kept and ignored.
     """
@@ -67,14 +68,15 @@ class Timeline:
     memory: Columns
     gathers: Columns = field(default_factory=lambda: _empty(GATHER_COLUMNS))
     waits: Columns = field(default_factory=lambda: _empty(WAIT_COLUMNS))
+    alike: int = 1
 
     @classmethod
-    def of(cls, recorder: Recorder, plan: Plan, layout: Layout) -> Timeline:
+    def of(cls, recorder: Recorder, plan: Plan, layout: Layout, alike: int = 1) -> Timeline:
         """Take over what was recorded, without copying it."""
         messages = None if recorder.messages is None else recorder.messages.table()
         names = ("ops", "steps", "reductions", "memory", "gathers", "waits")
         tables = {name: getattr(recorder, name).table() for name in names}
-        return cls(layout, plan, recorder.channels, messages=messages, **tables)
+        return cls(layout, plan, recorder.channels, messages=messages, alike=alike, **tables)
 
     @property
     def duration(self) -> int:

@@ -14,7 +14,7 @@ Arguments of the registration:
     options   class of its options, which extend a scenario's `gradients`; an instance is the last argument of the
               collective and of `servers`
     servers   endpoints that serve the group without being members: a function from `Site` to their places in the fabric
-    images    which images of its members do the same (`seating`), so that they can be simulated once; none, if not given
+    images    which images of its members do the same (`seating`), so that they are simulated once; default none
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

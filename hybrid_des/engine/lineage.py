@@ -113,7 +113,7 @@ class TracedEnvironment(Environment):
 
     def schedule(self, event: Event, priority: EventPriority = NORMAL, delay: float = 0) -> None:
         """Book a triggered event after a delay; an urgent one continues the event that books it."""
-        event.lineage = self.born if priority is NORMAL else self.lineage
+        event.lineage = self.born if priority is NORMAL else self.lineage  # type: ignore[attr-defined]
         super().schedule(event, priority, delay)
 
     @contextmanager

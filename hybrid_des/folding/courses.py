@@ -93,14 +93,15 @@ class Courses:
 
     def _by_images(self, route: Route, sender: int, receiver: int) -> list[tuple[str, Element]]:
         fold = self._fold
-        images = [(element, fold.move(sender, element), fold.move(receiver, element)) for element in fold.elements()]
-        routes = [(element, *ends, self._fabric.route(*ends)) for element, *ends in images]
-        for _, here, there, other in routes:
+        routes = []
+        for element in fold.elements():
+            here, there = fold.move(sender, element), fold.move(receiver, element)
+            other = self._fabric.route(here, there)
             if other.latencies != route.latencies:
                 ways = f"from rank {sender} to {receiver} and from rank {here} to {there}"
                 raise FoldRefusal(f"the routes {ways} have other links or latencies")
-        return [self._picture([(element, other.links[hop]) for element, _, _, other in routes])
-                for hop in range(len(route.links))]  # fmt: skip
+            routes.append((element, other.links))
+        return [self._picture([(element, links[hop]) for element, links in routes]) for hop in range(len(route.links))]
 
     def _picture(self, images: list[tuple[Element, str]]) -> tuple[str, Element]:
         """Which link is simulated for the first of these, which are the images of a link."""

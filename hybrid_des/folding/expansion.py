@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -30,11 +31,13 @@ def expanded(timeline: Timeline, fold: Fold, fabric: Fabric) -> Timeline:
 
     of_channel = [images(channel) for channel in timeline.channels]
     names = ("ops", "steps", "reductions", "memory", "gathers", "waits")
+    rows: dict[str, Any] = {name: everywhere(getattr(timeline, name)) for name in names}
     return replace(
         timeline,
         channels=[pictures[image] for image in range(len(elements)) for pictures in of_channel],
         messages=None if timeline.messages is None else _messages(timeline.messages, len(of_channel), len(elements)),
-        **{name: everywhere(getattr(timeline, name)) for name in names},
+        alike=1,
+        **rows,
     )
 
 

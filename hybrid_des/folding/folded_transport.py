@@ -11,7 +11,13 @@ from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.courses import Courses, Leg
 from hybrid_des.folding.symmetry import Fold
 from hybrid_des.folding.traced_flows import TracedLink, traced
-from hybrid_des.folding.traced_mailboxes import TracedHandoff, TracedMailbox, TracedRendezvous, TracedTaggedMailbox, UnorderedMailbox
+from hybrid_des.folding.traced_mailboxes import (
+    TracedHandoff,
+    TracedMailbox,
+    TracedRendezvous,
+    TracedTaggedMailbox,
+    UnorderedMailbox,
+)
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.fabric import Fabric, LinkSpec
 from hybrid_des.network.link import Hop

@@ -39,7 +39,7 @@ class TracedLink(Link):
         super().__init__(env, spec, rate)
         self.shared = False
         self.last: tuple[int, int, Lineage] = (-1, -1, (None, 0))
-        self._flows = 0
+        self._flows = self._first = 0
         self._came: list[tuple[int, int, Element | None, Lineage]] = []
 
     def join(self, sender: int) -> None:
@@ -68,10 +68,8 @@ class TracedLink(Link):
             same = event == number and there == frame
             if not same and not env.decided(before, lineage):
                 ranks = " and ".join(map(str, sorted((sender, other))))
-                raise FoldRefusal(
-                    f"messages of ranks {ranks} reach link {self.spec.name} at the same time, and which is first differs "
-                    "between replicas"
-                )
+                what = f"messages of ranks {ranks} reach link {self.spec.name} at the same time"
+                raise FoldRefusal(f"{what}, and which is first differs between replicas")
         if self._came[-1][1:3] != (number, frame):
             self._came.append((sender, number, frame, lineage))
 

@@ -15,7 +15,6 @@ from hybrid_des.network.mailbox import Handoff, Mailbox, Rendezvous, TaggedMailb
 from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import Purpose
 
-
 Put = tuple[int, Message, int, Lineage]  # when a message arrives, and since when and by which event that is known
 
 

@@ -99,7 +99,7 @@ def parts_of_stage(regular: int, experts: int, expert: int) -> tuple[int, int]:
 def _holders(
     layout: Layout, places: Sequence[tuple[int, int]], apart: int
 ) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-    """For every tensor rank, the ranks that hold the same, and their chunks: every `apart`-th along data and context."""
+    """For every tensor rank, who holds the same, with their chunks: every `apart`-th rank along data and context."""
     copies = [(layout.strides["pipeline"] * rank, chunk) for rank, chunk in places]
     for holders in layout.holders:
         for first in range(apart):

@@ -151,9 +151,7 @@ class LinksByOwner(Mapping[str, LinkSpec]):
         every: gives all links, in the order of the table.
     """
 
-    def __init__(
-        self, of_owner: Callable[[str], Iterable[LinkSpec]], every: Callable[[], Iterable[LinkSpec]]
-    ) -> None:
+    def __init__(self, of_owner: Callable[[str], Iterable[LinkSpec]], every: Callable[[], Iterable[LinkSpec]]) -> None:
         self._of_owner = of_owner
         self._every = every
         self._made: dict[str, dict[str, LinkSpec]] = {}

@@ -68,7 +68,7 @@ def content_of(findings: Findings) -> Content:
         [_setup(scenario, facts), *_model(scenario)],
         [*_headline(facts), *_model_headline(scenario, facts)],
         _shares(facts),
-        [*_memory(run, facts, peak), *_resources(facts)],
+        [*_memory(run, facts, peak), *_resources(facts), *_simulated(run)],
         _limits(scenario),
     )
 
@@ -198,6 +198,17 @@ def _resources(facts: Mapping[str, Any]) -> list[Fact]:
         *_training(facts),
         Fact("real time", time, weight="dim"),
     ]
+
+
+def _simulated(run: Run) -> list[Fact]:
+    """How many replicas were simulated, or why not fewer, where they might have been."""
+    replicas = run.scenario.parallel.data
+    if run.fold is not None:
+        kept = run.fold.turns[0].keep
+        return [Fact("simulated", f"{kept:,} of {count(replicas, 'replica')}", "which do the same", weight="dim")]
+    if run.unfolded:
+        return [Fact("simulated", f"all {count(replicas, 'replica')}", run.unfolded, weight="dim")]
+    return []
 
 
 def _training(facts: Mapping[str, Any]) -> list[Fact]:

@@ -25,8 +25,8 @@ def fold_fits(scenario: Any) -> Iterator[Problem]:
     if not isinstance(fold, int):
         return
     if replicas % fold:
-        needs = (("fold",), ("parallel", "data"))
-        yield Problem(("fold",), f"{replicas} replicas cannot be folded to {fold}; expected a divisor", needs)
+        message = f"{replicas} replicas cannot be folded to {fold}; expected a divisor"
+        yield Problem(("fold",), message, (("fold",), ("parallel", "data")))
     elif scenario.numerics is not None and fold < replicas:
-        needs = (("fold",), ("numerics",))
-        yield Problem(("fold",), "with `numerics` every replica trains on samples of its own; expected off", needs)
+        message = "with `numerics` every replica trains on samples of its own; expected off"
+        yield Problem(("fold",), message, (("fold",), ("numerics",)))

@@ -17,11 +17,14 @@ from hybrid_des.collectives.seating import Seating
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.lineage import TracedEnvironment
 from hybrid_des.engine.recorder import Recorder
+from hybrid_des.errors import Refusal
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.folded_transport import FoldedTransport, TracedTransport
 from hybrid_des.folding.symmetry import Element, Fold, Turn
 from hybrid_des.gradients.groups import ReplicaGroup
 from hybrid_des.scenario import Scenario
+from hybrid_des.scenario.sizes import too_large
+from hybrid_des.simulation.memory import nodes_of
 from hybrid_des.simulation.planner import Parts
 
 SMALLEST = 128  # GPUs that are folded without being asked to: up to this, every replica is shown
@@ -67,6 +70,17 @@ def refused(scenario: Scenario, fold: Fold, refusal: FoldRefusal, reasons: list[
     reasons.append(str(refusal))
 
 
+def check_size(scenario: Scenario, fold: Fold | None, reasons: Sequence[str]) -> None:
+    """Check that a run is not too large, which a scenario that may be folded has been allowed to be.
+
+    Raises:
+        Refusal: it is, with the reason why it was not folded, or not more.
+    """
+    kept = scenario.parallel.data if fold is None else fold.turns[0].keep
+    if found := too_large(scenario, kept):
+        raise Refusal("; ".join([found, *(f"replicas differ: {reason}" for reason in reasons[-1:])]))
+
+
 def folded_transport(scenario: Scenario, parts: Parts, fold: Fold, recorder: Recorder) -> FoldedTransport:
     """The network of a folded run; orders are traced where something depends on them.
 
@@ -97,7 +111,7 @@ def _first(scenario: Scenario, parts: Parts, keep: int) -> Fold | None:
             refusals.append(refusal)
         else:
             return fold
-    raise refusals[-1 if "partners" not in str(refusals[0]) else 0]
+    raise refusals[0]
 
 
 def check(fold: Fold, scenario: Scenario, parts: Parts) -> None:
@@ -126,27 +140,32 @@ def _nodes(scenario: Scenario, ranks: int) -> Ranks:
 
 def _check_placement(fold: Fold, scenario: Scenario, nodes: Ranks) -> None:
     """Ranks on one node must go to one node, and to one of the same kind."""
-    counts = [kind.count for kind in scenario.cluster.kinds]
-    kinds = np.repeat(np.arange(len(counts)), counts)
+    kinds = _kinds(scenario)[nodes]
     ranks = np.arange(len(nodes))
-    first = np.searchsorted(nodes, nodes)  # of each rank's node
+    first, on_node = np.searchsorted(nodes, nodes), np.bincount(nodes)[nodes]  # of each rank's node
     for element in fold.generators:
         images = fold.move(ranks, element)
         for rank in np.flatnonzero(nodes[images] != nodes[images[first]])[:1].tolist():
             here, there = int(first[rank]), int(images[first[rank]])
             raise FoldRefusal(
-                f"ranks {here} and {rank} are on one node, their images {there} and {int(images[rank])} are not"
+                f"ranks {here} and {rank} share a node, and their images {there} and {images[rank]} do not"
             )
-        for rank in np.flatnonzero(kinds[nodes[images]] != kinds[nodes])[:1].tolist():
-            kind, other = (scenario.cluster.kinds[kinds[nodes[one]]] for one in (rank, images[rank]))
-            if kind.speed != other.speed:
-                what = f"runs at {float(kind.speed):g} times the speed, rank {int(images[rank])} at {float(other.speed):g}"
-                raise FoldRefusal(f"rank {rank} {what}")
-            raise FoldRefusal(f"rank {rank} is on a node of another kind than rank {int(images[rank])}")
-        # as many ranks on a node as on its image
-        sizes = np.bincount(nodes)
-        for rank in np.flatnonzero(sizes[nodes[images]] != sizes[nodes])[:1].tolist():
-            raise FoldRefusal(f"the node of rank {rank} has another number of ranks than that of rank {int(images[rank])}")
+        for rank in np.flatnonzero((kinds[images] != kinds) | (on_node[images] != on_node))[:1].tolist():
+            raise FoldRefusal(_unlike(scenario, rank, int(images[rank])))
+
+
+def _kinds(scenario: Scenario) -> Ranks:
+    """For each node, which kind it is; two that differ in their number of nodes only are one."""
+    kinds = [kind.model_copy(update={"count": 1}) for kind in scenario.cluster.kinds]
+    return np.repeat([kinds.index(kind) for kind in kinds], [kind.count for kind in scenario.cluster.kinds])
+
+
+def _unlike(scenario: Scenario, rank: int, other: int) -> str:
+    """What tells the nodes of two ranks apart."""
+    node, another = nodes_of(scenario.cluster, (rank, other))
+    if node.speed != another.speed:
+        return f"rank {rank} runs at {float(node.speed):g} times the speed, rank {other} at {float(another.speed):g}"
+    return f"the nodes of ranks {rank} and {other} differ in their GPUs, their links, or how many ranks they have"
 
 
 def _check_group(fold: Fold, parts: Parts, processes: ProcessGroup, group: ReplicaGroup, nodes: Ranks) -> None:
@@ -164,16 +183,16 @@ def _check_group(fold: Fold, parts: Parts, processes: ProcessGroup, group: Repli
             raise FoldRefusal(f"ranks {here} and {there}: {found}")
 
 
-def _image(
-    fold: Fold, element: Element, ranks: Ranks, parts: Parts, group: ReplicaGroup
-) -> tuple[Ranks, Ranks]:
+def _image(fold: Fold, element: Element, ranks: Ranks, parts: Parts, group: ReplicaGroup) -> tuple[Ranks, Ranks]:
     """The group that the image of a group is, and the seats of the images in it."""
     moved = fold.move(ranks, element)
     images = np.sort(moved)
     if (np.diff(ranks) <= 0).any():
         raise FoldRefusal(f"rank {int(ranks[0])} holds stage {group.stage} twice")
     if (images != ranks).any():
-        same = (other for _, other in parts.reductions.processes if (other.stage, other.part) == (group.stage, group.part))
+        same = (
+            other for _, other in parts.reductions.processes if (other.stage, other.part) == (group.stage, group.part)
+        )
         found = next((other for other in same if other.ranks[0] == images[0]), None)
         if found is None or (_array(found.ranks) != images).any():
             raise FoldRefusal(f"ranks {int(moved[0])} and {int(moved[-1])} reduce gradients in different groups")

@@ -137,8 +137,8 @@ def meetings_of(
     for part, of_part in enumerate(groups):
         for ranks in of_part:
             members = [rank for rank in ranks if fold is None or fold.simulated(rank)]
-            traced = isinstance(env, TracedEnvironment)
-            meeting = TracedMeeting(env, len(members)) if traced else Meeting(env, len(members))
+            kind = TracedMeeting if isinstance(env, TracedEnvironment) else Meeting
+            meeting = kind(env, len(members))  # type: ignore[arg-type]
             for rank in members:
                 found.setdefault(rank, [None] * len(groups))[part] = meeting
     return found

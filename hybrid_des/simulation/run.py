@@ -25,7 +25,7 @@ from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.arithmetic import RealTraining, SizesOnly
-from hybrid_des.simulation.folds import folded_transport, folds_of, refused
+from hybrid_des.simulation.folds import check_size, folded_transport, folds_of, refused
 from hybrid_des.simulation.gpu import Gpu, Job
 from hybrid_des.simulation.meeting import barrier_of, meetings_of
 from hybrid_des.simulation.memory import MemoryLedger, gpus_of, memory_parts, misfit, nodes_of, worst_peak
@@ -117,12 +117,14 @@ def run(
     reasons: list[str] = []
     outcome, fold = None, None
     for fold in folds_of(scenario, parts, reasons):
+        check_size(scenario, fold, reasons)
         try:
             outcome = _simulated(scenario, parts, fold)
             break
         except FoldRefusal as refusal:
             refused(scenario, fold, refusal, reasons)
     if outcome is None:
+        check_size(scenario, None, reasons)
         outcome, fold = _simulated(scenario, parts, None), None
     env, recorder, transport, gpus = outcome
     _check_memory(scenario, parts, gpus)
@@ -132,7 +134,7 @@ def run(
         scenario,
         parts.plan,
         parts.costs,
-        Timeline.of(recorder, parts.plan, layout),
+        Timeline.of(recorder, parts.plan, layout, fold.order if fold else 1),
         **_sent(parts, transport, scenario.steps),
         duration=env.now,
         ranks=[gpu.rank for gpu in gpus],
@@ -154,6 +156,7 @@ def _simulated(
 ) -> tuple[Environment, Recorder, Transport, list[Gpu]]:
     """Simulate all ranks, or those that a fold keeps."""
     recorder = Recorder(messages=scenario.record == "all")
+    transport: Transport
     if fold:
         transport = folded_transport(scenario, parts, fold, recorder)
     else:
@@ -172,9 +175,7 @@ def _sent(parts: Parts, transport: Transport, steps: int) -> dict[str, int]:
     return {key: total + steps * replayed.get(key, 0) for key, total in transport.sent().items()}
 
 
-def _gpus(
-    scenario: Scenario, parts: Parts, transport: Transport, recorder: Recorder, fold: Fold | None
-) -> list[Gpu]:
+def _gpus(scenario: Scenario, parts: Parts, transport: Transport, recorder: Recorder, fold: Fold | None) -> list[Gpu]:
     env, layout = transport.env, scenario.parallel.layout
     ranks: Sequence[int] = fold.ranks if fold else range(layout.ranks)
     barrier = barrier_of(env, len(ranks)) if scenario.barrier else None

@@ -14,10 +14,25 @@ from hybrid_des.scenario import scenario_from
 
 OWN = ("ranks_simulated", "wall_s", "events")  # keys of a summary that are about the simulation itself
 SCHEDULES = (
-    "1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe-v", "dualpipe", "hanayo", "looped-bfs", "chimera"
+    "1f1b",
+    "gpipe",
+    "interleaved-1f1b",
+    "zb-h1",
+    "zb-v",
+    "dualpipe-v",
+    "dualpipe",
+    "hanayo",
+    "looped-bfs",
+    "chimera",
 )
 ALL_REDUCES = (
-    "ring", "ring", "hierarchical", "hierarchical", "halving-doubling", "recursive-doubling", "parameter-server",
+    "ring",
+    "ring",
+    "hierarchical",
+    "hierarchical",
+    "halving-doubling",
+    "recursive-doubling",
+    "parameter-server",
     "double-binary-tree",
 )
 
@@ -72,9 +87,14 @@ def _cluster(rng: Random, nodes: int, width: int) -> dict[str, Any]:
     cluster: dict[str, Any] = {
         "nodes": nodes,
         "gpus_per_node": width,
-        "nvlink": {"bandwidth": rng.choice(("4 GB/s", "3 GB/s", "inf")), "latency": rng.choice(("0 s", "1 us", "300 ns"))},
+        "nvlink": {
+            "bandwidth": rng.choice(("4 GB/s", "3 GB/s", "inf")),
+            "latency": rng.choice(("0 s", "1 us", "300 ns")),
+        },
         "infiniband": {"bandwidth": bandwidth, "latency": rng.choice(("0 s", "2 us", "1 us")), "nics_per_node": nics},
-        "topology": rng.choice(("nodes", "nodes", "rails", "rails", "leaf-spine", "leaf-spine", "pcie", "ring", "mesh", "links")),
+        "topology": rng.choice(
+            ("nodes", "nodes", "rails", "rails", "leaf-spine", "leaf-spine", "pcie", "ring", "mesh", "links")
+        ),
         "sharing": rng.choice(("fifo", "fifo", "fair")),
     }
     topology = cluster["topology"]
@@ -86,7 +106,11 @@ def _cluster(rng: Random, nodes: int, width: int) -> dict[str, Any]:
         cluster |= {"gpus_per_switch": rng.choice((1, 2, 4)), "pcie": {"bandwidth": "2 GB/s", "latency": "1 us"}}
     elif topology == "links":
         cluster["links"] = [
-            {"between": [f"gpu{gpu}", rng.choice(("hub", "hub", f"switch{gpu // width}"))], "bandwidth": "2 GB/s", "latency": "1 us"}
+            {
+                "between": [f"gpu{gpu}", rng.choice(("hub", "hub", f"switch{gpu // width}"))],
+                "bandwidth": "2 GB/s",
+                "latency": "1 us",
+            }
             for gpu in range(nodes * width)
         ] + [{"between": [f"switch{node}", "hub"], "bandwidth": "3 GB/s"} for node in range(nodes)]
     elif rng.random() < 0.15 and nodes > 1:

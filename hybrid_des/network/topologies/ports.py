@@ -57,7 +57,9 @@ def through_nvswitch(cluster: ClusterSpec, sender: int, receiver: int) -> Route:
     return Route(ends, (cluster.nodes[node].nvlink.latency, 0))
 
 
-def links_of(cluster: ClusterSpec, *kinds: OfNode, above: Mapping[str, Iterable[LinkSpec]] | None = None) -> LinksByOwner:
+def links_of(
+    cluster: ClusterSpec, *kinds: OfNode, above: Mapping[str, Iterable[LinkSpec]] | None = None
+) -> LinksByOwner:
     """The links of all nodes, kind by kind, and then those of the switches above them, by the switches' names."""
     switches = above or {}
 
