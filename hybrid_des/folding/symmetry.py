@@ -31,7 +31,7 @@ def root_of(rank: int) -> int:
     return rank << 4 | SURE
 
 
-class Turn(NamedTuple):
+class FoldedAxis(NamedTuple):
     """How an axis is folded: its first `keep` places are simulated.
 
     Attributes:
@@ -56,7 +56,7 @@ class Fold:
         identity: the element that leaves every rank where it is.
     """
 
-    def __init__(self, layout: Layout, turns: Sequence[Turn]) -> None:
+    def __init__(self, layout: Layout, turns: Sequence[FoldedAxis]) -> None:
         self.layout = layout
         self.turns = tuple(turns)
         self.counts = tuple(layout.sizes[turn.axis] // turn.keep for turn in turns)

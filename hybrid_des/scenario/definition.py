@@ -270,8 +270,7 @@ def _weight_fits(scenario: Scenario) -> Iterator[Problem]:
     if scenario.workload is None or scenario.workload.weight is None:
         return
     both = [_listed(value) for value in (scenario.workload.weight, scenario.workload.backward)]
-    ranks = max(map(len, both))
-    for rank in range(ranks):
+    for rank in range(ranks := max(map(len, both))):
         weight, backward = (values[min(rank, len(values) - 1)] for values in both)
         if weight > backward:
             where = f" on pipeline rank {rank}" if ranks > 1 else ""

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 from hybrid_des.options import MOST, Reads, choice, whole
 from hybrid_des.scenario.problem import Problem
 
+FROM = 129  # GPUs from which on replicas are folded without being asked to: up to 128, all of them are shown
+
 
 def _read(value: Any) -> int | str:
     if isinstance(value, str):

@@ -20,9 +20,10 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from hybrid_des.collectives import codecs, hierarchical
+from hybrid_des.collectives import AUTO, codecs, hierarchical
 from hybrid_des.collectives.buffer import MOST_SEGMENTS
 from hybrid_des.errors import Refusal
+from hybrid_des.scenario.folded import FROM
 from hybrid_des.scenario.problem import Problem
 
 MOST_GPUS = 2**24
@@ -58,7 +59,7 @@ def too_large(scenario: Any, kept: int) -> str:
 def _kept(scenario: Any) -> int:
     """How many replicas are simulated, at least."""
     replicas, fold = scenario.parallel.data, scenario.fold
-    if fold == "off" or scenario.numerics is not None:
+    if fold == "off" or (fold == "auto" and scenario.parallel.ranks < FROM) or scenario.numerics is not None:
         return int(replicas)
     return 1 if fold == "auto" else int(fold)
 
@@ -78,8 +79,10 @@ def _counts(scenario: Any, kept: int) -> Iterator[tuple[int, int, str, tuple[str
     yield planned, MOST_PLANNED, "ops", ("schedule.microbatches", "parallel.pipeline", "schedule.chunks")
     of_run = ("steps", "parallel.data", "schedule.microbatches", "parallel.pipeline")
     yield ran, MOST_OPS, "ops in all steps", of_run
+    layered = scenario.sharding in ("zero-2", "zero-3") and parallel.pipeline == 1
+    whole = layered or scenario.gradients.algorithm == AUTO  # collectives of all replicas are tried out
     yield (
-        int(_messages(scenario) * share),
+        int(_messages(scenario) * (1 if whole else share)),
         MOST_RECORDED if recorded else MOST_MESSAGES,
         "messages with `record: all`" if recorded else "messages",
         ("gradients", "parallel.data", "workload.parameters", "steps", "schedule.microbatches", "record"),

@@ -20,14 +20,13 @@ from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import Refusal
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.folded_transport import FoldedTransport, TracedTransport
-from hybrid_des.folding.symmetry import Element, Fold, Turn
+from hybrid_des.folding.symmetry import Element, Fold, FoldedAxis
 from hybrid_des.gradients.groups import ReplicaGroup
-from hybrid_des.scenario import Scenario
+from hybrid_des.scenario import Scenario, folded
 from hybrid_des.scenario.sizes import too_large
 from hybrid_des.simulation.memory import nodes_of
 from hybrid_des.simulation.planner import Parts
 
-SMALLEST = 128  # GPUs that are folded without being asked to: up to this, every replica is shown
 MOST_TRIES = 4  # folds that turn out to be wrong while they are simulated
 
 Ranks = NDArray[np.int64]
@@ -40,7 +39,7 @@ def folds_of(scenario: Scenario, parts: Parts, reasons: list[str]) -> Iterator[F
         FoldRefusal: the scenario asks for a fold that is not exact.
     """
     asked, replicas = scenario.fold, scenario.parallel.data
-    if asked == "off" or (asked == "auto" and (replicas == 1 or scenario.parallel.ranks <= SMALLEST)):
+    if asked == "off" or (asked == "auto" and (replicas == 1 or scenario.parallel.ranks < folded.FROM)):
         return
     sizes = [asked] if isinstance(asked, int) else [k for k in range(1, replicas) if replicas % k == 0]
     tried = 0
@@ -104,7 +103,7 @@ def _first(scenario: Scenario, parts: Parts, keep: int) -> Fold | None:
     powers = not (keep & (keep - 1) or replicas & (replicas - 1))
     refusals = []
     for swap in (False, True)[: 1 + powers]:
-        fold = Fold(layout, [Turn("data", keep, swap)])
+        fold = Fold(layout, [FoldedAxis("data", keep, swap)])
         try:
             check(fold, scenario, parts)
         except FoldRefusal as refusal:
@@ -147,9 +146,7 @@ def _check_placement(fold: Fold, scenario: Scenario, nodes: Ranks) -> None:
         images = fold.move(ranks, element)
         for rank in np.flatnonzero(nodes[images] != nodes[images[first]])[:1].tolist():
             here, there = int(first[rank]), int(images[first[rank]])
-            raise FoldRefusal(
-                f"ranks {here} and {rank} share a node, and their images {there} and {images[rank]} do not"
-            )
+            raise FoldRefusal(f"ranks {here} and {rank} share a node, their images {there} and {images[rank]} do not")
         for rank in np.flatnonzero((kinds[images] != kinds) | (on_node[images] != on_node))[:1].tolist():
             raise FoldRefusal(_unlike(scenario, rank, int(images[rank])))
 

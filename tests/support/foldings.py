@@ -13,6 +13,7 @@ from hybrid_des.result import Result, simulate
 from hybrid_des.scenario import scenario_from
 
 OWN = ("ranks_simulated", "wall_s", "events")  # keys of a summary that are about the simulation itself
+ORDERS = (["tensor", "data", "pipeline"], ["tensor", "data", "pipeline"], ["tensor", "pipeline", "data"])
 SCHEDULES = (
     "1f1b",
     "gpipe",
@@ -39,6 +40,8 @@ ALL_REDUCES = (
 
 def scenario_values(rng: Random) -> dict[str, Any]:
     """The sections of a random scenario of 2 to 64 GPUs in 2 to 16 replicas."""
+    if rng.random() < 0.2:
+        return tied_values(rng)
     pipeline = rng.choice((1, 1, 2, 2, 3, 4))
     data = rng.choice((2, 3, 4, 4, 6, 8, 8, 8, 12, 16))
     width = rng.choice((1, 2, 2, 4, 8))
@@ -47,8 +50,7 @@ def scenario_values(rng: Random) -> dict[str, Any]:
     algorithm = rng.choice(ALL_REDUCES)
     values = {
         "cluster": _cluster(rng, nodes, width),
-        "parallel": {"pipeline": pipeline, "data": data, "order": rng.choice((
-            ["tensor", "data", "pipeline"], ["tensor", "data", "pipeline"], ["tensor", "pipeline", "data"]))},
+        "parallel": {"pipeline": pipeline, "data": data, "order": rng.choice(ORDERS)},
         "schedule": _schedule(rng, pipeline),
         "workload": {
             "forward": f"{rng.choice((0, 1, 1, 2, 7))} us",
@@ -57,10 +59,11 @@ def scenario_values(rng: Random) -> dict[str, Any]:
             "parameters": rng.choice((1, 60, 960, 960, 7680, 10000, 9973)),
             "optimizer": f"{rng.choice((0, 0, 1))} us",
         },
-        "gradients": {"algorithm": algorithm, "overlap": rng.random() < 0.5, "codec": rng.choice(("fp32", "bf16", "int8"))},
+        "gradients": {"algorithm": algorithm, "overlap": rng.random() < 0.5},
         "steps": rng.choice((1, 1, 2, 3)),
         "barrier": rng.random() < 0.7,
     }  # fmt: skip
+    values["gradients"]["codec"] = rng.choice(("fp32", "bf16", "int8"))
     if rng.random() < 0.4:
         values["gradients"]["bucket"] = rng.choice((500, 4000, 20000))
     if rng.random() < 0.3:
@@ -77,8 +80,39 @@ def scenario_values(rng: Random) -> dict[str, Any]:
         values["sharding"] = rng.choice(("zero-1", "zero-1", "zero-2", "zero-3"))
         if values["sharding"] != "none":
             values["overlap"] = {"parameters": rng.random() < 0.5}
-            values["gradients"].pop("bucket", None) if pipeline == 1 else None
+            if pipeline == 1:
+                values["gradients"].pop("bucket", None)
     return values
+
+
+def tied_values(rng: Random) -> dict[str, Any]:
+    """The sections of a random scenario in which many messages reach a link at the same time."""
+    pipeline, data, width = rng.choice((1, 2, 4)), rng.choice((4, 8)), rng.choice((2, 4))
+    topology = rng.choice(({"topology": "nodes"}, {"topology": "rails"}, {"topology": "leaf-spine", "leaf_size": 2}))
+    return {
+        "cluster": {
+            "nodes": -(-pipeline * data // width),
+            "gpus_per_node": width,
+            "nvlink": {"bandwidth": "1 GB/s", "latency": rng.choice(("0 s", "1 us"))},
+            "infiniband": {"bandwidth": "1 GB/s", "latency": "1 us", "nics_per_node": 1},
+            **topology,
+        },
+        "parallel": {"pipeline": pipeline, "data": data, "order": rng.choice(ORDERS)},
+        "schedule": {"kind": "1f1b", "microbatches": rng.choice((1, 2, 4))},
+        "workload": {
+            "forward": "1 us",
+            "backward": rng.choice(("1 us", "2 us")),
+            "activation": rng.choice((1000, 2000)),
+            "parameters": 250 * data * rng.choice((1, 2)),
+        },
+        "gradients": {
+            "algorithm": rng.choice(ALL_REDUCES[1:-1]),
+            "overlap": rng.random() < 0.5,
+            "bucket": rng.choice((1000 * data, 4000 * data)),
+        },
+        "steps": rng.choice((1, 2)),
+        "barrier": rng.random() < 0.7,
+    }
 
 
 def _cluster(rng: Random, nodes: int, width: int) -> dict[str, Any]:
