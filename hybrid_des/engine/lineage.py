@@ -5,7 +5,7 @@ comes first and, if both were booked at the same time, the one whose parent came
 the first events of two ranks, in the order of ranks. So an event keeps
 
     chain   a hash of the times at which it, its parent, its parent's parent … were booked; None if they are not certain
-    root    the rank at the beginning, in the frame of whoever is asked (`folding.symmetry`)
+    root    the rank at the beginning, in the frame of whoever is asked (`folding.orbits`)
 
 and two events whose chains differ are in the same order in every image of the simulation; two with equal chains are in
 the order of their roots. Urgent events follow at once on the event that books them and take over its lineage.

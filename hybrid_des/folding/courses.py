@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hybrid_des.folding import FoldRefusal
-from hybrid_des.folding.symmetry import Element, Fold
+from hybrid_des.folding.orbits import Element, Fold
 from hybrid_des.network.fabric import Fabric, Route
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hybrid_des.folding.symmetry import Fold
+from hybrid_des.folding.orbits import Fold
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.timeline import Column, Columns, Timeline
@@ -30,7 +30,7 @@ def expanded(timeline: Timeline, fold: Fold, fabric: Fabric) -> Timeline:
         }
 
     of_channel = [images(channel) for channel in timeline.channels]
-    names = ("ops", "steps", "reductions", "memory", "gathers", "waits")
+    names = ("ops", "steps", "reductions", "memory", "gathers", "waits", "exchanges")
     rows: dict[str, Any] = {name: everywhere(getattr(timeline, name)) for name in names}
     return replace(
         timeline,

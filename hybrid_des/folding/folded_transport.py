@@ -9,7 +9,7 @@ from hybrid_des.engine.lineage import TracedEnvironment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.courses import Courses, Leg
-from hybrid_des.folding.symmetry import Fold
+from hybrid_des.folding.orbits import Fold
 from hybrid_des.folding.traced_flows import TracedLink, traced
 from hybrid_des.folding.traced_mailboxes import (
     TracedHandoff,

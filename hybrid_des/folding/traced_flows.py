@@ -16,7 +16,7 @@ from hybrid_des.network.link import Link
 from hybrid_des.network.sharing.fifo import FifoFlow, Head
 
 if TYPE_CHECKING:
-    from hybrid_des.folding.symmetry import Element, Fold
+    from hybrid_des.folding.orbits import Element, Fold
     from hybrid_des.network.fabric import LinkSpec
     from hybrid_des.network.message import Message
     from hybrid_des.network.rate import Rate

@@ -145,7 +145,7 @@ class Reductions:
         self._gradients = gradients
         self._fabric = fabric
         self._sharing = sharing
-        self._options = gradients.options
+        self._options = None if sharded else gradients.options
         self._codec = codecs.find(gradients.codec).build()
         self._spare = range(ranks, fabric.gpus)
         self._sharded = sharded
@@ -159,7 +159,14 @@ class Reductions:
         self.algorithm = gradients.algorithm
         if self.algorithm == collectives.AUTO:
             self.algorithm = self._quickest(groups)
-        self.processes = [(self._process_group(group), group) for group in groups]
+        kind = SCATTER if sharded else self.algorithm
+        self.processes: list[tuple[ProcessGroup, ReplicaGroup]] = []
+        for group in groups:
+            site = collectives.Site(fabric, group.ranks, self._spare)
+            processes = collectives.process_group(
+                kind, site, self._options, stage=group.stage, part=group.part, chunks=group.chunks
+            )
+            self.processes.append((processes, group))
 
     def of(self, transport: Transport, ranks: Collection[int]) -> dict[int, Membership]:
         """The parts of some ranks in the collectives of the groups they belong to."""
@@ -177,9 +184,10 @@ class Reductions:
         }
         return Membership(reducers, gatherers)
 
-    def options_of(self, processes: ProcessGroup) -> collectives.Given:
-        """The options of a group's collective."""
-        return None if processes.kind == SCATTER else self._options
+    @property
+    def options(self) -> collectives.Given:
+        """The options of the collectives."""
+        return self._options
 
     def buffers_of(self, group: ReplicaGroup) -> list[Buffer]:
         """A member's buffers, of sizes only."""
@@ -205,20 +213,10 @@ class Reductions:
             Group(transport, processes, place),
             [bucket.elements for bucket in group.buckets],
             self._codec,
-            collectives.configured(processes.kind, self.options_of(processes)),
+            collectives.configured(processes.kind, self._options),
             self._gradients.error_feedback,
             trained=not group.part,
         )
-
-    def _process_group(self, group: ReplicaGroup) -> ProcessGroup:
-        if self._sharded:
-            return ProcessGroup(SCATTER, group.stage, group.ranks, group.chunks, part=group.part)
-        site = collectives.Site(self._fabric, group.ranks, self._spare)
-        servers = collectives.servers_of(self.algorithm, site, self._options)
-        ranks, chunks = group.ranks, group.chunks
-        if servers:
-            ranks, chunks = [*ranks, *servers], [*chunks, *(-1 for _ in servers)]
-        return ProcessGroup(self.algorithm, group.stage, ranks, chunks, len(servers), part=group.part)
 
     def _quickest(self, groups: Sequence[ReplicaGroup]) -> str:
         """Simulate each all-reduce once, on the largest bucket of each group, all groups concurrently."""

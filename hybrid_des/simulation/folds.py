@@ -20,7 +20,7 @@ from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import Refusal
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.folded_transport import FoldedTransport, TracedTransport
-from hybrid_des.folding.symmetry import Element, Fold, FoldedAxis
+from hybrid_des.folding.orbits import Element, Fold, FoldedAxis
 from hybrid_des.gradients.groups import ReplicaGroup
 from hybrid_des.scenario import Scenario, folded
 from hybrid_des.scenario.sizes import too_large
@@ -98,8 +98,8 @@ def _first(scenario: Scenario, parts: Parts, keep: int) -> Fold | None:
         raise FoldRefusal(f"{replicas} replicas are not a multiple of it")
     if keep == replicas:
         return None
-    if parts.training:
-        raise FoldRefusal("with numerics, every replica trains on samples of its own")
+    if found := _perturbed(scenario, parts):
+        raise FoldRefusal(found)
     powers = not (keep & (keep - 1) or replicas & (replicas - 1))
     refusals = []
     for swap in (False, True)[: 1 + powers]:
@@ -113,6 +113,21 @@ def _first(scenario: Scenario, parts: Parts, keep: int) -> Fold | None:
     raise refusals[0]
 
 
+def _perturbed(scenario: Scenario, parts: Parts) -> str:
+    """What of a scenario is different, or random, on every replica."""
+    if parts.training:
+        return "with `numerics` every replica trains on samples of its own"
+    if scenario.jitter:
+        return "with `jitter` every rank has durations of its own"
+    if parts.durations is not None:
+        return "with `workload.durations` every replica has durations of its own"
+    for one in scenario.slow:
+        kind, value = one.target
+        if kind != "stage":
+            return f"{kind} {value} is slow"
+    return ""
+
+
 def check(fold: Fold, scenario: Scenario, parts: Parts) -> None:
     """Check placement and collectives.
 
@@ -123,6 +138,8 @@ def check(fold: Fold, scenario: Scenario, parts: Parts) -> None:
     _check_placement(fold, scenario, nodes)
     for processes, group in parts.reductions.processes:
         _check_group(fold, parts, processes, group, nodes)
+    for axis, groups in parts.traffic.messages.items():
+        _check_exchanges(fold, axis, groups)
     layered = parts.lowering.layered
     for ranks in (ranks for groups in layered.traffic.groups for ranks in groups) if layered else ():
         if any(fold.simulated(rank) for rank in ranks):
@@ -170,7 +187,7 @@ def _check_group(fold: Fold, parts: Parts, processes: ProcessGroup, group: Repli
     ranks = _array(group.ranks)
     if not any(fold.simulated(rank) for rank in ranks[:: max(1, len(ranks) - 1)].tolist()):
         return
-    options = parts.reductions.options_of(processes)
+    options = parts.reductions.options
     buffers = parts.reductions.buffers_of(group)
     for element in fold.generators:
         images, seats = _image(fold, element, ranks, parts, group)
@@ -178,6 +195,15 @@ def _check_group(fold: Fold, parts: Parts, processes: ProcessGroup, group: Repli
         if found := collectives.told_apart(processes.kind, seating, options):
             here, there = int(ranks[0]), int(fold.move(int(ranks[0]), element))
             raise FoldRefusal(f"ranks {here} and {there}: {found}")
+
+
+def _check_exchanges(fold: Fold, axis: str, groups: Sequence[Sequence[int]]) -> None:
+    """The image of a group whose layers exchange messages must be such a group, in the same order."""
+    whole = {tuple(ranks) for ranks in groups}
+    for ranks in groups:
+        for element in fold.generators:
+            if fold.simulated(ranks[0]) and tuple(fold.move(rank, element) for rank in ranks) not in whole:
+                raise FoldRefusal(f"the {axis} ranks of rank {ranks[0]} go to several groups")
 
 
 def _image(fold: Fold, element: Element, ranks: Ranks, parts: Parts, group: ReplicaGroup) -> tuple[Ranks, Ranks]:

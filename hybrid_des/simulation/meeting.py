@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from simpy.events import Event
 
@@ -10,7 +10,7 @@ from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.events import Arrival
 from hybrid_des.engine.lineage import Lineage, TracedEnvironment
 from hybrid_des.folding import FoldRefusal
-from hybrid_des.folding.symmetry import Fold
+from hybrid_des.folding.orbits import Fold
 from hybrid_des.folding.traced_mailboxes import Round
 
 
@@ -66,6 +66,13 @@ class Meeting:
                 break
             took += min(end, now) - max(start, since)
         return took
+
+    def periods(self, since: int) -> Iterator[tuple[int, int]]:
+        """The periods, from `since` until now, during which a collective was under way; the last one first."""
+        for start, end in reversed(self._periods):
+            if end <= since:
+                return
+            yield max(start, since), min(end, self._env.now)
 
 
 class TracedBarrier(Barrier):

@@ -28,11 +28,15 @@ SHOWN: Mapping[str, Callable[[Row], str]] = {
     "efficiency": lambda row: f"{row['efficiency']:.1%}",
     "peak memory": lambda row: f"{max(row['peak_memory_bytes']) / 1e9:.4g} GB",
 }
+SHOWN_OF_WEEKS: Mapping[str, Callable[[Row], str]] = {  # of scenarios with `faults`
+    "goodput": lambda row: f"{row['goodput']:.2%}" if "goodput" in row else "",
+    "ETTR": lambda row: f"{row['ettr']:.2%}" if "ettr" in row else "",
+}
 MOST_ROWS = 40
 MOST_TICKS = 16
 LABEL_SPACE = 0.08  # of an axis, for the label of a tick
 PER_STEP = ("loss", "accuracy")  # lists with one entry per step; others have one per pipeline rank
-_DIMENSIONS: tuple[Dimension, ...] = ("number", "time", "size", "bandwidth", "compute")
+_DIMENSIONS: tuple[Dimension, ...] = ("number", "span", "size", "bandwidth", "compute")
 
 
 def table(rows: Sequence[Row]) -> pd.DataFrame:
@@ -76,9 +80,10 @@ def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:
 def render(rows: Sequence[Row], sweep: Sweep) -> str:
     """The table for the terminal: one line per case with its values and main figures, or its error."""
     paths = sweep.labels
-    lines = [[*map(one_line, paths), *SHOWN]]
+    shown = {**SHOWN, **(SHOWN_OF_WEEKS if any("goodput" in row for row in rows) else {})}
+    lines = [[*map(one_line, paths), *shown]]
     for row in rows[:MOST_ROWS]:
-        figures = [] if "error" in row else [show(row) for show in SHOWN.values()]
+        figures = [] if "error" in row else [show(row) for show in shown.values()]
         lines.append([*(one_line(str(row.get(path, "")), LONGEST_SHOWN) for path in paths), *figures])
     widths = [max(len(line[i]) for line in lines if i < len(line)) for i in range(len(lines[0]))]
     texts = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=False)) for line in lines]

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybrid_des.cli.arguments import add_common, import_files
+from hybrid_des.cli.arguments import add_common, import_files, whole
+from hybrid_des.cli.output import status_line
 from hybrid_des.errors import ScenarioError, UsageError, one_line
 
 if TYPE_CHECKING:
@@ -59,17 +60,19 @@ class Bench(NamedTuple):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add name, wiring, sizes and options of algorithms."""
     parser.add_argument("name", metavar="NAME", help="a collective, such as ring; auto: the fastest for each size")
-    parser.add_argument("--ranks", type=int, metavar="N", help="size of the group (default 8, or all of the scenario)")
+    parser.add_argument(
+        "--ranks", type=whole, metavar="N", help="size of the group (default 8, or all of the scenario)"
+    )
     parser.add_argument("--bandwidth", metavar="B", help="port bandwidth per direction (default 25 GB/s)")
     parser.add_argument("--latency", metavar="T", help="latency from port to port (default 1 us)")
-    parser.add_argument("--gpus-per-node", type=int, metavar="G", help="ranks per node (default 1)")
+    parser.add_argument("--gpus-per-node", type=whole, metavar="G", help="ranks per node (default 1)")
     parser.add_argument("--scenario", metavar="FILE", help="run on the first ranks of a scenario's cluster instead")
     parser.add_argument("--min", default="1 KiB", metavar="SIZE", help="smallest buffer (default 1 KiB)")
     parser.add_argument("--max", default="1 GiB", metavar="SIZE", help="largest buffer (default 1 GiB)")
-    parser.add_argument("--factor", type=int, default=4, metavar="F", help="ratio of consecutive sizes (default 4)")
+    parser.add_argument("--factor", type=whole, default=4, metavar="F", help="ratio of consecutive sizes (default 4)")
     parser.add_argument("--codec", metavar="NAME", help="encoding of messages (default fp32)")
-    parser.add_argument("--pieces", type=int, metavar="K", help="segments per buffer, for pipelined algorithms")
-    parser.add_argument("--servers", type=int, metavar="K", help="parameter-server: number of servers")
+    parser.add_argument("--pieces", type=whole, metavar="K", help="segments per buffer, for pipelined algorithms")
+    parser.add_argument("--servers", type=whole, metavar="K", help="parameter-server: number of servers")
     parser.add_argument("--servers-on", metavar="ranks|hosts", help="parameter-server: placement of servers")
     parser.add_argument("--table", metavar="FILE", help="measured: the table of times")
     add_common(parser, out="write the table and a picture to this folder")
@@ -83,9 +86,12 @@ def run(args: argparse.Namespace) -> int:
     if args.name != collectives.AUTO:
         collectives.find(args.name)
     sizes = _sizes(args.min, args.max, args.factor)
-    bench = _bench(args)
+    bench = _bench(args, len(sizes))
     rows: list[BenchRow] = []
-    for row in _measure(args.name, bench, sizes):
+    measured = _measure(args.name, bench, sizes)
+    for done in range(len(sizes)):
+        with status_line(False, f"{done} of {len(sizes)} sizes ({done / len(sizes):.0%})"):
+            row = next(measured)
         if not rows:  # errors come before the first line
             print(_head(args.name, bench))
         rows.append(row)
@@ -97,8 +103,8 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _bench(args: argparse.Namespace) -> Bench:
-    from hybrid_des.scenario.sizes import MOST_MESSAGES, reduction_messages
+def _bench(args: argparse.Namespace, sizes: int) -> Bench:
+    from hybrid_des.scenario.sizes import MOST_MESSAGES, MOST_PAIRS, PAIRS, reduction_messages, reduction_pairs
     from hybrid_des.simulation.wiring import fabric_of
 
     scenario = _scenario(args)
@@ -107,11 +113,13 @@ def _bench(args: argparse.Namespace) -> Bench:
         raise UsageError(f"--ranks {ranks}: a collective needs at least 2")
     if ranks > scenario.cluster.gpus:
         raise UsageError(f"--ranks {ranks}: the cluster of {args.scenario} has {scenario.cluster.gpus} GPUs")
-    messages = reduction_messages(args.name, ranks, dict(scenario.gradients.options or {}))
-    if messages > MOST_MESSAGES:
-        raise UsageError(
-            f"--ranks {ranks}: {messages:.3g} messages are more than can be simulated (at most {MOST_MESSAGES:.3g})"
-        )
+    options = dict(scenario.gradients.options or {})
+    for count, most, what in (
+        (reduction_pairs(args.name, ranks, options), MOST_PAIRS, PAIRS),
+        (sizes * reduction_messages(args.name, ranks, options), MOST_MESSAGES, f"messages for {sizes} sizes"),
+    ):
+        if count > most:
+            raise UsageError(f"--ranks {ranks}: {count:.3g} {what} are more than can be simulated (at most {most:.3g})")
     cluster = scenario.cluster
     about = f"first {ranks} ranks of {scenario.name}, {cluster.topology}" if args.scenario else scenario.name
     return Bench(scenario, fabric_of(scenario), ranks, one_line(about))

@@ -9,7 +9,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from hybrid_des.cli.arguments import add_common, import_files
+from hybrid_des.cli.arguments import add_common, import_files, whole
 from hybrid_des.cli.output import text_table
 from hybrid_des.errors import one_line
 
@@ -19,9 +19,9 @@ COLUMNS = ("name", "what it does", "time", "peak", "source")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a name and sizes for the grid."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="a schedule; default: list all")
-    parser.add_argument("--pipeline", type=int, default=4, metavar="P", help="pipeline ranks (default 4)")
-    parser.add_argument("--microbatches", type=int, default=8, metavar="M", help="micro-batches (default 8)")
-    parser.add_argument("--chunks", type=int, metavar="V", help="chunks per rank, where the schedule allows a choice")
+    parser.add_argument("--pipeline", type=whole, default=4, metavar="P", help="pipeline ranks (default 4)")
+    parser.add_argument("--microbatches", type=whole, default=8, metavar="M", help="micro-batches (default 8)")
+    parser.add_argument("--chunks", type=whole, metavar="V", help="chunks per rank, where the schedule allows a choice")
     add_common(parser)
 
 
