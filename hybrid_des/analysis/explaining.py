@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
+from hybrid_des.analysis.counterfactual.change_text import Build, builder_of, of_ranks, variant_of
 from hybrid_des.analysis.counterfactual.first_order import first_order
 from hybrid_des.analysis.counterfactual.ladder import ladder, name_of_place, ranking, ranks_at, stragglers
 from hybrid_des.analysis.counterfactual.variant import Variant, scaled_ops
-from hybrid_des.analysis.counterfactual.what_if import Build, builder_of, of_ranks, variant_of
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.slack import Slack
-from hybrid_des.analysis.explanation import TOP, Explanation, WhatIf
-from hybrid_des.engine.causes import Trace
+from hybrid_des.analysis.explanation import TOP, Explanation, Tried
+from hybrid_des.engine.causes import Causes
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
@@ -26,7 +26,7 @@ WITHOUT_BARRIER = 4  # steps that show what a schedule gains across steps
 def traced_run(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None) -> Run:
     """Simulate a scenario with all messages and causes recorded."""
     whole = scenario.model_copy(update={"record": "all", "on_oom": "warn"})
-    return run(whole, plan, fabric, trace=Trace())
+    return run(whole, plan, fabric, trace=Causes())
 
 
 def explain(
@@ -85,15 +85,15 @@ def _usual(base: Run, busiest: Sequence[int]) -> dict[str, Variant]:
     return found
 
 
-def _simulated(name: str, change: Variant, base: Run, slack: Slack) -> WhatIf:
-    return WhatIf(name, first_order(base, slack, change), change.simulated().duration, change.scenario.steps)
+def _simulated(name: str, change: Variant, base: Run, slack: Slack) -> Tried:
+    return Tried(name, first_order(base, slack, change), change.simulated().duration, change.scenario.steps)
 
 
-def _without_barrier(base: Run) -> list[WhatIf]:
+def _without_barrier(base: Run) -> list[Tried]:
     """Several steps without the barrier between them, where there is one."""
     scenario = base.scenario
     if not scenario.barrier or scenario.parallel.pipeline == 1:
         return []
     free = scenario.model_copy(update={"barrier": False, "steps": WITHOUT_BARRIER})
     duration = Variant(free, base.plan, base.fabric).simulated().duration
-    return [WhatIf(f"no barrier between {WITHOUT_BARRIER} steps", None, duration, WITHOUT_BARRIER)]
+    return [Tried(f"no barrier between {WITHOUT_BARRIER} steps", None, duration, WITHOUT_BARRIER)]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 TOP = 10
 
 
-class WhatIf(NamedTuple):
+class Tried(NamedTuple):
     """A change: what it is called, the end of the run to first order (None: another run altogether), and simulated."""
 
     change: str
@@ -62,7 +62,7 @@ class Explanation:
 
     run: Run
     slack: Slack
-    what_if: Sequence[WhatIf]
+    what_if: Sequence[Tried]
     rungs: Sequence[Rung]
     gains: Sequence[Gain]
     slow: Stragglers | None
@@ -169,7 +169,7 @@ class Explanation:
             "network_cost_s": self.seconds(self.network),
         }  # fmt: skip
 
-    def _what_if(self, one: WhatIf) -> dict[str, Any]:
+    def _what_if(self, one: Tried) -> dict[str, Any]:
         steps = self.run.scenario.steps
         first = None if one.first_order is None else one.first_order / PICOSECONDS_PER_SECOND / steps
         return {

@@ -49,7 +49,7 @@ class Thread:
         self.pieces: list[int] = []
 
 
-class Trace:
+class Causes:
     """The causes of one run.
 
     Attributes:
@@ -151,7 +151,7 @@ class TracedEnvironment(Environment):
 
     __slots__ = ("trace",)
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Causes) -> None:
         super().__init__()
         self.trace = trace
         self.process = self._follow
@@ -214,7 +214,7 @@ def _causes(event: Any) -> Iterator[int]:
 class MarkedRows(Rows):
     """Rows of which a trace keeps the points at which they were written."""
 
-    def __init__(self, rows: Rows, trace: Trace, table: int) -> None:
+    def __init__(self, rows: Rows, trace: Causes, table: int) -> None:
         super().__init__(rows.columns)
         self._trace = trace
         self._table = table
@@ -225,7 +225,7 @@ class MarkedRows(Rows):
         super().add(row)
 
 
-def traced(recorder: Recorder, trace: Trace) -> Recorder:
+def traced(recorder: Recorder, trace: Causes) -> Recorder:
     """Let a recorder tell a trace of its rows."""
     for table, name in enumerate(TABLES):
         setattr(recorder, name, MarkedRows(getattr(recorder, name), trace, table))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from hybrid_des.engine.causes import NOTHING, Trace, TracedEnvironment
+from hybrid_des.engine.causes import NOTHING, Causes, TracedEnvironment
 from hybrid_des.engine.events import Here, KnownHere
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.mailbox import Handoff, Mailbox, TaggedMailbox
@@ -86,7 +86,7 @@ class TracedFlow(Flow):
 
     __slots__ = ("_flow", "_number", "_trace")
 
-    def __init__(self, flow: Flow, trace: Trace, number: int) -> None:
+    def __init__(self, flow: Flow, trace: Causes, number: int) -> None:
         super().__init__(flow.hops, flow.put, None)
         self._flow = flow
         self._trace = trace

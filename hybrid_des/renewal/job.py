@@ -11,7 +11,7 @@ from hybrid_des.renewal.formulas import best_interval
 from hybrid_des.renewal.history import history
 from hybrid_des.renewal.process import Campaign, Process, Replication
 from hybrid_des.renewal.sources import Source, faults_of, sources_of
-from hybrid_des.renewal.states import Steps, replicas_of, stages_of
+from hybrid_des.renewal.states import Steps, gpu_stages_of, replicas_of, stages_of
 from hybrid_des.renewal.work import Saving
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.faults import NEVER, OPTIMAL, Checkpoint
@@ -39,6 +39,7 @@ def job_of(scenario: Scenario) -> Campaign:
         sources,
         replicas_of(scenario),
         stages_of(scenario),
+        gpu_stages_of(scenario),
         spares=faults.spares.nodes if faults.spares else 0,
         replaced=stops_nodes,
         saving=saving_of(faults.checkpoint, mtbf_of(sources, horizon)),

@@ -20,7 +20,7 @@ from hybrid_des.scenario import Scenario
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_seconds
 
 PERCENTILES = (5, 25, 50, 75, 95)
-KEPT = (USEFUL, "slow", "fewer_replicas")  # time in steps whose work was kept
+KEPT = (USEFUL, "slow", "jitter", "fewer_replicas")  # time in steps whose work was kept
 FEWEST = 4  # replications, below which a confidence interval says nothing
 
 

@@ -124,8 +124,8 @@ def _notes(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
         notes.append("one chunk per rank: interleaved-1f1b is 1F1B then; schedule.chunks gives more")
     if kind in ACROSS_STEPS and scenario.barrier and scenario.parallel.pipeline > 1:
         notes.append(f"the barrier between steps hides part of what {kind} gains: try several steps, barrier: false")
-    servers = scenario.gradients.options
     if facts["algorithm"] == "parameter-server" and scenario.parallel.data > 1:
+        servers = scenario.gradients.options
         count_of, where = getattr(servers, "servers", None), getattr(servers, "servers_on", "ranks")
         if where == "ranks" and count_of in (None, scenario.parallel.data):
             notes.append("every rank serves a shard: parameter-server then sends the bytes of a ring")

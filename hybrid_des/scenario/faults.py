@@ -95,7 +95,7 @@ class FailureEffect(Section):
     flap: LastingSpan | None = None
     """The job stands still so long, and goes on where it was."""
     slow: Factor | None = None
-    """The node computes at this share of its speed."""
+    """The GPU or node computes, the NIC or link carries, at this share of its speed."""
     lasts: LastingSpan | None = None
     """With `slow`: for so long."""
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import cache, partial
 from typing import Any
 
-from hybrid_des.engine.causes import Trace, TracedEnvironment, traced
+from hybrid_des.engine.causes import Causes, TracedEnvironment, traced
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import CHUNK, Recorder
 from hybrid_des.errors import DeadlockError, OutOfMemoryError
@@ -80,7 +80,7 @@ class Run:
     numerics: dict[str, Any] | None = None
     weights: dict[int, dict[int, list[Any]]] | None = None
     fabric: Fabric | None = None
-    trace: Trace | None = None
+    trace: Causes | None = None
     bytes_tensor: int = 0
     bytes_context: int = 0
     bytes_expert: int = 0
@@ -110,7 +110,7 @@ def run(
     training: Training | None = None,
     *,
     retime: Retime | None = None,
-    trace: Trace | None = None,
+    trace: Causes | None = None,
     parts: Parts | None = None,
 ) -> Run:
     """Simulate a scenario.
@@ -172,7 +172,7 @@ def _sent(parts: Parts, transport: Transport, steps: int) -> dict[str, int]:
     return {key: total + steps * replayed.get(key, 0) for key, total in transport.sent().items()}
 
 
-def _transport(scenario: Scenario, parts: Parts, recorder: Recorder, trace: Trace | None) -> Transport:
+def _transport(scenario: Scenario, parts: Parts, recorder: Recorder, trace: Causes | None) -> Transport:
     """The network, in an environment of its own."""
     sharing, receipts = scenario.cluster.sharing, parts.lowering.blocking
     conditions = {} if sharing == UNCONTENDED else conditions_of(scenario.slow, parts.fabric)

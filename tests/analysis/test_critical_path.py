@@ -10,8 +10,8 @@ import pytest
 from support.paths import SCENARIOS
 from system.fuzzing.valid import scenario
 
+from hybrid_des.analysis.counterfactual.change_text import builder_of, variant_of
 from hybrid_des.analysis.counterfactual.variant import Variant
-from hybrid_des.analysis.counterfactual.what_if import builder_of, variant_of
 from hybrid_des.analysis.critical_path.classes import change_of, class_weights, spans
 from hybrid_des.analysis.critical_path.gaps import idle_pieces
 from hybrid_des.analysis.critical_path.graph import graph_of
@@ -54,6 +54,23 @@ def test_recomputed_times_are_the_recorded_ones(slack):
     ops, (start, end) = graph.timeline.ops, graph.at_op
     assert (graph.time[start] == ops["start"]).all()
     assert (graph.time[end] == ops["end"]).all()
+
+
+@pytest.mark.parametrize("sharing", ["fifo", "fair"])
+@pytest.mark.parametrize(
+    "perturbation",
+    [
+        "slow=[{gpu: 3, factor: 0.5}]",
+        "slow=[{node: 1, factor: 0.8, from: 0.5 s, until: 1.5 s}]",
+        "slow=[{link: node0/gpu0/nvlink-out, factor: 0.5, latency: 5 us, from: 0.1 s, until: 0.9 s}]",
+        "slow=[{nic: node1/nic0, flap: 0.5 s, from: 0.2 s}]",
+        "jitter={distribution: lognormal, sigma: 0.02, level: rank-step}",
+    ],
+)
+def test_perturbed_runs_are_recomputed_too(perturbation, sharing):
+    more = ["parallel.order=[tensor, data, pipeline]", "schedule.microbatches=8", f"cluster.sharing={sharing}"]
+    graph = graph_of(traced_run(load(SCENARIOS / "h100_2x8.yaml", [*more, perturbation])))
+    assert (graph.recomputed() == graph.time).all()
 
 
 def test_pieces_of_the_path_tile_the_run(slack):

@@ -105,11 +105,8 @@ def one(**keys):
         (one(effect={}), "classes[0].effect: expected stop, {flap: 20 s} or {slow: 0.5, lasts: 3 h}"),
         (one(effect={"flap": 0}), "classes[0].effect.flap: must be more than 0"),
         (one(effect={"slow": 0.5}), "classes[0].effect: `slow` needs `lasts` beside it"),
-        (one(effect={"slow": 2, "lasts": 1}), "effect.slow: must be less than 1, a share of the node's speed, not 2"),
-        (
-            one(what="gpu", effect={"slow": 0.5, "lasts": 1}),
-            "effect.slow: slows a whole node; expected what: node",
-        ),
+        (one(effect={"slow": 2, "lasts": 1}), "effect.slow: must be less than 1, a share of its speed, not 2"),
+        (one(what="job", effect={"slow": 0.5, "lasts": 1}), "effect.slow: slows a gpu, node, nic or link, not"),
         (one(repair=1), "classes[0].repair: is read with `spares` only"),
         ({"restart": {}}, "restart.time: is required"),
         ({"spares": {"nodes": 1}}, "spares.repair: is required"),

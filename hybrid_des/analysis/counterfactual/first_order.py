@@ -27,7 +27,7 @@ def first_order(base: Run, slack: Slack, variant: Variant) -> int | None:
 
     The longest of the paths that are critical now: a speed-up saves no more than this says, a slow-down costs no less.
     """
-    if not _alike(base.scenario, variant.scenario):
+    if not _alike(base.scenario, variant.scenario) or base.scenario.slow:  # what is slow for a while is not scaled
         return None
     try:
         parts = variant.parts()

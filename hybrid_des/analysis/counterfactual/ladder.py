@@ -8,8 +8,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
+from hybrid_des.analysis.counterfactual.change_text import kind_of, of_kind, of_ranks
 from hybrid_des.analysis.counterfactual.variant import Variant, at_the_mean, duration_of, kinds_of, scaled_ops
-from hybrid_des.analysis.counterfactual.what_if import kind_of, of_kind, of_ranks
 from hybrid_des.errors import HybridDesError
 from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.tasks import Program

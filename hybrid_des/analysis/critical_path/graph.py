@@ -138,18 +138,35 @@ def graph_of(run: Run) -> Graph:
     count = len(points["kind"])
     time = np.concatenate([points["time"], messages.times])[order]
     rank = np.concatenate([_ranks(timeline, tables), messages.point_ranks])[order]
+    times = np.append(time, timeline.duration)
+    columns = _edges(tables, messages, place)
+    delivered = place[count + messages.deliveries]
     marks = tables["marks"]
     return Graph(
         timeline,
         messages,
-        np.append(time, timeline.duration),
+        times,
         np.append(rank, NONE),
-        **_edges(tables, messages, place),
+        **(_as_recorded(columns, times, delivered, len(timeline.ops["step"])) if run.scenario.slow else columns),
         at_op=_at_op(tables, place, points["before"]),
         at_mark=[_by_row(marks, table, place) for table in range(5)],
         head=place[count + messages.heads],
-        delivered=place[count + messages.deliveries],
+        delivered=delivered,
     )
+
+
+def _as_recorded(columns: dict[str, Column], time: Column, delivered: Column, ops: int) -> dict[str, Column]:
+    """Edges on links that vary in time: what these take longer than usual is added to the edges of a point.
+
+    A flap, another latency or bandwidth at that moment are no part of the formulas; the rows say what they did.
+    """
+    point = columns["point"]
+    latest = np.full(len(time), np.iinfo(np.int64).min)
+    np.maximum.at(latest, point, time[columns["cause"]] + columns["lag"])
+    late = np.zeros(len(time), dtype=bool)
+    late[delivered] = True  # a message may arrive later than its route's latency says
+    more = np.where((columns["activity"] >= ops) | late[columns["cause"]], time[point] - latest[point], 0)
+    return {**columns, "lag": columns["lag"] + more, "transfer": columns["transfer"] + more}
 
 
 def lags_with(run: Run, messages: Messages, duration: Column) -> Column:
