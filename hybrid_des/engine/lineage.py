@@ -39,7 +39,7 @@ class Roots(Protocol):
         """What is certain of a root that may be either of two."""
 
 
-class TracedArrival(Arrival):
+class LineageArrival(Arrival):
     """A message that a receiver waits for.
 
     Attributes:
@@ -48,9 +48,9 @@ class TracedArrival(Arrival):
         lineage: of this event, once it is booked.
     """
 
-    env: TracedEnvironment
+    env: LineageEnvironment
 
-    def __init__(self, env: TracedEnvironment) -> None:
+    def __init__(self, env: LineageEnvironment) -> None:
         self.env = env
         self.callbacks = []
         self.when = env.now
@@ -64,15 +64,15 @@ class TracedArrival(Arrival):
         env.agenda[at << MOMENT | USUAL].append(self)
 
 
-class TracedTimeout(Timeout):
+class LineageTimeout(Timeout):
     """A timeout with a lineage."""
 
-    def __init__(self, env: TracedEnvironment, delay: int, value: Any = None) -> None:
+    def __init__(self, env: LineageEnvironment, delay: int, value: Any = None) -> None:
         self.lineage = env.born
         super().__init__(env, delay, value)
 
 
-class TracedEnvironment(Environment):
+class LineageEnvironment(Environment):
     """An environment that knows the lineage of every event.
 
     Attributes:
@@ -85,7 +85,7 @@ class TracedEnvironment(Environment):
     def __init__(self, roots: Roots) -> None:
         super().__init__()
         self._roots = roots
-        self.timeout = MethodType(TracedTimeout, self)
+        self.timeout = MethodType(LineageTimeout, self)
         self.lineage: Lineage = (0, 0)
         self.born: Lineage = (0, 0)
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.lineage import TracedEnvironment
+from hybrid_des.engine.lineage import LineageEnvironment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.courses import Courses, Leg
-from hybrid_des.folding.orbits import Fold
-from hybrid_des.folding.traced_flows import TracedLink, traced
-from hybrid_des.folding.traced_mailboxes import (
-    TracedHandoff,
-    TracedMailbox,
-    TracedRendezvous,
-    TracedTaggedMailbox,
+from hybrid_des.folding.lineage_flows import LineageLink, with_lineage
+from hybrid_des.folding.lineage_mailboxes import (
+    LineageHandoff,
+    LineageMailbox,
+    LineageRendezvous,
+    LineageTaggedMailbox,
     UnorderedMailbox,
 )
+from hybrid_des.folding.orbits import Fold
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.fabric import Fabric, LinkSpec
 from hybrid_des.network.link import Hop
@@ -63,47 +63,54 @@ class FoldedTransport(Transport):
         )
 
 
-class TracedTransport(FoldedTransport):
+class LineageTransport(FoldedTransport):
     """The same for links that are served in order, where that order must be the same in all images."""
 
-    env: TracedEnvironment
+    env: LineageEnvironment
 
     def __init__(
-        self, env: TracedEnvironment, fabric: Fabric, sharing_name: str, trace: Recorder, receipts: bool, *, fold: Fold
+        self, env: LineageEnvironment, fabric: Fabric, sharing_name: str, trace: Recorder, receipts: bool, *, fold: Fold
     ) -> None:
         super().__init__(env, fabric, sharing_name, trace, receipts, fold=fold)
+        self._kind = ""
         if sharing_name == "fifo":
-            self._sharing = TracedFifo(env, trace.messages)
+            self._sharing = LineageFifo(env, trace.messages)
 
-    def mailbox(self, kind: str) -> Mailbox:
-        """A mailbox of a collective."""
-        return (UnorderedMailbox if kind == "parameter-server" else TracedMailbox)(self.env)
+    def flow(self, channel: Channel, lane: int = 0, part: int = 0) -> tuple[Flow, Mailbox]:
+        """The flow of a collective's messages between two GPUs or their pictures, and the mailbox at its end."""
+        self._kind = channel.kind
+        return super().flow(channel, lane, part)
+
+    def mailbox(self) -> Mailbox:
+        """A mailbox for the collective whose flow is opened."""
+        return (UnorderedMailbox if self._kind == "parameter-server" else LineageMailbox)(self.env)
 
     def handoff(self) -> Handoff:
         """A queue between two phases on one GPU."""
-        return TracedHandoff(self.env)
+        return LineageHandoff(self.env)
 
-    def _tagged(self) -> TaggedMailbox:
-        return TracedTaggedMailbox(self.env)
+    def tagged_mailbox(self) -> TaggedMailbox:
+        """A mailbox of pipeline messages."""
+        return LineageTaggedMailbox(self.env)
 
     def _meeting(self, members: Sequence[int]) -> Rendezvous:
-        return TracedRendezvous(self.env, sum(map(self._fold.simulated, members)))
+        return LineageRendezvous(self.env, sum(map(self._fold.simulated, members)))
 
     def _open(self, channel: Channel, put: Put) -> Flow:
         legs = self._courses.of(channel.sender, channel.receiver)
         flow = self._sharing.flow(self._along(channel, legs), put)
         if isinstance(flow, FifoFlow):
             _, turned = self._fold.home(channel.receiver)
-            flow = traced(self._fold, channel.sender, [*(leg.turned for leg in legs), turned], flow)
+            flow = with_lineage(self._fold, channel.sender, [*(leg.turned for leg in legs), turned], flow)
         self._opened.append((channel.purpose, flow))
         return flow
 
 
-class TracedFifo(Fifo):
+class LineageFifo(Fifo):
     """Links that serve one message at a time and know what reaches them at the same time."""
 
-    _env: TracedEnvironment
+    _env: LineageEnvironment
 
-    def link(self, spec: LinkSpec, rate: Rate) -> TracedLink:
+    def link(self, spec: LinkSpec, rate: Rate) -> LineageLink:
         """Make a link."""
-        return TracedLink(self._env, spec, rate)
+        return LineageLink(self._env, spec, rate)

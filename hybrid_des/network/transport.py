@@ -60,14 +60,6 @@ class Transport:
             self._rendezvous[key] = self._meeting(members)
         return self._rendezvous[key]
 
-    def mailbox(self, kind: str) -> Mailbox:
-        """A mailbox for the messages of a collective."""
-        return Mailbox(self.env)
-
-    def handoff(self) -> Handoff:
-        """A queue between two phases on one GPU; it uses no link."""
-        return Handoff(self.env)
-
     def node_of(self, gpu: int) -> int:
         """The node of a GPU."""
         return self._fabric.node_of[gpu]
@@ -98,7 +90,7 @@ class Transport:
         """
         key = (channel.sender, channel.receiver, channel.kind, channel.stage, lane, part)
         if key not in self._flows:
-            mailbox = self.mailbox(channel.kind)
+            mailbox = self.mailbox()
             self._flows[key] = (self._open(channel, mailbox.put), mailbox)
         return self._flows[key]
 
@@ -137,14 +129,26 @@ class Transport:
     def inbox(self, rank: int) -> TaggedMailbox:
         """The mailbox of a GPU's pipeline messages."""
         if rank not in self._inboxes:
-            self._inboxes[rank] = self._tagged()
+            self._inboxes[rank] = self.tagged_mailbox()
         return self._inboxes[rank]
 
     def outbox(self, rank: int) -> TaggedMailbox:
         """The receipts of a GPU's pipeline messages, for a sender that waits until they have arrived."""
         if rank not in self._outboxes:
-            self._outboxes[rank] = self._tagged()
+            self._outboxes[rank] = self.tagged_mailbox()
         return self._outboxes[rank]
+
+    def mailbox(self) -> Mailbox:
+        """A new mailbox."""
+        return Mailbox(self.env)
+
+    def tagged_mailbox(self) -> TaggedMailbox:
+        """A new mailbox of pipeline messages."""
+        return TaggedMailbox(self.env)
+
+    def handoff(self) -> Handoff:
+        """A new queue between two processes of a GPU."""
+        return Handoff(self.env)
 
     def check_empty(self) -> None:
         """Check that every message was received.
@@ -156,9 +160,6 @@ class Transport:
         unread += sum(mailbox.unread() for _, mailbox in self._flows.values())
         if unread:
             raise SimulationError(f"{unread} messages were sent but never received")
-
-    def _tagged(self) -> TaggedMailbox:
-        return TaggedMailbox(self.env)
 
     def _meeting(self, members: Sequence[int]) -> Rendezvous:
         return Rendezvous(self.env, len(members))

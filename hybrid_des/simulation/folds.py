@@ -15,11 +15,11 @@ from hybrid_des import collectives
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.collectives.seating import Seating
 from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.lineage import TracedEnvironment
+from hybrid_des.engine.lineage import LineageEnvironment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import Refusal
 from hybrid_des.folding import FoldRefusal
-from hybrid_des.folding.folded_transport import FoldedTransport, TracedTransport
+from hybrid_des.folding.folded_transport import FoldedTransport, LineageTransport
 from hybrid_des.folding.orbits import Element, Fold, FoldedAxis
 from hybrid_des.gradients.groups import ReplicaGroup
 from hybrid_des.scenario import Scenario, folded
@@ -88,7 +88,7 @@ def folded_transport(scenario: Scenario, parts: Parts, fold: Fold, recorder: Rec
     sharing, receipts = scenario.cluster.sharing, parts.lowering.blocking
     if sharing == "fair" and parts.lowering.layered is None:
         return FoldedTransport(Environment(), parts.fabric, sharing, recorder, receipts, fold=fold)
-    return TracedTransport(TracedEnvironment(fold), parts.fabric, sharing, recorder, receipts, fold=fold)
+    return LineageTransport(LineageEnvironment(fold), parts.fabric, sharing, recorder, receipts, fold=fold)
 
 
 def _first(scenario: Scenario, parts: Parts, keep: int) -> Fold | None:
@@ -121,6 +121,8 @@ def _perturbed(scenario: Scenario, parts: Parts) -> str:
         return "with `jitter` every rank has durations of its own"
     if parts.durations is not None:
         return "with `workload.durations` every replica has durations of its own"
+    if scenario.cluster.sharing not in ("fifo", "fair"):
+        return f"who waits for whom under `sharing: {scenario.cluster.sharing}` is not known"
     for one in scenario.slow:
         kind, value = one.target
         if kind != "stage":

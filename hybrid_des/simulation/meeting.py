@@ -8,10 +8,10 @@ from simpy.events import Event
 
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.events import Arrival
-from hybrid_des.engine.lineage import Lineage, TracedEnvironment
+from hybrid_des.engine.lineage import Lineage, LineageEnvironment
 from hybrid_des.folding import FoldRefusal
+from hybrid_des.folding.lineage_mailboxes import Round
 from hybrid_des.folding.orbits import Fold
-from hybrid_des.folding.traced_mailboxes import Round
 
 
 class Barrier:
@@ -75,10 +75,10 @@ class Meeting:
             yield max(start, since), min(end, self._env.now)
 
 
-class TracedBarrier(Barrier):
+class LineageBarrier(Barrier):
     """The barrier of the simulated GPUs, in a folded run."""
 
-    def __init__(self, env: TracedEnvironment, parties: int) -> None:
+    def __init__(self, env: LineageEnvironment, parties: int) -> None:
         super().__init__(env, parties)
         self._round = Round(env, parties)
 
@@ -87,19 +87,19 @@ class TracedBarrier(Barrier):
         return self._round.join(0)
 
 
-class TracedMeeting(Meeting):
+class LineageMeeting(Meeting):
     """A meeting of the simulated members of a group, in a folded run.
 
     How much of a collective is under way at a moment at which one begins depends on who comes first.
     """
 
-    def __init__(self, env: TracedEnvironment, size: int) -> None:
+    def __init__(self, env: LineageEnvironment, size: int) -> None:
         self._round = Round(env, size)
         self._asked: list[tuple[int, Lineage]] = []
         self._begun: list[tuple[int, Lineage]] = []
         super().__init__(env, size)
 
-    _env: TracedEnvironment
+    _env: LineageEnvironment
 
     def join(self, duration: int) -> Event:
         """Arrive; the event happens `duration` picoseconds after the last member's arrival."""
@@ -133,7 +133,7 @@ class TracedMeeting(Meeting):
 
 def barrier_of(env: Environment, parties: int) -> Barrier:
     """The barrier of all simulated GPUs."""
-    return TracedBarrier(env, parties) if isinstance(env, TracedEnvironment) else Barrier(env, parties)
+    return LineageBarrier(env, parties) if isinstance(env, LineageEnvironment) else Barrier(env, parties)
 
 
 def meetings_of(
@@ -144,7 +144,7 @@ def meetings_of(
     for part, of_part in enumerate(groups):
         for ranks in of_part:
             members = [rank for rank in ranks if fold is None or fold.simulated(rank)]
-            kind = TracedMeeting if isinstance(env, TracedEnvironment) else Meeting
+            kind = LineageMeeting if isinstance(env, LineageEnvironment) else Meeting
             meeting = kind(env, len(members))  # type: ignore[arg-type]
             for rank in members:
                 found.setdefault(rank, [None] * len(groups))[part] = meeting

@@ -7,7 +7,7 @@ from support.scenarios import merged
 from hybrid_des.errors import DeadlockError, ScenarioError
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.courses import Courses
-from hybrid_des.folding.traced_flows import TracedLink
+from hybrid_des.folding.lineage_flows import LineageLink
 from hybrid_des.simulation import folds
 
 SIXTEEN = {
@@ -97,7 +97,7 @@ def test_a_fold_that_ignored_it_would_be_wrong(name, monkeypatch):
     values = merged(SIXTEEN, changes)
     whole = run_of(values, "off")
     monkeypatch.setattr(folds, "check", lambda *_: None)
-    monkeypatch.setattr(TracedLink, "meet", lambda *_: None)
+    monkeypatch.setattr(LineageLink, "meet", lambda *_: None)
     monkeypatch.setattr(Courses, "_exchanges_blocks", False)
     monkeypatch.setattr(Courses, "_by_images", blindly)
     try:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.engine.clock import MOMENT, USUAL
-from hybrid_des.engine.lineage import Lineage, TracedEnvironment
+from hybrid_des.engine.lineage import Lineage, LineageEnvironment
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.network.link import Link
 from hybrid_des.network.sharing.fifo import FifoFlow, Head
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hybrid_des.network.sharing import Put
 
 
-class TracedLink(Link):
+class LineageLink(Link):
     """A link that remembers what reached it at this moment, if it has more than one flow.
 
     Attributes:
@@ -33,9 +33,9 @@ class TracedLink(Link):
 
     __slots__ = ("_came", "_first", "_flows", "_when", "env", "last", "shared")
 
-    env: TracedEnvironment
+    env: LineageEnvironment
 
-    def __init__(self, env: TracedEnvironment, spec: LinkSpec, rate: Rate) -> None:
+    def __init__(self, env: LineageEnvironment, spec: LinkSpec, rate: Rate) -> None:
         super().__init__(env, spec, rate)
         self.shared = False
         self.last: tuple[int, int, Lineage] = (-1, -1, (None, 0))
@@ -74,7 +74,7 @@ class TracedLink(Link):
             self._came.append((sender, number, frame, lineage))
 
 
-class TracedHead(Head):
+class LineageHead(Head):
     """The head of a message with its lineage."""
 
     __slots__ = ("lineage",)
@@ -82,12 +82,12 @@ class TracedHead(Head):
     lineage: Lineage
 
 
-class TracedFlow(FifoFlow):
+class LineageFlow(FifoFlow):
     """A flow over such links that are those of the sender's own image, as is the receiver."""
 
     __slots__ = ("_sender",)
 
-    env: TracedEnvironment
+    env: LineageEnvironment
 
     def __init__(self, sender: int, base: FifoFlow) -> None:
         super().__init__(base.env, base.hops, base.put, base.rows)
@@ -115,7 +115,7 @@ class TracedFlow(FifoFlow):
         super()._arrive(head)
 
     def _forward(self, hop: int, at: int, slowest: int, message: Message, tag: int) -> None:
-        head = TracedHead()
+        head = LineageHead()
         head.callbacks = self.on_head
         head.hop = hop
         head.slowest = slowest
@@ -125,7 +125,7 @@ class TracedFlow(FifoFlow):
         self.env.agenda[at << MOMENT | USUAL].append(head)
 
 
-class TurnedFlow(TracedFlow):
+class TurnedFlow(LineageFlow):
     """A flow to another image than the sender's own."""
 
     __slots__ = ("_course", "_fold", "_moved", "_steps")
@@ -192,7 +192,7 @@ class TurnedFlow(TracedFlow):
         env.lineage, env.born = (here, moved[root]), (born, moved[parent])
 
 
-def traced(fold: Fold, sender: int, course: Sequence[Element], base: FifoFlow) -> TracedFlow:
+def with_lineage(fold: Fold, sender: int, course: Sequence[Element], base: FifoFlow) -> LineageFlow:
     """Trace a flow; see `TurnedFlow`."""
     same = all(element == fold.identity for element in course)
-    return TracedFlow(sender, base) if same else TurnedFlow(fold, sender, course, base)
+    return LineageFlow(sender, base) if same else TurnedFlow(fold, sender, course, base)

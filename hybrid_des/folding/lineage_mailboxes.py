@@ -10,7 +10,7 @@ from typing import Any
 from simpy.events import Event
 
 from hybrid_des.engine.events import Here
-from hybrid_des.engine.lineage import Lineage, TracedArrival, TracedEnvironment
+from hybrid_des.engine.lineage import Lineage, LineageArrival, LineageEnvironment
 from hybrid_des.network.mailbox import Handoff, Mailbox, Rendezvous, TaggedMailbox
 from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import Purpose
@@ -18,7 +18,7 @@ from hybrid_des.network.purpose import Purpose
 Put = tuple[int, Message, int, Lineage]  # when a message arrives, and since when and by which event that is known
 
 
-def wake(env: TracedEnvironment, arrival: TracedArrival, at: int, message: Message) -> None:
+def wake(env: LineageEnvironment, arrival: LineageArrival, at: int, message: Message) -> None:
     """Wake a waiting receiver with a message that is put now."""
     if arrival.when == env.now and not env.decided(arrival.asked, env.lineage):
         with env.births((None, env.born[1]) if at <= env.now else env.either(arrival.asked, env.lineage)):
@@ -27,7 +27,7 @@ def wake(env: TracedEnvironment, arrival: TracedArrival, at: int, message: Messa
         arrival.happen(at, message)
 
 
-def find(env: TracedEnvironment, put: Put) -> Event | Here:
+def find(env: LineageEnvironment, put: Put) -> Event | Here:
     """A message that was put before the receiver asks for it, now."""
     at, message, when, lineage = put
     undecided = when == env.now and not env.decided(lineage, env.lineage)
@@ -35,7 +35,7 @@ def find(env: TracedEnvironment, put: Put) -> Event | Here:
         if undecided:  # in some images the receiver asks first, and is woken by an event
             env.forget()
         return Here(message)
-    arrival = TracedArrival(env)
+    arrival = LineageArrival(env)
     if undecided:
         with env.births(env.either(lineage, env.lineage)):
             arrival.happen(at, message)
@@ -44,12 +44,12 @@ def find(env: TracedEnvironment, put: Put) -> Event | Here:
     return arrival
 
 
-class TracedMailbox(Mailbox):
+class LineageMailbox(Mailbox):
     """A mailbox of a folded run."""
 
     __slots__ = ()
 
-    _env: TracedEnvironment
+    _env: LineageEnvironment
     _arrived: deque[Any]
     _waiting: deque[Any]
 
@@ -69,12 +69,12 @@ class TracedMailbox(Mailbox):
         """The next message, to be yielded; its value is a `Message`."""
         if self._arrived:
             return find(self._env, self._arrived.popleft())
-        arrival = TracedArrival(self._env)
+        arrival = LineageArrival(self._env)
         self._waiting.append(arrival)
         return arrival
 
 
-class UnorderedMailbox(TracedMailbox):
+class UnorderedMailbox(LineageMailbox):
     """A mailbox whose receiver waits for several in an order that images do not share."""
 
     __slots__ = ()
@@ -90,16 +90,16 @@ class UnorderedMailbox(TracedMailbox):
             return super().receive()
 
 
-class TracedHandoff(TracedMailbox, Handoff):
+class LineageHandoff(LineageMailbox, Handoff):
     """A queue between two phases on one GPU, in a folded run."""
 
     __slots__ = ()
 
 
-class TracedTaggedMailbox(TaggedMailbox):
+class LineageTaggedMailbox(TaggedMailbox):
     """A mailbox of pipeline messages in a folded run."""
 
-    _env: TracedEnvironment
+    _env: LineageEnvironment
     _arrived: dict[Any, Any]
     _waiting: dict[Any, Any]
 
@@ -116,7 +116,7 @@ class TracedTaggedMailbox(TaggedMailbox):
         put = self._arrived.pop((purpose, tag), None)
         if put is not None:
             return find(self._env, put)
-        arrival = self._waiting[purpose, tag] = TracedArrival(self._env)
+        arrival = self._waiting[purpose, tag] = LineageArrival(self._env)
         return arrival
 
 
@@ -126,14 +126,14 @@ class Round:
     Unfolded, one event wakes all members in the order in which they came.
     """
 
-    def __init__(self, env: TracedEnvironment, size: int) -> None:
+    def __init__(self, env: LineageEnvironment, size: int) -> None:
         self._env = env
         self._size = size
-        self._here: list[tuple[TracedArrival, Lineage]] = []
+        self._here: list[tuple[LineageArrival, Lineage]] = []
 
     def join(self, delay: int, value: Any = None) -> Event:
         """Arrive; the event happens `delay` picoseconds after the last member's arrival."""
-        arrival = TracedArrival(self._env)
+        arrival = LineageArrival(self._env)
         self._here.append((arrival, self._env.born))
         if len(self._here) == self._size:
             for waiting, (chain, root) in self._here:
@@ -148,10 +148,10 @@ class Round:
         return not self._here
 
 
-class TracedRendezvous(Rendezvous):
+class LineageRendezvous(Rendezvous):
     """A rendezvous of the simulated members of a group."""
 
-    def __init__(self, env: TracedEnvironment, size: int) -> None:
+    def __init__(self, env: LineageEnvironment, size: int) -> None:
         super().__init__(env, size)
         self._round = Round(env, size)
 
