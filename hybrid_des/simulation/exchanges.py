@@ -146,6 +146,9 @@ class Exchanger:
             yield self._env.all_of([self._env.process(routine) for routine in routines])
 
 
+NO_EXCHANGERS: Mapping[tuple[str, int], Exchanger] = {}
+
+
 class Exchangers:
     """Makes the exchangers of ranks."""
 

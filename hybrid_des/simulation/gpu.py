@@ -13,7 +13,7 @@ from hybrid_des.gradients.reducer import Reducer
 from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, PURPOSES, REDUCTION, Purpose
 from hybrid_des.simulation.arithmetic import SizesOnly
-from hybrid_des.simulation.exchanges import Exchanger
+from hybrid_des.simulation.exchanges import NO_EXCHANGERS, Exchanger
 from hybrid_des.simulation.meeting import Barrier, Meeting
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.tasks import (
@@ -32,7 +32,6 @@ from hybrid_des.simulation.tasks import (
     Turn,
 )
 
-NO_EXCHANGERS: Mapping[tuple[str, int], Exchanger] = {}
 STREAM = -1  # in `released`: the op did not wait for a message
 
 
@@ -84,8 +83,8 @@ class Gpu:
             self._reducers.setdefault(reducer.stage, []).append(reducer)
         self._buffers: dict[int, list[tuple[Reducer, Buffer]]] = {}
         self._filled = {stage: endpoint.handoff() for stage in self._reducers}
-        streams = {"gradient": program.gradient, "parameters": program.parameters}
-        self._finished = {name: endpoint.handoff() for name, stream in streams.items() if stream}
+        streams = (("gradient", program.gradient), ("parameters", program.parameters))
+        self._finished = {name: endpoint.handoff() for name, stream in streams if stream}
         self._gatherers = membership.gatherers
         self._meetings = meetings
         self._exchangers = exchangers
