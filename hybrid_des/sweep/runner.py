@@ -25,7 +25,7 @@ from hybrid_des.sweep.local_workers import local_workers
 from hybrid_des.sweep.rows import is_key
 
 if TYPE_CHECKING:
-    from hybrid_des.renewal.states import State
+    from hybrid_des.renewal.states import Kind
 
 ProgressCallback = Callable[[int, int], None]  # cases done, cases in total
 
@@ -128,7 +128,7 @@ class _LastStep:
     def __init__(self) -> None:
         self._scenario: Scenario | None = None
         self._row: Row = {}
-        self._times: dict[State, int] = {}
+        self._times: dict[Kind, int] = {}
 
     def row(self, scenario: Scenario) -> Row:
         """The summary of a scenario, and of its weeks if it has `faults`."""

@@ -184,9 +184,8 @@ def test_the_catalogue_says_what_the_makers_say():
     assert parts["h100"].infiniband.bandwidth == 50 * 10**9
     assert parts["v100-16gb"].peak == 125 * 10**12
     text = Path(catalogue.__file__).with_name("gpus.yaml").read_text()
-    figures = [
-        line for line in text.splitlines() if re.match(r"\s+(bandwidth|latency|memory|peak|nics_per_node):", line)
-    ]
+    keys = "bandwidth|latency|memory|peak|nics_per_node|efficiency"
+    figures = [line for line in text.splitlines() if re.match(rf"\s+({keys}):", line)]
     assert figures
     assert all("#" in line for line in figures)
 
