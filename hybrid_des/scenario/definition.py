@@ -154,7 +154,9 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
     except ModelRefusal as refusal:
         yield _misfit(refusal.message, f"model.{refusal.option}")
         return
-    if network.tokens * scenario.schedule.microbatch_size % parallel.context:
+    if parallel.context > 1 and network.sample != "sequence":
+        yield _misfit("this model has no sequence that context parallelism divides", "parallel.context", "model")
+    elif network.tokens % parallel.context:
         message = f"{network.tokens} tokens cannot be divided over {parallel.context} ranks"
         yield _misfit(message, "parallel.context", "model")
     for axis in ("tensor", "expert"):

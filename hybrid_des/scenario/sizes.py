@@ -8,6 +8,7 @@
 | ops of a run                                     | these × replicas × tensor and context ranks × steps         |
 | messages of a run                                | pipeline: 2 per micro-batch and pair of neighbouring stages |
 |                                                  | reduction: see `reduction_messages`                         |
+|                                                  | inside ops: 4 per layer, pass, micro-batch, rank and peer   |
 | pairs of GPUs that send to each other            | reduction: see `reduction_pairs`                            |
 | bytes of the small models                        | 48 per weight and copy (one more copy trains serially), 24  |
 |                                                  | per activation: sample × layer × width                      |
@@ -96,6 +97,12 @@ def _counts(scenario: Any, kept: int) -> Iterator[tuple[int, int, str, tuple[str
         PAIRS,
         ("gradients", "parallel.data", "workload.parameters"),
     )
+    yield (
+        int(_inside_ops(scenario) * share),
+        MOST_RECORDED if recorded else MOST_MESSAGES,
+        "messages inside ops",
+        ("tensor_traffic", "schedule.microbatches", "parallel", "model", "steps"),
+    )
     yield _trained(scenario), MOST_TRAINED, "bytes of trained models", ("numerics", "parallel.data")
     yield _held(scenario), MOST_HELD, "bytes on a GPU", ("workload", "schedule.microbatches")
 
@@ -151,6 +158,20 @@ def _pairs(scenario: Any) -> int:
         return 0
     pairs = reduction_pairs(gradients.algorithm, parallel.data, dict(gradients.options or {}))
     return int(parallel.pipeline * pairs)
+
+
+def _inside_ops(scenario: Any) -> int:
+    """Messages of the collectives of layers: about two of 2 · (peers) per axis, in each pass over a layer."""
+    if scenario.model is None or scenario.tensor_traffic != "messages" or scenario.model.lacking:
+        return 0
+    parallel, passes = scenario.parallel, 3 if scenario.recompute == "full" else 2
+    try:
+        layers = len(scenario.model.network.layers)
+    except Refusal:  # sizes that do not fit each other are reported by themselves
+        return 0
+    peers = sum(size - 1 for size in (parallel.tensor, parallel.context, parallel.expert))
+    ranks = parallel.ranks // parallel.pipeline  # and all pipeline ranks together hold all layers
+    return int(4 * peers * passes * layers * ranks * scenario.schedule.microbatches * scenario.steps)
 
 
 def _buckets(scenario: Any, stages: int) -> int:
