@@ -61,7 +61,7 @@ def link_use(run: Run, ax: Axes | None = None, links: Sequence[str] | None = Non
         tops = np.cumsum([use.rate for use in known], axis=0)
         place = {name: i for i, name in enumerate(known[0].links)}
         busiest = sorted(place, key=lambda name: (-tops[-1, place[name]].sum(), name))[:LANES]
-        shown = list(links) if links is not None else sorted(busiest, key=_natural)
+        shown = list(links) if links is not None else sorted(busiest, key=natural)
         full = max((float(tops[-1, place[name]].max()) for name in shown), default=0.0) or 1.0
         edges = known[0].edges / PICOSECONDS_PER_SECOND / scale
         for base, name in enumerate(reversed(shown)):
@@ -172,6 +172,6 @@ def _along(place: int, pipeline: int) -> Any:
     return mpl.colormaps["cividis"](place / (pipeline - 1))
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def natural(name: str) -> list[tuple[int, str]]:
     """Sort gpu10 after gpu9."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
