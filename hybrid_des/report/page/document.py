@@ -42,15 +42,15 @@ def page_of(runs: Sequence[Shown]) -> str:
     """
     known = [run.reasons or reasons_of(run.findings.run.timeline) for run in runs]
     tables = [tables_of(run.findings.run.timeline, reasons) for run, reasons in zip(runs, known, strict=True)]
-    named = {f"{name}{i}": part for i, one in enumerate(tables) for name, part in _parts(one)}
-    heads, text = pack(named)
-    about = [_about(*parts, heads, i) for i, parts in enumerate(zip(runs, known, tables, strict=True))]
+    packed = [pack({"bars": one.bars, "idle": one.idle, "memory": one.memory}) for one in tables]
+    heads = [head for head, _ in packed]
+    about = [_about(*parts) for parts in zip(runs, known, tables, heads, strict=True)]
     title = " against ".join(run["name"] for run in about)
     fills = {
         "TITLE": html.escape(title),
         "BODY": "\n".join(_section(run, reasons, len(runs) > 1) for run, reasons in zip(runs, known, strict=True)),
         "ABOUT": json.dumps({"runs": about}, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
-        "DATA": text,
+        "DATA": " ".join(text for _, text in packed),
     }
     page = TEMPLATE.read_text(encoding="utf-8")
     before, *rest = page.split("{{")
@@ -61,11 +61,7 @@ def page_of(runs: Sequence[Shown]) -> str:
     return "".join(pieces)
 
 
-def _parts(tables: Tables) -> list[tuple[str, Any]]:
-    return [("bars", tables.bars), ("idle", tables.idle), ("memory", tables.memory)]
-
-
-def _about(run: Shown, reasons: Reasons, tables: Tables, heads: dict[str, Any], number: int) -> dict[str, Any]:
+def _about(run: Shown, reasons: Reasons, tables: Tables, heads: dict[str, Any]) -> dict[str, Any]:
     """What the script needs beside the columns."""
     timeline = run.findings.run.timeline
     more = iter(MORE * len(reasons.causes))
@@ -81,7 +77,7 @@ def _about(run: Shown, reasons: Reasons, tables: Tables, heads: dict[str, Any], 
         ],
         "gpuMemory": max(kind.gpu.memory for kind in gpus),
         "left_out": tables.left_out,
-        "tables": {name: heads[f"{name}{number}"] for name in ("bars", "idle", "memory")},
+        "tables": heads,
     }
 
 
@@ -93,11 +89,10 @@ def _section(run: Shown, reasons: Reasons, several: bool) -> str:
     verdict = f"<pre>{html.escape(chr(10).join(reasons.verdict))}</pre>" if reasons.verdict else ""
     tables = "".join(_table(name, frame) for name, frame in reasons.tables)
     report = html.escape(render(run.findings, width=WIDTH))
-    closed = "" if not several else f"<summary>{html.escape(run.name)}</summary>"
     return (
         f'<section class="run"><p>{title}</p><p class="setup">{html.escape(content.setup[0])}</p>'
         f'<div class="cards">{cards}</div>{verdict}{tables}'
-        f"<details><summary>report</summary>{closed and ''}<pre>{report}</pre></details></section>"
+        f"<details><summary>report</summary><pre>{report}</pre></details></section>"
     )
 
 

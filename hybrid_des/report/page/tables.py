@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -23,9 +24,10 @@ MOST_BARS = 100_000  # on a page; ops and collectives are always drawn
 MOST_MEMORY = 60_000  # changes of memory
 MOST_ROWS = 6  # of messages side by side on a link
 COLUMNS = (
-    "lane", "kind", "step", "microbatch", "chunk", "stage", "waited", "start", "length", "row", "by", "from", "to",
-    "bytes", "path",
+    "lane", "kind", "step", "microbatch", "chunk", "stage", "asked", "start", "end", "row", "by", "from", "to", "bytes",
+    "path",
 )  # fmt: skip
+TIMES = ("asked", "start", "end", "time")  # columns of times
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,8 @@ class Tables:
     Attributes:
         lanes: name, whether it is of a rank or a link, ranks or links alike, rows of bars, and its rank.
         kinds: name, label, colours by chunk, and place in the lane of each kind of bar.
-        bars: `COLUMNS`; `start`, `length` and `waited` in picoseconds, `row` of the lane, `by` a bar or −1.
-        idle: `lane`, `cause`, `start`, `length`.
+        bars: `COLUMNS`; times are picoseconds; `row` of the lane, `by` a bar or −1.
+        idle: `lane`, `cause`, `start`, `end`.
         memory: `lane`, `time`, `bytes`.
         left_out: what is not drawn, in words.
     """
@@ -56,7 +58,7 @@ def tables_of(timeline: Timeline, reasons: Reasons) -> Tables:
     lane_of = np.full(int(timeline.pipeline_rank.size) + 1, NONE, dtype=np.int64)
     lane_of[[lane["rank"] for lane in lanes]] = np.arange(len(lanes))
     kinds = Kinds(max(timeline.plan.visits))
-    blocks = [_ops(timeline, lane_of, kinds), *_collectives(timeline, lane_of, kinds)]
+    blocks = [_ops(timeline, lane_of), *_collectives(timeline, lane_of, kinds)]
     left = MOST_BARS - sum(len(block["lane"]) for block in blocks)
     messages, links, left_out = _messages(timeline, len(lanes), kinds, left)
     blocks.append(messages)
@@ -66,8 +68,7 @@ def tables_of(timeline: Timeline, reasons: Reasons) -> Tables:
     bars = {name: column[order] for name, column in bars.items()}
     bars["by"], bars["path"] = _reasons(source[order], reasons)
     drawn = lane_of[reasons.idle["rank"]]
-    idle = {"lane": drawn, "cause": reasons.idle["cause"], "start": reasons.idle["start"],
-            "length": reasons.idle["end"] - reasons.idle["start"]}  # fmt: skip
+    idle = {"lane": drawn, **{name: reasons.idle[name] for name in ("cause", "start", "end")}}
     shown = np.flatnonzero(drawn >= 0)
     shown = shown[np.lexsort((idle["start"][shown], drawn[shown]))]
     return Tables(
@@ -95,7 +96,8 @@ class Kinds:
             if row["name"] == name and row["place"] == place:
                 return number
         chunks = self._chunks if place == "op" else 1
-        shades = ["#%02x%02x%02x" % tuple(round(255 * part) for part in shade(colour, i, chunks)) for i in range(chunks)]  # noqa: UP031
+        rgb = [[round(255 * part) for part in shade(colour, i, chunks)] for i in range(chunks)]
+        shades = [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in rgb]
         self.rows.append({"name": name, "label": label, "colours": shades, "place": place})
         return len(self.rows) - 1
 
@@ -111,7 +113,7 @@ def _pipelines(timeline: Timeline, reasons: Reasons) -> list[list[int]]:
         facts = np.column_stack([place[rank], *(table[name] for name in names)])
         order = np.lexsort((*facts.T[::-1], pipeline[rank]))
         ends = np.searchsorted(pipeline[rank][order], np.arange(timeline.layout.pipelines.max() + 2))
-        for number, (first, last) in enumerate(zip(ends[:-1], ends[1:], strict=True)):
+        for number, (first, last) in enumerate(pairwise(ends.tolist())):
             digests.setdefault(number, []).append(facts[order[first:last]].tobytes())
     groups: dict[tuple[bytes, ...], list[int]] = {}
     for number, found in digests.items():
@@ -136,18 +138,18 @@ def _rank_lanes(timeline: Timeline, group: Sequence[int]) -> Iterator[dict[str, 
 
 def _block(count: int, **columns: Column | int) -> dict[str, Column]:
     """Columns of bars; what is not given is `NONE`."""
-    given: dict[str, Column | int] = {name: NONE for name in COLUMNS if name not in ("by", "path")} | columns
+    given: dict[str, Column | int] = {**{name: NONE for name in COLUMNS if name not in ("by", "path")}, **columns}
     whole = {name: np.full(count, value) if isinstance(value, int) else value for name, value in given.items()}
     return {"source": np.full(count, NONE), **whole}
 
 
-def _ops(timeline: Timeline, lane_of: Column, kinds: Kinds) -> dict[str, Column]:
+def _ops(timeline: Timeline, lane_of: Column) -> dict[str, Column]:
     rows = timeline.op_rows()
     kept = np.flatnonzero(lane_of[rows["rank"]] >= 0)
     rows = {name: column[kept] for name, column in rows.items()}
-    facts = {name: rows[name] for name in ("kind", "step", "microbatch", "chunk", "stage", "start")}
-    times = {"length": rows["end"] - rows["start"], "waited": rows["start"] - rows["asked"]}
-    return _block(len(kept), lane=lane_of[rows["rank"]], row=0, source=kept, **facts, **times)
+    names = ("kind", "step", "microbatch", "chunk", "stage", "asked", "start", "end")
+    facts = {name: rows[name] for name in names}
+    return _block(len(kept), lane=lane_of[rows["rank"]], row=0, source=kept, **facts)
 
 
 def _collectives(timeline: Timeline, lane_of: Column, kinds: Kinds) -> Iterator[dict[str, Column]]:
@@ -162,8 +164,8 @@ def _collectives(timeline: Timeline, lane_of: Column, kinds: Kinds) -> Iterator[
             rows = {name: column[kept] for name, column in table.items()}
             yield _block(
                 len(kept), lane=lane_of[rows["rank"]], row=0, kind=kinds.number(name, label, colour, part),
-                step=rows["step"], stage=rows["stage"], chunk=rows[part], start=rows["start"],
-                length=rows["end"] - rows["start"], waited=0,
+                step=rows["step"], stage=rows["stage"], chunk=rows[part], asked=rows["start"], start=rows["start"],
+                end=rows["end"],
             )  # fmt: skip
 
 
@@ -194,10 +196,9 @@ def _messages(
         row = _side_by_side(part["start"], part["end"])
         channel = part["channel"]
         blocks.append(_block(
-            len(mine), lane=first + number, kind=channel_kind[channel], row=row, step=part["step"],
-            microbatch=part["microbatch"], chunk=part["chunk"], stage=part["stage"], start=part["start"],
-            length=part["end"] - part["start"], waited=part["start"] - part["asked"], to=receiver[channel],
-            bytes=part["bytes"], source=mine + len(timeline.ops["rank"]), **{"from": sender[channel]},
+            len(mine), lane=first + number, kind=channel_kind[channel], row=row, to=receiver[channel],
+            source=mine + len(timeline.ops["rank"]), **{"from": sender[channel]},
+            **{name: part[name] for name in ("step", "microbatch", "chunk", "stage", "asked", "start", "end", "bytes")},
         ))  # fmt: skip
         lanes.append({
             "name": names[0], "group": "link", "alike": len(names), "rows": int(row.max(initial=0)) + 1, "rank": NONE,
@@ -208,7 +209,9 @@ def _messages(
     return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}, lanes, left_out
 
 
-def _links(timeline: Timeline, rows: Mapping[str, Column]) -> tuple[list[list[str]], dict[str, tuple[int, int]], Column]:
+def _links(
+    timeline: Timeline, rows: Mapping[str, Column]
+) -> tuple[list[list[str]], dict[str, tuple[int, int]], Column]:
     """Links with the same messages at the same times, and where each link's rows stand in an order by start."""
     names = sorted({channel.link for channel in timeline.channels})
     number = {name: i for i, name in enumerate(names)}
