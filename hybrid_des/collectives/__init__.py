@@ -14,6 +14,7 @@ Arguments of the registration:
     options   class of its options, which extend a scenario's `gradients`; an instance is the last argument of the
               collective and of `servers`
     servers   endpoints that serve the group without being members: a function from `Site` to their places in the fabric
+    phases    what its messages between two members are for, in order, where they are as many for each; for traces
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -40,6 +41,8 @@ class Site:
 
 AUTO = "auto"  # the fastest of all
 
+TWO_PHASES = ("reduce-scatter", "all-gather")
+
 Collective = Callable[..., Routine]  # (group, buffer[, options])
 Given = Options | Mapping[str, Any] | None  # options, or values by name
 _REGISTRY: Registry[Collective] = Registry("collective", "hybrid_des.collectives")
@@ -55,9 +58,10 @@ def collective(
     does: Does = "all-reduce",
     options: type[Options] | None = None,
     servers: Callable[..., Sequence[int]] | None = None,
+    phases: Sequence[str] = (),
 ) -> Callable[[Collective], Collective]:
     """Register a collective under its name in a scenario's `gradients.algorithm`."""
-    return _REGISTRY(name, options, summary=summary, does=does, servers=servers)
+    return _REGISTRY(name, options, summary=summary, does=does, servers=servers, phases=phases)
 
 
 def configured(name: str, options: Given = None) -> Collective:

@@ -17,7 +17,7 @@ with the nearest first, since ranks without an excess one are a step ahead (unde
 from functools import partial
 from typing import Annotated, Literal
 
-from hybrid_des.collectives import collective
+from hybrid_des.collectives import TWO_PHASES, collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.recursive_doubling import folded
@@ -31,7 +31,9 @@ class Partners(Options):
     """With whom halves of the buffer are exchanged, before smaller parts with others."""
 
 
-@collective("halving-doubling", summary="reduce-scatter by halving, all-gather by doubling", options=Partners)
+@collective(
+    "halving-doubling", summary="reduce-scatter by halving, all-gather by doubling", options=Partners, phases=TWO_PHASES
+)
 def halving_doubling(group: Group, buffer: Buffer, options: Partners) -> Routine:
     """All-reduce `buffer` over the group."""
     n = 1 << group.size.bit_length() - 1

@@ -17,7 +17,7 @@ from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
 
 
-@collective("recursive-doubling", summary="whole buffers between partners at distance 1, 2, 4, …")
+@collective("recursive-doubling", summary="whole buffers between partners at distance 1, 2, 4, …", phases=("exchange",))
 def recursive_doubling(group: Group, buffer: Buffer) -> Routine:
     """All-reduce `buffer` over the group."""
     whole = buffer.split(1)

@@ -10,13 +10,13 @@ owner encodes its sum once and keeps what the others will decode, so all members
 
 from collections.abc import Callable
 
-from hybrid_des.collectives import collective
+from hybrid_des.collectives import TWO_PHASES, collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.network.message import Message
 
 
-@collective("ring", summary="reduce-scatter and all-gather around a ring")
+@collective("ring", summary="reduce-scatter and all-gather around a ring", phases=TWO_PHASES)
 def ring(group: Group, buffer: Buffer) -> Routine:
     """All-reduce `buffer` over the group."""
     shards = buffer.split(group.size)
@@ -24,13 +24,16 @@ def ring(group: Group, buffer: Buffer) -> Routine:
     yield from gather(group, shards.finish((group.me + 1) % group.size), shards.put)
 
 
-@collective("ring-reduce-scatter", summary="every rank ends with the sum of one shard", does="reduce-scatter")
+@collective(
+    "ring-reduce-scatter", summary="every rank ends with the sum of one shard", does="reduce-scatter",
+    phases=TWO_PHASES[:1],
+)  # fmt: skip
 def ring_reduce_scatter(group: Group, buffer: Buffer) -> Routine:
     """Leave rank i with the sum of shard i+1 of `buffer`; its other shards are undefined."""
     return scatter(group, buffer.split(group.size))
 
 
-@collective("ring-all-gather", summary="every rank's shard ends on all ranks", does="all-gather")
+@collective("ring-all-gather", summary="every rank's shard ends on all ranks", does="all-gather", phases=TWO_PHASES[1:])
 def ring_all_gather(group: Group, buffer: Buffer) -> Routine:
     """Distribute shard i+1 of rank i's `buffer` to all ranks."""
     shards = buffer.split(group.size)
