@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 LANES = 16
 LABELLED = 12  # if there are more lines, only the first and last are labelled
 NEAR = 2.5  # a GPU's memory is drawn if its peak is above 1/NEAR of it
+NEARLY = 0.015  # of the range of y: lines that are closer hide each other
 DASHES = ("--", ":", "-.")
 
 Heights = NDArray[np.float64]
@@ -115,32 +116,48 @@ def memory_curve(run: Run, ax: Axes | None = None, replica: int = 0) -> Axes:
     return plain(ax)
 
 
-def lines(table: pd.DataFrame, x: str, y: str, hue: str | None = None, ax: Axes | None = None) -> Axes:
+def lines(
+    table: pd.DataFrame, x: str, y: str, hue: str | None = None, ax: Axes | None = None, *, fits: str | None = None
+) -> Axes:
     """Draw one column of a sweep against another, one line per value of a third.
 
-    Cases at the same point are averaged; failed cases without `y` are left out.
+    Cases at the same point are averaged; failed cases without `y` are left out. A line on which others lie is wider
+    than they are. With `fits`, a column of truth values, points of cases that do not fit are hollow.
     """
     ax = axes(ax, (7.0, 4.5))
     table = table.dropna(subset=[y])
     groups: list[tuple[Any, Any]] = [(None, table)] if hue is None else list(table.groupby(hue, sort=False))
-    drawn: list[dict[Any, float]] = []
-    for i, (value, rows) in enumerate(groups):
-        points = rows.groupby(x, sort=True)[y].mean().astype(float)
-        style: dict[str, Any] = {
-            "color": LINES[i % len(LINES)],
-            "marker": MARKERS[(i + i // len(LINES)) % len(MARKERS)],
-            "markersize": 6,
-        }
-        if points.to_dict() in drawn:  # keep the equal line below visible
-            style |= {"linestyle": "--", "markersize": 3}
-        drawn.append(points.to_dict())
-        ax.plot(points.index, points.to_numpy(), label=None if hue is None else verbatim(str(value)), **style)
+    misfits = 0
+    curves = [rows.groupby(x, sort=True)[y].mean().astype(float) for _, rows in groups]
+    for i, ((value, rows), points) in enumerate(zip(groups, curves, strict=True)):
+        colour, marker = LINES[i % len(LINES)], MARKERS[(i + i // len(LINES)) % len(MARKERS)]
+        wide = 1.6 + 2.0 * min(sum(_alike(points, other, curves) for other in curves[i + 1 :]), 3)
+        label = None if hue is None else verbatim(str(value))
+        holds = rows.groupby(x, sort=True)[fits].all().to_numpy() if fits else np.ones(len(points), dtype=bool)
+        ax.plot(points.index, points.to_numpy(), color=colour, linewidth=wide, marker=marker, markersize=4 + wide,
+                markevery=np.flatnonzero(holds).tolist(), label=label, solid_capstyle="round")  # fmt: skip
+        if not holds.all():
+            misfits += 1
+            outside = points[~holds]
+            ax.plot(outside.index, outside.to_numpy(), color=colour, zorder=3, marker=marker, markersize=4 + wide,
+                    markerfacecolor="white", linestyle="none")  # fmt: skip
     ax.set_xlabel(x)
     ax.set_ylabel(y)
     ax.grid(axis="y", color="0.9")
-    if hue is not None and groups:
+    if misfits:
+        ax.plot(
+            [], [], color="0.3", label="hollow: does not fit", marker="o", markerfacecolor="white", linestyle="none"
+        )
+    if (hue is not None and groups) or misfits:
         legend(ax, title=hue)
     return plain(ax)
+
+
+def _alike(points: pd.Series[float], other: pd.Series[float], curves: Sequence[pd.Series[float]]) -> bool:
+    """Whether two curves lie on each other at half of the places that they share, or more."""
+    span = max((curve.max() for curve in curves), default=0.0) - min((curve.min() for curve in curves), default=0.0)
+    apart = (points - other).abs().dropna()
+    return len(apart) > 0 and bool((apart <= NEARLY * span).mean() >= 0.5)
 
 
 def times_and_bandwidths(title: str, rows: Sequence[tuple[int, int, float]]) -> Figure:
