@@ -243,3 +243,41 @@ def test_a_name_is_any_text(run, write, tmp_path, recwarn):
     code, _, err = run(write('name: "\\ud800"\n' + MINIMAL))
     assert (code, len(err)) == (2, 1)
     assert "surrogate" in err[0]
+
+
+JSON = {
+    "collective": ["ring", "--ranks", "2", "--max", "1 KiB"],
+    "costs": ["A100"],
+    "init": ["a100_8x"],
+    "scenarios": [],
+    "schedules": [],
+    "schema": [],
+    "topology": ["A100", "--route", "0", "1"],
+    "verify": ["PROTOTYPE"],
+}
+
+
+@pytest.mark.parametrize("command", sorted(JSON))
+def test_every_command_gives_json(run, scenarios, tmp_path, monkeypatch, command):
+    files = {"A100": scenarios / "a100_8x.yaml", "PROTOTYPE": scenarios / "prototype_4gpu.yaml"}
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run(command, *(files.get(word, word) for word in JSON[command]), "--json")
+    assert code == 0
+    assert json.loads(out)
+
+
+@pytest.mark.parametrize("command", commands.names())
+def test_every_command_offers_json(run, command):
+    assert "--json" in run(command, "--help")[1]
+
+
+def test_a_topology_as_data_is_the_fabric(run, scenarios):
+    data = json.loads(run("topology", scenarios / "a100_8x.yaml", "--route", "0", "3", "--json")[1])
+    assert (data["gpus"], data["nodes"], len(data["links"])) == (8, 1, 32)
+    assert data["links"][0] == {
+        "link": "node0/gpu0/nvlink-out", "bandwidth_bytes_per_s": 300e9, "from": "gpu0", "to": "node0/nvswitch",
+    }  # fmt: skip
+    assert [route["links"] for route in data["routes"]] == [
+        ["node0/gpu0/nvlink-out", "node0/gpu3/nvlink-in"],
+        ["node0/gpu3/nvlink-out", "node0/gpu0/nvlink-in"],
+    ]

@@ -220,7 +220,7 @@ def test_names_of_users_are_no_formulas(tmp_path):
         draw(result.run, ax)
         plots.save(ax.figure, tmp_path, "picture")
     plots.save(draw_fabric(fabric_of(result.run.scenario)), tmp_path, "picture")
-    plots.save(times_and_bandwidths(EVIL, [(1, 1, 1.0)]), tmp_path, "picture")
+    plots.save(times_and_bandwidths(EVIL, {EVIL: [(1, 1, 1.0)]}), tmp_path, "picture")
     assert (
         plots.gantt(result.run, axes()).get_title(loc="left").startswith("\\$x_{^ \N{REPLACEMENT CHARACTER}[2J \\$: ")
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LANES = 16
+MOST_SIZES = 8  # named along an axis
 LABELLED = 12  # if there are more lines, only the first and last are labelled
 NEAR = 2.5  # a GPU's memory is drawn if its peak is above 1/NEAR of it
 NEARLY = 0.015  # of the range of y: lines that are closer hide each other
@@ -160,24 +161,48 @@ def _alike(points: pd.Series[float], other: pd.Series[float], curves: Sequence[p
     return len(apart) > 0 and bool((apart <= NEARLY * span).mean() >= 0.5)
 
 
-def times_and_bandwidths(title: str, rows: Sequence[tuple[int, int, float]]) -> Figure:
-    """Draw a collective over message sizes; rows are (bytes, picoseconds, bus bandwidth in GB/s)."""
-    figure = new_figure((9.0, 4.0))
+def times_and_bandwidths(
+    title: str, curves: Mapping[str, Sequence[tuple[int, int, float]]], limit: float | None = None
+) -> Figure:
+    """Draw collectives over message sizes, one over the other.
+
+    Args:
+        title: shown above.
+        curves: by name rows of (bytes, picoseconds, bus bandwidth in GB/s).
+        limit: bandwidth of the slowest link in GB/s, drawn as a line.
+    """
+    figure = new_figure((10.0, 4.2))
     left, right = figure.subplots(1, 2)
+    sizes = sorted({size for rows in curves.values() for size, _, _ in rows})
     for ax in (left, right):
         ax.set_xscale("log", base=2)
-        ax.set_xlabel("bytes")
+        ax.set_xlabel("buffer")
+        shown = sizes[:: -(-len(sizes) // MOST_SIZES)]
+        ax.set_xticks(shown, [_binary(size) for size in shown], fontsize=8, rotation=30)
+        ax.minorticks_off()
         plain(ax)
-    sizes = [size for size, _, _ in rows]
-    left.plot(sizes, [time / 1e6 for _, time, _ in rows], color=LINES[0], marker="o", markersize=4)
-    if all(time for _, time, _ in rows):
+    for i, (name, rows) in enumerate(curves.items()):
+        style = {"color": LINES[i % len(LINES)], "marker": MARKERS[i % len(MARKERS)], "markersize": 4}
+        left.plot([row[0] for row in rows], [row[1] / 1e6 for row in rows], label=verbatim(name), **style)
+        right.plot([row[0] for row in rows], [row[2] for row in rows], label=verbatim(name), **style)
+    if all(time for rows in curves.values() for _, time, _ in rows):
         left.set_yscale("log")
     left.set_ylabel("time (µs)")
-    right.plot(sizes, [bus for _, _, bus in rows], color=LINES[1], marker="s", markersize=4)
+    if limit is not None:
+        right.axhline(limit, color="black", linestyle="--", linewidth=1, label=f"slowest link, {limit:.4g} GB/s")
     right.set_ylim(bottom=0)
     right.set_ylabel("bus bandwidth (GB/s)")
+    legend(right)
     figure.suptitle(verbatim(title), fontsize=10)
     return figure
+
+
+def _binary(size: int) -> str:
+    """A size for an axis: "64 KiB"."""
+    for factor, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if size >= factor:
+            return f"{size / factor:.4g} {unit}"
+    return f"{size} B"
 
 
 def _along(place: int, pipeline: int) -> Any:
