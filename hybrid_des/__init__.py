@@ -10,22 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hybrid_des.analysis.cost_table import costs
+    from hybrid_des.longrun.study import Goodput, goodput
     from hybrid_des.pipeline import schedules
     from hybrid_des.report import plots
     from hybrid_des.result import Result, simulate
     from hybrid_des.scenario import Scenario, load
+    from hybrid_des.seeds.runs import spread
 
 __version__ = "0.1.0"
-__all__ = ["Result", "Scenario", "costs", "load", "plots", "schedules", "simulate"]
+__all__ = ["Goodput", "Result", "Scenario", "costs", "goodput", "load", "plots", "schedules", "simulate", "spread"]
 
 _HOME = {
     "load": "hybrid_des.scenario",
     "Scenario": "hybrid_des.scenario",
     "costs": "hybrid_des.analysis.cost_table",
+    "goodput": "hybrid_des.longrun.study",
+    "Goodput": "hybrid_des.longrun.study",
     "simulate": "hybrid_des.result",
     "Result": "hybrid_des.result",
     "plots": "hybrid_des.report",
     "schedules": "hybrid_des.pipeline",
+    "spread": "hybrid_des.seeds.runs",
 }
 
 

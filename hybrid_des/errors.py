@@ -6,6 +6,7 @@ where, and what would be right. Whatever it quotes, it holds printable character
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 LONGEST_LINE = 400  # characters
 LONGEST_SHOWN = 40  # of a foreign text in a message
@@ -44,6 +45,16 @@ class HybridDesError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(_message(message))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Survive the way back from a worker process, whatever a subclass is made from."""
+        return _same, (type(self), self.args, self.__dict__)
+
+
+def _same(kind: type[HybridDesError], args: tuple[Any, ...], attributes: dict[str, Any]) -> HybridDesError:
+    error = kind.__new__(kind, *args)
+    error.__dict__ |= attributes
+    return error
 
 
 class _Drawn(HybridDesError):

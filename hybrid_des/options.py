@@ -33,6 +33,7 @@ MOST = 2**20 - 1  # largest value that fits into a field of a message's tag
 # Simulated time is an int64 in picoseconds (106 days), sizes are int64 bytes; anything larger is a typing error.
 LARGEST = {
     "time": (Fraction(10**6), "1e6 s"),
+    "span": (Fraction(10**13), "1e13 s"),  # failures are rarer than int64 picoseconds can say
     "size": (Fraction(10**15), "1 PB"),
     "bandwidth": (Fraction(10**15), "1 PB/s, or inf"),
     "compute": (Fraction(10**21), "1e21 FLOP/s"),
@@ -48,7 +49,7 @@ class Section(BaseModel):
     @classmethod
     def known_keys(cls) -> dict[str, list[FieldInfo]]:
         """Each allowed key with its field, or with several fields if plug-ins share the name."""
-        return {name: [field] for name, field in cls.model_fields.items()}
+        return {field.alias or name: [field] for name, field in cls.model_fields.items()}
 
 
 class Options(Section):
@@ -277,6 +278,10 @@ def _limit(value: Any) -> Fraction | None:
 
 
 Time = Annotated[Fraction, quantity("time")]  # seconds
+Span = Annotated[Fraction, quantity("span")]  # seconds, such as weeks
+LastingSpan = Annotated[  # more than 0 seconds
+    Fraction, Reads(lambda value: read_positive(value, "span"), quantity_schema("span"))
+]
 ComputeRate = Annotated[Fraction, quantity("compute")]  # FLOP/s
 Number = Annotated[Fraction, quantity("number")]  # at least 0
 Factor = Annotated[  # more than 0

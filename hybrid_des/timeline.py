@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid_des.engine.recorder import (
+    EXCHANGE_COLUMNS,
     FIELD,
     GATHER_COLUMNS,
     MESSAGE_COLUMNS,
@@ -53,6 +54,8 @@ class Timeline:
         gathers: one row per all-gather of parameters and rank: `step`, `rank`, `stage`, `layer`, `start`, `end`.
         waits: one row per period in which ops wait for a collective: `step`, `rank`, `purpose` (of `PURPOSES`),
             `place` (`BEFORE` an op, `INSIDE`, `AFTER` the optimizer), `start`, `end`.
+        exchanges: one row per collective by messages inside an op and rank: `step`, `rank`, `purpose`, `start`, `free`
+            (the rank has nothing left to compute beside it), `end`.
 
     Further columns are kept and ignored.
     """
@@ -67,12 +70,13 @@ class Timeline:
     memory: Columns
     gathers: Columns = field(default_factory=lambda: _empty(GATHER_COLUMNS))
     waits: Columns = field(default_factory=lambda: _empty(WAIT_COLUMNS))
+    exchanges: Columns = field(default_factory=lambda: _empty(EXCHANGE_COLUMNS))
 
     @classmethod
     def of(cls, recorder: Recorder, plan: Plan, layout: Layout) -> Timeline:
         """Take over what was recorded, without copying it."""
         messages = None if recorder.messages is None else recorder.messages.table()
-        names = ("ops", "steps", "reductions", "memory", "gathers", "waits")
+        names = ("ops", "steps", "reductions", "memory", "gathers", "waits", "exchanges")
         tables = {name: getattr(recorder, name).table() for name in names}
         return cls(layout, plan, recorder.channels, messages=messages, **tables)
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 PICOSECONDS_PER_SECOND = 10**12
 
-Dimension = Literal["time", "size", "bandwidth", "compute", "number"]
+Dimension = Literal["time", "span", "size", "bandwidth", "compute", "number"]  # span: a time of up to millennia
 
 _TIME = {
     "ps": Fraction(1, 10**12),
@@ -22,6 +22,7 @@ _TIME = {
     "s": Fraction(1),
     "min": Fraction(60),
     "h": Fraction(3600),
+    "d": Fraction(86400),
 }
 _DECIMAL = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
@@ -32,6 +33,7 @@ _SIZE = {
 }
 _UNITS: dict[str, dict[str, Fraction]] = {
     "time": _TIME,
+    "span": _TIME,
     "size": _SIZE,
     "bandwidth": {f"{unit}/s": factor for unit, factor in _SIZE.items()},
     "compute": {f"{prefix}FLOP/s": Fraction(factor) for prefix, factor in _DECIMAL.items()},
@@ -39,6 +41,7 @@ _UNITS: dict[str, dict[str, Fraction]] = {
 }
 EXAMPLES = {
     "time": "a time such as 50 ms",
+    "span": "a time such as 30 min or 54 d",
     "size": "a size such as 64 MiB",
     "bandwidth": "a bandwidth such as 25 GB/s or 200 Gb/s",
     "compute": "a rate such as 312 TFLOP/s",

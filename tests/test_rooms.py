@@ -12,17 +12,17 @@ from support.paths import PACKAGE
 # from the ground up; a room imports only from rows above its own
 FLOORS = (
     {"errors", "units"},
-    {"registry", "engine", "layout"},
+    {"registry", "engine", "layout", "reading"},
     {"options"},
-    {"hardware", "models", "pipeline", "network"},
+    {"hardware", "models", "pipeline", "network", "jitter"},
     {"collectives", "numerics", "timeline"},
     {"scenario", "calibration"},
     {"workload", "gradients"},
     {"simulation"},
-    {"analysis"},
+    {"analysis", "renewal"},
     {"report"},
     {"result", "sweep"},
-    {"validation"},
+    {"validation", "seeds", "stragglers", "longrun"},
     {"cli"},
     {"__main__"},
 )

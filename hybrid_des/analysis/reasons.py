@@ -14,14 +14,14 @@ import numpy as np
 from hybrid_des.analysis.idle import NEVER
 from hybrid_des.analysis.step_times import StepTimes, step_times
 from hybrid_des.engine.recorder import BEFORE, OPTIMIZER
-from hybrid_des.network.purpose import ACTIVATION, PARAMETERS, PURPOSES, REDUCTION
+from hybrid_des.network.purpose import ACTIVATION, PURPOSES, REDUCTION
 from hybrid_des.timeline import NONE, Column, Columns, Timeline
 
 if TYPE_CHECKING:
     import pandas as pd
 
 DEPENDENCY, END = "dependency", "end_of_step"
-CAUSES = (DEPENDENCY, ACTIVATION.cause, REDUCTION.cause, PARAMETERS.cause, END)  # of `idle_pieces`
+CAUSES = (DEPENDENCY, *dict.fromkeys(purpose.cause for purpose in PURPOSES), END)  # of `idle_pieces`
 
 
 class Reasons(NamedTuple):

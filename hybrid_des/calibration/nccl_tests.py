@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from hybrid_des.calibration.nccl_log import NcclLog, Row, read_log
 from hybrid_des.errors import UsageError
-from hybrid_des.network.times import MESSAGE, MICROSECOND, TimeTable, read_text
+from hybrid_des.network.times import MESSAGE, MICROSECOND, TimeTable
+from hybrid_des.reading import read_text
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "sendrecv")  # those with a ring, for `link_table`
 _SLACK = Fraction(1, 100)  # of size / algbw, beyond rounding

@@ -1,6 +1,7 @@
 """Command-line arguments: a parser with one-line errors, and options shared by several commands."""
 
 import argparse
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -59,11 +60,19 @@ def import_files(files: Sequence[str]) -> None:
             import_file(file)
 
 
+def whole(text: str) -> int:
+    """Parse an integer as YAML writes it: Python would also take 1_000 and other digits than 0 to 9."""
+    if not re.fullmatch(r"[-+]?[0-9]{1,300}", text):
+        raise argparse.ArgumentTypeError(f'expected a whole number, found "{one_line(text, LONGEST_SHOWN)}"')
+    return int(text)
+
+
 def count(text: str) -> int:
     """Parse a positive integer."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {one_line(text, LONGEST_SHOWN)}")
-    return int(text)
+    number = whole(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {one_line(text, LONGEST_SHOWN)}")
+    return number
 
 
 def _path(text: str) -> Path:

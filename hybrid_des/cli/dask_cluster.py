@@ -1,5 +1,6 @@
 """A connection to a Dask cluster that ends at once: on an error, on Ctrl-C, when its workers stay away."""
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from hybrid_des.cli.output import say
 from hybrid_des.errors import UsageError
 from hybrid_des.sweep import WorkersLostError
 
+LONGEST_SILENCE_S = 10  # of a scheduler that is asked for a connection
 LONGEST_WITHOUT_S = 30  # without workers, before a sweep is given up
 
 
@@ -42,13 +44,25 @@ def connected(address: str) -> Iterator[tuple[Executor, Callable[[], None]]]:
 @contextmanager
 def _client(connect: Callable[..., Any], address: str) -> Iterator[Any]:
     try:
-        client = connect(address, timeout="10s")
+        asyncio.run(_greet(address))
+        client = connect(address, timeout=f"{LONGEST_SILENCE_S}s")
     except (OSError, ValueError) as error:
-        raise UsageError(f"--dask {address}: no scheduler responds ({error})") from None
+        reason = str(error) or f"silence for {LONGEST_SILENCE_S} s"
+        raise UsageError(f"--dask {address}: no scheduler responds ({reason})") from None
     try:
         yield client
     finally:
         client.close(timeout=1)
+
+
+async def _greet(address: str) -> None:
+    """Connect and disconnect: a client would wait without end for a scheduler that accepts it and says nothing."""
+    from distributed.comm.core import connect
+    from distributed.security import Security
+
+    arguments = Security().get_connection_args("client")
+    comm = await asyncio.wait_for(connect(address, LONGEST_SILENCE_S, **arguments), LONGEST_SILENCE_S)
+    comm.abort()
 
 
 def workers_check(client: Any) -> Callable[[], None]:

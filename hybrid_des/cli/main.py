@@ -3,9 +3,11 @@
 Heavy modules are imported only when needed, so that `--help` is fast.
 """
 
+import _thread
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,34 +19,35 @@ from hybrid_des.cli.output import discard_output, make_output_safe, say
 from hybrid_des.errors import HybridDesError, SimulationError, UsageError
 
 SIGNALED = 128  # plus the signal, as shells say it
+AGAIN_S = 0.01  # later than what an interrupt was dropped in
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns 0 on success, 1 if the simulation failed, 2 on a user error, 130 or 143 by signal."""
     make_output_safe()
-    with _noted_interrupts() as interrupts:
-        try:
+    interrupts: list[int] = []
+    try:
+        with _noted(interrupts), _never_lost(interrupts):
             code = _run(list(sys.argv[1:] if arguments is None else arguments))
             sys.stdout.flush()
-        except (KeyboardInterrupt, Exception) as error:
-            if interrupts or isinstance(error, KeyboardInterrupt):
-                number = interrupts[0] if interrupts else signal.SIGINT
-                say("terminated" if number == signal.SIGTERM else "interrupted")
-                return SIGNALED + number
-            return _explain(error)
+    except (KeyboardInterrupt, Exception) as error:
+        if interrupts or isinstance(error, KeyboardInterrupt):
+            number = interrupts[0] if interrupts else signal.SIGINT
+            say("terminated" if number == signal.SIGTERM else "interrupted")
+            return SIGNALED + number
+        return _explain(error)
     return code
 
 
 @contextmanager
-def _noted_interrupts() -> Iterator[list[int]]:
-    """Yield a list to which every Ctrl-C or SIGTERM appends its signal number before it raises KeyboardInterrupt.
+def _noted(interrupts: list[int]) -> Iterator[None]:
+    """Append the number of every Ctrl-C or SIGTERM to a list before it raises KeyboardInterrupt.
 
     Compiled code, such as matplotlib's, may replace KeyboardInterrupt with another exception.
     """
-    noted: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
-        noted.append(number)
+        interrupts.append(number)
         signal.default_int_handler(number, frame)
 
     expected = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
@@ -54,10 +57,40 @@ def _noted_interrupts() -> Iterator[list[int]]:
     try:
         for number in ours:
             signal.signal(number, note)
-        yield noted
+        yield
     finally:
         for number, handler in ours.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _never_lost(interrupts: Sequence[int]) -> Iterator[None]:
+    """Send a signal again if Python drops its KeyboardInterrupt, as in `__del__` and callbacks of weak references."""
+    before, timers = sys.unraisablehook, list[threading.Timer]()
+
+    def hook(dropped: "sys.UnraisableHookArgs") -> None:
+        if interrupts and isinstance(dropped.exc_value, KeyboardInterrupt):
+            timers.append(threading.Timer(AGAIN_S, _send_again, [signal.Signals(interrupts[-1])]))
+            timers[-1].start()
+        else:
+            before(dropped)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+        for timer in timers:
+            timer.cancel()
+            timer.join()
+
+
+def _send_again(number: signal.Signals) -> None:
+    main_thread = threading.main_thread().ident
+    if sys.platform == "win32" or main_thread is None:
+        _thread.interrupt_main(number)
+    else:
+        signal.pthread_kill(main_thread, number)  # also ends a wait
 
 
 def _explain(error: Exception) -> int:
@@ -69,6 +102,7 @@ def _explain(error: Exception) -> int:
         discard_output()  # the reader has closed the pipe
         return 0
     if isinstance(error, MemoryError):
+        _let_go(error)
         say(f"out of memory: the scenario needs more than this machine has ({str(error) or 'no figure is known'})")
         return SimulationError.exit_code
     if not isinstance(error, OSError):
@@ -79,6 +113,13 @@ def _explain(error: Exception) -> int:
     else:
         say(str(UsageError(f"{error.filename}: {error.strerror}")))
     return UsageError.exit_code
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Free what the frames of an error hold, so that there is memory to report it."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def _run(arguments: list[str]) -> int:

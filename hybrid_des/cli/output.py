@@ -66,14 +66,14 @@ def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]], indent: str 
 
 
 @contextlib.contextmanager
-def status_line(quiet: bool) -> Iterator[None]:
+def status_line(quiet: bool, text: str = "simulating") -> Iterator[None]:
     """Show a status line on a terminal if a simulation takes longer than `PATIENCE_S`."""
     shown: list[Status] = []
 
     def show() -> None:
         from rich.console import Console
 
-        shown.append(Console(stderr=True).status("simulating"))
+        shown.append(Console(stderr=True).status(text))
         shown[0].start()
 
     timer = threading.Timer(PATIENCE_S, show)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
-from hybrid_des.collectives.group import Routine
+from hybrid_des.collectives.group import ProcessGroup, Routine
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.options import Options, options_of, required_keys
 from hybrid_des.registry import Registry
@@ -71,15 +71,19 @@ def configured(name: str, options: Given = None) -> Collective:
     return (lambda group, buffer: entry.build(group, buffer, *last)) if last else entry.build
 
 
-def servers_of(name: str, site: Site, options: Given = None) -> Sequence[int]:
-    """The places of a group's servers.
+def process_group(
+    name: str, site: Site, options: Given = None, *, stage: int = 0, chunks: Sequence[int] | None = None, part: int = 0
+) -> ProcessGroup:
+    """The members of a collective at a site and the servers it needs; `chunks` (default: none) are the members'.
 
     Raises:
         Refusal: the cluster has no such endpoint, or too few.
     """
     entry = find(name)
-    servers = entry.facts["servers"]
-    return servers(site, *options_of(entry, options)) if servers else ()
+    find_servers = entry.facts["servers"]
+    servers = find_servers(site, *options_of(entry, options)) if find_servers else ()
+    held = [*([-1] * len(site.members) if chunks is None else chunks), *(-1 for _ in servers)]
+    return ProcessGroup(name, stage, [*site.members, *servers], held, len(servers), part)
 
 
 def all_reduce_names() -> list[str]:

@@ -3,11 +3,12 @@
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hybrid_des import collectives
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.collectives.group import Group, ProcessGroup
+from hybrid_des.collectives.group import Group
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import DeadlockError, Refusal, UsageError
@@ -17,12 +18,20 @@ from hybrid_des.network.transport import Transport
 
 @dataclass(frozen=True)
 class Outcome:
-    """Picoseconds until the last member completed, and what was sent: messages, their payload, and bytes of scales."""
+    """Picoseconds until the last member completed, and what was sent: messages, their payload, and bytes of scales.
+
+    Attributes:
+        even: whether all members completed at the same time.
+    """
 
     duration: int
     messages: int
     bytes: int
     scales: int
+    even: bool = True
+
+
+NOTHING = Outcome(0, 0, 0, 0)
 
 
 def measure(
@@ -35,11 +44,13 @@ def measure(
     spare: Sequence[int] = (),
     sharing: str = "fifo",
     trace: Recorder | None = None,
+    acting: int | None = None,
 ) -> Outcome:
     """Run one collective once in every group, all starting at the same time.
 
     Members of `groups` and `spare`, the places for servers, are places in the fabric. `buffer` maps (group, place in
-    it) to a member's buffer; servers follow the members. Options that the collective does not declare are ignored.
+    it) to a member's buffer; servers follow the members. Options that the collective does not declare are ignored. Of
+    `acting` members only the first so many act; the places of the others are theirs (see `channels`).
 
     Raises:
         Refusal: the collective does not support the group or wiring.
@@ -49,18 +60,25 @@ def measure(
     network = Transport(env, fabric, sharing, trace or Recorder(messages=False))
     algorithm = collectives.configured(name, options)
     processes = []
+    ends: dict[int, int] = {}
+
+    def completed(rank: int, _: Any) -> None:
+        ends[rank] = env.now
+
     for number, ranks in enumerate(groups):
-        servers = collectives.servers_of(name, collectives.Site(fabric, ranks, spare), options)
-        members = [*ranks, *servers]
-        whole = ProcessGroup(name, number, members, [-1] * len(members), len(servers))
-        views = [Group(network, whole, place) for place in range(len(members))]
-        processes += [env.process(algorithm(view, buffer(number, view.me))) for view in views]
+        whole = collectives.process_group(name, collectives.Site(fabric, ranks, spare), options, stage=number)
+        views = [Group(network, whole, place) for place in range(acting or len(whole.ranks))]
+        begun = [env.process(algorithm(view, buffer(number, view.me))) for view in views]
+        for process, rank in zip(begun, whole.ranks, strict=False):
+            process.callbacks.append(partial(completed, rank))
+        processes += begun
     env.run()
     if stuck := sum(process.is_alive for process in processes):
         raise DeadlockError(f"deadlock: {stuck} of {len(processes)} members of {name} wait for each other")
     network.check_empty()
     sent = network.sent()
-    return Outcome(env.now, sent["messages"], sent["bytes_gradients"], sent["bytes_scales"])
+    even = len({ends[rank] for ranks in groups for rank in ranks}) == 1
+    return Outcome(env.now, sent["messages"], sent["bytes_gradients"], sent["bytes_scales"], even)
 
 
 def quickest(

@@ -2,11 +2,25 @@
 
 With nodes of GPUs 0 1 2 and 3 4 5, one ring would leave a node by the adapter of one GPU. Three use all adapters:
 0 1 2 3 4 5, 1 2 0 4 5 3 and 2 0 1 5 3 4.
+
+A ring over many nodes that are wired alike is folded: the same happens on every second node (or third, …), so the
+members on two nodes act and send to each other as if they were the whole ring, step for step.
 """
+
+from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hybrid_des.collectives.benchmark import Outcome, measure
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.codecs import Codec
 from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.symmetry import Flow, alike
+from hybrid_des.units import split_evenly
+
+LONG = 16  # members; shorter rings are not folded, so that shards of any size are exact
+
+Ring = Sequence[int]
 
 
 def channels(fabric: Fabric, ranks: Sequence[int]) -> list[list[int]]:
@@ -21,3 +35,65 @@ def channels(fabric: Fabric, ranks: Sequence[int]) -> list[list[int]]:
     if len(nodes) == 1 or len({len(members) for members in nodes}) > 1:
         return [list(ranks)]
     return [[rank for members in nodes for rank in members[i:] + members[:i]] for i in range(len(nodes[0]))]
+
+
+def measure_rings(
+    fabric: Fabric, name: str, groups: Sequence[Sequence[int]], elements: int, codec: Codec, sharing: str
+) -> Outcome:
+    """Run a ring reduce-scatter, all-gather or all-reduce of `elements` in every group at once, on all channels.
+
+    Where rings are folded, shards are rounded up to whole elements, as if padded; bytes are counted without padding.
+    """
+    rings, sizes = [], []
+    for ranks in groups:
+        of_group = channels(fabric, ranks)
+        rings += of_group
+        sizes += split_evenly(elements, len(of_group))
+    members = len(rings[0])
+    acting = folded(fabric, rings) if members > LONG else members
+    if acting == members:
+        return measure(fabric, name, rings, lambda ring, place: Buffer(sizes[ring], codec), sharing=sharing)
+    images = [[ring[place % acting] for place in range(members)] for ring in rings]
+    padded = [-(-size // members) * members for size in sizes]
+    found = measure(
+        fabric, name, images, lambda ring, place: Buffer(padded[ring], codec), sharing=sharing, acting=acting
+    )
+    sent = [Buffer(size, codec).split(members).pack(0, members) for size in sizes]
+    passes = found.messages // (len(rings) * acting)  # of a shard, from member to member
+    return Outcome(
+        found.duration,
+        passes * members * len(rings),
+        passes * sum(shards.size - shards.scales for shards in sent),
+        passes * sum(shards.scales for shards in sent),
+        found.even,
+    )
+
+
+def folded(fabric: Fabric, rings: Sequence[Ring]) -> int:
+    """The number of members of each ring that can stand for all of them.
+
+    That is so if their flows are alike: then nothing tells the members from their stand-ins.
+    """
+    members = len(rings[0])
+    if any(len(ring) != members for ring in rings):
+        return members
+    nodes = [fabric.node_of[rank] for rank in rings[0]]
+    on_node = next((place for place, node in enumerate(nodes) if node != nodes[0]), members)
+    if members % on_node:
+        return members
+    count = members // on_node
+    least = next((few for few in range(2, count) if count % few == 0), count) * on_node
+    return least if least < members and _repeats(fabric, rings, least) else members
+
+
+def _repeats(fabric: Fabric, rings: Sequence[Ring], period: int) -> bool:
+    """Whether the flows of all members are alike those of the members `period` places before."""
+    stand_in: dict[int, int] = {}
+    images: dict[Flow, Flow] = {}
+    for number, ring in enumerate(rings):
+        for place, rank in enumerate(ring):
+            after = (place + 1) % len(ring)
+            if stand_in.setdefault(rank, ring[place % period]) != ring[place % period]:
+                return False
+            images[Flow(rank, ring[after], number)] = Flow(ring[place % period], ring[after % period], number)
+    return alike(fabric, images)

@@ -18,6 +18,7 @@ STEP_COLUMNS = ("step", "rank", "begin", "sent", "reduced", "end")
 REDUCTION_COLUMNS = ("step", "rank", "stage", "bucket", "start", "end")
 GATHER_COLUMNS = ("step", "rank", "stage", "layer", "start", "end")
 WAIT_COLUMNS = ("step", "rank", "purpose", "place", "start", "end")
+EXCHANGE_COLUMNS = ("step", "rank", "purpose", "start", "free", "end")
 MEMORY_COLUMNS = ("rank", "time", "bytes", "activations")
 CHUNK = 1_000_000  # parts of a chunk, in which the column `activations` counts
 
@@ -99,6 +100,8 @@ class Recorder:
             place in its stage of the layer gathered, −1 for the whole stage.
         waits: one row per period in which a rank's compute stream waited for a collective, apart from those between
             `sent` and `reduced`: `purpose` is its place among `PURPOSES`, `place` is BEFORE, INSIDE or AFTER.
+        exchanges: one row per collective inside an op, by messages, and rank: the rank computes from `start` to `free`,
+            and waits to `end`; `purpose` as in `waits`.
         memory: one row per change of what a GPU holds.
         channels: what `messages.channel` counts; a `hybrid_des.network.channel.Channel` each.
     """
@@ -110,6 +113,7 @@ class Recorder:
         self.reductions = Rows(REDUCTION_COLUMNS)
         self.gathers = Rows(GATHER_COLUMNS)
         self.waits = Rows(WAIT_COLUMNS)
+        self.exchanges = Rows(EXCHANGE_COLUMNS)
         self.memory = Rows(MEMORY_COLUMNS)
         self.channels: list[Any] = []
 

@@ -136,7 +136,7 @@ class Reductions:
         self._gradients = gradients
         self._fabric = fabric
         self._sharing = sharing
-        self._options = gradients.options
+        self._options = None if sharded else gradients.options
         self._codec = codecs.find(gradients.codec).build()
         self._spare = range(ranks, fabric.gpus)
         self._sharded = sharded
@@ -150,7 +150,14 @@ class Reductions:
         self.algorithm = gradients.algorithm
         if self.algorithm == collectives.AUTO:
             self.algorithm = self._quickest(groups)
-        self._processes = [(self._process_group(group), group) for group in groups]
+        kind = SCATTER if sharded else self.algorithm
+        self._processes: list[tuple[ProcessGroup, ReplicaGroup]] = []
+        for group in groups:
+            site = collectives.Site(fabric, group.ranks, self._spare)
+            processes = collectives.process_group(
+                kind, site, self._options, stage=group.stage, part=group.part, chunks=group.chunks
+            )
+            self._processes.append((processes, group))
         self._held: dict[int, list[tuple[ProcessGroup, ReplicaGroup, int]]] = {}
         for processes, group in self._processes:
             for place, rank in enumerate(processes.ranks):
@@ -185,19 +192,9 @@ class Reductions:
             Group(transport, processes, place),
             [bucket.elements for bucket in group.buckets],
             self._codec,
-            collectives.configured(processes.kind, None if self._sharded else self._options),
+            collectives.configured(processes.kind, self._options),
             self._gradients.error_feedback,
             trained=not group.part,
-        )
-
-    def _process_group(self, group: ReplicaGroup) -> ProcessGroup:
-        if self._sharded:
-            return ProcessGroup(SCATTER, group.stage, group.ranks, group.chunks, part=group.part)
-        site = collectives.Site(self._fabric, group.ranks, self._spare)
-        servers = collectives.servers_of(self.algorithm, site, self._options)
-        chunks = [*group.chunks, *(-1 for _ in servers)]
-        return ProcessGroup(
-            self.algorithm, group.stage, [*group.ranks, *servers], chunks, len(servers), part=group.part
         )
 
     def _quickest(self, groups: Sequence[ReplicaGroup]) -> str:

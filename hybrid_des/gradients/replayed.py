@@ -1,8 +1,8 @@
 """Collectives of single layers, for sharded weights that are gathered when they are needed (ZeRO-3, FSDP).
 
 A collective per layer, micro-batch and rank would be too many messages: each distinct one is simulated once, in all
-groups at the same time and alone on the scenario's wiring, and its duration is replayed. Where it is replayed, it still
-begins when the last member of its group is there, and groups with a slow member wait.
+groups at the same time, along all channels of each, and alone on the scenario's wiring. Its duration is replayed: it
+still begins when the last member of its group is there, and groups with a slow member wait.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from __future__ import annotations
 from functools import lru_cache
 
 from hybrid_des.collectives import codecs
-from hybrid_des.collectives.benchmark import Outcome, measure
-from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.benchmark import NOTHING, Outcome
+from hybrid_des.collectives.channels import measure_rings
 from hybrid_des.collectives.codecs import Codec
 from hybrid_des.gradients.groups import SCATTER, parts_of_stage
 from hybrid_des.layout import Layout
 from hybrid_des.network.fabric import Fabric
 
 GATHER = "ring-all-gather"
-NOTHING = Outcome(0, 0, 0, 0)
 
 
 class LayerTraffic:
@@ -65,4 +64,4 @@ class LayerTraffic:
         groups = self.groups[part]
         if not groups or not elements:
             return NOTHING
-        return measure(self._fabric, name, groups, lambda group, place: Buffer(elements, codec), sharing=self._sharing)
+        return measure_rings(self._fabric, name, groups, elements, codec, self._sharing)

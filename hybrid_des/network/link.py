@@ -61,7 +61,8 @@ class Link(BaseResource[Transmission, Get[Any]]):
     __slots__ = ("env", "free", "rate", "spec")
 
     def __init__(self, env: Environment, spec: LinkSpec, rate: Rate | None = None) -> None:
-        super().__init__(env, 1)
+        # What SimPy's __init__ does, without its search for nested event classes: a link has none.
+        self._env, self._capacity, self.put_queue, self.get_queue = env, 1, [], []
         self.env = env
         self.spec = spec
         self.rate = rate_of(spec.bandwidth) if rate is None else rate

@@ -1,6 +1,6 @@
 """What messages are for: one entry for each purpose, so that nobody compares names.
 
-A purpose more (tensor parallelism, …) is an entry more; pictures, counters and causes of idling follow.
+A purpose more is an entry more; pictures, counters and causes of idling follow.
 """
 
 from __future__ import annotations
@@ -38,8 +38,12 @@ ACTIVATION = Purpose("activation", "pipeline messages", "#0072B2", "pipeline_mes
 GRADIENT = Purpose("gradient", "pipeline messages", "#0072B2", "pipeline_message", "bytes_pipeline")
 REDUCTION = Purpose("reduction", "gradient reduction", "#D55E00", "gradient_reduction", "bytes_gradients")
 PARAMETERS = Purpose("parameters", "parameter gather", "#009E73", "parameter_gather", "bytes_parameters", usual=False)
+TENSOR = Purpose("tensor", "tensor ranks", "#CC79A7", "tensor_collective", "bytes_tensor", usual=False)
+CONTEXT = Purpose("context", "context ranks", "#56B4E9", "context_collective", "bytes_context", usual=False)
+EXPERT = Purpose("expert", "expert ranks", "#E69F00", "expert_collective", "bytes_expert", usual=False)
 
-PURPOSES = (ACTIVATION, GRADIENT, REDUCTION, PARAMETERS)
+PURPOSES = (ACTIVATION, GRADIENT, REDUCTION, PARAMETERS, TENSOR, CONTEXT, EXPERT)
+OF_LAYERS = {purpose.name: purpose for purpose in (TENSOR, CONTEXT, EXPERT)}  # by axis; inside ops, so never idle time
 
 
 def purpose_named(name: str) -> Purpose:

@@ -1,8 +1,8 @@
 """Rates: how long a number of bytes occupies a link.
 
 A link's rate is chosen once, when the link is first used. A flow looks service times up in it, so a constant rate and
-a measured one cost the same; a rate whose times depend on when service starts is a class of its own and needs a flow
-of its own, so that these pay nothing for it.
+a measured one cost the same. Where a bandwidth varies in simulated time, links and flows are classes of their own
+(`sharing.varying_fifo`, `sharing.varying_fair`), so that these pay nothing for it.
 """
 
 from fractions import Fraction
@@ -26,6 +26,10 @@ class Rate(dict[int, int]):
         """The service time of `size` bytes in a finer unit, rounded once to the nearest."""
         return 0
 
+    def exactly(self, size: int) -> Fraction:
+        """The service time of `size` bytes in picoseconds, not rounded: for links whose bandwidth varies."""
+        return Fraction(0)
+
 
 class ConstantRate(Rate):
     """So many bytes per second, whatever the size."""
@@ -35,7 +39,11 @@ class ConstantRate(Rate):
         self._bandwidth = bandwidth
 
     def ticks(self, size: int, per_picosecond: int) -> int:
-        """The service time of `size` bytes in a finer unit, rounded once to the nearest.
+        """The service time of `size` bytes in a finer unit, rounded once to the nearest, with errors of `exactly`."""
+        return round(self.exactly(size) * per_picosecond)
+
+    def exactly(self, size: int) -> Fraction:
+        """The service time of `size` bytes in picoseconds, not rounded.
 
         Raises:
             TooLongError: it is longer than a day.
@@ -43,7 +51,7 @@ class ConstantRate(Rate):
         if size > LONGEST_S * self._bandwidth:
             takes = f"{float(size / self._bandwidth):.6g} s at {format_bandwidth(self._bandwidth)}"
             raise TooLongError(f"a message of {size:,} bytes takes {takes}; was a unit such as GB/s forgotten?")
-        return round(Fraction(size * PICOSECONDS_PER_SECOND * per_picosecond) / self._bandwidth)
+        return Fraction(size * PICOSECONDS_PER_SECOND) / self._bandwidth
 
 
 class MeasuredRate(Rate):
@@ -56,6 +64,10 @@ class MeasuredRate(Rate):
     def ticks(self, size: int, per_picosecond: int) -> int:
         """The service time of `size` bytes in a finer unit; the table has whole picoseconds."""
         return self._table.occupancy(size) * per_picosecond
+
+    def exactly(self, size: int) -> Fraction:
+        """The service time of `size` bytes; the table has whole picoseconds."""
+        return Fraction(self._table.occupancy(size))
 
 
 def rate_of(bandwidth: Bandwidth) -> Rate:

@@ -18,15 +18,13 @@ from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from typing import BinaryIO
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
+from hybrid_des.reading import read_text
 from hybrid_des.units import PICOSECONDS_PER_SECOND, parse_quantity
 
 COLUMNS = ["bytes", "time_us"]
 MICROSECOND = 10**6  # picoseconds
-LARGEST = 16 * 2**20  # bytes of a text file; a run of a benchmark prints a few KiB
-TEXTS = "a table or the output of one benchmark"
 MESSAGE = "message"  # the operation of a link's table
 
 
@@ -163,33 +161,3 @@ def _microseconds(time: int) -> str:
 def shown(text: str) -> str:
     """Reduce a foreign text to a few printable characters, for messages."""
     return one_line(text.strip(), LONGEST_SHOWN)
-
-
-def read_text(path: str | Path, expected: str = TEXTS) -> str:
-    """Read a text file; `expected` says what it should hold, for errors.
-
-    Raises:
-        UsageError: it cannot be read, is larger than `LARGEST` or is not text.
-    """
-    try:
-        with Path(path).open("rb") as file:
-            return read_stream(file, str(path), expected)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from None
-    except ValueError as error:  # a null character
-        raise UsageError(f"{shown(str(path))}: {error}") from None
-
-
-def read_stream(file: BinaryIO, name: str, expected: str = TEXTS) -> str:
-    """Read a text from an open file.
-
-    Raises:
-        UsageError: it is larger than `LARGEST` or is not text.
-    """
-    content = file.read(LARGEST + 1)
-    if len(content) > LARGEST:
-        raise UsageError(f"{name}: larger than {LARGEST // 2**20} MiB; expected {expected}")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise UsageError(f"{name}: not a text file") from None

@@ -1,12 +1,13 @@
 """Messages between GPUs: flows over routes, and the mailboxes in which they arrive."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import STEP_SHIFT, Recorder
 from hybrid_des.errors import SimulationError, UsageError
 from hybrid_des.network import sharing
 from hybrid_des.network.channel import Channel
+from hybrid_des.network.conditions import Conditions
 from hybrid_des.network.fabric import Bandwidth, Fabric
 from hybrid_des.network.link import Hop, Link
 from hybrid_des.network.mailbox import Mailbox, Rendezvous, TaggedMailbox
@@ -25,16 +26,23 @@ class Transport:
         sharing_name: the model of how links are shared.
         trace: where messages are recorded.
         receipts: whether senders of pipeline messages are told when they have arrived.
+        conditions: by link, those whose bandwidth or latency varies.
     """
 
     def __init__(
-        self, env: Environment, fabric: Fabric, sharing_name: str, trace: Recorder, receipts: bool = False
+        self,
+        env: Environment,
+        fabric: Fabric,
+        sharing_name: str,
+        trace: Recorder,
+        receipts: bool = False,
+        conditions: Mapping[str, Conditions] | None = None,
     ) -> None:
         self.env = env
         self._receipts = receipts
         self._fabric = fabric
         self._trace = trace
-        self._sharing = sharing.find(sharing_name).build(env, trace.messages)
+        self._sharing = sharing.model(sharing_name, env, trace.messages, conditions or {})
         self._rates: dict[Bandwidth, Rate] = {}
         self._rate_of: dict[int, Rate] = {}
         self._links: dict[str, Link] = {}
@@ -107,6 +115,15 @@ class Transport:
             totals["messages"] += flow.messages
             totals["bytes_scales"] += flow.scales
             totals[purpose.counter] += flow.bytes - flow.scales
+        return totals
+
+    def carried(self) -> dict[str, int]:
+        """Bytes sent over each link."""
+        totals: dict[str, int] = {}
+        for _, flow in self._opened:
+            for hop in flow.hops:
+                name = hop.link.spec.name
+                totals[name] = totals.get(name, 0) + flow.bytes
         return totals
 
     def inbox(self, rank: int) -> TaggedMailbox:

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.model_figures import AXES, peak_of
 from hybrid_des.network.purpose import REDUCTION
+from hybrid_des.report.perturbations import perturbations_of
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.memory import MemoryPeak, gpus_of, memory_parts, misfit, worst_peak
 from hybrid_des.simulation.remedies import what_would_fit
 from hybrid_des.simulation.run import Run
-from hybrid_des.units import format_bytes, format_seconds
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_seconds
 
 CAUSES = {
     "busy": "busy",
@@ -65,12 +66,16 @@ def content_of(findings: Findings) -> Content:
     return Content(
         scenario.name,
         scenario.description,
-        [_setup(scenario, facts), *_model(scenario)],
+        [_setup(scenario, facts), *_model(scenario), *filter(None, [perturbations_of(scenario, _end(run))])],
         [*_headline(facts), *_model_headline(scenario, facts)],
         _shares(facts),
         [*_memory(run, facts, peak), *_resources(facts)],
         _limits(scenario),
     )
+
+
+def _end(run: Run) -> float:
+    return run.timeline.duration / PICOSECONDS_PER_SECOND
 
 
 def _setup(scenario: Scenario, facts: Mapping[str, Any]) -> str:
@@ -117,7 +122,8 @@ def _headline(facts: Mapping[str, Any]) -> list[Fact]:
 def _exposed(facts: Mapping[str, Any]) -> list[Fact]:
     hidden = facts["gradient_communication_s"]["hidden"]
     exposed = f"{facts['exposed_communication_ratio']:.1%}"
-    note = f"of the {facts['algorithm']} all-reduce, overlapped with compute"
+    does = "reduce-scatter" if "parameter_communication_s" in facts else "all-reduce"
+    note = f"of the {facts['algorithm']} {does}, overlapped with compute"
     return [
         Fact("exposed communication", exposed, "of the step waiting for communication"),
         *([Fact("hidden communication", format_seconds(hidden), note)] if hidden else []),
@@ -222,7 +228,8 @@ def _limits(scenario: Scenario) -> str:
     )
     layered = scenario.sharding in ("zero-2", "zero-3") and scenario.parallel.pipeline == 1
     slowed = "compute slowed down by communication" + (" inside layers" if layered else "")
-    return f"Not modelled: kernel launches, the host, jitter, and {slowed}; {sends}."
+    jitter = "" if scenario.jitter else "jitter, "
+    return f"Not modelled: kernel launches, the host, {jitter}and {slowed}; {sends}."
 
 
 def count(number: float, noun: str) -> str:

@@ -54,7 +54,10 @@ def _fill_efficiency(efficiency: dict[str, Any], scenario: Mapping[str, Any]) ->
     cluster, precision = scenario["cluster"], scenario.get("precision", "bf16")
     gpu = cluster.get("gpu") if isinstance(cluster, Mapping) else None
     if isinstance(gpu, str) and gpu in catalogue.names() and isinstance(precision, str):
-        for key, value in _reached(catalogue.part(gpu).efficiency, precision).items():
+        reached = catalogue.part(gpu).efficiency
+        if precision == "fp8":  # what 8 bits reach says little about 16
+            efficiency.setdefault("gemm_16bit", reached["bf16"]["gemm"])
+        for key, value in _reached(reached, precision).items():
             efficiency.setdefault(key, value)
 
 
@@ -148,7 +151,10 @@ def of_ranks(value: Any, ranks: int) -> Any:
 
 
 def _fill_workload(workload: dict[str, Any], scenario: Mapping[str, Any]) -> None:
-    """Convert a `weight` given as a percentage into a time."""
+    """Convert a `weight` given as a percentage into a time; durations from a file replace those given here."""
+    if workload.get("durations") is not None:
+        for key in ("forward", "backward"):
+            workload.setdefault(key, 0)
     share = _PERCENT.fullmatch(workload["weight"]) if isinstance(workload.get("weight"), str) else None
     if share is None:
         return

@@ -3,43 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from fractions import Fraction
 from operator import attrgetter
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from hybrid_des.errors import Refusal
 from hybrid_des.models.kinds import ModelRefusal
 from hybrid_des.network import topologies
 from hybrid_des.network.topologies import OptionRefusal
-from hybrid_des.options import MOST, Count, Elsewhere, Flag, Section, Text, choice, mark_of, options_of, whole
+from hybrid_des.options import MOST, Count, Elsewhere, Flag, Text, choice, mark_of, options_of, whole
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.defaults import fill, of_ranks
+from hybrid_des.scenario.fault_checks import misfits_of_faults
+from hybrid_des.scenario.faults import FaultsOrNone
 from hybrid_des.scenario.machine import Cluster
+from hybrid_des.scenario.perturbed import Perturbed, misfits_of_perturbations
 from hybrid_des.scenario.plugins import PluginSection
 from hybrid_des.scenario.problem import Problem, Problems
 from hybrid_des.scenario.recipe import Efficiency, Overlap, PublishedOrOwn
-from hybrid_des.scenario.sections import Gradients, Numerics, Parallel, Schedule, Workload
+from hybrid_des.scenario.sections import Gradients, NumericsOrNone, Parallel, Schedule, Workload
 from hybrid_des.scenario.sharded import misfits_of_recompute, misfits_of_sharding
 from hybrid_des.scenario.sizes import excesses
+from hybrid_des.scenario.workload_checks import misfits_of_workload
 
-PER_RANK = (
-    "forward", "backward", "weight", "recompute", "activation", "parameters", "optimizer",
-    "memory.per_parameter", "memory.activation",
-)  # fmt: skip
-_OR_NONE = BeforeValidator(
-    lambda value: None if value == "none" else value, json_schema_input_type=Literal["none"] | Numerics | None
-)
 MODELLED = {  # keys that are read with `model` only, and their defaults
     "precision": "bf16", "overlap.tensor": 0, "overlap.experts": 0, "efficiency": None, "batch": None,
-    "schedule.microbatch_size": 1, "parallel.sequence": False, "parallel.context_method": "ring",
-    "parallel.stages": "even",
+    "tensor_traffic": "auto", "schedule.microbatch_size": 1, "parallel.sequence": False,
+    "parallel.context_method": "ring", "parallel.stages": "even",
 }  # fmt: skip
-GPUS = (("cluster", "nodes"), ("cluster", "gpus_per_node"))
 
 
-class Scenario(Section):
+class Scenario(Perturbed):
     """A training step to simulate: machine, layout, schedule, costs."""
 
     version: Annotated[int, whole(1, 1)] = 1
@@ -61,13 +56,17 @@ class Scenario(Section):
     sharding: Annotated[str, choice("none", "zero-1", "zero-2", "zero-3")] = "none"
     """What replicas divide: the optimizer's state (zero-1), also gradients (zero-2), also weights (zero-3)."""
     overlap: Overlap = Field(default_factory=Overlap)
+    tensor_traffic: Annotated[Literal["auto", "replay", "messages"], choice("auto", "replay", "messages")] = "auto"
+    """Collectives inside ops: their durations replayed, or every message; auto: replayed where that is exact."""
     efficiency: Efficiency | None = None
     """What is reached of the GPU's peaks."""
     batch: Count | None = None
     """Samples per step over all replicas, instead of schedule.microbatches."""
     gradients: Gradients = Field(default_factory=Gradients)
-    numerics: Annotated[Numerics | None, _OR_NONE] = None
+    numerics: NumericsOrNone = None
     """Real training on the simulated GPUs."""
+    faults: FaultsOrNone = None
+    """Weeks of failures and recoveries, for `hybrid-des goodput`."""
     steps: Annotated[int, whole(1, 2**22)] = 1
     """Training steps."""
     barrier: Flag = True
@@ -109,7 +108,7 @@ def _ranks_fit(scenario: Scenario) -> Iterator[Problem]:
             ("parallel",),
             f"{parallel.ranks} ranks ({' × '.join(f'{axis} {getattr(parallel, axis)}' for axis in axes)}) "
             f"need one GPU each; the cluster has {cluster.gpus} ({sizes})",
-            (*(("parallel", axis) for axis in axes), *GPUS),
+            (*(("parallel", axis) for axis in axes), ("cluster", "nodes"), ("cluster", "gpus_per_node")),
         )
 
 
@@ -186,6 +185,9 @@ def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
     if layered and scenario.gradients.bucket is not None:
         message = f"{scenario.sharding} scatters gradients layer by layer; expected none"
         yield _misfit(message, "gradients.bucket", "sharding")
+    if layered and scenario.tensor_traffic == "messages":
+        message = f"{scenario.sharding} replays the collectives of layers; expected auto or replay"
+        yield _misfit(message, "tensor_traffic", "sharding", "parallel.pipeline")
     if scenario.sharding != "none" and scenario.numerics is not None:
         yield _misfit("the small model of `numerics` is not sharded; expected none", "sharding", "numerics")
 
@@ -249,41 +251,9 @@ def _errors_exist(scenario: Scenario) -> Iterator[Problem]:
         yield _misfit("needs real gradients; add a numerics: section", "gradients.error_feedback", "numerics")
 
 
-def _lists_fit(scenario: Scenario) -> Iterator[Problem]:
-    if scenario.workload is None:
-        return
-    ranks = scenario.parallel.pipeline
-    for name in PER_RANK:
-        value, path = attrgetter(name)(scenario.workload), f"workload.{name}"
-        if not isinstance(value, tuple):
-            continue
-        if scenario.workload.per == "model":
-            yield _misfit("found a list; `per: model` takes one number for the whole model", path, "workload.per")
-        elif len(value) != ranks:
-            message = f"found a list of {len(value)}; expected {ranks}, one per pipeline rank"
-            yield _misfit(message, path, "parallel.pipeline", "workload.per")
-
-
-def _weight_fits(scenario: Scenario) -> Iterator[Problem]:
-    if scenario.workload is None or scenario.workload.weight is None:
-        return
-    both = [_listed(value) for value in (scenario.workload.weight, scenario.workload.backward)]
-    ranks = max(map(len, both))
-    for rank in range(ranks):
-        weight, backward = (values[min(rank, len(values) - 1)] for values in both)
-        if weight > backward:
-            where = f" on pipeline rank {rank}" if ranks > 1 else ""
-            yield _misfit(
-                f"the weight gradient takes {float(weight):g} s{where}, more than the whole backward "
-                f"({float(backward):g} s)",
-                "workload.weight",
-                "workload.backward",
-            )
-            return
-
-
-def _listed(value: Fraction | tuple[Fraction, ...]) -> tuple[Fraction, ...]:
-    return (value if isinstance(value, tuple) else (value,)) or (Fraction(0),)
+def _workload_fits(scenario: Scenario) -> Iterator[Problem]:
+    for one in misfits_of_workload(scenario.workload, scenario.parallel.pipeline):
+        yield _misfit(*one)
 
 
 def _layers_fit(scenario: Scenario) -> Iterator[Problem]:
@@ -294,6 +264,7 @@ def _layers_fit(scenario: Scenario) -> Iterator[Problem]:
 
 
 _CHECKS = (
-    _ranks_fit, _costs_are_given_once, _batch_fits, _model_divides, _sharding_fits, _options_are_read,
-    _wiring_exists, excesses, _schedule_is_one, _chunks_fit, _errors_exist, _lists_fit, _weight_fits, _layers_fit,
+    _ranks_fit, _costs_are_given_once, _batch_fits, _model_divides, _sharding_fits, _options_are_read, _wiring_exists,
+    excesses, _schedule_is_one, _chunks_fit, _errors_exist, _workload_fits, _layers_fit,
+    misfits_of_perturbations, misfits_of_faults,
 )  # fmt: skip

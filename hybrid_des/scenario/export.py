@@ -13,13 +13,14 @@ from hybrid_des.network.times import TimeTable
 from hybrid_des.options import Options, WrittenNone, mark_of
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.machine import Cluster, InfiniBand, NodeKind
+from hybrid_des.scenario.perturbed import Jitter
 from hybrid_des.scenario.plugins import PluginSection
 from hybrid_des.scenario.recipe import Efficiency, ModelChoice
 from hybrid_des.scenario.sections import Gradients, Schedule
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-_CHOOSING: tuple[type[PluginSection], ...] = (Cluster, Schedule, Gradients, ModelChoice)
+_CHOOSING: tuple[type[PluginSection], ...] = (Cluster, Schedule, Gradients, ModelChoice, Jitter)
 
 # keys of a file that are resolved before a single scenario is validated
 _MANY: dict[str, Any] = {
@@ -67,7 +68,8 @@ def to_mapping(scenario: Scenario) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
-        given = {name: getattr(value, name) for name in fields} | (value.model_extra or {})
+        own = {field.alias or name: getattr(value, name) for name, field in fields.items()}
+        given = own | (value.model_extra or {})
         marks = {name: mark_of(field, WrittenNone) for name, field in fields.items()}
         words = {name: mark.word for name, mark in marks.items() if mark is not None}  # for None in files
         items = {name: words.get(name) if item is None else item for name, item in given.items()}
@@ -129,6 +131,7 @@ def _whole(schema: dict[str, Any]) -> dict[str, Any]:
     schema["properties"] |= _MANY
     definitions = schema["$defs"]
     needed = {name: {"required": definitions[name.title()].pop("required")} for name in ("schedule", "workload")}
+    needed["workload"] = {"anyOf": [needed["workload"], {"required": ["durations"]}]}
     schema["if"] = {"anyOf": [{"required": ["base"]}, {"required": ["sweep"]}]}
     one_of = [{"required": ["workload"]}, {"required": ["model"]}]
     schema["else"] = {"required": schema.pop("required"), "properties": needed, "oneOf": one_of}

@@ -19,6 +19,7 @@ _STAND_IN: Mapping[tuple[str, str], Any] = {
     ("schedule", "microbatches"): 1,
     ("workload", "forward"): 0,
     ("workload", "backward"): 0,
+    ("faults", "horizon"): 1,
 }
 
 
@@ -126,6 +127,8 @@ def _mend(values: dict[str, Any], path: KeyPath) -> None:
     section = values if len(path) == 1 else values.get(str(path[0]))
     if isinstance(section, dict):
         section.pop(str(path[-1]), None)
+    elif isinstance(section, list):
+        del values[str(path[0])]
     for (name, key), value in _STAND_IN.items():
         if (name, key)[: len(path)] == path:
             values.setdefault(name, {})[key] = value

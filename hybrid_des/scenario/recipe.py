@@ -79,6 +79,8 @@ class Efficiency(Section):
 
     gemm: Reached
     """Matrix products of ideal shape: share of the peak FLOP/s."""
+    gemm_16bit: Reached | None = None
+    """The same for products that stay in 16 bits under fp8. Default from the GPU; without one, `gemm`."""
     attention: Reached
     """Flash attention: share of the peak 16-bit FLOP/s."""
     memory: Reached

@@ -30,6 +30,7 @@ from hybrid_des.scenario.values import (
     ScheduleName,
     Stages,
     TaskName,
+    or_none,
 )
 
 ZERO = Fraction(0)
@@ -117,6 +118,8 @@ class Workload(Section):
 
     per: Annotated[Literal["rank", "model"], choice("rank", "model")] = "rank"
     """Whether each number is for one pipeline rank's share or for the whole model."""
+    durations: File = None
+    """Instead of `forward` and `backward`: a CSV or Parquet file with the duration of every op."""
     forward: RankTimes
     """Forward of one micro-batch; a time, or a list with one per pipeline rank."""
     backward: RankTimes
@@ -187,3 +190,6 @@ class Numerics(Section):
     def settings(self) -> TrainingSettings:
         """The settings in the form that `hybrid_des.numerics` takes."""
         return TrainingSettings(**{key: value for key, value in self if key != "model"})
+
+
+NumericsOrNone = Annotated[Numerics | None, or_none(Literal["none"] | Numerics | None)]

@@ -8,6 +8,7 @@
 | ops of a run                                     | these × replicas × tensor and context ranks × steps         |
 | messages of a run                                | pipeline: 2 per micro-batch and pair of neighbouring stages |
 |                                                  | reduction: see `reduction_messages`                         |
+| pairs of GPUs that send to each other            | reduction: see `reduction_pairs`                            |
 | bytes of the small models                        | 48 per weight and copy (one more copy trains serially), 24  |
 |                                                  | per activation: sample × layer × width                      |
 | bytes a GPU could hold                           | parameters, and the activations of all micro-batches        |
@@ -29,8 +30,10 @@ MOST_PLANNED = 2**20  # ops in the plan of a replica
 MOST_OPS = 2**26
 MOST_MESSAGES = 2**28
 MOST_RECORDED = 2**26  # messages with `record: all`
+MOST_PAIRS = 2**22  # each with its route and mailboxes: 3 KB measured in an all-to-all of 1000 ranks
 MOST_TRAINED = 2**33  # bytes of the small models
 MOST_HELD = 2**63 - 1  # bytes, as recorded
+PAIRS = "pairs of ranks that send to each other"
 NODE = 8  # GPUs, as nearly always
 
 PerRank = Fraction | tuple[Fraction, ...]
@@ -55,6 +58,7 @@ def excesses(scenario: Any) -> Iterator[Problem]:
             "messages with `record: all`" if recorded else "messages",
             ("gradients", "parallel.data", "workload.parameters", "steps", "schedule.microbatches", "record"),
         ),
+        (_pairs(scenario), MOST_PAIRS, PAIRS, ("gradients", "parallel.data", "workload.parameters")),
         (_trained(scenario), MOST_TRAINED, "bytes of trained models", ("numerics", "parallel.data")),
         (_held(scenario), MOST_HELD, "bytes on a GPU", ("workload", "schedule.microbatches")),
     )
@@ -82,6 +86,12 @@ def reduction_messages(algorithm: str, ranks: int, options: Mapping[str, Any]) -
     return 2 * ranks * per_rank.get(algorithm, 1)
 
 
+def reduction_pairs(algorithm: str, ranks: int, options: Mapping[str, Any]) -> int:
+    """Pairs that send to each other in one collective where they grow with ranks², else 0."""
+    peers = {"all-to-all": ranks, "auto": ranks, "parameter-server": options.get("servers") or ranks}
+    return ranks * peers.get(algorithm, 0)
+
+
 def _written(count: int) -> str:
     return f"{count}" if count < 10**8 else f"{count:.3g}"
 
@@ -101,6 +111,15 @@ def _messages(scenario: Any) -> int:
     return int(messages * scenario.steps)
 
 
+def _pairs(scenario: Any) -> int:
+    """Pairs in the reductions of all pipeline ranks."""
+    parallel, gradients = scenario.parallel, scenario.gradients
+    if parallel.data == 1 or not _buckets(scenario, 1):
+        return 0
+    pairs = reduction_pairs(gradients.algorithm, parallel.data, dict(gradients.options or {}))
+    return int(parallel.pipeline * pairs)
+
+
 def _buckets(scenario: Any, stages: int) -> int:
     """Buckets of all stages."""
     gradients, workload = scenario.gradients, scenario.workload
@@ -116,9 +135,9 @@ def _buckets(scenario: Any, stages: int) -> int:
 
 
 def _of_model(model: Any) -> int:
-    """Parameters of a model; 0 if its sizes do not fit each other, which is reported by itself."""
+    """Parameters of a model; 0 if there is none or its sizes do not fit each other, which is reported by itself."""
     try:
-        return 0 if model.lacking else int(model.network.parameters)
+        return 0 if model is None or model.lacking else int(model.network.parameters)
     except Refusal:
         return 0
 

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import yaml
 
 from hybrid_des.errors import LONGEST_SHOWN, ScenarioError, one_line
+from hybrid_des.reading import open_file
 
 KeyPath = tuple[str | int, ...]
 
@@ -66,7 +67,7 @@ def read(path: str | Path) -> Document:
     """
     source = str(path)
     try:
-        with Path(path).open("rb") as file:
+        with open_file(path) as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
         raise ScenarioError([f"{source}: no such file"]) from None

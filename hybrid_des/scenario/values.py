@@ -5,8 +5,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, PlainValidator
+from pydantic import BeforeValidator, Field, PlainValidator
 
+from hybrid_des import jitter
 from hybrid_des.collectives import algorithms, codecs
 from hybrid_des.models import catalogue, kinds
 from hybrid_des.models.cutting import RULES
@@ -71,6 +72,11 @@ def _path(value: Any) -> Path | None:
     return Path(value)
 
 
+def or_none(schema: Any) -> BeforeValidator:
+    """A section that may be written as `none`; `schema` is the type of what files hold."""
+    return BeforeValidator(lambda value: None if value == "none" else value, json_schema_input_type=schema)
+
+
 def _one_of(names: Callable[[], list[str]]) -> PlainValidator:
     """A name that is registered when the value is read, built in or user-defined."""
     return PlainValidator(lambda value: choice(*names()).read(value))
@@ -109,6 +115,7 @@ AlgorithmName = Annotated[str, _one_of(algorithms), _offer(algorithms)]
 CodecName = Annotated[str, _one_of(codecs.names), _offer(codecs.names)]
 ModelKindName = Annotated[str, _one_of(kinds.names), _offer(kinds.names)]
 PublishedName = Annotated[str, _one_of(catalogue.names), _offer(catalogue.names)]
+DistributionName = Annotated[str, _one_of(jitter.names), _offer(jitter.names)]
 TaskName = Annotated[str, _one_of(datasets.names), _offer(datasets.names)]
 BucketSize = Annotated[
     int | None, Reads(_bucket, or_word_schema("none", "size", "none", "25 MiB")), WrittenNone("none")

@@ -1,6 +1,6 @@
 """One GPU: a SimPy process per stream that runs the stream's tasks in order in every training step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import simpy
@@ -14,8 +14,9 @@ from hybrid_des.gradients.groups import Membership
 from hybrid_des.gradients.reducer import Reducer
 from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.mailbox import Handoff
-from hybrid_des.network.purpose import PARAMETERS, PURPOSES, REDUCTION, Purpose
+from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, PURPOSES, REDUCTION, Purpose
 from hybrid_des.simulation.arithmetic import SizesOnly
+from hybrid_des.simulation.exchanges import Exchanger
 from hybrid_des.simulation.meeting import Meeting
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.tasks import (
@@ -23,6 +24,7 @@ from hybrid_des.simulation.tasks import (
     Communicate,
     Compute,
     ComputeBeside,
+    Exchange,
     Fill,
     Gather,
     Join,
@@ -33,6 +35,7 @@ from hybrid_des.simulation.tasks import (
     Turn,
 )
 
+NO_EXCHANGERS: Mapping[tuple[str, int], Exchanger] = {}
 STREAM = -1  # in `released`: the op did not wait for a message
 
 
@@ -88,6 +91,7 @@ class Gpu:
         arithmetic: SizesOnly,
         *,
         meetings: Sequence[Meeting | None] = (),
+        exchangers: Mapping[tuple[str, int], Exchanger] = NO_EXCHANGERS,
     ) -> None:
         self.rank = endpoint.rank
         self.memory = memory
@@ -106,6 +110,7 @@ class Gpu:
         self._finished = {name: Handoff(job.env) for name, stream in streams.items() if stream}
         self._gatherers = membership.gatherers
         self._meetings = meetings
+        self._exchangers = exchangers
         stages = {part.stage for part in program.parameters if isinstance(part, Gather | Transfer)}
         self._gathered = {stage: Handoff(job.env) for stage in stages}
         self._signals = {name: Handoff(job.env) for name in (("step", "layer") if program.parameters else ())}
@@ -183,6 +188,8 @@ class Gpu:
                     yield env.timeout(segment.duration)
             elif type(segment) is ComputeBeside:
                 yield from self._compute_beside(segment)
+            elif type(segment) is Exchange:
+                yield from self._exchange(segment)
             else:
                 yield from self._wait(segment, INSIDE)
         self._record((step, self.rank, number, asked, start, env.now, released))
@@ -215,6 +222,25 @@ class Gpu:
             work -= env.now - begin - slowing.lost(sum(meeting.busy(begin) for meeting in meetings))
         self._signals["layer"].hand(None)
 
+    def _exchange(self, segment: Exchange) -> Routine:
+        """Take part in a collective of a layer by messages, compute beside it, and record how long the op waited."""
+        env = self._job.env
+        start = env.now
+        for after, stage in segment.fills:
+            env.process(self._fill(after, stage))
+        done = env.process(self._exchangers[segment.axis, segment.stage].run(self._step, segment))
+        if segment.beside:
+            yield env.timeout(segment.beside)
+        free = env.now
+        yield done
+        purpose = PURPOSES.index(OF_LAYERS[segment.axis])
+        self._job.recorder.exchanges.add((self._step, self.rank, purpose, start, free, env.now))
+
+    def _fill(self, after: int, stage: int) -> Routine:
+        """Mark a bucket as filled a little later."""
+        yield self._job.env.timeout(after)
+        self._filled[stage].hand(None)
+
     def _run_segment(self, segment: Segment) -> Routine:
         if isinstance(segment, Fill):
             self._filled[segment.stage].hand(None)
@@ -232,6 +258,8 @@ class Gpu:
             yield from self._compute_beside(segment)
         elif isinstance(segment, Transfer):
             yield from self._transfer(segment)
+        elif isinstance(segment, Exchange):
+            yield from self._exchange(segment)
         else:
             yield from self._communicate(self._step, segment)
 

@@ -78,12 +78,12 @@ class Layered:
             layers = list(enumerate(cost.layers or (cost,)))
             gathers = op.kind == "F" and stage in fresh if self.once else op.kind != "W"
             for number, layer in layers if op.kind == "F" else reversed(layers):
-                sizes = layer.parameters, layer.experts
+                sizes, waits = (layer.parameters, layer.experts), layer.waits(op.kind)
                 found.append(
                     LayerPass(
                         stage,
                         number,
-                        pace.duration(layer.time(op.kind) * fused),
+                        pace.duration((layer.time(op.kind) - waits) * fused, waits * fused),
                         self.traffic.gather(*sizes) if gathers else NOTHING,
                         self.traffic.scatter(*sizes) if op.kind in "BW" else NOTHING,
                     )

@@ -12,6 +12,7 @@ from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import Purpose, purpose_named
 from hybrid_des.pipeline.op import Action, Op, Place, carried
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.simulation.exchanges import segments_of
 from hybrid_des.simulation.layered import Layered, LayerPass
 from hybrid_des.simulation.pace import Pace
 from hybrid_des.simulation.tasks import (
@@ -42,6 +43,7 @@ class Lowering:
         gathers: stage → part → the buckets whose sharded parameters are gathered once a step.
         ahead: whether they are gathered beside the forwards of the next step, not after the optimizer.
         layered: lowers ops layer by layer, where gradients or weights are sharded.
+        axes: whose collectives inside ops are messages; those of others are replayed.
     """
 
     plan: Plan
@@ -52,6 +54,7 @@ class Lowering:
     gathers: Mapping[int, Mapping[int, Sequence[Bucket]]] = field(default_factory=dict)
     ahead: bool = False
     layered: Layered | None = None
+    axes: frozenset[str] = frozenset()
 
     def lower(self, rank: int, pace: Pace) -> Program:
         """The program of a pipeline rank at a pace."""
@@ -127,9 +130,10 @@ class Lowering:
 
     def _work(self, rank: int, action: Action, pace: Pace, completes: Sequence[int], fresh: frozenset[int]) -> Work:
         costs = [self.costs.stages[rank, op.chunk] for op in action]
-        parts = sum(cost.time(op.kind) for cost, op in zip(costs, action, strict=True))
-        duration = pace.duration(parts if len(action) == 1 else self.plan.fused_time * parts)
         each = list(zip(costs, (op.kind for op in action), strict=True))
+        fused = self.plan.fused_time if len(action) > 1 else 1
+        waits = sum(cost.waits(kind) for cost, kind in each)
+        duration = pace.duration(fused * (sum(cost.time(kind) for cost, kind in each) - waits), fused * waits)
         kept = [cost.kept for cost, kind in each if kind == "F"]
         outputs = tuple(filter(None, (self._output(rank, op, place) for place, op in enumerate(action))))
         points: list[tuple[int, Fill | Await]] = []
@@ -141,6 +145,11 @@ class Lowering:
         needs, segments = _segments(duration, points)
         if self.layered:
             needs, segments = self.layered.segments(self.layered.passes(rank, action, pace, fresh))
+        elif self.axes:
+            stages = (self.plan.stage_of[rank, op.chunk] for op in action)
+            parts = [(stage, *part) for stage, part in zip(stages, each, strict=True)]
+            inside = sorted((one for one in points if one[0] or isinstance(one[1], Fill)), key=_place)
+            segments = segments_of(parts, duration, pace, self.axes, inside)
         return Work(
             stages=tuple(self.plan.stage_of[rank, op.chunk] for op in action),
             inputs=tuple(filter(None, (self._input(rank, op, place) for place, op in enumerate(action)))),
@@ -194,13 +203,18 @@ def _segments(
     needs: list[Segment] = []
     segments: list[Segment] = []
     done = 0
-    for at, point in sorted(points, key=lambda one: (one[0], one[1].stage)):
+    for at, point in sorted(points, key=_place):
         if at == 0 and isinstance(point, Await):
             needs.append(point)
             continue
         segments += [Compute(at - done), point]
         done = at
     return tuple(needs), (*segments, Compute(duration - done))
+
+
+def _place(point: tuple[int, Fill | Await]) -> tuple[int, int]:
+    """By which points of an op are sorted."""
+    return point[0], point[1].stage
 
 
 def _purpose(op: Op) -> Purpose:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from simpy.events import Event
 
@@ -43,6 +43,13 @@ class Meeting:
                 break
             took += min(end, now) - max(start, since)
         return took
+
+    def periods(self, since: int) -> Iterator[tuple[int, int]]:
+        """The periods, from `since` until now, during which a collective was under way; the last one first."""
+        for start, end in reversed(self._periods):
+            if end <= since:
+                return
+            yield max(start, since), min(end, self._env.now)
 
 
 def meetings_of(env: Environment, groups: Sequence[Sequence[Sequence[int]]]) -> Mapping[int, Sequence[Meeting | None]]:

@@ -11,9 +11,9 @@ class Pace:
 
     speed: Fraction = Fraction(1)
 
-    def duration(self, picoseconds: int | Fraction) -> int:
-        """Duration of work that takes `picoseconds` at speed 1, rounded once."""
-        return round(picoseconds / self.speed)
+    def duration(self, picoseconds: int | Fraction, waiting: int | Fraction = 0) -> int:
+        """Duration of work that takes `picoseconds` at speed 1, and of waiting at any speed, rounded once."""
+        return round(picoseconds / self.speed + waiting)
 
 
 class Slowing(NamedTuple):

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 from hybrid_des.errors import UsageError
@@ -9,18 +10,20 @@ from hybrid_des.gradients.groups import Reductions, replica_groups
 from hybrid_des.gradients.replayed import LayerTraffic
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.rate import idle_time
-from hybrid_des.network.times import read_text
 from hybrid_des.numerics.training import Training
 from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline import Plan, PlanRequest, schedules
 from hybrid_des.pipeline.order_csv import OrderFile, read_order
+from hybrid_des.reading import read_text
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.layered import Layered
 from hybrid_des.simulation.lowering import Lowering
 from hybrid_des.simulation.pace import Slowing
 from hybrid_des.simulation.stages import costs_of, with_gathered
+from hybrid_des.simulation.tensor_traffic import TensorTraffic, tensor_traffic
 from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.workload.costs import Costs, RankCosts, Sharding
+from hybrid_des.workload.durations import Durations, read_durations
 from hybrid_des.workload.given import rank_costs
 from hybrid_des.workload.modelled import model_costs
 
@@ -34,6 +37,8 @@ class Parts:
         workers: with training, the arithmetic of each rank.
         reductions: the gradient reductions.
         lowering: makes the programs of ranks.
+        traffic: how collectives of layers are simulated.
+        durations: of every op, where they come from outside.
     """
 
     fabric: Fabric
@@ -43,12 +48,18 @@ class Parts:
     workers: Mapping[int, Worker]
     reductions: Reductions
     lowering: Lowering
+    traffic: TensorTraffic
+    durations: Durations | None = None
 
 
 def parts_of(
-    scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None, training: Training | None = None
+    scenario: Scenario,
+    plan: Plan | None = None,
+    fabric: Fabric | None = None,
+    training: Training | None = None,
+    durations: Durations | None = None,
 ) -> Parts:
-    """Plan a scenario; a given plan, fabric or training replaces the scenario's own.
+    """Plan a scenario; a given plan, fabric, training or durations replace the scenario's own.
 
     Raises:
         Refusal: the schedule or topology does not support these sizes.
@@ -57,9 +68,12 @@ def parts_of(
     """
     layout, gradients, numerics = scenario.parallel.layout, scenario.gradients, scenario.numerics
     fabric = fabric or fabric_of(scenario)
-    ranks = costs_per_rank(scenario, fabric)
+    durations = durations or durations_in(scenario)
+    ranks = costs_per_rank(scenario, fabric, durations)
     plan = plan or build_plan(scenario, ranks, fabric)
     plan.check()
+    if durations is not None:
+        durations.check(plan, scenario.parallel.data, scenario.steps)
     if training is None and numerics is not None:
         training = Training(numerics.settings, plan, scenario.parallel.data, scenario.seed)
     at = [layout.coordinates(rank) for rank in range(layout.ranks if training else 0)]
@@ -76,6 +90,7 @@ def parts_of(
     if layered is None:
         groups = replica_groups(plan, layout, costs.parts, gradients, expert=expert, keep_empty=numerics is not None)
     reductions = Reductions(gradients, groups, fabric, layout.ranks, scenario.cluster.sharing, sharded=sharded)
+    traffic = tensor_traffic(scenario, plan, costs, fabric, groups)
     lowering = Lowering(
         plan,
         costs,
@@ -85,8 +100,9 @@ def parts_of(
         gathers=reductions.gathers,
         ahead=scenario.overlap.parameters,
         layered=layered,
+        axes=frozenset(traffic.messages),
     )
-    return Parts(fabric, plan, costs, training, workers, reductions, lowering)
+    return Parts(fabric, plan, costs, training, workers, reductions, lowering, traffic, durations)
 
 
 def _layered(scenario: Scenario, plan: Plan, costs: Costs, fabric: Fabric) -> Layered:
@@ -111,12 +127,36 @@ def plan_of(scenario: Scenario, fabric: Fabric | None = None) -> Plan:
     return build_plan(scenario, costs_per_rank(scenario, fabric), fabric)
 
 
-def costs_per_rank(scenario: Scenario, fabric: Fabric) -> RankCosts:
-    """Costs from the scenario's workload or model."""
+def costs_per_rank(scenario: Scenario, fabric: Fabric, durations: Durations | None = None) -> RankCosts:
+    """Costs from the scenario's workload or model; of durations op by op (given, or in its file), the means."""
     if scenario.workload is not None:
-        sharding, repeated = Sharding.of(scenario.sharding, scenario.parallel.data), scenario.recompute == "full"
-        return rank_costs(scenario.workload, scenario.parallel.pipeline, sharding, repeated=repeated)
+        workload, ranks = scenario.workload, scenario.parallel.pipeline
+        durations = durations or durations_in(scenario)
+        if durations is not None:
+            workload = workload.model_copy(update=_means(durations, scenario))
+        sharding = Sharding.of(scenario.sharding, scenario.parallel.data, pipelined=ranks > 1)
+        return rank_costs(workload, ranks, sharding, repeated=scenario.recompute == "full")
     return model_costs(scenario, fabric)
+
+
+def durations_in(scenario: Scenario) -> Durations | None:
+    """The durations in the file that the scenario's workload names, if it names one.
+
+    Raises:
+        UsageError: the file cannot be read, or does not fit the scenario.
+    """
+    if scenario.workload is None or scenario.workload.durations is None:
+        return None
+    schedule, layout = scenario.schedule, scenario.parallel.layout
+    chunks = None if schedule.file is not None or schedule.chunks == 1 else schedule.chunks
+    return read_durations(scenario.workload.durations, layout, chunks, schedule.microbatches)
+
+
+def _means(durations: Durations, scenario: Scenario) -> dict[str, tuple[Fraction, ...]]:
+    """What a rank's forward, backward and weight part take on average, for planning."""
+    ranks, chunks = range(scenario.parallel.pipeline), scenario.schedule.chunks
+    names = {"forward": "F", "backward": "B", **({"weight": "W"} if "W" in durations.whole else {})}
+    return {name: tuple(chunks * durations.mean(kind, rank) for rank in ranks) for name, kind in names.items()}
 
 
 def build_plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:

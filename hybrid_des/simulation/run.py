@@ -5,9 +5,9 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from hybrid_des.engine.clock import Environment
@@ -22,11 +22,15 @@ from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.arithmetic import RealTraining, SizesOnly
+from hybrid_des.simulation.exchanges import Exchangers
 from hybrid_des.simulation.gpu import Barrier, Gpu, Job
 from hybrid_des.simulation.meeting import meetings_of
 from hybrid_des.simulation.memory import MemoryLedger, memory_parts, misfit, worst_peak
 from hybrid_des.simulation.pace import Pace
+from hybrid_des.simulation.perturbing import Perturbation, conditions_of
 from hybrid_des.simulation.planner import Parts, parts_of
+from hybrid_des.simulation.tensor_traffic import TensorTraffic
+from hybrid_des.simulation.varying import VaryingGpu, in_parts
 from hybrid_des.timeline import Timeline
 from hybrid_des.units import format_bytes
 from hybrid_des.workload.costs import Costs
@@ -38,7 +42,8 @@ class Run:
 
     Attributes:
         timeline: the recorded rows, as typed columns.
-        messages, bytes_pipeline, bytes_gradients, bytes_scales, bytes_parameters: totals over all steps.
+        messages, bytes_pipeline, bytes_gradients, bytes_scales, bytes_parameters, bytes_tensor, bytes_context,
+            bytes_expert: totals over all steps; replayed collectives of these axes send bytes, but no messages.
         duration: simulated picoseconds over all steps.
         peak_activations, peak_memory: one entry per global rank: whole-rank micro-batches, bytes.
         events: SimPy events processed.
@@ -47,6 +52,8 @@ class Run:
         numerics: the summary's keys on training, with numerics.
         weights: rank → stage → arrays, with numerics.
         fabric: the wiring.
+        traffic: how collectives of layers were simulated.
+        tensor_delay: picoseconds by which a step may be longer than with replayed collectives.
     """
 
     scenario: Scenario
@@ -67,6 +74,11 @@ class Run:
     numerics: dict[str, Any] | None = None
     weights: dict[int, dict[int, list[Any]]] | None = None
     fabric: Fabric | None = None
+    bytes_tensor: int = 0
+    bytes_context: int = 0
+    bytes_expert: int = 0
+    traffic: TensorTraffic = field(default_factory=TensorTraffic)
+    tensor_delay: int = 0
 
 
 @contextmanager
@@ -85,7 +97,12 @@ def few_collections() -> Iterator[None]:
 
 @few_collections()
 def run(
-    scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None, training: Training | None = None
+    scenario: Scenario,
+    plan: Plan | None = None,
+    fabric: Fabric | None = None,
+    training: Training | None = None,
+    *,
+    parts: Parts | None = None,
 ) -> Run:
     """Simulate a scenario.
 
@@ -94,6 +111,8 @@ def run(
         plan: a user-defined order, instead of the schedule's.
         fabric: a user-defined wiring, instead of the topology's.
         training: a training, such as a self-checking one, instead of the scenario's numerics.
+        parts: the parts of a scenario without numerics that differs in seed, jitter, steps and
+            what is slow for an interval.
 
     Raises:
         PlanError: the plan is incomplete.
@@ -103,9 +122,16 @@ def run(
         Refusal: the schedule or topology does not support these sizes.
     """
     started = time.perf_counter()
-    parts = parts_of(scenario, plan, fabric, training)
+    parts = parts or parts_of(scenario, plan, fabric, training)
     env, recorder = Environment(), Recorder(messages=scenario.record == "all")
-    transport = Transport(env, parts.fabric, scenario.cluster.sharing, recorder, receipts=parts.lowering.blocking)
+    transport = Transport(
+        env,
+        parts.fabric,
+        scenario.cluster.sharing,
+        recorder,
+        receipts=parts.lowering.blocking,
+        conditions=conditions_of(scenario.slow, parts.fabric),
+    )
     gpus = _gpus(scenario, parts, transport, recorder)
     servers = parts.reductions.servers(transport, scenario.steps, _lengths(parts.workers))
     _carry_out(env, [*gpus, *servers])
@@ -128,12 +154,15 @@ def run(
         numerics=parts.training.progress.summary() if parts.training else None,
         weights={rank: worker.weights for rank, worker in parts.workers.items()} if parts.training else None,
         fabric=parts.fabric,
+        traffic=parts.traffic,
+        tensor_delay=parts.traffic.delay(parts.fabric, transport.carried, scenario.steps),
     )
 
 
 def _sent(parts: Parts, transport: Transport, steps: int) -> dict[str, int]:
     """What was sent, by messages or in replayed collectives."""
-    replayed = parts.lowering.carried(0)
+    replayed = {f"bytes_{axis}": size for axis, size in parts.traffic.replayed_bytes.items()}
+    replayed |= parts.lowering.carried(0)
     return {key: total + steps * replayed.get(key, 0) for key, total in transport.sent().items()}
 
 
@@ -142,21 +171,32 @@ def _gpus(scenario: Scenario, parts: Parts, transport: Transport, recorder: Reco
     job = Job(env, recorder, scenario.steps, Barrier(env, layout.ranks) if scenario.barrier else None)
     lower = cache(parts.lowering.lower)
     layered = parts.lowering.layered
+    exchangers = Exchangers(transport, parts.fabric, parts.traffic.messages)
+    stages = cache(lambda place: {parts.plan.stage_of[place, chunk]: chunk for chunk in parts.plan.chunks_of(place)})
     meetings = meetings_of(env, layered.traffic.groups) if layered else {}
     stride, pipeline = layout.strides["pipeline"], parts.plan.pipeline
+    perturbation = None
+    if scenario.slow or scenario.jitter or parts.durations:
+        perturbation = Perturbation(scenario, parts.plan, parts.costs, parts.durations)
+    vary = cache(lambda place, pace: in_parts(lower(place, pace)))
     gpus = []
     for rank, node in zip(range(layout.ranks), scenario.cluster.each_gpu(), strict=False):
         place = layout.coordinate(rank, "pipeline")
         first = rank - place * stride
+        usual, varying = Pace(node.speed), None
+        if perturbation is not None:
+            usual, varying = Pace(node.speed * perturbation.speed(rank)), perturbation.pace(rank)
+        make = Gpu if varying is None else partial(VaryingGpu, pace=varying)
         gpus.append(
-            Gpu(
+            make(
                 job,
                 Endpoint(transport, rank, range(first, first + pipeline * stride, stride)),
-                lower(place, Pace(node.speed)),
+                (lower if varying is None else vary)(place, usual),
                 MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
                 parts.reductions.of(transport, rank),
                 RealTraining(parts.workers[rank]) if parts.training else SizesOnly(),
                 meetings=meetings.get(rank, ()),
+                exchangers=exchangers.of(rank, stages(place)),
             )
         )
     return gpus

@@ -1,6 +1,6 @@
 """Costs of stages: those of a pipeline rank, split over the stages that the plan places on it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hybrid_des.pipeline.op import Path, Place
@@ -27,9 +27,7 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
     held = [0] * plan.pipeline
     for (rank, _), stage in plan.stage_of.items():
         held[rank] += parameters[stage]
-    transient = [0] * plan.pipeline
-    for (rank, _), cost in stages.items():
-        transient[rank] = max(transient[rank], cost.transient)
+    transient = [_transient(plan, rank, stages) for rank in range(plan.pipeline)]
     resident = tuple(
         round(size * count) + more for size, count, more in zip(ranks.per_parameter, held, transient, strict=True)
     )
@@ -38,10 +36,12 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
 
 def _of_stages(stages: Sequence[StageCosts], optimizer: Sequence[int], plan: Plan) -> Costs:
     """The costs of a plan from those of its stages; `optimizer` is what the step takes on every rank besides."""
-    on = [[stages[stage] for (rank, _), stage in plan.stage_of.items() if rank == one] for one in range(plan.pipeline)]
-    transient = tuple(max(one.transient for one in each) + sum(one.reserved for one in each) for each in on)
+    held = {place: stages[stage] for place, stage in plan.stage_of.items()}
+    on = [[cost for (rank, _), cost in held.items() if rank == one] for one in range(plan.pipeline)]
+    reserved = (sum(one.reserved for one in each) for each in on)
+    transient = tuple(_transient(plan, rank, held) + more for rank, more in enumerate(reserved))
     return Costs(
-        {place: stages[stage] for place, stage in plan.stage_of.items()},
+        held,
         tuple(stage.parameters for stage in stages),
         tuple(sum(one.resident for one in each) + over for over, each in zip(transient, on, strict=True)),
         tuple(over + sum(one.optimizer for one in each) for over, each in zip(optimizer, on, strict=True)),
@@ -73,5 +73,36 @@ def _along(path: Path, ranks: RankCosts, pipeline: int) -> dict[Place, StageCost
         for place, forward, backward, weight, kept, parameters in zip(places, *cuts, strict=True):
             message, share = ranks.message[rank], ranks.weight_share[rank]
             inputs, again = (min(kept, message), kept) if ranks.repeated else (kept, 0)
-            found[place] = StageCosts(forward, backward, weight, message, inputs, parameters, share, transient=again)
+            found[place] = StageCosts(
+                forward,
+                backward,
+                weight,
+                message,
+                inputs,
+                parameters,
+                share,
+                transient=again,
+                transients=(again, again),
+            )
     return found
+
+
+def _transient(plan: Plan, rank: int, costs: Mapping[Place, StageCosts]) -> int:
+    """Bytes by which what exists only during backwards raises a rank's peak above that of its activations.
+
+    A split backward needs less for each part, and has freed some activations when its weight part runs.
+    """
+    mine = {chunk: cost for (at, chunk), cost in costs.items() if at == rank}
+    program = plan.programs[rank]
+    if not any(cost.transient for cost in mine.values()):
+        return 0
+    if not any(op.kind == "W" for action in program for op in action):
+        return max(cost.transient for cost in mine.values())
+    held = most = peak = 0
+    for action in program:
+        each = [(mine[op.chunk], op.kind) for op in action]
+        held += sum(cost.kept for cost, kind in each if kind == "F")
+        most = max(most, held)
+        peak = max(peak, held + sum(cost.needed(kind) for cost, kind in each))
+        held -= sum(cost.freed(kind, cost.kept) for cost, kind in each)
+    return peak - most

@@ -4,6 +4,8 @@
     gradient   communicate (stage 3, bucket 0) ── communicate (stage 3, bucket 1) ── …
     parameters gather (stage 0) ── gather (stage 1) ── …                            sharded: see `layered` too
 
+Collectives of tensor, context and expert ranks are part of an op's duration, or segments of it (`exchanges`).
+
 Actions that differ only in their micro-batches share their work, and equal ranks share their program.
 """
 
@@ -104,7 +106,28 @@ class Transfer(NamedTuple):
     durations: tuple[int, ...]
 
 
-Segment = Compute | Fill | Communicate | Join | Gather | Await | ComputeBeside | Turn | Transfer
+class Exchange(NamedTuple):
+    """A collective of a layer inside an op, by messages among the ranks along an axis.
+
+    Attributes:
+        axis: tensor, context or expert.
+        algorithm: as registered.
+        size: bytes of a member's buffer.
+        launch: picoseconds to start it.
+        beside: picoseconds of computation at the same time.
+        fills: buckets that fill meanwhile: picoseconds from its start, and their stages.
+    """
+
+    axis: str
+    stage: int
+    algorithm: str
+    size: int
+    launch: int
+    beside: int
+    fills: tuple[tuple[int, int], ...] = ()
+
+
+Segment = Compute | Fill | Communicate | Join | Gather | Await | ComputeBeside | Turn | Transfer | Exchange
 
 
 class Work(NamedTuple):

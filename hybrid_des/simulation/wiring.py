@@ -8,6 +8,7 @@ from hybrid_des.errors import UsageError
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import Fabric, LinkSpec, Route
 from hybrid_des.scenario import Scenario
+from hybrid_des.simulation.perturbing import slowed
 
 
 def fabric_of(scenario: Scenario) -> Fabric:
@@ -24,7 +25,8 @@ def fabric_of(scenario: Scenario) -> Fabric:
             message = f'link "{link.name}" has a bandwidth of {link.bandwidth}; expected more than 0, or None if free'
             raise UsageError(f"topology {cluster.topology}: {message}")
     links = fabric.links if scenario.efficiency is None else _reached(fabric.links, scenario.efficiency.network)
-    return replace(fabric, links=links, route=_checked(fabric, cluster.topology))
+    fabric = replace(fabric, links=links, route=_checked(fabric, cluster.topology))
+    return slowed(fabric, scenario.slow) if scenario.slow else fabric
 
 
 def _reached(links: Mapping[str, LinkSpec], share: Fraction) -> dict[str, LinkSpec]:

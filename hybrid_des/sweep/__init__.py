@@ -1,4 +1,4 @@
-"""Sweeps: variants of one scenario, run on any executor with a `map`; each variant is a row of a table.
+"""Sweeps: variants of one scenario, run here or on any executor with a `submit`; each is a row of a table.
 
     sweep:
       - {parallel.pipeline: [2, 4], schedule.microbatches: [4, 8]}     # keys of one item vary together

@@ -67,7 +67,12 @@ class Sweep:
     imports: tuple[str, ...] = ()
 
     def __len__(self) -> int:
-        return math.prod(len(axis) for axis in self.axes)
+        return self.size
+
+    @property
+    def size(self) -> int:
+        """The number of cases, also if it is too large for `len`."""
+        return math.prod(map(len, self.axes))
 
     @property
     def paths(self) -> list[str]:
@@ -119,8 +124,10 @@ def sweep_of(document: Document, imports: Sequence[str] = ()) -> Sweep:
     picture = None if plot in (None, "none") else _picture(document, plot, problems)
     files = tuple(str(Path(file).resolve()) for file in imports)  # workers may have other working folders
     sweep = Sweep(Document(values, document.source, document.places), axes, picture, files)
-    if len(sweep) > MOST_CASES:
-        problems.append(document.problem(("sweep",), f"{len(sweep)} cases; at most {MOST_CASES}"))
+    size = sweep.size
+    if size > MOST_CASES:
+        count = f"{size}" if size < 10**15 else "more than 1e15"
+        problems.append(document.problem(("sweep",), f"{count} cases; at most {MOST_CASES}"))
     if problems:
         raise ScenarioError(problems)
     return sweep

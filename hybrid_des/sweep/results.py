@@ -31,12 +31,16 @@ SHOWN: Mapping[str, Callable[[Row], str]] = {
 SHOWN_KEYS = ("step_time_s", "bubble_ratio", "exposed_communication_ratio", "efficiency", "peak_memory_bytes")
 MISFIT = " does not fit"
 LARGER_IS_BETTER = ("efficiency", "speedup", "mfu", "hfu", "accuracy")
+SHOWN_OF_WEEKS: Mapping[str, Callable[[Row], str]] = {  # of scenarios with `faults`
+    "goodput": lambda row: f"{row['goodput']:.2%}" if "goodput" in row else "",
+    "ETTR": lambda row: f"{row['ettr']:.2%}" if "ettr" in row else "",
+}
 MOST_ROWS = 40
 MOST_TICKS = 16
 LETTERS_ACROSS = 60  # of names of ticks side by side
 LABEL_SPACE = 0.08  # of an axis, for the label of a tick
 PER_STEP = ("loss", "accuracy")  # lists with one entry per step; others have one per pipeline rank
-_DIMENSIONS: tuple[Dimension, ...] = ("number", "time", "size", "bandwidth", "compute")
+_DIMENSIONS: tuple[Dimension, ...] = ("number", "span", "size", "bandwidth", "compute")
 
 
 def table(rows: Sequence[Row]) -> pd.DataFrame:
@@ -86,7 +90,7 @@ def render(rows: Sequence[Row], sweep: Sweep) -> str:
     y = sweep.picture.y if sweep.picture is not None else "step_time_s"
     ranked = sorted(rows, key=lambda row: _rank(row, y))
     ordered = ranked if sweep.picture is not None or len(rows) > MOST_ROWS else rows
-    shown = dict(SHOWN)
+    shown = {**SHOWN, **(SHOWN_OF_WEEKS if any("goodput" in row for row in rows) else {})}
     if y not in SHOWN_KEYS:
         shown[label(y)] = lambda row: f"{_number(y, columns(row)[y]):.4g}"
     paths = sweep.labels
@@ -107,7 +111,7 @@ def _rank(row: Row, y: str) -> tuple[bool, bool, float]:
     if "error" in row:
         return True, True, 0.0
     value = _number(y, columns(row)[y])
-    return False, bool(row["out_of_memory"]), -value if _larger_is_better(y) else value
+    return False, bool(row.get("out_of_memory")), -value if _larger_is_better(y) else value
 
 
 def _larger_is_better(column: str) -> bool:
@@ -118,7 +122,7 @@ def _best(row: Row, y: str, sweep: Sweep) -> list[str]:
     """The best case that fits, by its values."""
     if "error" in row:
         return []
-    if row["out_of_memory"]:
+    if row.get("out_of_memory"):
         return ["no case fits"]
     values = ", ".join(f"{one_line(path)} {one_line(str(row.get(path, '')), LONGEST_SHOWN)}" for path in sweep.labels)
     value = _number(y, columns(row)[y])
@@ -159,7 +163,7 @@ def draw(rows: Sequence[Row], picture: Plot, ax: Axes | None = None) -> Axes:
             "x": [places[_key(row[picture.x])] for row in shown],
             "y": [_number(picture.y, row[picture.y]) for row in shown],
             "hue": [", ".join(str(row[name]) for name in picture.hue) for row in shown],
-            "fits": [not row["out_of_memory"] for row in shown],
+            "fits": [not row.get("out_of_memory") for row in shown],
         }
     )
     ax = plots.lines(frame, "x", "y", "hue" if picture.hue else None, ax, fits="fits")

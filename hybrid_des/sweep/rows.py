@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from hybrid_des.errors import ScenarioError, one_line
+from hybrid_des.reading import LARGEST, open_file
 from hybrid_des.scenario import misnamed
 from hybrid_des.scenario.strict_yaml import parse
 
-LARGEST = 16 * 2**20  # bytes of a file
 _TEXTS = ("name", "description", "split")
 _BESIDE = "measured."
 
@@ -37,9 +37,11 @@ def read_rows(path: Path, place: str) -> tuple[dict[str, Any], ...]:
         ScenarioError: it cannot be read, a column is no key, or a cell is no YAML; one line per problem.
     """
     try:
-        if path.stat().st_size > LARGEST:
+        with open_file(path) as file:
+            data = file.read(LARGEST + 1)
+        if len(data) > LARGEST:
             raise ScenarioError([f"{place}: {path}: larger than {LARGEST // 2**20} MiB; not a table of rows"])
-        lines = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
+        lines = list(csv.reader(data.decode("utf-8-sig").splitlines()))
     except (OSError, ValueError, csv.Error) as error:
         reason = str(getattr(error, "strerror", None) or "not a text file").lower()
         raise ScenarioError([one_line(f"{place}: {path}: cannot be read: {reason}")]) from None

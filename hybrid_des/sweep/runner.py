@@ -10,19 +10,22 @@ from concurrent.futures import Executor
 from fractions import Fraction
 from functools import partial, reduce
 from operator import getitem
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hybrid_des.errors import HybridDesError
+from hybrid_des.errors import HybridDesError, UsageError
 from hybrid_des.options import describe
 from hybrid_des.registry import import_file
-from hybrid_des.scenario import scenario_of
+from hybrid_des.scenario import Scenario, scenario_of
 from hybrid_des.scenario.composition import put
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.sweep.axes import Case, Sweep
-from hybrid_des.sweep.dispatch import Row, dispatch, split
+from hybrid_des.sweep.dispatch import Row, Submits, dispatch, split
 from hybrid_des.sweep.journal import columns
 from hybrid_des.sweep.local_workers import local_workers
 from hybrid_des.sweep.rows import is_key
+
+if TYPE_CHECKING:
+    from hybrid_des.renewal.states import State
 
 ProgressCallback = Callable[[int, int], None]  # cases done, cases in total
 
@@ -42,6 +45,7 @@ def run_sweep(
     *,
     jobs: int = 1,
     executor: Executor | None = None,
+    workers: Sequence[Submits] = (),
     progress: ProgressCallback | None = None,
     finished: Callable[[int, Row], None] = lambda place, row: None,
     waiting: Callable[[], None] = lambda: None,
@@ -53,6 +57,7 @@ def run_sweep(
         jobs: local worker processes; 1 runs in this process.
         executor: instead of `jobs`, anything with the `submit` of `concurrent.futures`, such as a Dask client's
             executor. Its workers read the files of `imports` themselves.
+        workers: instead of `jobs`, those of `local_workers`, for several sweeps one after the other.
         progress: called with (cases done, cases in total) whenever a case finishes.
         finished: called with the number and the row of every case when it finishes, for what must survive an interrupt.
         waiting: called every few seconds in which workers finish nothing; may raise to end the sweep.
@@ -61,15 +66,20 @@ def run_sweep(
     again; if that worker is lost too, the row says so.
 
     Raises:
-        UsageError: the first row lacks a plotted column, or a file to import fails.
+        UsageError: the first row lacks a plotted column, a file to import fails, or the executor has no `submit`.
         WorkersLostError: the executor no longer runs anything.
     """
+    if executor is not None and not callable(getattr(executor, "submit", None)):
+        raise UsageError(f"executor: {type(executor).__name__} has no submit(), as those of concurrent.futures have")
     for path in sweep.imports:
         import_file(path)
     cases = list(sweep.cases())
     rows: list[Row] = [{}] * len(cases)
     unchecked = sweep.picture
-    with contextlib.closing(_rows(sweep, cases, jobs, executor, waiting)) as arriving:
+    with contextlib.ExitStack() as stack:
+        if jobs > 1 and not workers and executor is None:
+            workers = stack.enter_context(local_workers(min(jobs, len(cases))))
+        arriving = stack.enter_context(contextlib.closing(_rows(sweep, cases, executor, workers, waiting)))
         for done, (place, row) in enumerate(arriving, start=1):
             row = {path: _plain(value) for path, value in cases[place].items()} | row
             rows[place] = row
@@ -83,19 +93,19 @@ def run_sweep(
 
 
 def _rows(
-    sweep: Sweep, cases: list[Case], jobs: int, executor: Executor | None, waiting: Callable[[], None]
+    sweep: Sweep, cases: list[Case], executor: Executor | None, workers: Sequence[Submits], waiting: Callable[[], None]
 ) -> Generator[tuple[int, Row], None, None]:
     """The number and row of every case, as they finish."""
-    if executor is None and jobs == 1:
-        yield from enumerate(_run_case(sweep.document, case) for case in cases)
+    if executor is None and not workers:
+        last = _LastStep()
+        yield from enumerate(_run_case(sweep.document, case, last) for case in cases)
         return
-    batches = split(cases, min(len(cases), max(SHARES * jobs, -(-len(cases) // BATCH))))
+    batches = split(cases, min(len(cases), max(SHARES * max(1, len(workers)), -(-len(cases) // BATCH))))
     task = partial(_run_batch, sweep.document, sweep.imports)
     if executor is not None:
         yield from dispatch(task, batches, [executor] * len(batches), waiting)
         return
-    with local_workers(min(jobs, len(batches))) as workers:
-        yield from dispatch(task, batches, workers, waiting)
+    yield from dispatch(task, batches, workers, waiting)
 
 
 def _run_batch(document: Document, imports: Sequence[str], cases: Sequence[Case]) -> list[Row]:
@@ -103,22 +113,45 @@ def _run_batch(document: Document, imports: Sequence[str], cases: Sequence[Case]
     for path in imports:
         import_file(path)
     rows: list[Row] = []
+    last = _LastStep()
     until = time.monotonic() + LONGEST_S
     for case in cases:
-        rows.append(_run_case(document, case))
+        rows.append(_run_case(document, case, last))
         if time.monotonic() >= until:
             break
     return rows
 
 
-def _run_case(document: Document, case: Case) -> Row:
-    """The summary of a case, or any exception as its `error`."""
-    from hybrid_des.analysis.metrics import summary
-    from hybrid_des.simulation.run import run
+class _LastStep:
+    """The step that was simulated last: neighbouring cases that differ in `faults` alone share it."""
 
+    def __init__(self) -> None:
+        self._scenario: Scenario | None = None
+        self._row: Row = {}
+        self._times: dict[State, int] = {}
+
+    def row(self, scenario: Scenario) -> Row:
+        """The summary of a scenario, and of its weeks if it has `faults`."""
+        from hybrid_des.analysis.metrics import summary
+        from hybrid_des.renewal.states import Steps
+        from hybrid_des.renewal.summary import goodput_columns
+        from hybrid_des.simulation.run import run
+
+        step = scenario.model_copy(update={"record": "compute", "faults": None})  # a row needs no messages
+        if scenario.faults is None:
+            return dict(summary(run(step)))
+        if step != self._scenario:
+            self._scenario, self._row, self._times = step, dict(summary(run(step))), {}
+        steps = Steps(scenario, self._times)
+        columns = goodput_columns(steps)
+        self._times = steps.times
+        return self._row | columns
+
+
+def _run_case(document: Document, case: Case, last: _LastStep) -> Row:
+    """The summary of a case, or any exception as its `error`."""
     try:
-        scenario = scenario_of(with_case(document, case))
-        return dict(summary(run(scenario.model_copy(update={"record": "compute"}))))  # a row needs no messages
+        return last.row(scenario_of(with_case(document, case)))
     except HybridDesError as error:
         return {"error": str(error).splitlines()[0]}
     except Exception as error:  # a bug in one case must not affect the others

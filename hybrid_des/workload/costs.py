@@ -21,10 +21,14 @@ class Sharding(NamedTuple):
     optimizer: int = 1
 
     @classmethod
-    def of(cls, name: str, ranks: int) -> Sharding:
-        """The division that `sharding: name` means for a group of ranks."""
+    def of(cls, name: str, ranks: int, *, pipelined: bool = False) -> Sharding:
+        """The division that `sharding: name` means for a group of ranks.
+
+        In a pipeline gradients are scattered once a step: until then their sum over micro-batches is undivided.
+        """
         level = {"none": 0, "zero-1": 1, "zero-2": 2, "zero-3": 3}[name]
-        return cls(*(ranks if level >= needed else 1 for needed in (3, 2, 1)))
+        weights, gradients, optimizer = (ranks if level >= needed else 1 for needed in (3, 2, 1))
+        return cls(weights, 1 if pipelined else gradients, optimizer)
 
     def per_parameter(self, gradient: Fraction) -> Fraction:
         """Bytes that a rank holds per parameter; `gradient` are those of an undivided gradient."""
@@ -96,6 +100,46 @@ class Traffic(NamedTuple):
         return self.forward + self.backward
 
 
+class Collective(NamedTuple):
+    """A collective in the ops of one micro-batch on one layer.
+
+    Attributes:
+        axis: tensor, context or expert.
+        algorithm: as registered.
+        size: bytes of a member's buffer.
+        repeats: how often, one after the other.
+        launch: picoseconds to start it.
+        alone: picoseconds that its messages take, alone on the wiring.
+        beside: picoseconds of the op's computation that may go on at the same time.
+        messages, sent: number of messages, and bytes, that a group sends.
+        even: whether its members complete it at the same time.
+    """
+
+    axis: str
+    algorithm: str
+    size: int
+    repeats: int
+    launch: int
+    alone: int
+    beside: int
+    messages: int
+    sent: int
+    even: bool
+
+    @property
+    def waits(self) -> int:
+        """Picoseconds that an op waits for it, each time."""
+        return max(0, self.launch + self.alone - self.beside)
+
+    @property
+    def hidden(self) -> int:
+        """Picoseconds beside computation, each time."""
+        return self.launch + self.alone - self.waits
+
+
+Both = tuple[tuple[Collective, ...], tuple[Collective, ...]]  # of forwards, of backwards
+
+
 @dataclass(frozen=True)
 class StageCosts:
     """Costs of one micro-batch on one stage.
@@ -110,11 +154,13 @@ class StageCosts:
         experts: number of parameters of experts.
         resident: bytes of parameters, gradients and optimizer state, where the workload knows them.
         transient: bytes that exist only while a backward runs.
+        transients: of these, what exists while its input part runs, and its weight part.
         reserved: bytes beside whatever another layer's backward needs.
         optimizer: picoseconds of the optimizer step.
         layers: the costs of its layers, in order; none if the workload does not tell them apart.
         again: picoseconds of `backward` in which a forward is computed again.
         traffic: collectives inside the ops, one entry per axis.
+        collectives: the same one by one, of a layer; in the order of an op.
         weights, gradients: bytes of `resident`; the rest is the optimizer's state.
     """
 
@@ -128,11 +174,13 @@ class StageCosts:
     experts: int = 0
     resident: int = 0
     transient: int = 0
+    transients: tuple[int, int] = (0, 0)
     reserved: int = 0
     optimizer: int = 0
     layers: tuple[StageCosts, ...] = ()
     again: int = 0
     traffic: tuple[Traffic, ...] = ()
+    collectives: Both = ((), ())
     weights: int = 0
     gradients: int = 0
 
@@ -141,6 +189,16 @@ class StageCosts:
         if kind == "I":
             return max(0, self.backward - self.weight)  # rounding may leave −1
         return {"F": self.forward, "B": self.backward, "W": self.weight}[kind]
+
+    def waits(self, kind: Kind) -> int:
+        """Picoseconds of an op of this kind in which it waits for collectives, at any speed of the GPU."""
+        if kind == "W":
+            return 0
+        return sum(traffic.forward if kind == "F" else traffic.backward for traffic in self.traffic)
+
+    def needed(self, kind: Kind) -> int:
+        """Bytes that exist only while an op of this kind runs."""
+        return {"F": 0, "B": self.transient, "I": self.transients[0], "W": self.transients[1]}[kind]
 
     def freed(self, kind: Kind, held: int) -> int:
         """The part that the end of an op of this kind frees, of an activation that counts `held`."""
@@ -163,6 +221,7 @@ def sum_of(layers: Sequence[StageCosts]) -> StageCosts:
         message=layers[-1].message,
         weight_share=deferred / sums["kept"] if sums["kept"] else Fraction(0),
         transient=max(layer.transient for layer in layers),
+        transients=(max(layer.transients[0] for layer in layers), max(layer.transients[1] for layer in layers)),
         layers=tuple(layers),
         traffic=_traffic_of(layers),
     )

@@ -32,10 +32,11 @@ class Exchange(NamedTuple):
 
     Attributes:
         axis: whose ranks take part.
-        does: as collectives are registered; "pass on" for a step around a ring.
+        does: all-reduce, reduce-scatter, all-gather or all-to-all.
         size: bytes of a member's buffer.
         repeats: how often, one after the other.
         behind: seconds of computation at the same time, each time.
+        steps: of a ring whose steps are started one by one, between two members each; 0: it is started once.
     """
 
     axis: Axis
@@ -43,6 +44,7 @@ class Exchange(NamedTuple):
     size: int
     repeats: int = 1
     behind: float = 0.0
+    steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,7 @@ class LayerCosts:
         weight_share: share of `kept` that weight gradients need after the input gradient.
         transient: bytes that exist only while the layer's backward runs.
         widest: the part of them that is gradients of activations.
+        weight_gradients: the part of them that is 16-bit gradients of weights.
         message: bytes passed on to the next layer.
         parameters: numbers held by the rank: those of experts, and others.
     """
@@ -95,6 +98,7 @@ class LayerCosts:
     weight_share: Fraction
     transient: int
     widest: int
+    weight_gradients: int
     message: int
     parameters: tuple[int, int]
 
@@ -110,6 +114,8 @@ def layer_costs(layer: Layer, division: Division, device: Device, received: int 
     kept = _kept(layer, division, scores=recompute == "none")
     widest = ceil(layer.transient * division.tokens / division.tensor)
     inputs = -(-layer.output * division.tokens // division.regular)
+    parameters = _parameters(layer, division)
+    gradients = ELEMENT * sum(parameters)
     return LayerCosts(
         operations=parts,
         times=times,
@@ -118,10 +124,11 @@ def layer_costs(layer: Layer, division: Division, device: Device, received: int 
         backward=(*forward, *backward) if full else backward,
         kept=inputs if full else kept,
         weight_share=_weight_share(layer, division, inputs if full else kept),
-        transient=widest + ELEMENT * sum(_parameters(layer, division)) + (kept if full else 0),
+        transient=widest + gradients + (kept if full else 0),
         widest=widest,
+        weight_gradients=gradients,
         message=-(-layer.output * division.tokens // division.tensor),
-        parameters=_parameters(layer, division),
+        parameters=parameters,
     )
 
 
@@ -197,7 +204,8 @@ def _context_traffic(attention: Attention, division: Division, core: float, back
     c, per_head = division.context, ELEMENT * division.tokens / division.tensor
     key_value = round(per_head * attention.kv_heads * (attention.key_size + attention.value_size))
     if division.method == "ring":
-        yield Exchange("context", "pass on", key_value << backward, c - 1, core / c)
+        behind = core * (c - 1) / c  # attention on the block held before, step by step
+        yield Exchange("context", "all-gather", c * key_value << backward, behind=behind, steps=c - 1)
     elif division.method == "all-gather":
         yield Exchange("context", "reduce-scatter" if backward else "all-gather", key_value * c)
     else:

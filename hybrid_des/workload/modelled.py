@@ -17,13 +17,14 @@ all-reduces of 2, 4 and 8 A100s on NVLink take about 35, 45 and 85 µs besides b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from hybrid_des import hardware
 from hybrid_des.collectives import codecs
+from hybrid_des.collectives.benchmark import NOTHING
 from hybrid_des.errors import Refusal
 from hybrid_des.layout import Layout
 from hybrid_des.models import Layer, Model
@@ -32,10 +33,10 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.recipe import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
-from hybrid_des.workload.costs import RankCosts, Sharding, StageCosts, Traffic, sum_of
+from hybrid_des.workload.costs import Collective, RankCosts, Sharding, StageCosts, Traffic, sum_of
 from hybrid_des.workload.device import ELEMENT, Device
 from hybrid_des.workload.division import Division, Exchange, LayerCosts, layer_costs
-from hybrid_des.workload.replay import Replay
+from hybrid_des.workload.replay import ALGORITHMS, Replay
 
 UPDATE = 40  # bytes moved per updated parameter
 ADDITION = 6  # bytes per weight: two 16-bit gradients are read, their sum is written
@@ -108,31 +109,36 @@ class _Costing:
             expert=parallel.expert,
             recompute=scenario.recompute,
         )
-        self._known: dict[tuple[str, str, int], float] = {}
+        self._known: dict[Exchange, Collective] = {}
         self._replay = None if fabric is None else Replay(fabric, scenario.cluster.sharing)
         self._groups = {axis: groups_along(layout, axis, parallel.expert) for axis in ("tensor", "context", "expert")}
-        self._hidden = {"tensor": scenario.overlap.tensor, "expert": scenario.overlap.experts, "context": 0}
+        self._hidden = {"tensor": scenario.overlap.tensor, "expert": scenario.overlap.experts, "context": Fraction(0)}
         holders = parallel.data * parallel.context
-        self._dense = Sharding.of(scenario.sharding, holders)
-        self._experts = Sharding.of(scenario.sharding, max(1, holders // parallel.expert))
+        pipelined = parallel.pipeline > 1
+        self._dense = Sharding.of(scenario.sharding, holders, pipelined=pipelined)
+        self._experts = Sharding.of(scenario.sharding, max(1, holders // parallel.expert), pipelined=pipelined)
         self._gradient = codecs.find(scenario.gradients.codec).build().bytes_per_element
 
     def of(self, layer: Layer, received: int) -> StageCosts:
         """The costs of a layer; `received` are bytes per token of the layer before."""
         costs = self.parts(layer, received)
         floor = self._floor if layer.place == "block" else 0.0
-        forward = max(costs.times.forward, floor) + sum(self._waits(one)[0] for one in costs.forward)
+        forward = max(costs.times.forward, floor)
         computed = costs.times.input + costs.times.weight + costs.again
         backward = max(computed, 2 * floor + (floor if costs.again else 0.0))
-        backward += sum(self._waits(one)[0] for one in costs.backward)
+        collectives = (
+            _limited(tuple(map(self._collective, costs.forward)), forward),
+            _limited(tuple(map(self._collective, costs.backward)), backward - costs.times.weight),
+        )
+        waits = [sum(one.repeats * one.waits for one in way) for way in collectives]
         experts, dense = costs.parameters
         held = zip(self._dense.parts(dense, self._gradient), self._experts.parts(experts, self._gradient), strict=True)
         weights, gradients = map(sum, held)
         reserved = costs.widest if layer.place == "last" else 0  # logits beside whatever another layer's backward needs
         updated = dense / self._dense.optimizer + experts / self._experts.optimizer
         return StageCosts(
-            forward=round(forward * PICOSECONDS_PER_SECOND),
-            backward=round(backward * PICOSECONDS_PER_SECOND),
+            forward=round(forward * PICOSECONDS_PER_SECOND) + waits[0],
+            backward=round(backward * PICOSECONDS_PER_SECOND) + waits[1],
             weight=round(costs.times.weight * PICOSECONDS_PER_SECOND),
             message=costs.message,
             kept=costs.kept,
@@ -142,9 +148,11 @@ class _Costing:
             resident=self._dense.bytes(dense, self._gradient) + self._experts.bytes(experts, self._gradient),
             reserved=reserved,
             transient=costs.transient - reserved,
+            transients=(costs.transient - costs.weight_gradients - reserved, costs.transient - costs.widest),
             optimizer=round(updated * UPDATE / self._device.memory * PICOSECONDS_PER_SECOND),
             again=round(costs.again * PICOSECONDS_PER_SECOND),
-            traffic=self._traffic(costs),
+            traffic=_traffic(*collectives),
+            collectives=collectives,
             weights=weights,
             gradients=gradients,
         )
@@ -153,37 +161,45 @@ class _Costing:
         """The computation, traffic and memory of a layer."""
         return layer_costs(layer, self._division, self._device, received)
 
-    def _traffic(self, costs: LayerCosts) -> tuple[Traffic, ...]:
-        """A layer's collectives along each axis, in whole picoseconds."""
-        found = []
-        for axis in dict.fromkeys(one.axis for one in (*costs.forward, *costs.backward)):
-            both = [[one for one in way if one.axis == axis] for way in (costs.forward, costs.backward)]
-            waits = [[self._waits(one) for one in way] for way in both]
-            exposed, hidden = ([sum(one[i] for one in way) * PICOSECONDS_PER_SECOND for way in waits] for i in (0, 1))
-            size = sum(one.size * one.repeats for way in both for one in way)
-            found.append(Traffic(axis, round(exposed[0]), round(exposed[1]), round(sum(hidden)), size))
-        return tuple(found)
+    def _collective(self, exchange: Exchange) -> Collective:
+        """A collective in the slowest of the groups along its axis, with what starting it takes."""
+        if exchange not in self._known:
+            self._known[exchange] = self._measured(exchange)
+        return self._known[exchange]
 
-    def _waits(self, exchange: Exchange) -> tuple[float, float]:
-        """Seconds that an op waits for a collective, and seconds of it beside computation."""
-        took = self._seconds(exchange)
-        waited = max(0.0, took - exchange.behind) * (1 - float(self._hidden[exchange.axis]))
-        return exchange.repeats * waited, exchange.repeats * (took - waited)
+    def _measured(self, exchange: Exchange) -> Collective:
+        axis, does, size, repeats, behind, steps = exchange
+        groups = self._groups[axis]
+        launch, found = 0, NOTHING
+        if self._replay is not None:
+            found = max((self._replay.outcome(does, group, size) for group in groups), key=lambda one: one.duration)
+            further = 1 if steps else len(groups[0]) - 1
+            overhead = self._overhead * (1 + OVERHEAD_OF_MEMBERS * further)
+            launch = max(1, steps) * round(overhead * PICOSECONDS_PER_SECOND)
+        beside = round(behind * PICOSECONDS_PER_SECOND)
+        beside += round(max(0, launch + found.duration - beside) * self._hidden[axis])
+        sent = found.messages, found.bytes, found.even
+        return Collective(axis, ALGORITHMS[does], size, repeats, launch, found.duration, beside, *sent)
 
-    def _seconds(self, exchange: Exchange) -> float:
-        """Seconds of a collective in the slowest of the groups along its axis, with the overhead of starting it."""
-        if self._replay is None:
-            return 0.0
-        key = (exchange.axis, exchange.does, exchange.size)
-        if key not in self._known:
-            groups = self._groups[exchange.axis]
-            does, parts, steps, members = exchange.does, 1, 1, len(groups[0])
-            if does == "pass on":  # a step of an all-gather in which every member holds so many bytes
-                does, parts, steps, members = "all-gather", members, members - 1, 2
-            took = max(self._replay.duration(does, group, parts * exchange.size) for group in groups)
-            overhead = self._overhead * (1 + OVERHEAD_OF_MEMBERS * (members - 1))
-            self._known[key] = took / steps / PICOSECONDS_PER_SECOND + overhead
-        return self._known[key]
+
+def _limited(collectives: tuple[Collective, ...], computes: float) -> tuple[Collective, ...]:
+    """Hide no more of a layer's collectives than it takes seconds to compute."""
+    most, hidden = int(computes * PICOSECONDS_PER_SECOND), sum(one.repeats * one.beside for one in collectives)
+    if hidden <= most:
+        return collectives
+    return tuple(one._replace(beside=one.beside * most // hidden) for one in collectives)
+
+
+def _traffic(forward: Sequence[Collective], backward: Sequence[Collective]) -> tuple[Traffic, ...]:
+    """A layer's collectives along each axis."""
+    found = []
+    for axis in dict.fromkeys(one.axis for one in (*forward, *backward)):
+        ways = [[one for one in way if one.axis == axis] for way in (forward, backward)]
+        waits = [sum(one.repeats * one.waits for one in way) for way in ways]
+        hidden = sum(one.repeats * one.hidden for way in ways for one in way)
+        size = sum(one.repeats * one.size for way in ways for one in way)
+        found.append(Traffic(axis, waits[0], waits[1], hidden, size))
+    return tuple(found)
 
 
 def groups_along(layout: Layout, axis: str, expert: int) -> list[list[int]]:
@@ -198,13 +214,13 @@ def groups_along(layout: Layout, axis: str, expert: int) -> list[list[int]]:
 def device_of(scenario: Scenario, efficiency: Efficiency) -> Device:
     """What the scenario's GPUs reach; its checks refuse GPUs that differ or lack a figure."""
     gpu, quantised = scenario.cluster.kinds[0].gpu, scenario.precision == "fp8"
-    peak, memory, reached = float(gpu.peak or 0), float(gpu.bandwidth or 0), float(efficiency.gemm)
-    whole = scenario.sharding in ("none", "zero-1")  # otherwise each micro-batch's gradients are scattered at once
+    peak, memory = float(gpu.peak or 0), float(gpu.bandwidth or 0)
+    # elsewhere each micro-batch's gradients are scattered at once
+    whole = scenario.sharding in ("none", "zero-1") or scenario.parallel.pipeline > 1
     many, halves = whole and scenario.schedule.microbatches > 1, scenario.gradients.codec == "fp16"
-    known = quantised and gpu.name in hardware.names()  # what 8 bits reach says little about 16
     return Device(
-        flops=float(gpu.peak_fp8 or 0 if quantised else peak) * reached,
-        flops16=peak * (hardware.part(gpu.name).efficiency["bf16"]["gemm"] if known else reached),
+        flops=float(gpu.peak_fp8 or 0 if quantised else peak) * float(efficiency.gemm),
+        flops16=peak * float(efficiency.gemm_16bit or efficiency.gemm),
         attention=peak * float(efficiency.attention),
         memory=memory * float(efficiency.memory),
         multiprocessors=gpu.multiprocessors or 1,

@@ -1,4 +1,4 @@
-"""Durations of collectives, each simulated once alone on the scenario's own wiring and then replayed in every op.
+"""Outcomes of collectives, each simulated once alone on the scenario's own wiring and then replayed in every op.
 
 The duration is exact where the members start together and no other traffic uses a link of the group's routes. Groups
 whose members are connected alike share one simulation. A group over several nodes sends along all of its channels.
@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from hybrid_des.collectives import codecs
-from hybrid_des.collectives.benchmark import measure
+from hybrid_des.collectives.benchmark import NOTHING, Outcome, measure
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.collectives.channels import channels
+from hybrid_des.collectives.channels import measure_rings
 from hybrid_des.network.fabric import Fabric
 
 ALGORITHMS = {
@@ -19,10 +19,17 @@ ALGORITHMS = {
     "all-gather": "ring-all-gather",
     "all-to-all": "all-to-all",
 }
+CODEC = "bf16"
+ELEMENT = 2  # bytes
+
+
+def elements_of(size: int) -> int:
+    """16-bit elements in so many bytes, rounded up."""
+    return -(-size // ELEMENT)
 
 
 class Replay:
-    """Durations of collectives on one fabric.
+    """Outcomes of collectives on one fabric.
 
     Args:
         fabric: the wiring.
@@ -32,32 +39,31 @@ class Replay:
     def __init__(self, fabric: Fabric, sharing: str) -> None:
         self._fabric = fabric
         self._sharing = sharing
-        self._codec = codecs.find("bf16").build()
-        self._known: dict[tuple[Any, ...], int] = {}
+        self._codec = codecs.find(CODEC).build()
+        self._known: dict[tuple[Any, ...], Outcome] = {}
 
-    def duration(self, does: str, ranks: Sequence[int], size: int) -> int:
-        """Picoseconds of a collective over these ranks; `size` in bytes is that of a member's whole buffer."""
+    def outcome(self, does: str, ranks: Sequence[int], size: int) -> Outcome:
+        """What a collective over these ranks takes and sends; `size` in bytes is that of a member's whole buffer."""
         if len(ranks) == 1 or not size:
-            return 0
-        key = (does, size, self._connection(ranks))
+            return NOTHING
+        key = (does, size, connection(self._fabric, ranks))
         if key not in self._known:
-            rings = [ranks] if does == "all-to-all" else channels(self._fabric, ranks)
-            elements = -(-size // (2 * len(rings)))
-            self._known[key] = measure(
-                self._fabric,
-                ALGORITHMS[does],
-                rings,
-                lambda group, place: Buffer(elements, self._codec),
-                sharing=self._sharing,
-            ).duration
+            self._known[key] = self._measure(ALGORITHMS[does], ranks, elements_of(size))
         return self._known[key]
 
-    def _connection(self, ranks: Sequence[int]) -> tuple[Any, ...]:
-        """What decides how long a collective takes: links that members share, their bandwidths and latencies."""
-        names: dict[str, int] = {}
-        routes = []
-        for i, rank in enumerate(ranks):
-            route = self._fabric.route(rank, ranks[(i + 1) % len(ranks)])
-            hops = ((names.setdefault(name, len(names)), self._fabric.links[name].bandwidth) for name in route.links)
-            routes.append((*hops, *route.latencies))
-        return tuple(routes)
+    def _measure(self, name: str, ranks: Sequence[int], elements: int) -> Outcome:
+        codec, sharing = self._codec, self._sharing
+        if name == "all-to-all":
+            return measure(self._fabric, name, [ranks], lambda group, place: Buffer(elements, codec), sharing=sharing)
+        return measure_rings(self._fabric, name, [ranks], elements, codec, sharing)
+
+
+def connection(fabric: Fabric, ranks: Sequence[int]) -> tuple[Any, ...]:
+    """What decides how long a collective takes: links that members share, their bandwidths and latencies."""
+    names: dict[str, int] = {}
+    routes = []
+    for i, rank in enumerate(ranks):
+        route = fabric.route(rank, ranks[(i + 1) % len(ranks)])
+        hops = ((names.setdefault(name, len(names)), fabric.links[name].bandwidth) for name in route.links)
+        routes.append((*hops, *route.latencies))
+    return tuple(routes)

@@ -1,5 +1,7 @@
 """What reaches the terminal of foreign texts is printable, on one line and short."""
 
+import weakref
+
 import pytest
 from support.scenarios import MINIMAL
 
@@ -111,6 +113,27 @@ def test_running_out_of_memory_is_one_line(run, write, monkeypatch):
     assert err == ["out of memory: the scenario needs more than this machine has (Unable to allocate 128. GiB)"]
 
 
+def test_what_ran_out_of_memory_is_freed_before_it_is_told(run, write, monkeypatch):
+    class Large:
+        pass
+
+    freed = []
+
+    def simulate(scenario):
+        large = Large()
+        weakref.finalize(large, freed.append, True)
+        raise MemoryError("Unable to allocate 128. GiB")
+
+    def say(message):
+        assert freed == [True]
+        say.message = message
+
+    monkeypatch.setattr("hybrid_des.result.simulate", simulate)
+    monkeypatch.setattr("hybrid_des.cli.main.say", say)
+    assert run(write(MINIMAL))[0] == 1
+    assert say.message.startswith("out of memory: ")
+
+
 @pytest.mark.parametrize("text", ["gradients=0", "gradients=", "gradients=[1]"])
 def test_a_section_that_is_none_is_one_line(run, text):
     code, out, err = run("collective", "ring", "--set", text)
@@ -118,6 +141,6 @@ def test_a_section_that_is_none_is_one_line(run, text):
     assert "expected a mapping" in err[0]
 
 
-def test_an_endless_order_file_is_one_line(run, write):
+def test_a_device_as_order_file_is_one_line(run, write):
     file = write(MINIMAL.replace("kind: 1f1b", "file: /dev/zero"))
-    assert run(file) == (2, "", ["/dev/zero: larger than 16 MiB; expected an order"])
+    assert run(file) == (2, "", ["/dev/zero: a device, not a file"])

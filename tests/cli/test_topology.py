@@ -99,7 +99,7 @@ def test_every_topology_can_be_drawn(name):
         (["0", "4"], "--route 0 4: there is no rank 4; the cluster has 4 GPUs"),
         (["-1", "0"], "there is no rank -1"),
         (["1", "1"], "--route 1 1: a rank does not send messages to itself; give two ranks"),
-        (["a", "1"], "argument --route: invalid int value: 'a'"),
+        (["a", "1"], 'argument --route: expected a whole number, found "a"'),
     ],
 )
 def test_a_route_that_there_is_not_is_one_line(write, capsys, ends, said):

@@ -66,6 +66,8 @@ def test_options_of_a_scenarios_own_reduction_are_left_aside(run, scenarios, wri
 @pytest.mark.parametrize(("arguments", "said"), [
     (["rng"], 'unknown "rng"; did you mean "ring"?'),
     (["ring", "--ranks", "1"], "--ranks 1: a collective needs at least 2"),
+    (["ring", "--ranks", "1_000"], '--ranks: expected a whole number, found "1_000"'),
+    (["ring", "--ranks", "٣"], '--ranks: expected a whole number, found "٣"'),
     (["ring", "--ranks", "0"], "--ranks: must be at least 1, not 0"),
     (["ring", "--ranks", "2000000"], "--ranks: must be at most 1048575, not 2000000"),
     (["ring", "--gpus-per-node", "0"], "--gpus-per-node: must be at least 1, not 0"),

@@ -151,16 +151,25 @@ def test_the_schema_requires_only_keys_without_a_default():
     required = {name: section.get("required") for name, section in schema["$defs"].items() if "required" in section}
     assert required == {
         "GpuKind": ["memory"],
+        "Faults": ["horizon"],
+        "FailureClass": ["what"],
+        "Weibull": ["scale", "shape"],
+        "Restart": ["time"],
+        "Spares": ["nodes", "repair"],
+        "Checkpoint": ["every"],
+        "Persist": ["every", "write"],
+        "Elastic": ["min_replicas"],
         "Wire": ["between", "bandwidth"],
         "Experts": ["count", "active", "ffn"],
         "Latent": ["key_value", "nope", "rope", "value"],
+        "SystemNoise": ["period", "detour"],
     }
     assert schema["else"] == {
         "required": ["schedule"],
         "oneOf": [{"required": ["workload"]}, {"required": ["model"]}],
         "properties": {
             "schedule": {"required": ["microbatches"]},
-            "workload": {"required": ["forward", "backward"]},
+            "workload": {"anyOf": [{"required": ["forward", "backward"]}, {"required": ["durations"]}]},
         },
     }
     sections = [schema, *schema["$defs"].values()]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
-import tomllib
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from support.paths import ROOT, SCENARIOS
@@ -15,14 +17,29 @@ from hybrid_des.scenario.shipped import shipped, shipped_description, with_bases
 from hybrid_des.sweep import load_sweep
 
 
-def test_a_wheel_takes_every_scenario_along():
-    target = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-    taken = target["force-include"]
-    assert {name for name in taken if name.endswith(".yaml")} == {
-        f"scenarios/{file.name}" for file in SCENARIOS.glob("*.yaml")
-    }
-    assert taken["scenarios/experiments"] == "hybrid_des/shipped/experiments"
-    assert all(place == name.replace("scenarios", "hybrid_des/shipped", 1) for name, place in taken.items())
+@pytest.fixture
+def hook(monkeypatch):
+    """The hook of the build, without the builder."""
+    interface = ModuleType("hatchling.builders.hooks.plugin.interface")
+    interface.BuildHookInterface = object
+    monkeypatch.setitem(sys.modules, interface.__name__, interface)
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made = module.ShippedScenarios()
+    made.root = str(ROOT)
+    return made
+
+
+def test_a_wheel_takes_every_scenario_along(hook):
+    taken = {"force_include": {}}
+    hook.initialize("standard", taken)
+    places = {place: Path(file) for file, place in taken["force_include"].items()}
+    files = [*SCENARIOS.glob("*.yaml"), *SCENARIOS.glob("experiments/*.yaml")]
+    assert places == {f"hybrid_des/shipped/{file.relative_to(SCENARIOS).as_posix()}": file for file in files}
+    assert len(places) > 20
+    hook.initialize("editable", none := {"force_include": {}})
+    assert none["force_include"] == {}
 
 
 def test_every_scenario_is_listed_with_what_it_shows(run):

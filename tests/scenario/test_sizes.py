@@ -32,6 +32,15 @@ MANY = {"gpus_per_node": 8, "nodes": 2**14}
             {"parallel": {"data": 8}, "gradients": {"bucket": 4}, "workload": {"parameters": "1e9"}, "record": "none"},
             "gradients: 1.28e+11 messages are more than can be simulated (at most 2.68e+08)",
         ),
+        (
+            {
+                "parallel": {"data": 3000, "pipeline": 1},
+                "cluster": MANY,
+                "gradients": {"algorithm": "parameter-server"},
+                "workload": {"parameters": 1},
+            },
+            "gradients: 9000000 pairs of ranks that send to each other are more than can be simulated",
+        ),
         ({"numerics": {"layers": 4096, "width": 4096}}, "numerics: 6.6e+12 bytes of trained models are more than"),
         ({"numerics": {"batch": 10**6, "width": 4096}}, "bytes of trained models are more than"),
         (
@@ -78,4 +87,8 @@ def test_estimates_of_collectives_bound_what_they_send():
 def test_the_collective_command_refuses_endless_work(run):
     code, out, err = run("collective", "ring", "--ranks", "100000")
     assert (code, out) == (2, "")
-    assert err == ["--ranks 100000: 2e+10 messages are more than can be simulated (at most 2.68e+08)"]
+    assert err == ["--ranks 100000: 2.2e+11 messages for 11 sizes are more than can be simulated (at most 2.68e+08)"]
+    for name in ("all-to-all", "auto", "parameter-server"):
+        code, out, (err,) = run("collective", name, "--ranks", "5000", "--max", "1 KiB")
+        assert (code, out) == (2, "")
+        assert err.startswith("--ranks 5000: 2.5e+07 pairs of ranks that send to each other are more than can be")

@@ -126,6 +126,20 @@ def test_a_split_backward_frees_its_two_parts_apart(share, held):
     assert result["peak_activations"] == [size / 10 for size in held]
 
 
+@pytest.mark.parametrize("kind", ["1f1b", "zb-h1"])
+def test_the_weight_part_of_a_backward_starts_with_less(kind):
+    """One micro-batch on one rank: B needs all transients; I and W one after the other, W beside what I leaves."""
+    model = {"base": "gpt2", "layers": 2, "hidden": 256, "heads": 4, "ffn": 1024, "vocab": 512, "sequence": 64}
+    chosen = scenario_from({"model": model, "schedule": {"kind": kind, "microbatches": 1}})
+    result = simulate(chosen)
+    (stage,) = result.run.costs.stages.values()
+    inward, weights = stage.transients
+    assert max(inward, weights) < stage.transient
+    left = stage.freed("W", stage.kept)
+    needed = stage.transient if kind == "1f1b" else max(inward, left - stage.kept + weights)
+    assert result.summary["peak_memory_bytes"] == [stage.resident + stage.reserved + stage.kept + needed]
+
+
 @pytest.mark.parametrize("kind", ["gpipe", "1f1b", "interleaved-1f1b", "hanayo", "chimera"])
 def test_whole_backwards_ignore_the_weight_share(kind):
     sizes = {"schedule": {"chunks": chunks_of(kind)}}

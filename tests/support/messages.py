@@ -21,14 +21,14 @@ def chain(bandwidths, latencies) -> Fabric:
     return Fabric(links, lambda sender, receiver: route, 2, (0, 0))
 
 
-def carry(fabric: Fabric, sends, sharing="fifo"):
+def carry(fabric: Fabric, sends, sharing="fifo", conditions=None):
     """Send messages (time, sender, receiver, bytes), each a flow of its own, asked for in the order given.
 
     In place of a sender may stand a link: then a process transmits the bytes over that link alone.
     Gives when each one has arrived, and the rows of links that flows occupied: (link, message, asked, start, end).
     """
     env, trace = Environment(), Recorder(messages=True)
-    network = Transport(env, fabric, sharing, trace)
+    network = Transport(env, fabric, sharing, trace, conditions=conditions)
     arrived: dict[int, int] = {}
 
     def send(number, at, sender, receiver, size):

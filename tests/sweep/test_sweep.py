@@ -104,6 +104,9 @@ def test_more_cases_than_can_be_meant_are_refused(write):
     )
     with pytest.raises(ScenarioError, match="1000000000 cases; at most"):
         load_sweep(write(BASE + "sweep:\n" + axes))
+    with pytest.raises(ScenarioError) as error:  # more than len() can tell
+        load_sweep(write(BASE + "sweep:\n" + "  - {seed: [1, 2]}\n" * 500))
+    assert error.value.problems[-1].endswith("more than 1e15 cases; at most 1000000")
 
 
 # failed cases

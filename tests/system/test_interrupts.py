@@ -36,6 +36,7 @@ def ring(group, buffer):
         os.write(1, b"started\\n")
     yield from find("ring").build(group, buffer)
 """
+ONE_ENDLESS = "schedule: {kind: endless, microbatches: 4}\nworkload: {forward: 1 s, backward: 2 s}\n"
 SWEEP = """
 schedule: {kind: endless, microbatches: 4}
 workload: {forward: 1 s, backward: 2 s}
@@ -51,6 +52,29 @@ from hybrid_des.pipeline.schedules import schedule
 @schedule("endless", summary="says that it starts, and never ends", time="", memory="", source="")
 def endless(request):
     os.write(1, b"started\\n")
+    threading.Event().wait()
+"""
+DROPPED = """
+import os
+import threading
+import weakref
+
+from hybrid_des.pipeline.schedules import schedule
+
+def say_and_wait():
+    os.write(1, b"started\\n")
+    threading.Event().wait()
+
+class Request:
+    pass
+
+class Deleted:
+    def __del__(self):
+        say_and_wait()
+
+@schedule("endless", summary="waits where an exception is dropped, then for ever", time="", memory="", source="")
+def endless(request):
+    DROPPING
     threading.Event().wait()
 """
 THEN_ENDLESS = """
@@ -94,6 +118,18 @@ def test_an_interrupted_run_leaves_nothing_behind(write, tmp_path, by, ending):
     file, mine = write(RUN), write(ANNOUNCED, "mine.py")
     assert stopped(file, "--import", mine, "--out", tmp_path / "o" / "p", "--quiet", by=by) == ending
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.yaml", "mine.py"]
+
+
+@pytest.mark.parametrize(
+    ("dropping", "by", "ending"),
+    [
+        ("Deleted()", signal.SIGINT, (130, ["interrupted"])),
+        ("weakref.finalize(Request(), say_and_wait)", signal.SIGTERM, (143, ["terminated"])),
+    ],
+)
+def test_an_interrupt_that_python_drops_is_raised_again(write, dropping, by, ending):
+    mine = write(DROPPED.replace("DROPPING", dropping), "mine.py")
+    assert stopped(write(ONE_ENDLESS), "--import", mine, by=by) == ending
 
 
 @pytest.mark.parametrize("jobs", [1, 2])

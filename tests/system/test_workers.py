@@ -7,7 +7,9 @@ import contextlib
 import json
 import multiprocessing
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +20,7 @@ from support import experiments
 from support.sweeps import AXES, BASE, OWN, OWN_AXES, without_wall
 
 from hybrid_des.cli import dask_cluster
+from hybrid_des.errors import UsageError
 from hybrid_des.sweep import WorkersLostError, load_sweep, run_sweep
 
 KILLED = """
@@ -205,3 +208,19 @@ def test_a_cluster_that_does_not_answer_is_one_line(write):
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
     assert "--dask nowhere: no scheduler responds" in done.stderr
+
+
+def test_a_port_that_never_answers_is_one_line(monkeypatch, run, write):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(dask_cluster, "LONGEST_SILENCE_S", 1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        code, out, err = run(write(BASE + AXES), "--dask", address)
+    assert (code, out) == (2, "")
+    assert err == [f"--dask {address}: no scheduler responds (silence for 1 s)"]
+
+
+def test_an_executor_without_submit_is_refused(chunks):
+    few, _ = chunks
+    with pytest.raises(UsageError, match=re.escape("executor: SimpleNamespace has no submit(), as those of")):
+        run_sweep(few, executor=SimpleNamespace(map=map))

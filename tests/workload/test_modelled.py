@@ -82,6 +82,17 @@ def test_bytes_per_parameter_are_those_of_zero():
     assert Sharding.of("none", d).bytes(n, 4) == 18 * n
 
 
+def test_a_pipeline_holds_the_whole_sum_of_gradients():
+    n, d = 1000, 8
+    assert Sharding.of("zero-2", d, pipelined=True) == Sharding.of("zero-1", d)
+    assert Sharding.of("zero-3", d, pipelined=True).bytes(n, 4) == 4 * n + 14 * n // d
+    for p, whole in ((1, False), (2, True)):
+        sections = {"parallel": {"pipeline": p, "data": 4}, "gradients": {"codec": "bf16"}}
+        one, two = (stages_of(scenario(sharding=name, **sections))[0] for name in ("zero-1", "zero-2"))
+        assert (one[0].gradients == two[0].gradients) == whole
+        assert (one[0].weight == two[0].weight) == whole  # the product that makes them adds them up
+
+
 def test_gradients_are_reduced_per_tensor_rank():
     whole = simulate(scenario(parallel={"data": 4})).summary
     halves = simulate(scenario(parallel={"data": 4, "tensor": 2})).summary

@@ -26,7 +26,8 @@ from hybrid_des.calibration.nccl_tests import (
 from hybrid_des.cli.arguments import add_out
 from hybrid_des.cli.output import say, write_file
 from hybrid_des.errors import UsageError
-from hybrid_des.network.times import MICROSECOND, TimeTable, read_stream, shown, write_table
+from hybrid_des.network.times import MICROSECOND, TimeTable, shown, write_table
+from hybrid_des.reading import read_stream
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,9 +15,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybrid_des.cli.arguments import add_common, import_files
+from hybrid_des.cli.arguments import add_common, import_files, whole
 from hybrid_des.cli.bench import BenchRow, columns_of, head_of, line_of, write_bench
-from hybrid_des.cli.output import say
+from hybrid_des.cli.output import say, status_line
 from hybrid_des.errors import Refusal, ScenarioError, UsageError, one_line
 
 if TYPE_CHECKING:
@@ -55,17 +55,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="a collective, such as ring; auto: the fastest for each size; all: every all-reduce",
     )
-    parser.add_argument("--ranks", type=int, metavar="N", help="size of the group (default 8, or all of the scenario)")
+    parser.add_argument(
+        "--ranks", type=whole, metavar="N", help="size of the group (default 8, or all of the scenario)"
+    )
     parser.add_argument("--bandwidth", metavar="B", help="port bandwidth per direction (default 25 GB/s)")
     parser.add_argument("--latency", metavar="T", help="latency from port to port (default 1 us)")
-    parser.add_argument("--gpus-per-node", type=int, metavar="G", help="ranks per node (default 1)")
+    parser.add_argument("--gpus-per-node", type=whole, metavar="G", help="ranks per node (default 1)")
     parser.add_argument("--scenario", metavar="FILE", help="run on the first ranks of a scenario's cluster instead")
     parser.add_argument("--min", default="1 KiB", metavar="SIZE", help="smallest buffer (default 1 KiB)")
     parser.add_argument("--max", default="1 GiB", metavar="SIZE", help="largest buffer (default 1 GiB)")
-    parser.add_argument("--factor", type=int, default=4, metavar="F", help="ratio of consecutive sizes (default 4)")
+    parser.add_argument("--factor", type=whole, default=4, metavar="F", help="ratio of consecutive sizes (default 4)")
     parser.add_argument("--codec", metavar="NAME", help="encoding of messages (default fp32)")
-    parser.add_argument("--pieces", type=int, metavar="K", help="segments per buffer, for pipelined algorithms")
-    parser.add_argument("--servers", type=int, metavar="K", help="parameter-server: number of servers")
+    parser.add_argument("--pieces", type=whole, metavar="K", help="segments per buffer, for pipelined algorithms")
+    parser.add_argument("--servers", type=whole, metavar="K", help="parameter-server: number of servers")
     parser.add_argument("--servers-on", metavar="ranks|hosts", help="parameter-server: placement of servers")
     parser.add_argument("--table", metavar="FILE", help="measured: the table of times")
     parser.add_argument("--json", action="store_true", help="print the rows as JSON")
@@ -80,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     if args.name not in (collectives.AUTO, ALL):
         collectives.find(args.name)
     sizes = _sizes(args.min, args.max, args.factor)
-    bench = _bench(args)
+    bench = _bench(args, len(sizes))
     rows: list[BenchRow] = []
     for name in _all(bench) if args.name == ALL else [args.name]:
         try:
@@ -109,7 +111,10 @@ def _rows(name: str, bench: Bench, sizes: Sequence[int], quiet: bool) -> list[Be
     from hybrid_des import collectives
 
     rows: list[BenchRow] = []
-    for row in _measure(name, bench, sizes):
+    measured = _measure(name, bench, sizes)
+    for done in range(len(sizes)):
+        with status_line(quiet, f"{done} of {len(sizes)} sizes ({done / len(sizes):.0%})"):
+            row = next(measured)
         if not rows and not quiet:  # errors come before the first line
             print(head_of(name, bench.about, bench.scenario.cluster.sharing))
         rows.append(row)
@@ -128,8 +133,9 @@ def _limit(bench: Bench) -> float | None:
     return min((float(one) / 1e9 for one in known if one is not None), default=None)
 
 
-def _bench(args: argparse.Namespace) -> Bench:
-    from hybrid_des.scenario.sizes import MOST_MESSAGES, reduction_messages
+def _bench(args: argparse.Namespace, sizes: int) -> Bench:
+    from hybrid_des.collectives import AUTO
+    from hybrid_des.scenario.sizes import MOST_MESSAGES, MOST_PAIRS, PAIRS, reduction_messages, reduction_pairs
     from hybrid_des.simulation.wiring import fabric_of
 
     scenario = _scenario(args)
@@ -138,13 +144,13 @@ def _bench(args: argparse.Namespace) -> Bench:
         raise UsageError(f"--ranks {ranks}: a collective needs at least 2")
     if ranks > scenario.cluster.gpus:
         raise UsageError(f"--ranks {ranks}: the cluster of {args.scenario} has {scenario.cluster.gpus} GPUs")
-    messages = reduction_messages(
-        "auto" if args.name == ALL else args.name, ranks, dict(scenario.gradients.options or {})
-    )
-    if messages > MOST_MESSAGES:
-        raise UsageError(
-            f"--ranks {ranks}: {messages:.3g} messages are more than can be simulated (at most {MOST_MESSAGES:.3g})"
-        )
+    name, options = AUTO if args.name == ALL else args.name, dict(scenario.gradients.options or {})
+    for count, most, what in (
+        (reduction_pairs(name, ranks, options), MOST_PAIRS, PAIRS),
+        (sizes * reduction_messages(name, ranks, options), MOST_MESSAGES, f"messages for {sizes} sizes"),
+    ):
+        if count > most:
+            raise UsageError(f"--ranks {ranks}: {count:.3g} {what} are more than can be simulated (at most {most:.3g})")
     cluster = scenario.cluster
     about = f"first {ranks} ranks of {scenario.name}, {cluster.topology}" if args.scenario else scenario.name
     return Bench(scenario, fabric_of(scenario), ranks, one_line(about))

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.cli.arguments import add_common, add_out, import_files
+from hybrid_des.cli.arguments import add_common, add_out, import_files, whole
 from hybrid_des.cli.output import say, write_file
 from hybrid_des.errors import one_line
 
@@ -34,9 +34,9 @@ IDLE, ON = "·", "│"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a name and sizes for the grid."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="a schedule; default: list all")
-    parser.add_argument("--pipeline", type=int, default=4, metavar="P", help="pipeline ranks (default 4)")
-    parser.add_argument("--microbatches", type=int, default=8, metavar="M", help="micro-batches (default 8)")
-    parser.add_argument("--chunks", type=int, metavar="V", help="chunks per rank, where the schedule allows a choice")
+    parser.add_argument("--pipeline", type=whole, default=4, metavar="P", help="pipeline ranks (default 4)")
+    parser.add_argument("--microbatches", type=whole, default=8, metavar="M", help="micro-batches (default 8)")
+    parser.add_argument("--chunks", type=whole, metavar="V", help="chunks per rank, where the schedule allows a choice")
     parser.add_argument("--json", action="store_true", help="print the table or the times of all ops as JSON")
     add_out(parser, "also write the table as CSV, or the order in PyTorch's format, to this file", metavar="FILE")
     add_common(parser)

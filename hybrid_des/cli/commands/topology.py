@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.cli.arguments import add_common, import_files
+from hybrid_des.cli.arguments import add_common, import_files, whole
 from hybrid_des.cli.output import text_table
 from hybrid_des.errors import UsageError, one_line
 
@@ -28,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a scenario, a route and a folder."""
     parser.add_argument("file", nargs="?", metavar="SCENARIO", help="a scenario file; default: list all topologies")
     parser.add_argument("--json", action="store_true", help="print every link, or the table of topologies, as JSON")
-    parser.add_argument("--route", nargs=2, type=int, metavar=("FROM", "TO"), help="show the routes between two ranks")
+    parser.add_argument(
+        "--route", nargs=2, type=whole, metavar=("FROM", "TO"), help="show the routes between two ranks"
+    )
     add_common(parser, out="write topology.png and topology.svg to this folder")
 
 

@@ -10,7 +10,8 @@ the file's value. Every row is simulated; printed are the number of rows, the me
 import argparse
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,8 +48,9 @@ def run(args: argparse.Namespace) -> int:
     import_files(args.imports)
     sweep = _corpus(args)
     chosen = _chosen(sweep, args.where)
-    with progress_bar(args.json) as progress:
-        runs = _runner(args.jobs or min(os.cpu_count() or 1, len(sweep)), progress)
+    with ExitStack() as stack:
+        progress = stack.enter_context(progress_bar(args.json))
+        runs = stack.enter_context(_runner(args.jobs or min(os.cpu_count() or 1, len(sweep)), progress))
         numbers = _fit(chosen, args.fit.split(","), runs) if args.fit else {}
         kept = _others(sweep, chosen) if args.fit else chosen
         predictions = predict(_with(kept, numbers), runs)
@@ -116,10 +118,17 @@ def _with(sweep: "Sweep", numbers: Mapping[str, float]) -> "Sweep":
     return with_numbers(sweep, numbers) if numbers else sweep
 
 
-def _runner(jobs: int, progress: Any) -> "RunCases":
+@contextmanager
+def _runner(jobs: int, progress: Any) -> "Iterator[RunCases]":
+    """Runs rows, time and again, in the same worker processes."""
     from hybrid_des.sweep import run_sweep
+    from hybrid_des.sweep.local_workers import local_workers
 
-    return partial(run_sweep, jobs=jobs, progress=progress)
+    if jobs == 1:
+        yield partial(run_sweep, progress=progress)
+        return
+    with local_workers(jobs) as workers:
+        yield partial(run_sweep, workers=workers, progress=progress)
 
 
 def _fit(sweep: "Sweep", paths: Sequence[str], runs: "RunCases") -> dict[str, float]:

@@ -15,9 +15,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
 
+from hybrid_des.errors import UsageError
 from hybrid_des.models.kinds import kind
 from hybrid_des.models.layer import Kept, Kernel, Layer, Model, Parameters
 from hybrid_des.options import NamesFile, Options, Reads, describe
+from hybrid_des.reading import read_text
 from hybrid_des.units import Dimension, parse_quantity
 
 COLUMNS = ("name", "flop", "bytes", "parameters", "output_bytes", "kept_bytes")
@@ -31,11 +33,9 @@ def read_layers(path: str | Path) -> tuple[Layer, ...]:
         ValueError: it cannot be read or is not such a table; one line with the file and the line in it.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: not a text file") from None
-    except OSError as error:
-        raise ValueError(f"{path}: {error.strerror or error}") from None
+        text = read_text(path, "a table of layers")
+    except UsageError as error:
+        raise ValueError(str(error)) from None
     rows = list(_rows(text, path))
     if not rows or tuple(cell.strip() for cell in rows[0][1]) != COLUMNS:
         where = f"{path}:{rows[0][0]}" if rows else path

@@ -6,11 +6,12 @@ is known (never later than that time).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Rows
+from hybrid_des.network.conditions import Conditions
 from hybrid_des.network.fabric import LinkSpec
 from hybrid_des.network.link import Hop, Link
 from hybrid_des.network.message import Message
@@ -59,3 +60,15 @@ _REGISTRY: Registry[Callable[[Environment, Rows | None], Sharing]] = Registry("s
 sharing = _REGISTRY
 names = _REGISTRY.names
 find = _REGISTRY.__getitem__
+
+_VARYING: Registry[Callable[[Environment, Rows | None, Mapping[str, Conditions]], Sharing]] = Registry(
+    "sharing", "hybrid_des.network.sharing"
+)
+
+varying = _VARYING
+"""The same models where the bandwidths of some links vary: classes of their own, so that others cost no more."""
+
+
+def model(name: str, env: Environment, rows: Rows | None, conditions: Mapping[str, Conditions]) -> Sharing:
+    """Make the model of a run; `conditions` are those of links whose bandwidth or latency varies, by name."""
+    return varying[name].build(env, rows, conditions) if conditions else find(name).build(env, rows)

@@ -115,7 +115,8 @@ def _cut(text: str) -> str:
     """Fewer steps, micro-batches and cases; no comments, which would absorb most mutations."""
     text = re.sub(r"^\s*#.*\n|\s+# .*", lambda match: "\n" if match[0].endswith("\n") else "", text, flags=re.MULTILINE)
     text = re.sub(r"steps: 150", "steps: 2", text)
-    text = re.sub(r"microbatches: 32", "microbatches: 8", text)
+    text = re.sub(r"^batch: 256", "batch: 64", re.sub("^batch: 1920", "batch: 512", text, flags=re.M), flags=re.M)
+    text = re.sub(r"microbatches: (32|64)", "microbatches: 8", text)
     text = re.sub(r"(parallel\.pipeline: )\[[^\]]*\]", r"\1[2, 4]", text)
     if "sweep:" in text:
         text = re.sub(r"(: \[)([^,\]]+, [^,\]]+)(?:, [^,\]]+)+\]", r"\1\2]", text)

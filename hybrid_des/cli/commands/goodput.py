@@ -1,0 +1,54 @@
+"""Simulate weeks of failures, checkpoints and recoveries (`faults`): goodput, and where the time goes.
+
+The training step is simulated once for each state of the cluster; weeks of wall time are a renewal process over these
+steps, in many replications. Time that the scenario does not state is printed as unknown. --out also computes goodput
+against the interval between checkpoints and against the number of spares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from contextlib import nullcontext
+
+from hybrid_des.cli.arguments import add_common, count, import_files
+from hybrid_des.cli.output import progress_bar, say
+from hybrid_des.errors import UsageError
+
+WORTH_A_WORKER = 16  # replications
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a scenario and output options."""
+    parser.add_argument("file", metavar="SCENARIO", help="a scenario with faults:")
+    add_common(parser, out="also write summary, tables and pictures to this folder")
+    parser.add_argument("--json", action="store_true", help="print only the summary, as one JSON object")
+    parser.add_argument("--jobs", metavar="N", type=count, help="local worker processes (default: by replications)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Simulate the weeks and print the report."""
+    from hybrid_des.longrun.study import Crew, goodput
+    from hybrid_des.longrun.weeks_files import write_weeks
+    from hybrid_des.renewal.job import faults_of
+    from hybrid_des.report.files.workshop import reserved
+    from hybrid_des.scenario import read_scenario, scenario_of
+
+    import_files(args.imports)
+    document = read_scenario(args.file, args.set)
+    if document.value.get("sweep") not in (None, "none"):
+        raise UsageError(f"{args.file}: a sweep; run it without `goodput`, its table has the columns of goodput")
+    scenario = scenario_of(document)
+    jobs = args.jobs or max(1, min(os.cpu_count() or 1, faults_of(scenario).replications // WORTH_A_WORKER))
+    with nullcontext() if args.out is None else reserved(args.out), progress_bar(args.json) as progress:
+        weeks = goodput(scenario, jobs, progress, args.imports)
+        written = None
+        if args.out is not None:
+            written = write_weeks(weeks, args.out, Crew(jobs, progress, args.imports))
+    for warning in weeks.warnings:
+        say(f"warning: {warning}")
+    print(json.dumps(weeks.summary, indent=2, allow_nan=False) if args.json else weeks.report())
+    if written is not None:
+        say(f"wrote {len(written.paths)} files to {args.out}")
+    return 0

@@ -1,0 +1,150 @@
+"""Replay a measured run with its own durations, compare it with the measured steps, and say who was slow.
+
+FILE is a CSV or Parquet table with the duration of every op: replica, stage, step, kind, micro-batch, seconds, and if
+known the start. Layout and micro-batches follow from it, the schedule from the order of starts. Messages take no time.
+Slowdowns are those of "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025): a step
+over one in which all ops of a kind take their mean, and the same with only some ops as measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybrid_des.cli.arguments import add_out
+from hybrid_des.cli.output import say, status_line, text_table
+
+if TYPE_CHECKING:
+    from hybrid_des.stragglers.replaying import Replayed
+
+MOST_ROWS = 8  # of classes
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the table, its schedule, and output options."""
+    parser.add_argument("file", metavar="FILE", type=Path, help="a CSV or Parquet table of durations")
+    parser.add_argument("--schedule", metavar="NAME", help="its schedule (default: the one with the measured order)")
+    add_out(parser, "also write replay.json, steps.csv, classes.csv and replay.png to this folder")
+    parser.add_argument("--json", action="store_true", help="print only the figures, as one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Replay, print the comparison and the verdict, and write files."""
+    from hybrid_des.stragglers.replaying import replay
+
+    with status_line(args.json):
+        replayed = replay(args.file, args.schedule)
+        figures = _figures(replayed)
+    if args.out is not None:
+        _write(args.out, replayed, figures)
+    print(json.dumps(figures, indent=2, allow_nan=False) if args.json else _report(replayed, figures))
+    return 0
+
+
+def _figures(replayed: Replayed) -> dict[str, Any]:
+    trace, steps = replayed.trace, replayed.steps
+    compared = {}
+    if "error_percent" in steps:
+        errors = steps.error_percent
+        compared = {
+            "measured_s": float(steps.measured_s.mean()),
+            "error_percent": {
+                "mean": float(errors.abs().mean()), "worst": float(errors.abs().max()), "bias": float(errors.mean()),
+            },
+        }  # fmt: skip
+    sizes = dict(zip(("replicas", "pipeline", "chunks", "microbatches"), trace.sizes, strict=True))
+    return {
+        "file": trace.durations.source,
+        **sizes,
+        "steps": len(steps),
+        "schedule": trace.schedule,
+        "schedule_assumed": trace.assumed,
+        "simulated_s": float(steps.simulated_s.mean()),
+        **compared,
+        "slowdown": replayed.what_if.slowdown,
+        "culprit": _plain(replayed.culprit()),
+        "classes": json.loads(replayed.classes.to_json(orient="records")),
+    }
+
+
+def _plain(one: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A class for JSON, without what it does not have."""
+    if one is None:
+        return None
+    keys = {"worker": ("replica", "stage"), "stage": ("stage",), "replica": ("replica",)}[one["what"]]
+    numbers = {key: int(one[key]) for key in keys}
+    return {"what": one["what"], **numbers, "slowdown": one["slowdown"], "removed": one["removed"]}
+
+
+def _report(replayed: Replayed, figures: dict[str, Any]) -> str:
+    from hybrid_des.units import format_seconds
+
+    trace = replayed.trace
+    named = trace.schedule or "no known schedule: its own order"
+    origin = "assumed, as the table has no starts" if trace.assumed else "by the order of starts"
+    lines = [
+        f"{figures['file']}: {figures['steps']} steps, {figures['pipeline']} stages × {figures['replicas']} replicas, "
+        f"{figures['microbatches']} micro-batches",
+        f"schedule {named} ({origin}); messages take no time",
+        "",
+        f"first to last compute   simulated {format_seconds(figures['simulated_s'])}",
+    ]
+    if "error_percent" in figures:
+        errors = figures["error_percent"]
+        lines[-1] += (
+            f", measured {format_seconds(figures['measured_s'])}: error {errors['mean']:.2f} % on average, "
+            f"{errors['worst']:.2f} % at worst"
+        )
+    ideal = figures["simulated_s"] / figures["slowdown"]
+    lines.append(
+        f"slowdown                {figures['slowdown']:.3f}   over {format_seconds(ideal)} with all ops at the mean"
+    )
+    return "\n".join([*lines, f"who was slow            {verdict(replayed)}", "", _table(replayed)])
+
+
+def verdict(replayed: Replayed) -> str:
+    """Who was slow, in a sentence."""
+    from hybrid_des.stragglers.replaying import MOST, SLOW
+
+    one = replayed.culprit()
+    if replayed.what_if.slowdown < SLOW:
+        return f"nobody: differences between ops cost less than {SLOW - 1:.0%}"
+    if one is None:
+        return f"no single stage or replica explains {MOST:.0%} of the loss"
+    name = {
+        "worker": "stage {stage} of replica {replica}",
+        "stage": "stage {stage}, in all replicas",
+        "replica": "replica {replica}, all of its stages",
+    }[one["what"]].format(**one)
+    return f"{name}: slowdown {one['slowdown']:.3f} by itself, {one['removed']:.0%} of the loss"
+
+
+def _table(replayed: Replayed) -> str:
+    table = replayed.classes.sort_values(["what", "slowdown"], ascending=[True, False], kind="stable")
+    rows = []
+    for what in ("worker", "stage", "replica", "kind"):
+        for one in table[table.what == what].head(MOST_ROWS).to_dict("records"):
+            name = {
+                "worker": f"stage {one['stage']} of replica {one['replica']}",
+                "stage": f"stage {one['stage']}",
+                "replica": f"replica {one['replica']}",
+                "kind": "forwards" if one["kind"] == "F" else "backwards",
+            }[what]
+            rows.append([name, f"{one['slowdown']:.3f}", f"{one['removed']:.1%}"])
+    return text_table(["only this as measured", "slowdown", "removed if ideal"], rows)
+
+
+def _write(folder: Path, replayed: Replayed, figures: dict[str, Any]) -> None:
+    from hybrid_des.report.files import write_whole
+    from hybrid_des.report.plots.style import save
+    from hybrid_des.stragglers.heat_map import heat_map
+
+    def fill(workshop: Path) -> None:
+        (workshop / "replay.json").write_text(json.dumps(figures, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        replayed.steps.to_csv(workshop / "steps.csv", index=False, lineterminator="\n")
+        replayed.classes.to_csv(workshop / "classes.csv", index=False, lineterminator="\n")
+        save(heat_map(replayed), workshop, "replay")
+
+    say(f"wrote {len(write_whole(folder, fill).paths)} files to {folder}")

@@ -1,0 +1,6 @@
+"""Goodput over weeks, as a user holds it: the result with its tables, curves, pictures and files.
+
+from hybrid_des import goodput, load
+weeks = goodput(load("scenarios/goodput/llama3_54days.yaml"), jobs=2)
+weeks.summary["goodput"], weeks.failures.groupby("class").size()
+"""

@@ -1,0 +1,45 @@
+"""Whether GPUs are wired alike, so that the same happens to their flows at the same times."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from hybrid_des.network.fabric import Fabric
+
+
+class Flow(NamedTuple):
+    """Messages from one GPU to another; `what` tells flows between the same two apart."""
+
+    sender: int
+    receiver: int
+    what: str | int = ""
+
+
+def links_of(fabric: Fabric, flows: Iterable[Flow]) -> set[str]:
+    """The links on the routes of flows."""
+    return {link for flow in flows for link in fabric.route(flow.sender, flow.receiver).links}
+
+
+def alike(fabric: Fabric, images: Mapping[Flow, Flow]) -> bool:
+    """Whether every flow shares its links just as its image does.
+
+    That is so if each link has one counterpart of the same bandwidth, and the images of the flows on it are different
+    and just those on the counterpart. Flows that send at the same times as their images then stay alike.
+    """
+    counterpart: dict[str, str] = {}
+    carried: dict[str, list[Flow]] = {}
+    of_images: dict[str, set[Flow]] = {}
+    for image in set(images.values()):
+        for link in fabric.route(image.sender, image.receiver).links:
+            of_images.setdefault(link, set()).add(image)
+    for flow, image in images.items():
+        route, other = fabric.route(flow.sender, flow.receiver), fabric.route(image.sender, image.receiver)
+        if route.latencies != other.latencies:
+            return False
+        for link, same in zip(route.links, other.links, strict=True):
+            equal = fabric.links[link].bandwidth == fabric.links[same].bandwidth
+            if not equal or counterpart.setdefault(link, same) != same:
+                return False
+            carried.setdefault(link, []).append(image)
+    return all(
+        len(set(flows)) == len(flows) and set(flows) == of_images[counterpart[link]] for link, flows in carried.items()
+    )

@@ -1,0 +1,92 @@
+"""Random histories of failures, drawn ahead: each class has streams of its own, named by seed, replication and class.
+
+A further class, a longer horizon or other spares change no other class's history, and neither does what the job does
+meanwhile: a part that has failed is replaced at once by one that may fail again. All parts are new at the start.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from math import gamma
+from typing import NamedTuple
+
+import numpy as np
+
+from hybrid_des.renewal.sources import Source
+from hybrid_des.units import PICOSECONDS_PER_SECOND
+
+CHUNK = 256  # random numbers drawn at a time
+JOB, SPARES = 0, 1
+GAPS, PARTS = 0, 1
+
+
+class Strike(NamedTuple):
+    """A failure: when (ps), the index of its class, whether a spare's part, and which part."""
+
+    time: int
+    source: int
+    spare: bool
+    part: int
+
+
+def history(sources: Sequence[Source], horizon: int, seed: int, replication: int) -> list[Strike]:
+    """All failures before a horizon in picoseconds, in order of time; at the same time in the order of the classes."""
+    streams = []
+    for i, source in enumerate(sources):
+        for group, parts in ((JOB, source.parts), (SPARES, source.spare_parts)):
+            if parts:
+                drawn = _strikes(source, len(parts), horizon, (seed, replication, group, source.name))
+                streams.append([Strike(time, i, group == SPARES, part) for time, part in drawn])
+    return list(heapq.merge(*streams))
+
+
+Key = tuple[int, int, int, str]
+
+
+def _stream(key: Key, what: int) -> np.random.Generator:
+    seed, replication, group, name = key
+    return np.random.default_rng([seed, replication, group, what, *name.encode()])
+
+
+def _strikes(source: Source, parts: int, horizon: int, key: Key) -> Iterator[tuple[int, int]]:
+    """Times and parts, in order of time."""
+    if source.mean is None:
+        if key[2] == SPARES:
+            return
+        times: Iterator[int] = iter(source.times)
+    elif source.shape != 1:
+        yield from sorted(_lives(source, parts, horizon, key))
+        return
+    else:
+        times = _arrivals(source.mean / parts, horizon, key)
+    which = _stream(key, PARTS)
+    drawn: list[int] = []
+    for time in times:
+        if time >= horizon:
+            return
+        if not drawn:
+            drawn = which.integers(0, parts, CHUNK)[::-1].tolist()
+        yield time, drawn.pop()
+
+
+def _arrivals(mean: float, horizon: int, key: Key) -> Iterator[int]:
+    """A Poisson process: of many parts whose lives are exponential, the next to fail is any of them."""
+    gaps, time = _stream(key, GAPS), 0
+    while time < horizon:
+        for gap in (gaps.standard_exponential(CHUNK) * (mean * PICOSECONDS_PER_SECOND)).tolist():
+            time += round(gap)
+            yield time
+
+
+def _lives(source: Source, parts: int, horizon: int, key: Key) -> Iterator[tuple[int, int]]:
+    """Failures of parts with Weibull lives, one life of every part after the other."""
+    assert source.mean is not None
+    lives = _stream(key, GAPS)
+    scale = source.mean / gamma(1 + 1 / source.shape) * PICOSECONDS_PER_SECOND
+    times = [0] * parts
+    while min(times) < horizon:
+        for part, life in enumerate((lives.weibull(source.shape, parts) * scale).tolist()):
+            times[part] += max(round(life), 1)
+            if times[part] < horizon:
+                yield times[part], part

@@ -1,0 +1,111 @@
+"""From a scenario with `faults` to its job, and the replications of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from fractions import Fraction
+
+from hybrid_des.errors import UsageError
+from hybrid_des.renewal.formulas import best_interval
+from hybrid_des.renewal.history import history
+from hybrid_des.renewal.process import Campaign, Process, Replication
+from hybrid_des.renewal.sources import Source, sources_of
+from hybrid_des.renewal.states import Steps, replicas_of, stages_of
+from hybrid_des.renewal.work import Saving
+from hybrid_des.scenario import Scenario
+from hybrid_des.scenario.faults import NEVER, OPTIMAL, Checkpoint, Faults
+from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
+
+MOST_FAILURES = 10**7  # expected in all replications
+EVERY_STEP = Saving(steps=1)  # where nothing is known about checkpoints, no work is lost
+
+
+def faults_of(scenario: Scenario) -> Faults:
+    """The section `faults`.
+
+    Raises:
+        UsageError: the scenario has none.
+    """
+    if scenario.faults is None:
+        raise UsageError(f"{scenario.name}: goodput needs a section faults: {{horizon: 54 d, classes: [...]}}")
+    return scenario.faults
+
+
+def job_of(scenario: Scenario) -> Campaign:
+    """The job of a scenario.
+
+    Raises:
+        UsageError: it has no `faults`, or more failures than can be simulated.
+    """
+    faults = faults_of(scenario)
+    horizon, sources = to_picoseconds(faults.horizon), sources_of(scenario)
+    expected = sum(_failures(source, float(faults.horizon)) for source in sources) * faults.replications
+    if expected > MOST_FAILURES:
+        message = f"{expected:.3g} failures in all replications are more than can be simulated (at most 1e7)"
+        raise UsageError(f"{scenario.name}: faults: {message}")
+    stops_nodes = faults.spares is not None
+    return Campaign(
+        horizon,
+        sources,
+        replicas_of(scenario),
+        stages_of(scenario),
+        spares=faults.spares.nodes if faults.spares else 0,
+        replaced=stops_nodes,
+        saving=saving_of(faults.checkpoint, mtbf_of(sources, horizon)),
+        in_memory=faults.checkpoint is not None and faults.checkpoint.mode == "memory",
+        detect=to_picoseconds(faults.detect or 0),
+        swap=to_picoseconds((faults.spares and faults.spares.swap) or 0),
+        restart=to_picoseconds(faults.restart.time if faults.restart else 0),
+        can_fail=faults.restart is None or faults.restart.can_fail,
+        fewest=faults.elastic.min_replicas if faults.elastic else None,
+    )
+
+
+def _failures(source: Source, seconds: float) -> float:
+    if source.mean is None:
+        return len(source.times)
+    return (len(source.parts) + len(source.spare_parts)) * seconds / source.mean
+
+
+def mtbf_of(sources: Iterable[Source], horizon: int) -> float | None:
+    """Mean time in seconds between failures that stop the job; None if there are none."""
+    rate = sum(source.rate(horizon) for source in sources if source.stops)
+    return 1 / rate if rate else None
+
+
+def saving_of(checkpoint: Checkpoint | None, mtbf: float | None) -> Saving:
+    """When work is saved; `optimal` is the exact best interval for the time that a checkpoint stops the job."""
+    if checkpoint is None:
+        return EVERY_STEP
+    if checkpoint.every == NEVER or (checkpoint.every == OPTIMAL and mtbf is None):
+        return Saving()
+    stop, write = to_picoseconds(checkpoint.stop), to_picoseconds(checkpoint.write or 0)
+    every: Fraction | str = checkpoint.every
+    if every == OPTIMAL and mtbf is not None:
+        every = Fraction(best_interval(float(checkpoint.stop), mtbf))
+    persist = checkpoint.persist
+    return Saving(
+        None if isinstance(every, str) else to_picoseconds(every),
+        checkpoint.steps,
+        stop,
+        write,
+        to_picoseconds(persist.every) if persist else None,
+        to_picoseconds(persist.write) if persist else 0,
+    )
+
+
+def with_interval(job: Campaign, seconds: float) -> Campaign:
+    """The same job with another time between checkpoints."""
+    every = max(round(seconds * PICOSECONDS_PER_SECOND), 1)
+    return replace(job, saving=replace(job.saving, every=every, steps=None))
+
+
+def replicate(job: Campaign, steps: Steps, numbers: Iterable[int]) -> list[Replication]:
+    """Run replications by their numbers, which with the scenario's seed select their random numbers.
+
+    Raises:
+        HybridDesError: the step of a state cannot be simulated.
+    """
+    seed = steps.scenario.seed
+    return [Process(job, history(job.sources, job.horizon, seed, number), steps).live() for number in numbers]

@@ -1,0 +1,53 @@
+"""The ledger of wall time: useful steps, and lost time by cause; whole picoseconds that add up to the wall time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from hybrid_des.renewal.states import Step
+
+if TYPE_CHECKING:
+    from hybrid_des.scenario import Scenario
+
+USEFUL = "useful"
+LOST = {
+    "rework": "work done again after a failure",
+    "checkpoint": "standing still for checkpoints",
+    "detection": "until a failure is noticed",
+    "repair": "waiting for a node to be repaired",
+    "swap": "putting a spare in place",
+    "restart": "restarting",
+    "flap": "standing still during a flap",
+    "slow": "steps with a slow node",
+    "fewer_replicas": "steps with fewer replicas",
+}
+
+
+class Ledger(Counter[str]):
+    """Picoseconds by cause."""
+
+    def book(self, steps: Counter[Step]) -> None:
+        """Add steps whose work is kept."""
+        for step, count in steps.items():
+            self[USEFUL] += count * step.useful
+            self["fewer_replicas"] += count * step.fewer
+            self["slow"] += count * step.slow
+
+
+def unknown_causes(scenario: Scenario) -> dict[str, str]:
+    """Causes of lost time that the scenario does not state, each with the key that would."""
+    faults = scenario.faults
+    assert faults is not None
+    missing: dict[str, str] = {}
+    if faults.checkpoint is None:
+        missing |= {"rework": "faults.checkpoint", "checkpoint": "faults.checkpoint"}
+    if faults.detect is None:
+        missing["detection"] = "faults.detect"
+    if faults.restart is None:
+        missing["restart"] = "faults.restart"
+    if faults.spares is None and any(one.domain != "none" and one.what != "job" for one in faults.classes):
+        missing |= {"repair": "faults.spares", "swap": "faults.spares"}
+    elif faults.spares is not None and faults.spares.swap is None:
+        missing["swap"] = "faults.spares.swap"
+    return missing

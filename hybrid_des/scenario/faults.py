@@ -1,0 +1,226 @@
+"""The section `faults` of a scenario: what fails how often over weeks, and what a job does about it.
+
+A key that is left out is an unknown, not a zero: `hybrid-des goodput` says so wherever it would count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
+
+from hybrid_des.options import (
+    MOST,
+    Count,
+    Factor,
+    Flag,
+    LastingSpan,
+    Reads,
+    Section,
+    Span,
+    Text,
+    choice,
+    describe,
+    quantity_schema,
+    read_positive,
+    whole,
+)
+from hybrid_des.scenario.values import or_none
+from hybrid_des.units import EXAMPLES
+
+OPTIMAL, NEVER = "optimal", "none"
+LEAF, NO_NODE, ONE_NODE = "leaf", "none", "node"
+WHATS = ("gpu", "node", "nic", "link", "switch", "power", "job")
+
+
+def _every(value: Any) -> Fraction | str:
+    """A span, a number of steps as "200 steps", `optimal` or `none`."""
+    if value in (OPTIMAL, NEVER):
+        return str(value)
+    words = value.split() if isinstance(value, str) else []
+    if len(words) == 2 and words[1] in ("step", "steps") and words[0].isdecimal() and 0 < int(words[0]) <= MOST:
+        return f"{int(words[0])} steps"
+    try:
+        return read_positive(value, "span")
+    except ValueError as error:
+        message = str(error).replace(EXAMPLES["span"], "30 min, 200 steps, optimal or none")
+        raise ValueError(message) from None
+
+
+def _domain(value: Any) -> int | str:
+    if isinstance(value, str):
+        return str(choice(LEAF, NO_NODE, ONE_NODE).read(value))
+    return int(whole(1, MOST).read(value))
+
+
+def _effect(value: Any) -> Any:
+    """`stop` is what a failure does unless it says something else."""
+    if value == "stop":
+        return None
+    if not isinstance(value, Mapping | FailureEffect) and value is not None:
+        raise ValueError(f"expected stop, {{flap: 20 s}} or {{slow: 0.5, lasts: 3 h}}, found {describe(value)}")
+    return value
+
+
+EVERY_SCHEMA = {
+    "anyOf": [*quantity_schema("span")["anyOf"], {"enum": [OPTIMAL, NEVER]}, {"type": "string", "pattern": "steps?$"}],
+    "examples": ["30 min", "200 steps", OPTIMAL],
+}
+DOMAIN_SCHEMA = {"anyOf": [{"enum": [LEAF, NO_NODE, ONE_NODE]}, {"type": "integer", "minimum": 1, "maximum": MOST}]}
+
+
+class Weibull(Section):
+    """Lives of one part that are Weibull distributed, instead of exponentially."""
+
+    scale: LastingSpan
+    """63 % of the parts fail before this age."""
+    shape: Factor
+    """Below 1 the young fail more often, above 1 the old; 1 is exponential."""
+
+
+class FailureEffect(Section):
+    """What a failure does to the job other than to stop it."""
+
+    flap: LastingSpan | None = None
+    """The job stands still so long, and goes on where it was."""
+    slow: Factor | None = None
+    """The node computes at this share of its speed."""
+    lasts: LastingSpan | None = None
+    """With `slow`: for so long."""
+
+
+class FailureClass(Section):
+    """A kind of failure: what fails, how often, and what it takes down."""
+
+    what: Annotated[str, choice(*WHATS)]
+    """gpu, node, nic, link (one per adapter), switch, power (a power domain), or job (software: takes nothing down)."""
+    name: Text = ""
+    """Name in tables; it also selects the random numbers. Default `what`, numbered if several have the same."""
+    mtbf: LastingSpan | None = None
+    """Mean time between failures of one such part; exponential."""
+    count: Count | None = None
+    """Instead of `mtbf`: failures of all parts of the job together in the time `over`."""
+    over: LastingSpan | None = None
+    """With `count`: in what time."""
+    weibull: Weibull | None = None
+    """Instead of `mtbf`: lives that are not exponential."""
+    times: tuple[Span, ...] | None = None
+    """Instead of `mtbf`: the times of the failures."""
+    domain: Annotated[int | str, Reads(_domain, DOMAIN_SCHEMA)] | None = None
+    """What is down until it is repaired: node, none, leaf (the nodes below one leaf switch), or a number of nodes.
+
+    Default node; of a switch under topology leaf-spine leaf; of a job none."""
+    repair: Span | None = None
+    """Time until its nodes are back. Default spares.repair."""
+    effect: Annotated[
+        FailureEffect | None, BeforeValidator(_effect, json_schema_input_type=Literal["stop"] | FailureEffect | None)
+    ] = None
+    """stop (the default), {flap: 20 s}, or {slow: 0.5, lasts: 3 h}."""
+
+
+class Restart(Section):
+    """From the moment at which all nodes are there to the first step."""
+
+    time: Span
+    """Loading the checkpoint, starting processes."""
+    can_fail: Flag = True
+    """Whether a failure while the job is down counts: the recovery begins anew."""
+
+
+class Spares(Section):
+    """Nodes that stand by, beside those of the job, and fail as often."""
+
+    nodes: Annotated[int, whole(0, MOST)]
+    """Number of them."""
+    swap: Span | None = None
+    """Time to put one in the place of a failed node."""
+    repair: Span
+    """Time until a failed node is back."""
+
+
+class Persist(Section):
+    """Copies in storage of checkpoints that are otherwise held in memory."""
+
+    every: LastingSpan
+    """Time from one to the next."""
+    write: Span
+    """Time until one is complete; the job goes on."""
+
+
+class Checkpoint(Section):
+    """When progress is saved, and what it costs."""
+
+    every: Annotated[Fraction | str, Reads(_every, EVERY_SCHEMA)]
+    """Work between two checkpoints, to the end of a step: a time, "200 steps", or optimal; none: never."""
+    mode: Annotated[str, choice("sync", "async", "memory")] = "sync"
+    """sync: the job stands still until it is saved; async: while it is copied; memory: to that of another node."""
+    cost: Span | None = None
+    """sync: how long the job stands still."""
+    blocking: Span | None = None
+    """async, memory: how long the job stands still."""
+    write: Span | None = None
+    """async, memory: from then on until it is safe; the job goes on."""
+    persist: Persist | None = None
+    """memory: copies in storage, for failures that take down several nodes."""
+
+    @property
+    def steps(self) -> int | None:
+        """The interval in steps, if it is given in steps."""
+        return int(self.every.split()[0]) if isinstance(self.every, str) and self.every[0].isdecimal() else None
+
+    @property
+    def stop(self) -> Fraction:
+        """How long one checkpoint stops the job, in seconds."""
+        return (self.cost if self.mode == "sync" else self.blocking) or Fraction(0)
+
+
+def _never(value: Any) -> Any:
+    return {"every": NEVER} if value == NEVER else value
+
+
+class Elastic(Section):
+    """Going on with fewer replicas while nodes are missing."""
+
+    min_replicas: Count
+    """The fewest with which the job goes on."""
+    batch: Annotated[str, choice("keep", "shrink")] = "keep"
+    """keep: the others take over the samples of a missing replica; shrink: its samples are left out."""
+
+
+class Faults(Section):
+    """Weeks of wall time: failures and what is done about them. Read by `hybrid-des goodput` and by sweeps."""
+
+    horizon: LastingSpan
+    """Wall time that is simulated."""
+    replications: Annotated[int, whole(1, 10**5)] = 32
+    """How often, each time with other random numbers."""
+    classes: tuple[FailureClass, ...] = ()
+    """What fails."""
+    detect: Span | None = None
+    """From a failure until it is noticed."""
+    restart: Restart | None = None
+    """What follows when all nodes are there."""
+    spares: Spares | None = None
+    """What replaces failed nodes."""
+    checkpoint: Annotated[
+        Checkpoint | None, BeforeValidator(_never, json_schema_input_type=Literal["none"] | Checkpoint | None)
+    ] = None
+    """How progress is saved."""
+    elastic: Annotated[Elastic | None, or_none(Literal["none"] | Elastic | None)] = None
+    """Whether the job goes on with fewer replicas."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The name of each class: given, or `what`, numbered from the second of the same on."""
+        seen: dict[str, int] = {}
+        names = []
+        for one in self.classes:
+            name = one.name or one.what
+            seen[name] = seen.get(name, 0) + 1
+            names.append(name if one.name or seen[name] == 1 else f"{name} {seen[name]}")
+        return tuple(names)
+
+
+FaultsOrNone = Annotated[Faults | None, or_none(Literal["none"] | Faults | None)]

@@ -1,0 +1,260 @@
+"""The sections `slow` and `jitter` of a scenario: what runs slower than it should, and what varies at random."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, PlainValidator, TypeAdapter
+
+from hybrid_des import jitter as distributions
+from hybrid_des.engine.timetable import Spell
+from hybrid_des.errors import HybridDesError
+from hybrid_des.network import topologies
+from hybrid_des.network.fabric import Fabric, LinkSpec
+from hybrid_des.options import MOST, Reads, Section, Text, Time, choice, describe, read_positive, whole
+from hybrid_des.registry import unknown
+from hybrid_des.scenario.machine import Cluster
+from hybrid_des.scenario.plugins import Plugins, PluginSection
+from hybrid_des.scenario.problem import Problem
+from hybrid_des.scenario.strict_yaml import KeyPath
+from hybrid_des.scenario.values import DistributionName
+from hybrid_des.units import to_picoseconds
+
+WHERE = ("gpu", "node", "stage", "link", "nic")
+COMPUTING = ("gpu", "node", "stage")
+Number = Annotated[int, whole(0, MOST)]
+
+
+def _speed(value: Any) -> Fraction:
+    try:
+        return read_positive(value, "number")
+    except ValueError:
+        raise ValueError(
+            f"expected a speed relative to the usual, more than 0, such as 0.5, found {describe(value)}; "
+            "for a link that carries nothing for a while: flap"
+        ) from None
+
+
+Speed = Annotated[Fraction, Reads(_speed, {"type": "number", "exclusiveMinimum": 0})]
+
+
+class Slow(Section):
+    """A GPU, node, stage, link or NIC that differs from the others of its kind, for good or for an interval."""
+
+    gpu: Number | None = None
+    """Number of a GPU, counted across nodes."""
+    node: Number | None = None
+    """Number of a node: all of its GPUs."""
+    stage: Number | None = None
+    """Number of a stage: its forwards and backwards, on all ranks that hold it."""
+    link: Text | None = None
+    """Name of a link, such as node0/nic0/out; `hybrid-des topology` lists them."""
+    nic: Text | None = None
+    """Name of a NIC, such as node0/nic0: both of its links."""
+    factor: Speed | None = None
+    """Relative speed, or share of the bandwidth: at 0.5, everything takes twice as long."""
+    latency: Time = Fraction(0)
+    """Latency that a link or NIC has in addition."""
+    flap: Time | None = None
+    """Instead of `factor`: a link or NIC carries nothing for this long."""
+    from_: Time = Field(Fraction(0), alias="from")
+    """Begin of the interval, in simulated time."""
+    until: Time | None = None
+    """End of the interval. Default: for good."""
+
+    @property
+    def target(self) -> tuple[str, int | str]:
+        """What is slow: its kind and its number or name."""
+        return next((kind, value) for kind in WHERE if (value := getattr(self, kind)) is not None)
+
+    @property
+    def spell(self) -> Spell:
+        """Its factor and interval in picoseconds."""
+        start = to_picoseconds(self.from_)
+        if self.flap is not None:
+            return Spell(start, start + to_picoseconds(self.flap), Fraction(0))
+        until = None if self.until is None else to_picoseconds(self.until)
+        return Spell(start, until, Fraction(1) if self.factor is None else self.factor)
+
+    def links(self, known: Mapping[str, Any]) -> list[str]:
+        """The names of its links among known ones; none for what computes."""
+        if self.nic is not None:
+            return [name for name in known if name.rpartition("/")[0] == self.nic and _of_nic(name)]
+        return [name for name in (self.link,) if name is not None and name in known]
+
+
+class SystemNoise(Section):
+    """What an operating system does besides: in every period a detour, in a random phase on each rank."""
+
+    period: Time
+    """Time from one detour to the next."""
+    detour: Time
+    """Time for which the rank computes nothing."""
+
+
+class Jitter(PluginSection):
+    """Random durations of ops."""
+
+    plugins: ClassVar[Plugins] = Plugins("distribution", distributions.names, distributions.find)
+    distribution: DistributionName | None = None
+    """Distribution of the factor by which durations are multiplied."""
+    level: Annotated[Literal["op", "rank-step", "rank"], choice("op", "rank-step", "rank")] = "op"
+    """What shares a factor: each op has its own, all ops of a rank in a step have one, or all ops of a rank do."""
+    noise: SystemNoise | None = None
+    """Noise of the operating system."""
+
+
+_SLOW, _JITTER = TypeAdapter(tuple[Slow, ...]), TypeAdapter(tuple[Jitter, ...])
+
+
+def _all_slow(value: Any) -> tuple[Slow, ...]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"expected a list such as [{{gpu: 3, factor: 0.5}}], found {describe(value)}")
+    return _SLOW.validate_python(value)
+
+
+def _all_jitter(value: Any) -> tuple[Jitter, ...]:
+    if value in (None, "none"):
+        return ()
+    return _JITTER.validate_python(value) if isinstance(value, list | tuple) else (Jitter.model_validate(value),)
+
+
+AllSlow = Annotated[tuple[Slow, ...], PlainValidator(_all_slow, json_schema_input_type=tuple[Slow, ...])]
+AllJitter = Annotated[
+    tuple[Jitter, ...],
+    PlainValidator(_all_jitter, json_schema_input_type=Literal["none"] | Jitter | tuple[Jitter, ...]),
+]
+
+
+class Perturbed(Section):
+    """What of a scenario differs from the usual, and what is random."""
+
+    slow: AllSlow = ()
+    """What runs slower or faster than it should, for good or for an interval of simulated time."""
+    jitter: AllJitter = ()
+    """Random durations of ops; a mapping, or a list of mappings whose factors are multiplied."""
+
+
+def misfits_of_perturbations(scenario: Any) -> Iterator[Problem]:
+    """What is wrong with `slow`, `jitter` and `workload.durations` of a `Scenario`."""
+    yield from _of_slow(scenario)
+    if scenario.workload is not None and scenario.workload.durations is not None:
+        yield from _of_durations(scenario)
+    for message, at in _of_jitter(scenario.jitter):
+        yield Problem(at, message, (at,))
+
+
+def _of_durations(scenario: Any) -> Iterator[Problem]:
+    """Times that are given beside a file that holds all of them."""
+    workload = scenario.workload
+    given = {key: getattr(workload, key) for key in ("forward", "backward", "weight", "recompute")}
+    given |= {f"ends.{key}": time for key, time in workload.ends}
+    paths = [("workload", *key.split(".")) for key, value in given.items() if value]
+    for path in [*paths, *([("recompute",)] if scenario.recompute != "none" else [])]:
+        at: KeyPath = path
+        yield Problem(at, "is part of `workload.durations`; give only one of the two", (at, ("workload", "durations")))
+
+
+def _of_slow(scenario: Any) -> Iterator[Problem]:
+    """Problems of the items by themselves, and of what they name."""
+    cluster: Cluster = scenario.cluster
+    stages = scenario.parallel.pipeline * scenario.schedule.chunks
+    sizes: dict[str, tuple[int, str, KeyPath]] = {
+        "gpu": (cluster.gpus, "the cluster has GPUs", ("cluster",)),
+        "node": (sum(kind.count for kind in cluster.kinds), "the cluster has nodes", ("cluster",)),
+        "stage": (stages if scenario.schedule.file is None else MOST, "the pipeline has stages", ("parallel",)),
+    }
+    links = cache(lambda: _links_of(cluster))
+    for place, one in enumerate(scenario.slow):
+        wrong = list(_mistakes(one))
+        for message, *key in wrong:
+            here: KeyPath = ("slow", place, *key)
+            yield Problem(here, message, (here,))
+        if wrong:
+            continue
+        kind, value = one.target
+        at: KeyPath = ("slow", place, kind)
+        message = ""
+        if kind not in sizes:
+            message = _link_misfit(one, links())
+        elif value >= sizes[kind][0]:
+            message = f"there is no {kind} {value}; {sizes[kind][1]} 0 … {sizes[kind][0] - 1}"
+        if message:
+            yield Problem(at, message, (at, sizes[kind][2] if kind in sizes else ("cluster",)))
+
+
+def _mistakes(one: Slow) -> Iterator[tuple[str, ...]]:
+    """What is wrong with an item by itself: a message, and the key if it is one."""
+    given = [kind for kind in WHERE if getattr(one, kind) is not None]
+    if len(given) != 1:
+        found = " and ".join(given) or "none"
+        yield (f"expected one of {', '.join(WHERE)}, found {found}",)
+        return
+    computing = given[0] in COMPUTING
+    if computing and one.latency:
+        yield f"is read for a link or nic, not for a {given[0]}", "latency"
+    if computing and one.flap is not None:
+        yield f"is read for a link or nic, not for a {given[0]}", "flap"
+    if one.factor is None and one.flap is None and not one.latency:
+        yield (f"expected a factor such as 0.5{'' if computing else ', a latency or a flap'}",)
+    if one.flap == 0:
+        yield "must be more than 0", "flap"
+    for key in ("factor", "until", "latency"):
+        if one.flap is not None and getattr(one, key):
+            yield "does not go with `flap`, which is a bandwidth of 0 for so long", key
+    if one.until is not None and one.until <= one.from_:
+        yield f"the interval ends at {float(one.until):g} s, but begins at {float(one.from_):g} s", "until"
+
+
+def _links_of(cluster: Cluster) -> dict[str, LinkSpec]:
+    """The links of a cluster by name; none where it cannot be wired, which is reported by itself."""
+    if cluster.lacking or cluster.gpus > MOST:
+        return {}
+    try:
+        fabric: Fabric = topologies.find(cluster.topology).build(cluster.spec, *cluster.arguments)
+    except HybridDesError:
+        return {}
+    return fabric.links
+
+
+def _link_misfit(one: Slow, known: Mapping[str, LinkSpec]) -> str:
+    """Whether the cluster lacks a link or NIC, or it has no bandwidth to lose; empty if it is well."""
+    kind, name = one.target
+    if not known:
+        return ""
+    names = one.links(known)
+    if not names:
+        others = {link.rpartition("/")[0] for link in known if _of_nic(link)} if kind == "nic" else set(known)
+        message = unknown(str(name), others)
+        few = ", ".join(list(known)[:3]) if kind == "link" else "none; this topology has none"
+        near = "did you mean" in message or (kind == "nic" and others)
+        return message if near else f"{message.partition(';')[0]}; expected such as {few}"
+    if not one.latency and all(known[name].bandwidth is None for name in names):
+        return "has an infinite bandwidth, which nothing changes"
+    return ""
+
+
+def _of_nic(link: str) -> bool:
+    """Whether a link is one of the two of a NIC, such as node0/nic0/out."""
+    return re.fullmatch(r"node\d+/nic\d+/(in|out)", link) is not None
+
+
+def _of_jitter(jitter: tuple[Jitter, ...]) -> Iterator[tuple[str, KeyPath]]:
+    """A message and a path for each problem; the path of a single mapping has no number."""
+    if sum(one.noise is not None for one in jitter) > 1:
+        yield "found more than one `noise`; expected one at most", ("jitter",)
+    for place, one in enumerate(jitter):
+        at: KeyPath = ("jitter", place) if len(jitter) > 1 else ("jitter",)
+        for key in one.lacking:
+            yield f"is required by {one.distribution}", (*at, key)
+        for key in one.unread:
+            readers = ", ".join(one.plugins.readers()[key])
+            yield f"is not read by {one.distribution}; read by {readers}", (*at, key)
+        if one.distribution is None and one.noise is None:
+            yield f"is required, one of {', '.join(distributions.names())}", (*at, "distribution")
+        if one.noise is not None and not 0 < one.noise.detour < one.noise.period:
+            yield "must be more than 0 and less than the period", (*at, "noise", "detour")

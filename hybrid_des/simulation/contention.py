@@ -1,0 +1,163 @@
+"""Whether collectives of layers may be replayed: a static look at the links that they and everything else use.
+
+What is replayed takes as long as alone. That is exact where its members start together and no other traffic uses a link
+of its routes at the same time, which either of two views of the ranks can prove:
+
+    apart       nothing else uses the links of the axis, and all other traffic treats the members of a group alike
+    in step     pipeline messages treat all ranks of a pipeline rank alike, so these do the same at the same time, one
+                thing after the other; nothing of another pipeline rank uses the links of the axis
+
+The first covers tensor ranks that have a node for themselves, the second those that share it with replicas whose
+gradients are reduced after the pipeline. Otherwise a collective by messages takes at most as much longer as `delay`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, permutations
+
+from hybrid_des.collectives.channels import channels
+from hybrid_des.gradients.groups import ReplicaGroup
+from hybrid_des.layout import Layout
+from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.symmetry import Flow, alike, links_of
+from hybrid_des.pipeline.plan import Plan
+from hybrid_des.workload.replay import connection
+
+Groups = Sequence[Sequence[int]]
+MOST_PAIRS = 64  # members of a group whose collective may use any pair of them
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """All that ranks send, as flows.
+
+    Attributes:
+        layout: the ranks.
+        groups: axis → the groups of ranks along it.
+        layers: axis → the flows of each of these groups.
+        pipeline: between stages.
+        gradients: of replica groups, also for their parameters; None if not known.
+        beside: whether gradients or parameters travel while the pipeline runs.
+    """
+
+    layout: Layout
+    groups: Mapping[str, Groups]
+    layers: Mapping[str, Sequence[Sequence[Flow]]]
+    pipeline: Sequence[Flow]
+    gradients: Sequence[Flow] | None
+    beside: bool
+
+    @classmethod
+    def of(
+        cls,
+        fabric: Fabric,
+        plan: Plan,
+        layout: Layout,
+        groups: Mapping[str, Groups],
+        reduced: Sequence[ReplicaGroup],
+        *,
+        pairs: Collection[str],
+        ring: bool,
+        beside: bool,
+    ) -> Traffic:
+        """Collect the flows.
+
+        Args:
+            fabric: the wiring.
+            plan: between which pipeline ranks messages travel.
+            layout: the ranks.
+            groups: axis → the groups of ranks along it.
+            reduced: the replica groups.
+            pairs: axes with collectives between any two members; those of others go around rings.
+            ring: whether gradients go around a ring, else between any two ranks of a group.
+            beside: whether gradients or parameters travel while the pipeline runs.
+        """
+        layers = {
+            axis: [list(_of_group(fabric, axis, ranks, ring=axis not in pairs)) for ranks in each]
+            for axis, each in groups.items()
+        }
+        known = ring or all(len(group.ranks) <= MOST_PAIRS for group in reduced)
+        gradients: list[Flow] = []
+        for group in reduced if known else ():
+            ends = _around(group.ranks) if ring else permutations(group.ranks, 2)
+            gradients += [Flow(*pair, f"gradients {group.stage} {group.part}") for pair in ends]
+        return cls(layout, groups, layers, list(_of_pipeline(plan, layout)), gradients if known else None, beside)
+
+
+def _around(ring: Sequence[int]) -> Iterator[tuple[int, int]]:
+    return pairwise([*ring, ring[0]])
+
+
+def _of_group(fabric: Fabric, axis: str, ranks: Sequence[int], *, ring: bool) -> Iterator[Flow]:
+    if not ring:
+        yield from (Flow(*pair, axis) for pair in permutations(ranks, 2))
+        return
+    for number, members in enumerate(channels(fabric, ranks)):
+        yield from (Flow(*pair, f"{axis} {number}") for pair in _around(members))
+
+
+def _of_pipeline(plan: Plan, layout: Layout) -> Iterator[Flow]:
+    stride = layout.strides["pipeline"]
+    steps = {(a, b) for path in plan.paths for (a, _), (b, _) in pairwise(path) if a != b}
+    for start in (rank for rank in range(layout.ranks) if not layout.coordinate(rank, "pipeline")):
+        for a, b in sorted(steps):
+            yield Flow(start + a * stride, start + b * stride, "activation")
+            yield Flow(start + b * stride, start + a * stride, "gradient")
+
+
+def exact(fabric: Fabric, traffic: Traffic) -> set[str]:
+    """The axes whose collectives are proven to take as long in a run as alone."""
+    used = {axis: [links_of(fabric, flows) for flows in each] for axis, each in traffic.layers.items()}
+    found = {axis for axis in used if _groups_are_alike(fabric, traffic.groups[axis]) and _disjoint(used[axis])}
+    if found == set(used) and all(_in_step(fabric, traffic, axis, used) for axis in used):
+        return found
+    return {axis for axis in found if _apart(fabric, traffic, axis, used)}
+
+
+def _groups_are_alike(fabric: Fabric, groups: Groups) -> bool:
+    """Whether one duration is that of all groups."""
+    return len({connection(fabric, ranks) for ranks in groups}) == 1
+
+
+def _disjoint(sets: Iterable[set[str]]) -> bool:
+    """Whether no link is in two sets."""
+    seen: set[str] = set()
+    for links in sets:
+        if not seen.isdisjoint(links):
+            return False
+        seen |= links
+    return True
+
+
+def _apart(fabric: Fabric, traffic: Traffic, axis: str, used: Mapping[str, Sequence[set[str]]]) -> bool:
+    others = [*traffic.pipeline, *(traffic.gradients or ())]
+    others += [flow for other, each in traffic.layers.items() if other != axis for flows in each for flow in flows]
+    if traffic.gradients is None or not set().union(*used[axis]).isdisjoint(links_of(fabric, others)):
+        return False
+    first = {rank: ranks[0] for ranks in traffic.groups[axis] for rank in ranks}
+    images = {flow: flow._replace(sender=first[flow.sender], receiver=first[flow.receiver]) for flow in others}
+    return all(image.sender != image.receiver for image in images.values()) and alike(fabric, images)
+
+
+def _in_step(fabric: Fabric, traffic: Traffic, axis: str, used: Mapping[str, Sequence[set[str]]]) -> bool:
+    if traffic.beside or traffic.gradients is None:
+        return False
+    layout, stride = traffic.layout, traffic.layout.strides["pipeline"]
+    place = [layout.coordinate(rank, "pipeline") for rank in range(layout.ranks)]
+    mine = {
+        link: place[ranks[0]] for ranks, links in zip(traffic.groups[axis], used[axis], strict=True) for link in links
+    }
+    if not links_of(fabric, traffic.pipeline).isdisjoint(mine):
+        return False
+    others = [*traffic.gradients, *(flow for each in traffic.layers.values() for flows in each for flow in flows)]
+    for flow in others:
+        at = {place[flow.sender], place[flow.receiver]}
+        if any({mine[link]} != at for link in links_of(fabric, [flow]) if link in mine):
+            return False
+    images = {
+        flow: flow._replace(sender=place[flow.sender] * stride, receiver=place[flow.receiver] * stride)
+        for flow in traffic.pipeline
+    }
+    return alike(fabric, images)

@@ -1,0 +1,196 @@
+"""What perturbs a run, by `slow` and `jitter` of its scenario: the paces of ranks and the conditions of links.
+
+What is slow for good is a slower GPU (`Pace`) or a narrower link (`slowed`), as if the machine were built that way.
+What is slow for an interval, a slow stage, jitter and noise need a pace that varies. Tensor and context ranks wait for
+each other inside every op: they go as the slowest of them, and have their jitter and noise in common.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache, cached_property
+
+from hybrid_des import jitter
+from hybrid_des.engine.timetable import Noise, Spell, Timetable
+from hybrid_des.errors import UsageError
+from hybrid_des.jitter import Sample
+from hybrid_des.jitter.streams import Draws, stream
+from hybrid_des.network.conditions import Conditions
+from hybrid_des.network.fabric import Fabric, LinkSpec, Route
+from hybrid_des.pipeline.op import Op
+from hybrid_des.pipeline.plan import Plan
+from hybrid_des.scenario import Scenario
+from hybrid_des.scenario.perturbed import Slow
+from hybrid_des.simulation.varying import Factor, Variation, VaryingPace
+from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
+from hybrid_des.workload.costs import Costs
+from hybrid_des.workload.durations import Durations
+
+
+def slowed(fabric: Fabric, slow: Sequence[Slow]) -> Fabric:
+    """The fabric with what is slow for good: narrower links, and more latency on routes over them."""
+    links, latency = dict(fabric.links), Counter[str]()
+    for one in filter(_for_good, slow):
+        for name in one.links(links):
+            links[name] = _narrower(links[name], one.spell.factor)
+            latency[name] += to_picoseconds(one.latency)
+    if links == fabric.links and not latency.total():
+        return fabric
+
+    def route(sender: int, receiver: int) -> Route:
+        usual = fabric.route(sender, receiver)
+        more = (latency[name] for name in usual.links)
+        return Route(usual.links, tuple(map(sum, zip(usual.latencies, more, strict=True))))
+
+    return replace(fabric, links=links, route=route if latency.total() else fabric.route)
+
+
+def _for_good(one: Slow) -> bool:
+    return one.until is None and one.from_ == 0 and one.flap is None
+
+
+def _narrower(link: LinkSpec, factor: Fraction) -> LinkSpec:
+    return link if not isinstance(link.bandwidth, Fraction) else link._replace(bandwidth=link.bandwidth * factor)
+
+
+def conditions_of(slow: Sequence[Slow], fabric: Fabric) -> dict[str, Conditions]:
+    """By link: what is slow for an interval; and, where times are measured, by a factor for good."""
+    spells: dict[str, list[Spell]] = {}
+    more: dict[str, list[tuple[Spell, int]]] = {}
+    for one in slow:
+        for name in one.links(fabric.links):
+            if not _for_good(one):
+                more.setdefault(name, []).append((one.spell, to_picoseconds(one.latency)))
+            if not _for_good(one) or not isinstance(fabric.links[name].bandwidth, Fraction):
+                spells.setdefault(name, []).append(one.spell)
+    return {name: Conditions(Timetable.of(each), _latencies(more.get(name, ()))) for name, each in spells.items()}
+
+
+def _latencies(spells: Iterable[tuple[Spell, int]]) -> tuple[tuple[int, int], ...]:
+    """From each time on, the sum of the latencies of the spells that are on."""
+    spells = list(spells)
+    starts = sorted({0, *(s.start for s, _ in spells), *(s.until for s, _ in spells if s.until is not None)})
+    return tuple(
+        (at, sum(extra for s, extra in spells if s.start <= at and (s.until is None or at < s.until))) for at in starts
+    )
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """What perturbs the computation of a run.
+
+    Attributes:
+        plan, costs: of the run; `costs` at speed 1.
+        durations: of every op, where they come from outside.
+    """
+
+    scenario: Scenario
+    plan: Plan
+    costs: Costs
+    durations: Durations | None = None
+
+    def speed(self, rank: int) -> Fraction:
+        """The factor of a rank's speed that it has for good."""
+        constant = self._table(rank).constant
+        return Fraction(1) if constant is None else constant
+
+    def pace(self, rank: int) -> VaryingPace | None:
+        """How the pace of a rank varies; None if it does not."""
+        table, noise = self._table(rank), self._noise(rank)
+        held = [stage for (place, _), stage in self.plan.stage_of.items() if place == self._place(rank)]
+        stages = {stage: self._stages[stage] for stage in held if stage in self._stages}
+        factors = [self._factor(rank, *source) for source in self._sources]
+        times = self._times(rank)
+        if table.constant is not None and not (stages or factors or noise or times):
+            return None
+        table = Timetable() if table.constant is not None else table
+        return VaryingPace(Variation(replace(table, noise=noise), stages, factors, self._usual(rank), times))
+
+    def _place(self, rank: int) -> int:
+        return self.scenario.parallel.layout.coordinate(rank, "pipeline")
+
+    def _usual(self, rank: int) -> Callable[[Op, int], int]:
+        place, stages = self._place(rank), self.costs.stages
+        return lambda op, step: stages[place, op.chunk].time(op.kind)
+
+    def _times(self, rank: int) -> Callable[[Op, int], int] | None:
+        if self.durations is None:
+            return None
+        place, replica = self._place(rank), self.scenario.parallel.layout.coordinate(rank, "data")
+        cost = next(cost for (at, _), cost in self.costs.stages.items() if at == place)
+        return self.durations.of(replica, place, Fraction(cost.weight, cost.backward or 1))
+
+    def _table(self, rank: int) -> Timetable:
+        """The factor of a rank's speed over time: that of the slowest rank of its tensor and context group."""
+        alike = self.scenario.parallel.layout.group(rank, "tensor", "context") if self._spells else [rank]
+        tables = [Timetable.of(self._spells.get(one, ())) for one in alike]
+        return tables[0] if len(tables) == 1 else Timetable.combined(tables, min)
+
+    @cached_property
+    def _spells(self) -> Mapping[int, Sequence[Spell]]:
+        """GPU → when it is slow, itself or with its node."""
+        spells: dict[int, list[Spell]] = {}
+        nodes = self.scenario.cluster.spec.node_of
+        for one in self.scenario.slow:
+            if one.gpu is not None:
+                spells.setdefault(one.gpu, []).append(one.spell)
+            for gpu in (gpu for gpu, node in enumerate(nodes) if node == one.node):
+                spells.setdefault(gpu, []).append(one.spell)
+        return spells
+
+    @cached_property
+    def _stages(self) -> Mapping[int, Timetable]:
+        """Stage → its factor over time, of those that are slow.
+
+        Raises:
+            UsageError: the plan has no such stage.
+        """
+        spells: dict[int, list[Spell]] = {}
+        for one in self.scenario.slow:
+            if one.stage is not None:
+                spells.setdefault(one.stage, []).append(one.spell)
+        for stage in spells:
+            if stage >= self.plan.stages:
+                raise UsageError(f"slow: there is no stage {stage}; the schedule has stages 0 … {self.plan.stages - 1}")
+        return {stage: Timetable.of(each) for stage, each in spells.items()}
+
+    def _noise(self, rank: int) -> Noise | None:
+        for one in self.scenario.jitter:
+            if one.noise is not None:
+                period, detour = (round(t * PICOSECONDS_PER_SECOND) for t in (one.noise.period, one.noise.detour))
+                phase = int(stream(self.scenario.seed, "noise", self._first(rank)).random() * period)
+                return Noise(period, detour, phase)
+        return None
+
+    def _first(self, rank: int) -> int:
+        """The first of the ranks that share their ops with this one; streams are its."""
+        return self.scenario.parallel.layout.group(rank, "tensor", "context")[0]
+
+    @cached_property
+    def _sources(self) -> Sequence[tuple[str, Sample, tuple[str | int, ...]]]:
+        """Level, distribution and key of the streams of each source of jitter."""
+        found = []
+        like = Counter[tuple[str, str]]()
+        for one in self.scenario.jitter:
+            if one.distribution is not None:
+                name = one.distribution, one.level
+                found.append((one.level, jitter.find(one.distribution).build(*one.arguments), (*name, like[name])))
+                like[name] += 1
+        return found
+
+    def _factor(self, rank: int, level: str, sample: Sample, key: tuple[str | int, ...]) -> Factor:
+        """One source's factors of the ops of a rank: by number in streams of its own."""
+        seed, microbatches, first = self.scenario.seed, self.plan.microbatches, self._first(rank)
+
+        @cache
+        def draws(*more: str | int) -> Draws:
+            return Draws(stream(seed, "jitter", *key, first, *more), sample)
+
+        if level == "rank":
+            return lambda kind, chunk, step, microbatch: draws().at(0)
+        if level == "rank-step":
+            return lambda kind, chunk, step, microbatch: draws().at(step)
+        return lambda kind, chunk, step, microbatch: draws(kind, chunk + 1).at(step * microbatches + microbatch)

@@ -1,0 +1,171 @@
+"""How the collectives of tensor, context and expert ranks are simulated: replayed, or as messages.
+
+replay      each distinct collective is simulated once alone, and its duration is a part of every op
+messages    every collective sends its messages, which share links with all others
+auto        replay along axes where it is proven exact (`contention`); messages along others, unless a step would
+            have more than `MOST_IN_AUTO` of them
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
+
+from hybrid_des.network.symmetry import links_of
+from hybrid_des.simulation.contention import Groups, Traffic, exact
+from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.workload.modelled import groups_along
+
+if TYPE_CHECKING:
+    from hybrid_des.gradients.groups import ReplicaGroup
+    from hybrid_des.network.fabric import Fabric
+    from hybrid_des.pipeline.plan import Plan
+    from hybrid_des.scenario import Scenario
+    from hybrid_des.workload.costs import Costs
+
+AXES = ("tensor", "context", "expert")
+Carried = Callable[[], Mapping[str, int]]
+MOST_IN_AUTO = 2**20  # messages of collectives in a step
+
+
+class Load(NamedTuple):
+    """What a group sends in a step: number of messages, and bytes."""
+
+    messages: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class TensorTraffic:
+    """How the collectives along each axis are simulated.
+
+    Attributes:
+        messages: axis → groups of ranks, for axes whose collectives are messages.
+        replayed: the same for the others.
+        disturbed: those of the others that other traffic may delay.
+        loads: (axis, pipeline rank) → what each group sends in a step.
+        flows: all that ranks send; None if there are no such collectives.
+    """
+
+    messages: Mapping[str, Groups] = field(default_factory=dict)
+    replayed: Mapping[str, Groups] = field(default_factory=dict)
+    disturbed: frozenset[str] = frozenset()
+    loads: Mapping[tuple[str, int], Load] = field(default_factory=dict)
+    flows: Traffic | None = None
+
+    @property
+    def replayed_bytes(self) -> dict[str, int]:
+        """Axis → bytes that replayed collectives send in a step."""
+        return {
+            axis: sum(self.loads[axis, self._place(ranks)].bytes for ranks in groups)
+            for axis, groups in self.replayed.items()
+        }
+
+    def delay(self, fabric: Fabric, carried: Carried, steps: int) -> int:
+        """Picoseconds by which a step may be longer than it is with replayed collectives.
+
+        What others send over the links of a group delays it by at most the time that this takes there. The worst group
+        of each pipeline rank counts, added up over pipeline ranks. This is no theorem (a chain of waiting could pass
+        several groups of a pipeline rank), but real delays are a small part of it.
+
+        Args:
+            fabric: the wiring.
+            carried: tells link → bytes of the run, all but those of replayed collectives.
+            steps: training steps of the run.
+        """
+        if self.flows is None or not self.disturbed:
+            return 0
+        on, by_messages = self._on_links(fabric), carried()
+        worst: dict[int, Fraction] = {}
+        for axis in self.disturbed:
+            for number, ranks in enumerate(self.replayed[axis]):
+                took = Fraction(0)
+                for link in links_of(fabric, self.flows.layers[axis][number]):
+                    others = sum(size for group, size in on.get(link, {}).items() if group != (axis, number))
+                    if (bandwidth := fabric.links[link].bandwidth) is not None:
+                        took += (others + Fraction(by_messages.get(link, 0), steps)) / bandwidth
+                place = self._place(ranks)
+                worst[place] = max(worst.get(place, Fraction(0)), took)
+        return ceil(sum(worst.values()) * PICOSECONDS_PER_SECOND)
+
+    def _place(self, ranks: Sequence[int]) -> int:
+        assert self.flows is not None
+        return self.flows.layout.coordinate(ranks[0], "pipeline")
+
+    def _on_links(self, fabric: Fabric) -> dict[str, dict[tuple[str, int], int]]:
+        """Link → group → bytes of its replayed collectives in a step; each of its flows sends an equal share."""
+        assert self.flows is not None
+        found: dict[str, dict[tuple[str, int], int]] = {}
+        for axis, groups in self.replayed.items():
+            for number, ranks in enumerate(groups):
+                flows = self.flows.layers[axis][number]
+                each = -(-self.loads[axis, self._place(ranks)].bytes // len(flows))
+                for flow in flows:
+                    for link in fabric.route(flow.sender, flow.receiver).links:
+                        of_link = found.setdefault(link, {})
+                        of_link[axis, number] = of_link.get((axis, number), 0) + each
+        return found
+
+
+def tensor_traffic(
+    scenario: Scenario, plan: Plan, costs: Costs, fabric: Fabric, reduced: Sequence[ReplicaGroup]
+) -> TensorTraffic:
+    """Decide along which axes collectives are messages; `reduced` are the groups whose gradients are reduced."""
+    parallel, layout = scenario.parallel, scenario.parallel.layout
+    axes = [axis for axis in AXES if getattr(parallel, axis) > 1]
+    if scenario.model is None or not axes:
+        return TensorTraffic()
+    groups = {axis: groups_along(layout, axis, parallel.expert) for axis in axes}
+    loads, uneven = _loads(plan, costs, axes)
+    layered = scenario.sharding in ("zero-2", "zero-3") and plan.pipeline == 1
+    mode = "replay" if layered else scenario.tensor_traffic
+    flows = _flows(scenario, plan, fabric, groups, reduced)
+    alike = len({kind.speed for kind in scenario.cluster.kinds}) == 1 and plan.fused_time >= 1
+    proven = exact(fabric, flows) - uneven if alike and not layered else set()
+    chosen = [axis for axis in axes if mode == "messages" or (mode == "auto" and axis not in proven)]
+    many = sum(loads[axis, rank].messages * len(groups[axis]) for axis in chosen for rank in range(plan.pipeline))
+    if mode == "auto" and many > MOST_IN_AUTO * plan.pipeline:
+        chosen = []
+    others = [axis for axis in axes if axis not in chosen]
+    return TensorTraffic(
+        messages={axis: groups[axis] for axis in chosen},
+        replayed={axis: groups[axis] for axis in others},
+        disturbed=frozenset(axis for axis in others if axis not in proven),
+        loads=loads,
+        flows=flows,
+    )
+
+
+def _loads(plan: Plan, costs: Costs, axes: Sequence[str]) -> tuple[dict[tuple[str, int], Load], set[str]]:
+    """What a group of each axis and pipeline rank sends in a step, and axes whose collectives end unevenly."""
+    loads = {(axis, rank): Load() for axis in axes for rank in range(plan.pipeline)}
+    uneven: set[str] = set()
+    micro_batches = Counter(plan.path_of)
+    for path, places in enumerate(plan.paths):
+        for place in places:
+            for layer in costs.stages[place].layers:
+                for one in (one for way in layer.collectives for one in way):
+                    count, before = micro_batches[path] * one.repeats, loads[one.axis, place[0]]
+                    sums = Load(before.messages + count * one.messages, before.bytes + count * one.sent)
+                    loads[one.axis, place[0]] = sums
+                    uneven |= set() if one.even else {one.axis}
+    return loads, uneven
+
+
+def _flows(
+    scenario: Scenario,
+    plan: Plan,
+    fabric: Fabric,
+    groups: Mapping[str, Groups],
+    reduced: Sequence[ReplicaGroup],
+) -> Traffic:
+    together = scenario.barrier or scenario.steps == 1
+    beside = scenario.gradients.overlap or scenario.overlap.parameters or not together
+    pairs = {"expert"} | ({"context"} if scenario.parallel.context_method == "all-to-all" else set())
+    ring = scenario.gradients.algorithm == "ring"
+    layout = scenario.parallel.layout
+    return Traffic.of(fabric, plan, layout, groups, reduced, pairs=pairs, ring=ring, beside=beside)

@@ -1,0 +1,146 @@
+"""Who was slow: a step as it was, and as it would be if some of its ops took their ideal time.
+
+As in the straggler study (Lin et al., "Understanding Stragglers in Large Model Training Using What-if Analysis", OSDI
+2025): the ideal time of an op is the mean of its kind over replicas, stages, micro-batches and steps; S = T/T_ideal;
+of a class C, S_C = T(only C as measured)/T_ideal and removed(C) = (T − T(C ideal))/(T − T_ideal). T is the mean over
+steps of first to last compute. Messages take no time: only computation is replayed.
+
+Without messages, a step is the longest path through its plan, in each replica by itself. It is computed here for all
+steps and replicas at once, and is what the simulation gives (`tests/stragglers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybrid_des.pipeline.plan import Plan
+from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.workload.durations import MISSING, Times
+
+Lengths = NDArray[np.int64]  # picoseconds by step and replica
+
+
+def lengths(plan: Plan, times: Mapping[str, Times]) -> Lengths:
+    """First to last compute of every step and replica; `times` as in `Durations.whole`, by kind."""
+    first = np.cumsum([0, *map(len, plan.programs)])
+    producers = plan.edges.producers
+    ends: dict[int, Lengths] = {}
+    at = list(first[:-1])
+    while any(at[rank] < first[rank + 1] for rank in range(plan.pipeline)):
+        for rank in range(plan.pipeline):
+            while at[rank] < first[rank + 1] and all(needed in ends for needed in producers[at[rank]]):
+                number = at[rank]
+                before = [number - 1] if number > first[rank] else []
+                took = _duration(plan, rank, number - first[rank], times)
+                needs = [ends[one] for one in (*before, *producers[number])]
+                ends[number] = np.maximum.reduce(needs) + took if needs else took
+                at[rank] += 1
+    slowest: Lengths = np.maximum.reduce([ends[last - 1] for last in first[1:]])
+    return slowest
+
+
+def _duration(plan: Plan, rank: int, index: int, times: Mapping[str, Times]) -> Lengths:
+    found = []
+    for op in plan.programs[rank][index]:
+        whole = times["F" if op.kind == "F" else "B"][:, :, rank, op.chunk, op.microbatch]
+        if op.kind in ("I", "W"):
+            weight = times["W"][:, :, rank, op.chunk, op.microbatch] if "W" in times else whole // 2
+            whole = weight if op.kind == "W" else whole - weight
+        found.append(whole)
+    total: Lengths = sum(found[1:], start=found[0])
+    return total
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """The counterfactuals of one measured run.
+
+    Attributes:
+        plan: the order of ops.
+        times: picoseconds by kind, as in `Durations.whole`.
+    """
+
+    plan: Plan
+    times: Mapping[str, Times]
+
+    @cached_property
+    def ideal(self) -> Mapping[str, Times]:
+        """All ops of a kind at their mean."""
+        found = {}
+        for kind, times in self.times.items():
+            mean = round(float(times[times != MISSING].mean()))
+            found[kind] = np.where(times == MISSING, MISSING, mean)
+        return found
+
+    @cached_property
+    def measured(self) -> Lengths:
+        """Every step and replica with the measured durations."""
+        return lengths(self.plan, self.times)
+
+    @cached_property
+    def ideal_length(self) -> Lengths:
+        """The same with ideal durations."""
+        return lengths(self.plan, self.ideal)
+
+    @property
+    def slowdown(self) -> float:
+        """S: a step over the ideal one."""
+        return seconds(self.measured) / seconds(self.ideal_length)
+
+    def of_stage(self, stage: int) -> tuple[float, float]:
+        """S_C and removed(C) of a pipeline rank in all replicas."""
+        return self._class(self._only_stage[stage], self._all_but_stage[stage])
+
+    def of_replica(self, replica: int) -> tuple[float, float]:
+        """S_C and removed(C) of a replica; the others do not depend on it."""
+        only, without = self.ideal_length.copy(), self.measured.copy()
+        only[:, replica] = self.measured[:, replica]
+        without[:, replica] = self.ideal_length[:, replica]
+        return self._class(only, without)
+
+    def of_worker(self, replica: int, stage: int) -> tuple[float, float]:
+        """S_C and removed(C) of one pipeline rank of one replica."""
+        only, without = self.ideal_length.copy(), self.measured.copy()
+        only[:, replica] = self._only_stage[stage][:, replica]
+        without[:, replica] = self._all_but_stage[stage][:, replica]
+        return self._class(only, without)
+
+    def of_kind(self, kind: str) -> tuple[float, float]:
+        """S_C and removed(C) of forwards (F), or of backwards (B)."""
+        kinds = {"F"} if kind == "F" else {*self.times} - {"F"}
+        only = {name: self.times[name] if name in kinds else self.ideal[name] for name in self.times}
+        without = {name: self.ideal[name] if name in kinds else self.times[name] for name in self.times}
+        return self._class(lengths(self.plan, only), lengths(self.plan, without))
+
+    @cached_property
+    def _only_stage(self) -> list[Lengths]:
+        """Every step and replica with the measured durations of one stage only."""
+        return [lengths(self.plan, self._mixed(self.ideal, self.times, s)) for s in range(self.plan.pipeline)]
+
+    @cached_property
+    def _all_but_stage(self) -> list[Lengths]:
+        """The same with the ideal durations of one stage."""
+        return [lengths(self.plan, self._mixed(self.times, self.ideal, s)) for s in range(self.plan.pipeline)]
+
+    @staticmethod
+    def _mixed(most: Mapping[str, Times], one: Mapping[str, Times], stage: int) -> dict[str, Times]:
+        """The durations of `most`, and on one stage those of `one`."""
+        mixed = {kind: times.copy() for kind, times in most.items()}
+        for kind, times in one.items():
+            mixed[kind][:, :, stage] = times[:, :, stage]
+        return mixed
+
+    def _class(self, only: Lengths, without: Lengths) -> tuple[float, float]:
+        whole, ideal = seconds(self.measured), seconds(self.ideal_length)
+        removed = (whole - seconds(without)) / (whole - ideal) if whole != ideal else 0.0
+        return seconds(only) / ideal, removed
+
+
+def seconds(lengths: Lengths) -> float:
+    """Mean over steps of the slowest replica."""
+    return float(lengths.max(axis=1).mean()) / PICOSECONDS_PER_SECOND

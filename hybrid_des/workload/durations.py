@@ -1,0 +1,273 @@
+"""Durations of ops from outside, one by one: a CSV or Parquet table of a measured or simulated run.
+
+    replica,stage,step,kind,microbatch,seconds
+    0,0,16,F,0,0.545921
+
+| column     | also called                         | values                                                            |
+|------------|-------------------------------------|-------------------------------------------------------------------|
+| step       |                                     | any number; steps are taken in ascending order                    |
+| rank       |                                     | global rank, where replica and stage are missing                  |
+| replica    | dp_rank                             | from 0; 0 if missing                                              |
+| stage      | pipeline_rank                       | pipeline rank, from 0                                             |
+| chunk      | mc                                  | of the pipeline rank, from 0; 0 if missing                        |
+| kind       | optype                              | F, B, I, W, forward-compute, backward-compute; others are ignored |
+| microbatch | micro_batch, mb_id                  | from 0                                                            |
+| seconds    | duration, or end_s less start_s     | at least 0                                                        |
+| start_s    | start_ts                            | used by `hybrid-des replay` only                                  |
+
+The other names are those of the straggler study (Lin et al., OSDI 2025) and of this program's own `timeline.csv`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybrid_des.errors import UsageError
+from hybrid_des.layout import Layout
+from hybrid_des.pipeline.op import Op
+from hybrid_des.pipeline.plan import Plan
+from hybrid_des.units import PICOSECONDS_PER_SECOND
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Times = NDArray[np.int64]
+
+NAMES = {
+    "step": ("step",),
+    "rank": ("rank",),
+    "replica": ("replica", "dp_rank"),
+    "stage": ("pipeline_rank", "stage"),
+    "chunk": ("chunk", "mc"),
+    "kind": ("kind", "optype"),
+    "microbatch": ("microbatch", "micro_batch", "micro-batch", "mb_id"),
+    "seconds": ("seconds", "duration"),
+    "start_s": ("start_s", "start_ts"),
+    "end_s": ("end_s",),
+}
+KINDS = {kind: kind for kind in "FBIW"} | {"forward-compute": "F", "backward-compute": "B"}
+WORDS = {"F": "forward", "B": "backward", "I": "input part of the backward", "W": "weight part of the backward"}
+NUMBERS = ("step", "rank", "replica", "stage", "chunk", "microbatch")
+MISSING = -1
+LARGEST_S = 10**6
+
+
+class Sizes(NamedTuple):
+    """What a table must fit into: replicas, pipeline ranks, chunks per rank, micro-batches."""
+
+    replica: int
+    stage: int
+    chunk: int
+    microbatch: int
+
+
+@dataclass(frozen=True)
+class Durations:
+    """Durations of ops.
+
+    Attributes:
+        source: where they come from, for messages.
+        steps: the table's numbers of its steps, ascending.
+        times: by kind (F, B, I, W): picoseconds by step, replica, pipeline rank, chunk and micro-batch; `MISSING`
+            where the table has none.
+    """
+
+    source: str
+    steps: tuple[int, ...]
+    times: Mapping[str, Times]
+
+    @cached_property
+    def whole(self) -> dict[str, Times]:
+        """The same as forwards, whole backwards and, if known, their weight parts."""
+        if "I" not in self.times:
+            return dict(self.times)
+        inputs, weights = self.times["I"], self.times["W"]
+        both = np.where((inputs == MISSING) | (weights == MISSING), MISSING, inputs + weights)
+        if "B" in self.times:
+            both = np.where(both == MISSING, self.times["B"], both)
+        return {"F": self.times["F"], "B": both, "W": weights}
+
+    def mean(self, kind: str, rank: int) -> Fraction:
+        """Mean seconds of a kind of op on a pipeline rank, of `whole`; 0 if there is none."""
+        times = self.whole.get(kind, np.empty((0,) * 5))[:, :, rank]
+        known = times[times != MISSING].tolist()
+        return Fraction(sum(known), len(known) * PICOSECONDS_PER_SECOND) if known else Fraction(0)
+
+    def of(self, replica: int, rank: int, weight: Fraction) -> Callable[[Op, int], int]:
+        """Picoseconds of (op, number of the step) of a rank.
+
+        Args:
+            replica: the rank's replica.
+            rank: its pipeline rank.
+            weight: the share of a backward's weight part, where the table has none.
+        """
+        kinds = {kind: times[:, replica, rank].tolist() for kind, times in self.whole.items()}
+
+        def time(op: Op, step: int) -> int:
+            whole: int = kinds["F" if op.kind == "F" else "B"][step][op.chunk][op.microbatch]
+            if op.kind in ("F", "B"):
+                return whole
+            part: int = kinds["W"][step][op.chunk][op.microbatch] if "W" in kinds else round(whole * weight)
+            return part if op.kind == "W" else whole - part
+
+        return time
+
+    def check(self, plan: Plan, replicas: int, steps: int) -> None:
+        """Check that every op of a plan has a duration in every replica and in the first steps.
+
+        Raises:
+            UsageError: the table has fewer steps, or an op is missing.
+        """
+        if steps > len(self.steps):
+            raise UsageError(f"{self.source}: {len(self.steps)} steps; the scenario has {steps}")
+        kinds = self.whole
+        for rank, op in plan.ops():
+            needed = "F" if op.kind == "F" else "B"
+            times = kinds[needed][:steps, :replicas, rank, op.chunk, op.microbatch]
+            if (times == MISSING).any():
+                step, replica = (int(place[0]) for place in np.nonzero(times == MISSING))
+                where = f"replica {replica}, pipeline rank {rank}, chunk {op.chunk}, step {self.steps[step]}"
+                raise UsageError(f"{self.source}: no {WORDS[needed]} of micro-batch {op.microbatch} on {where}")
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Read a table of durations; its columns get the names of this module, and `row` says where each row stands.
+
+    Raises:
+        UsageError: the file cannot be read, a column is missing, or a value is wrong.
+    """
+    raw = _read(path)
+    found = {name: next((one for one in names if one in raw), None) for name, names in NAMES.items()}
+    table = raw[[column for column in found.values() if column]]
+    table = table.rename(columns={column: name for name, column in found.items() if column})
+    if "seconds" not in table and {"start_s", "end_s"} <= {*table}:
+        table["seconds"] = table.end_s.astype(float) - table.start_s.astype(float)
+    needed = ("step", "kind", "microbatch", "seconds", *(() if "rank" in table else ("stage",)))
+    for name in needed:
+        if name not in table:
+            raise UsageError(f"{path}: no column {name}; found {', '.join(map(str, raw))}")
+    table["row"] = table.index + (2 if path.suffix == ".csv" else 1)
+    if (table.kind == "FB").any():
+        raise UsageError(f"{path}: fused pairs (FB) do not say how long each of their ops takes")
+    table = table[table.kind.isin(KINDS)].assign(kind=lambda rows: rows.kind.astype(str).map(KINDS))
+    if table.empty:
+        raise UsageError(f"{path}: no forward or backward; expected kinds such as {', '.join(KINDS)}")
+    for name in NUMBERS:
+        if name in table:
+            table[name] = _whole_numbers(table, name, path)
+    table["seconds"] = _seconds(table, path)
+    table = table.assign(**{name: 0 for name in ("replica", "chunk") if name not in table})
+    return table.assign(kind=_parts_told_apart(table))
+
+
+def _parts_told_apart(table: pd.DataFrame) -> pd.Series[str]:
+    """The kinds, with I for a B that has a W beside it, as in `timeline.csv`."""
+    place = ["step", *(name for name in ("rank", "replica", "stage", "chunk", "microbatch") if name in table)]
+    apart = table[table.kind == "W"][place].drop_duplicates().assign(apart=True)
+    if apart.empty:
+        return table.kind
+    found = table[place].merge(apart, how="left", on=place).apart.notna().to_numpy()
+    return table.kind.mask(found & (table.kind == "B").to_numpy(), "I")
+
+
+def _read(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
+        if path.suffix == ".parquet":
+            return pd.read_parquet(path)
+        return pd.read_csv(path)
+    except ImportError:
+        raise UsageError(f"{path}: needs the parquet extra: pip install 'hybrid-des[parquet]'") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except Exception as error:  # of the parsers, which have many
+        raise UsageError(f"{path}: not a table: {str(error).splitlines()[0] if str(error) else error!r}") from None
+
+
+def _whole_numbers(table: pd.DataFrame, name: str, path: Path) -> pd.Series[int]:
+    import pandas as pd
+
+    numbers = pd.to_numeric(table[name], errors="coerce")
+    wrong = table[numbers.isna() | (numbers < 0) | (numbers % 1 != 0) | (numbers > 2**53)]
+    if len(wrong):
+        one = wrong.iloc[0]
+        raise UsageError(f"{path}: row {one.row}: {name}: expected a whole number of at least 0, found {one[name]}")
+    return numbers.astype("int64")
+
+
+def _seconds(table: pd.DataFrame, path: Path) -> pd.Series[float]:
+    import pandas as pd
+
+    numbers = pd.to_numeric(table["seconds"], errors="coerce").astype("float64")
+    wrong = table[~((numbers >= 0) & (numbers <= LARGEST_S))]
+    if len(wrong):
+        one = wrong.iloc[0]
+        raise UsageError(
+            f"{path}: row {one.row}: seconds: expected a time from 0 to {LARGEST_S} s, found {one.seconds}"
+        )
+    return numbers
+
+
+def durations_of(table: pd.DataFrame, sizes: Sizes, source: str) -> Durations:
+    """The durations in a table of `read_table` with the columns `replica` and `stage`.
+
+    Raises:
+        UsageError: a place beyond the sizes, or a second duration of one op.
+    """
+    for name, most in sizes._asdict().items():
+        beyond = table[table[name] >= most]
+        if len(beyond):
+            one = beyond.iloc[0]
+            raise UsageError(f"{source}: row {one.row}: there is no {name} {one[name]}, only 0 … {most - 1}")
+    twice = table[table.duplicated(["kind", "step", *sizes._fields])]
+    if len(twice):
+        one = twice.iloc[0]
+        raise UsageError(f"{source}: row {one.row}: a second {WORDS[one.kind]} of micro-batch {one.microbatch} there")
+    steps, places = np.unique(table.step.to_numpy(), return_inverse=True)
+    kinds = [kind for kind in "FBIW" if (table.kind == kind).any()]
+    split = {"I", "W"} & {*kinds}
+    for kind in ("F", *(("I", "W") if split else ("B",))):
+        if kind not in kinds:
+            raise UsageError(f"{source}: no {WORDS[kind]} in it")
+    times: dict[str, Any] = {}
+    for kind in kinds:
+        chosen = (table.kind == kind).to_numpy()
+        filled = np.full((len(steps), *sizes), MISSING, dtype=np.int64)
+        at = (places[chosen], *(table[name].to_numpy()[chosen] for name in sizes._fields))
+        filled[at] = np.rint(table.seconds.to_numpy()[chosen] * PICOSECONDS_PER_SECOND).astype(np.int64)
+        times[kind] = filled
+    return Durations(source, tuple(steps.tolist()), times)
+
+
+def read_durations(path: Path, layout: Layout, chunks: int | None, microbatches: int) -> Durations:
+    """Read the durations of the ranks of a layout.
+
+    Args:
+        path: the table.
+        layout: data and pipeline ranks.
+        chunks: per pipeline rank; None for as many as the table has.
+        microbatches: per replica and step.
+
+    Raises:
+        UsageError: the table is wrong, or names ranks or micro-batches that do not exist.
+    """
+    table = read_table(path)
+    if "stage" not in table:
+        beyond = table[table["rank"] >= layout.ranks]
+        if len(beyond):
+            one = beyond.iloc[0]
+            raise UsageError(f"{path}: row {one.row}: there is no rank {one['rank']}, only 0 … {layout.ranks - 1}")
+        along = {"replica": layout.along("data"), "stage": layout.along("pipeline")}
+        table = table.assign(**{name: places[table["rank"]] for name, places in along.items()})
+    held = int(table.chunk.max()) + 1 if chunks is None else chunks
+    sizes = Sizes(layout.sizes["data"], layout.sizes["pipeline"], held, microbatches)
+    return durations_of(table, sizes, str(path))

@@ -1,0 +1,201 @@
+"""The command `goodput`: report, summary, files, processes, sweeps."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from hybrid_des import goodput, load
+from hybrid_des.errors import UsageError
+from hybrid_des.longrun.tradeoffs import over_intervals, over_spares
+from hybrid_des.renewal.formulas import at_most, best_interval, share_down
+
+STEP = """\
+name: weeks
+cluster: {nodes: 4, gpus_per_node: 1, infiniband: {bandwidth: inf, latency: 0}}
+parallel: {pipeline: 2, data: 2}
+schedule: {kind: 1f1b, microbatches: 4}
+workload: {forward: 1 s, backward: 2 s}
+"""
+FAULTS = """\
+faults:
+  horizon: 20 d
+  replications: 6
+  classes:
+    - {what: node, mtbf: 200 h}
+    - {what: link, mtbf: 100 h, effect: {flap: 20 s}}
+    - {what: node, name: slow, mtbf: 300 h, effect: {slow: 0.5, lasts: 3 h}}
+  detect: 60 s
+  restart: {time: 5 min}
+  spares: {nodes: 1, swap: 60 s, repair: 24 h}
+  checkpoint: {every: 30 min, mode: async, blocking: 2 s, write: 60 s}
+"""
+
+
+def test_the_summary_says_what_it_promises(run, write):
+    code, out, err = run("goodput", write(STEP + FAULTS), "--json")
+    facts = json.loads(out)
+    assert (code, err) == (0, [])
+    assert facts["name"] == "weeks"
+    assert facts["horizon_s"] == 20 * 86400 == facts["useful_s"] + sum(facts["lost_s"].values())
+    assert facts["goodput"] == pytest.approx(facts["useful_s"] / facts["horizon_s"], rel=1e-12)
+    assert facts["goodput"] < facts["ettr"] < 1
+    assert list(facts["lost_s"]) == [
+        "rework", "checkpoint", "detection", "repair", "swap", "restart", "flap", "slow", "fewer_replicas",
+    ]  # fmt: skip
+    assert (facts["unknown"], facts["replications"], facts["healthy_step_s"]) == ([], 6, 15)
+    low, high = facts["goodput_ci95"]
+    spread = facts["goodput_percentiles"]
+    assert low < facts["goodput"] < high
+    assert list(spread) == ["p5", "p25", "p50", "p75", "p95"]
+    assert list(spread.values()) == sorted(spread.values())
+    assert sum(facts["failures_by_class"].values()) == pytest.approx(facts["failures"])
+    assert facts["mtbf_s"] == pytest.approx(50 * 3600)
+    assert facts["checkpoint_interval_s"] == 1800
+    assert facts["best_interval_s"]["exact"] == pytest.approx(best_interval(2, 50 * 3600))
+
+
+def test_the_summary_is_the_same_on_any_number_of_processes(run, write):
+    file = write(STEP + FAULTS)
+    alone, both = (run("goodput", file, "--json", "--jobs", jobs)[1] for jobs in (1, 2))
+    assert alone == both
+
+
+def test_what_is_not_given_is_unknown_and_no_zero(run, write):
+    few = "faults: {horizon: 20 d, replications: 4, classes: [{what: node, mtbf: 200 h}], detect: 60 s}\n"
+    file = write(STEP + few)
+    facts = json.loads(run("goodput", file, "--json")[1])
+    lost = facts["lost_s"]
+    assert [cause for cause, seconds in lost.items() if seconds is None] == [
+        "rework", "checkpoint", "repair", "swap", "restart",
+    ]  # fmt: skip
+    assert lost["detection"] > 0
+    assert facts["unknown"] == ["faults.checkpoint", "faults.restart", "faults.spares"]
+    assert facts["best_interval_s"] is facts["checkpoint_interval_s"] is facts["spares_availability"] is None
+    report = run("goodput", file)[1]
+    assert "goodput     at most " in report
+    assert "restarting                                 unknown   faults.restart is not given" in report
+
+
+def test_the_report_says_where_the_time_went_and_what_is_exact(run, write):
+    code, out, _ = run("goodput", write(STEP + FAULTS))
+    assert code == 0
+    for part in (
+        "20 d on 4 nodes, 6 replications; expected: one stop every 2.083 d",
+        "of 6 replications",
+        "useful steps",
+        "waiting for a node to be repaired",
+        "checkpoints every 30 min; best ",
+        f"spares      1 beside 4 nodes, enough {at_most(1, 5, share_down(200, 24)):.4%} of the time",
+        "15 s with all replicas at full speed",
+        "with node of pipeline rank 0 at 0.5",
+        "The step of each state is simulated exactly, and exact as long as states change between steps",
+        "A flap stops the job for its whole length",
+    ):
+        assert part in out.replace("\n", " ") or part in out
+
+
+def test_all_files_are_written(run, write, tmp_path):
+    folder = tmp_path / "out"
+    code, _, err = run("goodput", write(STEP + FAULTS), "--out", folder)
+    assert (code, err) == (0, [f"wrote 8 files to {folder}"])
+    names = {path.name for path in folder.iterdir()}
+    assert names == {
+        "goodput.json", "goodput.png", "goodput.svg", "replications.csv", "failures.csv", "history.csv",
+        "intervals.csv", "spares.csv",
+    }  # fmt: skip
+    facts = json.loads((folder / "goodput.json").read_text())
+    assert pd.read_csv(folder / "replications.csv").goodput.mean() == pytest.approx(facts["goodput"])
+    history = pd.read_csv(folder / "history.csv").groupby("replication")
+    assert (history.end_s.max() == 20 * 86400).all()
+    assert (history.start_s.min() == 0).all()
+
+
+def test_files_of_an_earlier_run_are_removed(run, write, tmp_path):
+    folder = tmp_path / "out"
+    run("goodput", write(STEP + FAULTS), "--out", folder)
+    few = "faults: {horizon: 2 d, replications: 1, classes: [{what: job, mtbf: 20 h}]}\n"
+    code, _, err = run("goodput", write(STEP + few), "--out", folder)
+    assert (code, err) == (0, [f"wrote 6 files to {folder}"])
+    assert not (folder / "spares.csv").exists()
+    assert not (folder / "intervals.csv").exists()
+
+
+def test_a_sweep_has_the_columns_of_goodput(run, write):
+    sweep = "sweep:\n  - {faults.spares.nodes: [0, 1]}\n  - {faults.checkpoint.every: [30 min, optimal]}\n"
+    plot = "plot: {x: faults.checkpoint.every, y: goodput, hue: faults.spares.nodes}\n"
+    file = write(STEP + FAULTS + sweep + plot)
+    code, out, _ = run(file, "--json")
+    rows = json.loads(out)
+    assert code == 0
+    assert [row["step_time_s"] for row in rows] == [15] * 4
+    alone = [
+        goodput(load(write(STEP + FAULTS, "b.yaml"), [f"faults.spares.nodes={n}"])).summary["goodput"] for n in (0, 1)
+    ]
+    assert [row["goodput"] for row in rows if row["faults.checkpoint.every"] == "30 min"] == alone
+    assert rows[1]["checkpoint_interval_s"] == pytest.approx(rows[1]["best_interval_s"]["exact"], abs=1e-9)
+    shown = run(file)[1].splitlines()
+    assert shown[0].split()[-2:] == ["goodput", "ETTR"]
+    assert shown[1].endswith(f"{rows[0]['ettr']:.2%}")
+
+
+def test_a_long_checkpoint_is_a_warning_with_its_number(run, write):
+    long = FAULTS.replace("every: 30 min, mode: async, blocking: 2 s, write: 60 s", "every: 30 min, cost: 60 h")
+    code, out, err = run("goodput", write(STEP + long), "--json")
+    assert code == 0
+    assert err == [
+        "warning: weeks: faults.checkpoint: one takes 216000 s, longer than the mean time between failures, 1.8e+05 s"
+    ]
+    assert json.loads(out)["goodput"] < 0.1
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (STEP, "weeks: goodput needs a section faults: {horizon: 54 d, classes: [...]}"),
+        (STEP + FAULTS + "sweep: [{seed: [1, 2]}]\n", "a sweep; run it without `goodput`"),
+        (STEP.replace("1 s", "0").replace("2 s", "0") + FAULTS, "weeks: its training step takes no time"),
+        (STEP + FAULTS.replace("200 h", "1 ms"), "failures in all replications are more than can be simulated"),
+        (STEP + FAULTS.replace("mtbf: 200 h", "mtbf: 0"), "faults.classes[0].mtbf: must be more than 0"),
+    ],
+    ids=["no faults", "a sweep", "no step", "too many failures", "mtbf 0"],
+)
+def test_what_cannot_be_done_is_one_line(run, write, text, said):
+    code, out, err = run("goodput", write(text))
+    assert (code, out, len(err)) == (2, "", 1)
+    assert said in err[0]
+
+
+def test_tables_hold_every_failure_and_every_interval(write):
+    weeks = goodput(load(write(STEP + FAULTS)))
+    assert len(weeks.replications) == 6
+    struck = weeks.failures.query("not spare").groupby("replication").size()
+    assert struck.to_list() == weeks.replications.failures.to_list()
+    assert set(weeks.failures["class"]) == {"node", "link", "slow"}
+    assert set(weeks.history.phase) >= {"running", "detection", "swap", "restart", "flap"}
+    assert weeks.history.query("phase == 'running'").step_time_s.notna().all()
+    running = weeks.history.query("phase == 'running'")
+    assert set(running.step_time_s) == {step.time / 1e12 for step in weeks.steps.known.values()} > {15}
+    assert "<pre" in weeks._repr_html_()
+
+
+def test_curves_hold_the_scenario_itself(write):
+    weeks = goodput(load(write(STEP + FAULTS)))
+    spares = over_spares(weeks)
+    assert spares.spares.to_list() == [0, 1, 2, 3, 4]
+    assert spares.goodput[1] == weeks.summary["goodput"]
+    assert spares.goodput.is_monotonic_increasing
+    intervals = over_intervals(weeks, [1800, 36000])
+    assert intervals.goodput[0] == weeks.summary["goodput"] > intervals.goodput[1]
+
+
+def test_there_is_no_curve_over_what_is_not_known(write):
+    few = "faults: {horizon: 2 d, replications: 1, classes: [{what: job, mtbf: 20 h}]}\n"
+    weeks = goodput(load(write(STEP + few)))
+    assert over_spares(weeks) is None
+    assert over_intervals(weeks) is None
+
+
+def test_a_scenario_without_faults_has_no_goodput(write):
+    with pytest.raises(UsageError, match="goodput needs a section faults"):
+        goodput(load(write(STEP)))

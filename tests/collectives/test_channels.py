@@ -1,0 +1,85 @@
+"""Channels: a group over several nodes uses all of its adapters, and folded rings take as long as whole ones."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import scenarios
+
+from hybrid_des.collectives import channels, codecs
+from hybrid_des.collectives.benchmark import measure
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.simulation.wiring import fabric_of
+
+BF16 = codecs.find("bf16").build()
+US = 10**6  # picoseconds
+
+
+def fabric(nodes, gpus, topology="nodes", sharing="fifo", nics=8, **cluster):
+    infiniband = {"bandwidth": "25 GB/s", "latency": "5 us", "nics_per_node": min(nics, gpus)}
+    machine = {"topology": topology, "sharing": sharing, "infiniband": infiniband, **cluster}
+    sections = {"cluster": {"nodes": nodes, "gpus_per_node": gpus, **machine}}
+    return fabric_of(scenarios.scenario("1f1b", 1, 1, nodes * gpus, **sections))
+
+
+def whole(fabric, name, groups, elements, sharing):
+    """All members act, whether or not they could be folded."""
+    rings = [ring for ranks in groups for ring in channels.channels(fabric, ranks)]
+    size = elements * len(groups) // len(rings)
+    return measure(fabric, name, rings, lambda ring, place: Buffer(size, BF16), sharing=sharing)
+
+
+def test_every_member_of_a_node_leaves_it_once():
+    rings = channels.channels(fabric(2, 3), range(6))
+    assert rings == [[0, 1, 2, 3, 4, 5], [1, 2, 0, 4, 5, 3], [2, 0, 1, 5, 3, 4]]
+    assert channels.channels(fabric(2, 3), [0, 1]) == [[0, 1]]
+    assert channels.channels(fabric(2, 3), [0, 1, 3]) == [[0, 1, 3]]
+
+
+def test_all_adapters_together_are_as_fast_as_one_wire():
+    """Each of 4 adapters carries a quarter: 15 steps of a sixteenth of it, 5 µs later every fourth step at most."""
+    machine = fabric(4, 4, nvlink={"bandwidth": "inf", "latency": 0})
+    elements = 16 * 4 * 25_000  # a message has 50 kB: 2 µs on an adapter of 25 GB/s
+    found = channels.measure_rings(machine, "ring-all-gather", [range(16)], elements, BF16, "fifo")
+    assert 15 * 2 * US <= found.duration <= 15 * 2 * US + 4 * 5 * US
+    assert found.bytes == 15 * 2 * elements
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    nodes=st.sampled_from([4, 6, 8, 9]),
+    gpus=st.sampled_from([1, 2, 4]),
+    tensor=st.sampled_from([1, 2]),
+    topology=st.sampled_from(["nodes", "leaf-spine", "rails"]),
+    sharing=st.sampled_from(["fifo", "fair"]),
+    nics=st.sampled_from([1, 8]),
+    name=st.sampled_from(["ring", "ring-all-gather", "ring-reduce-scatter"]),
+)
+def test_folded_rings_take_as_long_as_whole_ones(nodes, gpus, tensor, topology, sharing, nics, name):
+    machine = fabric(nodes, gpus, topology, sharing, nics)
+    tensor = min(tensor, gpus)
+    groups = [range(first, nodes * gpus, tensor) for first in range(tensor)]
+    rings = [ring for ranks in groups for ring in channels.channels(machine, ranks)]
+    members = nodes * gpus // tensor
+    assert channels.folded(machine, rings) == (3 if nodes == 9 else 2) * gpus // tensor < members
+    elements = 100 * members * gpus
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(channels, "LONG", 1)
+        found = channels.measure_rings(machine, name, groups, elements, BF16, sharing)
+    assert found == whole(machine, name, groups, elements, sharing)
+
+
+def test_padding_of_folded_shards_is_not_sent():
+    machine = fabric(16, 2)
+    found = channels.measure_rings(machine, "ring-all-gather", [range(32)], 1001, BF16, "fifo")
+    assert found.bytes == 31 * 2 * 1001
+    assert found.messages == 2 * 32 * 31
+
+
+@pytest.mark.parametrize("kinds", [[{"count": 7}, {"infiniband": {"bandwidth": "1 GB/s"}}], [{"count": 8}]])
+def test_rings_over_different_nodes_are_not_folded(kinds):
+    groups = [range(16)]
+    machine = fabric_of(
+        scenarios.scenario("1f1b", 1, 1, 16, cluster={"nodes": kinds, "gpus_per_node": 2, "topology": "nodes"})
+    )
+    rings = channels.channels(machine, groups[0])
+    assert channels.folded(machine, rings) == (16 if len(kinds) == 2 else 4)
