@@ -46,7 +46,8 @@ Heights = NDArray[np.float64]
 def link_use(run: Run, ax: Axes | None = None, links: Sequence[str] | None = None) -> Axes:
     """Draw link use over time, one lane per link, stacked by the purpose of messages.
 
-    Rates are averaged over 200 windows; the height of every lane is the largest rate of all.
+    Rates are averaged over 200 windows; the height of a lane is the link's bandwidth, or if that is infinite or not
+    known the largest rate of all.
 
     Args:
         run: a run with recorded messages.
@@ -64,19 +65,30 @@ def link_use(run: Run, ax: Axes | None = None, links: Sequence[str] | None = Non
         place = {name: i for i, name in enumerate(known[0].links)}
         busiest = sorted(place, key=lambda name: (-tops[-1, place[name]].sum(), name))[:LANES]
         shown = list(links) if links is not None else sorted(busiest, key=natural)
-        full = max((float(tops[-1, place[name]].max()) for name in shown), default=0.0) or 1.0
+        largest = max((float(tops[-1, place[name]].max()) for name in shown), default=0.0) or 1.0
+        limits = _bandwidths(run)
         edges = known[0].edges / PICOSECONDS_PER_SECOND / scale
         for base, name in enumerate(reversed(shown)):
-            _draw_lane(ax, edges, base, 0.9 * tops[:, place[name]] / full, labels.values())
-        ax.set_yticks([len(shown) - 1 - lane + 0.45 for lane in range(len(shown))], map(verbatim, shown), fontsize=8)
+            _draw_lane(ax, edges, base, 0.9 * tops[:, place[name]] / limits.get(name, largest), labels.values())
+        names = [
+            f"{verbatim(name)}  {limits[name] / 1e9:.4g} GB/s" if name in limits else verbatim(name) for name in shown
+        ]
+        ax.set_yticks([len(shown) - 1 - lane + 0.45 for lane in range(len(shown))], names, fontsize=8)
         ax.set_ylim(-0.1, len(shown))
         ax.set_xlim(0, float(edges[-1]))
-        ax.set_title(f"links: a full lane is {full / 1e9:.4g} GB/s", loc="left", fontsize=10)
+        whole = "the link's bandwidth" if set(shown) <= limits.keys() else f"{largest / 1e9:.4g} GB/s, or its bandwidth"
+        ax.set_title(f"links: a full lane is {whole}", loc="left", fontsize=10)
         legend_above(ax, labels)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     ax.set_xlabel(f"time ({unit})")
     return plain(ax)
+
+
+def _bandwidths(run: Run) -> dict[str, float]:
+    """Bytes per second of the links whose bandwidth is known and finite."""
+    links = run.fabric.links if run.fabric is not None else {}
+    return {name: float(link.bandwidth) for name, link in links.items() if link.bandwidth}
 
 
 def _draw_lane(ax: Axes, edges: Heights, base: int, tops: Heights, colours: Iterable[str]) -> None:
