@@ -1,8 +1,6 @@
 """What `python -m hybrid_des` runs."""
 
-import sys
-
-from hybrid_des.cli.main import main
+from hybrid_des.cli.main import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

@@ -12,6 +12,7 @@ import html
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hybrid_des.analysis.explaining import explain
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.errors import OutOfMemoryError
 from hybrid_des.network.fabric import Fabric
@@ -26,6 +27,7 @@ from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
 
 
@@ -65,6 +67,24 @@ class Result(Findings):
     def report(self, color: bool = False, width: int = 100) -> str:
         """Give the report of the command line as text."""
         return render(self, color=color, width=width)
+
+    def explain(self, *what_if: str) -> dict[str, pd.DataFrame]:
+        """Say why the step takes as long as it does, and what would help, as tables; times in seconds per step.
+
+        The step is simulated again with all causes recorded, then with each change.
+
+        Args:
+            what_if: changes to simulate too, such as "cluster.nvlink.bandwidth=2x".
+
+        Returns:
+            Tables by name: `path` (pieces of the critical path), `nearly_critical`, `classes` (least and most time over
+            all critical paths), `what_if`, `ladder`, `ranking`, `idle` (pieces, each with what went on), `stragglers`,
+            `collectives`, and `activities` with float, drag and releaser of every op and message.
+
+        Raises:
+            UsageError: a what-if is wrong.
+        """
+        return explain(self.run.scenario, what_if, plan=self.run.plan, fabric=self.run.fabric).tables()
 
     def write(self, folder: str | Path) -> Written:
         """Write summary, timeline, trace, pictures and order into a folder: all of them or none.

@@ -82,6 +82,35 @@ def hidden_gathers(timeline: Timeline) -> int:
     return total(rows["end"] - rows["start"]) - _exposed(rows, timeline.waits)
 
 
+def slower_replica_share(timeline: Timeline) -> float:
+    """Of the time that ranks wait for reductions after their last op, the share before all others are there.
+
+    A rank waits for a slower replica until the last member of its group has begun the bucket that it waits for last.
+    """
+    rows, steps = timeline.reductions, timeline.steps
+    waited = total(steps["reduced"] - steps["sent"])
+    if not len(rows["rank"]) or not waited:
+        return 0.0
+    holders = np.array([timeline.layout.group(rank, "context", "data")[0] for rank in range(timeline.layout.ranks)])
+    group = holders[rows["rank"]] if timeline.plan.pipeline == len(timeline.plan.paths[0]) else rows["stage"]
+    last = rows["bucket"] == _last_of(rows)
+    keys = np.stack([rows["step"], rows["stage"], rows["bucket"], group], axis=1)[last]
+    places = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
+    begun = np.full(places.max(initial=0) + 1, NEVER)
+    np.maximum.at(begun, places, rows["start"][last])
+    there = np.full((int(steps["step"].max()) + 1, timeline.layout.ranks), NEVER)
+    np.maximum.at(there, (rows["step"][last], rows["rank"][last]), begun[places])
+    until = np.clip(there[steps["step"], steps["rank"]], steps["sent"], steps["reduced"])
+    return total(until - steps["sent"]) / waited
+
+
+def _last_of(rows: Columns) -> Column:
+    """Of each row, the last bucket of its stage."""
+    most = np.zeros(int(rows["stage"].max()) + 1, dtype=np.int64)
+    np.maximum.at(most, rows["stage"], rows["bucket"])
+    return np.asarray(most[rows["stage"]])
+
+
 def inside_waits(waits: Columns) -> Column:
     """Durations of the waits within ops."""
     took: Column = (waits["end"] - waits["start"])[waits["place"] == INSIDE]

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 
 from hybrid_des.analysis.idle import hidden_messages
-from hybrid_des.analysis.step_times import StepTimes
+from hybrid_des.analysis.step_times import StepTimes, total
 from hybrid_des.models import Attention, Model
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.purpose import ACTIVATION
+from hybrid_des.network.purpose import ACTIVATION, OF_LAYERS, PURPOSES
 from hybrid_des.network.rate import idle_time
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.lowering import message_size
@@ -68,6 +68,7 @@ def model_figures(
             "pipeline": {"exposed": idle[ACTIVATION.cause], "hidden": _hidden_messages(run, times)},
             **{what: dict(seconds) for what, seconds in reduced.items()},
         },
+        **_tensor_traffic(run),
         "memory_parts_bytes": _memory_parts(run),
     }
 
@@ -91,7 +92,7 @@ def _throughput(what: str, rate: float, gpus: int) -> dict[str, float]:
 
 
 def _inside_ops(run: Run) -> dict[str, dict[str, float]]:
-    """Seconds per step and rank of the collectives that ops wait for, mean over pipeline ranks."""
+    """Seconds per step and rank of the collectives that ops wait for, mean over ranks: as replayed, or as recorded."""
     plan, exposed, hidden = run.plan, Counter[str](), Counter[str]()
     micro_batches = Counter(run.plan.path_of)
     for path, places in enumerate(plan.paths):
@@ -99,8 +100,37 @@ def _inside_ops(run: Run) -> dict[str, dict[str, float]]:
             for traffic in run.costs.stages[place].traffic:
                 exposed[traffic.axis] += micro_batches[path] * traffic.exposed
                 hidden[traffic.axis] += micro_batches[path] * traffic.hidden
-    whole = plan.pipeline * PICOSECONDS_PER_SECOND
-    return {axis: {"exposed": exposed[axis] / whole, "hidden": hidden[axis] / whole} for axis in AXES}
+    ranks = dict.fromkeys(AXES, plan.pipeline)
+    rows = run.timeline.exchanges
+    for axis in run.traffic.messages:
+        mine = rows["purpose"] == PURPOSES.index(OF_LAYERS[axis])
+        exposed[axis] = total(rows["end"][mine] - rows["free"][mine])
+        hidden[axis] = total(rows["free"][mine] - rows["start"][mine])
+        ranks[axis] = run.scenario.parallel.ranks * run.scenario.steps
+    return {
+        axis: {
+            "exposed": exposed[axis] / (ranks[axis] * PICOSECONDS_PER_SECOND),
+            "hidden": hidden[axis] / (ranks[axis] * PICOSECONDS_PER_SECOND),
+        }
+        for axis in AXES
+    }
+
+
+def _tensor_traffic(run: Run) -> dict[str, Any]:
+    """How collectives inside ops were simulated, the bytes of each axis, and what others could add to a step."""
+    traffic, steps = run.traffic, run.scenario.steps
+    used = [axis for axis in AXES if axis in traffic.messages or axis in traffic.replayed]
+    if not used:
+        return {}
+    return {
+        **{f"bytes_{axis}": _per_step(getattr(run, f"bytes_{axis}"), steps) for axis in used},
+        "tensor_traffic": {axis: "messages" if axis in traffic.messages else "replay" for axis in used},
+        "tensor_traffic_delay_s": run.tensor_delay / PICOSECONDS_PER_SECOND,
+    }
+
+
+def _per_step(amount: int, steps: int) -> float | int:
+    return amount // steps if amount % steps == 0 else amount / steps
 
 
 def _hidden_messages(run: Run, times: StepTimes) -> float:

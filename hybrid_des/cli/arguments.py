@@ -1,12 +1,17 @@
 """Command-line arguments: a parser with one-line errors, and options shared by several commands."""
 
+from __future__ import annotations
+
 import argparse
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
+
+if TYPE_CHECKING:
+    from hybrid_des.scenario import Scenario
 
 
 class Parser(argparse.ArgumentParser):
@@ -65,6 +70,22 @@ def whole(text: str) -> int:
     if not re.fullmatch(r"[-+]?[0-9]{1,300}", text):
         raise argparse.ArgumentTypeError(f'expected a whole number, found "{one_line(text, LONGEST_SHOWN)}"')
     return int(text)
+
+
+def one_scenario(command: str, file: str, overrides: Sequence[str]) -> Scenario:
+    """Load a scenario for a command that takes one.
+
+    Raises:
+        UsageError: the file holds a sweep.
+    """
+    from hybrid_des.scenario import read_scenario, scenario_of
+
+    document = read_scenario(file, overrides)
+    if document.value.get("sweep") not in (None, "none"):
+        raise UsageError(
+            f"{file}: a sweep of several scenarios; {command} takes one (--set sweep=none --set plot=none)"
+        )
+    return scenario_of(document)
 
 
 def count(text: str) -> int:

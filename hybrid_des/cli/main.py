@@ -4,6 +4,8 @@ Heavy modules are imported only when needed, so that `--help` is fast.
 """
 
 import _thread
+import atexit
+import os
 import signal
 import sys
 import threading
@@ -12,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from hybrid_des.cli import commands, simulate
 from hybrid_des.cli.arguments import Parser
@@ -20,6 +23,17 @@ from hybrid_des.errors import HybridDesError, SimulationError, UsageError
 
 SIGNALED = 128  # plus the signal, as shells say it
 AGAIN_S = 0.01  # later than what an interrupt was dropped in
+
+
+def program() -> NoReturn:
+    """Run one command as a process of its own."""
+    code = main()
+    if code > SIGNALED:
+        # Python may end by another signal, or crash, if an interrupt has left exec() or the import of compiled code
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -123,18 +137,18 @@ def _let_go(error: BaseException | None) -> None:
 
 
 def _run(arguments: list[str]) -> int:
-    program = "python -m hybrid_des" if Path(sys.argv[0]).name == "__main__.py" else "hybrid-des"
+    called = "python -m hybrid_des" if Path(sys.argv[0]).name == "__main__.py" else "hybrid-des"
     try:
         if arguments and arguments[0] in commands.names():
             command = commands.find(arguments[0])
-            parser = Parser(f"{program} {arguments[0]}", description=command.__doc__)
+            parser = Parser(f"{called} {arguments[0]}", description=command.__doc__)
             command.add_arguments(parser)
             return int(command.run(parser.parse_args(arguments[1:])))
         listed = "\n".join(f"  {name:<12} {commands.summary(name)}" for name in commands.names())
         parser = Parser(
-            program,
+            called,
             description=simulate.__doc__,
-            usage=f"{program} FILE [options]\n       {program} COMMAND ...",
+            usage=f"{called} FILE [options]\n       {called} COMMAND ...",
             epilog=f"commands (each has its own --help):\n{listed}",
         )
         simulate.add_arguments(parser)

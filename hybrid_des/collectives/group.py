@@ -101,7 +101,7 @@ class Group:
 
     def handoff(self) -> Handoff:
         """A queue between two phases of a collective on this GPU; it uses no link."""
-        return Handoff(self._transport.env)
+        return self._transport.handoff()
 
     def meet(self, message: Message, delay: int) -> simpy.Event:
         """Rendezvous of all members, plus `delay` picoseconds; the event's value is the list of their messages."""

@@ -34,6 +34,16 @@ class Here:
         self._value = value
 
 
+class KnownHere(Here):
+    """The same for a run that is traced, with what it came from."""
+
+    __slots__ = ("origin",)
+
+    def __init__(self, here: Here, origin: int) -> None:
+        super().__init__(here._value)
+        self.origin = origin
+
+
 class Booking:
     """An event that calls back and that no process waits for.
 

@@ -111,6 +111,7 @@ class Reductions:
         algorithm: name of the all-reduce; for `auto` the fastest one.
         buckets: stage → the buckets of its parts, for stages whose gradients are reduced.
         gathers: stage → part → the buckets whose parameters are gathered.
+        processes: every replica group with the ranks, and servers, that take part in its collective.
     """
 
     def __init__(
@@ -151,15 +152,15 @@ class Reductions:
         if self.algorithm == collectives.AUTO:
             self.algorithm = self._quickest(groups)
         kind = SCATTER if sharded else self.algorithm
-        self._processes: list[tuple[ProcessGroup, ReplicaGroup]] = []
+        self.processes: list[tuple[ProcessGroup, ReplicaGroup]] = []
         for group in groups:
             site = collectives.Site(fabric, group.ranks, self._spare)
             processes = collectives.process_group(
                 kind, site, self._options, stage=group.stage, part=group.part, chunks=group.chunks
             )
-            self._processes.append((processes, group))
+            self.processes.append((processes, group))
         self._held: dict[int, list[tuple[ProcessGroup, ReplicaGroup, int]]] = {}
-        for processes, group in self._processes:
+        for processes, group in self.processes:
             for place, rank in enumerate(processes.ranks):
                 self._held.setdefault(rank, []).append((processes, group, place))
 
@@ -182,7 +183,7 @@ class Reductions:
                 steps,
                 None if group.part else lengths.get(group.stage),
             )
-            for processes, group in self._processes
+            for processes, group in self.processes
             for place in range(processes.size, len(processes.ranks))
         ]
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des.errors import SimulationError
 from hybrid_des.registry import import_file
-from hybrid_des.renewal.job import faults_of, job_of, replicate
+from hybrid_des.renewal.job import job_of, replicate
 from hybrid_des.renewal.ledger import LOST, USEFUL
 from hybrid_des.renewal.process import Campaign, Replication
+from hybrid_des.renewal.sources import faults_of
 from hybrid_des.renewal.states import Steps
 from hybrid_des.renewal.summary import KEPT, share, summary, warnings_of
 from hybrid_des.scenario import Scenario

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hybrid_des.longrun.study import Crew, Goodput, outcomes_of
-from hybrid_des.renewal.job import faults_of, job_of, with_interval
+from hybrid_des.renewal.job import job_of, with_interval
 from hybrid_des.renewal.process import Campaign
+from hybrid_des.renewal.sources import faults_of
 from hybrid_des.renewal.summary import confidence, share
 from hybrid_des.scenario import Scenario
 from hybrid_des.units import to_seconds

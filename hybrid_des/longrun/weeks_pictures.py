@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid_des.longrun.study import Goodput
 from hybrid_des.longrun.tradeoffs import interval_of
 from hybrid_des.longrun.weeks_report import LONG
-from hybrid_des.renewal.job import faults_of
+from hybrid_des.renewal.sources import faults_of
 from hybrid_des.report.plots.style import LINES, axes, legend_above, new_figure, plain, scale_of, verbatim
 
 if TYPE_CHECKING:

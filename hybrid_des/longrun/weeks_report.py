@@ -8,7 +8,7 @@ from typing import Any
 
 from hybrid_des.errors import one_line
 from hybrid_des.renewal.ledger import LOST, unknown_causes
-from hybrid_des.renewal.states import Steps
+from hybrid_des.renewal.states import Steps, described
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.fault_checks import job_nodes
 from hybrid_des.scenario.faults import Faults
@@ -103,10 +103,10 @@ def _advice(scenario: Scenario, facts: Mapping[str, Any]) -> Iterator[str]:
 
 def _states(scenario: Scenario, steps: Steps) -> Iterator[str]:
     whole = scenario.parallel.data
-    yield f"{'step':<12}{format_seconds(steps.healthy.time / 1e12)} with all replicas at full speed"
+    yield f"{'step':<12}{format_seconds(steps.healthy.time / 1e12)} with all replicas"
     others = sorted((state, step) for state, step in steps.known.items() if step is not steps.healthy)
     for state, step in others[:8]:
-        slow = [f"node of pipeline rank {stages[0]} at {float(share):g}" for stages, share in state.slowed]
+        slow = map(described, state.slowed)
         replicas = [f"{state.replicas} of {whole} replicas"] if state.replicas < whole else []
         yield f"{'':<12}{format_seconds(step.time / 1e12)} with {', '.join([*replicas, *slow])}"
     if len(others) > 8:

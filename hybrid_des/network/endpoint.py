@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hybrid_des.network.mailbox import TaggedMailbox
+from hybrid_des.network.mailbox import Handoff, TaggedMailbox
 from hybrid_des.network.purpose import Purpose
 from hybrid_des.network.sharing import Flow
 from hybrid_des.network.transport import Transport
@@ -25,6 +25,10 @@ class Endpoint:
         self._transport = transport
         self._pipeline = pipeline
         self._out: dict[tuple[int, Purpose], Flow] = {}
+
+    def handoff(self) -> Handoff:
+        """A queue between two streams of this GPU."""
+        return self._transport.handoff()
 
     def to(self, peer: int, purpose: Purpose) -> Flow:
         """The flow of messages of one purpose to another rank of the pipeline."""

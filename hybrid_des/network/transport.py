@@ -10,7 +10,7 @@ from hybrid_des.network.channel import Channel
 from hybrid_des.network.conditions import Conditions
 from hybrid_des.network.fabric import Bandwidth, Fabric
 from hybrid_des.network.link import Hop, Link
-from hybrid_des.network.mailbox import Mailbox, Rendezvous, TaggedMailbox
+from hybrid_des.network.mailbox import Handoff, Mailbox, Rendezvous, TaggedMailbox
 from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import PURPOSES, Purpose
 from hybrid_des.network.rate import Rate, rate_of
@@ -90,7 +90,7 @@ class Transport:
         """
         key = (channel.sender, channel.receiver, channel.kind, channel.stage, lane, part)
         if key not in self._flows:
-            mailbox = Mailbox(self.env)
+            mailbox = self.mailbox()
             self._flows[key] = (self._open(channel, mailbox.put), mailbox)
         return self._flows[key]
 
@@ -129,14 +129,26 @@ class Transport:
     def inbox(self, rank: int) -> TaggedMailbox:
         """The mailbox of a GPU's pipeline messages."""
         if rank not in self._inboxes:
-            self._inboxes[rank] = TaggedMailbox(self.env)
+            self._inboxes[rank] = self.tagged_mailbox()
         return self._inboxes[rank]
 
     def outbox(self, rank: int) -> TaggedMailbox:
         """The receipts of a GPU's pipeline messages, for a sender that waits until they have arrived."""
         if rank not in self._outboxes:
-            self._outboxes[rank] = TaggedMailbox(self.env)
+            self._outboxes[rank] = self.tagged_mailbox()
         return self._outboxes[rank]
+
+    def mailbox(self) -> Mailbox:
+        """A new mailbox."""
+        return Mailbox(self.env)
+
+    def tagged_mailbox(self) -> TaggedMailbox:
+        """A new mailbox of pipeline messages."""
+        return TaggedMailbox(self.env)
+
+    def handoff(self) -> Handoff:
+        """A new queue between two processes of a GPU."""
+        return Handoff(self.env)
 
     def check_empty(self) -> None:
         """Check that every message was received.

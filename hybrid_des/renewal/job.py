@@ -10,26 +10,15 @@ from hybrid_des.errors import UsageError
 from hybrid_des.renewal.formulas import best_interval
 from hybrid_des.renewal.history import history
 from hybrid_des.renewal.process import Campaign, Process, Replication
-from hybrid_des.renewal.sources import Source, sources_of
-from hybrid_des.renewal.states import Steps, replicas_of, stages_of
+from hybrid_des.renewal.sources import Source, faults_of, sources_of
+from hybrid_des.renewal.states import Steps, gpu_stages_of, replicas_of, stages_of
 from hybrid_des.renewal.work import Saving
 from hybrid_des.scenario import Scenario
-from hybrid_des.scenario.faults import NEVER, OPTIMAL, Checkpoint, Faults
+from hybrid_des.scenario.faults import NEVER, OPTIMAL, Checkpoint
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 
-MOST_FAILURES = 10**7  # expected in all replications
+MOST_FAILURES = 10**6  # expected in all replications
 EVERY_STEP = Saving(steps=1)  # where nothing is known about checkpoints, no work is lost
-
-
-def faults_of(scenario: Scenario) -> Faults:
-    """The section `faults`.
-
-    Raises:
-        UsageError: the scenario has none.
-    """
-    if scenario.faults is None:
-        raise UsageError(f"{scenario.name}: goodput needs a section faults: {{horizon: 54 d, classes: [...]}}")
-    return scenario.faults
 
 
 def job_of(scenario: Scenario) -> Campaign:
@@ -40,9 +29,9 @@ def job_of(scenario: Scenario) -> Campaign:
     """
     faults = faults_of(scenario)
     horizon, sources = to_picoseconds(faults.horizon), sources_of(scenario)
-    expected = sum(_failures(source, float(faults.horizon)) for source in sources) * faults.replications
+    expected = expected_failures(scenario, sources)
     if expected > MOST_FAILURES:
-        message = f"{expected:.3g} failures in all replications are more than can be simulated (at most 1e7)"
+        message = f"{expected:.3g} failures in all replications are more than can be simulated (at most 1e6)"
         raise UsageError(f"{scenario.name}: faults: {message}")
     stops_nodes = faults.spares is not None
     return Campaign(
@@ -50,6 +39,7 @@ def job_of(scenario: Scenario) -> Campaign:
         sources,
         replicas_of(scenario),
         stages_of(scenario),
+        gpu_stages_of(scenario),
         spares=faults.spares.nodes if faults.spares else 0,
         replaced=stops_nodes,
         saving=saving_of(faults.checkpoint, mtbf_of(sources, horizon)),
@@ -60,6 +50,12 @@ def job_of(scenario: Scenario) -> Campaign:
         can_fail=faults.restart is None or faults.restart.can_fail,
         fewest=faults.elastic.min_replicas if faults.elastic else None,
     )
+
+
+def expected_failures(scenario: Scenario, sources: Iterable[Source]) -> float:
+    """Failures in all replications, those of spares among them."""
+    faults = faults_of(scenario)
+    return sum(_failures(source, float(faults.horizon)) for source in sources) * faults.replications
 
 
 def _failures(source: Source, seconds: float) -> float:

@@ -19,7 +19,8 @@ LOST = {
     "swap": "putting a spare in place",
     "restart": "restarting",
     "flap": "standing still during a flap",
-    "slow": "steps with a slow node",
+    "slow": "steps with something slow",
+    "jitter": "jitter of steps",
     "fewer_replicas": "steps with fewer replicas",
 }
 
@@ -33,6 +34,7 @@ class Ledger(Counter[str]):
             self[USEFUL] += count * step.useful
             self["fewer_replicas"] += count * step.fewer
             self["slow"] += count * step.slow
+            self["jitter"] += count * step.jitter
 
 
 def unknown_causes(scenario: Scenario) -> dict[str, str]:

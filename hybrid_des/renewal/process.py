@@ -18,10 +18,11 @@ from typing import NamedTuple
 from hybrid_des.renewal.history import Strike
 from hybrid_des.renewal.ledger import Ledger
 from hybrid_des.renewal.sources import Source
-from hybrid_des.renewal.states import Stages, State, Steps
+from hybrid_des.renewal.states import SlowPart, Stages, State, Steps
 from hybrid_des.renewal.work import SavedWork, Saving
 
 RUNNING = "running"
+Mark = tuple[str, int, int]  # a node, GPU or NIC: what, the place of its node, its number there
 UP = (RUNNING, "flap", "checkpoint")  # phases in which the job has its nodes
 
 
@@ -33,6 +34,7 @@ class Campaign:
         horizon: the wall time.
         sources: what fails.
         replicas, stages: on each of its nodes, the replicas and the pipeline ranks.
+        gpu_stages: the pipeline rank of each GPU of each node.
         spares: nodes that stand by.
         replaced: whether failed nodes leave an empty place; False if nothing is known about their replacement.
         saving: its checkpoints; `in_memory` if they are lost with several nodes.
@@ -45,6 +47,7 @@ class Campaign:
     sources: Sequence[Source]
     replicas: Sequence[frozenset[int]]
     stages: Sequence[Stages]
+    gpu_stages: Sequence[Stages]
     spares: int
     replaced: bool
     saving: Saving
@@ -107,7 +110,7 @@ class Process:
         self._empty: set[int] = set()  # places of the job
         self._free: set[int] = set()  # places of spares
         self._returns: list[tuple[int, int]] = []  # when a node is repaired, and its place
-        self._slow: dict[int, tuple[int, Fraction]] = {}  # until when, and the share of its speed
+        self._slow: dict[Mark, tuple[int, Fraction]] = {}  # until when, and the share of its speed
         self._filled = False  # whether a node has come into the job since it stopped
         self._all = frozenset().union(*job.replicas)
         self._working = self._all
@@ -136,8 +139,8 @@ class Process:
             ends = [until for until, _ in self._slow.values()]
             event = min([time, *ends, *(when for when, _ in self._returns[:1])])
             self._pass(event)
-            for node in [node for node, (until, _) in self._slow.items() if until <= event]:
-                del self._slow[node]
+            for mark in [mark for mark, (until, _) in self._slow.items() if until <= event]:
+                del self._slow[mark]
                 self._change()
             while self._returns and self._returns[0][0] <= event:
                 self._come_back(heapq.heappop(self._returns)[1])
@@ -171,13 +174,9 @@ class Process:
         elif self._phase == "swap":
             self._enter("restart", self.job.restart)
         elif self._phase == "checkpoint":
-            self._filled = False  # who joins has been made ready while the job was running
-            self._enter("restart", self.job.restart)
+            self._load(swap=False)  # who joins has been made ready while the job was running
         else:
-            restarted = self._phase == "restart"
             self._enter(RUNNING)
-            if restarted:
-                self._working, self._filled = self._whole(), False
             self._change()
 
     def _note(self) -> None:
@@ -197,25 +196,30 @@ class Process:
         if not running and not self.job.can_fail:
             effect = "none"
         elif not source.stops:
-            effect = self._disturb(source, places) if running and not strike.spare else "none"
+            effect = self._disturb(source, strike.part) if running and not strike.spare else "none"
         else:
             hit = self._take_down(places, source.repair) if self.job.replaced else list(places)
             concerned = [place for place in hit if place < len(self.job.replicas)]
             if places and not hit:
                 effect = "none"
-            elif places and not any(self.job.replicas[place] & self._working for place in concerned):
+            elif places and not any(self.job.replicas[place] & self._needed for place in concerned):
                 effect = "idle"
             else:
                 effect = "stop"
                 rework = self._stop(len(hit) > 1)
         self.outcome.failures.append(Failure(*strike, phase, effect, rework))
 
+    @property
+    def _needed(self) -> frozenset[int]:
+        """The replicas that are working or being loaded; all, while that is open."""
+        return self._all if self._phase in ("detection", "repair") else self._working
+
     def _stop(self, several: bool) -> int:
         rework = self._work.lose(self._now, memory=self.job.in_memory and several)
         self._enter("detection", self.job.detect)
         return rework
 
-    def _disturb(self, source: Source, places: Sequence[int]) -> str:
+    def _disturb(self, source: Source, part: int) -> str:
         """Let a running job stand still or go slowly for some time."""
         if source.flap is not None:
             end = self._now + source.flap
@@ -225,20 +229,23 @@ class Process:
                 self._phase_end = max(self._phase_end, end)
             return "flap"
         assert source.slow is not None and source.lasts is not None
-        for place in places:
-            until, share = self._slow.get(place, (0, Fraction(1)))
-            self._slow[place] = max(until, self._now + source.lasts), min(share, source.slow)
+        home = source.homes[part]
+        mark = "nic" if source.what == "link" else source.what, home, part - source.homes.index(home)
+        until, share = self._slow.get(mark, (0, Fraction(1)))
+        self._slow[mark] = max(until, self._now + source.lasts), min(share, source.slow)
         self._change()
         return "slow"
 
     def _change(self) -> None:
         """Let the next step be that of the cluster's present state."""
-        slowed: dict[Stages, Fraction] = {}
-        for node, (_, share) in self._slow.items():
+        slowed: dict[tuple[str, Stages, int], Fraction] = {}
+        for (what, node, number), (_, share) in self._slow.items():
             if self.job.replicas[node] & self._working and node not in self._empty:
-                stages = self.job.stages[node]
-                slowed[stages] = min(share, slowed.get(stages, share))
-        step = self._steps.of(State(len(self._working), tuple(sorted(slowed.items()))))
+                stages = self.job.stages[node] if what != "gpu" else (self.job.gpu_stages[node][number],)
+                key = what, stages, 0 if what == "gpu" else number
+                slowed[key] = min(share, slowed.get(key, share))
+        parts = tuple(SlowPart(*key, share) for key, share in sorted(slowed.items()))
+        step = self._steps.of(State(len(self._working), parts))
         if step is not self._work.upcoming:
             self._note()
             self._work.upcoming = step
@@ -251,7 +258,7 @@ class Process:
         hit = [place for place in places if place not in self._empty and place not in spares]
         for place in hit:
             (self._empty if place < job else self._free).add(place)
-            self._slow.pop(place, None)
+            self._slow = {mark: spell for mark, spell in self._slow.items() if mark[1] != place}
             heapq.heappush(self._returns, (self._now + (repair or 0), place))
         return hit
 
@@ -278,8 +285,12 @@ class Process:
             if self._phase != "repair":
                 self._enter("repair")
             return
-        filled, self._filled = self._filled, False
-        self._enter(*(("swap", self.job.swap) if filled else ("restart", self.job.restart)))
+        self._load(swap=self._filled)
+
+    def _load(self, swap: bool) -> None:
+        """Go on with the replicas that are whole now; a node that comes back later joins at a checkpoint."""
+        self._enter(*(("swap", self.job.swap) if swap else ("restart", self.job.restart)))
+        self._working, self._filled = self._whole(), False
 
     def _whole(self) -> frozenset[int]:
         """The replicas that have all of their nodes."""

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from hybrid_des.errors import UsageError
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.fault_checks import job_nodes, nodes_below
-from hybrid_des.scenario.faults import FailureClass
+from hybrid_des.scenario.faults import FailureClass, Faults
 from hybrid_des.scenario.machine import NodeKind
 from hybrid_des.units import to_picoseconds
 
 Places = Sequence[Sequence[int]]  # the places that each part takes down
+Parts = tuple[Places, Places, Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Source:
     Attributes:
         name, what: of the class.
         parts, spare_parts: the places that each part takes down, for parts of the job and of the spares.
+        homes: the place of the node that each part of the job belongs to; empty for parts of several nodes.
         mean: mean time between failures of one part in seconds; None if `times` says when.
         shape: of a Weibull distribution; 1 is exponential.
         times: given times of failures, in picoseconds.
@@ -34,6 +37,7 @@ class Source:
     what: str
     parts: Places
     spare_parts: Places
+    homes: Sequence[int]
     mean: float | None
     shape: float
     times: tuple[int, ...]
@@ -54,13 +58,23 @@ class Source:
         return len(self.parts) / self.mean
 
 
+def faults_of(scenario: Scenario) -> Faults:
+    """The section `faults`.
+
+    Raises:
+        UsageError: the scenario has none.
+    """
+    if scenario.faults is None:
+        raise UsageError(f"{scenario.name}: goodput needs a section faults: {{horizon: 54 d, classes: [...]}}")
+    return scenario.faults
+
+
 def sources_of(scenario: Scenario) -> list[Source]:
     """The classes of a scenario with `faults`, resolved on its cluster."""
-    faults, nodes = scenario.faults, job_nodes(scenario)
-    assert faults is not None
+    faults, nodes = faults_of(scenario), job_nodes(scenario)
     spares = faults.spares.nodes if faults.spares else 0
     repair = faults.spares.repair if faults.spares else None
-    parts: dict[tuple[str, int], tuple[Places, Places]] = {}  # which classes share
+    parts: dict[tuple[str, int], Parts] = {}  # which classes share
     found = []
     for name, one in zip(faults.names, faults.classes, strict=True):
         key = one.what, nodes_below(scenario, one) or 0
@@ -70,7 +84,7 @@ def sources_of(scenario: Scenario) -> list[Source]:
     return found
 
 
-def _source(one: FailureClass, name: str, repair: Fraction | None, parts: tuple[Places, Places]) -> Source:
+def _source(one: FailureClass, name: str, repair: Fraction | None, parts: Parts) -> Source:
     mean, shape = None, 1.0
     if one.mtbf is not None:
         mean = float(one.mtbf)
@@ -94,20 +108,20 @@ def _source(one: FailureClass, name: str, repair: Fraction | None, parts: tuple[
     )
 
 
-def _parts(scenario: Scenario, what: str, below: int, nodes: Sequence[NodeKind], spares: int) -> tuple[Places, Places]:
+def _parts(scenario: Scenario, what: str, below: int, nodes: Sequence[NodeKind], spares: int) -> Parts:
     """The parts of a class: on each node, below each switch or power domain, or the job as a whole."""
     job = len(nodes)
     if what == "job":
-        return ((),), ()
+        return ((),), (), ()
     if what in ("switch", "power"):
-        return _groups(0, job, below), _groups(job, spares, below)
+        return _groups(0, job, below), _groups(job, spares, below), ()
     counts = [_count(what, kind) for kind in nodes]
     counts[-1] = min(counts[-1], scenario.parallel.ranks - sum(counts[:-1])) if what == "gpu" else counts[-1]
     at = [place for place, count in enumerate(counts) for _ in range(count)]
     beside = [job + spare for spare in range(spares) for _ in range(_count(what, nodes[0]))]
     if below == 0:
-        return [()] * len(at), [()] * len(beside)
-    return [_around(place, below, 0, job) for place in at], [_around(place, below, job, spares) for place in beside]
+        return [()] * len(at), [()] * len(beside), at
+    return [_around(place, below, 0, job) for place in at], [_around(place, below, job, spares) for place in beside], at
 
 
 def _count(what: str, kind: NodeKind) -> int:

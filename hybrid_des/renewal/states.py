@@ -1,12 +1,13 @@
 """How long a training step takes in each state of the cluster: simulated when a state first occurs, then remembered.
 
-A state is the number of working replicas and the nodes that are slow. Replicas are taken to be alike: which of them is
-missing, and in which of them a node is slow, makes no difference to the step.
+A state is the number of working replicas and what is slow. Replicas are taken to be alike: which of them is
+missing, and in which of them something is slow, makes no difference to the step. With `jitter` a step takes the mean of
+the scenario's `steps`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -17,14 +18,30 @@ from hybrid_des.scenario.fault_checks import job_nodes
 from hybrid_des.simulation.run import run
 
 Stages = tuple[int, ...]  # the pipeline ranks on a node
-Slowed = tuple[tuple[Stages, Fraction], ...]  # the pipeline ranks of slow nodes, and their share of the speed
+
+
+class SlowPart(NamedTuple):
+    """A slow node, GPU or NIC: the pipeline ranks that it serves, its number in the node, its share of the speed."""
+
+    what: str
+    stages: Stages
+    number: int
+    share: Fraction
 
 
 class State(NamedTuple):
-    """A state of the cluster: working replicas, and slow nodes."""
+    """A state of the cluster: working replicas, and what is slow in them."""
 
     replicas: int
-    slowed: Slowed = ()
+    slowed: tuple[SlowPart, ...] = ()
+
+
+class Kind(NamedTuple):
+    """What of a state is simulated: with the scenario's own `slow` or without, with its `jitter` or without."""
+
+    state: State
+    slow: bool
+    jitter: bool
 
 
 @dataclass(frozen=True)
@@ -34,18 +51,20 @@ class Step:
     Attributes:
         time: how long it takes.
         useful: how long its samples take with all replicas at full speed.
-        fewer: what missing replicas add; `slow` is the rest, what slow nodes add.
+        fewer: what missing replicas add.
+        slow: what slow parts add, those of the scenario's `slow` among them.
     """
 
     state: State
     time: int
     useful: int
     fewer: int
+    slow: int
 
     @property
-    def slow(self) -> int:
-        """What slow nodes add."""
-        return self.time - self.useful - self.fewer
+    def jitter(self) -> int:
+        """What jitter adds, on average."""
+        return self.time - self.useful - self.fewer - self.slow
 
 
 class Steps:
@@ -53,17 +72,17 @@ class Steps:
 
     Args:
         scenario: the scenario.
-        times: of states with all replicas, in picoseconds, where they are known already.
+        times: of states with all replicas, in picoseconds, where they are known.
     """
 
-    def __init__(self, scenario: Scenario, times: Mapping[State, int] | None = None) -> None:
+    def __init__(self, scenario: Scenario, times: Mapping[Kind, int] | None = None) -> None:
         self.scenario = scenario
         self.known: dict[State, Step] = {}
         self._times = dict(times or {})
 
     @property
     def healthy(self) -> Step:
-        """The step with all replicas at full speed."""
+        """The step with all replicas and no failures."""
         return self.of(State(self.scenario.parallel.data))
 
     def of(self, state: State) -> Step:
@@ -77,37 +96,41 @@ class Steps:
         return self.known[state]
 
     @property
-    def times(self) -> dict[State, int]:
+    def times(self) -> dict[Kind, int]:
         """The times of states with all replicas; they depend on nothing that `faults` says."""
-        return {state: time for state, time in self._times.items() if state.replicas == self.scenario.parallel.data}
+        whole = self.scenario.parallel.data
+        return {kind: time for kind, time in self._times.items() if kind.state.replicas == whole}
 
     def learn(self, known: dict[State, Step]) -> None:
         """Take over steps that another process has simulated."""
         self.known |= known
 
     def _step(self, state: State) -> Step:
-        whole = self.scenario.parallel.data
-        time, healthy = self._time(state), self._time(State(whole))
-        useful, alone = healthy, self._time(State(state.replicas))
+        """Take away one cause after the other: jitter, what is slow, missing replicas."""
+        whole, own, jitter = self.scenario.parallel.data, bool(self.scenario.slow), bool(self.scenario.jitter)
+        useful = self._time(Kind(State(whole), False, False))
+        alone = self._time(Kind(State(state.replicas), False, False))
+        slowed = self._time(Kind(state, own, False))
+        time = self._time(Kind(state, own, jitter))
         if self._shrinks:
-            useful = round(Fraction(healthy * state.replicas, whole))
-        return Step(state, time, useful, alone - useful)
+            useful = round(Fraction(useful * state.replicas, whole))
+        return Step(state, time, useful, alone - useful, slowed - alone)
 
     @property
     def _shrinks(self) -> bool:
         elastic = self.scenario.faults and self.scenario.faults.elastic
         return bool(elastic and elastic.batch == "shrink")
 
-    def _time(self, state: State) -> int:
-        if state not in self._times:
-            self._times[state] = self._simulated(state)
-        return self._times[state]
+    def _time(self, kind: Kind) -> int:
+        if kind not in self._times:
+            self._times[kind] = self._simulated(kind)
+        return self._times[kind]
 
-    def _simulated(self, state: State) -> int:
-        mapping = to_mapping(self.scenario)
+    def _simulated(self, kind: Kind) -> int:
+        mapping, state = to_mapping(self.scenario), kind.state
         mapping |= {"record": "none", "name": _named(self.scenario, state)}
-        for key in ("faults", "numerics"):
-            mapping.pop(key, None)
+        unused = {"faults", "numerics", *(() if kind.slow else ("slow",)), *(() if kind.jitter else ("jitter",))}
+        mapping = {key: value for key, value in mapping.items() if key not in unused}
         if state.replicas == self.scenario.parallel.data:
             return self._run(_slowed(mapping, state))
         mapping["parallel"]["data"] = state.replicas
@@ -134,50 +157,50 @@ class Steps:
 
 def stages_of(scenario: Scenario) -> list[Stages]:
     """The pipeline ranks on each node of the job, in order."""
-    layout, first, found = scenario.parallel.layout, 0, []
-    for kind in job_nodes(scenario):
-        ranks = range(first, min(first + kind.gpus_per_node, layout.ranks))
-        found.append(tuple(sorted({layout.coordinate(rank, "pipeline") for rank in ranks})))
-        first += kind.gpus_per_node
-    return found
+    return [tuple(sorted({*stages})) for stages in gpu_stages_of(scenario)]
+
+
+def gpu_stages_of(scenario: Scenario) -> list[Stages]:
+    """The pipeline rank of each GPU of each node of the job."""
+    return [tuple(places) for places in _along(scenario, "pipeline")]
 
 
 def replicas_of(scenario: Scenario) -> list[frozenset[int]]:
     """The replicas with ranks on each node of the job, in order."""
-    layout, first, found = scenario.parallel.layout, 0, []
+    return [frozenset(places) for places in _along(scenario, "data")]
+
+
+def _along(scenario: Scenario, axis: str) -> Iterator[list[int]]:
+    """The places of the ranks of each node of the job along an axis."""
+    places, first = scenario.parallel.layout.along(axis).tolist(), 0
     for kind in job_nodes(scenario):
-        ranks = range(first, min(first + kind.gpus_per_node, layout.ranks))
-        found.append(frozenset(layout.coordinate(rank, "data") for rank in ranks))
+        yield places[first : first + kind.gpus_per_node]
         first += kind.gpus_per_node
-    return found
 
 
 def _named(scenario: Scenario, state: State) -> str:
-    slow = [f"a node of pipeline rank {stages[0]} at {float(share):g}" for stages, share in state.slowed]
-    return ", ".join([f"{scenario.name} with {state.replicas} replicas", *slow])
+    return ", ".join([f"{scenario.name} with {state.replicas} replicas", *map(described, state.slowed)])
+
+
+def described(part: SlowPart) -> str:
+    """A slow part in words: "node of pipeline rank 0 at 0.5"."""
+    return f"{part.what} of pipeline rank {part.stages[0]} at {float(part.share):g}"
 
 
 def _slowed(mapping: dict[str, Any], state: State) -> dict[str, Any]:
-    """The scenario with these nodes slow: of each kind the first node with the same pipeline ranks."""
+    """The scenario with these parts slow: those of the first node with the same pipeline ranks."""
     if not state.slowed:
         return mapping
     scenario = scenario_from(mapping, mapping["name"])
-    stages, nodes = stages_of(scenario), mapping["cluster"]["nodes"]
-    kinds = [dict(kind) for kind in nodes] if isinstance(nodes, list) else [{"count": nodes}]
-    each = [{**kind, "count": 1} for kind in kinds for _ in range(kind.get("count", 1))]
-    for wanted, share in state.slowed:
-        at = stages.index(wanted) if wanted in stages else next(i for i, s in enumerate(stages) if wanted[0] in s)
-        each[at]["speed"] = Fraction(each[at].get("speed", 1)) * share
-    cluster = {**mapping["cluster"], "nodes": _merged(each)}
-    return {**mapping, "cluster": cluster}
-
-
-def _merged(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Neighbouring nodes that are alike, as one entry with their count."""
-    merged: list[dict[str, Any]] = []
-    for node in nodes:
-        if merged and {**merged[-1], "count": 1} == node:
-            merged[-1]["count"] += 1
+    stages, layout = stages_of(scenario), scenario.parallel.layout
+    items = []
+    for what, served, number, share in state.slowed:
+        node = stages.index(served) if served in stages else next(i for i, s in enumerate(stages) if served[0] in s)
+        if what == "gpu":
+            rank = next(rank for rank in range(layout.ranks) if layout.coordinate(rank, "pipeline") == served[0])
+            items.append({"gpu": layout.gpu_of(rank), "factor": share})
+        elif what == "node":
+            items.append({"node": node, "factor": share})
         else:
-            merged.append(node)
-    return merged
+            items.append({"nic": f"node{node}/nic{number}", "factor": share})
+    return {**mapping, "slow": [*mapping.get("slow", []), *items]}

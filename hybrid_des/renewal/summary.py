@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 
 from hybrid_des.renewal.formulas import at_most, best_interval, daly, share_down, young
-from hybrid_des.renewal.job import faults_of, job_of, mtbf_of, replicate
+from hybrid_des.renewal.job import job_of, mtbf_of, replicate
 from hybrid_des.renewal.ledger import LOST, USEFUL, unknown_causes
 from hybrid_des.renewal.process import Campaign, Replication
+from hybrid_des.renewal.sources import faults_of
 from hybrid_des.renewal.states import Steps
 from hybrid_des.scenario import Scenario
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_seconds
 
 PERCENTILES = (5, 25, 50, 75, 95)
-KEPT = (USEFUL, "slow", "fewer_replicas")  # time in steps whose work was kept
+KEPT = (USEFUL, "slow", "jitter", "fewer_replicas")  # time in steps whose work was kept
 FEWEST = 4  # replications, below which a confidence interval says nothing
 
 

@@ -111,9 +111,12 @@ class SavedWork:
         """Book everything that is not lost at the end, also the part of a step."""
         for steps in (self._unsaved, self._writing, self._held, self._persisting):
             self._ledger.book(steps)
-        useful = min(self._into, self._step.useful)
-        self._ledger["useful"] += useful
-        self._ledger["slow" if self._step.slow else "fewer_replicas"] += self._into - useful
+        left, step = self._into, self._step
+        for cause, part in (("useful", step.useful), ("fewer_replicas", step.fewer), ("slow", step.slow)):
+            took = min(left, max(part, 0))
+            self._ledger[cause] += took
+            left -= took
+        self._ledger["jitter"] += left
 
     def _stop(self, time: int) -> int:
         self._left -= time

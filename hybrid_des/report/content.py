@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from hybrid_des.analysis.idle import slower_replica_share
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.model_figures import AXES, peak_of
 from hybrid_des.network.purpose import REDUCTION
@@ -19,12 +20,14 @@ CAUSES = {
     "dependency": "pipeline dependency",
     "pipeline_message": "waiting for a pipeline message",
     "gradient_reduction": "gradient reduction",
-    "end_of_step": "waiting for the slowest rank",
+    "slower_replica": "waiting for a slower replica",
+    "end_of_step": "step barrier",
 }
 BYTES = {
     "bytes_pipeline": "pipeline", "bytes_gradients": "gradients", "bytes_parameters": "parameters",
     "bytes_scales": "scales",
 }  # fmt: skip
+ACROSS_STEPS = ("zb-h2", "zb-auto")  # schedules whose drain overlaps the next step's warm-up
 
 
 class Fact(NamedTuple):
@@ -51,7 +54,7 @@ class Content:
 
     name: str
     description: str
-    setup: Sequence[str]  # machine, parallelism and schedule; the model, if there is one
+    setup: Sequence[str]  # machine, parallelism and schedule; the model; what the choice of these implies
     headline: Sequence[Fact]
     shares: Sequence[Share]  # of the average step per rank, busy first
     resources: Sequence[Fact]  # memory, traffic, training, real time
@@ -66,9 +69,14 @@ def content_of(findings: Findings) -> Content:
     return Content(
         scenario.name,
         scenario.description,
-        [_setup(scenario, facts), *_model(scenario), *filter(None, [perturbations_of(scenario, _end(run))])],
+        [
+            _setup(scenario, facts),
+            *_model(scenario),
+            *_notes(scenario, facts),
+            *filter(None, [perturbations_of(scenario, _end(run))]),
+        ],
         [*_headline(facts), *_model_headline(scenario, facts)],
-        _shares(facts),
+        _shares(facts, slower_replica_share(run.timeline)),
         [*_memory(run, facts, peak), *_resources(facts)],
         _limits(scenario),
     )
@@ -109,6 +117,21 @@ def _model(scenario: Scenario) -> list[str]:
     return ["; ".join([", ".join(facts[:2]), ", ".join(filter(None, facts[2:]))])]
 
 
+def _notes(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
+    """What a choice implies that its name does not say."""
+    notes, kind = [], scenario.schedule.kind
+    if kind == "interleaved-1f1b" and scenario.schedule.chunks == 1:
+        notes.append("one chunk per rank: interleaved-1f1b is 1F1B then; schedule.chunks gives more")
+    if kind in ACROSS_STEPS and scenario.barrier and scenario.parallel.pipeline > 1:
+        notes.append(f"the barrier between steps hides part of what {kind} gains: try several steps, barrier: false")
+    if facts["algorithm"] == "parameter-server" and scenario.parallel.data > 1:
+        servers = scenario.gradients.options
+        count_of, where = getattr(servers, "servers", None), getattr(servers, "servers_on", "ranks")
+        if where == "ranks" and count_of in (None, scenario.parallel.data):
+            notes.append("every rank serves a shard: parameter-server then sends the bytes of a ring")
+    return notes
+
+
 def _headline(facts: Mapping[str, Any]) -> list[Fact]:
     gpus = f"on {count(facts['ranks'], 'GPU')}, {facts['efficiency']:.1%} efficient"
     return [
@@ -125,7 +148,7 @@ def _exposed(facts: Mapping[str, Any]) -> list[Fact]:
     does = "reduce-scatter" if "parameter_communication_s" in facts else "all-reduce"
     note = f"of the {facts['algorithm']} {does}, overlapped with compute"
     return [
-        Fact("exposed communication", exposed, "of the step waiting for communication"),
+        Fact("exposed communication", exposed, "of the step waiting for messages and reductions; see explain"),
         *([Fact("hidden communication", format_seconds(hidden), note)] if hidden else []),
     ]
 
@@ -156,7 +179,8 @@ def _model_headline(scenario: Scenario, facts: Mapping[str, Any]) -> list[Fact]:
     ]
 
 
-def _shares(facts: Mapping[str, Any]) -> list[Share]:
+def _shares(facts: Mapping[str, Any], slower: float) -> list[Share]:
+    """The parts of the step; `slower` is the share of the wait for reductions in which another replica is late."""
     step, busy = facts["step_time_s"], facts["busy_s"]
     axes = facts.get("communication_s", {})
     inside = {f"{axis} collectives": axes[axis]["exposed"] for axis in AXES if axis in axes and axes[axis]["exposed"]}
@@ -165,8 +189,19 @@ def _shares(facts: Mapping[str, Any]) -> list[Share]:
     return [
         Share(CAUSES.get(name, name.replace("_", " ")), seconds, seconds / step if step else 0.0,
               activities.get(name, "idle"))
-        for name, seconds in {**work, **inside, **facts["idle_s"]}.items()
+        for name, seconds in {**work, **inside, **_idle(facts["idle_s"], slower)}.items()
     ]  # fmt: skip
+
+
+def _idle(idle: Mapping[str, float], slower: float) -> dict[str, float]:
+    """Idle time by cause, with what waits for a slower replica apart from reduction."""
+    parts = dict(idle)
+    waited = parts[REDUCTION.cause] * slower
+    if not waited:
+        return parts
+    parts[REDUCTION.cause] -= waited
+    last = parts.pop("end_of_step")
+    return {**parts, "slower_replica": waited, "end_of_step": last}
 
 
 def _memory(run: Run, facts: Mapping[str, Any], peak: MemoryPeak) -> list[Fact]:
@@ -221,11 +256,11 @@ def _training(facts: Mapping[str, Any]) -> list[Fact]:
 
 
 def _limits(scenario: Scenario) -> str:
-    sends = (
-        "sends block as in plain Megatron-LM 1F1B"
-        if scenario.schedule.p2p == "blocking"
-        else "sends are asynchronous, where plain Megatron-LM 1F1B blocks (schedule.p2p: blocking)"
-    )
+    sends = "sends are asynchronous"
+    if scenario.schedule.p2p == "blocking":
+        sends = "sends block as in plain Megatron-LM 1F1B"
+    elif scenario.schedule.kind == "1f1b":
+        sends += ", where plain Megatron-LM 1F1B blocks (schedule.p2p: blocking)"
     layered = scenario.sharding in ("zero-2", "zero-3") and scenario.parallel.pipeline == 1
     slowed = "compute slowed down by communication" + (" inside layers" if layered else "")
     jitter = "" if scenario.jitter else "jitter, "

@@ -105,10 +105,10 @@ def _effect_fits(one: FailureClass) -> Iterator[tuple[KeyPath, str]]:
     elif (effect.slow is None) != (effect.lasts is None):
         known = "slow" if effect.lasts is None else "lasts"
         yield ("effect",), f"`{known}` needs `{'lasts' if known == 'slow' else 'slow'}` beside it"
-    elif effect.slow is not None and one.what != "node":
-        yield ("effect", "slow"), f"slows a whole node; expected what: node, not {one.what}"
+    elif effect.slow is not None and one.what not in ("gpu", "node", "nic", "link"):
+        yield ("effect", "slow"), f"slows a gpu, node, nic or link, not a {one.what}"
     elif effect.slow is not None and effect.slow >= 1:
-        yield ("effect", "slow"), f"must be less than 1, a share of the node's speed, not {decimal(effect.slow)}"
+        yield ("effect", "slow"), f"must be less than 1, a share of its speed, not {decimal(effect.slow)}"
 
 
 def _mode_fits(checkpoint: Checkpoint) -> Iterator[Problem]:

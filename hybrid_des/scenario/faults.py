@@ -25,6 +25,7 @@ from hybrid_des.options import (
     describe,
     quantity_schema,
     read_positive,
+    read_quantity,
     whole,
 )
 from hybrid_des.scenario.values import or_none
@@ -32,6 +33,7 @@ from hybrid_des.units import EXAMPLES
 
 OPTIMAL, NEVER = "optimal", "none"
 LEAF, NO_NODE, ONE_NODE = "leaf", "none", "node"
+LEAST_SHAPE, MOST_SHAPE = Fraction(1, 10), 100  # of Weibull distributions: the mean is Γ(1 + 1/shape) scales
 WHATS = ("gpu", "node", "nic", "link", "switch", "power", "job")
 
 
@@ -47,6 +49,13 @@ def _every(value: Any) -> Fraction | str:
     except ValueError as error:
         message = str(error).replace(EXAMPLES["span"], "30 min, 200 steps, optimal or none")
         raise ValueError(message) from None
+
+
+def _shape(value: Any) -> Fraction:
+    number = read_quantity(value, "number")
+    if not LEAST_SHAPE <= number <= MOST_SHAPE:
+        raise ValueError(f"must be from 0.1 to 100, not {describe(number)}")
+    return number
 
 
 def _domain(value: Any) -> int | str:
@@ -76,7 +85,7 @@ class Weibull(Section):
 
     scale: LastingSpan
     """63 % of the parts fail before this age."""
-    shape: Factor
+    shape: Annotated[Fraction, Reads(_shape, {"type": "number", "minimum": 0.1, "maximum": 100})]
     """Below 1 the young fail more often, above 1 the old; 1 is exponential."""
 
 
@@ -86,7 +95,7 @@ class FailureEffect(Section):
     flap: LastingSpan | None = None
     """The job stands still so long, and goes on where it was."""
     slow: Factor | None = None
-    """The node computes at this share of its speed."""
+    """The GPU or node computes, the NIC or link carries, at this share of its speed."""
     lasts: LastingSpan | None = None
     """With `slow`: for so long."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hybrid_des.errors import ScenarioError
+from hybrid_des.errors import ScenarioError, one_line
 from hybrid_des.registry import unknown
 from hybrid_des.scenario.composition import anchor_overrides, override, with_base
 from hybrid_des.scenario.definition import Scenario
@@ -21,6 +21,8 @@ _STAND_IN: Mapping[tuple[str, str], Any] = {
     ("workload", "backward"): 0,
     ("faults", "horizon"): 1,
 }
+
+LONGEST_DESCRIPTION = 200  # characters, where it names what was changed
 
 
 def load(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Scenario:
@@ -60,7 +62,15 @@ def read_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Document:
     document = with_base(path)
     override(document, overrides)
     anchor_overrides(document, Path(path).parent)
+    _describe_changes(document, overrides)
     return document
+
+
+def _describe_changes(document: Document, overrides: Sequence[str]) -> None:
+    """Let the description, which is about the file, say what was changed."""
+    text = document.value.get("description")
+    if overrides and isinstance(text, str) and text and not any(one.startswith("description=") for one in overrides):
+        document.value["description"] = one_line(f"{text}; with {', '.join(overrides)}", LONGEST_DESCRIPTION)
 
 
 def scenario_of(document: Document) -> Scenario:
@@ -70,6 +80,7 @@ def scenario_of(document: Document) -> Scenario:
         ScenarioError: one line per problem.
     """
     values = copy.deepcopy(document.value)
+    values.pop("search", None)  # of plans to choose from; the file's own is one of them
     many = [key for key in ("sweep", "plot") if values.pop(key, None) not in (None, "none")]
     problems = [Problem((key,), "expands to several scenarios; run it with hybrid_des.sweep") for key in many]
     try:

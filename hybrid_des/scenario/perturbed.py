@@ -95,6 +95,16 @@ class SystemNoise(Section):
     detour: Time
     """Time for which the rank computes nothing."""
 
+    @property
+    def period_ps(self) -> int:
+        """The period in picoseconds."""
+        return to_picoseconds(self.period)
+
+    @property
+    def detour_ps(self) -> int:
+        """The detour in picoseconds."""
+        return to_picoseconds(self.detour)
+
 
 class Jitter(PluginSection):
     """Random durations of ops."""
@@ -112,6 +122,8 @@ _SLOW, _JITTER = TypeAdapter(tuple[Slow, ...]), TypeAdapter(tuple[Jitter, ...])
 
 
 def _all_slow(value: Any) -> tuple[Slow, ...]:
+    if value in (None, "none"):
+        return ()
     if not isinstance(value, list | tuple):
         raise ValueError(f"expected a list such as [{{gpu: 3, factor: 0.5}}], found {describe(value)}")
     return _SLOW.validate_python(value)
@@ -123,7 +135,9 @@ def _all_jitter(value: Any) -> tuple[Jitter, ...]:
     return _JITTER.validate_python(value) if isinstance(value, list | tuple) else (Jitter.model_validate(value),)
 
 
-AllSlow = Annotated[tuple[Slow, ...], PlainValidator(_all_slow, json_schema_input_type=tuple[Slow, ...])]
+AllSlow = Annotated[
+    tuple[Slow, ...], PlainValidator(_all_slow, json_schema_input_type=Literal["none"] | tuple[Slow, ...])
+]
 AllJitter = Annotated[
     tuple[Jitter, ...],
     PlainValidator(_all_jitter, json_schema_input_type=Literal["none"] | Jitter | tuple[Jitter, ...]),
@@ -256,5 +270,5 @@ def _of_jitter(jitter: tuple[Jitter, ...]) -> Iterator[tuple[str, KeyPath]]:
             yield f"is not read by {one.distribution}; read by {readers}", (*at, key)
         if one.distribution is None and one.noise is None:
             yield f"is required, one of {', '.join(distributions.names())}", (*at, "distribution")
-        if one.noise is not None and not 0 < one.noise.detour < one.noise.period:
+        if one.noise is not None and not 0 < one.noise.detour_ps < one.noise.period_ps:
             yield "must be more than 0 and less than the period", (*at, "noise", "detour")

@@ -13,7 +13,6 @@ from hybrid_des.errors import NumericsError
 from hybrid_des.gradients.groups import Membership
 from hybrid_des.gradients.reducer import Reducer
 from hybrid_des.network.endpoint import Endpoint
-from hybrid_des.network.mailbox import Handoff
 from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, PURPOSES, REDUCTION, Purpose
 from hybrid_des.simulation.arithmetic import SizesOnly
 from hybrid_des.simulation.exchanges import Exchanger
@@ -105,15 +104,15 @@ class Gpu:
         for reducer in membership.reducers:
             self._reducers.setdefault(reducer.stage, []).append(reducer)
         self._buffers: dict[int, list[tuple[Reducer, Buffer]]] = {}
-        self._filled = {stage: Handoff(job.env) for stage in self._reducers}
+        self._filled = {stage: endpoint.handoff() for stage in self._reducers}
         streams = {"gradient": program.gradient, "parameters": program.parameters}
-        self._finished = {name: Handoff(job.env) for name, stream in streams.items() if stream}
+        self._finished = {name: endpoint.handoff() for name, stream in streams.items() if stream}
         self._gatherers = membership.gatherers
         self._meetings = meetings
         self._exchangers = exchangers
         stages = {part.stage for part in program.parameters if isinstance(part, Gather | Transfer)}
-        self._gathered = {stage: Handoff(job.env) for stage in stages}
-        self._signals = {name: Handoff(job.env) for name in (("step", "layer") if program.parameters else ())}
+        self._gathered = {stage: endpoint.handoff() for stage in stages}
+        self._signals = {name: endpoint.handoff() for name in (("step", "layer") if program.parameters else ())}
         self._task: Task | None = None
         self._step = 0
         self.processes = [job.env.process(self._run_compute())]
@@ -230,11 +229,15 @@ class Gpu:
             env.process(self._fill(after, stage))
         done = env.process(self._exchangers[segment.axis, segment.stage].run(self._step, segment))
         if segment.beside:
-            yield env.timeout(segment.beside)
+            yield env.timeout(self._lasts(segment.beside))
         free = env.now
         yield done
         purpose = PURPOSES.index(OF_LAYERS[segment.axis])
         self._job.recorder.exchanges.add((self._step, self.rank, purpose, start, free, env.now))
+
+    def _lasts(self, work: int) -> int:
+        """Picoseconds of computation that begins now."""
+        return work
 
     def _fill(self, after: int, stage: int) -> Routine:
         """Mark a bucket as filled a little later."""

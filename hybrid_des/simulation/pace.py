@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
+from hybrid_des.engine.timetable import Amount
+
 
 @dataclass(frozen=True)
 class Pace:
@@ -25,7 +27,7 @@ class Slowing(NamedTuple):
         """Picoseconds of work that is not done during so much time beside communication."""
         return beside * self.share.numerator // self.share.denominator
 
-    def duration(self, work: int, beside: int) -> int:
+    def duration(self, work: Amount, beside: int) -> Amount:
         """Duration of work that begins with so much time beside communication."""
         left, whole = self.share.denominator - self.share.numerator, self.share.denominator
         if work * whole < beside * left:

@@ -25,7 +25,7 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.perturbed import Slow
 from hybrid_des.simulation.varying import Factor, Variation, VaryingPace
-from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
+from hybrid_des.units import to_picoseconds
 from hybrid_des.workload.costs import Costs
 from hybrid_des.workload.durations import Durations
 
@@ -57,10 +57,16 @@ def _narrower(link: LinkSpec, factor: Fraction) -> LinkSpec:
 
 
 def conditions_of(slow: Sequence[Slow], fabric: Fabric) -> dict[str, Conditions]:
-    """By link: what is slow for an interval; and, where times are measured, by a factor for good."""
+    """By link: what is slow for an interval; and, where times are measured, by a factor for good.
+
+    Raises:
+        UsageError: a wiring of the user's own has no such link.
+    """
     spells: dict[str, list[Spell]] = {}
     more: dict[str, list[tuple[Spell, int]]] = {}
     for one in slow:
+        if (one.link or one.nic) and not one.links(fabric.links):
+            raise UsageError(f"slow: this wiring has no {' '.join(map(str, one.target))}")
         for name in one.links(fabric.links):
             if not _for_good(one):
                 more.setdefault(name, []).append((one.spell, to_picoseconds(one.latency)))
@@ -160,14 +166,15 @@ class Perturbation:
     def _noise(self, rank: int) -> Noise | None:
         for one in self.scenario.jitter:
             if one.noise is not None:
-                period, detour = (round(t * PICOSECONDS_PER_SECOND) for t in (one.noise.period, one.noise.detour))
-                phase = int(stream(self.scenario.seed, "noise", self._first(rank)).random() * period)
+                period, detour = one.noise.period_ps, one.noise.detour_ps
+                phase = int(stream(self.scenario.seed, "noise", *self._place_of_streams(rank)).random() * period)
                 return Noise(period, detour, phase)
         return None
 
-    def _first(self, rank: int) -> int:
-        """The first of the ranks that share their ops with this one; streams are its."""
-        return self.scenario.parallel.layout.group(rank, "tensor", "context")[0]
+    def _place_of_streams(self, rank: int) -> tuple[int, int]:
+        """Replica and pipeline rank: a replica more changes no other's streams; tensor and context ranks share them."""
+        here = self.scenario.parallel.layout.coordinates(rank)
+        return here["data"], here["pipeline"]
 
     @cached_property
     def _sources(self) -> Sequence[tuple[str, Sample, tuple[str | int, ...]]]:
@@ -183,11 +190,11 @@ class Perturbation:
 
     def _factor(self, rank: int, level: str, sample: Sample, key: tuple[str | int, ...]) -> Factor:
         """One source's factors of the ops of a rank: by number in streams of its own."""
-        seed, microbatches, first = self.scenario.seed, self.plan.microbatches, self._first(rank)
+        seed, microbatches, place = self.scenario.seed, self.plan.microbatches, self._place_of_streams(rank)
 
         @cache
         def draws(*more: str | int) -> Draws:
-            return Draws(stream(seed, "jitter", *key, first, *more), sample)
+            return Draws(stream(seed, "jitter", *key, *place, *more), sample)
 
         if level == "rank":
             return lambda kind, chunk, step, microbatch: draws().at(0)

@@ -22,6 +22,7 @@ from hybrid_des.workload.modelled import groups_along
 
 if TYPE_CHECKING:
     from hybrid_des.gradients.groups import ReplicaGroup
+    from hybrid_des.layout import Layout
     from hybrid_des.network.fabric import Fabric
     from hybrid_des.pipeline.plan import Plan
     from hybrid_des.scenario import Scenario
@@ -29,12 +30,14 @@ if TYPE_CHECKING:
 
 AXES = ("tensor", "context", "expert")
 Carried = Callable[[], Mapping[str, int]]
-MOST_IN_AUTO = 2**20  # messages of collectives in a step
+MOST_EVENTS = 2**21  # some seconds
+EVENTS_OF_A_COLLECTIVE, EVENTS_OF_A_MESSAGE = 8, 2  # at most, per member and per message
 
 
 class Load(NamedTuple):
-    """What a group sends in a step: number of messages, and bytes."""
+    """What a group sends in a step: numbers of collectives and messages, and bytes."""
 
+    collectives: int = 0
     messages: int = 0
     bytes: int = 0
 
@@ -122,13 +125,16 @@ def tensor_traffic(
     groups = {axis: groups_along(layout, axis, parallel.expert) for axis in axes}
     loads, uneven = _loads(plan, costs, axes)
     layered = scenario.sharding in ("zero-2", "zero-3") and plan.pipeline == 1
-    mode = "replay" if layered else scenario.tensor_traffic
+    perturbed = bool(scenario.slow or scenario.jitter)
+    mode = scenario.tensor_traffic
+    if layered or (perturbed and mode == "auto"):
+        mode = "replay"
     flows = _flows(scenario, plan, fabric, groups, reduced)
     alike = len({kind.speed for kind in scenario.cluster.kinds}) == 1 and plan.fused_time >= 1
-    proven = exact(fabric, flows) - uneven if alike and not layered else set()
+    proven = exact(fabric, flows) - uneven if alike and not (layered or perturbed) else set()
     chosen = [axis for axis in axes if mode == "messages" or (mode == "auto" and axis not in proven)]
-    many = sum(loads[axis, rank].messages * len(groups[axis]) for axis in chosen for rank in range(plan.pipeline))
-    if mode == "auto" and many > MOST_IN_AUTO * plan.pipeline:
+    events = sum(_events(loads, axis, groups[axis], layout) for axis in chosen)
+    if mode == "auto" and events > MOST_EVENTS:
         chosen = []
     others = [axis for axis in axes if axis not in chosen]
     return TensorTraffic(
@@ -137,6 +143,15 @@ def tensor_traffic(
         disturbed=frozenset(axis for axis in others if axis not in proven),
         loads=loads,
         flows=flows,
+    )
+
+
+def _events(loads: Mapping[tuple[str, int], Load], axis: str, groups: Groups, layout: Layout) -> int:
+    """About how many events a step needs for the collectives along an axis as messages."""
+    each = [(len(ranks), loads[axis, layout.coordinate(ranks[0], "pipeline")]) for ranks in groups]
+    return sum(
+        EVENTS_OF_A_COLLECTIVE * members * load.collectives + EVENTS_OF_A_MESSAGE * load.messages
+        for members, load in each
     )
 
 
@@ -150,8 +165,8 @@ def _loads(plan: Plan, costs: Costs, axes: Sequence[str]) -> tuple[dict[tuple[st
             for layer in costs.stages[place].layers:
                 for one in (one for way in layer.collectives for one in way):
                     count, before = micro_batches[path] * one.repeats, loads[one.axis, place[0]]
-                    sums = Load(before.messages + count * one.messages, before.bytes + count * one.sent)
-                    loads[one.axis, place[0]] = sums
+                    more = (count, count * one.messages, count * one.sent)
+                    loads[one.axis, place[0]] = Load(*map(sum, zip(before, more, strict=True)))
                     uneven |= set() if one.even else {one.axis}
     return loads, uneven
 

@@ -171,19 +171,29 @@ class VaryingGpu(Gpu):
         if duration := self.pace.duration(segment, env.now):
             yield env.timeout(duration)
 
+    def _lasts(self, work: int) -> int:
+        """Picoseconds of computation that begins now, at the pace of the op."""
+        assert self._task is not None  # it runs one
+        self.pace.begin(self._step, self._task)
+        now = self._job.env.now
+        return self.pace.table.end(now, Fraction(self.pace.scale) * work) - now
+
     def _compute_beside(self, layer: ComputeBeside) -> Routine:
         """Compute a layer beside communication, of which the work is lost that the pace would have done meanwhile."""
         env, slowing, pace = self._job.env, layer.slowing, self.pace
         assert self._task is not None  # it runs one
         pace.begin(self._step, self._task)
-        table, left = pace.table, round(layer.duration * pace.scale)
+        table, left = pace.table, Fraction(round(layer.duration * pace.scale))
         meetings = [meeting for meeting in self._meetings if meeting]
         self._signals["layer"].hand(None)
         while left > 0:
             begin = env.now
             until = max((meeting.until for meeting in meetings), default=begin)
             beside = int(table.work(begin, until)) if until > begin else 0
-            yield env.timeout(max(table.end(begin, slowing.duration(left, beside)) - begin, 1))
+            duration = table.end(begin, slowing.duration(left, beside)) - begin
+            if not duration:  # what is left is less than half a picosecond
+                break
+            yield env.timeout(duration)
             busy = sum(table.work(*period) for meeting in meetings for period in meeting.periods(begin))
-            left -= int(table.work(begin, env.now)) - slowing.lost(int(busy))
+            left -= table.work(begin, env.now) - slowing.lost(int(busy))
         self._signals["layer"].hand(None)

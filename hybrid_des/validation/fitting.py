@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from math import exp, inf, log
+from math import exp, inf, log, nan
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,7 @@ def fitted(start: Numbers, predictions_for: Callable[[Numbers], Sequence[Predict
 
     def error_at(point: Vector) -> Vector:
         numbers = {path: exp(value) for path, value in zip(paths, point, strict=True)}
-        return np.array([log(p.ratio("step_time_s") or inf) for p in predictions_for(numbers)])
+        return np.array([log(p.ratio("step_time_s") or nan) for p in predictions_for(numbers)])
 
     point = np.array([log(start[path]) for path in paths])
     now = error_at(point)

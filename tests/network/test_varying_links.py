@@ -3,12 +3,18 @@
 from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.messages import GB, carry, chain
 
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.engine.timetable import Spell, Timetable
+from hybrid_des.network.channel import Channel
 from hybrid_des.network.conditions import Conditions
+from hybrid_des.network.fabric import Fabric, LinkSpec, Route
+from hybrid_des.network.message import Message
+from hybrid_des.network.purpose import REDUCTION
 from hybrid_des.network.transport import Transport
 
 S = 10**12
@@ -57,8 +63,6 @@ def test_messages_that_share_a_link_share_what_is_left():
 
 def test_flows_on_other_links_take_what_a_slow_one_leaves():
     """Two flows share a link of 1 GB/s; the way on of one carries a quarter from 2 to 6, which it gets alone."""
-    from hybrid_des.network.fabric import Fabric, LinkSpec, Route
-
     links = {name: LinkSpec(name, Fraction(GB)) for name in ("shared", "slow", "free")}
     routes = {1: Route(("shared", "slow"), (0, 0)), 2: Route(("shared", "free"), (0, 0))}
     fabric = Fabric(links, lambda sender, receiver: routes[receiver], 3, (0, 0, 0))
@@ -87,10 +91,6 @@ def test_latency_in_addition_holds_while_it_lasts(sharing):
 
 
 def carried_by_one_flow(fabric, sizes, sharing, conditions):
-    from hybrid_des.network.channel import Channel
-    from hybrid_des.network.message import Message
-    from hybrid_des.network.purpose import REDUCTION
-
     env = Environment()
     network = Transport(env, fabric, sharing, Recorder(messages=False), conditions=conditions)
     flow, mailbox = network.flow(Channel(0, 1, REDUCTION, "one", 0, 0))
@@ -128,3 +128,33 @@ def test_a_change_that_comes_too_late_is_no_event():
 
 def _send(link):
     yield link.transmit(GB)
+
+
+FACTORS = st.sampled_from([DOWN, Fraction(1, 3), HALF, Fraction(2)])
+SPELLS = st.lists(
+    st.builds(
+        lambda start, length, factor: Spell(start, start + length, factor), *[st.integers(1, 10**6)] * 2, FACTORS
+    ),
+    max_size=4,
+)
+
+
+@BOTH
+@given(SPELLS, st.lists(st.integers(1, 500), min_size=1, max_size=5))
+def test_a_link_with_work_to_do_loses_none(sharing, spells, sizes):
+    """Messages that all start at 0: the last one arrives when the link has done the work of all."""
+    table = Timetable.of(spells)
+    fabric = chain([Fraction(GB)], [0])
+    arrived, _ = carry(fabric, [(0, 0, 1, size) for size in sizes], sharing, {"0": Conditions(table)})
+    assert abs(max(arrived) - table.end(0, 1000 * sum(sizes))) <= len(sizes)  # each is rounded once
+
+
+@BOTH
+@given(SPELLS, st.integers(0, 10**6), st.integers(1, 2000), st.integers(1, 3))
+def test_a_message_alone_takes_its_integral_over_any_links(sharing, spells, at, size, links):
+    """Equal links in series under the same conditions are passed as one, where the head does not wait for a flap."""
+    table = Timetable.of([spell for spell in spells if spell.factor])
+    fabric = chain([Fraction(GB)] * links, [0] * links)
+    conditions = {str(link): Conditions(table) for link in range(links)}
+    arrived, _ = carry(fabric, [(at, 0, 1, size)], sharing, conditions)
+    assert abs(arrived[0] - table.end(at, 1000 * size)) <= 1

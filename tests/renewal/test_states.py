@@ -7,7 +7,7 @@ from support.paths import GOLDEN
 from support.scenarios import values
 
 from hybrid_des.errors import UsageError
-from hybrid_des.renewal.states import State, Steps, replicas_of, stages_of
+from hybrid_des.renewal.states import SlowPart, State, Steps, replicas_of, stages_of
 from hybrid_des.scenario import scenario_from
 from hybrid_des.simulation.run import run
 
@@ -56,23 +56,43 @@ def test_shares_are_rounded_up_to_what_the_schedule_allows():
     assert steps.of(State(5)).time == alone("dualpipe", 2, 6, 5)
 
 
+def part(what, stage, share=Fraction(1, 2), number=0):
+    """A state with all three replicas, in which something of a pipeline rank is slow."""
+    return State(3, (SlowPart(what, (stage,), number, share),))
+
+
+@pytest.mark.parametrize("what", ["node", "gpu"])
 @pytest.mark.parametrize("stage", [0, 1])
-def test_a_slow_node_is_a_node_with_less_speed(stage):
-    """Nodes of stage 0 come first: replicas vary fastest."""
+def test_a_slow_node_is_a_node_with_less_speed(stage, what):
+    """Nodes of stage 0 come first: replicas vary fastest; each has one GPU."""
     whole = scenario()
     assert stages_of(whole) == [(0,)] * 3 + [(1,)] * 3
     kinds = [{"count": 3 * stage}, {"speed": 0.5}, {"count": 5 - 3 * stage}]
     slow = alone(nodes=[kind for kind in kinds if kind.get("count") != 0])
-    step = Steps(whole).of(State(3, (((stage,), Fraction(1, 2)),)))
+    step = Steps(whole).of(part(what, stage))
     assert step.time == slow > alone()
-    assert (step.useful, step.fewer, step.slow) == (alone(), 0, slow - alone())
+    assert (step.useful, step.fewer, step.slow, step.jitter) == (alone(), 0, slow - alone(), 0)
+
+
+def test_a_slow_nic_carries_less():
+    step = Steps(scenario()).of(part("nic", 1))
+    assert step.time == alone(slow=[{"nic": "node3/nic0", "factor": 0.5}]) > alone()
 
 
 def test_slow_nodes_of_unlike_kinds_keep_their_speed():
     kinds = [{"count": 4}, {"count": 2, "speed": 0.8}]
-    step = Steps(scenario(nodes=kinds)).of(State(3, (((1,), Fraction(1, 2)),)))
+    step = Steps(scenario(nodes=kinds)).of(part("node", 1))
     faster = [{"count": 3}, {"speed": 0.5}, {"count": 2, "speed": 0.8}]
     assert step.time == alone(nodes=faster)
+
+
+def test_slow_parts_and_jitter_are_no_useful_time():
+    more = {"slow": [{"stage": 1, "factor": 0.8}], "jitter": {"distribution": "lognormal", "sigma": 0.1}}
+    step = Steps(scenario(**more)).healthy
+    assert step.useful == alone()
+    assert step.slow == alone(slow=more["slow"]) - alone() > 0
+    assert step.time == alone(**more) == step.useful + step.slow + step.jitter
+    assert step.jitter != 0
 
 
 def test_a_state_that_cannot_be_simulated_is_named():

@@ -88,6 +88,10 @@ def test_a_wrong_item_is_one_line(item, said):
         ({"distribution": "uniform", "spread": 1.5}, "jitter.spread: must be from 0 to 1, not 1.5"),
         ([LOGNORMAL, {"distribution": "normal"}], "jitter[1].sigma: is required by normal"),
         ([NOISE, NOISE], "jitter: found more than one `noise`; expected one at most"),
+        (
+            {"noise": {"period": "1 ps", "detour": "0.6 ps"}},
+            "jitter.noise.detour: must be more than 0 and less than the period",
+        ),
         ({"noise": {"period": 1, "detour": 1}}, "jitter.noise.detour: must be more than 0 and less than the period"),
     ],
 )

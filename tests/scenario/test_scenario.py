@@ -147,7 +147,7 @@ def test_the_schema_that_editors_read_is_fresh():
 
 def test_the_schema_requires_only_keys_without_a_default():
     schema = json_schema()
-    assert sorted(schema["properties"]) == sorted([*Scenario.model_fields, "base", "sweep", "plot"])
+    assert sorted(schema["properties"]) == sorted([*Scenario.model_fields, "base", "sweep", "plot", "search"])
     required = {name: section.get("required") for name, section in schema["$defs"].items() if "required" in section}
     assert required == {
         "GpuKind": ["memory"],
@@ -184,9 +184,8 @@ def test_the_catalogue_says_what_the_makers_say():
     assert parts["h100"].infiniband.bandwidth == 50 * 10**9
     assert parts["v100-16gb"].peak == 125 * 10**12
     text = Path(catalogue.__file__).with_name("gpus.yaml").read_text()
-    figures = [
-        line for line in text.splitlines() if re.match(r"\s+(bandwidth|latency|memory|peak|nics_per_node):", line)
-    ]
+    keys = "bandwidth|latency|memory|peak|nics_per_node|efficiency"
+    figures = [line for line in text.splitlines() if re.match(rf"\s+({keys}):", line)]
     assert figures
     assert all("#" in line for line in figures)
 

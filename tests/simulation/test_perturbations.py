@@ -217,6 +217,10 @@ def test_one_thing_more_changes_no_other_draw():
     assert usual.items() <= more_steps.items()
     other_schedule = durations(instant(4, 4, jitter=jitter, seed=3, schedule={"kind": "gpipe"}))
     assert usual == other_schedule
+    more_replicas = durations(
+        instant(4, 4, 2, jitter=jitter, seed=3, parallel={"order": ["tensor", "pipeline", "data"]})
+    )
+    assert usual.items() <= more_replicas.items()
     one_slow = durations(instant(4, 4, jitter=jitter, seed=3, **slow({"gpu": 1, "factor": 0.5, "until": "99 s"})))
     assert {key: time for key, time in usual.items() if key[1] != 1}.items() <= one_slow.items()
     twice = durations(instant(4, 4, jitter=[jitter, {**jitter, "level": "rank", "sigma": 0}], seed=3))
@@ -269,3 +273,12 @@ def test_layers_beside_collectives_are_slowed_as_elsewhere():
     for_long = run(scenarios.scenario("1f1b", 1, 4, 4, slow=[{**half[0], "until": "1e5 s"}], **sharded)).timeline
     assert abs(for_good.ops["end"] - for_long.ops["end"]).max() <= 20  # a picosecond per layer
     assert (for_good.ops["end"] > run(scenarios.scenario("1f1b", 1, 4, 4, **sharded)).timeline.ops["end"]).all()
+
+
+@pytest.mark.parametrize("factor", [Fraction(1, 3), Fraction(1, 1000), 3])
+def test_layers_end_whatever_remains_of_a_picosecond(factor):
+    sharded = {"sharding": "zero-3", "workload": {"parameters": 1e8, "forward": "10 us", "backward": "7 us"}}
+    noisy = {"jitter": {"noise": {"period": "1 us", "detour": "77 ns"}}}
+    item = {"node": 0, "factor": factor, "from": "5 us", "until": "1 s"}
+    ends = run(scenarios.scenario("1f1b", 1, 3, 4, slow=[item], **sharded, **noisy)).timeline.ops["end"]
+    assert ends.max() > 3 * 17 * 10**6

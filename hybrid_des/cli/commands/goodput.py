@@ -11,12 +11,17 @@ import argparse
 import json
 import os
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 from hybrid_des.cli.arguments import add_common, count, import_files
 from hybrid_des.cli.output import progress_bar, say
 from hybrid_des.errors import UsageError
 
-WORTH_A_WORKER = 16  # replications
+if TYPE_CHECKING:
+    from hybrid_des.scenario import Scenario
+
+POINTS = 16  # of both curves, and the scenario itself
+WORTH_A_WORKER = 20_000  # failures that take about as long as starting a worker
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,14 +29,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="SCENARIO", help="a scenario with faults:")
     add_common(parser, out="also write summary, tables and pictures to this folder")
     parser.add_argument("--json", action="store_true", help="print only the summary, as one JSON object")
-    parser.add_argument("--jobs", metavar="N", type=count, help="local worker processes (default: by replications)")
+    parser.add_argument(
+        "--jobs", metavar="N", type=count, help="local worker processes (default: by the number of failures)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Simulate the weeks and print the report."""
     from hybrid_des.longrun.study import Crew, goodput
     from hybrid_des.longrun.weeks_files import write_weeks
-    from hybrid_des.renewal.job import faults_of
     from hybrid_des.report.files.workshop import reserved
     from hybrid_des.scenario import read_scenario, scenario_of
 
@@ -40,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     if document.value.get("sweep") not in (None, "none"):
         raise UsageError(f"{args.file}: a sweep; run it without `goodput`, its table has the columns of goodput")
     scenario = scenario_of(document)
-    jobs = args.jobs or max(1, min(os.cpu_count() or 1, faults_of(scenario).replications // WORTH_A_WORKER))
+    jobs = args.jobs or _jobs(scenario, curves=args.out is not None)
     with nullcontext() if args.out is None else reserved(args.out), progress_bar(args.json) as progress:
         weeks = goodput(scenario, jobs, progress, args.imports)
         written = None
@@ -52,3 +58,12 @@ def run(args: argparse.Namespace) -> int:
     if written is not None:
         say(f"wrote {len(written.paths)} files to {args.out}")
     return 0
+
+
+def _jobs(scenario: Scenario, curves: bool) -> int:
+    """Number of local workers for so many failures; with curves, also for those of each of their points."""
+    from hybrid_des.renewal.job import expected_failures
+    from hybrid_des.renewal.sources import sources_of
+
+    faults = expected_failures(scenario, sources_of(scenario)) * (POINTS if curves else 1)
+    return max(1, min(os.cpu_count() or 1, int(faults // WORTH_A_WORKER)))

@@ -9,7 +9,19 @@ from typing import Any
 import yaml
 from system.fuzzing import valid
 from system.fuzzing.case import Case
-from system.fuzzing.materials import PASTES, PLUGIN, SMALL, TABLES, key_paths, orders, scenarios
+from system.fuzzing.materials import (
+    CONDITIONS,
+    CORPUS,
+    LAYERS,
+    PASTES,
+    PLUGIN,
+    ROWS,
+    SMALL,
+    TABLES,
+    key_paths,
+    orders,
+    scenarios,
+)
 from system.fuzzing.mutate import CELLS, any_value, changed_value, mutated
 
 Files = dict[str, str]
@@ -33,6 +45,7 @@ def _how(rng: Random) -> list[str]:
     return rng.choice(
         (["@"],) * 3 + (["@", "--json"],) * 7 + (["@", "--quiet"],) * 2
         + (["verify", "@"], ["topology", "@"], ["topology", "@", "--route", "0", "1"])
+        + (["costs", "@"], ["costs", "@", "--layers", "--json"])
         + (["collective", "ring", "--scenario", "@", "--min", "1 KiB", "--max", "16 KiB"],)
         + (["@", "--quiet", "--out", "o"],) * (rng.random() < 0.1)
     )  # fmt: skip
@@ -138,6 +151,31 @@ def paste(rng: Random) -> Case:
     return Case(("calibrate", "p.txt", *options), {"p.txt": text})
 
 
+def layer_table(rng: Random) -> Case:
+    """A network as a table of layers, changed."""
+    values = {
+        "cluster": {"gpus_per_node": 2, "gpu": rng.choice(("h100", "a100-80gb"))},
+        "model": {"kind": "layers", "file": "l.csv"},
+        "parallel": {"pipeline": rng.choice((1, 2)), "stages": rng.choice(("even", "balanced"))},
+        "schedule": {"kind": "1f1b", "microbatches": 4},
+    }
+    return Case(_called(_how(rng)), {"a.yaml": dumped(values), "l.csv": mutated(LAYERS, rng, CELLS)})
+
+
+def rows_file(rng: Random) -> Case:
+    """Rows of a sweep with their measurements, changed, also by conditions and fits."""
+    files = {"a.yaml": CORPUS, "rows.csv": mutated(ROWS, rng, CELLS) if rng.random() < 0.8 else ROWS}
+    if rng.random() < 0.3:
+        return Case(("a.yaml", *rng.choice(([], ["--json"], ["--quiet", "--out", "o"]))), files)
+    more = rng.choice(([], ["--json"], ["--by", rng.choice(("split", "schedule.kind", any_value(rng)))]))
+    if rng.random() < 0.5:
+        condition = rng.choice(CONDITIONS)
+        more = [*more, "--where", mutated(condition, rng) if rng.random() < 0.7 else condition]
+    if rng.random() < 0.2:
+        more = [*more, "--fit", rng.choice(("efficiency.gemm", "efficiency.memory,overlap.tensor", any_value(rng)))]
+    return Case(("validate", "a.yaml", "--jobs", "1", *more), files)
+
+
 def arguments(rng: Random) -> Case:
     """A command line of any command, changed."""
     given = list(rng.choice(COMMANDS))
@@ -177,7 +215,9 @@ COMMANDS = (
     ["--version"],
     ["a.yaml", "--import", "my.py", "--set", "schedule.kind=one-by-one"], ["a.yaml", "--import", "bad.py"], ["--help"],
     ["a.yaml", "--import", "dir.py"], ["schema"], ["schema", "--import", "my.py"], ["topology"], ["topology", "a.yaml"],
+    ["costs", "a.yaml"], ["costs", "a.yaml", "--layers", "--json"], ["costs", "a.yaml", "--out", "c.csv"],
     ["topology", "a.yaml", "--route", "0", "7"], ["schedules"], ["verify", "a.yaml"], ["calibrate", "p.txt", "--link"],
+    ["goodput", "a.yaml", "--json", "--jobs", "1"], ["goodput", "a.yaml", "--jobs", "1", "--out", "o"],
     ["schedules", "zb-v", "--pipeline", "4", "--microbatches", "8"], ["schedules", "hanayo", "--chunks", "4"],
     ["schedules", "interleaved-1f1b", "--pipeline", "3", "--microbatches", "6", "--chunks", "3"],
     ["calibrate", "p.txt"],
@@ -192,5 +232,6 @@ COMMANDS = (
     ["collective", "double-binary-tree", "--ranks", "5", "--max", "8 KiB", "--set", "gradients.pieces=4"],
 )  # fmt: skip
 KINDS: dict[Callable[[Random], Case], int] = {
-    scenario_text: 32, scenario_values: 24, overrides: 16, order_file: 9, table_file: 5, paste: 5, arguments: 14,
+    scenario_text: 31, scenario_values: 23, overrides: 14, order_file: 8, table_file: 4, paste: 4, arguments: 13,
+    layer_table: 2, rows_file: 3,
 }  # fmt: skip

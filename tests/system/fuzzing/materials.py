@@ -81,6 +81,32 @@ TABLES = (
     "# measured\n# ranks: 8\nbytes,time_us\n1000,5\n3000,9\n10000,30.5\n",
     "bytes,time_us\n1024,5\n1048576,90\n67108864,3000\n",
 )
+LAYERS = """\
+name,flop,bytes,parameters,output_bytes,kept_bytes
+# a small network
+conv1,236027904,7626752,9408,1605632,1907328
+conv2,231211008,1.6 MB,36864,802816,802816
+pool,802816,1204224,0,401408,0
+fc,4096000,4106000,2049000,0,4096
+"""
+CORPUS = """\
+cluster: {gpus_per_node: 4, gpu: a100-80gb}
+model: {layers: 4, hidden: 64, ffn: 256, heads: 4, vocab: 1000, sequence: 32}
+parallel: {pipeline: 2}
+schedule: {kind: 1f1b, microbatches: 4}
+sweep: {file: rows.csv}
+"""
+ROWS = """\
+name,parallel.tensor,schedule.kind,recompute,model.hidden,measured.step_time_s,measured.peak_memory_bytes,split
+a,1,1f1b,none,64,0.001,1e9,fit
+"b, c",2,gpipe,full,128,2e-3,,fit
+d,1,,selective,64,0.003,2e9,kept
+e,1,zb-auto,,,0.001,1000000000,kept
+"""
+CONDITIONS = (
+    "split == 'fit'", "split != 'fit' and parallel.tensor == 1", "schedule.kind in ['1f1b', 'gpipe']",
+    "model.hidden >= 64", "not split == 'fit'", "name == 'a' or name == 'd'", "measured.step_time_s < 0.002",
+)  # fmt: skip
 PLUGIN = """\
 from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
@@ -117,6 +143,8 @@ def _cut(text: str) -> str:
     text = re.sub(r"steps: 150", "steps: 2", text)
     text = re.sub(r"^batch: 256", "batch: 64", re.sub("^batch: 1920", "batch: 512", text, flags=re.M), flags=re.M)
     text = re.sub(r"microbatches: (32|64)", "microbatches: 8", text)
+    text = re.sub(r"nodes: 2048", "nodes: 32", re.sub(r"data: 128", "data: 2", text))
+    text = re.sub(r"replications: 32", "replications: 2", text)
     text = re.sub(r"(parallel\.pipeline: )\[[^\]]*\]", r"\1[2, 4]", text)
     if "sweep:" in text:
         text = re.sub(r"(: \[)([^,\]]+, [^,\]]+)(?:, [^,\]]+)+\]", r"\1\2]", text)

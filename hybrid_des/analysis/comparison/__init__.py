@@ -1,0 +1,1 @@
+"""Two runs side by side: what changed, and what each change did to the step."""

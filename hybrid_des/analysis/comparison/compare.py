@@ -1,0 +1,108 @@
+"""A comparison of two runs: the step, its causes, what changed, and what each change did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from hybrid_des.analysis.comparison.difference import changes, first_difference, matched, unmatched
+from hybrid_des.analysis.comparison.effects import Effect, bounds, effects
+from hybrid_des.analysis.comparison.sides import Side
+from hybrid_des.analysis.table import COMPUTE
+from hybrid_des.errors import UsageError
+from hybrid_des.units import PICOSECONDS_PER_SECOND
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two runs side by side: A and B."""
+
+    a: Side
+    b: Side
+
+    @property
+    def change(self) -> float:
+        """The change of the step in seconds."""
+        return float(self.b.summary["step_time_s"] - self.a.summary["step_time_s"])
+
+    @property
+    def regression(self) -> float:
+        """The change of the step as a share of A's."""
+        before = self.a.summary["step_time_s"]
+        return self.change / before if before else 0.0
+
+    @cached_property
+    def pairs(self) -> pd.DataFrame:
+        """The rows of both timelines, matched."""
+        return matched(self.a.rows, self.b.rows)
+
+    @cached_property
+    def effects(self) -> list[Effect] | None:
+        """What each changed class did; None where a side is a folder."""
+        return effects(self.a.run, self.b.run) if self.a.run and self.b.run else None
+
+    @cached_property
+    def bounds(self) -> tuple[int, int] | None:
+        """Between what the change lies if order and messages are the same, in picoseconds of the whole run."""
+        return bounds(self.a.run, self.b.run) if self.a.run and self.b.run else None
+
+    @property
+    def interaction(self) -> float | None:
+        """What the changed classes do only together, in seconds per step."""
+        if self.effects is None:
+            return None
+        return self.change - self._seconds(sum(effect.in_a for effect in self.effects))
+
+    def causes(self) -> list[dict[str, Any]]:
+        """Busy and idle time by cause, mean per rank."""
+        first, second = ({"busy": side.summary["busy_s"], **side.summary["idle_s"]} for side in (self.a, self.b))
+        return [
+            {"cause": name, "a_s": first.get(name, 0.0), "b_s": second.get(name, 0.0),
+             "change_s": second.get(name, 0.0) - first.get(name, 0.0)}
+            for name in dict.fromkeys([*first, *second])
+        ]  # fmt: skip
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Everything as plain values; times in seconds, of effects and bounds per step."""
+        found = None if self.effects is None else [
+            {"name": one.name, "in_a_s": self._seconds(one.in_a), "in_b_s": self._seconds(one.in_b)}
+            for one in self.effects
+        ]  # fmt: skip
+        return {
+            **{key: {"name": side.name, "step_time_s": side.summary["step_time_s"]} for key, side in self._sides()},
+            "change_s": self.change,
+            "change": self.regression,
+            "causes": self.causes(),
+            "ranks": changes(self.pairs, ["rank"], COMPUTE),
+            "ops": changes(self.pairs, ["rank", "kind"], COMPUTE),
+            "links": changes(self.pairs, ["lane"], "links"),
+            "unmatched": unmatched(self.pairs),
+            "first_difference": first_difference(self.pairs),
+            "effects": found,
+            "interaction_s": self.interaction,
+            "bounds_s": None if self.bounds is None else [self._seconds(bound) for bound in self.bounds],
+        }
+
+    def _sides(self) -> tuple[tuple[str, Side], tuple[str, Side]]:
+        return ("a", self.a), ("b", self.b)
+
+    def _seconds(self, picoseconds: int) -> float:
+        return picoseconds / PICOSECONDS_PER_SECOND / max(self.a.steps, 1)
+
+
+def compare(a: Side, b: Side) -> Comparison:
+    """Compare two runs.
+
+    Raises:
+        UsageError: they have other numbers of ranks or steps.
+    """
+    ranks = [side.summary["ranks"] for side in (a, b)]
+    if ranks[0] != ranks[1]:
+        raise UsageError(f"compare: {a.name} has {ranks[0]} ranks, {b.name} has {ranks[1]}; expected the same number")
+    if a.steps != b.steps:
+        raise UsageError(f"compare: {a.name} has {a.steps} steps, {b.name} has {b.steps}; expected the same number")
+    return Comparison(a, b)

@@ -1,0 +1,97 @@
+"""One side of a comparison: a scenario that is simulated, or the folder that a run was written to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybrid_des.analysis.explaining import traced_run
+from hybrid_des.analysis.metrics import summary
+from hybrid_des.analysis.table import COLUMNS, EXACT, table
+from hybrid_des.errors import UsageError
+from hybrid_des.scenario import Scenario
+from hybrid_des.simulation.run import Run
+from hybrid_des.units import PICOSECONDS_PER_SECOND
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SUMMARY, CSV, PARQUET = "summary.json", "timeline.csv", "timeline.parquet"
+NEEDED = ("name", "ranks", "step_time_s", "busy_s", "idle_s")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two runs.
+
+    Attributes:
+        name: of the scenario.
+        summary: by its public keys.
+        rows: the timeline with whole picoseconds: `asked_ps`, `start_ps`, `end_ps`.
+        run: the traced run; None for a folder.
+    """
+
+    name: str
+    summary: Mapping[str, Any]
+    rows: pd.DataFrame
+    run: Run | None = None
+
+    @property
+    def steps(self) -> int:
+        """How many training steps it has."""
+        return int(self.rows["step"].max()) + 1 if len(self.rows) else 0
+
+
+def side_of_scenario(scenario: Scenario) -> Side:
+    """Simulate a scenario with all causes."""
+    run = traced_run(scenario)
+    return Side(scenario.name, summary(run), table(run.timeline, exact=True), run)
+
+
+def side_of_folder(folder: Path) -> Side:
+    """Read what a run has written.
+
+    Raises:
+        UsageError: the folder is none of a run, or its files cannot be read.
+    """
+    import pandas as pd
+
+    missing = [name for name in (SUMMARY, CSV) if not (folder / name).is_file()]
+    if missing:
+        what = f"has no {' and no '.join(missing)}; expected a folder written by --out"
+        raise UsageError(f"{folder}: {what}")
+    try:
+        facts = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        if not isinstance(facts, dict) or not set(NEEDED) <= facts.keys():
+            raise ValueError(f"expected the keys {', '.join(NEEDED)}")
+    except ValueError as error:
+        raise UsageError(f"{folder / SUMMARY}: not the summary of a run: {error}") from None
+    try:
+        rows = pd.read_csv(folder / CSV)
+        wanted = [name for name in COLUMNS if name not in rows]
+        if wanted:
+            raise ValueError(f"no column {wanted[0]}")
+        exact = _exact(folder)
+        for name in EXACT:
+            seconds = rows[f"{name.removesuffix('_ps')}_s"]
+            rows[name] = (
+                exact[name] if exact is not None else (seconds * PICOSECONDS_PER_SECOND).round().astype("int64")
+            )
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{folder / CSV}: not the timeline of a run: {str(error).splitlines()[0]}") from None
+    return Side(str(facts["name"]), facts, rows)
+
+
+def _exact(folder: Path) -> pd.DataFrame | None:
+    """The whole picoseconds of the Parquet file, if it is there and can be read."""
+    if not (folder / PARQUET).is_file():
+        return None
+    import pandas as pd
+
+    try:
+        return pd.read_parquet(folder / PARQUET, columns=[*EXACT])
+    except (ImportError, ValueError, OSError):
+        return None

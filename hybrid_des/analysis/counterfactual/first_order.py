@@ -1,0 +1,110 @@
+"""What a variant saves in frozen order: the new durations on the critical paths of the run as it was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hybrid_des.analysis.counterfactual.variant import Variant, duration_of
+from hybrid_des.analysis.critical_path.classes import change_of
+from hybrid_des.analysis.critical_path.graph import lags_with
+from hybrid_des.analysis.critical_path.messages import Messages, service_alone
+from hybrid_des.analysis.critical_path.slack import Slack
+from hybrid_des.engine.recorder import OPTIMIZER
+from hybrid_des.errors import HybridDesError
+from hybrid_des.network.fabric import Fabric
+from hybrid_des.scenario import Scenario
+from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.tasks import Compute, ComputeBeside, Program, Task
+from hybrid_des.timeline import Column
+
+TIMES = {"forward", "backward", "weight", "recompute", "ends", "optimizer"}  # keys of `workload` that are durations
+
+
+def first_order(base: Run, slack: Slack, variant: Variant) -> int | None:
+    """The end of the run in picoseconds if order and messages stay; None if they do not.
+
+    The longest of the paths that are critical now: a speed-up saves no more than this says, a slow-down costs no less.
+    """
+    if not _alike(base.scenario, variant.scenario) or base.scenario.slow:  # what is slow for a while is not scaled
+        return None
+    try:
+        parts = variant.parts()
+        programs = variant.programs()
+    except HybridDesError:
+        return None
+    before = Variant.of(base).programs()
+    messages = _messages(slack.graph.messages, parts.fabric)
+    if parts.plan != base.plan or messages is None or not _same_messages(before, programs):
+        return None
+    duration = _durations(base, before, programs, variant)
+    return base.timeline.duration + change_of(slack, lags_with(base, messages, duration))
+
+
+def _alike(one: Scenario, other: Scenario) -> bool:
+    """Whether two scenarios differ only in durations, bandwidths and latencies."""
+    ignored = {"cluster", "workload", "efficiency", "name", "description", "record"}
+    same = all(getattr(one, key) == getattr(other, key) for key in type(one).model_fields if key not in ignored)
+    wiring = all(getattr(one.cluster, key) == getattr(other.cluster, key) for key in ("sharing", "topology", "gpus"))
+    if one.workload is None or other.workload is None:
+        return same and wiring and one.workload is other.workload
+    sizes = type(one.workload).model_fields.keys() - TIMES
+    return same and wiring and all(getattr(one.workload, key) == getattr(other.workload, key) for key in sizes)
+
+
+def _messages(messages: Messages, fabric: Fabric) -> Messages | None:
+    """The messages of a run on other links; None if they would take other ways."""
+    if not len(messages.flow):
+        return messages
+    flows, first = np.unique(messages.flow, return_index=True)
+    latency = messages.latency.copy()
+    for flow, message in zip(flows.tolist(), first.tolist(), strict=True):
+        route = fabric.route(int(messages.sender[message]), int(messages.receiver[message]))
+        used = [messages.links[link] for link in messages.link[message].tolist() if link >= 0]
+        if list(route.links) != used:
+            return None
+        latency[messages.flow == flow, : len(used)] = route.latencies
+    there = messages.rows >= 0
+    size = np.broadcast_to(messages.sizes[:, None], there.shape)
+    own = np.zeros_like(messages.own)
+    own[there] = service_alone(fabric, messages.links, messages.link[there], size[there])
+    slower = own.max(axis=1) / np.maximum(messages.slowest[:, -1], 1)
+    return replace(messages, own=own, latency=latency, took=np.rint(messages.took * slower).astype(np.int64))
+
+
+def _same_messages(before: list[Program], after: list[Program]) -> bool:
+    """Whether every task sends as many bytes as before."""
+    known: set[tuple[int, int]] = set()
+    for one, other in zip(before, after, strict=True):
+        if (id(one), id(other)) in known:
+            continue
+        known.add((id(one), id(other)))
+        for a, b in zip(one.compute, other.compute, strict=True):
+            if [out.message.size for out in a.work.outputs] != [out.message.size for out in b.work.outputs]:
+                return False
+    return True
+
+
+def _durations(base: Run, before: list[Program], after: list[Program], variant: Variant) -> Column:
+    """The durations of all op rows under a variant, of computation alone."""
+    ops = base.timeline.ops
+    assert base.trace is not None
+    tables = base.trace.columns()
+    pieces = tables["pieces"]
+    lags = tables["points"]["lag"][pieces["point"]]
+    took: Column = np.bincount(pieces["row"], weights=lags, minlength=len(ops["step"])).astype(np.int64)
+    for row, (rank, index) in enumerate(zip(ops["rank"].tolist(), ops["index"].tolist(), strict=True)):
+        was, now = (
+            program[rank].update[0] if index == OPTIMIZER else program[rank].compute[index]
+            for program in (before, after)
+        )
+        took[row] += _retimed(now, rank, variant) - duration_of(was)
+    return took
+
+
+def _retimed(task: Task, rank: int, variant: Variant) -> int:
+    if variant.retime is None:
+        return duration_of(task)
+    timed = (part for part in task.work.segments if isinstance(part, Compute | ComputeBeside))
+    return sum(variant.retime(rank, task, part.duration) for part in timed)

@@ -1,0 +1,140 @@
+"""A variant of a run: the same scenario with other durations, other links, or another scenario altogether."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+
+from hybrid_des.network.fabric import Fabric, LinkSpec, Route
+from hybrid_des.pipeline.plan import Plan
+from hybrid_des.scenario import Scenario
+from hybrid_des.simulation.changes import Retime
+from hybrid_des.simulation.pace import Pace
+from hybrid_des.simulation.planner import Parts, parts_of
+from hybrid_des.simulation.run import UNCONTENDED, Run, run
+from hybrid_des.simulation.tasks import Compute, ComputeBeside, Program, Task
+
+Factors = Mapping[str, Fraction | None]  # link → factor of its bandwidth; None: infinite
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is simulated instead of a run.
+
+    Attributes:
+        scenario: the scenario, with `record: none` where only times matter.
+        plan, fabric: instead of the scenario's own.
+        retime: other durations of ops.
+    """
+
+    scenario: Scenario
+    plan: Plan | None = None
+    fabric: Fabric | None = None
+    retime: Retime | None = None
+
+    @classmethod
+    def of(cls, base: Run) -> Variant:
+        """The run itself: its plan is kept whatever is changed."""
+        return cls(base.scenario, base.plan, base.fabric)
+
+    def simulated(self) -> Run:
+        """Simulate it, with rows of ops only."""
+        quiet = self.scenario.model_copy(update={"record": "compute", "on_oom": "warn"})
+        return run(quiet, self.plan, self.fabric, retime=self.retime)
+
+    def parts(self) -> Parts:
+        """Plan it without simulating it."""
+        return parts_of(self.scenario, self.plan, self.fabric)
+
+    def programs(self) -> list[Program]:
+        """The program of each global rank, before `retime`."""
+        parts, layout = self.parts(), self.scenario.parallel.layout
+        lower = cache(parts.lowering.lower)
+        nodes = zip(range(layout.ranks), self.scenario.cluster.each_gpu(), strict=False)
+        return [lower(layout.coordinate(rank, "pipeline"), Pace(node.speed)) for rank, node in nodes]
+
+    def without_queueing(self) -> Variant:
+        """Every message has its links to itself."""
+        cluster = self.scenario.cluster.model_copy(update={"sharing": UNCONTENDED})
+        return replace(self, scenario=self.scenario.model_copy(update={"cluster": cluster}))
+
+    def with_links(self, factors: Factors) -> Variant:
+        """Some links have another bandwidth; links of measured times only become infinite."""
+        assert self.fabric is not None
+        links = {name: _scaled(link, factors.get(name, Fraction(1))) for name, link in self.fabric.links.items()}
+        return replace(self, fabric=replace(self.fabric, links=links))
+
+    def with_all_links(self, factor: Fraction | None) -> Variant:
+        """All links have another bandwidth."""
+        assert self.fabric is not None
+        return self.with_links(dict.fromkeys(self.fabric.links, factor))
+
+    def with_latency(self, factor: Fraction) -> Variant:
+        """All latencies of routes are scaled."""
+        assert self.fabric is not None
+        route = self.fabric.route
+
+        def scaled(sender: int, receiver: int) -> Route:
+            found = route(sender, receiver)
+            return Route(found.links, tuple(round(latency * factor) for latency in found.latencies))
+
+        return replace(self, fabric=replace(self.fabric, route=scaled))
+
+    def with_retime(self, retime: Retime) -> Variant:
+        """Ops take other durations, on top of those it has changed before."""
+        before = self.retime
+        if before is None:
+            return replace(self, retime=retime)
+        return replace(self, retime=lambda rank, task, took: retime(rank, task, before(rank, task, took)))
+
+
+def _scaled(link: LinkSpec, factor: Fraction | None) -> LinkSpec:
+    if factor is None:
+        return link._replace(bandwidth=None)
+    if factor == 1 or type(link.bandwidth) is not Fraction:
+        return link
+    return link._replace(bandwidth=link.bandwidth * factor)
+
+
+def scaled_ops(factor: Fraction, wanted: Callable[[int, Task], bool]) -> Retime:
+    """Scale the durations of some ops."""
+
+    def retime(rank: int, task: Task, took: int) -> int:
+        return round(took * factor) if wanted(rank, task) else took
+
+    return retime
+
+
+def at_the_mean(variant: Variant, ranks: frozenset[int] | None = None) -> Retime:
+    """Give ops, of all ranks or of some, the mean duration of their kind over all ranks.
+
+    As the straggler study of Lin et al. (OSDI 2025) defines what ops would take ideally.
+    """
+    sums: dict[tuple[str, ...], int] = defaultdict(int)
+    counts: dict[tuple[str, ...], int] = defaultdict(int)
+    for program in variant.programs():
+        for task in (*program.compute, *program.update):
+            sums[kinds_of(task)] += duration_of(task)
+            counts[kinds_of(task)] += 1
+    means = {kind: Fraction(total, counts[kind]) for kind, total in sums.items()}
+
+    def retime(rank: int, task: Task, took: int) -> int:
+        whole = duration_of(task)
+        if not whole or (ranks is not None and rank not in ranks):
+            return took
+        return round(took * means[kinds_of(task)] / whole)
+
+    return retime
+
+
+def kinds_of(task: Task) -> tuple[str, ...]:
+    """What a task is, whatever the micro-batch: the kinds of its ops, empty for the optimizer."""
+    return tuple(op.kind for op in task.ops)
+
+
+def duration_of(task: Task) -> int:
+    """How long a task computes."""
+    return sum(part.duration for part in task.work.segments if isinstance(part, Compute | ComputeBeside))

@@ -1,0 +1,276 @@
+"""The graph of causes: points in time, in an order in which causes come first, and the edges that release them.
+
+    op        point ── duration ──► point
+    message   point ──► head ──► service ── latency ──► head at the next link ──► … ──► delivered
+    link      service of the message before ── its service time ──► service
+    barrier   every rank's point ──► met
+
+Every time is the maximum over its edges of (time of the cause + lag). Under `fifo` a head that finds the link free is
+sent on by the formula of `network.sharing.fifo`; under `fair`, a message is one edge of the duration that sharing gave
+it, of which `queue` is what it lost to others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybrid_des.analysis.critical_path.messages import Messages, messages_of
+from hybrid_des.engine.causes import MET, START
+from hybrid_des.simulation.run import Run
+from hybrid_des.timeline import NONE, Column, Columns, Timeline
+
+Mask = NDArray[np.bool_]
+
+DATA, PROGRAM, LINK, BARRIER = range(4)  # kinds of edges, in the order in which one of several binding ones is shown
+OPS, STEPS = 0, 1  # tables of marks
+LIMIT = 2**31
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """The causes of a run.
+
+    Points and edges are arrays; edges are ordered by `point`. Activities count the op rows, then the messages.
+
+    Attributes:
+        timeline, messages: what the activities are.
+        time: of each point, as recorded.
+        rank: of each point, as far as it is one of a rank's process; else −1.
+        cause, point, lag, kind: of each edge.
+        activity: whose time the lag of an edge is; −1 for none.
+        latency, transfer, queue: what the lag of a message's edge consists of, 0 for others.
+        link: of transfers and queues, the number of the link.
+        at_op: of each op row, the points at its start and its end.
+        at_step: of each row of `timeline.steps`, the point at its end.
+        at_mark: table → row → point, for all tables that a trace marks.
+        head, delivered: of each message, the points at which it is sent and has arrived.
+    """
+
+    timeline: Timeline
+    messages: Messages
+    time: Column
+    rank: Column
+    cause: Column
+    point: Column
+    lag: Column
+    kind: Column
+    activity: Column
+    latency: Column
+    transfer: Column
+    queue: Column
+    link: Column
+    at_op: tuple[Column, Column]
+    at_mark: Sequence[Column]
+    head: Column
+    delivered: Column
+
+    @property
+    def at_step(self) -> Column:
+        """Of each row of `timeline.steps`, the point at its end."""
+        return self.at_mark[STEPS]
+
+    @property
+    def duration(self) -> int:
+        """The end of the last step, in picoseconds."""
+        return int(self.time[-1])
+
+    @property
+    def end(self) -> int:
+        """The point at which the last rank has finished."""
+        return len(self.time) - 1
+
+    @cached_property
+    def first(self) -> Column:
+        """For each point its first edge, and the number of edges behind them."""
+        return np.searchsorted(self.point, np.arange(len(self.time) + 1))
+
+    @cached_property
+    def binding(self) -> Mask:
+        """Whether an edge releases its point: its cause is the last to be ready."""
+        releases: Mask = self.time[self.cause] + self.lag == self.time[self.point]
+        return releases
+
+    @cached_property
+    def released(self) -> Column:
+        """For each point the binding edge that is shown, −1 for those that nothing releases.
+
+        Data before program before link, then the lower rank, then the order in which causes happened.
+        """
+        edges = np.flatnonzero(self.binding)
+        order = edges[
+            np.lexsort((self.cause[edges], self.rank[self.cause[edges]], self.kind[edges], self.point[edges]))
+        ]
+        points, places = np.unique(self.point[order], return_index=True)
+        chosen = np.full(len(self.time), NONE)
+        chosen[points] = order[places]
+        return chosen
+
+    def recomputed(self, lag: Column | None = None) -> Column:
+        """The time of each point from its causes alone, with the recorded lags or others."""
+        lags = (self.lag if lag is None else lag).tolist()
+        times = [-LIMIT] * len(self.time)
+        starts = np.bincount(self.point, minlength=len(self.time)) == 0
+        for root in np.flatnonzero(starts).tolist():
+            times[root] = 0
+        for cause, point, more in zip(self.cause.tolist(), self.point.tolist(), lags, strict=True):
+            if (time := times[cause] + more) > times[point]:
+                times[point] = time
+        return np.array(times, dtype=np.int64)
+
+
+def graph_of(run: Run) -> Graph:
+    """Join the points of a traced run with its messages.
+
+    Raises:
+        ValueError: the run has no trace, or no rows of messages.
+    """
+    if run.trace is None or run.timeline.messages is None:
+        raise ValueError("the run was not traced, or recorded no messages")
+    timeline, tables = run.timeline, run.trace.columns()
+    points = tables["points"]
+    messages = messages_of(run, tables["sends"], run.trace.flows)
+    order, place = _order(points["row"], messages)
+    count = len(points["kind"])
+    time = np.concatenate([points["time"], messages.times])[order]
+    rank = np.concatenate([_ranks(timeline, tables), messages.point_ranks])[order]
+    times = np.append(time, timeline.duration)
+    columns = _edges(tables, messages, place)
+    delivered = place[count + messages.deliveries]
+    marks = tables["marks"]
+    return Graph(
+        timeline,
+        messages,
+        times,
+        np.append(rank, NONE),
+        **(_as_recorded(columns, times, delivered, len(timeline.ops["step"])) if run.scenario.slow else columns),
+        at_op=_at_op(tables, place, points["before"]),
+        at_mark=[_by_row(marks, table, place) for table in range(5)],
+        head=place[count + messages.heads],
+        delivered=delivered,
+    )
+
+
+def _as_recorded(columns: dict[str, Column], time: Column, delivered: Column, ops: int) -> dict[str, Column]:
+    """Edges on links that vary in time: what these take longer than usual is added to the edges of a point.
+
+    A flap, another latency or bandwidth at that moment are no part of the formulas; the rows say what they did.
+    """
+    point = columns["point"]
+    latest = np.full(len(time), np.iinfo(np.int64).min)
+    np.maximum.at(latest, point, time[columns["cause"]] + columns["lag"])
+    late = np.zeros(len(time), dtype=bool)
+    late[delivered] = True  # a message may arrive later than its route's latency says
+    more = np.where((columns["activity"] >= ops) | late[columns["cause"]], time[point] - latest[point], 0)
+    return {**columns, "lag": columns["lag"] + more, "transfer": columns["transfer"] + more}
+
+
+def lags_with(run: Run, messages: Messages, duration: Column) -> Column:
+    """The lags of all edges of a run with other messages, and with other durations of op rows, in the same order.
+
+    The pieces of an op keep their shares of its duration, those of an op that took no time stay so.
+    """
+    assert run.trace is not None
+    tables = run.trace.columns()
+    points, pieces, ops = tables["points"], tables["pieces"], run.timeline.ops
+    lag = points["lag"].copy()
+    row, point = pieces["row"], pieces["point"]
+    whole = np.bincount(row, weights=lag[point], minlength=len(ops["step"])).astype(np.int64)
+    same = duration[row] == whole[row]
+    shares = lag[point] * (duration[row] / np.maximum(whole[row], 1))
+    lag[point] = np.where(same, lag[point], np.rint(shares).astype(np.int64))
+    _, place = _order(points["row"], messages)
+    return _edges({**tables, "points": {**points, "lag": lag}}, messages, place)["lag"]
+
+
+def _edges(tables: dict[str, dict[str, Column]], messages: Messages, place: Column) -> dict[str, Column]:
+    """All edges, ordered by their points."""
+    points, ops = tables["points"], len(messages.timeline.ops["step"])
+    count = len(points["kind"])
+    ends = _by_row(tables["marks"], STEPS, place)
+    blocks = [
+        _program(points, tables["pieces"], place),
+        _waits(points, tables["edges"], place, place[messages.delivered_code(count)]),
+        *(_numbered(block, place, count, ops) for block in messages.edges(tables["sends"])),
+        _block(ends, np.full(len(ends), len(place)), kind=BARRIER),
+    ]
+    columns = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    by_point = np.argsort(columns["point"], kind="stable")
+    return {name: column[by_point] for name, column in columns.items()}
+
+
+def _by_row(marks: dict[str, Column], table: int, place: Column) -> Column:
+    """The point of each row of a table; rows are marked in their order."""
+    points: Column = place[marks["point"][marks["table"] == table]]
+    return points
+
+
+def _order(row: Column, messages: Messages) -> tuple[Column, Column]:
+    """Put points into an order in which causes come first: that in which points and message rows were recorded."""
+    key = np.concatenate([2 * row, messages.order])
+    order = np.argsort(key, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return order, place
+
+
+def _block(cause: Column, point: Column, kind: int, **more: Column) -> dict[str, Column]:
+    nothing, none = np.zeros(len(cause), dtype=np.int64), np.full(len(cause), NONE)
+    block = {"cause": cause, "point": point, "lag": nothing, "kind": np.full(len(cause), kind), "activity": none}
+    return {**block, **dict.fromkeys(("latency", "transfer", "queue"), nothing), "link": none, **more}
+
+
+def _program(points: dict[str, Column], pieces: dict[str, Column], place: Column) -> dict[str, Column]:
+    """From each point of a process to the next."""
+    activity = np.full(len(points["kind"]), NONE)
+    activity[pieces["point"]] = pieces["row"]
+    held = np.flatnonzero(points["before"] != NONE)
+    return _block(place[points["before"][held]], place[held], PROGRAM, lag=points["lag"][held], activity=activity[held])
+
+
+def _waits(points: dict[str, Column], edges: dict[str, Column], place: Column, delivered: Column) -> dict[str, Column]:
+    """From what a process has waited for: a message, another process, all who meet."""
+    cause, point = edges["cause"], edges["point"]
+    message = cause < NONE
+    causes = np.empty(len(cause), dtype=np.int64)
+    causes[message] = delivered[-2 - cause[message]]
+    causes[~message] = place[cause[~message]]
+    met = points["kind"][point] == MET
+    block = _block(causes, place[point], DATA, lag=edges["lag"])
+    return {**block, "kind": np.where(met, BARRIER, DATA), "transfer": np.where(met, edges["lag"], 0)}
+
+
+def _numbered(block: Columns, place: Column, count: int, ops: int) -> dict[str, Column]:
+    """Edges of messages among all points: those of processes are negative there, those of messages count from 0."""
+    cause = np.where(block["cause"] < 0, -1 - block["cause"], count + block["cause"])
+    activity = np.where(block["activity"] < 0, NONE, ops + block["activity"])
+    return {**block, "cause": place[cause], "point": place[count + block["point"]], "activity": activity}
+
+
+def _ranks(timeline: Timeline, tables: dict[str, dict[str, Column]]) -> Column:
+    """The rank of each point of a process: that of the rows that its thread, or the one that started it, writes."""
+    points, marks = tables["points"], tables["marks"]
+    of_thread = np.full(int(points["thread"].max(initial=-1)) + 1, NONE)
+    for table, rows in enumerate((timeline.ops, timeline.steps, timeline.reductions, timeline.gathers, timeline.waits)):
+        chosen = marks["table"] == table
+        of_thread[marks["thread"][chosen]] = rows["rank"][marks["row"][chosen]]
+    starts = np.flatnonzero(points["kind"] == START)
+    for start in starts[of_thread[points["thread"][starts]] == NONE].tolist():
+        parent = points["before"][start]
+        if parent != NONE:
+            of_thread[points["thread"][start]] = of_thread[points["thread"][parent]]
+    return np.where(points["kind"] == MET, NONE, of_thread[points["thread"]])
+
+
+def _at_op(tables: dict[str, dict[str, Column]], place: Column, before: Column) -> tuple[Column, Column]:
+    """The points at which ops start and end; an op of no duration has one for both."""
+    marks, pieces = tables["marks"], tables["pieces"]
+    end = marks["point"][marks["table"] == OPS]
+    start = end.copy()
+    rows, firsts = np.unique(pieces["row"], return_index=True)
+    start[rows] = before[pieces["point"][firsts]]
+    return place[start], place[end]

@@ -1,0 +1,270 @@
+"""Messages in the graph of causes: their points at each link of their routes, and the edges between these.
+
+    A  a head arrives at a link        S  the link serves it        D  the message is delivered
+
+    S = max(A, S of the message before + its service time)
+    next A = max(S + t − slowest, A + slowest before − slowest) + latency
+    D = max(S + t, A + slowest before) + latency                                      (see `network.sharing.fifo`)
+
+Under `fair` a message occupies all links of its route together: it has one A, S and D.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.rate import rate_of
+from hybrid_des.simulation.run import Run
+from hybrid_des.timeline import NONE, Column, Columns, Timeline
+
+
+@dataclass(frozen=True)
+class Messages:
+    """All messages of a run, in the order in which they were sent.
+
+    Attributes:
+        timeline: the run.
+        flow: of each message.
+        rows: message × link: its rows in `timeline.messages`; −1 where its route is shorter.
+        latency: message × link: picoseconds behind each link; 0 where the route is shorter.
+        links: the names of the links.
+        link: message × link: their numbers.
+        own: message × link: picoseconds that it occupies each link where nothing else is on it.
+        took: of each message, picoseconds from the start of service at its first link to the end there.
+        fair: whether messages share links.
+    """
+
+    timeline: Timeline
+    flow: Column
+    rows: Column
+    latency: Column
+    links: Sequence[str]
+    link: Column
+    own: Column
+    took: Column
+    fair: bool
+
+    @cached_property
+    def hops(self) -> Column:
+        """Of each message, how many links it has points at."""
+        return np.ones(len(self.flow), dtype=np.int64) if self.fair else (self.rows >= 0).sum(axis=1)
+
+    @cached_property
+    def base(self) -> Column:
+        """The first point of each message, and the number of all points: A and S per link, then D."""
+        return np.concatenate([[0], np.cumsum(2 * self.hops + 1)])
+
+    @property
+    def heads(self) -> Column:
+        """The point at which each message is sent."""
+        return self.base[:-1]
+
+    @property
+    def deliveries(self) -> Column:
+        """The point at which each message has arrived."""
+        return self.base[1:] - 1
+
+    def delivered_code(self, count: int) -> Column:
+        """The same behind `count` other points."""
+        codes: Column = count + self.deliveries
+        return codes
+
+    @cached_property
+    def service(self) -> Column:
+        """Message × link: picoseconds on the link, shared or not; 0 where the route is shorter."""
+        return np.where(self.rows >= 0, self.took[:, None], 0) if self.fair else self.own
+
+    @cached_property
+    def slowest(self) -> Column:
+        """Message × link: the longest service time so far."""
+        return np.maximum.accumulate(self.own, axis=1)
+
+    @cached_property
+    def lost(self) -> Column:
+        """Under `fair`, how much longer each message takes than alone."""
+        longer: Column = np.maximum(self.took - self.slowest[:, -1], 0)
+        return longer
+
+    @cached_property
+    def slow_link(self) -> Column:
+        """Message × link: the link of the longest service time so far, the first of several."""
+        found = self.link.copy()
+        for hop in range(1, found.shape[1]):
+            same = self.own[:, hop] <= self.slowest[:, hop - 1]
+            found[same, hop] = found[same, hop - 1]
+        return found
+
+    @property
+    def sizes(self) -> Column:
+        """Bytes of each message."""
+        sizes: Column = self._column("bytes")[:, 0]
+        return sizes
+
+    @cached_property
+    def path_latency(self) -> Column:
+        """The latency of each message's route."""
+        total: Column = self.latency.sum(axis=1)
+        return total
+
+    @cached_property
+    def arrival(self) -> Column:
+        """When each message is delivered."""
+        if self.fair:
+            return np.asarray(self._column("end")[:, 0] + self.path_latency)
+        last = self.hops - 1
+        each = np.arange(len(last))
+        before = np.where(last > 0, self.slowest[each, np.maximum(last - 1, 0)], 0)
+        end = np.maximum(self._column("end")[each, last], self._column("asked")[each, last] + before)
+        return np.asarray(end + self.latency[each, last])
+
+    def _column(self, name: str) -> Column:
+        assert self.timeline.messages is not None
+        column = self.timeline.messages[name]
+        chosen: Column = column[self.rows] if len(column) else self.rows
+        return chosen
+
+    @cached_property
+    def _each(self) -> list[tuple[int, Column]]:
+        """Each place on a route, and the messages that have a link there."""
+        return [(hop, np.flatnonzero(self.hops > hop)) for hop in range(int(self.hops.max(initial=0)))]
+
+    @cached_property
+    def times(self) -> Column:
+        """The times of all points."""
+        times = np.zeros(int(self.base[-1]), dtype=np.int64)
+        asked, start = self._column("asked"), self._column("start")
+        for hop, having in self._each:
+            times[self.base[having] + 2 * hop] = asked[having, hop]
+            times[self.base[having] + 2 * hop + 1] = start[having, hop]
+        times[self.deliveries] = self.arrival
+        return times
+
+    @cached_property
+    def order(self) -> Column:
+        """A number for each point that puts it behind what was recorded before its row."""
+        order = np.zeros(int(self.base[-1]), dtype=np.int64)
+        for hop, having in self._each:
+            for more in (0, 1, 2):  # D is behind the last link, and overwritten by a further one
+                order[self.base[having] + 2 * hop + more] = 2 * self.rows[having, hop] + 1
+        return order
+
+    @cached_property
+    def sender(self) -> Column:
+        """The global rank that sends each message."""
+        return self._ends[0]
+
+    @cached_property
+    def receiver(self) -> Column:
+        """The global rank that receives each message."""
+        return self._ends[1]
+
+    @cached_property
+    def _ends(self) -> tuple[Column, Column]:
+        ends = np.array([(c.sender, c.receiver) for c in self.timeline.channels] or [(0, 0)], dtype=np.int64)
+        chosen = ends[self._column("channel")[:, 0]]
+        return chosen[:, 0], chosen[:, 1]
+
+    @property
+    def point_ranks(self) -> Column:
+        """The sender of each point's message."""
+        return np.repeat(self.sender, np.diff(self.base))
+
+    def edges(self, sends: Columns) -> Iterator[Columns]:
+        """All edges that end at points of messages; causes that are points of processes are −1 − their number."""
+        yield self._edge(np.arange(len(self.flow)), -1 - sends["point"], self.heads, kind=0)
+        for hop, having in self._each:
+            at = self.base[having] + 2 * hop
+            yield self._edge(having, at, at + 1, kind=0)
+            yield from self._shared(having) if self.fair else self._onwards(hop, having)
+        yield self._turns()
+
+    def _onwards(self, hop: int, having: Column) -> Iterator[Columns]:
+        """From a link to the next, or to the receiver."""
+        at = self.base[having] + 2 * hop
+        latency, service = self.latency[having, hop], self.service[having, hop]
+        on = self.hops[having] > hop + 1
+        # what is still to be waited for: nothing before a further link, the tail before the receiver
+        slowest = np.where(on, self.slowest[having, hop], 0)
+        yield self._edge(
+            having, at + 1, at + 2, kind=0, latency=latency, transfer=service - slowest, link=self.link[having, hop]
+        )
+        if hop:
+            held = self.slowest[having, hop - 1] - slowest
+            link = self.slow_link[having, hop - 1]
+            yield self._edge(having, at, at + 2, kind=0, latency=latency, transfer=held, link=link)
+
+    def _shared(self, having: Column) -> Iterator[Columns]:
+        """From all links together to the receiver."""
+        at, last = self.base[having], self.slow_link.shape[1] - 1
+        parts = {"latency": self.path_latency[having], "queue": self.lost[having]}
+        took = self.took[having] - self.lost[having]
+        yield self._edge(having, at + 1, at + 2, kind=0, transfer=took, link=self.slow_link[having, last], **parts)
+
+    def _turns(self) -> Columns:
+        """From each message on a link, or under `fair` in a flow, to the one behind it."""
+        message, hop = np.nonzero(self.rows >= 0)
+        if self.fair:
+            message, hop = np.arange(len(self.flow)), np.zeros(len(self.flow), dtype=np.int64)
+        lane = self.flow[message] if self.fair else self.link[message, hop]
+        order = np.lexsort((self.rows[message, hop], lane))
+        message, hop, lane = message[order], hop[order], lane[order]
+        same = lane[1:] == lane[:-1]
+        before, at, behind, there = message[:-1][same], hop[:-1][same], message[1:][same], hop[1:][same]
+        points = self.base[before] + 2 * at + 1, self.base[behind] + 2 * there + 1
+        return self._edge(before, *points, kind=2, queue=self.service[before, at], link=self.link[before, at])
+
+    def _edge(self, message: Column, cause: Column, point: Column, kind: int, **parts: Column) -> Columns:
+        nothing = np.zeros(len(message), dtype=np.int64)
+        filled = {name: parts.get(name, nothing) for name in ("latency", "transfer", "queue")}
+        return {
+            "cause": cause,
+            "point": point,
+            "lag": filled["latency"] + filled["transfer"] + filled["queue"],
+            "kind": np.full(len(message), kind),
+            "activity": message,
+            **filled,
+            "link": parts.get("link", np.full(len(message), NONE)),
+        }
+
+
+def messages_of(run: Run, sends: Columns, flows: Sequence[tuple[int, Sequence[int]]]) -> Messages:
+    """Find the rows of each message: the n-th that a flow sends is the n-th on each of its links."""
+    timeline, fair = run.timeline, run.scenario.cluster.sharing == "fair"
+    assert timeline.messages is not None
+    channels, channel = timeline.channels, timeline.messages["channel"]
+    most = max((len(latencies) for _, latencies in flows), default=1)
+    flow_of, hop_of = np.zeros(len(channels), dtype=np.int64), np.zeros(len(channels), dtype=np.int64)
+    latency = np.zeros((len(flows), most), dtype=np.int64)
+    for number, (first, latencies) in enumerate(flows):
+        flow_of[first : first + len(latencies)] = number
+        hop_of[first : first + len(latencies)] = np.arange(len(latencies))
+        latency[number, : len(latencies)] = latencies
+    sent = np.argsort(sends["flow"], kind="stable")  # message numbers, flow by flow
+    begin = np.searchsorted(sends["flow"][sent], np.arange(len(flows)))
+    rows = np.full((len(sent), most), NONE)
+    order = np.argsort(channel, kind="stable")
+    of = channel[order]
+    rows[sent[begin[flow_of[of]] + np.arange(len(of)) - np.searchsorted(of, of)], hop_of[of]] = order
+    links = sorted({one.link for one in channels})
+    number_of = {name: number for number, name in enumerate(links)}
+    link_of = np.array([number_of[one.link] for one in channels] or [NONE], dtype=np.int64)
+    link = np.where(rows >= 0, link_of[channel[rows] if len(channel) else rows], NONE)
+    took = alone = timeline.messages["end"] - timeline.messages["start"]
+    if fair:
+        alone = service_alone(run.fabric, links, link_of[channel], timeline.messages["bytes"])
+    own = np.where(rows >= 0, alone[rows] if len(alone) else 0, 0)
+    return Messages(timeline, sends["flow"], rows, latency[sends["flow"]], links, link, own, took[rows[:, 0]], fair)
+
+
+def service_alone(fabric: Fabric | None, links: Sequence[str], link: Column, size: Column) -> Column:
+    """Picoseconds that messages of these sizes take on these links where nothing else is on them."""
+    assert fabric is not None
+    pairs, places = np.unique(np.stack([link, size]), axis=1, return_inverse=True)
+    rates = {number: rate_of(fabric.links[links[number]].bandwidth) for number in np.unique(link).tolist()}
+    times = np.array([rates[number][size] for number, size in pairs.T.tolist()], dtype=np.int64)
+    return times[places.reshape(-1)]

@@ -1,0 +1,175 @@
+"""Critical paths: the pieces of one, which tile the run, and the number of all.
+
+A path is a sequence of ops, messages and meetings. A message's points and links are several ways through one activity,
+which count once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+import numpy as np
+
+from hybrid_des.analysis.critical_path.graph import Graph
+from hybrid_des.analysis.critical_path.slack import Slack
+from hybrid_des.timeline import NONE
+
+State = tuple[int, tuple[int, ...]]
+MOST_EDGES = 400_000
+ROOT = -2  # no activity, before all others
+
+
+class Piece(NamedTuple):
+    """A part of a path or of a chain of causes.
+
+    Attributes:
+        activity: an op row, or behind these a message; −1 for a meeting.
+        start, end: picoseconds.
+        compute, transfer, latency, queue: what its time consists of. `queue`: the path leaves a message for one that
+            waits behind it on a link, or a message loses time to others that share its links.
+    """
+
+    activity: int
+    start: int
+    end: int
+    compute: int = 0
+    transfer: int = 0
+    latency: int = 0
+    queue: int = 0
+
+
+@dataclass(frozen=True)
+class EdgeLists:
+    """The columns of a graph as lists, for walks along its edges."""
+
+    cause: list[int]
+    activity: list[int]
+    lag: list[int]
+    latency: list[int]
+    transfer: list[int]
+    queue: list[int]
+    time: list[int]
+    released: list[int]
+    ops: int
+
+    @classmethod
+    def of(cls, graph: Graph) -> EdgeLists:
+        """Take over a graph."""
+        return cls(
+            graph.cause.tolist(), graph.activity.tolist(), graph.lag.tolist(), graph.latency.tolist(),
+            graph.transfer.tolist(), graph.queue.tolist(), graph.time.tolist(), graph.released.tolist(),
+            ops=len(graph.timeline.ops["step"]),
+        )  # fmt: skip
+
+    def chain(self, point: int, until: int) -> list[Piece]:
+        """The pieces that lead to a point, in order, back to the first that begins at `until` or before.
+
+        Edges of one activity in a row are one piece.
+        """
+        cause, lag, time, released, ops = self.cause, self.lag, self.time, self.released, self.ops
+        pieces: list[Piece] = []
+        now, start, end = NONE - 1, 0, 0
+        compute = transfer = latency = queue = 0
+        while (edge := released[point]) != NONE and time[point] > until:
+            if lag[edge]:
+                activity, here = self.activity[edge], time[point]
+                if activity != now:
+                    if now >= NONE:
+                        pieces.append(Piece(now, start, end, compute, transfer, latency, queue))
+                    now, start, end = activity, here - lag[edge], here
+                    compute = transfer = latency = queue = 0
+                if 0 <= activity < ops:
+                    compute += lag[edge]
+                else:
+                    transfer += self.transfer[edge]
+                    latency += self.latency[edge]
+                    queue += self.queue[edge]
+                start, end = min(start, here - lag[edge]), max(end, here)
+            point = cause[edge]
+        if now >= NONE:
+            pieces.append(Piece(now, start, end, compute, transfer, latency, queue))
+        return pieces[::-1]
+
+
+@lru_cache(maxsize=2)
+def lists_of(graph: Graph) -> EdgeLists:
+    """A graph as lists; those of the last ones are kept."""
+    return EdgeLists.of(graph)
+
+
+def critical_path(graph: Graph) -> list[Piece]:
+    """The pieces of the critical path that is shown, from 0 to the end of the run."""
+    return lists_of(graph).chain(graph.end, -1)
+
+
+def count_paths(slack: Slack) -> int | None:
+    """How many critical paths there are, as sequences of ops and messages that take time; None for very large graphs.
+
+    A state is an activity and the set of its points at which a sequence enters it; states are taken in the order of
+    their first points. So each sequence counts once, however many ways lead through an activity.
+    """
+    if len(slack.critical) > MOST_EDGES:
+        return None
+    graph = slack.graph
+    ways = _Ways(slack)
+    roots = np.flatnonzero((graph.released == NONE) & (slack.total == 0)).tolist()
+    counts: dict[State, int] = {}
+    todo: list[tuple[int, State]] = []
+    total = 0
+
+    def leave(activity: int, inside: set[int], count: int) -> int:
+        ended, entered = ways.beyond(activity, inside)
+        for other, entries in entered.items():
+            state = other, tuple(sorted(entries))
+            if state not in counts:
+                heappush(todo, (state[1][0], state))
+            counts[state] = counts.get(state, 0) + count
+        return count if ended else 0
+
+    total += leave(ROOT, set(roots), 1)
+    while todo:
+        _, state = heappop(todo)
+        total += leave(state[0], ways.inside(*state), counts.pop(state))
+    return total
+
+
+class _Ways:
+    """The critical edges of a graph, by where they begin."""
+
+    def __init__(self, slack: Slack) -> None:
+        graph, edges = slack.graph, slack.critical
+        self._end = graph.end
+        self._from: dict[int, list[tuple[int, int, int]]] = {}
+        columns = (graph.activity, graph.cause, graph.point, graph.lag)
+        for activity, cause, point, lag in zip(*(column[edges].tolist() for column in columns), strict=True):
+            self._from.setdefault(cause, []).append((activity, point, lag))
+
+    def inside(self, activity: int, entries: tuple[int, ...]) -> set[int]:
+        """The points that an activity reaches after it has taken time, from some of its points."""
+        reached: set[int] = set()
+        stack = [point for at in entries for other, point, lag in self._from[at] if other == activity and lag]
+        while stack:
+            at = stack.pop()
+            if at not in reached:
+                reached.add(at)
+                stack += [point for other, point, _ in self._from.get(at, ()) if other == activity]
+        return reached
+
+    def beyond(self, activity: int, inside: set[int]) -> tuple[bool, dict[int, set[int]]]:
+        """What follows an activity without taking time: whether the end, and the points at which others begin."""
+        entered: dict[int, set[int]] = {}
+        seen, stack = set(inside), list(inside)
+        while stack:
+            at = stack.pop()
+            for other, point, lag in self._from.get(at, ()):
+                if other == activity and at in inside:
+                    continue
+                if lag and other != NONE:
+                    entered.setdefault(other, set()).add(at)
+                elif point not in seen:
+                    seen.add(point)
+                    stack.append(point)
+        return self._end in seen, entered

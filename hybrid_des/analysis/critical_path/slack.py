@@ -1,0 +1,148 @@
+"""Slack: how late each point may be without making the run longer, and what follows for ops and messages.
+
+The order of everything is kept. For an activity of duration d that starts at s:
+
+    total float   how much later it may start: latest start − s
+    free float    how much later it may start before anything else starts later
+    drag          how much shorter the run would be if it took no time: T − T(d := 0)
+
+Latest times by Kelley and Walker, 1959; drag by Devaux, 1999.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hybrid_des.analysis.critical_path.graph import LINK, Graph
+from hybrid_des.timeline import NONE, Column
+
+FOREVER = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Slack:
+    """What may be late.
+
+    Attributes:
+        graph: the causes of the run.
+        latest: of each point, the latest time that does not make the run longer.
+        free: of each point, how much later it may be before anything starts later.
+    """
+
+    graph: Graph
+    latest: Column
+    free: Column
+
+    @classmethod
+    def of(cls, graph: Graph) -> Slack:
+        """Find the slack of all points, in one pass from the end."""
+        latest = [graph.duration] * len(graph.time)
+        free = [FOREVER] * len(graph.time)
+        edges = (graph.cause, graph.point, graph.lag, graph.time[graph.point] - graph.time[graph.cause] - graph.lag,
+                 _passed_on(graph))  # fmt: skip
+        for cause, point, lag, slack, passed in zip(*(column[::-1].tolist() for column in edges), strict=True):
+            if (late := latest[point] - lag) < latest[cause]:
+                latest[cause] = late
+            if passed:
+                slack += free[point]
+            if slack < free[cause]:
+                free[cause] = slack
+        lates = np.array(latest, dtype=np.int64)
+        return cls(graph, lates, np.minimum(np.array(free, dtype=np.int64), lates - graph.time))
+
+    @cached_property
+    def total(self) -> Column:
+        """The total float of each point."""
+        return self.latest - self.graph.time
+
+    @cached_property
+    def of_ops(self) -> Column:
+        """The total float of each op row: of its first piece, or of its point if it takes no time."""
+        total = self.total[self.graph.at_op[1]].copy()
+        ops, points = self._pieces
+        np.minimum.at(total, ops, self.total[points])
+        return total
+
+    @property
+    def _pieces(self) -> tuple[Column, Column]:
+        """The op and the end of each piece of an op."""
+        graph = self.graph
+        chosen = (graph.activity >= 0) & (graph.activity < len(graph.timeline.ops["step"]))
+        return graph.activity[chosen], graph.point[chosen]
+
+    @property
+    def of_messages(self) -> Column:
+        """The total float of each message."""
+        return self.total[self.graph.head]
+
+    @cached_property
+    def free_of_ops(self) -> Column:
+        """The free float of each op row."""
+        return np.minimum(self.free[self.graph.at_op[1]], self.of_ops)
+
+    @cached_property
+    def free_of_messages(self) -> Column:
+        """The free float of each message: until its receiver or the message behind it on any link would be later."""
+        graph = self.graph
+        ops = len(graph.timeline.ops["step"])
+        free = self.free[graph.delivered].copy()
+        behind = np.flatnonzero((graph.kind == LINK) & (graph.activity >= ops))
+        slack = graph.time[graph.point[behind]] - graph.time[graph.cause[behind]] - graph.lag[behind]
+        np.minimum.at(free, graph.activity[behind] - ops, slack)
+        return np.minimum(free, self.of_messages)
+
+    @cached_property
+    def critical(self) -> Column:
+        """The edges of all critical paths."""
+        graph = self.graph
+        on = graph.binding & (self.total[graph.point] == 0) & (self.total[graph.cause] == 0)
+        return np.flatnonzero(on)
+
+    @cached_property
+    def drag_of_ops(self) -> Column:
+        """The drag of each op row; ops of several pieces have that of the piece with the most."""
+        graph = self.graph
+        drag = np.zeros(len(graph.timeline.ops["step"]), dtype=np.int64)
+        mine = (graph.activity >= 0) & (graph.activity < len(drag))
+        edges = np.flatnonzero(mine & (self.total[graph.point] == 0) & graph.binding)
+        without = self._longest_beside(graph.point[edges])
+        np.maximum.at(drag, graph.activity[edges], np.minimum(graph.lag[edges], graph.duration - without))
+        return drag
+
+    def _longest_beside(self, points: Column) -> Column:
+        """The longest path that passes each of some points by, which have one edge each.
+
+        Every path crosses the place of a point in the order of points once; those that pass it by cross it on an edge
+        from before it to behind it, and the longest path over such an edge is known. So this is the largest of the
+        intervals over a place: each is entered in two blocks of the largest power of two that it holds, which are then
+        halved down to single places.
+        """
+        graph = self.graph
+        places, back = np.unique(points, return_inverse=True)
+        low = np.searchsorted(places, graph.cause, side="right")  # the first place behind the cause
+        high = np.searchsorted(places, graph.point, side="left")  # the first place not before the point
+        longest = graph.time[graph.cause] + graph.lag + graph.duration - self.latest[graph.point]
+        over = np.flatnonzero(high > low)
+        low, high, longest = low[over], high[over], longest[over]
+        level = np.frexp(high - low)[1].astype(np.int64) - 1
+        best = np.zeros(len(places), dtype=np.int64)
+        for depth in range(int(level.max(initial=NONE)), NONE, -1):
+            size, here = 1 << depth, level == depth
+            if depth < int(level.max()):  # halve the blocks of the level above
+                upper = best.copy()
+                np.maximum(best[size:], upper[:-size], out=best[size:])
+            np.maximum.at(best, low[here], longest[here])
+            np.maximum.at(best, high[here] - size, longest[here])
+        return best[back.reshape(-1)]
+
+
+def _passed_on(graph: Graph) -> Column:
+    """Whether a delay that an edge hands on starts nothing later by itself.
+
+    So it is where a process merely goes on to wait; not where it computes, sends a message, or ends the run.
+    """
+    waits: Column = (graph.activity == NONE) & (graph.point != graph.end)
+    return waits

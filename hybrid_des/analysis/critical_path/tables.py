@@ -1,0 +1,242 @@
+"""The graph of causes as tables for readers: activities, the path, idle time, classes, collectives; in seconds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hybrid_des.analysis.critical_path.classes import Span
+from hybrid_des.analysis.critical_path.gaps import Idle
+from hybrid_des.analysis.critical_path.graph import Graph
+from hybrid_des.analysis.critical_path.paths import Piece
+from hybrid_des.analysis.critical_path.slack import Slack
+from hybrid_des.network.purpose import ACTIVATION, GRADIENT, REDUCTION
+from hybrid_des.timeline import NONE, OP_KINDS, Column, Timeline
+from hybrid_des.units import PICOSECONDS_PER_SECOND
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHORT = {ACTIVATION.name: "a", GRADIENT.name: "g"}
+
+
+class Names:
+    """Short names of the activities of a run: `B1@0` is the backward of micro-batch 1 on rank 0, `a1` an activation."""
+
+    def __init__(self, timeline: Timeline, graph: Graph) -> None:
+        self._ops = {name: column.tolist() for name, column in timeline.op_rows().items()}
+        self._count = len(self._ops["rank"])
+        rows = timeline.message_rows()
+        assert rows is not None
+        first = graph.messages.rows[:, 0]
+        self._messages = {name: rows[name][first] for name in ("channel", "microbatch", "stage", "step")}
+        self._channels = timeline.channels
+        self._steps = int(timeline.steps["step"].max(initial=0)) + 1
+
+    def __call__(self, activity: int) -> str:
+        """The name of an op row or, behind these, of a message."""
+        if activity == NONE:
+            return "collective"
+        step = f"step {self.step(activity)}: " if self._steps > 1 else ""
+        if activity < self._count:
+            kind, rank = OP_KINDS[self._ops["kind"][activity]], self._ops["rank"][activity]
+            number = "" if kind == "optimizer" else str(self._ops["microbatch"][activity])
+            chunk = self._ops["chunk"][activity]
+            return f"{step}{kind}{number}{f'.{chunk}' if chunk > 0 else ''}@{rank}"
+        channel = self._channels[int(self._messages["channel"][activity - self._count])]
+        if channel.purpose.name in SHORT:
+            return f"{step}{SHORT[channel.purpose.name]}{int(self._messages['microbatch'][activity - self._count])}"
+        return f"{step}{channel.kind} {channel.sender}>{channel.receiver}"
+
+    def kind(self, activity: int) -> str:
+        """What an activity is: the kind of an op, or what a message carries."""
+        if activity == NONE:
+            return "collective"
+        if activity < self._count:
+            return OP_KINDS[self._ops["kind"][activity]]
+        return self._channels[int(self._messages["channel"][activity - self._count])].kind
+
+    def rank(self, activity: int) -> int:
+        """The rank that computes an op or sends a message."""
+        if activity == NONE:
+            return NONE
+        if activity < self._count:
+            return int(self._ops["rank"][activity])
+        return self._channels[int(self._messages["channel"][activity - self._count])].sender
+
+    def step(self, activity: int) -> int:
+        """The training step of an activity."""
+        if activity == NONE:
+            return NONE
+        if activity < self._count:
+            return int(self._ops["step"][activity])
+        return int(self._messages["step"][activity - self._count])
+
+    def is_op(self, activity: int) -> bool:
+        """Whether an activity is an op."""
+        return 0 <= activity < self._count
+
+
+def path_rows(path: Sequence[Piece], slack: Slack, names: Names) -> list[dict[str, Any]]:
+    """The pieces of the critical path, with the drag of ops."""
+    drag = slack.drag_of_ops
+    return [
+        {
+            "activity": names(piece.activity),
+            "kind": names.kind(piece.activity),
+            "rank": names.rank(piece.activity),
+            "start_s": piece.start / PICOSECONDS_PER_SECOND,
+            "end_s": piece.end / PICOSECONDS_PER_SECOND,
+            **{
+                f"{part}_s": getattr(piece, part) / PICOSECONDS_PER_SECOND
+                for part in ("compute", "transfer", "latency")
+            },
+            "queueing_s": piece.queue / PICOSECONDS_PER_SECOND,
+            "drag_s": int(drag[piece.activity]) / PICOSECONDS_PER_SECOND if names.is_op(piece.activity) else None,
+        }
+        for piece in path
+    ]
+
+
+def near_rows(slack: Slack, names: Names, top: int) -> list[dict[str, Any]]:
+    """The activities off the critical paths that are nearest to them, with their floats."""
+    ops = slack.graph.timeline.ops
+    total = np.concatenate([slack.of_ops, slack.of_messages])
+    free = np.concatenate([slack.free_of_ops, slack.free_of_messages])
+    took = np.concatenate([ops["end"] - ops["start"], slack.graph.messages.took])
+    off = np.flatnonzero((total > 0) & (took > 0))
+    nearest = off[np.lexsort((off, total[off]))][:top]
+    return [
+        {
+            "activity": names(one),
+            "kind": names.kind(one),
+            "rank": names.rank(one),
+            "total_float_s": int(total[one]) / PICOSECONDS_PER_SECOND,
+            "free_float_s": int(free[one]) / PICOSECONDS_PER_SECOND,
+        }
+        for one in nearest.tolist()
+    ]
+
+
+def activities(slack: Slack) -> pd.DataFrame:
+    """One row per op and message: its times, float, drag, and the activity that released it.
+
+    `activity` counts op rows, then messages in the order in which they were sent; `released_by` is another of them, −1
+    for the first. Times are whole picoseconds.
+    """
+    import pandas as pd
+
+    graph, messages = slack.graph, slack.graph.messages
+    ops = graph.timeline.op_rows()
+    count = len(messages.flow)
+    nothing = np.full(count, NONE)
+    lane = np.array(["compute", "message"], dtype=object)[np.repeat([0, 1], [len(ops["rank"]), count])]
+    return pd.DataFrame(
+        {
+            "activity": np.arange(len(ops["rank"]) + count),
+            "lane": lane,
+            "rank": np.concatenate([ops["rank"], messages.sender]),
+            "peer": np.concatenate([np.full(len(ops["rank"]), NONE), messages.receiver]),
+            "kind": np.concatenate([ops["kind"], nothing]),
+            "microbatch": np.concatenate([ops["microbatch"], nothing]),
+            "start_ps": np.concatenate([ops["start"], graph.time[graph.head]]),
+            "end_ps": np.concatenate([ops["end"], graph.time[graph.delivered]]),
+            "total_float_ps": np.concatenate([slack.of_ops, slack.of_messages]),
+            "free_float_ps": np.concatenate([slack.free_of_ops, slack.free_of_messages]),
+            "drag_ps": np.concatenate([slack.drag_of_ops, nothing]),
+            "released_by": released_by(graph),
+        }
+    )
+
+
+def released_by(graph: Graph) -> Column:
+    """Of each op row, then of each message, the activity whose end released its start; −1 for the first.
+
+    Of a message it is what released its send; where it then queued, `graph.released` at its service points tells more.
+    """
+    chosen = graph.released
+    cause = np.where(chosen >= 0, graph.cause[chosen], NONE)
+    activity = np.where((chosen >= 0) & (graph.lag[chosen] > 0), graph.activity[chosen], NONE)
+    before: list[int] = []
+    for at, one in zip(cause.tolist(), activity.tolist(), strict=True):
+        before.append(one if one != NONE else before[at] if at != NONE else NONE)
+    starts: Column = np.concatenate([graph.at_op[0], graph.head])
+    return np.array(before, dtype=np.int64)[starts]
+
+
+def idle_table(idle: Sequence[Idle], names: Names) -> pd.DataFrame:
+    """One row per piece of idle time: rank, step, times, cause of the summary, reason, and what went on."""
+    import pandas as pd
+
+    rows = [
+        (one.rank, one.step, one.start / PICOSECONDS_PER_SECOND, one.end / PICOSECONDS_PER_SECOND, one.cause,
+         one.reason, names(one.activity), names.rank(one.activity))
+        for one in idle
+    ]  # fmt: skip
+    columns = ["rank", "step", "start_s", "end_s", "cause", "reason", "during", "of_rank"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def class_rows(found: Mapping[Any, Span]) -> list[dict[str, Any]]:
+    """The classes with their least and most time over all critical paths."""
+    return [
+        {
+            "class": sort,
+            "name": name,
+            "least_s": span.least / PICOSECONDS_PER_SECOND,
+            "most_s": span.most / PICOSECONDS_PER_SECOND,
+        }
+        for (sort, name), span in found.items()
+    ]
+
+
+def collective_rows(timeline: Timeline) -> list[dict[str, Any]]:
+    """Each reduction of a bucket: who began it last, how long the others waited for that, and its transfer."""
+    rows = timeline.reductions
+    group_of = _groups(timeline)
+    members: dict[tuple[int, int, int, int], list[int]] = defaultdict(list)
+    keys = zip(
+        rows["step"].tolist(), rows["stage"].tolist(), rows["bucket"].tolist(), rows["rank"].tolist(), strict=True
+    )
+    for row, (step, stage, bucket, rank) in enumerate(keys):
+        members[step, stage, bucket, group_of.get((stage, rank), rank)].append(row)
+    found = []
+    for (step, stage, bucket, _), mine in sorted(members.items()):
+        start, end = rows["start"][mine], rows["end"][mine]
+        last = int(start.argmax())
+        found.append(
+            {
+                "step": step,
+                "stage": stage,
+                "bucket": bucket,
+                "ranks": len(mine),
+                "last_starter": int(rows["rank"][mine[last]]),
+                "waiting_s": float((start[last] - start).mean()) / PICOSECONDS_PER_SECOND,
+                "transfer_s": int(end.max() - start[last]) / PICOSECONDS_PER_SECOND,
+            }
+        )
+    return found
+
+
+def _groups(timeline: Timeline) -> dict[tuple[int, int], int]:
+    """(stage, rank) → the first of the ranks that reduce it together, as their messages show."""
+    parent: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def root(of: tuple[int, int]) -> tuple[int, int]:
+        while parent.setdefault(of, of) != of:
+            of = parent[of]
+        return of
+
+    for channel in timeline.channels:
+        if channel.purpose is REDUCTION:
+            one, other = sorted((root((channel.stage, channel.sender)), root((channel.stage, channel.receiver))))
+            parent[other] = one
+    if not parent:  # replayed, or measured: all that hold the stage
+        rows = timeline.reductions
+        same = timeline.layout.holders
+        first = {rank: group[0] for group in same for rank in group}
+        return {(s, r): first.get(r, 0) for s, r in zip(rows["stage"].tolist(), rows["rank"].tolist(), strict=True)}
+    return {of: root(of)[1] for of in parent}

@@ -1,0 +1,79 @@
+"""Compare two runs: what changed, and what each change did to the step.
+
+A and B are scenarios, or folders written with --out. Ops and messages are matched by what they are. Between two
+scenarios, each rank's durations, each kind of link and the latencies are exchanged alone and simulated. With
+--max-regression the exit code is 1 if B's step is longer than A's by more than that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hybrid_des.cli.arguments import add_common, import_files, one_scenario
+from hybrid_des.cli.output import say, status_line
+
+if TYPE_CHECKING:
+    from hybrid_des.analysis.comparison.compare import Comparison
+    from hybrid_des.analysis.comparison.sides import Side
+
+TOO_SLOW = 1
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add two runs, a limit, and what is printed."""
+    parser.add_argument("a", metavar="A", help="a scenario, or a folder written with --out")
+    parser.add_argument("b", metavar="B", help="another one with as many ranks and steps")
+    parser.add_argument(
+        "--max-regression", type=_share, metavar="PERCENT", help="exit with 1 if the step grows by more, such as 5%%"
+    )
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
+    parser.add_argument("--quiet", action="store_true", help="show no status line")
+    add_common(parser, out="write comparison.png and comparison.svg to this folder")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Compare, and say whether B is too slow."""
+    from hybrid_des.analysis.comparison.compare import compare
+    from hybrid_des.report.compared import render_comparison
+
+    import_files(args.imports)
+    with status_line(args.quiet):
+        found = compare(_side(args.a, args), _side(args.b, args))
+        text = json.dumps(found.to_mapping(), indent=2, allow_nan=False) if args.json else render_comparison(found)
+    print(text)
+    if args.out is not None:
+        _draw(found, args.out)
+    limit = args.max_regression
+    if limit is not None and found.regression > limit:
+        say(f"{found.b.name}: the step grows by {found.regression:.2%}, more than {limit:.2%}")
+        return TOO_SLOW
+    return 0
+
+
+def _side(name: str, args: argparse.Namespace) -> Side:
+    """A folder is read, a scenario simulated; --set changes scenarios."""
+    from hybrid_des.analysis.comparison.sides import side_of_folder, side_of_scenario
+
+    if Path(name).is_dir():
+        return side_of_folder(Path(name))
+    return side_of_scenario(one_scenario("compare", name, args.set))
+
+
+def _draw(found: Comparison, folder: Path) -> None:
+    from hybrid_des.report.compared import draw_comparison
+    from hybrid_des.report.files import write_whole
+    from hybrid_des.report.plots import save
+
+    figure = draw_comparison(found)
+    write_whole(folder, lambda workshop: save(figure, workshop, "comparison"))
+
+
+def _share(text: str) -> float:
+    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(%?)\s*", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"expected a share such as 5% or 0.05, not {text[:40]}")
+    return float(match[1]) / (100 if match[2] else 1)

@@ -1,0 +1,55 @@
+"""Say why a step takes as long as it does, and simulate what would help.
+
+The step is simulated with the causes of everything recorded: critical paths, idle time by what went on meanwhile, and
+what-ifs, of which "first order" keeps the order of everything and "simulated" does not. A what-if is a key and a factor
+or value, such as cluster.infiniband.bandwidth=2x, schedule.kind=zb-h1, rank.3.time=0.9x, kind.B.time=0.5x,
+links.bandwidth=inf, links.latency=0x or link.node0/nic0/out.bandwidth=2x; commas join what changes at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hybrid_des.cli.arguments import add_common, count, import_files, one_scenario
+from hybrid_des.cli.output import status_line
+
+if TYPE_CHECKING:
+    from hybrid_des.scenario import Scenario
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a scenario, what-ifs, and what is printed."""
+    parser.add_argument("file", metavar="SCENARIO", help="a scenario file")
+    parser.add_argument(
+        "--what-if", action="append", default=[], metavar="KEY=FACTOR", help="a change to simulate; may be repeated"
+    )
+    parser.add_argument("--top", type=count, default=10, metavar="N", help="rows of each list (default 10)")
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
+    parser.add_argument("--quiet", action="store_true", help="show no status line")
+    add_common(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Explain a scenario."""
+    from hybrid_des.analysis.explaining import explain
+    from hybrid_des.report.explained import advice, render_explanation, verdict
+    from hybrid_des.scenario import load
+
+    import_files(args.imports)
+
+    def build(overrides: Sequence[str]) -> Scenario:
+        return load(args.file, [*args.set, *overrides])
+
+    scenario = one_scenario("explain", args.file, args.set)
+    with status_line(args.quiet):
+        found = explain(scenario, args.what_if, build=build, top=args.top)
+    if args.json:
+        whole = {"verdict": verdict(found), **found.to_mapping(), "next": advice(found)}
+        print(json.dumps(whole, indent=2, allow_nan=False))
+    else:
+        print(render_explanation(found, shutil.get_terminal_size((100, 24)).columns))
+    return 0

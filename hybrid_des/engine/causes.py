@@ -1,0 +1,233 @@
+"""What made each moment of a run happen: a graph of causes, recorded beside the rows where somebody asks for it.
+
+A process is a chain of points, one wherever it has waited. A point has an edge from the point before, with what it
+computed in between as lag, and one from what it waited for:
+
+    start ── computed ──► point ── received ──► point ── all have met ──► point
+                                      ▲                        ▲
+                               message or handoff        the others' points
+
+Processes are followed from outside, by what they yield, so that schedules and collectives know nothing of it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+from simpy.events import Condition
+
+from hybrid_des.engine.clock import Environment, Timeout
+from hybrid_des.engine.recorder import Recorder, Rows
+
+Column = NDArray[np.int64]
+Steps = Generator[Any, Any, Any]
+
+NOTHING = -1
+START, COMPUTED, WAITED, MET = range(4)  # kinds of points
+TABLES = ("ops", "steps", "reductions", "gathers", "waits")  # `table` of a mark
+
+
+class Thread:
+    """A process that is followed.
+
+    Attributes:
+        number: its place among all processes.
+        at: its latest point.
+        pieces: points of what it has computed since its last row of an op.
+    """
+
+    __slots__ = ("at", "number", "pieces")
+
+    def __init__(self, number: int, at: int) -> None:
+        self.number = number
+        self.at = at
+        self.pieces: list[int] = []
+
+
+class Causes:
+    """The causes of one run.
+
+    Attributes:
+        rows: the message rows, whose number orders points among them.
+        points: per point its kind, thread, time, rows of messages so far, the point before, and the lag from it.
+        edges: further edges: from a point, or from message −2−n; to a point; lag.
+        sends: per message its flow, and the point at which it is sent.
+        marks: per row of the tables its table, number, thread, and the thread's point.
+        pieces: per piece of an op its row and the point at its end.
+        flows: per flow the channel of its first link, and of each link the latency behind it.
+    """
+
+    def __init__(self) -> None:
+        self.rows: Rows | None = None
+        self.points, self.edges, self.sends = array("q"), array("q"), array("q")
+        self.marks, self.pieces = array("q"), array("q")
+        self.flows: list[tuple[int, tuple[int, ...]]] = []
+        self.current: Thread | None = None
+        self.origin = NOTHING
+        self._arrived: list[list[int]] = []
+        self._count = self._threads = self._sent = 0
+
+    def point(self, kind: int, thread: int, time: int, before: int, lag: int = 0) -> int:
+        """Add a point and give its number."""
+        self.points.extend((kind, thread, time, len(self.rows) if self.rows is not None else 0, before, lag))
+        self._count += 1
+        return self._count - 1
+
+    def open(self, channel: int, latencies: tuple[int, ...]) -> int:
+        """Add a flow and give its number."""
+        self.flows.append((channel, latencies))
+        self._arrived.append([])
+        return len(self.flows) - 1
+
+    def send(self, flow: int) -> None:
+        """Note that the current process sends the next message of a flow."""
+        self._arrived[flow].append(-2 - self._sent)
+        self._sent += 1
+        self.sends.extend((flow, self.here))
+
+    def delivered(self, flow: int, count: int) -> int:
+        """The code of the message that a flow delivers after so many others."""
+        return self._arrived[flow][count]
+
+    @property
+    def here(self) -> int:
+        """The point of the process that acts."""
+        return NOTHING if self.current is None else self.current.at
+
+    def mark(self, table: int, number: int) -> None:
+        """Note at which point a row is written."""
+        thread = self.current
+        assert thread is not None
+        self.marks.extend((table, number, thread.number, thread.at))
+        if table == 0:
+            for piece in thread.pieces:
+                self.pieces.extend((number, piece))
+            thread.pieces.clear()
+
+    def thread(self, time: int) -> Thread:
+        """Begin a thread at the point of the process that starts it."""
+        self._threads += 1
+        return Thread(self._threads - 1, self.point(START, self._threads - 1, time, self.here))
+
+    def join(self, thread: Thread, time: int, *causes: int) -> None:
+        """Let a thread go on after what it has waited for."""
+        thread.at = self.point(WAITED, thread.number, time, thread.at)
+        for cause in causes:
+            if cause != NOTHING:
+                self.edges.extend((cause, thread.at, 0))
+
+    def columns(self) -> dict[str, dict[str, Column]]:
+        """All tables as columns."""
+        heads = {
+            "points": ("kind", "thread", "time", "row", "before", "lag"),
+            "edges": ("cause", "point", "lag"),
+            "sends": ("flow", "point"),
+            "marks": ("table", "row", "thread", "point"),
+            "pieces": ("row", "point"),
+        }
+        return {name: _columns(getattr(self, name), head) for name, head in heads.items()}
+
+
+def _columns(numbers: array[int], heads: tuple[str, ...]) -> dict[str, Column]:
+    table = np.array(numbers, dtype=np.int64).reshape(-1, len(heads))
+    return dict(zip(heads, table.T, strict=True))
+
+
+class TracedProcess(simpy.Process):
+    """A process with the thread that follows it."""
+
+    def __init__(self, env: TracedEnvironment, steps: Steps) -> None:
+        self.thread = env.trace.thread(env.now)
+        super().__init__(env, env.followed(steps, self.thread))
+
+
+class TracedEnvironment(Environment):
+    """An environment that follows its processes."""
+
+    __slots__ = ("trace",)
+
+    def __init__(self, trace: Causes) -> None:
+        super().__init__()
+        self.trace = trace
+        self.process = self._follow
+
+    def _follow(self, steps: Steps) -> simpy.Process:
+        return TracedProcess(self, steps)
+
+    def followed(self, steps: Steps, thread: Thread) -> Steps:
+        """Run a process, with a point after each wait."""
+        trace, value = self.trace, None
+        go_on: Callable[[Any], Any] = steps.send
+        try:
+            while True:
+                trace.current = thread
+                event = go_on(value)
+                if _is_meeting(event):
+                    event.__dict__.setdefault("arrived", []).append((self.now, thread.at))
+                try:
+                    value = yield event
+                except Exception as error:
+                    value, go_on = error, steps.throw
+                    continue
+                go_on = steps.send
+                self._waited(thread, event)
+        except StopIteration as done:
+            return done.value
+
+    def _waited(self, thread: Thread, event: Any) -> None:
+        trace = self.trace
+        if isinstance(event, Timeout):
+            thread.at = trace.point(COMPUTED, thread.number, self.now, thread.at, int(event._delay))
+            thread.pieces.append(thread.at)
+        elif _is_meeting(event):
+            if "met" not in event.__dict__:
+                event.met = trace.point(MET, thread.number, self.now, NOTHING)
+                lag = self.now - max(time for time, _ in event.arrived)
+                for _, point in event.arrived:
+                    trace.edges.extend((point, event.met, lag))
+            thread.at = event.met
+        else:
+            trace.join(thread, self.now, *_causes(event))
+
+
+def _is_meeting(event: Any) -> bool:
+    """Whether an event is none of a process's own, so that all who wait for it have met there."""
+    return not isinstance(event, Timeout | simpy.Process | Condition) and not hasattr(event, "origin")
+
+
+def _causes(event: Any) -> Iterator[int]:
+    """The points, or codes of messages, that made an event happen."""
+    if isinstance(event, Condition):
+        for part in event._events:
+            yield from _causes(part)
+    elif isinstance(event, TracedProcess):
+        yield event.thread.at
+    elif hasattr(event, "origin"):
+        yield event.origin
+
+
+class MarkedRows(Rows):
+    """Rows of which a trace keeps the points at which they were written."""
+
+    def __init__(self, rows: Rows, trace: Causes, table: int) -> None:
+        super().__init__(rows.columns)
+        self._trace = trace
+        self._table = table
+
+    def add(self, row: tuple[int, ...]) -> None:
+        """Append one row, and note its point."""
+        self._trace.mark(self._table, len(self))
+        super().add(row)
+
+
+def traced(recorder: Recorder, trace: Causes) -> Recorder:
+    """Let a recorder tell a trace of its rows."""
+    for table, name in enumerate(TABLES):
+        setattr(recorder, name, MarkedRows(getattr(recorder, name), trace, table))
+    trace.rows = recorder.messages
+    return recorder

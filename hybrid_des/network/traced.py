@@ -1,0 +1,131 @@
+"""A transport that tells a trace which message or handoff each process waited for; for runs that are explained."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from hybrid_des.engine.causes import NOTHING, Causes, TracedEnvironment
+from hybrid_des.engine.events import Here, KnownHere
+from hybrid_des.network.channel import Channel
+from hybrid_des.network.mailbox import Handoff, Mailbox, TaggedMailbox
+from hybrid_des.network.message import Message
+from hybrid_des.network.purpose import Purpose
+from hybrid_des.network.sharing import Flow, Put
+from hybrid_des.network.transport import Transport
+
+
+def known(event: Any, origin: int) -> Any:
+    """Tell an event where what it brings came from."""
+    if isinstance(event, Here):
+        return KnownHere(event, origin)
+    event.origin = origin
+    return event
+
+
+class TracedMailbox(Mailbox):
+    """A mailbox that keeps the origins of its messages."""
+
+    __slots__ = ("_origins", "_trace")
+
+    def __init__(self, env: TracedEnvironment) -> None:
+        super().__init__(env)
+        self._trace = env.trace
+        self._origins: deque[int] = deque()
+
+    def put(self, message: Message, tag: int, at: int) -> None:
+        """Take a message that arrives at `at`."""
+        if self._waiting:
+            known(self._waiting[0], self._trace.origin)
+        else:
+            self._origins.append(self._trace.origin)
+        super().put(message, tag, at)
+
+    def receive(self) -> Any:
+        """The next message, to be yielded."""
+        return known(super().receive(), self._origins.popleft() if self._origins else NOTHING)
+
+
+class TracedHandoff(Handoff, TracedMailbox):
+    """A handoff whose origin is the process that hands over."""
+
+    __slots__ = ()
+
+    def hand(self, work: Any) -> None:
+        """Put something in, now."""
+        self._trace.origin = self._trace.here
+        super().hand(work)
+
+
+class TracedTaggedMailbox(TaggedMailbox):
+    """A mailbox of pipeline messages that keeps their origins."""
+
+    __slots__ = ("_origins", "_trace")
+
+    def __init__(self, env: TracedEnvironment) -> None:
+        super().__init__(env)
+        self._trace = env.trace
+        self._origins: dict[tuple[Purpose, int], int] = {}
+
+    def put(self, purpose: Purpose, message: Message, tag: int, at: int) -> None:
+        """Take a message that arrives at `at`."""
+        waiting = self._waiting.get((purpose, tag))
+        if waiting is None:
+            self._origins[purpose, tag] = self._trace.origin
+        else:
+            known(waiting, self._trace.origin)
+        super().put(purpose, message, tag, at)
+
+    def receive(self, purpose: Purpose, tag: int) -> Any:
+        """The message of this purpose and tag, to be yielded."""
+        return known(super().receive(purpose, tag), self._origins.pop((purpose, tag), NOTHING))
+
+
+class TracedFlow(Flow):
+    """A flow whose sends are noted."""
+
+    __slots__ = ("_flow", "_number", "_trace")
+
+    def __init__(self, flow: Flow, trace: Causes, number: int) -> None:
+        super().__init__(flow.hops, flow.put, None)
+        self._flow = flow
+        self._trace = trace
+        self._number = number
+
+    def send(self, message: Message, tag: int | None = None) -> None:
+        """Hand a message to the first link; the sender continues at once."""
+        self._trace.send(self._number)
+        self._flow.send(message, self.label if tag is None else tag)
+
+
+class TracedTransport(Transport):
+    """A transport all of whose flows and mailboxes are traced."""
+
+    def __init__(self, env: TracedEnvironment, *more: Any) -> None:
+        super().__init__(env, *more)
+        self._env = env
+
+    def mailbox(self) -> Mailbox:
+        """A new mailbox."""
+        return TracedMailbox(self._env)
+
+    def tagged_mailbox(self) -> TaggedMailbox:
+        """A new mailbox of pipeline messages."""
+        return TracedTaggedMailbox(self._env)
+
+    def handoff(self) -> Handoff:
+        """A new handoff."""
+        return TracedHandoff(self._env)
+
+    def _open(self, channel: Channel, put: Put) -> Flow:
+        trace, count = self._env.trace, 0
+
+        def noted(message: Message, tag: int, at: int) -> None:
+            nonlocal count
+            trace.origin = trace.delivered(number, count)
+            count += 1
+            put(message, tag, at)
+
+        flow = super()._open(channel, noted)
+        number = trace.open(flow.hops[0].channel, tuple(hop.latency for hop in flow.hops))
+        return TracedFlow(flow, trace, number)

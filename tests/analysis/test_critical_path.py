@@ -1,0 +1,183 @@
+"""Laws of the graph of causes, on random scenarios of every schedule, topology, collective and sharing."""
+
+from collections import Counter
+from functools import cache
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+import pytest
+from support.paths import SCENARIOS
+from system.fuzzing.valid import scenario
+
+from hybrid_des.analysis.counterfactual.change_text import builder_of, variant_of
+from hybrid_des.analysis.counterfactual.variant import Variant
+from hybrid_des.analysis.critical_path.classes import change_of, class_weights, spans
+from hybrid_des.analysis.critical_path.gaps import idle_pieces
+from hybrid_des.analysis.critical_path.graph import graph_of
+from hybrid_des.analysis.critical_path.paths import count_paths, critical_path
+from hybrid_des.analysis.critical_path.slack import Slack
+from hybrid_des.analysis.critical_path.tables import released_by
+from hybrid_des.analysis.explaining import traced_run
+from hybrid_des.analysis.idle import account
+from hybrid_des.analysis.step_times import step_times
+from hybrid_des.errors import Refusal
+from hybrid_des.scenario import load
+from hybrid_des.simulation.run import run
+
+SEEDS = range(40)
+SHIPPED = ("llama3.1-8b_8", "vit-l_8", "prototype_4gpu", "contention_slower", "dgx1_cube_mesh")
+
+
+@cache
+def traced(case):
+    """A traced run with its slack; None where a collective does not support the groups."""
+    source = scenario(Random(case)) if isinstance(case, int) else SCENARIOS / f"{case}.yaml"
+    try:
+        return Slack.of(graph_of(traced_run(load(source))))
+    except Refusal:
+        return None
+
+
+@pytest.fixture(params=[*SEEDS, *SHIPPED])
+def slack(request):
+    found = traced(request.param)
+    if found is None:
+        pytest.skip("a collective does not support the groups of this scenario")
+    return found
+
+
+def test_recomputed_times_are_the_recorded_ones(slack):
+    graph = slack.graph
+    assert (graph.cause < graph.point).all()
+    assert (graph.recomputed() == graph.time).all()
+    ops, (start, end) = graph.timeline.ops, graph.at_op
+    assert (graph.time[start] == ops["start"]).all()
+    assert (graph.time[end] == ops["end"]).all()
+
+
+@pytest.mark.parametrize("sharing", ["fifo", "fair"])
+@pytest.mark.parametrize(
+    "perturbation",
+    [
+        "slow=[{gpu: 3, factor: 0.5}]",
+        "slow=[{node: 1, factor: 0.8, from: 0.5 s, until: 1.5 s}]",
+        "slow=[{link: node0/gpu0/nvlink-out, factor: 0.5, latency: 5 us, from: 0.1 s, until: 0.9 s}]",
+        "slow=[{nic: node1/nic0, flap: 0.5 s, from: 0.2 s}]",
+        "jitter={distribution: lognormal, sigma: 0.02, level: rank-step}",
+    ],
+)
+def test_perturbed_runs_are_recomputed_too(perturbation, sharing):
+    more = ["parallel.order=[tensor, data, pipeline]", "schedule.microbatches=8", f"cluster.sharing={sharing}"]
+    graph = graph_of(traced_run(load(SCENARIOS / "h100_2x8.yaml", [*more, perturbation])))
+    assert (graph.recomputed() == graph.time).all()
+
+
+def test_pieces_of_the_path_tile_the_run(slack):
+    path = critical_path(slack.graph)
+    assert (path[0].start, path[-1].end) == (0, slack.graph.duration)
+    assert all(a.end == b.start for a, b in pairwise(path))
+    assert all(piece.end - piece.start == sum(piece[3:]) for piece in path)
+    assert count_paths(slack) >= 1
+
+
+def test_idle_pieces_sum_to_the_idle_time_of_the_summary(slack):
+    timeline = slack.graph.timeline
+    parts = account(timeline.plan, step_times(timeline), timeline.waits)
+    busy = parts.pop("busy")
+    causes, ranks = Counter(), Counter()
+    for piece in idle_pieces(slack.graph):
+        causes[piece.cause] += piece.end - piece.start
+        ranks[piece.rank] += piece.end - piece.start
+    assert {cause: time for cause, time in parts.items() if time} == dict(causes)
+    assert sum(ranks.values()) == slack.graph.duration * timeline.layout.ranks - busy
+    if not len(timeline.waits["rank"]):
+        ops = timeline.ops
+        computes = np.bincount(ops["rank"], ops["end"] - ops["start"], minlength=timeline.layout.ranks)
+        assert all(ranks[rank] == slack.graph.duration - int(time) for rank, time in enumerate(computes))
+
+
+def test_total_float_is_at_least_free_float(slack):
+    assert (slack.free_of_ops >= 0).all()
+    assert (slack.free_of_messages >= 0).all()
+    assert (slack.of_ops >= slack.free_of_ops).all()
+    assert (slack.of_messages >= slack.free_of_messages).all()
+
+
+def test_drag_is_what_an_op_without_duration_saves(slack):
+    graph = slack.graph
+    drag = slack.drag_of_ops
+    ops = graph.timeline.ops
+    assert (drag <= ops["end"] - ops["start"]).all()
+    pieces = Counter(graph.activity[(graph.activity >= 0) & (graph.activity < len(drag))].tolist())
+    for op in [op for op in np.argsort(-drag, kind="stable").tolist() if pieces[op] == 1][:4]:
+        without = graph.recomputed(np.where(graph.activity == op, 0, graph.lag))
+        assert without[-1] == graph.duration - drag[op]
+
+
+def test_an_op_may_be_late_by_its_total_float(slack):
+    graph = slack.graph
+    for op in np.argsort(-slack.of_ops, kind="stable").tolist()[:3]:
+        edges = np.flatnonzero(graph.activity == op)
+        if len(edges):
+            late = graph.lag.copy()
+            late[edges[0]] += slack.of_ops[op]
+            assert graph.recomputed(late)[-1] == graph.duration
+            late[edges[0]] += 1
+            assert graph.recomputed(late)[-1] == graph.duration + 1
+
+
+def test_classes_bound_what_scaling_them_does(slack):
+    graph, edges = slack.graph, slack.critical
+    weights = class_weights(slack)
+    for name, span in spans(slack, weights).items():
+        assert 0 <= span.least <= span.most <= graph.duration, name
+    computes = (graph.activity >= 0) & (graph.activity < len(graph.timeline.ops["step"]))
+    for kind in np.unique(graph.timeline.op_rows()["kind"]).tolist():
+        mine = computes & (graph.timeline.op_rows()["kind"][np.where(computes, graph.activity, 0)] == kind)
+        for factor in (2, 3):
+            slower, quicker = graph.lag * np.where(mine, factor, 1), np.where(mine, graph.lag // factor, graph.lag)
+            assert graph.recomputed(slower)[-1] >= graph.duration + change_of(slack, slower)
+            assert graph.recomputed(quicker)[-1] >= graph.duration + change_of(slack, quicker)
+    assert len(edges)
+
+
+def test_what_released_an_op_ends_before_it_starts(slack):
+    graph = slack.graph
+    ops = graph.timeline.ops
+    releaser = released_by(graph)[: len(ops["start"])]
+    by_op = (releaser >= 0) & (releaser < len(ops["start"]))
+    assert (ops["end"][releaser[by_op]] <= ops["start"][by_op]).all() or len(graph.timeline.waits["rank"])
+    first = ops["start"] == 0
+    assert (releaser[first & (ops["end"] > 0)] == -1).all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_tracing_changes_nothing(seed):
+    slack = traced(seed)
+    if slack is not None:
+        plain = run(load(scenario(Random(seed)))).timeline
+        for table in ("ops", "messages", "steps", "reductions", "memory"):
+            for name, column in getattr(plain, table).items():
+                assert (column == getattr(slack.graph.timeline, table)[name]).all()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_simulated_what_if_is_the_changed_scenario(seed):
+    one = load(scenario(Random(seed)))
+    change = "workload.forward=3x"
+    try:
+        found = variant_of(change, Variant(one), builder_of(one)).simulated()
+    except Refusal:
+        return
+    values = scenario(Random(seed))
+    changed = values | {"workload": values["workload"] | {"forward": thrice(values["workload"]["forward"])}}
+    assert found.duration == run(load(changed)).duration
+
+
+def thrice(value):
+    """A time, or a list of times, three times as long."""
+    if isinstance(value, list):
+        return [thrice(one) for one in value]
+    number, unit = value.split()
+    return f"{3 * float(number):g} {unit}"

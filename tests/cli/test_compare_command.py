@@ -1,0 +1,95 @@
+"""The command compare: what changed between two runs, and what each change did."""
+
+import json
+
+import pytest
+from support.paths import GOLDEN, SCENARIOS
+
+ORACLES = GOLDEN / "explain"
+
+
+@pytest.fixture
+def compared(run):
+    """The JSON of `compare`."""
+
+    def compared(*sides):
+        code, out, errors = run("compare", *sides, "--json")
+        assert code == 0, errors
+        return json.loads(out)
+
+    return compared
+
+
+@pytest.fixture
+def folder(run, tmp_path):
+    """A folder that a run of an oracle was written to."""
+    out = tmp_path / "e2"
+    assert run(ORACLES / "e2.yaml", "--quiet", "--out", out)[0] == 0
+    return out
+
+
+def test_each_change_alone_is_as_worked_by_hand(compared):
+    found = compared(ORACLES / "e2.yaml", ORACLES / "e9.yaml")
+    assert (found["a"]["step_time_s"], found["b"]["step_time_s"], found["change_s"]) == (10.5, 11.0, 0.5)
+    effects = {row["name"]: (row["in_a_s"], row["in_b_s"]) for row in found["effects"]}
+    assert effects == {"rank 1": (1.0, 1.0), "nvlink bandwidth": (-0.5, -0.5)}
+    assert found["interaction_s"] == 0
+    assert found["bounds_s"] == [0.5, 0.5]
+    assert found["ops"] == [{"rank": 1, "kind": "B", "rows": 2, "change_s": 1.0}]
+    assert found["first_difference"] is None
+
+
+def test_a_folder_is_compared_like_its_scenario(compared, folder):
+    whole = compared(ORACLES / "e2.yaml", ORACLES / "e9.yaml")
+    found = compared(folder, ORACLES / "e9.yaml")
+    assert found["effects"] is None
+    for key in ("change_s", "causes", "ops", "links", "ranks", "first_difference"):
+        assert found[key] == whole[key]
+
+
+def test_a_run_does_not_differ_from_itself(compared, folder):
+    found = compared(folder, ORACLES / "e2.yaml")
+    assert found["change_s"] == 0
+    assert found["ops"] == found["links"] == found["ranks"] == []
+    assert not any(found["unmatched"].values())
+
+
+def test_changed_sections_are_exchanged_whole(compared):
+    found = compared(SCENARIOS / "contention_slower.yaml", SCENARIOS / "contention_faster.yaml")
+    assert [row["name"] for row in found["effects"]] == ["gradients"]
+    assert found["effects"][0]["in_a_s"] == pytest.approx(found["change_s"])
+    assert found["first_difference"]["place"].startswith("node")
+
+
+@pytest.mark.parametrize(("limit", "code"), [("4%", 1), ("0.04", 1), ("5 %", 0), ("5%", 0)])
+def test_a_regression_beyond_the_limit_is_an_exit_code(run, limit, code):
+    found, _, errors = run("compare", ORACLES / "e2.yaml", ORACLES / "e9.yaml", "--max-regression", limit)
+    assert found == code
+    assert len(errors) == code
+
+
+def test_both_runs_are_drawn_on_one_time_axis(run, tmp_path):
+    assert run("compare", ORACLES / "e2.yaml", ORACLES / "e9.yaml", "--out", tmp_path)[0] == 0
+    assert (tmp_path / "comparison.png").stat().st_size > 10_000
+    assert (tmp_path / "comparison.svg").is_file()
+
+
+def test_what_cannot_be_compared_is_one_line(run, tmp_path, write):
+    longer = write((ORACLES / "e2.yaml").read_text() + "steps: 2\n")
+    wrong = {
+        (ORACLES / "e2.yaml", ORACLES / "e8.yaml"): "e2 has 2 ranks, e8 has 4",
+        (ORACLES / "e2.yaml", longer): "e2 has 1 steps, a has 2",
+        (tmp_path, ORACLES / "e2.yaml"): "has no summary.json and no timeline.csv",
+        (SCENARIOS / "report" / "depth.yaml", ORACLES / "e2.yaml"): "compare takes one",
+    }
+    for sides, said in wrong.items():
+        code, out, errors = run("compare", *sides)
+        assert (code, out, len(errors)) == (2, "", 1)
+        assert said in errors[0]
+
+
+def test_broken_files_of_a_folder_are_named(run, folder):
+    (folder / "summary.json").write_text("{}")
+    code, _, errors = run("compare", folder, ORACLES / "e2.yaml")
+    assert (code, len(errors)) == (2, 1)
+    assert "not the summary of a run" in errors[0]

@@ -1,0 +1,203 @@
+"""The commands explain and compare, on scenarios worked by hand (golden/explain)."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from support.paths import GOLDEN, SCENARIOS
+
+from hybrid_des import load, simulate
+
+ORACLES = GOLDEN / "explain"
+
+
+@pytest.fixture
+def explained(run):
+    """The JSON of `explain` for an oracle, with what-ifs and further options."""
+
+    def explained(name, *what_ifs, **options):
+        more = [word for what_if in what_ifs for word in ("--what-if", what_if)]
+        more += [word for key, value in options.get("sets", {}).items() for word in ("--set", f"{key}={value}")]
+        code, out, errors = run("explain", ORACLES / f"{name}.yaml", "--json", *more)
+        assert code == 0, errors
+        return json.loads(out)
+
+    return explained
+
+
+STEPS = {
+    "e1": (9, 1),
+    "e2": (10.5, 1),
+    "e3": (10, 2),
+    "e4": (9, None),
+    "e6": (14, None),
+    "e7": (22, None),
+    "e8": (43.5, 2),
+    "e10": (24, None),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_the_path_adds_up_to_the_step(explained, name):
+    found = explained(name)
+    step, paths = STEPS[name]
+    assert found["step_time_s"] == step
+    assert sum(found["critical_path_s"].values()) == pytest.approx(step, rel=1e-15)
+    assert paths in (None, found["critical_paths"])
+    assert found["critical_paths"] >= 1
+    assert all(a["end_s"] == b["start_s"] for a, b in pairwise(found["path"]))
+
+
+WHAT_IFS = {  # oracle → what-if → the step in seconds
+    "e2": {
+        "cluster.nvlink.bandwidth=2x": 10.0,
+        "cluster.nvlink.bandwidth=4x": 9.75,
+        "cluster.nvlink.bandwidth=0.5x": 11.5,
+        "cluster.nvlink.bandwidth=0.25x": 13.5,
+        "cluster.nvlink.latency=0": 10.0,
+        "cluster.nvlink.bandwidth=inf": 9.5,
+        "cluster.nvlink.bandwidth=inf,cluster.nvlink.latency=0": 9.0,
+        "schedule.p2p=blocking": 11.25,
+        "rank.1.time=0.75x": 9.0,
+        "rank.1.time=1.5x": 13.5,
+    },
+    "e3": {"rank.1.time=0.99x": 9.97, "rank.1.time=1.01x": 10.06, "rank.1.time=0.5x": 8.5, "rank.1.time=2x": 16.0},
+    "e4": {
+        "cluster.infiniband.bandwidth=2x": 7.5,
+        "cluster.infiniband.nics_per_node=2": 8.0,
+        "cluster.infiniband.bandwidth=inf": 6.0,
+        "cluster.sharing=fair": 10.0,
+        "cluster.sharing=fair,cluster.infiniband.bandwidth=2x": 8.0,
+        "cluster.sharing=fair,cluster.infiniband.nics_per_node=2": 8.0,
+    },
+    "e6": {
+        "workload.activation=0": 12.0,
+        "workload.parameters=0": 8.0,
+        "cluster.infiniband.bandwidth=2x": 9.0,
+        "cluster.infiniband.bandwidth=inf": 6.0,
+    },
+    "e7": {"cluster.nodes.1.speed=1.05": 22.904761904762},
+    "e8": {"rank.2.time=0.9x": 40.35, "rank.0.time=0.9x": 43.2, "rank.1.time=0.9x": 43.2, "rank.3.time=0.9x": 43.2},
+}
+FIRST_ORDER = {  # where all critical paths change alike and no other becomes critical, both numbers are the same
+    "e2": {"rank.1.time=0.75x": 9.0, "cluster.nvlink.bandwidth=2x": 10.0, "schedule.p2p=blocking": None},
+    "e3": {"rank.1.time=0.99x": 9.97, "rank.1.time=1.01x": 10.06, "rank.1.time=0.5x": 8.5, "rank.1.time=2x": 16.0},
+    "e4": {"cluster.infiniband.bandwidth=2x": 7.5, "cluster.sharing=fair": None},
+    "e7": {"cluster.nodes.1.speed=1.05": 22.0},  # a quicker op, a longer step: who is first at a link changes
+}
+
+
+@pytest.mark.parametrize("name", WHAT_IFS)
+def test_what_ifs_are_as_worked_by_hand(explained, name):
+    rows = {row["change"]: row for row in explained(name, *WHAT_IFS[name])["what_if"]}
+    assert {change: rows[change]["step_time_s"] for change in WHAT_IFS[name]} == WHAT_IFS[name]
+    for change, first in FIRST_ORDER.get(name, {}).items():
+        assert rows[change]["first_order_s"] == first, change
+
+
+def test_floats_drags_and_idle_of_two_ranks(explained):
+    found = explained("e1")
+    assert [piece["activity"] for piece in found["path"]] == ["F0@0", "F0@1", "B0@1", "F1@1", "B1@1", "B1@0"]
+    assert [piece["drag_s"] for piece in found["path"]] == [1, 1, 2, 1, 1, 2]
+    assert {row["activity"]: row["total_float_s"] for row in found["nearly_critical"]} == {"B0@0": 1, "F1@0": 2}
+    first, second = sorted(found["idle"]["ranks"], key=lambda row: row["rank"])
+    assert first["idle_s"] == second["idle_s"] == 3
+    assert first["during"] == {"rank 1 computing": 3}
+
+
+def test_floats_of_messages_and_the_parts_of_a_path(explained):
+    found = explained("e2")
+    assert found["critical_path_s"] == {"compute": 9, "transfer": 1, "latency": 0.5, "queueing": 0}
+    floats = {row["activity"]: row["total_float_s"] for row in found["nearly_critical"]}
+    assert floats == {"F1@0": 2, "a1": 2, "B0@0": 1, "g0": 1}
+    worst = found["idle"]["ranks"][0]
+    assert worst["during"] == {"rank 1 computing": 3, "link": 1, "latency": 0.5}
+
+
+def test_classes_of_tied_paths_have_a_least_and_a_most(explained):
+    spans = {(row["class"], row["name"]): (row["least_s"], row["most_s"]) for row in explained("e3")["classes"]}
+    assert spans["rank and kind", "1 F"] == (1, 2)
+    assert spans["rank and kind", "1 B"] == (2, 4)
+    assert spans["rank and kind", "0 B"] == (3, 6)
+
+
+def test_idle_time_behind_another_replica_is_queueing():
+    idle = simulate(load(ORACLES / "e4.yaml")).explain()["idle"]
+    first = idle[(idle["rank"] == 3) & (idle["end_s"] <= 3)].sort_values("start_s")
+    assert list(first["reason"]) == ["warm-up", "queueing", "transfer"]
+    assert list(first["end_s"] - first["start_s"]) == [1, 1, 1]
+    assert set(first["during"]) == {"F0@0", "a0"}
+
+
+def test_an_op_with_float_may_lengthen_the_step(explained):
+    near = {row["activity"]: row["total_float_s"] for row in explained("e7")["nearly_critical"]}
+    assert near["F0@1"] == pytest.approx(10.894737, abs=1e-6)
+
+
+def test_the_straggler_is_named_by_table_and_verdict(explained):
+    found = explained("e8")
+    slow = found["stragglers"]
+    assert slow["ideal_step_time_s"] == 37.125
+    assert slow["slowdown"] == pytest.approx(1.171717, abs=1e-6)
+    assert slow["at_the_mean"][0]["name"] == "rank 2"
+    assert "rank 2" in found["verdict"]
+    assert max(found["idle"]["ranks"][0]["during"], key=found["idle"]["ranks"][0]["during"].get) == "rank 1 computing"
+
+
+def test_a_slow_node_is_waited_for_not_the_network(run):
+    nodes = "cluster.nodes=[{count: 1}, {count: 1, speed: %s}]"
+    slow, usual = (
+        json.loads(run("explain", SCENARIOS / "h100_2x8.yaml", "--json", "--set", nodes % speed)[1])
+        for speed in (0.8, 1)
+    )
+    idle = slow["idle"]["by_reason_s"]
+    waited = idle["waiting for a slower replica"] + idle["transfer"] + idle["queueing"] + idle["latency"]
+    wires = usual["idle"]["by_reason_s"]
+    assert waited - wires["transfer"] - wires["queueing"] - wires["latency"] == pytest.approx(
+        idle["waiting for a slower replica"], rel=0.01
+    )
+    assert "node 1" in slow["verdict"]
+    assert slow["collectives"][0]["transfer_s"] == pytest.approx(usual["collectives"][0]["transfer_s"], rel=0.01)
+    assert {row["last_starter"] // 8 for row in slow["collectives"]} == {1}
+
+
+def test_the_cost_of_the_network_is_said_in_words(run):
+    _, out, _ = run("explain", SCENARIOS / "contention_slower.yaml")
+    assert "costs 167.8 ms, 44.4 % of the step" in out
+
+
+@pytest.mark.parametrize("name", ["a100_8x", "contention_faster"])
+def test_an_explanation_fits_on_a_screen(run, name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    code, out, _ = run("explain", SCENARIOS / f"{name}.yaml")
+    assert code == 0
+    assert 15 <= len(out.splitlines()) <= 24
+    assert all(len(line) <= 100 for line in out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("cluster.nvlnk.bandwidth=2x", 'unknown "nvlnk"; did you mean "nvlink"?'),
+        ("schedule.kind=2x", "1f1b is no number that can be scaled"),
+        ("schedule.kind=1f2b", 'did you mean "1f1b"?'),
+        ("rank.2.time=0.5x", "there is no rank 2; ranks are 0 … 1"),
+        ("kind.G.time=0.5x", 'unknown "G"'),
+        ("link.nic.bandwidth=2x", 'unknown "nic"'),
+        ("links.bandwidth=0x", "a bandwidth of 0 delivers nothing"),
+        ("rank.1.time=fast", "expected a factor such as 0.5x"),
+        ("parallel.pipeline", "expected a key and a factor or value"),
+        ("workload.forward.7=2x", "there are 2 pipeline ranks; it has no 7"),
+    ],
+)
+def test_a_wrong_what_if_is_one_line(run, change, said):
+    code, out, errors = run("explain", ORACLES / "e2.yaml", "--what-if", change)
+    assert (code, out, len(errors)) == (2, "", 1)
+    assert said in errors[0]
+    assert errors[0].startswith(f"--what-if {change}: ")
+
+
+def test_a_sweep_is_not_explained(run):
+    code, out, errors = run("explain", SCENARIOS / "report" / "depth.yaml")
+    assert (code, out, len(errors)) == (2, "", 1)
+    assert "a sweep of several scenarios; explain takes one" in errors[0]
