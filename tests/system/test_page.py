@@ -14,8 +14,11 @@ import subprocess
 
 import pytest
 from support.results import RESULTS, result_of, simulated
+from support.scenarios import shared_nics
 
+from hybrid_des.analysis.explaining import explain
 from hybrid_des.report.page.document import Shown, page_of
+from hybrid_des.report.page.explained_page import explanation_page
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
@@ -123,3 +126,16 @@ def test_two_runs_share_one_time_axis(tmp_path):
     assert found["heads"] == ["A", "B"]
     assert found["ends"] == [run.findings.run.timeline.duration for run in runs]
     assert found["total"] == max(found["ends"])
+
+
+def test_an_explained_run_is_painted_with_its_path(tmp_path):
+    found = explain(shared_nics(gradients={"overlap": True}))
+    probe = """
+      const on = [...runs[0].bars.path.keys()].filter((i) => runs[0].bars.path[i]);
+      choose([runs[0], on[0]]);
+      report({ painted: Number(document.body.dataset.lanes), lanes: runs[0].lanes.length, on: on.length,
+               facts: facts() });"""
+    seen = look(explanation_page(found), tmp_path, probe)
+    assert seen["painted"] == seen["lanes"] > 0
+    assert seen["on"] >= len({piece.activity for piece in found.path})
+    assert seen["facts"].endswith("on the critical path")

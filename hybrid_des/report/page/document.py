@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 TEMPLATE = Path(__file__).with_name("page.html")
 WIDTH = 110  # characters of the report
 IDLE = {"dependency": "#8A8A8A", "pipeline_message": "#56B4E9", "gradient_reduction": "#D55E00",
-        "parameter_gather": "#009E73", "end_of_step": "#F0E442"}  # fmt: skip
+        "parameter_gather": "#009E73", "end_of_step": "#F0E442", "warm-up": "#B8B8B8", "pipeline dependency": "#8A8A8A",
+        "drain": "#6E6E6E", "waiting for a slower replica": "#882255", "step barrier": "#F0E442",
+        "transfer": "#56B4E9", "latency": "#0072B2", "queueing": "#D55E00"}  # fmt: skip
 MORE = ("#CC79A7", "#E69F00", "#0072B2", "#999933", "#882255", "#44AA99")  # of causes that are not listed
 
 

@@ -60,7 +60,7 @@ def tables_of(timeline: Timeline, reasons: Reasons) -> Tables:
     kinds = Kinds(max(timeline.plan.visits))
     blocks = [_ops(timeline, lane_of), *_collectives(timeline, lane_of, kinds)]
     left = MOST_BARS - sum(len(block["lane"]) for block in blocks)
-    messages, links, left_out = _messages(timeline, len(lanes), kinds, left)
+    messages, links, left_out = _messages(timeline, reasons, len(lanes), kinds, left)
     blocks.append(messages)
     source = np.concatenate([block.pop("source") for block in blocks])
     bars = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
@@ -105,8 +105,9 @@ class Kinds:
 def _pipelines(timeline: Timeline, reasons: Reasons) -> list[list[int]]:
     """Groups of pipelines that are alike in every row of their ranks, in order of their first."""
     pipeline, place = timeline.pipeline, timeline.pipeline_rank
+    ops = {**timeline.ops, "path": _on_path(reasons)[: len(timeline.ops["rank"])]}
     digests: dict[int, list[bytes]] = {}
-    tables = (timeline.ops, timeline.reductions, timeline.gathers, timeline.memory, reasons.idle)
+    tables = (ops, timeline.reductions, timeline.gathers, timeline.memory, reasons.idle)
     for table in tables:
         rank = table["rank"]
         names = [name for name in table if name != "rank"]
@@ -170,13 +171,13 @@ def _collectives(timeline: Timeline, lane_of: Column, kinds: Kinds) -> Iterator[
 
 
 def _messages(
-    timeline: Timeline, first: int, kinds: Kinds, room: int
+    timeline: Timeline, reasons: Reasons, first: int, kinds: Kinds, room: int
 ) -> tuple[dict[str, Column], list[dict[str, Any]], list[str]]:
     """The messages of the busiest links that find room, their lanes, and what is left out."""
     rows = timeline.message_rows()
     if rows is None or not timeline.channels:
         return _block(0), [], []
-    groups, ends, order = _links(timeline, rows)
+    groups, ends, order = _links(timeline, rows, _on_path(reasons)[len(timeline.ops["rank"]) : -1])
     busiest = sorted(groups, key=lambda names: -int(rows["bytes"][_rows_of(names[0], ends, order)].sum()))
     chosen: list[list[str]] = []
     for names in busiest:
@@ -210,7 +211,7 @@ def _messages(
 
 
 def _links(
-    timeline: Timeline, rows: Mapping[str, Column]
+    timeline: Timeline, rows: Mapping[str, Column], path: Column
 ) -> tuple[list[list[str]], dict[str, tuple[int, int]], Column]:
     """Links with the same messages at the same times, and where each link's rows stand in an order by start."""
     names = sorted({channel.link for channel in timeline.channels})
@@ -219,7 +220,8 @@ def _links(
     order = np.lexsort((rows["end"], rows["start"], link))
     ends = np.searchsorted(link[order], np.arange(len(names) + 1)).tolist()
     places = {name: (ends[i], ends[i + 1]) for i, name in enumerate(names)}
-    facts = np.column_stack([rows[name] for name in ("step", "microbatch", "stage", "start", "end", "bytes")])[order]
+    names_of = ("step", "microbatch", "stage", "start", "end", "bytes")
+    facts = np.column_stack([*(rows[name] for name in names_of), path])[order]
     alike: dict[bytes, list[str]] = {}
     for name, (begin, end) in places.items():
         alike.setdefault(facts[begin:end].tobytes(), []).append(name)
@@ -255,10 +257,15 @@ def _reasons(source: Column, reasons: Reasons) -> tuple[Column, Column]:
     bar_of = np.full(len(reasons.released_by) + 1, NONE, dtype=np.int64)  # the last entry stands for NONE
     known = source >= 0
     bar_of[source[known]] = np.flatnonzero(known)
+    released = np.append(reasons.released_by, NONE)
+    return bar_of[released[source]], _on_path(reasons)[source]
+
+
+def _on_path(reasons: Reasons) -> Column:
+    """For each row, and behind them for `NONE`, whether it is on the critical path."""
     on_path = np.zeros(len(reasons.released_by) + 1, dtype=np.int64)
     on_path[reasons.path] = 1
-    released = np.append(reasons.released_by, NONE)
-    return bar_of[released[source]], on_path[source]
+    return on_path
 
 
 def _memory(timeline: Timeline, lane_of: Column) -> dict[str, Column]:
