@@ -8,6 +8,7 @@ Prints `pass`, or `fail` with the first wrong op, and exits with 0 or 1.
 from __future__ import annotations
 
 import argparse
+import json
 from typing import TYPE_CHECKING
 
 from hybrid_des.cli.arguments import add_common, import_files
@@ -23,6 +24,7 @@ STEPS = 2  # the second step starts from weights updated by the first
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a scenario."""
     parser.add_argument("file", metavar="SCENARIO", help="a scenario file, with or without numerics")
+    parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
     add_common(parser)
 
 
@@ -34,11 +36,11 @@ def run(args: argparse.Namespace) -> int:
     import_files(args.imports)
     scenario = load(args.file, args.set)
     try:
-        print(f"pass: {verify(scenario)}")
+        verdict, account = "pass", verify(scenario)
     except (PlanError, SimulationError) as error:
-        print(f"fail: {error}")
-        return 1
-    return 0
+        verdict, account = "fail", str(error)
+    print(json.dumps({"verdict": verdict, "account": account}) if args.json else f"{verdict}: {account}")
+    return 0 if verdict == "pass" else 1
 
 
 def verify(scenario: Scenario, plan: Plan | None = None) -> str:
