@@ -22,7 +22,7 @@ FLOORS = (
     {"analysis", "renewal"},
     {"report"},
     {"result", "sweep"},
-    {"validation", "seeds", "stragglers", "longrun"},
+    {"validation", "seeds", "stragglers", "longrun", "search"},
     {"cli"},
     {"__main__"},
 )

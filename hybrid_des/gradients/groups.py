@@ -119,7 +119,7 @@ class Reductions:
         algorithm: name of the all-reduce; for `auto` the fastest one.
         buckets: stage → the buckets of its parts, for stages whose gradients are reduced.
         gathers: stage → part → the buckets whose parameters are gathered.
-        processes: the GPUs of each collective, servers among them, and whose gradients they reduce.
+        processes: every replica group with the ranks, and servers, that take part in its collective.
     """
 
     def __init__(

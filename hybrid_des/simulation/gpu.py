@@ -21,10 +21,10 @@ from hybrid_des.simulation.tasks import (
     Communicate,
     Compute,
     ComputeBeside,
-    Exchange,
     Fill,
     Gather,
     Join,
+    LayerCollective,
     Program,
     Segment,
     Task,
@@ -165,7 +165,7 @@ class Gpu:
                     yield env.timeout(segment.duration)
             elif type(segment) is ComputeBeside:
                 yield from self._compute_beside(segment)
-            elif type(segment) is Exchange:
+            elif type(segment) is LayerCollective:
                 yield from self._exchange(segment)
             else:
                 yield from self._wait(segment, INSIDE)
@@ -199,10 +199,9 @@ class Gpu:
             work -= env.now - begin - slowing.lost(sum(meeting.busy(begin) for meeting in meetings))
         self._signals["layer"].hand(None)
 
-    def _exchange(self, segment: Exchange) -> Routine:
+    def _exchange(self, segment: LayerCollective) -> Routine:
         """Take part in a collective of a layer by messages, compute beside it, and record how long the op waited."""
-        env = self._job.env
-        start = env.now
+        env, start = self._job.env, self._job.env.now
         for after, stage in segment.fills:
             env.process(self._fill(after, stage))
         done = env.process(self._exchangers[segment.axis, segment.stage].run(self._step, segment))
@@ -239,7 +238,7 @@ class Gpu:
             yield from self._compute_beside(segment)
         elif isinstance(segment, Transfer):
             yield from self._transfer(segment)
-        elif isinstance(segment, Exchange):
+        elif isinstance(segment, LayerCollective):
             yield from self._exchange(segment)
         else:
             yield from self._communicate(self._step, segment)

@@ -14,8 +14,9 @@ AXES = ["tensor", "context", "expert", "pipeline", "gradients"]
 
 
 def scenario(model=GPT, **sections):
+    """A scenario in which collectives inside ops are replayed: they take the same time, whatever else is sent."""
     sections.setdefault("schedule", {"kind": "1f1b", "microbatches": 4})
-    return load({"model": model, "cluster": {"gpu": "a100-80gb"}, **sections})
+    return load({"model": model, "cluster": {"gpu": "a100-80gb"}, "tensor_traffic": "replay", **sections})
 
 
 def test_flop_are_those_of_the_published_formula():
@@ -67,7 +68,8 @@ def test_hidden_and_exposed_collectives_add_up(share):
     found = simulate(scenario(**sizes)).summary["communication_s"]
     whole = simulate(scenario(parallel=sizes["parallel"])).summary["communication_s"]
     assert list(found) == AXES
-    assert found["tensor"]["exposed"] == pytest.approx(float(1 - share) * whole["tensor"]["exposed"])
+    hidden, most = found["tensor"]["hidden"], float(share) * whole["tensor"]["exposed"]
+    assert 0.97 * most <= hidden <= most * (1 + 1e-9)  # an embedding computes too little to hide its all-reduce
     assert found["tensor"]["exposed"] + found["tensor"]["hidden"] == pytest.approx(whole["tensor"]["exposed"])
     assert found["context"] == found["expert"] == {"exposed": 0, "hidden": 0}
 
