@@ -69,6 +69,8 @@ def _title(run: Run) -> str:
     facts, parallel, schedule = summary(run), run.scenario.parallel, run.scenario.schedule
     sizes = f"p {parallel.pipeline}, d {parallel.data}, m {schedule.microbatches}"
     figures = f"step {format_seconds(facts['step_time_s'])},  bubble {facts['bubble_ratio']:.1%}"
+    if run.timeline.alike > 1:
+        figures += f",  each rank stands for {run.timeline.alike:,} alike"
     kind = verbatim(str(schedule.kind or "order from a file"))
     return f"{verbatim(facts['name'])}:  {kind}, {sizes};  {figures}"
 
