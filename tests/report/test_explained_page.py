@@ -12,8 +12,8 @@ from hybrid_des.analysis.explaining import traced_run
 from hybrid_des.analysis.idle import account
 from hybrid_des.analysis.reasons import reasons_of
 from hybrid_des.analysis.step_times import step_times
+from hybrid_des.report.page.drawn import tables_of
 from hybrid_des.report.page.explained_page import traced_reasons
-from hybrid_des.report.page.tables import tables_of
 
 
 @pytest.fixture(params=["fifo", "fair"])

@@ -18,9 +18,9 @@ from support.results import RESULTS, result_of, simulated
 from hybrid_des.analysis.idle import account
 from hybrid_des.analysis.reasons import CAUSES, reasons_of
 from hybrid_des.analysis.step_times import step_times
-from hybrid_des.report.page import tables as page_tables
+from hybrid_des.report.page import drawn as page_tables
 from hybrid_des.report.page.document import Shown, page_of
-from hybrid_des.report.page.tables import tables_of
+from hybrid_des.report.page.drawn import tables_of
 from hybrid_des.result import Result, simulate
 from hybrid_des.scenario import load
 

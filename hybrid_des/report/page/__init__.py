@@ -1,6 +1,6 @@
 """The page `report.html`: report and timeline of one run, or of two on one time axis, in one file.
 
-    tables.py     lanes and bars as columns of whole numbers
+    drawn.py      lanes and bars as columns of whole numbers
     packing.py    columns as text: zlib and base64
     document.py   the page from its template, page.html
 

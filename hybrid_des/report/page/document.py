@@ -12,8 +12,8 @@ from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.reasons import Reasons, reasons_of
 from hybrid_des.errors import one_line
 from hybrid_des.report.content import CAUSES, Fact, content_of
+from hybrid_des.report.page.drawn import Tables, tables_of
 from hybrid_des.report.page.packing import pack
-from hybrid_des.report.page.tables import Tables, tables_of
 from hybrid_des.report.terminal import render
 
 if TYPE_CHECKING:

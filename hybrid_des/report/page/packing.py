@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hybrid_des.report.page.tables import TIMES
+from hybrid_des.report.page.drawn import TIMES
 from hybrid_des.timeline import Column
 
 LEVEL = 9
