@@ -16,7 +16,7 @@ FLOORS = (
     {"options"},
     {"hardware", "models", "pipeline", "network", "jitter"},
     {"collectives", "numerics", "timeline"},
-    {"scenario", "calibration"},
+    {"scenario", "calibration", "folding"},
     {"workload", "gradients"},
     {"simulation"},
     {"analysis", "renewal"},

@@ -57,7 +57,7 @@ class Transport:
         """Where the members of a group meet to exchange messages without a link."""
         key = (kind, stage, part, members[0])
         if key not in self._rendezvous:
-            self._rendezvous[key] = Rendezvous(self.env, len(members))
+            self._rendezvous[key] = self._meeting(members)
         return self._rendezvous[key]
 
     def node_of(self, gpu: int) -> int:
@@ -161,15 +161,20 @@ class Transport:
         if unread:
             raise SimulationError(f"{unread} messages were sent but never received")
 
+    def _meeting(self, members: Sequence[int]) -> Rendezvous:
+        return Rendezvous(self.env, len(members))
+
     def _open(self, channel: Channel, put: Put) -> Flow:
+        flow = self._sharing.flow(self._hops(channel), put)
+        self._opened.append((channel.purpose, flow))
+        return flow
+
+    def _hops(self, channel: Channel) -> tuple[Hop, ...]:
         route = self._fabric.route(channel.sender, channel.receiver)
-        hops = tuple(
+        return tuple(
             Hop(self.link(name), latency, self._trace.channel(channel._replace(link=name, hop=hop)))
             for hop, (name, latency) in enumerate(zip(route.links, route.latencies, strict=True))
         )
-        flow = self._sharing.flow(hops, put)
-        self._opened.append((channel.purpose, flow))
-        return flow
 
 
 def step_label(step: int) -> int:

@@ -65,7 +65,7 @@ def content_of(findings: Findings) -> Content:
     """Make the content of a report."""
     run, facts = findings.run, findings.summary
     scenario = run.scenario
-    peak = worst_peak(run.peak_memory, gpus_of(scenario.cluster, run.timeline.layout))
+    peak = worst_peak(run.ranks, run.peak_memory, gpus_of(scenario.cluster, run.ranks))
     return Content(
         scenario.name,
         scenario.description,
@@ -77,7 +77,7 @@ def content_of(findings: Findings) -> Content:
         ],
         [*_headline(facts), *_model_headline(scenario, facts)],
         _shares(facts, slower_replica_share(run.timeline)),
-        [*_memory(run, facts, peak), *_resources(facts)],
+        [*_memory(run, facts, peak), *_resources(facts), *_simulated(run)],
         _limits(scenario),
     )
 
@@ -239,6 +239,14 @@ def _resources(facts: Mapping[str, Any]) -> list[Fact]:
         *_training(facts),
         Fact("real time", time, weight="dim"),
     ]
+
+
+def _simulated(run: Run) -> list[Fact]:
+    """How many replicas were simulated, or why not fewer, where they might have been."""
+    replicas = count(run.scenario.parallel.data, "replica")
+    if run.fold is not None:
+        return [Fact("simulated", f"{run.fold.turns[0].keep:,} of {replicas}", "which do the same", weight="dim")]
+    return [Fact("simulated", f"all {replicas}", run.unfolded, weight="dim")] if run.unfolded else []
 
 
 def _training(facts: Mapping[str, Any]) -> list[Fact]:

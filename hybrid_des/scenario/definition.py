@@ -17,13 +17,14 @@ from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.defaults import fill, of_ranks
 from hybrid_des.scenario.fault_checks import misfits_of_faults
 from hybrid_des.scenario.faults import FaultsOrNone
+from hybrid_des.scenario.folded import Fold, fold_fits
 from hybrid_des.scenario.machine import Cluster
 from hybrid_des.scenario.perturbed import Perturbed, misfits_of_perturbations
 from hybrid_des.scenario.plugins import PluginSection
 from hybrid_des.scenario.problem import Problem, Problems
 from hybrid_des.scenario.recipe import Efficiency, Overlap, PublishedOrOwn
 from hybrid_des.scenario.sections import Gradients, NumericsOrNone, Parallel, Schedule, Workload
-from hybrid_des.scenario.sharded import misfits_of_recompute, misfits_of_sharding
+from hybrid_des.scenario.sharded import divided, misfits_of_recompute, misfits_of_sharding
 from hybrid_des.scenario.sizes import excesses
 from hybrid_des.scenario.workload_checks import misfits_of_workload
 
@@ -75,6 +76,8 @@ class Scenario(Perturbed):
     """Seed of all random numbers."""
     on_oom: Annotated[Literal["warn", "error"], choice("warn", "error")] = "warn"
     """What happens when a GPU runs out of memory."""
+    fold: Fold = "auto"
+    """Replicas that do the same are simulated once; auto: as few as is exact, in runs of many GPUs; or how many."""
     record: Annotated[Literal["all", "compute", "none"], choice("all", "compute", "none")] = "all"
     """What the timeline records; compute: no rows for messages; none: summary only."""
 
@@ -151,7 +154,9 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
     except ModelRefusal as refusal:
         yield _misfit(refusal.message, f"model.{refusal.option}")
         return
-    if network.tokens * scenario.schedule.microbatch_size % parallel.context:
+    if parallel.context > 1 and network.sample != "sequence":
+        yield _misfit("this model has no sequence that context parallelism divides", "parallel.context", "model")
+    elif network.tokens % parallel.context:
         message = f"{network.tokens} tokens cannot be divided over {parallel.context} ranks"
         yield _misfit(message, "parallel.context", "model")
     for axis in ("tensor", "expert"):
@@ -188,8 +193,9 @@ def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
     if layered and scenario.tensor_traffic == "messages":
         message = f"{scenario.sharding} replays the collectives of layers; expected auto or replay"
         yield _misfit(message, "tensor_traffic", "sharding", "parallel.pipeline")
-    if scenario.sharding != "none" and scenario.numerics is not None:
-        yield _misfit("the small model of `numerics` is not sharded; expected none", "sharding", "numerics")
+    if scenario.numerics is not None:
+        for path, whole in divided(scenario.parallel, scenario.sharding).items():
+            yield _misfit(f"the small model of `numerics` is not divided so; expected {whole}", path, "numerics")
 
 
 def _options_are_read(scenario: Scenario) -> Iterator[Problem]:
@@ -217,8 +223,8 @@ def _wiring_exists(scenario: Scenario) -> Iterator[Problem]:
     entry = topologies.find(cluster.topology)
     if entry.facts["check"] is None or cluster.gpus > MOST or cluster.lacking:
         return
-    keys = ("topology", "nodes", "gpus_per_node", "nvlink", "infiniband", *entry.keys)
-    needs = tuple(("cluster", key) for key in keys)
+    own = ("topology", "nodes", "gpus_per_node", "nvlink", "infiniband")
+    needs = tuple(("cluster", key) for key in (*own, *entry.keys))
     try:
         entry.facts["check"](cluster.spec, *options_of(entry, cluster.options))
     except OptionRefusal as refusal:
@@ -246,7 +252,6 @@ def _chunks_fit(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _errors_exist(scenario: Scenario) -> Iterator[Problem]:
-    """Error feedback needs arrays."""
     if scenario.gradients.error_feedback and scenario.numerics is None:
         yield _misfit("needs real gradients; add a numerics: section", "gradients.error_feedback", "numerics")
 
@@ -264,7 +269,7 @@ def _layers_fit(scenario: Scenario) -> Iterator[Problem]:
 
 
 _CHECKS = (
-    _ranks_fit, _costs_are_given_once, _batch_fits, _model_divides, _sharding_fits, _options_are_read, _wiring_exists,
-    excesses, _schedule_is_one, _chunks_fit, _errors_exist, _workload_fits, _layers_fit,
+    _ranks_fit, fold_fits, _costs_are_given_once, _batch_fits, _model_divides, _sharding_fits, _options_are_read,
+    _wiring_exists, excesses, _schedule_is_one, _chunks_fit, _errors_exist, _workload_fits, _layers_fit,
     misfits_of_perturbations, misfits_of_faults,
 )  # fmt: skip

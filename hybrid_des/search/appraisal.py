@@ -155,7 +155,7 @@ def _finding(settings: Settings, scenario: Scenario, time: int, held: Sequence[i
     if not held:
         return Finding(least=cost)
     layout = scenario.parallel.layout
-    kinds = gpus_of(scenario.cluster, layout)
+    kinds = gpus_of(scenario.cluster, range(layout.ranks))
     allowed = {kind.memory: settings.allowed(kind) for kind in kinds}
     places = layout.along("pipeline").tolist()
     tightest: dict[int, int] = {}

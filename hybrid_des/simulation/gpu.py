@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import simpy
-
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment
@@ -15,18 +13,18 @@ from hybrid_des.gradients.reducer import Reducer
 from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, PURPOSES, REDUCTION, Purpose
 from hybrid_des.simulation.arithmetic import SizesOnly
-from hybrid_des.simulation.exchanges import Exchanger
-from hybrid_des.simulation.meeting import Meeting
+from hybrid_des.simulation.exchanges import NO_EXCHANGERS, Exchanger
+from hybrid_des.simulation.meeting import Barrier, Meeting
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.tasks import (
     Await,
     Communicate,
     Compute,
     ComputeBeside,
-    Exchange,
     Fill,
     Gather,
     Join,
+    LayerCollective,
     Program,
     Segment,
     Task,
@@ -34,27 +32,7 @@ from hybrid_des.simulation.tasks import (
     Turn,
 )
 
-NO_EXCHANGERS: Mapping[tuple[str, int], Exchanger] = {}
 STREAM = -1  # in `released`: the op did not wait for a message
-
-
-class Barrier:
-    """The barrier of all GPUs at the end of a training step."""
-
-    def __init__(self, env: Environment, parties: int) -> None:
-        self._env = env
-        self._parties = parties
-        self._missing = parties
-        self._open = env.event()
-
-    def wait(self) -> simpy.Event:
-        """Arrive at the barrier; the returned event triggers when all have arrived."""
-        event = self._open
-        self._missing -= 1
-        if not self._missing:
-            self._missing, self._open = self._parties, self._env.event()
-            event.succeed()
-        return event
 
 
 @dataclass(frozen=True)
@@ -105,8 +83,8 @@ class Gpu:
             self._reducers.setdefault(reducer.stage, []).append(reducer)
         self._buffers: dict[int, list[tuple[Reducer, Buffer]]] = {}
         self._filled = {stage: endpoint.handoff() for stage in self._reducers}
-        streams = {"gradient": program.gradient, "parameters": program.parameters}
-        self._finished = {name: endpoint.handoff() for name, stream in streams.items() if stream}
+        streams = (("gradient", program.gradient), ("parameters", program.parameters))
+        self._finished = {name: endpoint.handoff() for name, stream in streams if stream}
         self._gatherers = membership.gatherers
         self._meetings = meetings
         self._exchangers = exchangers
@@ -187,7 +165,7 @@ class Gpu:
                     yield env.timeout(segment.duration)
             elif type(segment) is ComputeBeside:
                 yield from self._compute_beside(segment)
-            elif type(segment) is Exchange:
+            elif type(segment) is LayerCollective:
                 yield from self._exchange(segment)
             else:
                 yield from self._wait(segment, INSIDE)
@@ -221,10 +199,9 @@ class Gpu:
             work -= env.now - begin - slowing.lost(sum(meeting.busy(begin) for meeting in meetings))
         self._signals["layer"].hand(None)
 
-    def _exchange(self, segment: Exchange) -> Routine:
+    def _exchange(self, segment: LayerCollective) -> Routine:
         """Take part in a collective of a layer by messages, compute beside it, and record how long the op waited."""
-        env = self._job.env
-        start = env.now
+        env, start = self._job.env, self._job.env.now
         for after, stage in segment.fills:
             env.process(self._fill(after, stage))
         done = env.process(self._exchangers[segment.axis, segment.stage].run(self._step, segment))
@@ -261,7 +238,7 @@ class Gpu:
             yield from self._compute_beside(segment)
         elif isinstance(segment, Transfer):
             yield from self._transfer(segment)
-        elif isinstance(segment, Exchange):
+        elif isinstance(segment, LayerCollective):
             yield from self._exchange(segment)
         else:
             yield from self._communicate(self._step, segment)

@@ -34,6 +34,7 @@ from hybrid_des.errors import UsageError
 from hybrid_des.layout import Layout
 from hybrid_des.pipeline.op import Op
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.reading import open_file
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -182,6 +183,7 @@ def _read(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
+        open_file(path).close()  # refuses what would block
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
         return pd.read_csv(path)

@@ -130,6 +130,22 @@ def test_a_batch_stands_for_its_microbatches():
         ({"parallel": {"pipeline": 3}}, "8 layers cannot be divided evenly into 3 stages"),
         ({"parallel": {"pipeline": 2, "stages": [3, 4]}}, "3 + 4 layers, but the model has 8"),
         ({"parallel": {"context": 3}}, "parallel.context: 512 tokens cannot be divided over 3 ranks"),
+        (
+            {
+                "model": {"base": "resnet-50"},
+                "parallel": {"context": 2},
+                "schedule": {"kind": "1f1b", "microbatches": 4, "microbatch_size": 2},
+            },
+            "parallel.context: this model has no sequence that context parallelism divides",
+        ),
+        (
+            {
+                "tensor_traffic": "messages",
+                "parallel": {"tensor": 4},
+                "schedule": {"kind": "1f1b", "microbatches": 400_000},
+            },
+            "tensor_traffic: 3.84e+08 messages inside ops are more than can be simulated",
+        ),
         ({"precision": "fp8"}, "precision: this GPU has no 8-bit products"),
         ({"precision": "fp7"}, 'precision: unknown "fp7"; did you mean "fp8"?'),
         ({"workload": {"forward": 1, "backward": 2}}, "model: replaces `workload`"),

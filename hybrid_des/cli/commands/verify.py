@@ -11,6 +11,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from hybrid_des.cli.arguments import add_common, import_files
+from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
     from hybrid_des.pipeline.plan import Plan
@@ -48,17 +49,24 @@ def verify(scenario: Scenario, plan: Plan | None = None) -> str:
         plan: a user-defined order, instead of the schedule's.
 
     Raises:
+        UsageError: something else than replicas and stages divides the model.
         PlanError: the order of ops is impossible.
         NumericsError: the result of an op or a reduction differs from serial training; the message names it.
         SimulationError: the simulation deadlocks.
     """
     from hybrid_des.numerics.checked import CheckedTraining
     from hybrid_des.scenario import Numerics
+    from hybrid_des.scenario.sharded import divided
     from hybrid_des.simulation.planner import plan_of
     from hybrid_des.simulation.run import run as simulate
     from hybrid_des.simulation.wiring import fabric_of
     from hybrid_des.workload.given import rank_costs
 
+    if paths := divided(scenario.parallel, scenario.sharding):
+        remedy = " ".join(f"--set {path}={whole}" for path, whole in paths.items())
+        raise UsageError(
+            f"{scenario.name}: verify trains a small model, which {', '.join(paths)} cannot divide: {remedy}"
+        )
     fabric = fabric_of(scenario)
     plan = plan or plan_of(scenario, fabric)
     plan.check()
