@@ -207,11 +207,11 @@ def _fabric(shared: _Shared) -> Fabric:
     return fabric_of(shared.scenario)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _without_collectives(shared: _Shared) -> RankCosts:
     return model_costs(shared.scenario, None)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def _ranks(shared: _Shared, same: _Same) -> RankCosts:
     return costs_per_rank(shared.scenario, same.fabric)
