@@ -71,7 +71,7 @@ def draw_gallery(folder: Path) -> int:
             figure = draw(folder)
             figure.savefig(workshop / f"{name}.png", dpi=DOTS_PER_INCH, metadata={"Software": None})
         for file in files:  # one at a time: the timeline of a thousand ranks is large
-            result = simulate(load(file, ["steps=1"]))
+            result = simulate(load(file).model_copy(update={"steps": 1}))
             _draw(result, workshop / f"{file.stem}.png")
             sections.append(section_of(file, result))
         return []

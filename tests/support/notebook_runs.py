@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import groupby
 from pathlib import Path
 
 import nbformat
@@ -30,8 +31,16 @@ def run(path: Path) -> nbformat.NotebookNode:
 
 
 def texts(notebook: nbformat.NotebookNode) -> list[list[str]]:
-    """What each code cell wrote: printed text as it is, a picture as its kind."""
-    return [[_text(output) for output in cell.outputs] for cell in notebook.cells if cell.cell_type == "code"]
+    """What each code cell wrote: printed text in one piece, however it arrived, and a picture as its kind."""
+    return [_texts(cell.outputs) for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def _texts(outputs: list[nbformat.NotebookNode]) -> list[str]:
+    found = []
+    for printed, several in groupby(outputs, key=lambda output: output.output_type == "stream"):
+        written = [_text(output) for output in several]
+        found += ["".join(written)] if printed else written
+    return found
 
 
 def _text(output: nbformat.NotebookNode) -> str:
