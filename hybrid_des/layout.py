@@ -9,13 +9,71 @@
 Every rank-to-coordinate question of the package is answered here, and an axis more is an entry more in `sizes`.
 """
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
+
+
+class RankGroup(Sequence[int]):
+    """Ranks along some axes, in ascending order, by rule: nothing is kept for each of them.
+
+    Args:
+        first: the lowest of all ranks along the axes.
+        spans: (number of places, stride) of each axis, the one that varies fastest first.
+        chosen: which of them, counted from the first, are in the group.
+    """
+
+    def __init__(self, first: int, spans: Sequence[tuple[int, int]], chosen: range | None = None) -> None:
+        self._first = first
+        self._spans = tuple(spans)
+        self._chosen = range(prod(count for count, _ in spans)) if chosen is None else chosen
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> RankGroup: ...
+    def __getitem__(self, place: int | slice) -> int | RankGroup:
+        """The rank at a place, or the group of those at some places."""
+        if isinstance(place, slice):
+            return RankGroup(self._first, self._spans, self._chosen[place])
+        return int(self._rank_of(self._chosen[place]))
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.array.tolist())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return hash((self._first, self._spans, self._chosen))
+
+    def shifted(self, by: int) -> RankGroup:
+        """The group of the ranks that are so many behind these."""
+        return RankGroup(self._first + by, self._spans, self._chosen)
+
+    @property
+    def array(self) -> NDArray[np.int64]:
+        """All ranks."""
+        chosen = self._chosen
+        ranks: NDArray[np.int64] = self._rank_of(np.arange(chosen.start, chosen.stop, chosen.step, dtype=np.int64))
+        return ranks
+
+    def _rank_of(self, number: Any) -> Any:
+        rank = self._first
+        for count, stride in self._spans:
+            rank = rank + number % count * stride
+            number = number // count
+        return rank
 
 
 @dataclass(frozen=True)
@@ -64,9 +122,10 @@ class Layout:
         return sorted(ranks)
 
     @cached_property
-    def holders(self) -> list[list[int]]:
+    def holders(self) -> list[RankGroup]:
         """Of the first pipeline rank: the ranks that hold the same parameters, one group per tensor rank."""
-        return [self.group(tensor, "context", "data") for tensor in self.group(0, "tensor")]
+        spans = [(self.sizes[axis], self.strides[axis]) for axis in self.order if axis in ("context", "data")]
+        return [RankGroup(tensor, spans) for tensor in self.group(0, "tensor")]
 
     def gpu_of(self, rank: int) -> int:
         """The GPU that a rank runs on: ranks fill the nodes in order."""

@@ -56,6 +56,7 @@ class Timeline:
             `place` (`BEFORE` an op, `INSIDE`, `AFTER` the optimizer), `start`, `end`.
         exchanges: one row per collective by messages inside an op and rank: `step`, `rank`, `purpose`, `start`, `free`
             (the rank has nothing left to compute beside it), `end`.
+        alike: for how many ranks each of these stands, itself among them, that do the same.
 
     Further columns are kept and ignored.
     """
@@ -71,14 +72,15 @@ class Timeline:
     gathers: Columns = field(default_factory=lambda: _empty(GATHER_COLUMNS))
     waits: Columns = field(default_factory=lambda: _empty(WAIT_COLUMNS))
     exchanges: Columns = field(default_factory=lambda: _empty(EXCHANGE_COLUMNS))
+    alike: int = 1
 
     @classmethod
-    def of(cls, recorder: Recorder, plan: Plan, layout: Layout) -> Timeline:
+    def of(cls, recorder: Recorder, plan: Plan, layout: Layout, alike: int = 1) -> Timeline:
         """Take over what was recorded, without copying it."""
         messages = None if recorder.messages is None else recorder.messages.table()
         names = ("ops", "steps", "reductions", "memory", "gathers", "waits", "exchanges")
         tables = {name: getattr(recorder, name).table() for name in names}
-        return cls(layout, plan, recorder.channels, messages=messages, **tables)
+        return cls(layout, plan, recorder.channels, messages=messages, alike=alike, **tables)
 
     @property
     def duration(self) -> int:

@@ -15,6 +15,7 @@ from hybrid_des.analysis.idle import EXPOSED, account, hidden_gathers, hidden_re
 from hybrid_des.analysis.model_figures import model_figures
 from hybrid_des.analysis.step_times import StepTimes, step_times, total
 from hybrid_des.analysis.table import empty_table, table
+from hybrid_des.folding.expansion import expanded
 from hybrid_des.network.purpose import PARAMETERS, PURPOSES, REDUCTION
 from hybrid_des.simulation.memory import gpus_of, worst_peak
 from hybrid_des.simulation.run import Run
@@ -41,6 +42,13 @@ class Findings:
     def summary(self) -> Mapping[str, Any]:
         """The summary, by its public keys; seconds and bytes."""
         return summary(self.run)
+
+    def table(self, all_replicas: bool = False) -> pd.DataFrame:
+        """The timeline, if asked for with the rows of replicas that were not simulated because others do the same."""
+        run = self.run
+        if not all_replicas or run.fold is None or run.fabric is None or run.scenario.record == "none":
+            return self.timeline
+        return table(expanded(run.timeline, run.fold, run.fabric))
 
     @cached_property
     def timeline(self) -> pd.DataFrame:
@@ -125,13 +133,14 @@ def _memory(run: Run) -> dict[str, Any]:
     timeline = run.timeline
     activations: list[Fraction] = [Fraction(0)] * timeline.plan.pipeline
     held = [0] * timeline.plan.pipeline
-    for place, most, size in zip(timeline.pipeline_rank.tolist(), run.peak_activations, run.peak_memory, strict=False):
+    for rank, most, size in zip(run.ranks, run.peak_activations, run.peak_memory, strict=True):
+        place = timeline.layout.coordinate(rank, "pipeline")
         activations[place] = max(activations[place], Fraction(most))
         held[place] = max(held[place], size)
     return {
         "peak_activations": [_plain(value) for value in activations],
         "peak_memory_bytes": held,
-        "out_of_memory": not worst_peak(run.peak_memory, gpus_of(run.scenario.cluster, timeline.layout)).fits,
+        "out_of_memory": not worst_peak(run.ranks, run.peak_memory, gpus_of(run.scenario.cluster, run.ranks)).fits,
     }
 
 

@@ -164,5 +164,5 @@ def _flights(run: Run, fabric: Fabric) -> Column:
 def _memory_parts(run: Run) -> dict[str, int]:
     """What the rank holds at its peak that exceeds its memory most, or has the least left."""
     layout = run.scenario.parallel.layout
-    worst = worst_peak(run.peak_memory, gpus_of(run.scenario.cluster, layout))
+    worst = worst_peak(run.ranks, run.peak_memory, gpus_of(run.scenario.cluster, run.ranks))
     return memory_parts(run.costs, layout.coordinate(worst.rank, "pipeline"), worst.held)

@@ -14,6 +14,7 @@ Arguments of the registration:
     options   class of its options, which extend a scenario's `gradients`; an instance is the last argument of the
               collective and of `servers`
     servers   endpoints that serve the group without being members: a function from `Site` to their places in the fabric
+    images    which images of its members do the same (`seating`), so that they are simulated once; default none
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,6 +23,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from hybrid_des.collectives.group import ProcessGroup, Routine
+from hybrid_des.collectives.seating import Images, Seating
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.options import Options, options_of, required_keys
 from hybrid_des.registry import Registry
@@ -55,9 +57,10 @@ def collective(
     does: Does = "all-reduce",
     options: type[Options] | None = None,
     servers: Callable[..., Sequence[int]] | None = None,
+    images: Images | None = None,
 ) -> Callable[[Collective], Collective]:
     """Register a collective under its name in a scenario's `gradients.algorithm`."""
-    return _REGISTRY(name, options, summary=summary, does=does, servers=servers)
+    return _REGISTRY(name, options, summary=summary, does=does, servers=servers, images=images)
 
 
 def configured(name: str, options: Given = None) -> Collective:
@@ -78,8 +81,19 @@ def process_group(
     entry = find(name)
     find_servers = entry.facts["servers"]
     servers = find_servers(site, *options_of(entry, options)) if find_servers else ()
-    held = [*([-1] * len(site.members) if chunks is None else chunks), *(-1 for _ in servers)]
-    return ProcessGroup(name, stage, [*site.members, *servers], held, len(servers), part)
+    members, held = site.members, (-1,) * len(site.members) if chunks is None else chunks
+    if servers:
+        members, held = [*members, *servers], [*held, *(-1 for _ in servers)]
+    return ProcessGroup(name, stage, members, held, len(servers), part)
+
+
+def told_apart(name: str, seating: Seating, options: Given = None) -> str:
+    """What tells the members of a collective apart from their images, in words; nothing, if they do the same."""
+    entry = find(name)
+    images: Images | None = entry.facts["images"]
+    if images is None:
+        return f"the members of {name} do not all do the same"
+    return images(seating, *options_of(entry, options))
 
 
 def all_reduce_names() -> list[str]:

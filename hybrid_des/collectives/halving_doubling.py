@@ -21,6 +21,7 @@ from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.recursive_doubling import folded
+from hybrid_des.collectives.seating import Seating, differing_buckets, exchange, in_pairs
 from hybrid_des.options import Options, choice
 
 
@@ -31,7 +32,17 @@ class Partners(Options):
     """With whom halves of the buffer are exchanged, before smaller parts with others."""
 
 
-@collective("halving-doubling", summary="reduce-scatter by halving, all-gather by doubling", options=Partners)
+def in_halves(seating: Seating, options: Partners) -> str:
+    """Partners are exchanged, and their parts of the buffer with them."""
+    members, turn = len(seating.places), exchange(seating.places) or 0
+    if options.partner == "nearest":
+        turn = _reversed(turn, members.bit_length() - 1)
+    return in_pairs(seating) or differing_buckets(seating, turn)
+
+
+@collective(
+    "halving-doubling", summary="reduce-scatter by halving, all-gather by doubling", options=Partners, images=in_halves
+)
 def halving_doubling(group: Group, buffer: Buffer, options: Partners) -> Routine:
     """All-reduce `buffer` over the group."""
     n = 1 << group.size.bit_length() - 1
@@ -43,7 +54,7 @@ def halving_doubling(group: Group, buffer: Buffer, options: Partners) -> Routine
 def _nearest_first(group: Group, shards: Pieces, core: list[int], place: int) -> Routine:
     """The farthest first, among places whose bits are reversed."""
     bits = len(core).bit_length() - 1
-    reverse = [int(f"{number:0{bits}b}"[::-1], 2) for number in range(len(core))]
+    reverse = [_reversed(number, bits) for number in range(len(core))]
     return _farthest_first(group, shards, [core[number] for number in reverse], reverse[place])
 
 
@@ -64,3 +75,8 @@ def _farthest_first(group: Group, shards: Pieces, core: list[int], place: int) -
         group.to(core[peer]).send(shards.pack(mine, mine + distance))
         shards.unpack(theirs, theirs + distance, (yield group.from_(core[peer]).receive()))
         distance *= 2
+
+
+def _reversed(number: int, bits: int) -> int:
+    """A number with its bits in reverse order."""
+    return int(f"{number:0{bits}b}"[::-1], 2)

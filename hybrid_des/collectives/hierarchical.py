@@ -9,18 +9,47 @@ For k nodes of g GPUs, with a1, B1 within and a2, B2 between nodes, one segment 
 its node and 2(k−1)/(g·k) · S to other nodes. Shards are finished between nodes and forwarded unchanged within them.
 """
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer, Pipelining
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.ring import gather, scatter
+from hybrid_des.collectives.seating import Seating, differing, rotation
 from hybrid_des.errors import Refusal
 from hybrid_des.network.mailbox import Handoff
 from hybrid_des.network.message import Message
+from hybrid_des.units import split_evenly
 
 MOST_SEGMENTS = 16
 
 
-@collective("hierarchical", summary="within nodes, between nodes, within nodes", options=Pipelining)
+def between_nodes(seating: Seating, options: Pipelining) -> str:
+    """Nodes turn around their ring, and members around that of their node."""
+    here, there = (list(_by_node(nodes).values()) for nodes in (seating.nodes, seating.image_nodes))
+    seat = {place: (node, index) for node, places in enumerate(there) for index, place in enumerate(places)}
+    moved = [[seat[int(seating.places[place])] for place in places] for places in here]
+    across = rotation(np.array([members[0][0] for members in moved]))
+    inside = {rotation(np.array([index for _, index in members])) for members in moved}
+    if any(len({node for node, _ in members}) > 1 for members in moved) or across is None or len(inside) > 1:
+        return "nodes, or the members on them, do not turn by the same number of places"
+    turn = inside.pop()
+    if turn is None:
+        return "the members on a node do not turn by the same number of places"
+    width, nodes = len(here[0]), len(here)
+    for buffer in seating.buffers:
+        for segment in set(split_evenly(buffer.elements, _segments(buffer, width, options))):
+            shards = {differing(shard, nodes, across) for shard in set(split_evenly(segment, width))}
+            if found := differing(segment, width, turn) or max(shards):
+                return found
+    return ""
+
+
+@collective(
+    "hierarchical", summary="within nodes, between nodes, within nodes", options=Pipelining, images=between_nodes
+)
 def hierarchical(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
     """All-reduce `buffer` over the group, in `options.pieces` segments.
 
@@ -29,7 +58,7 @@ def hierarchical(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
     """
     node, peers = _neighbours(group)
     up, across, down = group.among(node, lane=0), group.among(peers, lane=1), group.among(node, lane=2)
-    segments = buffer.parts(options.segments(buffer.bytes // len(node), most=MOST_SEGMENTS))
+    segments = buffer.parts(_segments(buffer, len(node), options))
     to_across, to_down = group.handoff(), group.handoff()
     yield group.together(
         _scatter(up, segments, to_across),
@@ -68,11 +97,21 @@ def _gather(down: Group, segments: list[Buffer], nodes: int, to_down: Handoff) -
 
 def _neighbours(group: Group) -> tuple[list[int], list[int]]:
     """The members on this member's node, and those of equal index on every node."""
-    on: dict[int, list[int]] = {}
-    for place, node in enumerate(group.nodes):
-        on.setdefault(node, []).append(place)
+    on = _by_node(group.nodes)
     if len({len(places) for places in on.values()}) > 1:
         counts = ", ".join(f"{len(places)} on node {node}" for node, places in on.items())
         raise Refusal(f"hierarchical: every node must have the same number of members of a group, not {counts}")
     mine = on[group.nodes[group.me]]
     return mine, [places[mine.index(group.me)] for places in on.values()]
+
+
+def _by_node(nodes: Sequence[int]) -> dict[int, list[int]]:
+    """The places on each node, in the order in which nodes appear."""
+    on: dict[int, list[int]] = {}
+    for place, node in enumerate(nodes):
+        on.setdefault(node, []).append(place)
+    return on
+
+
+def _segments(buffer: Buffer, width: int, options: Pipelining) -> int:
+    return options.segments(buffer.bytes // width, most=MOST_SEGMENTS)

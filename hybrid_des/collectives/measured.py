@@ -10,6 +10,7 @@ Every member encodes its buffer once, and the sum once.
 from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, Routine
+from hybrid_des.collectives.seating import any_order
 from hybrid_des.errors import Refusal
 from hybrid_des.network.figures import AllReduceTable
 from hybrid_des.options import Options
@@ -22,7 +23,7 @@ class Measured(Options):
     """A CSV file of buffer sizes and times, as written by `hybrid-des calibrate`; implies `algorithm: measured`."""
 
 
-@collective("measured", summary="times from a table of measurements", options=Measured)
+@collective("measured", summary="times from a table of measurements", options=Measured, images=any_order)
 def measured(group: Group, buffer: Buffer, options: Measured) -> Routine:
     """All-reduce `buffer` over the group.
 

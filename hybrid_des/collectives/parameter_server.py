@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 from hybrid_des.collectives import Site, collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
+from hybrid_des.collectives.seating import Seating, around
 from hybrid_des.errors import Refusal
 from hybrid_des.options import Count, Options, choice
 
@@ -41,8 +42,19 @@ def hosts(site: Site, options: Servers) -> Sequence[int]:
     return site.spare[:wanted]
 
 
+def all_serve(seating: Seating, options: Servers) -> str:
+    """Every rank does the same if each serves a shard."""
+    if options.servers_on == "hosts" or (options.servers or len(seating.places)) < len(seating.places):
+        return "servers stand for the whole group"
+    return around(seating)
+
+
 @collective(
-    "parameter-server", summary="push to servers with one shard each, pull the sums", options=Servers, servers=hosts
+    "parameter-server",
+    summary="push to servers with one shard each, pull the sums",
+    options=Servers,
+    servers=hosts,
+    images=all_serve,
 )
 def parameter_server(group: Group, buffer: Buffer, options: Servers) -> Routine:
     """All-reduce `buffer` over the group."""

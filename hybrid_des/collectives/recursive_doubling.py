@@ -15,9 +15,10 @@ from collections.abc import Callable
 from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
+from hybrid_des.collectives.seating import in_pairs
 
 
-@collective("recursive-doubling", summary="whole buffers between partners at distance 1, 2, 4, …")
+@collective("recursive-doubling", summary="whole buffers between partners at distance 1, 2, 4, …", images=in_pairs)
 def recursive_doubling(group: Group, buffer: Buffer) -> Routine:
     """All-reduce `buffer` over the group."""
     whole = buffer.split(1)

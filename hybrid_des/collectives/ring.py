@@ -13,10 +13,11 @@ from collections.abc import Callable
 from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
+from hybrid_des.collectives.seating import around
 from hybrid_des.network.message import Message
 
 
-@collective("ring", summary="reduce-scatter and all-gather around a ring")
+@collective("ring", summary="reduce-scatter and all-gather around a ring", images=around)
 def ring(group: Group, buffer: Buffer) -> Routine:
     """All-reduce `buffer` over the group."""
     shards = buffer.split(group.size)
@@ -24,13 +25,15 @@ def ring(group: Group, buffer: Buffer) -> Routine:
     yield from gather(group, shards.finish((group.me + 1) % group.size), shards.put)
 
 
-@collective("ring-reduce-scatter", summary="every rank ends with the sum of one shard", does="reduce-scatter")
+@collective(
+    "ring-reduce-scatter", summary="every rank ends with the sum of one shard", does="reduce-scatter", images=around
+)
 def ring_reduce_scatter(group: Group, buffer: Buffer) -> Routine:
     """Leave rank i with the sum of shard i+1 of `buffer`; its other shards are undefined."""
     return scatter(group, buffer.split(group.size))
 
 
-@collective("ring-all-gather", summary="every rank's shard ends on all ranks", does="all-gather")
+@collective("ring-all-gather", summary="every rank's shard ends on all ranks", does="all-gather", images=around)
 def ring_all_gather(group: Group, buffer: Buffer) -> Routine:
     """Distribute shard i+1 of rank i's `buffer` to all ranks."""
     shards = buffer.split(group.size)

@@ -58,6 +58,14 @@ def buckets_of(parameters: int, codec: Codec, size: int | None, rule: str, stage
     )
 
 
+def padded(buckets: Sequence[Bucket], members: int) -> tuple[Bucket, ...]:
+    """Buckets filled up to a multiple of the group's size, so that all members hold equal shares.
+
+    Megatron's distributed optimizer does so (NVIDIA/Megatron-LM, megatron/core/distributed/param_and_grad_buffer.py).
+    """
+    return tuple(bucket._replace(elements=-(-bucket.elements // members) * members) for bucket in buckets)
+
+
 def _even(elements: int, codec: Codec, size: int) -> Sequence[int]:
     count = max(1, -(-codec.payload_bytes(elements) // size))
     if count > MOST:

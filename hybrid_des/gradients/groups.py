@@ -6,7 +6,7 @@ ring reduce-scatter takes the place of the all-reduce, and an all-gather of 16-b
 (Rajbhandari et al., arXiv 1910.02054).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hybrid_des import collectives
@@ -14,7 +14,7 @@ from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import quickest
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, ProcessGroup
-from hybrid_des.gradients.buckets import Bucket, buckets_of
+from hybrid_des.gradients.buckets import Bucket, buckets_of, padded
 from hybrid_des.gradients.reducer import Gatherer, Reducer, Server
 from hybrid_des.layout import Layout
 from hybrid_des.network.fabric import Fabric
@@ -82,12 +82,12 @@ def replica_groups(
         for part, parameters in enumerate(parts_of_stage(*parts[stage], expert)):
             if not (parameters or (keep_empty and not part)):
                 continue
-            holders = [held for held in _holders(layout, places, expert if part else 1) if len(held) > 1]
+            holders = [held for held in _holders(layout, places, expert if part else 1) if len(held[0]) > 1]
             if holders:
                 buckets = buckets_of(parameters, codec, gradients.bucket, gradients.bucket_rule, stage)
-                for held in holders:
-                    ranks, chunks = zip(*held, strict=True)
-                    found.append(ReplicaGroup(stage, part, ranks, chunks, buckets))
+                if gradients.pad:
+                    buckets = padded(buckets, len(holders[0][0]))
+                found += [ReplicaGroup(stage, part, ranks, chunks, buckets) for ranks, chunks in holders]
     return found
 
 
@@ -96,12 +96,20 @@ def parts_of_stage(regular: int, experts: int, expert: int) -> tuple[int, int]:
     return (regular, experts) if expert > 1 else (regular + experts, 0)
 
 
-def _holders(layout: Layout, places: Sequence[tuple[int, int]], apart: int) -> Iterator[list[tuple[int, int]]]:
-    """For every tensor rank, the (rank, chunk) pairs that hold the same: every `apart`-th along data and context."""
+def _holders(
+    layout: Layout, places: Sequence[tuple[int, int]], apart: int
+) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+    """For every tensor rank, who holds the same, with their chunks: every `apart`-th rank along data and context."""
     copies = [(layout.strides["pipeline"] * rank, chunk) for rank, chunk in places]
     for holders in layout.holders:
         for first in range(apart):
-            yield sorted((start + rank, chunk) for start, chunk in copies for rank in holders[first::apart])
+            held = [(holders[first::apart].shifted(start), chunk) for start, chunk in copies]
+            if len(held) == 1:
+                ranks, chunk = held[0]
+                yield ranks, (chunk,) * len(ranks)
+            else:
+                pairs = sorted((rank, chunk) for ranks, chunk in held for rank in ranks)
+                yield tuple(rank for rank, _ in pairs), tuple(chunk for _, chunk in pairs)
 
 
 class Reductions:
@@ -111,6 +119,7 @@ class Reductions:
         algorithm: name of the all-reduce; for `auto` the fastest one.
         buckets: stage → the buckets of its parts, for stages whose gradients are reduced.
         gathers: stage → part → the buckets whose parameters are gathered.
+        processes: every replica group with the ranks, and servers, that take part in its collective.
     """
 
     def __init__(
@@ -151,26 +160,38 @@ class Reductions:
         if self.algorithm == collectives.AUTO:
             self.algorithm = self._quickest(groups)
         kind = SCATTER if sharded else self.algorithm
-        self._processes: list[tuple[ProcessGroup, ReplicaGroup]] = []
+        self.processes: list[tuple[ProcessGroup, ReplicaGroup]] = []
         for group in groups:
             site = collectives.Site(fabric, group.ranks, self._spare)
             processes = collectives.process_group(
                 kind, site, self._options, stage=group.stage, part=group.part, chunks=group.chunks
             )
-            self._processes.append((processes, group))
-        self._held: dict[int, list[tuple[ProcessGroup, ReplicaGroup, int]]] = {}
-        for processes, group in self._processes:
-            for place, rank in enumerate(processes.ranks):
-                self._held.setdefault(rank, []).append((processes, group, place))
+            self.processes.append((processes, group))
 
-    def of(self, transport: Transport, rank: int) -> Membership:
-        """The part of a rank in the collectives of the groups it belongs to."""
-        held = self._held.get(rank, ())
-        reducers = [self._reducer(transport, *one) for one in held]
+    def of(self, transport: Transport, ranks: Collection[int]) -> dict[int, Membership]:
+        """The parts of some ranks in the collectives of the groups they belong to."""
+        held: dict[int, list[tuple[ProcessGroup, ReplicaGroup, int]]] = {rank: [] for rank in ranks}
+        for processes, group in self.processes:
+            for place, rank in enumerate(processes.ranks):
+                if rank in held:
+                    held[rank].append((processes, group, place))
+        return {rank: self._membership(transport, seats) for rank, seats in held.items()}
+
+    def _membership(self, transport: Transport, seats: Sequence[tuple[ProcessGroup, ReplicaGroup, int]]) -> Membership:
+        reducers = [self._reducer(transport, *one) for one in seats]
         gatherers = {
-            (group.stage, group.part): _gatherer(transport, group, place) for _, group, place in held if self._sharded
+            (group.stage, group.part): _gatherer(transport, group, place) for _, group, place in seats if self._sharded
         }
         return Membership(reducers, gatherers)
+
+    @property
+    def options(self) -> collectives.Given:
+        """The options of the collectives."""
+        return self._options
+
+    def buffers_of(self, group: ReplicaGroup) -> list[Buffer]:
+        """A member's buffers, of sizes only."""
+        return [Buffer(bucket.elements, self._codec) for bucket in group.buckets]
 
     def servers(self, transport: Transport, steps: int, lengths: Mapping[int, int]) -> list[Server]:
         """Start the servers; `lengths` are those of the stages' arrays, if there are any."""
@@ -182,7 +203,7 @@ class Reductions:
                 steps,
                 None if group.part else lengths.get(group.stage),
             )
-            for processes, group in self._processes
+            for processes, group in self.processes
             for place in range(processes.size, len(processes.ranks))
         ]
 

@@ -1,10 +1,14 @@
 """The result of a topology: links with bandwidths, and routes over them with latencies."""
 
-from collections.abc import Callable, Mapping
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import NamedTuple
+from itertools import accumulate
+from typing import Any, NamedTuple, overload
 
 Bandwidth = Fraction | None  # bytes per second; None is infinite
 
@@ -41,21 +45,84 @@ class ClusterSpec:
     @cached_property
     def gpus(self) -> int:
         """Total number of GPUs."""
-        return sum(node.gpus for node in self.nodes)
+        return len(self.nodes) * self.nodes[0].gpus if self.alike else sum(node.gpus for node in self.nodes)
 
     @cached_property
-    def node_of(self) -> tuple[int, ...]:
+    def alike(self) -> bool:
+        """Whether all nodes are the same one."""
+        return all(node is self.nodes[0] for node in self.nodes)
+
+    @property
+    def node_of(self) -> Sequence[int]:
         """The node of each GPU."""
-        return tuple(node for node, _ in self.places)
+        return NodeOfGpu(self._starts, self.gpus)
 
     @cached_property
-    def places(self) -> tuple[tuple[int, int], ...]:
+    def places(self) -> Sequence[tuple[int, int]]:
         """(node, index in the node) of each GPU."""
-        return tuple((number, gpu) for number, node in enumerate(self.nodes) for gpu in range(node.gpus))
+        return PlaceOfGpu(self._starts, self.gpus)
+
+    def first_gpu(self, node: int) -> int:
+        """The first GPU of a node."""
+        return self._starts[node]
+
+    @cached_property
+    def _starts(self) -> Sequence[int]:
+        """The first GPU of each node."""
+        if self.alike:
+            return range(0, self.gpus, self.nodes[0].gpus)
+        return [0, *accumulate(node.gpus for node in self.nodes[:-1])]
 
     def latency(self, node: int, other: int) -> int:
         """NIC-to-NIC latency in picoseconds: the larger one of the two nodes."""
         return max(self.nodes[node].infiniband.latency, self.nodes[other].infiniband.latency)
+
+
+class _ByGpu(Sequence[Any]):
+    """What follows from a GPU's number and the first GPU of each node; nothing is kept for each GPU."""
+
+    def __init__(self, starts: Sequence[int], gpus: int) -> None:
+        self._starts = starts
+        self._gpus = range(gpus)
+
+    def __len__(self) -> int:
+        return len(self._gpus)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._starts))
+
+
+class NodeOfGpu(_ByGpu):
+    """The node of each GPU."""
+
+    @overload
+    def __getitem__(self, gpu: int) -> int: ...
+    @overload
+    def __getitem__(self, gpu: slice) -> list[int]: ...
+    def __getitem__(self, gpu: int | slice) -> int | list[int]:
+        """The node of a GPU, or of some."""
+        if isinstance(gpu, slice):
+            return [self[one] for one in self._gpus[gpu]]
+        return bisect_right(self._starts, self._gpus[gpu]) - 1
+
+
+class PlaceOfGpu(_ByGpu):
+    """(node, index in the node) of each GPU."""
+
+    @overload
+    def __getitem__(self, gpu: int) -> tuple[int, int]: ...
+    @overload
+    def __getitem__(self, gpu: slice) -> list[tuple[int, int]]: ...
+    def __getitem__(self, gpu: int | slice) -> tuple[int, int] | list[tuple[int, int]]:
+        """The place of a GPU, or of some."""
+        if isinstance(gpu, slice):
+            return [self[one] for one in self._gpus[gpu]]
+        number = self._gpus[gpu]
+        node = bisect_right(self._starts, number) - 1
+        return node, number - self._starts[node]
 
 
 class LinkSpec(NamedTuple):
@@ -74,6 +141,38 @@ class LinkSpec(NamedTuple):
     source: str = ""
     target: str = ""
     latency: int = 0
+
+
+class LinksByOwner(Mapping[str, LinkSpec]):
+    """Links by name; those of one owner, the first part of their names such as "node3", are made when first asked for.
+
+    Args:
+        of_owner: owner → its links; none, if there is no such owner.
+        every: gives all links, in the order of the table.
+    """
+
+    def __init__(self, of_owner: Callable[[str], Iterable[LinkSpec]], every: Callable[[], Iterable[LinkSpec]]) -> None:
+        self._of_owner = of_owner
+        self._every = every
+        self._made: dict[str, dict[str, LinkSpec]] = {}
+
+    def __getitem__(self, name: str) -> LinkSpec:
+        """The link of a name."""
+        owner = name.partition("/")[0]
+        links = self._made.get(owner)
+        if links is None:
+            links = self._made[owner] = {link.name: link for link in self._of_owner(owner)}
+        return links[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (link.name for link in self._every())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._every())
+
+    def changed(self, change: Callable[[LinkSpec], LinkSpec]) -> LinksByOwner:
+        """A table of the links with a change to each."""
+        return LinksByOwner(lambda owner: map(change, self._of_owner(owner)), lambda: map(change, self._every()))
 
 
 @dataclass(frozen=True)
@@ -96,6 +195,22 @@ class Route:
 
 
 @dataclass(frozen=True)
+class Blocks:
+    """Equal blocks of consecutive GPUs, such as nodes.
+
+    Wherever blocks are exchanged and every GPU keeps its place in its block, routes become routes, and a link of a
+    block becomes the same link of the block in its place.
+
+    Attributes:
+        size: GPUs of a block.
+        of: name of a link → number of the block that it belongs to; None if it belongs to none.
+    """
+
+    size: int
+    of: Callable[[str], int | None]
+
+
+@dataclass(frozen=True)
 class Fabric:
     """The wiring of a cluster: all links, and the route between any two GPUs.
 
@@ -106,10 +221,12 @@ class Fabric:
         node_of: the node of each GPU.
         reducers: index of the switch with in-network reduction of each node that has one: a number after those of the
             GPUs, accepted by `route`.
+        blocks: the blocks that it consists of, if it consists of equal ones.
     """
 
-    links: dict[str, LinkSpec]
+    links: Mapping[str, LinkSpec]
     route: Callable[[int, int], Route]
     gpus: int
-    node_of: tuple[int, ...]
+    node_of: Sequence[int]
     reducers: Mapping[int, int] = field(default_factory=dict)
+    blocks: Blocks | None = None

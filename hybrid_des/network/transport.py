@@ -57,8 +57,16 @@ class Transport:
         """Where the members of a group meet to exchange messages without a link."""
         key = (kind, stage, part, members[0])
         if key not in self._rendezvous:
-            self._rendezvous[key] = Rendezvous(self.env, len(members))
+            self._rendezvous[key] = self._meeting(members)
         return self._rendezvous[key]
+
+    def mailbox(self, kind: str) -> Mailbox:
+        """A mailbox for the messages of a collective."""
+        return Mailbox(self.env)
+
+    def handoff(self) -> Handoff:
+        """A queue between two phases on one GPU; it uses no link."""
+        return Handoff(self.env)
 
     def node_of(self, gpu: int) -> int:
         """The node of a GPU."""
@@ -90,7 +98,7 @@ class Transport:
         """
         key = (channel.sender, channel.receiver, channel.kind, channel.stage, lane, part)
         if key not in self._flows:
-            mailbox = self.mailbox()
+            mailbox = self.mailbox(channel.kind)
             self._flows[key] = (self._open(channel, mailbox.put), mailbox)
         return self._flows[key]
 
@@ -138,17 +146,9 @@ class Transport:
             self._outboxes[rank] = self.tagged_mailbox()
         return self._outboxes[rank]
 
-    def mailbox(self) -> Mailbox:
-        """A new mailbox."""
-        return Mailbox(self.env)
-
     def tagged_mailbox(self) -> TaggedMailbox:
-        """A new mailbox of pipeline messages."""
+        """A mailbox for pipeline messages."""
         return TaggedMailbox(self.env)
-
-    def handoff(self) -> Handoff:
-        """A new queue between two processes of a GPU."""
-        return Handoff(self.env)
 
     def check_empty(self) -> None:
         """Check that every message was received.
@@ -161,15 +161,20 @@ class Transport:
         if unread:
             raise SimulationError(f"{unread} messages were sent but never received")
 
+    def _meeting(self, members: Sequence[int]) -> Rendezvous:
+        return Rendezvous(self.env, len(members))
+
     def _open(self, channel: Channel, put: Put) -> Flow:
+        flow = self._sharing.flow(self._hops(channel), put)
+        self._opened.append((channel.purpose, flow))
+        return flow
+
+    def _hops(self, channel: Channel) -> tuple[Hop, ...]:
         route = self._fabric.route(channel.sender, channel.receiver)
-        hops = tuple(
+        return tuple(
             Hop(self.link(name), latency, self._trace.channel(channel._replace(link=name, hop=hop)))
             for hop, (name, latency) in enumerate(zip(route.links, route.latencies, strict=True))
         )
-        flow = self._sharing.flow(hops, put)
-        self._opened.append((channel.purpose, flow))
-        return flow
 
 
 def step_label(step: int) -> int:

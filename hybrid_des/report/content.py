@@ -65,7 +65,7 @@ def content_of(findings: Findings) -> Content:
     """Make the content of a report."""
     run, facts = findings.run, findings.summary
     scenario = run.scenario
-    peak = worst_peak(run.peak_memory, gpus_of(scenario.cluster, run.timeline.layout))
+    peak = worst_peak(run.ranks, run.peak_memory, gpus_of(scenario.cluster, run.ranks))
     return Content(
         scenario.name,
         scenario.description,
@@ -77,7 +77,7 @@ def content_of(findings: Findings) -> Content:
         ],
         [*_headline(facts), *_model_headline(scenario, facts)],
         _shares(facts, slower_replica_share(run.timeline)),
-        [*_memory(run, facts, peak), *_resources(facts)],
+        [*_memory(run, facts, peak), *_resources(facts), *_simulated(run)],
         _limits(scenario),
     )
 
@@ -239,6 +239,17 @@ def _resources(facts: Mapping[str, Any]) -> list[Fact]:
         *_training(facts),
         Fact("real time", time, weight="dim"),
     ]
+
+
+def _simulated(run: Run) -> list[Fact]:
+    """How many replicas were simulated, or why not fewer, where they might have been."""
+    replicas = run.scenario.parallel.data
+    if run.fold is not None:
+        kept = run.fold.turns[0].keep
+        return [Fact("simulated", f"{kept:,} of {count(replicas, 'replica')}", "which do the same", weight="dim")]
+    if run.unfolded:
+        return [Fact("simulated", f"all {count(replicas, 'replica')}", run.unfolded, weight="dim")]
+    return []
 
 
 def _training(facts: Mapping[str, Any]) -> list[Fact]:

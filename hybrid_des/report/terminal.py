@@ -78,7 +78,8 @@ def _chart(timeline: Timeline, width: int) -> list[Line]:
     layout = timeline.layout
     inner = [axis for axis in layout.order if axis not in ("data", "pipeline")]
     alike = [layout.group(rank, *inner) for rank in bars.ranks]
-    shown, note = _shown(bars, [i for i, group in enumerate(alike) if bars.ranks[i] == group[0]], len(alike[0]))
+    firsts = [i for i, group in enumerate(alike) if bars.ranks[i] == group[0]]
+    shown, note = _shown(bars, firsts, len(alike[0]), layout.sizes["data"])
     label = max(len(_name(alike[i])) for i in shown) + 2
     cells = _cells(bars, shown, begin / PICOSECONDS_PER_SECOND, end / PICOSECONDS_PER_SECOND, width - label)
     lines: list[Line] = []
@@ -102,13 +103,12 @@ def _name(ranks: Sequence[int]) -> str:
     return f"ranks {first}-{last}" if last - first == len(ranks) - 1 else f"ranks {first} … {last}"
 
 
-def _shown(bars: Bars, lines: list[int], ranks: int) -> tuple[list[int], str]:
+def _shown(bars: Bars, lines: list[int], ranks: int, replicas: int) -> tuple[list[int], str]:
     """Those of some lines, of so many ranks each, that are shown in the chart, and a note about the others."""
-    if len(lines) <= MOST_LINES:
+    if len(lines) <= MOST_LINES and len(set(bars.replicas)) == replicas:
         return lines, ""
-    replicas = len(set(bars.replicas))
     mine = [i for i in lines if bars.replicas[i] == bars.replicas[0]]
-    note = f"the first of {replicas} replicas" if replicas > 1 else ""
+    note = f"the first of {replicas:,} replicas" if replicas > 1 else ""
     if len(mine) > MOST_LINES:
         left_out = (len(mine) - MOST_LINES) * ranks
         note = ", ".join(filter(None, [note, f"without its middle {left_out} ranks"]))

@@ -11,7 +11,7 @@ from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.problem import sections_at
 from hybrid_des.scenario.strict_yaml import MAX_DEPTH, SURROGATE, Document, KeyPath, dotted, parse, read
 
-_OWN = ("name", "description", "sweep", "plot")  # not inherited from the base
+_OWN = ("name", "description", "sweep", "plot", "search")  # not inherited from the base
 MOST_BASES = 32  # files, one based on the other
 LONGEST_LABEL = 200  # characters of an override in a message
 

@@ -17,6 +17,7 @@ from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.defaults import fill, of_ranks
 from hybrid_des.scenario.fault_checks import misfits_of_faults
 from hybrid_des.scenario.faults import FaultsOrNone
+from hybrid_des.scenario.folded import Fold, fold_fits
 from hybrid_des.scenario.machine import Cluster
 from hybrid_des.scenario.perturbed import Perturbed, misfits_of_perturbations
 from hybrid_des.scenario.plugins import PluginSection
@@ -75,6 +76,8 @@ class Scenario(Perturbed):
     """Seed of all random numbers."""
     on_oom: Annotated[Literal["warn", "error"], choice("warn", "error")] = "warn"
     """What happens when a GPU runs out of memory."""
+    fold: Fold = "auto"
+    """Replicas that do the same are simulated once; auto: as few as is exact, in runs of many GPUs; or how many."""
     record: Annotated[Literal["all", "compute", "none"], choice("all", "compute", "none")] = "all"
     """What the timeline records; compute: no rows for messages; none: summary only."""
 
@@ -219,8 +222,8 @@ def _wiring_exists(scenario: Scenario) -> Iterator[Problem]:
     entry = topologies.find(cluster.topology)
     if entry.facts["check"] is None or cluster.gpus > MOST or cluster.lacking:
         return
-    keys = ("topology", "nodes", "gpus_per_node", "nvlink", "infiniband", *entry.keys)
-    needs = tuple(("cluster", key) for key in keys)
+    own = ("topology", "nodes", "gpus_per_node", "nvlink", "infiniband")
+    needs = tuple(("cluster", key) for key in (*own, *entry.keys))
     try:
         entry.facts["check"](cluster.spec, *options_of(entry, cluster.options))
     except OptionRefusal as refusal:
@@ -248,7 +251,6 @@ def _chunks_fit(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _errors_exist(scenario: Scenario) -> Iterator[Problem]:
-    """Error feedback needs arrays."""
     if scenario.gradients.error_feedback and scenario.numerics is None:
         yield _misfit("needs real gradients; add a numerics: section", "gradients.error_feedback", "numerics")
 
@@ -266,7 +268,7 @@ def _layers_fit(scenario: Scenario) -> Iterator[Problem]:
 
 
 _CHECKS = (
-    _ranks_fit, _costs_are_given_once, _batch_fits, _model_divides, _sharding_fits, _options_are_read, _wiring_exists,
-    excesses, _schedule_is_one, _chunks_fit, _errors_exist, _workload_fits, _layers_fit,
+    _ranks_fit, fold_fits, _costs_are_given_once, _batch_fits, _model_divides, _sharding_fits, _options_are_read,
+    _wiring_exists, excesses, _schedule_is_one, _chunks_fit, _errors_exist, _workload_fits, _layers_fit,
     misfits_of_perturbations, misfits_of_faults,
 )  # fmt: skip

@@ -10,7 +10,7 @@ from pydantic.json_schema import models_json_schema
 
 from hybrid_des.network.figures import LinkFigures
 from hybrid_des.network.times import TimeTable
-from hybrid_des.options import Options, WrittenNone, mark_of
+from hybrid_des.options import Options, WrittenNone, mark_of, quantity_schema
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.machine import Cluster, InfiniBand, NodeKind
 from hybrid_des.scenario.perturbed import Jitter
@@ -51,6 +51,29 @@ _MANY: dict[str, Any] = {
                 "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
             },
             "where": {"type": "object", "description": "Only cases with these values."},
+        },
+    },
+    "search": {
+        "description": "Plans to choose the best from; read by `hybrid-des search`.",
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            "axes": {
+                "description": "Axes as in `sweep`, instead of those that vary by default.",
+                "type": "array",
+                "items": {"type": "object", "additionalProperties": {"type": "array"}},
+            },
+            "objective": {"enum": ["step_time_s", "tokens_per_gpu_s"], "description": "What is made best."},
+            "memory": {**quantity_schema("size"), "description": "Of a GPU, instead of the scenario's."},
+            "reserve": {
+                "description": "Memory to be left free: a size, or a share such as 5 %.",
+                "type": ["string", "number"],
+            },
+            "top": {"type": "integer", "minimum": 1, "description": "How many of the best plans are proved."},
+            "front": {
+                "type": "boolean",
+                "description": "Whether also every plan is found that less memory would make the best.",
+            },
         },
     },
 }
@@ -126,7 +149,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _whole(schema: dict[str, Any]) -> dict[str, Any]:
-    """Add `base`, `sweep` and `plot`; with one of the first two, required keys may come from elsewhere."""
+    """Add `base`, `sweep`, `plot` and `search`; with one of the first two, required keys may come from elsewhere."""
     schema["required"].remove("cluster")
     schema["properties"] |= _MANY
     definitions = schema["$defs"]

@@ -80,6 +80,7 @@ def scenario_of(document: Document) -> Scenario:
         ScenarioError: one line per problem.
     """
     values = copy.deepcopy(document.value)
+    values.pop("search", None)  # of plans to choose from; the file's own is one of them
     many = [key for key in ("sweep", "plot") if values.pop(key, None) not in (None, "none")]
     problems = [Problem((key,), "expands to several scenarios; run it with hybrid_des.sweep") for key in many]
     try:

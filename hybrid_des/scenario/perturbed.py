@@ -224,7 +224,7 @@ def _mistakes(one: Slow) -> Iterator[tuple[str, ...]]:
         yield f"the interval ends at {float(one.until):g} s, but begins at {float(one.from_):g} s", "until"
 
 
-def _links_of(cluster: Cluster) -> dict[str, LinkSpec]:
+def _links_of(cluster: Cluster) -> Mapping[str, LinkSpec]:
     """The links of a cluster by name; none where it cannot be wired, which is reported by itself."""
     if cluster.lacking or cluster.gpus > MOST:
         return {}

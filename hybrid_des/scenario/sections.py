@@ -162,6 +162,8 @@ class Gradients(PluginSection):
     Default sizes: ddp 25 MiB; megatron 40 million gradients, or one million per replica if that is more."""
     overlap: Flag = False
     """Whether a bucket is reduced as soon as its last weight gradient is ready."""
+    pad: Flag = False
+    """Whether buckets are filled up to a multiple of the group's size, as by Megatron's distributed optimizer."""
     error_feedback: Flag = False
     """With numerics: whether the error of a lossy codec is kept and sent in the next step."""
 

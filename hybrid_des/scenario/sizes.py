@@ -2,7 +2,7 @@
 
 | counted                                          | estimate                                                    |
 |--------------------------------------------------|-------------------------------------------------------------|
-| links                                            | 2 per GPU and 2 per NIC                                     |
+| links                                            | 2 per GPU and 2 per NIC that are simulated                  |
 | stages                                           | pipeline ranks × chunks                                     |
 | ops in the plan of a replica                     | 2 per stage and micro-batch                                 |
 | ops of a run                                     | these × replicas × tensor and context ranks × steps         |
@@ -13,18 +13,22 @@
 | bytes of the small models                        | 48 per weight and copy (one more copy trains serially), 24  |
 |                                                  | per activation: sample × layer × width                      |
 | bytes a GPU could hold                           | parameters, and the activations of all micro-batches        |
+
+Replicas that are folded on each other count once. A scenario that leaves it to the run how many those are is taken as
+if one were simulated; what is too large after all is refused when the run knows (`too_large`).
 """
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from hybrid_des.collectives import codecs, hierarchical
+from hybrid_des.collectives import AUTO, codecs, hierarchical
 from hybrid_des.collectives.buffer import MOST_SEGMENTS
 from hybrid_des.errors import Refusal
-from hybrid_des.options import MOST
+from hybrid_des.scenario.folded import FROM
 from hybrid_des.scenario.problem import Problem
 
+MOST_GPUS = 2**24
 MOST_LINKS = 2**20
 MOST_STAGES = 2**13
 MOST_PLANNED = 2**20  # ops in the plan of a replica
@@ -36,46 +40,75 @@ MOST_TRAINED = 2**33  # bytes of the small models
 MOST_HELD = 2**63 - 1  # bytes, as recorded
 PAIRS = "pairs of ranks that send to each other"
 NODE = 8  # GPUs, as nearly always
+BY_RULE = ("nodes", "rails", "leaf-spine", "pcie")  # topologies that make links when they are needed
 
 PerRank = Fraction | tuple[Fraction, ...]
 
 
 def excesses(scenario: Any) -> Iterator[Problem]:
     """The first count of a `Scenario` that is too large, with the estimate; others would follow from it."""
-    parallel, schedule = scenario.parallel, scenario.schedule
-    stages = parallel.pipeline * schedule.chunks
-    planned = 2 * stages * schedule.microbatches
-    ran = planned * (parallel.ranks // parallel.pipeline) * scenario.steps
-    recorded = scenario.record == "all"
-    counts = (
-        (scenario.cluster.gpus, MOST, "GPUs", ("cluster.nodes", "cluster.gpus_per_node")),
-        (_links(scenario), MOST_LINKS, "links", ("cluster.nodes", "cluster.gpus_per_node", "cluster.infiniband")),
-        (stages, MOST_STAGES, "stages", ("parallel.pipeline", "schedule.chunks")),
-        (planned, MOST_PLANNED, "ops", ("schedule.microbatches", "parallel.pipeline", "schedule.chunks")),
-        (ran, MOST_OPS, "ops in all steps", ("steps", "parallel.data", "schedule.microbatches", "parallel.pipeline")),
-        (
-            _messages(scenario),
-            MOST_RECORDED if recorded else MOST_MESSAGES,
-            "messages with `record: all`" if recorded else "messages",
-            ("gradients", "parallel.data", "workload.parameters", "steps", "schedule.microbatches", "record"),
-        ),
-        (_pairs(scenario), MOST_PAIRS, PAIRS, ("gradients", "parallel.data", "workload.parameters")),
-        (
-            _inside_ops(scenario),
-            MOST_RECORDED if recorded else MOST_MESSAGES,
-            "messages inside ops",
-            ("tensor_traffic", "schedule.microbatches", "parallel", "model", "steps"),
-        ),
-        (_trained(scenario), MOST_TRAINED, "bytes of trained models", ("numerics", "parallel.data")),
-        (_held(scenario), MOST_HELD, "bytes on a GPU", ("workload", "schedule.microbatches")),
-    )
-    for count, most, what, paths in counts:
+    for count, most, what, paths in _counts(scenario, _kept(scenario)):
         if count > most:
             needs = tuple(tuple(path.split(".")) for path in paths)
             at = needs[0][:1] if what in ("GPUs", "links") else needs[0]
-            message = f"{_written(count)} {what} are more than can be simulated (at most {_written(most)})"
-            yield Problem(at, message, needs)
+            yield Problem(at, _refused(count, most, what), needs)
             return
+
+
+def too_large(scenario: Any, kept: int) -> str:
+    """Why a run of so many replicas of a scenario cannot be simulated; nothing, if it can."""
+    return next((_refused(count, most, what) for count, most, what, _ in _counts(scenario, kept) if count > most), "")
+
+
+def _kept(scenario: Any) -> int:
+    """How many replicas are simulated, at least."""
+    replicas, fold = scenario.parallel.data, scenario.fold
+    if fold == "off" or (fold == "auto" and scenario.parallel.ranks < FROM) or scenario.numerics is not None:
+        return int(replicas)
+    return 1 if fold == "auto" else int(fold)
+
+
+def _counts(scenario: Any, kept: int) -> Iterator[tuple[int, int, str, tuple[str, ...]]]:
+    """What is counted of a run that simulates so many replicas: its estimate, its limit, and what it depends on."""
+    parallel, schedule = scenario.parallel, scenario.schedule
+    share = Fraction(kept, parallel.data)
+    stages = parallel.pipeline * schedule.chunks
+    planned = 2 * stages * schedule.microbatches
+    ran = int(planned * (parallel.ranks // parallel.pipeline) * scenario.steps * share)
+    recorded = scenario.record == "all"
+    yield scenario.cluster.gpus, MOST_GPUS, "GPUs", ("cluster.nodes", "cluster.gpus_per_node")
+    links = int(_links(scenario) * (share if scenario.cluster.topology in BY_RULE else 1))
+    yield links, MOST_LINKS, "links", ("cluster.nodes", "cluster.gpus_per_node", "cluster.infiniband")
+    yield stages, MOST_STAGES, "stages", ("parallel.pipeline", "schedule.chunks")
+    yield planned, MOST_PLANNED, "ops", ("schedule.microbatches", "parallel.pipeline", "schedule.chunks")
+    of_run = ("steps", "parallel.data", "schedule.microbatches", "parallel.pipeline")
+    yield ran, MOST_OPS, "ops in all steps", of_run
+    layered = scenario.sharding in ("zero-2", "zero-3") and parallel.pipeline == 1
+    whole = layered or scenario.gradients.algorithm == AUTO  # collectives of all replicas are tried out
+    yield (
+        int(_messages(scenario) * (1 if whole else share)),
+        MOST_RECORDED if recorded else MOST_MESSAGES,
+        "messages with `record: all`" if recorded else "messages",
+        ("gradients", "parallel.data", "workload.parameters", "steps", "schedule.microbatches", "record"),
+    )
+    yield (
+        int(_pairs(scenario) * (1 if whole else share)),
+        MOST_PAIRS,
+        PAIRS,
+        ("gradients", "parallel.data", "workload.parameters"),
+    )
+    yield (
+        int(_inside_ops(scenario) * share),
+        MOST_RECORDED if recorded else MOST_MESSAGES,
+        "messages inside ops",
+        ("tensor_traffic", "schedule.microbatches", "parallel", "model", "steps"),
+    )
+    yield _trained(scenario), MOST_TRAINED, "bytes of trained models", ("numerics", "parallel.data")
+    yield _held(scenario), MOST_HELD, "bytes on a GPU", ("workload", "schedule.microbatches")
+
+
+def _refused(count: int, most: int, what: str) -> str:
+    return f"{_written(count)} {what} are more than can be simulated (at most {_written(most)})"
 
 
 def reduction_messages(algorithm: str, ranks: int, options: Mapping[str, Any]) -> int:

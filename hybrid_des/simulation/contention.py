@@ -1,7 +1,7 @@
 """Whether collectives of layers may be replayed: a static look at the links that they and everything else use.
 
-What is replayed takes as long as alone. That is exact where its members start together and no other traffic uses a link
-of its routes at the same time, which either of two views of the ranks can prove:
+What is replayed takes as long as alone. That is exact where its members start and end together, do not meet each other
+on a link, and no other traffic uses a link of their routes at the same time, which either of two views can prove:
 
     apart       nothing else uses the links of the axis, and all other traffic treats the members of a group alike
     in step     pipeline messages treat all ranks of a pipeline rank alike, so these do the same at the same time, one
@@ -21,7 +21,7 @@ from hybrid_des.collectives.channels import channels
 from hybrid_des.gradients.groups import ReplicaGroup
 from hybrid_des.layout import Layout
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.symmetry import Flow, alike, links_of
+from hybrid_des.network.symmetry import Sending, alike, links_of
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.workload.replay import connection
 
@@ -30,7 +30,7 @@ MOST_PAIRS = 64  # members of a group whose collective may use any pair of them
 
 
 @dataclass(frozen=True)
-class Traffic:
+class AllTraffic:
     """All that ranks send, as flows.
 
     Attributes:
@@ -40,14 +40,16 @@ class Traffic:
         pipeline: between stages.
         gradients: of replica groups, also for their parameters; None if not known.
         beside: whether gradients or parameters travel while the pipeline runs.
+        pairs: axes with collectives between any two members.
     """
 
     layout: Layout
     groups: Mapping[str, Groups]
-    layers: Mapping[str, Sequence[Sequence[Flow]]]
-    pipeline: Sequence[Flow]
-    gradients: Sequence[Flow] | None
+    layers: Mapping[str, Sequence[Sequence[Sending]]]
+    pipeline: Sequence[Sending]
+    gradients: Sequence[Sending] | None
     beside: bool
+    pairs: Collection[str]
 
     @classmethod
     def of(
@@ -61,7 +63,7 @@ class Traffic:
         pairs: Collection[str],
         ring: bool,
         beside: bool,
-    ) -> Traffic:
+    ) -> AllTraffic:
         """Collect the flows.
 
         Args:
@@ -79,35 +81,47 @@ class Traffic:
             for axis, each in groups.items()
         }
         known = ring or all(len(group.ranks) <= MOST_PAIRS for group in reduced)
-        gradients: list[Flow] = []
+        gradients: list[Sending] = []
         for group in reduced if known else ():
             ends = _around(group.ranks) if ring else permutations(group.ranks, 2)
-            gradients += [Flow(*pair, f"gradients {group.stage} {group.part}") for pair in ends]
-        return cls(layout, groups, layers, list(_of_pipeline(plan, layout)), gradients if known else None, beside)
+            gradients += [Sending(*pair, f"gradients {group.stage} {group.part}") for pair in ends]
+        return cls(
+            layout, groups, layers, list(_of_pipeline(plan, layout)), gradients if known else None, beside, pairs
+        )
 
 
 def _around(ring: Sequence[int]) -> Iterator[tuple[int, int]]:
     return pairwise([*ring, ring[0]])
 
 
-def _of_group(fabric: Fabric, axis: str, ranks: Sequence[int], *, ring: bool) -> Iterator[Flow]:
+def _of_group(fabric: Fabric, axis: str, ranks: Sequence[int], *, ring: bool) -> Iterator[Sending]:
     if not ring:
-        yield from (Flow(*pair, axis) for pair in permutations(ranks, 2))
+        yield from (Sending(*pair, axis) for pair in permutations(ranks, 2))
         return
     for number, members in enumerate(channels(fabric, ranks)):
-        yield from (Flow(*pair, f"{axis} {number}") for pair in _around(members))
+        yield from (Sending(*pair, f"{axis} {number}") for pair in _around(members))
 
 
-def _of_pipeline(plan: Plan, layout: Layout) -> Iterator[Flow]:
+def _of_pipeline(plan: Plan, layout: Layout) -> Iterator[Sending]:
     stride = layout.strides["pipeline"]
     steps = {(a, b) for path in plan.paths for (a, _), (b, _) in pairwise(path) if a != b}
     for start in (rank for rank in range(layout.ranks) if not layout.coordinate(rank, "pipeline")):
         for a, b in sorted(steps):
-            yield Flow(start + a * stride, start + b * stride, "activation")
-            yield Flow(start + b * stride, start + a * stride, "gradient")
+            yield Sending(start + a * stride, start + b * stride, "activation")
+            yield Sending(start + b * stride, start + a * stride, "gradient")
 
 
-def exact(fabric: Fabric, traffic: Traffic) -> set[str]:
+def crossing(fabric: Fabric, traffic: AllTraffic) -> set[str]:
+    """The axes with groups whose own rings meet on some link, where the order of asking decides what they take."""
+    return {
+        axis
+        for axis, each in traffic.layers.items()
+        for flows in each
+        if axis not in traffic.pairs and not _disjoint(links_of(fabric, [flow]) for flow in flows)
+    }
+
+
+def exact(fabric: Fabric, traffic: AllTraffic) -> set[str]:
     """The axes whose collectives are proven to take as long in a run as alone."""
     used = {axis: [links_of(fabric, flows) for flows in each] for axis, each in traffic.layers.items()}
     found = {axis for axis in used if _groups_are_alike(fabric, traffic.groups[axis]) and _disjoint(used[axis])}
@@ -131,7 +145,7 @@ def _disjoint(sets: Iterable[set[str]]) -> bool:
     return True
 
 
-def _apart(fabric: Fabric, traffic: Traffic, axis: str, used: Mapping[str, Sequence[set[str]]]) -> bool:
+def _apart(fabric: Fabric, traffic: AllTraffic, axis: str, used: Mapping[str, Sequence[set[str]]]) -> bool:
     others = [*traffic.pipeline, *(traffic.gradients or ())]
     others += [flow for other, each in traffic.layers.items() if other != axis for flows in each for flow in flows]
     if traffic.gradients is None or not set().union(*used[axis]).isdisjoint(links_of(fabric, others)):
@@ -141,7 +155,7 @@ def _apart(fabric: Fabric, traffic: Traffic, axis: str, used: Mapping[str, Seque
     return all(image.sender != image.receiver for image in images.values()) and alike(fabric, images)
 
 
-def _in_step(fabric: Fabric, traffic: Traffic, axis: str, used: Mapping[str, Sequence[set[str]]]) -> bool:
+def _in_step(fabric: Fabric, traffic: AllTraffic, axis: str, used: Mapping[str, Sequence[set[str]]]) -> bool:
     if traffic.beside or traffic.gradients is None:
         return False
     layout, stride = traffic.layout, traffic.layout.strides["pipeline"]

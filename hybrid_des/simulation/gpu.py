@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import simpy
-
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment
@@ -16,7 +14,7 @@ from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, PURPOSES, REDUCTION, Purpose
 from hybrid_des.simulation.arithmetic import SizesOnly
 from hybrid_des.simulation.exchanges import Exchanger
-from hybrid_des.simulation.meeting import Meeting
+from hybrid_des.simulation.meeting import Barrier, Meeting
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.tasks import (
     Await,
@@ -36,25 +34,6 @@ from hybrid_des.simulation.tasks import (
 
 NO_EXCHANGERS: Mapping[tuple[str, int], Exchanger] = {}
 STREAM = -1  # in `released`: the op did not wait for a message
-
-
-class Barrier:
-    """The barrier of all GPUs at the end of a training step."""
-
-    def __init__(self, env: Environment, parties: int) -> None:
-        self._env = env
-        self._parties = parties
-        self._missing = parties
-        self._open = env.event()
-
-    def wait(self) -> simpy.Event:
-        """Arrive at the barrier; the returned event triggers when all have arrived."""
-        event = self._open
-        self._missing -= 1
-        if not self._missing:
-            self._missing, self._open = self._parties, self._env.event()
-            event.succeed()
-        return event
 
 
 @dataclass(frozen=True)
@@ -223,8 +202,7 @@ class Gpu:
 
     def _exchange(self, segment: Exchange) -> Routine:
         """Take part in a collective of a layer by messages, compute beside it, and record how long the op waited."""
-        env = self._job.env
-        start = env.now
+        env, start = self._job.env, self._job.env.now
         for after, stage in segment.fills:
             env.process(self._fill(after, stage))
         done = env.process(self._exchangers[segment.axis, segment.stage].run(self._step, segment))

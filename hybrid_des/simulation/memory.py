@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from hybrid_des.engine.recorder import Rows
 from hybrid_des.units import format_bytes
 
 if TYPE_CHECKING:
-    from hybrid_des.layout import Layout
-    from hybrid_des.scenario.machine import Cluster, GpuKind
+    from hybrid_des.scenario.machine import Cluster, GpuKind, NodeKind
     from hybrid_des.workload.costs import Costs
 
 
@@ -67,16 +68,21 @@ class MemoryPeak:
         return self.held <= self.gpu.memory
 
 
-def gpus_of(cluster: Cluster, layout: Layout) -> list[GpuKind]:
-    """The kind of GPU of each global rank."""
-    gpus = [node.gpu for node, _ in zip(cluster.each_gpu(), range(layout.ranks), strict=False)]
-    return [gpus[layout.gpu_of(rank)] for rank in range(layout.ranks)]
+def nodes_of(cluster: Cluster, ranks: Iterable[int]) -> list[NodeKind]:
+    """The kind of node of each of some global ranks; ranks fill the nodes in order."""
+    behind = list(accumulate(kind.count * kind.gpus_per_node for kind in cluster.kinds))
+    return [cluster.kinds[bisect_right(behind, rank)] for rank in ranks]
 
 
-def worst_peak(held: Sequence[int], gpus: Sequence[GpuKind]) -> MemoryPeak:
-    """Find the GPU closest to or furthest above its memory; both arguments have one entry per global rank."""
-    rank = max(range(len(held)), key=lambda rank: held[rank] - gpus[rank].memory)
-    return MemoryPeak(rank, held[rank], gpus[rank])
+def gpus_of(cluster: Cluster, ranks: Iterable[int]) -> list[GpuKind]:
+    """The kind of GPU of each of some global ranks."""
+    return [node.gpu for node in nodes_of(cluster, ranks)]
+
+
+def worst_peak(ranks: Sequence[int], held: Sequence[int], gpus: Sequence[GpuKind]) -> MemoryPeak:
+    """Find the GPU closest to or furthest above its memory; all arguments have one entry per rank."""
+    place = max(range(len(held)), key=lambda place: held[place] - gpus[place].memory)
+    return MemoryPeak(ranks[place], held[place], gpus[place])
 
 
 def memory_parts(costs: Costs, place: int, peak: int) -> dict[str, int]:

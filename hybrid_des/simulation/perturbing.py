@@ -45,7 +45,7 @@ def slowed(fabric: Fabric, slow: Sequence[Slow]) -> Fabric:
         more = (latency[name] for name in usual.links)
         return Route(usual.links, tuple(map(sum, zip(usual.latencies, more, strict=True))))
 
-    return replace(fabric, links=links, route=route if latency.total() else fabric.route)
+    return replace(fabric, links=links, route=route if latency.total() else fabric.route, blocks=None)
 
 
 def _for_good(one: Slow) -> bool:

@@ -58,8 +58,10 @@ def parts_of(
     fabric: Fabric | None = None,
     training: Training | None = None,
     durations: Durations | None = None,
+    *,
+    ranks: RankCosts | None = None,
 ) -> Parts:
-    """Plan a scenario; a given plan, fabric, training or durations replace the scenario's own.
+    """Plan a scenario; a given plan, fabric, training, durations or costs of ranks replace the scenario's own.
 
     Raises:
         Refusal: the schedule or topology does not support these sizes.
@@ -69,7 +71,7 @@ def parts_of(
     layout, gradients, numerics = scenario.parallel.layout, scenario.gradients, scenario.numerics
     fabric = fabric or fabric_of(scenario)
     durations = durations or durations_in(scenario)
-    ranks = costs_per_rank(scenario, fabric, durations)
+    ranks = ranks or costs_per_rank(scenario, fabric, durations)
     plan = plan or build_plan(scenario, ranks, fabric)
     plan.check()
     if durations is not None:

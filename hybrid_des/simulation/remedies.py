@@ -48,7 +48,9 @@ def planned_peaks(plan: Plan, costs: Costs) -> list[int]:
 
 def remedies(scenario: Scenario, plan: Plan, fabric: Fabric) -> Iterator[Remedy]:
     """The changes to a scenario with a model that might make it fit, each with its peak."""
-    layout, gpus = scenario.parallel.layout, gpus_of(scenario.cluster, scenario.parallel.layout)
+    layout = scenario.parallel.layout
+    everyone = range(layout.ranks)
+    gpus = gpus_of(scenario.cluster, everyone)
     for change, variant in _variants(scenario):
         try:
             ranks = model_costs(variant, fabric if scenario.parallel.stages == "balanced" else None)
@@ -60,7 +62,7 @@ def remedies(scenario: Scenario, plan: Plan, fabric: Fabric) -> Iterator[Remedy]
             held = planned_peaks(planned, costs)
         except HybridDesError:
             continue  # the schedule does not support so many micro-batches
-        yield Remedy(change, worst_peak([held[place] for place in layout.along("pipeline").tolist()], gpus))
+        yield Remedy(change, worst_peak(everyone, [held[place] for place in layout.along("pipeline").tolist()], gpus))
 
 
 def _variants(scenario: Scenario) -> Iterator[tuple[str, Scenario]]:

@@ -12,8 +12,11 @@ from typing import Any
 
 from hybrid_des.engine.causes import Causes, TracedEnvironment, traced
 from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.lineage import LineageEnvironment
 from hybrid_des.engine.recorder import CHUNK, Recorder
 from hybrid_des.errors import DeadlockError, OutOfMemoryError
+from hybrid_des.folding import FoldRefusal
+from hybrid_des.folding.orbits import Fold, root_of
 from hybrid_des.gradients.reducer import Server
 from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.fabric import Fabric
@@ -26,9 +29,10 @@ from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.arithmetic import RealTraining, SizesOnly
 from hybrid_des.simulation.changes import Retime, retimed
 from hybrid_des.simulation.exchanges import Exchangers
-from hybrid_des.simulation.gpu import Barrier, Gpu, Job
-from hybrid_des.simulation.meeting import meetings_of
-from hybrid_des.simulation.memory import MemoryLedger, memory_parts, misfit, worst_peak
+from hybrid_des.simulation.folds import check_size, folded_transport, folds_of, refused
+from hybrid_des.simulation.gpu import Gpu, Job
+from hybrid_des.simulation.meeting import barrier_of, meetings_of
+from hybrid_des.simulation.memory import MemoryLedger, gpus_of, memory_parts, misfit, nodes_of, worst_peak
 from hybrid_des.simulation.pace import Pace
 from hybrid_des.simulation.perturbing import Perturbation, conditions_of
 from hybrid_des.simulation.planner import Parts, parts_of
@@ -50,7 +54,8 @@ class Run:
         messages, bytes_pipeline, bytes_gradients, bytes_scales, bytes_parameters, bytes_tensor, bytes_context,
             bytes_expert: totals over all steps; replayed collectives of these axes send bytes, but no messages.
         duration: simulated picoseconds over all steps.
-        peak_activations, peak_memory: one entry per global rank: whole-rank micro-batches, bytes.
+        ranks: the simulated global ranks.
+        peak_activations, peak_memory: one entry for each of them: whole-rank micro-batches, bytes.
         events: SimPy events processed.
         wall_s: real seconds.
         algorithm: the all-reduce used; for `auto` the chosen one.
@@ -60,6 +65,8 @@ class Run:
         trace: what released each op and message, if that was asked for.
         traffic: how collectives of layers were simulated.
         tensor_delay: picoseconds by which a step may be longer than with replayed collectives.
+        fold: for which other ranks the simulated ones stand; None if all are simulated.
+        unfolded: why they do not stand for others, where they were to.
     """
 
     scenario: Scenario
@@ -72,6 +79,7 @@ class Run:
     bytes_scales: int
     bytes_parameters: int
     duration: int
+    ranks: Sequence[int]
     peak_activations: list[Fraction]
     peak_memory: list[int]
     events: int
@@ -86,6 +94,8 @@ class Run:
     bytes_expert: int = 0
     traffic: TensorTraffic = field(default_factory=TensorTraffic)
     tensor_delay: int = 0
+    fold: Fold | None = None
+    unfolded: str = ""
 
 
 @contextmanager
@@ -134,13 +144,19 @@ def run(
     """
     started = time.perf_counter()
     parts = parts or parts_of(scenario, plan, fabric, training)
-    recorder = Recorder(messages=scenario.record == "all")
-    transport = _transport(scenario, parts, recorder, trace)
-    env = transport.env
-    gpus = _gpus(scenario, parts, transport, recorder, retime)
-    servers = parts.reductions.servers(transport, scenario.steps, _lengths(parts.workers))
-    _carry_out(env, [*gpus, *servers])
-    transport.check_empty()
+    reasons: list[str] = []
+    outcome, fold = None, None
+    for fold in () if trace or retime else folds_of(scenario, parts, reasons):
+        check_size(scenario, fold, reasons)
+        try:
+            outcome = _simulated(scenario, parts, fold)
+            break
+        except FoldRefusal as refusal:
+            refused(scenario, fold, refusal, reasons)
+    if outcome is None:
+        check_size(scenario, None, reasons)
+        outcome, fold = _simulated(scenario, parts, None, retime, trace), None
+    env, recorder, transport, gpus = outcome
     _check_memory(scenario, parts, gpus)
     layout = scenario.parallel.layout
     whole = [CHUNK * parts.plan.visits[layout.coordinate(gpu.rank, "pipeline")] for gpu in gpus]
@@ -148,9 +164,10 @@ def run(
         scenario,
         parts.plan,
         parts.costs,
-        Timeline.of(recorder, parts.plan, layout),
+        Timeline.of(recorder, parts.plan, layout, fold.order if fold else 1),
         **_sent(parts, transport, scenario.steps),
         duration=env.now,
+        ranks=[gpu.rank for gpu in gpus],
         peak_activations=[Fraction(gpu.memory.peak_activations, n) for gpu, n in zip(gpus, whole, strict=True)],
         peak_memory=[gpu.memory.peak_bytes for gpu in gpus],
         events=env.events,
@@ -162,7 +179,26 @@ def run(
         trace=trace,
         traffic=parts.traffic,
         tensor_delay=parts.traffic.delay(parts.fabric, transport.carried, scenario.steps),
+        fold=fold,
+        unfolded="" if fold or not reasons else reasons[-1],
     )
+
+
+def _simulated(
+    scenario: Scenario, parts: Parts, fold: Fold | None, retime: Retime | None = None, trace: Causes | None = None
+) -> tuple[Environment, Recorder, Transport, list[Gpu]]:
+    """Simulate all ranks, or those that a fold keeps."""
+    recorder = Recorder(messages=scenario.record == "all")
+    transport: Transport
+    if fold:
+        transport = folded_transport(scenario, parts, fold, recorder)
+    else:
+        transport = _transport(scenario, parts, recorder, trace)
+    gpus = _gpus(scenario, parts, transport, recorder, fold, retime)
+    servers = parts.reductions.servers(transport, scenario.steps, _lengths(parts.workers))
+    _carry_out(transport.env, [*gpus, *servers])
+    transport.check_empty()
+    return transport.env, recorder, transport, gpus
 
 
 def _sent(parts: Parts, transport: Transport, steps: int) -> dict[str, int]:
@@ -183,22 +219,25 @@ def _transport(scenario: Scenario, parts: Parts, recorder: Recorder, trace: Caus
 
 
 def _gpus(
-    scenario: Scenario, parts: Parts, transport: Transport, recorder: Recorder, retime: Retime | None
+    scenario: Scenario, parts: Parts, transport: Transport, recorder: Recorder, fold: Fold | None, retime: Retime | None
 ) -> list[Gpu]:
     env, layout = transport.env, scenario.parallel.layout
-    job = Job(env, recorder, scenario.steps, Barrier(env, layout.ranks) if scenario.barrier else None)
+    ranks: Sequence[int] = fold.ranks if fold else range(layout.ranks)
+    barrier = barrier_of(env, len(ranks)) if scenario.barrier else None
+    job = Job(env, recorder, scenario.steps, barrier)
     lower = cache(parts.lowering.lower)
     layered = parts.lowering.layered
     exchangers = Exchangers(transport, parts.fabric, parts.traffic.messages)
     stages = cache(lambda place: {parts.plan.stage_of[place, chunk]: chunk for chunk in parts.plan.chunks_of(place)})
-    meetings = meetings_of(env, layered.traffic.groups) if layered else {}
+    meetings = meetings_of(env, layered.traffic.groups, fold) if layered else {}
+    memberships = parts.reductions.of(transport, ranks)
     stride, pipeline = layout.strides["pipeline"], parts.plan.pipeline
     perturbation = None
     if scenario.slow or scenario.jitter or parts.durations:
         perturbation = Perturbation(scenario, parts.plan, parts.costs, parts.durations)
     vary = cache(lambda place, pace: in_parts(lower(place, pace)))
     gpus = []
-    for rank, node in zip(range(layout.ranks), scenario.cluster.each_gpu(), strict=False):
+    for rank, node in zip(ranks, nodes_of(scenario.cluster, ranks), strict=True):
         place = layout.coordinate(rank, "pipeline")
         first = rank - place * stride
         usual, varying = Pace(node.speed), None
@@ -209,13 +248,15 @@ def _gpus(
         if retime:
             program = retimed(program, rank, retime)
             program = program if varying is None else in_parts(program)
+        if isinstance(env, LineageEnvironment):
+            env.begin(root_of(rank))
         gpus.append(
             make(
                 job,
                 Endpoint(transport, rank, range(first, first + pipeline * stride, stride)),
                 program,
                 MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
-                parts.reductions.of(transport, rank),
+                memberships[rank],
                 RealTraining(parts.workers[rank]) if parts.training else SizesOnly(),
                 meetings=meetings.get(rank, ()),
                 exchangers=exchangers.of(rank, stages(place)),
@@ -240,9 +281,8 @@ def _lengths(workers: Mapping[int, Worker]) -> dict[int, int]:
 def _check_memory(scenario: Scenario, parts: Parts, gpus: Sequence[Gpu]) -> None:
     if scenario.on_oom != "error":
         return
-    layout = scenario.parallel.layout
-    kinds = [node.gpu for node, _ in zip(scenario.cluster.each_gpu(), gpus, strict=False)]
-    peak = worst_peak([gpu.memory.peak_bytes for gpu in gpus], kinds)
+    layout, ranks = scenario.parallel.layout, [gpu.rank for gpu in gpus]
+    peak = worst_peak(ranks, [gpu.memory.peak_bytes for gpu in gpus], gpus_of(scenario.cluster, ranks))
     if not peak.fits:
         sizes = f"holds {format_bytes(peak.held)}; its GPU ({peak.gpu.name}) has {format_bytes(peak.gpu.memory)}"
         held = memory_parts(parts.costs, layout.coordinate(peak.rank, "pipeline"), peak.held)

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from hybrid_des.errors import UsageError
 from hybrid_des.network import topologies
-from hybrid_des.network.fabric import Fabric, LinkSpec, Route
+from hybrid_des.network.fabric import Fabric, LinksByOwner, LinkSpec, Route
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.perturbing import slowed
 
@@ -20,7 +20,8 @@ def fabric_of(scenario: Scenario) -> Fabric:
     """
     cluster = scenario.cluster
     fabric = topologies.find(cluster.topology).build(cluster.spec, *cluster.arguments)
-    for link in fabric.links.values():
+    own = not isinstance(fabric.links, LinksByOwner)  # the others have bandwidths that the scenario has checked
+    for link in fabric.links.values() if own else ():
         if link.bandwidth is not None and link.bandwidth <= 0:
             message = f'link "{link.name}" has a bandwidth of {link.bandwidth}; expected more than 0, or None if free'
             raise UsageError(f"topology {cluster.topology}: {message}")
@@ -29,12 +30,15 @@ def fabric_of(scenario: Scenario) -> Fabric:
     return slowed(fabric, scenario.slow) if scenario.slow else fabric
 
 
-def _reached(links: Mapping[str, LinkSpec], share: Fraction) -> dict[str, LinkSpec]:
+def _reached(links: Mapping[str, LinkSpec], share: Fraction) -> Mapping[str, LinkSpec]:
     """The links with a share of their bandwidths; measured tables already say what is reached."""
-    return {
-        name: link._replace(bandwidth=link.bandwidth * share) if type(link.bandwidth) is Fraction else link
-        for name, link in links.items()
-    }
+
+    def reached(link: LinkSpec) -> LinkSpec:
+        return link._replace(bandwidth=link.bandwidth * share) if type(link.bandwidth) is Fraction else link
+
+    if isinstance(links, LinksByOwner):
+        return links.changed(reached)
+    return {name: reached(link) for name, link in links.items()}
 
 
 def _checked(fabric: Fabric, topology: str) -> Callable[[int, int], Route]:

@@ -21,7 +21,7 @@ SEARCHES = ("zb-auto",)  # schedules that are found by a search, not recognized
 
 
 @dataclass(frozen=True)
-class Trace:
+class MeasuredRun:
     """A measured run.
 
     Attributes:
@@ -41,7 +41,7 @@ class Trace:
     measured: pd.Series[float] | None
 
 
-def read_trace(path: Path, schedule: str | None = None) -> Trace:
+def read_trace(path: Path, schedule: str | None = None) -> MeasuredRun:
     """Read a measured run; `schedule` names its schedule instead of what its order says.
 
     Raises:
@@ -56,7 +56,7 @@ def read_trace(path: Path, schedule: str | None = None) -> Trace:
     name, plan = _order(table, sizes, path, schedule)
     durations.check(plan, sizes.replica, len(durations.steps))
     assumed = schedule is None and "start_s" not in table
-    return Trace(sizes, durations, plan, name, assumed, _measured(table))
+    return MeasuredRun(sizes, durations, plan, name, assumed, _measured(table))
 
 
 def _check_sizes(sizes: Sizes, rows: int, path: Path) -> None:

@@ -12,8 +12,8 @@ import numpy as np
 from hybrid_des.scenario import Scenario, scenario_from
 from hybrid_des.simulation.planner import parts_of
 from hybrid_des.simulation.run import Run, run
-from hybrid_des.stragglers.measured_run import Trace, read_trace
-from hybrid_des.stragglers.what_if import WhatIf
+from hybrid_des.stragglers.ideals import Ideals
+from hybrid_des.stragglers.measured_run import MeasuredRun, read_trace
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ class Replayed:
         run: its simulation: all steps, with messages that take no time.
     """
 
-    trace: Trace
+    trace: MeasuredRun
     run: Run
 
     @cached_property
-    def what_if(self) -> WhatIf:
+    def what_if(self) -> Ideals:
         """The counterfactuals."""
-        return WhatIf(self.trace.plan, self.trace.durations.whole)
+        return Ideals(self.trace.plan, self.trace.durations.whole)
 
     @cached_property
     def steps(self) -> pd.DataFrame:
@@ -110,7 +110,7 @@ def replay(path: str | Path, schedule: str | None = None) -> Replayed:
     return Replayed(trace, run(scenario, parts=parts_of(scenario, trace.plan, durations=trace.durations)))
 
 
-def scenario_of_trace(trace: Trace, name: str) -> Scenario:
+def scenario_of_trace(trace: MeasuredRun, name: str) -> Scenario:
     """The scenario of a measured run: its layout and micro-batches, and links that take no time."""
     sizes = trace.sizes
     return scenario_from(

@@ -120,7 +120,7 @@ def sweep_of(document: Document, imports: Sequence[str] = ()) -> Sweep:
     values = dict(document.value)
     items, plot = values.pop("sweep", None), values.pop("plot", None)
     problems: list[str] = []
-    axes = _axes(document, items, problems)
+    axes = axes_of(document, ("sweep",), items, problems)
     picture = None if plot in (None, "none") else _picture(document, plot, problems)
     files = tuple(str(Path(file).resolve()) for file in imports)  # workers may have other working folders
     sweep = Sweep(Document(values, document.source, document.places), axes, picture, files)
@@ -133,29 +133,32 @@ def sweep_of(document: Document, imports: Sequence[str] = ()) -> Sweep:
     return sweep
 
 
-def _axes(document: Document, items: Any, problems: list[str]) -> tuple[tuple[Case, ...], ...]:
+def axes_of(document: Document, at: KeyPath, items: Any, problems: list[str]) -> tuple[tuple[Case, ...], ...]:
+    """The axes in a list at a path of the document, each a list of cases; what is wrong is added to `problems`."""
     if isinstance(items, dict) and "file" in items:
-        return _in_file(document, items, problems)
+        return _in_file(document, at, items, problems)
     if not isinstance(items, list) or not items:
-        problems.append(document.problem(("sweep",), "expected a list of axes such as {parallel.pipeline: [2, 4]}"))
+        problems.append(document.problem(at, "expected a list of axes such as {parallel.pipeline: [2, 4]}"))
         return ()
-    axes = tuple(_axis(document, ("sweep", i), item, problems) for i, item in enumerate(items))
+    axes = tuple(_axis(document, (*at, i), item, problems) for i, item in enumerate(items))
     placed = [(path, i) for i, item in enumerate(items) if isinstance(item, dict) for path in item]
     first = dict(reversed(placed))
     twice = [(path, i) for path, i in placed if first[path] != i]
-    problems += [document.problem(("sweep", i, path), "also varies in an earlier axis") for path, i in twice]
+    problems += [document.problem((*at, i, path), "also varies in an earlier axis") for path, i in twice]
     return axes
 
 
-def _in_file(document: Document, item: Mapping[str, Any], problems: list[str]) -> tuple[tuple[Case, ...], ...]:
+def _in_file(
+    document: Document, at: KeyPath, item: Mapping[str, Any], problems: list[str]
+) -> tuple[tuple[Case, ...], ...]:
     """The cases of `sweep: {file: rows.csv}`, whose path starts at the folder of the scenario."""
-    problems += [document.problem(("sweep", key), unknown(str(key), ["file"])) for key in item if key != "file"]
+    problems += [document.problem((*at, key), unknown(str(key), ["file"])) for key in item if key != "file"]
     file = item["file"]
     if not isinstance(file, str) or not file:
-        problems.append(document.problem(("sweep", "file"), f"expected the path of a CSV file, found {describe(file)}"))
+        problems.append(document.problem((*at, "file"), f"expected the path of a CSV file, found {describe(file)}"))
         return ()
     try:
-        return (read_rows(Path(document.source).parent / file, document.problem(("sweep", "file"), "").strip(": ")),)
+        return (read_rows(Path(document.source).parent / file, document.problem((*at, "file"), "").strip(": ")),)
     except ScenarioError as error:
         problems += error.problems
         return ()

@@ -158,15 +158,15 @@ def _run_case(document: Document, case: Case, last: _LastStep) -> Row:
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def with_case(document: Document, case: Case) -> Document:
-    """The document with the values of a case, whose places name the case."""
+def with_case(document: Document, case: Case, block: str = "sweep") -> Document:
+    """The document with the values of a case, whose places name the case and the block that it comes from."""
     varied = Document(copy.deepcopy(document.value), document.source, dict(document.places))
     for path, value in case.items():
         if not is_key(path):
             continue
         keys = path.split(".")
-        place = put(varied.value, keys, copy.deepcopy(value), f"sweep: {path}")
-        varied.places[place] = f"{document.place(('sweep',))}: case {path}={describe(value)}"
+        place = put(varied.value, keys, copy.deepcopy(value), f"{block}: {path}")
+        varied.places[place] = f"{document.place((block,))}: case {path}={describe(value)}"
         if value is None:  # the key is left out
             del reduce(getitem, keys[:-1], varied.value)[keys[-1]]
     return varied

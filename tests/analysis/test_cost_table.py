@@ -13,7 +13,7 @@ TIMES = ["forward_s", "input_gradient_s", "weight_gradient_s"]
 def scenario(model=None, **sections):
     sections.setdefault("schedule", {"kind": "1f1b", "microbatches": 4})
     model = model or {"base": "llama3.1-8b", "layers": 8}
-    return load({"model": model, "cluster": {"gpu": "h100"}, **sections})
+    return load({"model": model, "cluster": {"gpu": "h100"}, "tensor_traffic": "replay", **sections})
 
 
 @pytest.mark.parametrize("recompute", ["none", "full"])

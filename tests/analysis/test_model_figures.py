@@ -14,8 +14,9 @@ AXES = ["tensor", "context", "expert", "pipeline", "gradients"]
 
 
 def scenario(model=GPT, **sections):
+    """A scenario in which collectives inside ops are replayed: they take the same time, whatever else is sent."""
     sections.setdefault("schedule", {"kind": "1f1b", "microbatches": 4})
-    return load({"model": model, "cluster": {"gpu": "a100-80gb"}, **sections})
+    return load({"model": model, "cluster": {"gpu": "a100-80gb"}, "tensor_traffic": "replay", **sections})
 
 
 def test_flop_are_those_of_the_published_formula():

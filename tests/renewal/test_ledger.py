@@ -133,7 +133,7 @@ def test_a_domain_takes_down_all_nodes_below_it():
     assert ledger(scenario) == {"useful": 250, "repair": 50}
 
 
-def test_a_flap_costs_its_length_in_the_middle_of_a_step():
+def test_a_flap_within_a_step_costs_its_length():
     fails = {"what": "link", "times": [15], "effect": {"flap": "7 s"}}
     scenario = weeks(horizon="107 s", classes=[fails], checkpoint={"every": 100, "cost": 9})
     assert ledger(scenario) == {"useful": 100, "flap": 7}

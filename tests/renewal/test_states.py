@@ -86,7 +86,7 @@ def test_slow_nodes_of_unlike_kinds_keep_their_speed():
     assert step.time == alone(nodes=faster)
 
 
-def test_what_is_slow_for_good_and_jitter_are_no_useful_time():
+def test_slow_parts_and_jitter_are_no_useful_time():
     more = {"slow": [{"stage": 1, "factor": 0.8}], "jitter": {"distribution": "lognormal", "sigma": 0.1}}
     step = Steps(scenario(**more)).healthy
     assert step.useful == alone()

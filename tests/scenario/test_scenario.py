@@ -147,7 +147,7 @@ def test_the_schema_that_editors_read_is_fresh():
 
 def test_the_schema_requires_only_keys_without_a_default():
     schema = json_schema()
-    assert sorted(schema["properties"]) == sorted([*Scenario.model_fields, "base", "sweep", "plot"])
+    assert sorted(schema["properties"]) == sorted([*Scenario.model_fields, "base", "sweep", "plot", "search"])
     required = {name: section.get("required") for name, section in schema["$defs"].items() if "required" in section}
     assert required == {
         "GpuKind": ["memory"],

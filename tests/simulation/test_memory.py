@@ -57,11 +57,12 @@ def test_the_error_names_the_gpu_that_exceeds_its_memory():
 
 def test_the_largest_excess_counts_not_the_largest_amount():
     scenario = unlike_nodes(["1 GB", "1 GB"])
-    gpus = gpus_of(scenario.cluster, scenario.parallel.layout)
+    ranks = range(2)
+    gpus = gpus_of(scenario.cluster, ranks)
     assert [gpu.name for gpu in gpus] == ["large", "small"]
-    worst = worst_peak([90 * GB, 60 * GB], gpus)
+    worst = worst_peak(ranks, [90 * GB, 60 * GB], gpus)
     assert (worst.rank, worst.held, worst.fits) == (1, 60 * GB, False)
-    assert worst_peak([80 * GB, 40 * GB], gpus).fits
+    assert worst_peak(ranks, [80 * GB, 40 * GB], gpus).fits
 
 
 def limits_drawn(scenario, replica=0):

@@ -13,8 +13,8 @@ from support.scenarios import FREE, merged
 from hybrid_des import simulate
 from hybrid_des.scenario import load
 from hybrid_des.simulation.run import run as simulated
+from hybrid_des.stragglers.ideals import Ideals, lengths
 from hybrid_des.stragglers.replaying import replay
-from hybrid_des.stragglers.what_if import WhatIf, lengths
 
 S = 10**12
 TRACE = SHARED / "profiles" / "trace-AR.parquet"
@@ -218,6 +218,6 @@ def test_what_if_counts_missing_ops_for_nothing(tmp_path):
     times = {kind: np.full((1, 1, 4, 2, 8), -1) for kind in "FB"}
     for rank, op in one.plan.ops():
         times[op.kind][0, 0, rank, op.chunk, op.microbatch] = S * (1 if op.kind == "F" else 2)
-    ask = WhatIf(one.plan, times)
+    ask = Ideals(one.plan, times)
     assert ask.slowdown == 1
     assert ask.measured.max() == one.timeline.ops["end"].max()

@@ -60,6 +60,7 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
         timeline=Timeline.of(trace, plan, layout), duration=now, numerics=None, weights=None, algorithm="ring",
         messages=totals["messages"], bytes_pipeline=totals["messages"] * size, bytes_gradients=0,
         bytes_scales=0, events=1, wall_s=0.5, peak_memory=[0] * parallel.ranks,
+        ranks=range(parallel.ranks), fold=None, unfolded="",
         costs=Costs({}, (), (0,) * plan.pipeline, (0,) * plan.pipeline), fabric=None,
         peak_activations=[peaks[layout.coordinate(rank, "pipeline")] for rank in range(parallel.ranks)],
     )  # fmt: skip
@@ -77,7 +78,7 @@ def add_messages(run, channel, rows):
 
 def _scenario(plan, parallel, steps, record):
     gpu = GpuKind(name="a100-80gb", memory=80 * 10**9)
-    node = SimpleNamespace(gpu=gpu, speed=1)
+    node = SimpleNamespace(gpu=gpu, speed=1, count=1, gpus_per_node=2**20)
     cluster = SimpleNamespace(gpu=gpu, sharing="fifo", kinds=(node,), each_gpu=lambda: repeat(node))
     return SimpleNamespace(
         version=1, name="handmade", description="", model=None,

@@ -9,6 +9,7 @@ GPT, where 10h is divided by t too with sequence parallelism (Korthikanti et al.
 """
 
 from fractions import Fraction
+from functools import lru_cache
 from typing import Annotated, Literal
 
 from hybrid_des.models.block import BlockShape, Experts, Latent, OrNone, block, linear, norm
@@ -68,6 +69,7 @@ class Transformer(Options):
 
 
 @kind("transformer", summary="decoders and encoders on tokens, dense or with experts", options=Transformer)
+@lru_cache(maxsize=16)  # many scenarios of one model, as in sweeps and searches
 def transformer(options: Transformer) -> Model:
     """Embedding, blocks, and logits with loss."""
     _check(options)

@@ -9,10 +9,11 @@ non-blocking. Links within nodes, and latencies, are those of `nodes`.
 """
 
 from fractions import Fraction
+from functools import partial
 
-from hybrid_des.network.fabric import ClusterSpec, Fabric, Route
+from hybrid_des.network.fabric import ClusterSpec, Fabric, LinkSpec, Route
 from hybrid_des.network.topologies import topology
-from hybrid_des.network.topologies.ports import nics, switched, through_nics, uplinks
+from hybrid_des.network.topologies.ports import blocks_of, nics, switched, through_nics, uplinks
 from hybrid_des.options import Count, Factor, Options
 
 
@@ -33,14 +34,17 @@ class LeafSpine(Options):
 def leaf_spine(cluster: ClusterSpec, options: LeafSpine) -> Fabric:
     """The links of `nodes`, plus an uplink and a downlink per leaf."""
     size, node_of = options.leaf_size, cluster.node_of
-    links = [*nics(cluster, lambda node, nic: f"leaf{node // size}")]
-    for leaf, first in enumerate(range(0, len(cluster.nodes), size)):
-        ports = [node.infiniband.bandwidth for node in cluster.nodes[first : first + size] for _ in range(node.nics)]
-        links += uplinks(f"leaf{leaf}", ports, options.oversubscription)
+    network = partial(nics, cluster, beyond=lambda node, nic: f"leaf{node // size}")
+
+    def links_up(leaf: int) -> tuple[LinkSpec, LinkSpec]:
+        nodes = cluster.nodes[leaf * size : (leaf + 1) * size]
+        ports = [node.infiniband.bandwidth for node in nodes for _ in range(node.nics)]
+        return uplinks(f"leaf{leaf}", ports, options.oversubscription)
 
     def route(sender: int, receiver: int) -> Route:
         leaf, to_leaf = node_of[sender] // size, node_of[receiver] // size
         between = () if leaf == to_leaf else (f"leaf{leaf}/up", f"leaf{to_leaf}/down")
         return through_nics(cluster, sender, receiver, between)
 
-    return switched(cluster, links, route)
+    above = {f"leaf{leaf}": links_up(leaf) for leaf in range(-(-len(cluster.nodes) // size))}
+    return switched(cluster, network, route, above, blocks_of(cluster, size))

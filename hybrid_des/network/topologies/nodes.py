@@ -10,10 +10,11 @@ from functools import partial
 
 from hybrid_des.network.fabric import ClusterSpec, Fabric
 from hybrid_des.network.topologies import topology
-from hybrid_des.network.topologies.ports import nics, switched, through_nics
+from hybrid_des.network.topologies.ports import blocks_of, nics, switched, through_nics
 
 
 @topology("nodes", summary="an NVSwitch in each node, a non-blocking network between NICs")
 def nodes(cluster: ClusterSpec) -> Fabric:
     """Two links per GPU and two per NIC: out and in."""
-    return switched(cluster, nics(cluster, lambda node, nic: "network"), partial(through_nics, cluster))
+    network = partial(nics, cluster, beyond=lambda node, nic: "network")
+    return switched(cluster, network, partial(through_nics, cluster), blocks=blocks_of(cluster))

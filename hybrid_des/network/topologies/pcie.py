@@ -17,13 +17,14 @@ and between nodes. `pcie` (bandwidth and latency, by default the GPU's own) repl
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 from pydantic import Field
 
 from hybrid_des.network.fabric import ClusterSpec, Fabric, LinkSpec, Route
 from hybrid_des.network.figures import LinkFigures
 from hybrid_des.network.topologies import topology
-from hybrid_des.network.topologies.ports import both_ways, by_name, nics
+from hybrid_des.network.topologies.ports import blocks_of, both_ways, links_of, nics
 from hybrid_des.options import Count, Options
 
 
@@ -40,7 +41,7 @@ class Pcie(Options):
 def pcie(cluster: ClusterSpec, options: Pcie) -> Fabric:
     """Two links per GPU, per switch and per NIC: out and in, or up and down."""
     tree = _Tree(cluster, options)
-    network = nics(cluster, lambda node, nic: "network", tree.point_of_nic)
+    network = partial(nics, cluster, beyond=lambda node, nic: "network", inside=tree.point_of_nic)
 
     def route(sender: int, receiver: int) -> Route:
         (node, index), (to_node, to_index) = cluster.places[sender], cluster.places[receiver]
@@ -55,7 +56,8 @@ def pcie(cluster: ClusterSpec, options: Pcie) -> Fabric:
         latencies = (*(0 for _ in there[1:]), cluster.latency(node, to_node), *(0 for _ in back), 0)
         return Route((*there, f"node{to_node}/nic{to_nic}/in", *back), latencies)
 
-    return Fabric(by_name(tree.ports(), network), route, cluster.gpus, cluster.node_of)
+    links = links_of(cluster, tree.ports, tree.uplinks, network)
+    return Fabric(links, route, cluster.gpus, cluster.node_of, blocks=blocks_of(cluster))
 
 
 class _Tree:
@@ -82,13 +84,15 @@ class _Tree:
         """The links from one switch of a node to another: none, or up and down."""
         return () if switch == other else (f"node{node}/switch{switch}/up", f"node{node}/switch{other}/down")
 
-    def ports(self) -> Iterator[LinkSpec]:
-        """The links of GPUs and switches."""
-        bandwidth, latency = self.port.bandwidth, self.port.latency
-        for gpu, (node, index) in enumerate(self.cluster.places):
-            ends = (f"gpu{gpu}", f"node{node}/switch{index // self.width}")
+    def ports(self, node: int) -> Iterator[LinkSpec]:
+        """The links of a node's GPUs."""
+        bandwidth, latency, first = self.port.bandwidth, self.port.latency, self.cluster.first_gpu(node)
+        for index in range(self.cluster.nodes[node].gpus):
+            ends = (f"gpu{first + index}", f"node{node}/switch{index // self.width}")
             yield from both_ways(f"node{node}/gpu{index}/pcie-", ("out", "in"), bandwidth, ends, latency)
-        for node in range(len(self.cluster.nodes)):
-            for switch in range(self.switches(node) if self.switches(node) > 1 else 0):
-                point = f"node{node}/switch{switch}"
-                yield from both_ways(f"{point}/", ("up", "down"), bandwidth, (point, f"node{node}/root"))
+
+    def uplinks(self, node: int) -> Iterator[LinkSpec]:
+        """The links of a node's switches."""
+        for switch in range(self.switches(node) if self.switches(node) > 1 else 0):
+            point = f"node{node}/switch{switch}"
+            yield from both_ways(f"{point}/", ("up", "down"), self.port.bandwidth, (point, f"node{node}/root"))

@@ -1,12 +1,14 @@
 """Links and routes shared by topologies: GPU ports into the NVSwitch, NICs, and direct links between GPUs."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import pairwise
+from functools import partial
+from itertools import chain, pairwise
 
-from hybrid_des.network.fabric import Bandwidth, ClusterSpec, Fabric, LinkSpec, PortSpec, Route
+from hybrid_des.network.fabric import Bandwidth, Blocks, ClusterSpec, Fabric, LinksByOwner, LinkSpec, PortSpec, Route
 
 NicPoint = Callable[[int, int], str]  # (node, NIC) → the point the NIC is connected to
+OfNode = Callable[[int], Iterable[LinkSpec]]  # node → some of its links
 
 
 def own_point(node: int, nic: int) -> str:
@@ -14,21 +16,22 @@ def own_point(node: int, nic: int) -> str:
     return f"node{node}/nic{nic}"
 
 
-def _nvlinks(cluster: ClusterSpec) -> Iterator[LinkSpec]:
-    """Two links per GPU: out to the NVSwitch of its node, and in."""
-    for gpu, (node, index) in enumerate(cluster.places):
-        port = cluster.nodes[node].nvlink
-        ends = (f"gpu{gpu}", f"node{node}/nvswitch")
+def _nvlinks(cluster: ClusterSpec, node: int) -> Iterator[LinkSpec]:
+    """Two links per GPU of a node: out to its NVSwitch, and in."""
+    spec, first = cluster.nodes[node], cluster.first_gpu(node)
+    port = spec.nvlink
+    for index in range(spec.gpus):
+        ends = (f"gpu{first + index}", f"node{node}/nvswitch")
         yield from both_ways(f"node{node}/gpu{index}/nvlink-", ("out", "in"), port.bandwidth, ends, port.latency)
 
 
-def nics(cluster: ClusterSpec, beyond: NicPoint, inside: NicPoint = own_point) -> Iterator[LinkSpec]:
-    """Two links per NIC: out to the network point `beyond`, and in to the point `inside` the node."""
-    for node, spec in enumerate(cluster.nodes):
-        for nic in range(spec.nics):
-            ends = (inside(node, nic), beyond(node, nic))
-            port = spec.infiniband
-            yield from both_ways(f"node{node}/nic{nic}/", ("out", "in"), port.bandwidth, ends, port.latency)
+def nics(cluster: ClusterSpec, node: int, beyond: NicPoint, inside: NicPoint = own_point) -> Iterator[LinkSpec]:
+    """Two links per NIC of a node: out to the network point `beyond`, and in to the point `inside` the node."""
+    spec = cluster.nodes[node]
+    for nic in range(spec.nics):
+        ends = (inside(node, nic), beyond(node, nic))
+        port = spec.infiniband
+        yield from both_ways(f"node{node}/nic{nic}/", ("out", "in"), port.bandwidth, ends, port.latency)
 
 
 def both_ways(
@@ -54,13 +57,60 @@ def through_nvswitch(cluster: ClusterSpec, sender: int, receiver: int) -> Route:
     return Route(ends, (cluster.nodes[node].nvlink.latency, 0))
 
 
-def switched(cluster: ClusterSpec, network: Iterable[LinkSpec], between: Callable[[int, int], Route]) -> Fabric:
+def links_of(
+    cluster: ClusterSpec, *kinds: OfNode, above: Mapping[str, Iterable[LinkSpec]] | None = None
+) -> LinksByOwner:
+    """The links of all nodes, kind by kind, and then those of the switches above them, by the switches' names."""
+    switches = above or {}
+
+    def of_owner(owner: str) -> Iterable[LinkSpec]:
+        if owner.startswith("node") and owner[4:].isdecimal() and int(owner[4:]) < len(cluster.nodes):
+            return chain.from_iterable(kind(int(owner[4:])) for kind in kinds)
+        return switches.get(owner, ())
+
+    def every() -> Iterator[LinkSpec]:
+        for kind in kinds:
+            for node in range(len(cluster.nodes)):
+                yield from kind(node)
+        yield from chain.from_iterable(switches.values())
+
+    return LinksByOwner(of_owner, every)
+
+
+def blocks_of(cluster: ClusterSpec, nodes: int = 1) -> Blocks | None:
+    """Blocks of so many nodes, or leaves; None if nodes differ, or do not fill the last block."""
+    if not cluster.alike or len(cluster.nodes) % nodes:
+        return None
+
+    def of(link: str) -> int | None:
+        owner = link.partition("/")[0]
+        if owner.startswith("node"):
+            return int(owner[4:]) // nodes
+        return int(owner[4:]) if owner.startswith("leaf") else None
+
+    return Blocks(nodes * cluster.nodes[0].gpus, of)
+
+
+def switched(
+    cluster: ClusterSpec,
+    network: OfNode,
+    between: Callable[[int, int], Route],
+    above: Mapping[str, Iterable[LinkSpec]] | None = None,
+    blocks: Blocks | None = None,
+) -> Fabric:
     """A fabric with one NVSwitch per node; switches with in-network reduction are numbered after the GPUs.
 
-    `network` holds the links beyond NVLink, `between` maps two GPUs of different nodes to a route.
+    Args:
+        cluster: the nodes.
+        network: node → its links beyond NVLink.
+        between: maps two GPUs of different nodes to a route.
+        above: switch → its links to the spine.
+        blocks: equal blocks of GPUs.
     """
     gpus, node_of = cluster.gpus, cluster.node_of
-    reducers = {number: gpus + number for number, node in enumerate(cluster.nodes) if node.in_switch}
+    reducers = {} if cluster.alike and not cluster.nodes[0].in_switch else {
+        number: gpus + number for number, node in enumerate(cluster.nodes) if node.in_switch
+    }  # fmt: skip
 
     def route(sender: int, receiver: int) -> Route:
         if reducers and max(sender, receiver) >= gpus:
@@ -69,7 +119,8 @@ def switched(cluster: ClusterSpec, network: Iterable[LinkSpec], between: Callabl
             return through_nvswitch(cluster, sender, receiver)
         return between(sender, receiver)
 
-    return Fabric(by_name(_nvlinks(cluster), network), route, gpus, node_of, reducers)
+    links = links_of(cluster, partial(_nvlinks, cluster), network, above=above)
+    return Fabric(links, route, gpus, node_of, reducers, blocks)
 
 
 def _to_reducer(cluster: ClusterSpec, sender: int, receiver: int) -> Route:

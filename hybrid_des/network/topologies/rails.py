@@ -10,12 +10,13 @@ NICs divided by `oversubscription` (default 1). The latencies of NVLink and netw
 """
 
 from fractions import Fraction
+from functools import partial
 from typing import Annotated, Literal
 
 from hybrid_des.errors import Refusal
 from hybrid_des.network.fabric import ClusterSpec, Fabric, Route
 from hybrid_des.network.topologies import OptionRefusal, topology
-from hybrid_des.network.topologies.ports import nics, switched, through_nics, through_nvswitch, uplinks
+from hybrid_des.network.topologies.ports import blocks_of, nics, switched, through_nics, through_nvswitch, uplinks
 from hybrid_des.options import Factor, Options, choice
 
 
@@ -51,11 +52,11 @@ def check(cluster: ClusterSpec, options: Rails) -> None:
 def rails(cluster: ClusterSpec, options: Rails) -> Fabric:
     """The links of `nodes`, plus an uplink and a downlink per rail with a spine."""
     check(cluster, options)
-    links = [*nics(cluster, lambda node, nic: f"rail{nic}")]
+    network = partial(nics, cluster, beyond=lambda node, nic: f"rail{nic}")
     spine = options.cross_rail == "spine"
     ports = [node.infiniband.bandwidth for node in cluster.nodes]
-    for rail in range(cluster.nodes[0].nics if spine else 0):
-        links += uplinks(f"rail{rail}", ports, options.oversubscription)
+    named = [f"rail{rail}" for rail in range(cluster.nodes[0].nics if spine else 0)]
+    above = {rail: uplinks(rail, ports, options.oversubscription) for rail in named}
 
     def route(sender: int, receiver: int) -> Route:
         (node, index), (to_node, to_index) = cluster.places[sender], cluster.places[receiver]
@@ -68,7 +69,7 @@ def rails(cluster: ClusterSpec, options: Rails) -> Fabric:
         first, second = through_nvswitch(cluster, sender, relay), through_nics(cluster, relay, receiver)
         return Route(first.links + second.links, first.latencies + second.latencies)
 
-    return switched(cluster, links, route)
+    return switched(cluster, network, route, above, blocks_of(cluster))
 
 
 def _on_rail(cluster: ClusterSpec, node: int, rail: int, like: int) -> int:

@@ -72,6 +72,7 @@ def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
     for rank, mine in groups:
         (pid, tid), copy, place = tracks[rank], int(replica[rank]), int(pipeline_rank[rank])
         title = f"GPU {rank}: replica {copy}, pipeline rank {place}"
+        title += f" ({timeline.alike} GPUs alike)" if timeline.alike > 1 else ""
         yield from _name(pid, tid, title, COMPUTE, copy * plan.pipeline + place)
         for row in zip(*(column[mine].tolist() for column in columns), strict=True):
             yield _op_slice(pid, tid, row, many_chunks=plan.visits[place] > 1)

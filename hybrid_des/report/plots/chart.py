@@ -64,6 +64,8 @@ def gantt(source: Run | pd.DataFrame, ax: Axes | None = None) -> Axes:
     if run is not None:
         facts = summary(run)
         figures = f"step {format_seconds(facts['step_time_s'])},  bubble {facts['bubble_ratio']:.1%}"
+        if run.timeline.alike > 1:
+            figures += f",  each rank stands for {run.timeline.alike:,} alike"
         ax.set_title(f"{verbatim(facts['name'])}:  {figures}", loc="left", fontsize=10)
     return ax
 

@@ -90,7 +90,6 @@ def memory_curve(run: Run, ax: Axes | None = None, replica: int = 0) -> Axes:
     """Draw the memory use of each GPU of a replica over time; dashed lines are GPU memory sizes close to it."""
     ax = axes(ax, (10.0, 4.0))
     timeline = run.timeline
-    gpus = gpus_of(run.scenario.cluster, timeline.layout)
     scale, unit = scale_of(timeline.duration / PICOSECONDS_PER_SECOND)
     pipeline = timeline.plan.pipeline
     highest: dict[GpuKind, float] = {}
@@ -99,7 +98,8 @@ def memory_curve(run: Run, ax: Axes | None = None, replica: int = 0) -> Axes:
         mine = timeline.memory["rank"] == rank
         time = timeline.memory["time"][mine] / PICOSECONDS_PER_SECOND / scale
         held = timeline.memory["bytes"][mine] / 1e9
-        highest[gpus[rank]] = max(highest.get(gpus[rank], 0.0), float(held.max(initial=0.0)))
+        (gpu,) = gpus_of(run.scenario.cluster, [rank])
+        highest[gpu] = max(highest.get(gpu, 0.0), float(held.max(initial=0.0)))
         label = f"pipeline rank {place}" if pipeline <= LABELLED or place in (0, pipeline - 1) else None
         ax.step(time, held, where="post", color=_along(place, pipeline), label=label, linewidth=1.3)
     for style, (gpu, most) in zip(cycle(DASHES), highest.items(), strict=False):

@@ -57,7 +57,7 @@ def _duration(plan: Plan, rank: int, index: int, times: Mapping[str, Times]) -> 
 
 
 @dataclass(frozen=True)
-class WhatIf:
+class Ideals:
     """The counterfactuals of one measured run.
 
     Attributes:

@@ -1,0 +1,267 @@
+"""Find the best plan that fits: layout, schedule, micro-batch, recomputation, sharding, with a proof.
+
+The file is a scenario; its `search:` block says what varies, what is made best, and what a plan may use of the memory.
+The plans are listed and counted, those that cannot fit or cannot be the best are excluded without simulating them, and
+the others are simulated, the most promising first. Prints the best plans, the report of the winner, and its flags for
+Megatron-LM and torchtitan.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from math import inf, isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hybrid_des.cli.arguments import add_common, count, import_files
+from hybrid_des.cli.output import say, text_table, write_file
+from hybrid_des.errors import UsageError
+
+if TYPE_CHECKING:
+    from hybrid_des.search import Candidate, Found, Settings, Standing
+    from hybrid_des.sweep.axes import Case
+
+INTERRUPTED = 128 + signal.SIGINT
+MOST_VALUES = 12  # of a key in the list of what varies
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add a scenario, limits of the search, and output options."""
+    parser.add_argument("file", metavar="SCENARIO", help="such as scenarios/search/13b_64.yaml")
+    add_common(parser, out="also write the table of all plans, a picture and the best plan's files to this folder")
+    parser.add_argument("--list", action="store_true", help="only count the plans and list what varies")
+    parser.add_argument("--json", action="store_true", help="print only the outcome, as one JSON object")
+    parser.add_argument("--quiet", action="store_true", help="print no progress and no report of the best plan")
+    parser.add_argument("--jobs", metavar="N", type=count, help="local worker processes (default: one per core)")
+    parser.add_argument("--dask", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://10.0.0.1:8786")
+    parser.add_argument("--budget", metavar="TIME", type=_seconds, default=inf, help="stop after so long, such as 60s")
+    parser.add_argument("--resume", action="store_true", help="go on with what an earlier search left in --out")
+    parser.add_argument("--write", metavar="FILE", type=Path, help="write the best plan as a scenario file")
+    parser.add_argument("--order", metavar="FILE", type=Path, help="write its order of ops in PyTorch's format")
+    parser.add_argument("--verify", action="store_true", help="verify its order on real numbers, as `verify` does")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Search, print what was found, and return 0, 1 if nothing fits, or 130 if interrupted."""
+    from hybrid_des.scenario import read_scenario
+    from hybrid_des.search import plans_in, settings_of
+
+    import_files(args.imports)
+    if args.resume and args.out is None:
+        raise UsageError("--resume needs the --out of the search to go on with")
+    settings = settings_of(read_scenario(args.file, args.set), args.imports)
+    plans = plans_in(settings)
+    if args.list:
+        print(_listed(settings, plans))
+        return 0
+    if not (args.quiet or args.json):
+        say(_listed(settings, plans))
+    found = _search(args, settings, plans)
+    _output(args, found)
+    if found.stopped == "interrupted":
+        say("interrupted")
+        return INTERRUPTED
+    if found.best is not None or found.stopped:
+        return 0
+    say(f"{args.file}: {_why_none(found)}")
+    return 1
+
+
+def _seconds(text: str) -> float:
+    """A time such as 60s or 5 min."""
+    from hybrid_des.units import parse_quantity
+
+    try:
+        seconds = float(parse_quantity(text, "time"))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not seconds:
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return seconds
+
+
+def _listed(settings: Settings, plans: Sequence[Case]) -> str:
+    from hybrid_des.search import values_of
+
+    lines = [f"{len(plans)} plans of {settings.written.cluster.gpus} GPUs, by"]
+    for path, values in values_of(plans).items():
+        shown = [_cell(value) for value in values[:MOST_VALUES]]
+        lines.append(f"  {path}: {', '.join(shown)}{', …' if len(values) > MOST_VALUES else ''}")
+    return "\n".join(lines)
+
+
+def _cell(value: Any) -> str:
+    return "default" if value is None else str(value)
+
+
+def _search(args: argparse.Namespace, settings: Settings, plans: Sequence[Case]) -> Found:
+    from hybrid_des.report.files.workshop import reserved
+    from hybrid_des.search import explore
+    from hybrid_des.search.logbook import LOGBOOK
+
+    how: dict[str, Any] = {"budget_s": args.budget, "folder": args.out, "resume": args.resume}
+    with nullcontext() if args.out is None else reserved(args.out), _bar(args, settings) as progress:
+        if args.dask is None:
+            found = explore(settings, plans, jobs=args.jobs or os.cpu_count() or 1, progress=progress, **how)
+        else:
+            from hybrid_des.cli.dask_cluster import connected
+
+            with connected(args.dask) as (executor, waiting):
+                found = explore(settings, plans, executor=executor, waiting=waiting, progress=progress, **how)
+    if args.out is not None and not found.stopped:
+        (args.out / LOGBOOK).unlink(missing_ok=True)
+    return found
+
+
+@contextmanager
+def _bar(args: argparse.Namespace, settings: Settings) -> Iterator[Any]:
+    """Yield a function that shows how far a search is."""
+    if args.quiet or args.json or not sys.stderr.isatty():
+        yield lambda standing: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(20), TaskProgressColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("plans")
+
+        def show(standing: Standing) -> None:
+            done = standing.screened if standing.screened < standing.plans else standing.plans - standing.open
+            bar.update(task, total=standing.plans, completed=done, description=_progress(settings, standing))
+
+        yield show
+
+
+def _progress(settings: Settings, standing: Standing) -> str:
+    """One line: how many plans are simulated, excluded and open, the best so far, and the bound."""
+    if standing.screened < standing.plans:
+        return f"screened {standing.screened} of {standing.plans} plans"
+    objective = settings.objective
+    best, least = (
+        objective.shown(objective.value(c)) if isfinite(c) else "none" for c in (standing.best, standing.least)
+    )
+    excluded = standing.plans - standing.simulated - standing.open
+    return f"{standing.simulated} simulated, {excluded} excluded, {standing.open} open; best {best}, bound {least}"
+
+
+def _output(args: argparse.Namespace, found: Found) -> None:
+    """Print and write what was found."""
+    if args.json:
+        print(json.dumps(_summary(found), indent=2, allow_nan=False))
+    else:
+        if found.best is not None:
+            print(_table(found))
+        print(found.sentence)
+    if args.out is not None:
+        from hybrid_des.search.pareto import write
+
+        write(found, args.out)
+    if found.best is not None:
+        _about_the_best(args, found, found.best)
+
+
+def _about_the_best(args: argparse.Namespace, found: Found, best: Candidate) -> None:
+    from hybrid_des.search.winner import scenario_file
+
+    scenario = found.scenario(best)
+    if args.write is not None:
+        write_file(args.write, scenario_file(found, best))
+    if args.order is not None:
+        from hybrid_des.pipeline.order_csv import write_order
+        from hybrid_des.simulation.planner import plan_of
+
+        write_order_of = plan_of(scenario)
+        write_file(args.order, write_order(write_order_of))
+    if args.out is not None or not (args.json or args.quiet):
+        from hybrid_des.result import simulate
+
+        result = simulate(scenario.model_copy(update={"record": "compute"}))
+        if args.out is not None:
+            result.write(args.out / "best")
+        if not (args.json or args.quiet):
+            print(f"\n{result.report()}")
+    if not (args.json or args.quiet):
+        print(_flags(scenario))
+    if args.verify:
+        from hybrid_des.cli.commands.verify import verify
+
+        say(f"verified: {verify(scenario)}")
+
+
+def _table(found: Found) -> str:
+    """The best plans, one per line."""
+    from hybrid_des.search import values_of
+    from hybrid_des.units import format_bytes
+
+    objective, shown = found.settings.objective, found.ranked[: found.settings.block.top]
+    paths = list(values_of([one.case for one in found.candidates]))
+    heads = [
+        "",
+        objective.name.removesuffix("_s").replace("_", " "),
+        "memory",
+        *(path.split(".")[-1] for path in paths),
+    ]
+    rows = [
+        [
+            str(place),
+            objective.shown(objective.value(one.least)),
+            format_bytes(one.held),
+            *(_cell(one.case.get(path)) if one.case.get(path) is not None else "" for path in paths),
+        ]
+        for place, one in enumerate(shown, start=1)
+    ]
+    return text_table(heads, rows)
+
+
+def _flags(scenario: Any) -> str:
+    from hybrid_des.search.flags import megatron, torchtitan
+
+    if scenario.model is None:
+        return ""
+    lines = []
+    for name, said in (("Megatron-LM", megatron(scenario)), ("torchtitan", torchtitan(scenario))):
+        lines += [f"\n{name}", *(f"  {flag}" for flag in said.flags), *(f"  no flag: {one}" for one in said.unsaid)]
+    return "\n".join(lines)
+
+
+def _why_none(found: Found) -> str:
+    """Why no plan was found, and the one that is nearest to fitting."""
+    from hybrid_des.search.branch import IMPOSSIBLE
+
+    nearest = found.nearest()
+    if nearest is None:
+        first = next(one for one in found.candidates if one.status == IMPOSSIBLE)
+        return f"every plan is impossible; the first: {first.reason}"
+    values = ", ".join(f"{path}={value}" for path, value in nearest.case.items() if value is not None)
+    limit = "search.memory" if found.settings.block.memory else "the GPU's memory"
+    less = ", less search.reserve" if found.settings.block.reserve else ""
+    return f"no plan fits into {limit}{less}; the nearest: {nearest.reason} ({values})"
+
+
+def _summary(found: Found) -> dict[str, Any]:
+    """The outcome as plain values."""
+    objective = found.settings.objective
+    return {
+        "outcome": found.sentence,
+        "objective": objective.name,
+        "plans": len(found.candidates),
+        "counts": dict(found.counts),
+        "gap_ratio": found.gap,
+        "stopped": found.stopped,
+        "best": [_plan(found, one) for one in found.ranked[: found.settings.block.top]],
+        "front": [_plan(found, one) for one in found.front()],
+        "wall_s": found.wall_s,
+    }
+
+
+def _plan(found: Found, one: Candidate) -> dict[str, Any]:
+    objective = found.settings.objective
+    values = {path: value if isinstance(value, int | str) else str(value) for path, value in one.case.items() if value}
+    return {"plan": one.number, objective.name: objective.value(one.least), "held_bytes": one.held, "values": values}

@@ -1,0 +1,79 @@
+"""Which images of a group's members do the same in a collective: conditions that a collective registers as `images`.
+
+An image seats every member at a place in the group, its own or that of another part of the model. A ring looks the
+same to all of its members, and so does an exchange of halves; what is left to check is that they send as much.
+"""
+
+from collections.abc import Callable, Sequence
+from math import gcd
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybrid_des.collectives.buffer import Buffer
+
+
+class Seating(NamedTuple):
+    """How an image seats the members of a group.
+
+    Attributes:
+        places: the place of each member's image.
+        nodes: the node of each member.
+        image_nodes: in the group of the images, the node at each place.
+        buffers: of a member, one for each bucket.
+    """
+
+    places: NDArray[np.int64]
+    nodes: Sequence[int]
+    image_nodes: Sequence[int]
+    buffers: Sequence[Buffer]
+
+
+Images = Callable[[Seating, Any], str]  # what tells the members apart; nothing, if they do the same
+
+
+def rotation(places: NDArray[np.int64]) -> int | None:
+    """By how much every place turns; None if they do not all turn by the same."""
+    turned = (places - np.arange(len(places))) % len(places)
+    return int(turned[0]) if (turned == turned[0]).all() else None
+
+
+def exchange(places: NDArray[np.int64]) -> int | None:
+    """The number that every place is exchanged by (xor); None if it is not the same for all."""
+    changed = places ^ np.arange(len(places))
+    return int(changed[0]) if (changed == changed[0]).all() else None
+
+
+def differing(elements: int, pieces: int, turn: int) -> str:
+    """Whether pieces of so many elements that are `turn` apart differ in size, in words."""
+    if turn % (pieces // gcd(pieces, elements)):
+        return f"the {pieces} pieces of {elements:,} gradients differ in size (gradients.pad makes them equal)"
+    return ""
+
+
+def around(seating: Seating, options: Any = None) -> str:
+    """A ring, in which every member owns a piece."""
+    turn = rotation(seating.places)
+    if turn is None:
+        return "the members of a ring do not turn by the same number of places"
+    return differing_buckets(seating, turn)
+
+
+def any_order(seating: Seating, options: Any = None) -> str:
+    """Every member does the same, wherever it is."""
+    return ""
+
+
+def in_pairs(seating: Seating, options: Any = None) -> str:
+    """Whole buffers between partners at distances that are powers of two."""
+    members = len(seating.places)
+    if members & (members - 1):
+        return f"of {members} members, no power of two, some have a guest"
+    return "" if exchange(seating.places) is not None else "partners are not exchanged by the same number of places"
+
+
+def differing_buckets(seating: Seating, turn: int) -> str:
+    """Whether pieces of a bucket, one for each member, differ in size where they are `turn` apart."""
+    members = len(seating.places)
+    return next(filter(None, (differing(buffer.elements, members, turn) for buffer in seating.buffers)), "")

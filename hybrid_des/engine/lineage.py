@@ -1,0 +1,167 @@
+"""Where events come from: enough of their ancestry to tell whether others, elsewhere, happen in the same order.
+
+Events of one moment are processed in the order in which they were booked: of two, the one whose booking is earlier
+comes first and, if both were booked at the same time, the one whose parent came first; at the end of both chains stand
+the first events of two ranks, in the order of ranks. So an event keeps
+
+    chain   a hash of the times at which it, its parent, its parent's parent … were booked; None if they are not certain
+    root    the rank at the beginning, in the frame of whoever is asked (`folding.orbits`)
+
+and two events whose chains differ are in the same order in every image of the simulation; two with equal chains are in
+the order of their roots. Urgent events follow at once on the event that books them and take over its lineage.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from heapq import heappop
+from types import MethodType
+from typing import Any, Protocol
+
+from simpy.core import EmptySchedule
+from simpy.events import NORMAL, Event, EventPriority
+
+from hybrid_des.engine.clock import MOMENT, USUAL, Environment, Timeout
+from hybrid_des.engine.events import Arrival
+
+Lineage = tuple[int | None, int]
+
+
+class Roots(Protocol):
+    """What is known of the order of roots."""
+
+    def ordered(self, one: int, other: int) -> bool:
+        """Whether the order of two roots is that of all their images."""
+
+    def joined(self, one: int, other: int) -> int:
+        """What is certain of a root that may be either of two."""
+
+
+class LineageArrival(Arrival):
+    """A message that a receiver waits for.
+
+    Attributes:
+        when: since when.
+        asked: by which event.
+        lineage: of this event, once it is booked.
+    """
+
+    env: LineageEnvironment
+
+    def __init__(self, env: LineageEnvironment) -> None:
+        self.env = env
+        self.callbacks = []
+        self.when = env.now
+        self.asked = env.lineage
+
+    def happen(self, at: int, value: Any) -> None:
+        """Wake the receiver at that time, with the message."""
+        self._value = value
+        env = self.env
+        self.lineage = env.born
+        env.agenda[at << MOMENT | USUAL].append(self)
+
+
+class LineageTimeout(Timeout):
+    """A timeout with a lineage."""
+
+    def __init__(self, env: LineageEnvironment, delay: int, value: Any = None) -> None:
+        self.lineage = env.born
+        super().__init__(env, delay, value)
+
+
+class LineageEnvironment(Environment):
+    """An environment that knows the lineage of every event.
+
+    Attributes:
+        lineage: of the event that is processed now.
+        born: of events that are booked now.
+    """
+
+    __slots__ = ("_roots", "born", "lineage")
+
+    def __init__(self, roots: Roots) -> None:
+        super().__init__()
+        self._roots = roots
+        self.timeout = MethodType(LineageTimeout, self)
+        self.lineage: Lineage = (0, 0)
+        self.born: Lineage = (0, 0)
+
+    def begin(self, root: int) -> None:
+        """Let the processes that start from now on descend from a root."""
+        self.lineage = self.born = (0, root)
+
+    def decided(self, one: Lineage, other: Lineage) -> bool:
+        """Whether two events of one moment are in the same order in all images."""
+        if one is other:
+            return True
+        if one[0] is None or other[0] is None:
+            return False
+        return one[0] != other[0] or self._roots.ordered(one[1], other[1])
+
+    def either(self, one: Lineage, other: Lineage) -> Lineage:
+        """The child's lineage of one of two events of this moment whose order is not decided."""
+        if one[0] is None or other[0] is None:
+            return None, one[1]
+        return hash((self.now, one[0])), self._roots.joined(one[1], other[1])
+
+    def forget(self) -> None:
+        """Give up what is known of the order of the event that is processed now."""
+        self.lineage = self.born = (None, self.lineage[1])
+
+    def schedule(self, event: Event, priority: EventPriority = NORMAL, delay: float = 0) -> None:
+        """Book a triggered event after a delay; an urgent one continues the event that books it."""
+        event.lineage = self.born if priority is NORMAL else self.lineage  # type: ignore[attr-defined]
+        super().schedule(event, priority, delay)
+
+    @contextmanager
+    def births(self, lineage: Lineage) -> Iterator[None]:
+        """Let the events that are booked meanwhile have this lineage."""
+        before, self.born = self.born, lineage
+        yield
+        self.born = before
+
+    def all_of(self, events: Iterable[Event]) -> Event:  # type: ignore[override]
+        """An event that happens when all of several have happened."""
+        waited = list(events)
+        done = self.event()
+        last: list[tuple[int, Lineage]] = []
+
+        def check(event: Event) -> None:
+            last.append((self.now, self.lineage))
+            if event.ok and len(last) == len(waited):
+                undecided = [one for at, one in last[:-1] if at == self.now and not self.decided(one, self.lineage)]
+                with self.births(self.either(undecided[0], self.lineage) if undecided else self.born):
+                    done.succeed()
+
+        for event in waited:
+            assert event.callbacks is not None
+            event.callbacks.append(check)
+        return done
+
+    def _process(self, numbers: Iterable[int]) -> None:
+        """Process one event per number, each under its lineage."""
+        agenda, moments = self.agenda, self.agenda.moments
+        moment, events = 0, deque[Any]()
+        for number in numbers:
+            if not events or moments[0] != moment:
+                if not moments:
+                    raise EmptySchedule
+                moment = moments[0]
+                events = agenda[moment]
+                self.now = moment >> MOMENT
+            event = events.popleft()
+            if not events:
+                del agenda[heappop(moments)]
+            self.events = number
+            self.lineage = chain, root = event.lineage
+            self.born = (None if chain is None else hash((self.now, chain)), root)
+            callbacks, event.callbacks = event.callbacks, None
+            for callback in callbacks:
+                callback(event)
+            if not event._ok and not hasattr(event, "_defused"):
+                failure = type(event._value)(*event._value.args)
+                failure.__cause__ = event._value
+                raise failure

@@ -1,0 +1,121 @@
+"""The courses of folded messages: which picture of each link they take, where all images of a route are alike.
+
+Exchanging equal blocks of GPUs (nodes, or the nodes of a leaf) takes routes to routes in most wirings, which say so
+(`Fabric.blocks`): then no image is looked at. Otherwise all images of a route are.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from hybrid_des.folding import FoldRefusal
+from hybrid_des.folding.orbits import Element, Fold
+from hybrid_des.network.fabric import Fabric, Route
+
+
+class Leg(NamedTuple):
+    """A link of a route.
+
+    Attributes:
+        link: the link that is simulated in its place.
+        name: its own name.
+        latency: picoseconds behind it.
+        turned: the element that takes the simulated link to it.
+    """
+
+    link: str
+    name: str
+    latency: int
+    turned: Element
+
+
+class Courses:
+    """The routes of folded messages.
+
+    Args:
+        fabric: the wiring.
+        fold: which ranks are simulated.
+    """
+
+    def __init__(self, fabric: Fabric, fold: Fold) -> None:
+        self._fabric = fabric
+        self._fold = fold
+        self._known: dict[str, tuple[str, Element]] = {}  # link → the simulated link, and how it is turned against it
+
+    def of(self, sender: int, receiver: int) -> list[Leg]:
+        """The legs of a message from a simulated rank.
+
+        Raises:
+            FoldRefusal: an image of the route is another route, or takes a link of another one.
+        """
+        route = self._fabric.route(sender, receiver)
+        pictures = self._by_rule if self._exchanges_blocks else self._by_images
+        found = pictures(route, sender, receiver)
+        return [
+            Leg(link, name, latency, turned)
+            for name, latency, (link, turned) in zip(route.links, route.latencies, found, strict=True)
+        ]
+
+    @cached_property
+    def _exchanges_blocks(self) -> bool:
+        """Whether images exchange whole blocks of GPUs, each of which keeps its place in its block."""
+        blocks, fold = self._fabric.blocks, self._fold
+        if blocks is None:
+            return False
+        ranks = np.arange(fold.layout.ranks, dtype=np.int64)
+        for element in fold.generators:
+            images = fold.move(ranks, element)
+            if (ranks % blocks.size != images % blocks.size).any():
+                return False
+            moved = images // blocks.size
+            if (moved != moved[ranks // blocks.size * blocks.size]).any():
+                return False
+        return True
+
+    def _by_rule(self, route: Route, sender: int, receiver: int) -> list[tuple[str, Element]]:
+        fold, blocks = self._fold, self._fabric.blocks
+        assert blocks is not None
+        found = []
+        for hop, name in enumerate(route.links):
+            block = blocks.of(name)
+            if block is None:
+                raise FoldRefusal(f"link {name} carries the messages of all replicas")
+            _, turned = fold.home(block * blocks.size)
+            link = name
+            if turned != fold.identity:
+                back = fold.inverse(turned)
+                link = self._fabric.route(fold.move(sender, back), fold.move(receiver, back)).links[hop]
+            found.append((link, turned))
+        return found
+
+    def _by_images(self, route: Route, sender: int, receiver: int) -> list[tuple[str, Element]]:
+        fold = self._fold
+        routes = []
+        for element in fold.elements():
+            here, there = fold.move(sender, element), fold.move(receiver, element)
+            other = self._fabric.route(here, there)
+            if other.latencies != route.latencies:
+                ways = f"from rank {sender} to {receiver} and from rank {here} to {there}"
+                raise FoldRefusal(f"the routes {ways} have other links or latencies")
+            routes.append((element, other.links))
+        return [self._picture([(element, links[hop]) for element, links in routes]) for hop in range(len(route.links))]
+
+    def _picture(self, images: list[tuple[Element, str]]) -> tuple[str, Element]:
+        """Which link is simulated for the first of these, which are the images of a link."""
+        first, known = images[0][1], self._known
+        if first not in known:
+            rate = self._fabric.links[first].bandwidth
+            for element, name in images:
+                if name in known:
+                    raise FoldRefusal(f"link {name} carries the messages of several replicas")
+                if self._fabric.links[name].bandwidth != rate:
+                    raise FoldRefusal(f"link {name} has another bandwidth than link {first}")
+                known[name] = (first, element)
+        link, turned = known[first]
+        for element, name in images:
+            if known.get(name) != (link, self._fold.combined(turned, element)):
+                raise FoldRefusal(f"link {name} carries the messages of replicas that do not turn alike")
+        return link, turned

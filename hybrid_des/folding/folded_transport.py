@@ -1,0 +1,110 @@
+"""The network of a folded run: what goes to a rank that is not simulated goes to its picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.lineage import LineageEnvironment
+from hybrid_des.engine.recorder import Recorder
+from hybrid_des.folding import FoldRefusal
+from hybrid_des.folding.courses import Courses, Leg
+from hybrid_des.folding.orbits import Fold
+from hybrid_des.folding.traced_flows import LineageLink, traced
+from hybrid_des.folding.traced_mailboxes import (
+    LineageHandoff,
+    LineageMailbox,
+    LineageRendezvous,
+    LineageTaggedMailbox,
+    UnorderedMailbox,
+)
+from hybrid_des.network.channel import Channel
+from hybrid_des.network.fabric import Fabric, LinkSpec
+from hybrid_des.network.link import Hop
+from hybrid_des.network.mailbox import Handoff, Mailbox, Rendezvous, TaggedMailbox
+from hybrid_des.network.rate import Rate
+from hybrid_des.network.sharing import Flow, Put
+from hybrid_des.network.sharing.fifo import Fifo, FifoFlow
+from hybrid_des.network.transport import Transport
+
+
+class FoldedTransport(Transport):
+    """Links, flows and mailboxes of the simulated ranks, for links that are shared without an order (`fair`)."""
+
+    def __init__(
+        self, env: Environment, fabric: Fabric, sharing_name: str, trace: Recorder, receipts: bool, *, fold: Fold
+    ) -> None:
+        super().__init__(env, fabric, sharing_name, trace, receipts)
+        self._fold = fold
+        self._courses = Courses(fabric, fold)
+
+    def flow(self, channel: Channel, lane: int = 0, part: int = 0) -> tuple[Flow, Mailbox]:
+        """The flow of a collective's messages between two GPUs or their pictures, and the mailbox at its end."""
+        sender, turned = self._fold.home(channel.sender)
+        if turned != self._fold.identity:
+            receiver = self._fold.move(channel.receiver, self._fold.inverse(turned))
+            channel = channel._replace(sender=sender, receiver=receiver)
+        return super().flow(channel, lane, part)
+
+    def sent(self) -> dict[str, int]:
+        """What was sent by all ranks."""
+        return {key: total * self._fold.order for key, total in super().sent().items()}
+
+    def _hops(self, channel: Channel) -> tuple[Hop, ...]:
+        return self._along(channel, self._courses.of(channel.sender, channel.receiver))
+
+    def _along(self, channel: Channel, legs: Sequence[Leg]) -> tuple[Hop, ...]:
+        if len({leg.link for leg in legs}) < len(legs):
+            ends = f"from rank {channel.sender} to {channel.receiver}"
+            raise FoldRefusal(f"the route {ends} takes a link and one of its images, {legs[-1].name}")
+        return tuple(
+            Hop(self.link(leg.link), leg.latency, self._trace.channel(channel._replace(link=leg.name, hop=hop)))
+            for hop, leg in enumerate(legs)
+        )
+
+
+class LineageTransport(FoldedTransport):
+    """The same for links that are served in order, where that order must be the same in all images."""
+
+    env: LineageEnvironment
+
+    def __init__(
+        self, env: LineageEnvironment, fabric: Fabric, sharing_name: str, trace: Recorder, receipts: bool, *, fold: Fold
+    ) -> None:
+        super().__init__(env, fabric, sharing_name, trace, receipts, fold=fold)
+        if sharing_name == "fifo":
+            self._sharing = LineageFifo(env, trace.messages)
+
+    def mailbox(self, kind: str) -> Mailbox:
+        """A mailbox of a collective."""
+        return (UnorderedMailbox if kind == "parameter-server" else LineageMailbox)(self.env)
+
+    def handoff(self) -> Handoff:
+        """A queue between two phases on one GPU."""
+        return LineageHandoff(self.env)
+
+    def tagged_mailbox(self) -> TaggedMailbox:
+        """A mailbox for pipeline messages."""
+        return LineageTaggedMailbox(self.env)
+
+    def _meeting(self, members: Sequence[int]) -> Rendezvous:
+        return LineageRendezvous(self.env, sum(map(self._fold.simulated, members)))
+
+    def _open(self, channel: Channel, put: Put) -> Flow:
+        legs = self._courses.of(channel.sender, channel.receiver)
+        flow = self._sharing.flow(self._along(channel, legs), put)
+        if isinstance(flow, FifoFlow):
+            _, turned = self._fold.home(channel.receiver)
+            flow = traced(self._fold, channel.sender, [*(leg.turned for leg in legs), turned], flow)
+        self._opened.append((channel.purpose, flow))
+        return flow
+
+
+class LineageFifo(Fifo):
+    """Links that serve one message at a time and know what reaches them at the same time."""
+
+    _env: LineageEnvironment
+
+    def link(self, spec: LinkSpec, rate: Rate) -> LineageLink:
+        """Make a link."""
+        return LineageLink(self._env, spec, rate)

@@ -1,0 +1,160 @@
+"""Mailboxes that know whether it is certain which came first: a message, or the receiver's asking for it.
+
+Times do not depend on it, but the lineage of the event that wakes the receiver does: it is booked by whoever comes
+second.
+"""
+
+from collections import deque
+from typing import Any
+
+from simpy.events import Event
+
+from hybrid_des.engine.events import Here
+from hybrid_des.engine.lineage import Lineage, LineageArrival, LineageEnvironment
+from hybrid_des.network.mailbox import Handoff, Mailbox, Rendezvous, TaggedMailbox
+from hybrid_des.network.message import Message
+from hybrid_des.network.purpose import Purpose
+
+Put = tuple[int, Message, int, Lineage]  # when a message arrives, and since when and by which event that is known
+
+
+def wake(env: LineageEnvironment, arrival: LineageArrival, at: int, message: Message) -> None:
+    """Wake a waiting receiver with a message that is put now."""
+    if arrival.when == env.now and not env.decided(arrival.asked, env.lineage):
+        with env.births((None, env.born[1]) if at <= env.now else env.either(arrival.asked, env.lineage)):
+            arrival.happen(at, message)
+    else:
+        arrival.happen(at, message)
+
+
+def find(env: LineageEnvironment, put: Put) -> Event | Here:
+    """A message that was put before the receiver asks for it, now."""
+    at, message, when, lineage = put
+    undecided = when == env.now and not env.decided(lineage, env.lineage)
+    if at <= env.now:
+        if undecided:  # in some images the receiver asks first, and is woken by an event
+            env.forget()
+        return Here(message)
+    arrival = LineageArrival(env)
+    if undecided:
+        with env.births(env.either(lineage, env.lineage)):
+            arrival.happen(at, message)
+    else:
+        arrival.happen(at, message)
+    return arrival
+
+
+class LineageMailbox(Mailbox):
+    """A mailbox of a folded run."""
+
+    __slots__ = ()
+
+    _env: LineageEnvironment
+    _arrived: deque[Any]
+    _waiting: deque[Any]
+
+    def put(self, message: Message, tag: int, at: int) -> None:
+        """Take a message that arrives at `at`."""
+        env = self._env
+        if self._waiting:
+            arrival = self._waiting.popleft()
+            if arrival.when != env.now:
+                arrival.happen(at, message)
+            else:
+                wake(env, arrival, at, message)
+        else:
+            self._arrived.append((at, message, env.now, env.lineage))
+
+    def receive(self) -> Event | Here:
+        """The next message, to be yielded; its value is a `Message`."""
+        if self._arrived:
+            return find(self._env, self._arrived.popleft())
+        arrival = LineageArrival(self._env)
+        self._waiting.append(arrival)
+        return arrival
+
+
+class UnorderedMailbox(LineageMailbox):
+    """A mailbox whose receiver waits for several in an order that images do not share."""
+
+    __slots__ = ()
+
+    def put(self, message: Message, tag: int, at: int) -> None:
+        """Take a message that arrives at `at`."""
+        with self._env.births((None, self._env.born[1])):
+            super().put(message, tag, at)
+
+    def receive(self) -> Event | Here:
+        """The next message, to be yielded; its value is a `Message`."""
+        with self._env.births((None, self._env.born[1])):
+            return super().receive()
+
+
+class LineageHandoff(LineageMailbox, Handoff):
+    """A queue between two phases on one GPU, in a folded run."""
+
+    __slots__ = ()
+
+
+class LineageTaggedMailbox(TaggedMailbox):
+    """A mailbox of pipeline messages in a folded run."""
+
+    _env: LineageEnvironment
+    _arrived: dict[Any, Any]
+    _waiting: dict[Any, Any]
+
+    def put(self, purpose: Purpose, message: Message, tag: int, at: int) -> None:
+        """Take a message that arrives at `at`."""
+        arrival = self._waiting.pop((purpose, tag), None)
+        if arrival is None:
+            self._arrived[purpose, tag] = (at, message, self._env.now, self._env.lineage)
+        else:
+            wake(self._env, arrival, at, message)
+
+    def receive(self, purpose: Purpose, tag: int) -> Event | Here:
+        """The message of this purpose and tag, to be yielded; its value is a `Message`."""
+        put = self._arrived.pop((purpose, tag), None)
+        if put is not None:
+            return find(self._env, put)
+        arrival = self._waiting[purpose, tag] = LineageArrival(self._env)
+        return arrival
+
+
+class Round:
+    """Where the simulated members of a group wait for each other; each goes on in an event of its own.
+
+    Unfolded, one event wakes all members in the order in which they came.
+    """
+
+    def __init__(self, env: LineageEnvironment, size: int) -> None:
+        self._env = env
+        self._size = size
+        self._here: list[tuple[LineageArrival, Lineage]] = []
+
+    def join(self, delay: int, value: Any = None) -> Event:
+        """Arrive; the event happens `delay` picoseconds after the last member's arrival."""
+        arrival = LineageArrival(self._env)
+        self._here.append((arrival, self._env.born))
+        if len(self._here) == self._size:
+            for waiting, (chain, root) in self._here:
+                with self._env.births((None if chain is None else hash((self._env.now, chain)), root)):
+                    waiting.happen(self._env.now + delay, value)
+            self._here = []
+        return arrival
+
+    @property
+    def empty(self) -> bool:
+        """Whether nobody is waiting."""
+        return not self._here
+
+
+class LineageRendezvous(Rendezvous):
+    """A rendezvous of the simulated members of a group."""
+
+    def __init__(self, env: LineageEnvironment, size: int) -> None:
+        super().__init__(env, size)
+        self._round = Round(env, size)
+
+    def arrive(self, place: int, message: Message, delay: int) -> Event:
+        """Bring a message; the event's value has those of all members, which are alike."""
+        return self._round.join(delay, [message] * self._size)

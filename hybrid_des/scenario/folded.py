@@ -1,0 +1,34 @@
+"""The key `fold`: how many replicas are simulated, where they do the same."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from hybrid_des.options import MOST, Reads, choice, whole
+from hybrid_des.scenario.problem import Problem
+
+FROM = 129  # GPUs from which on replicas are folded without being asked to: up to 128, all of them are shown
+
+
+def _read(value: Any) -> int | str:
+    if isinstance(value, str):
+        word: str = choice("auto", "off").read(value)
+        return word
+    number: int = whole(1, MOST).read(value)
+    return number
+
+
+_NUMBER = {"type": "integer", "minimum": 1, "maximum": MOST}
+Fold = Annotated[int | str, Reads(_read, {"anyOf": [{"enum": ["auto", "off"]}, _NUMBER]})]
+
+
+def fold_fits(scenario: Any) -> Iterator[Problem]:
+    """A fold divides the replicas, which must not train on samples of their own."""
+    fold, replicas = scenario.fold, scenario.parallel.data
+    if not isinstance(fold, int):
+        return
+    if replicas % fold:
+        message = f"{replicas} replicas cannot be folded to {fold}; expected a divisor"
+        yield Problem(("fold",), message, (("fold",), ("parallel", "data")))
+    elif scenario.numerics is not None and fold < replicas:
+        message = "with `numerics` every replica trains on samples of its own; expected off"
+        yield Problem(("fold",), message, (("fold",), ("numerics",)))

@@ -1,0 +1,21 @@
+"""Searches for the best plan that fits, with a proof.
+
+found = search("scenarios/search/13b_64.yaml", jobs=2)
+found.sentence          # optimal: 54 simulated, 282 excluded by bound, 61 do not fit, 0 unknown
+found.table()           # a row per plan
+
+space      the plans, and the values that they have
+screen     a first bound on time and memory, from costs         screening
+weigh      memory from the order of ops, a bound on time        bound, cheapest
+simulate   best first                                           branch
+"""
+
+from hybrid_des.search.best_plan import explore, search
+from hybrid_des.search.branch import Candidate, Standing
+from hybrid_des.search.outcome import Found
+from hybrid_des.search.space import plans_in, values_of
+from hybrid_des.search.terms import Settings, settings_of
+
+__all__ = [
+    "Candidate", "Found", "Settings", "Standing", "explore", "plans_in", "search", "settings_of", "values_of",
+]  # fmt: skip

@@ -1,0 +1,197 @@
+"""What is found out about one plan, in three steps that cost more and tell more: screen, weigh, simulate.
+
+    screen     is it a valid scenario?  a first bound on time and memory from its costs
+    weigh      the order of its ops: its peaks of memory, a lower bound on its time, what it has in common with others
+    simulate   the summary
+
+Any of them may end in the reason why the plan is out, in the words of the scenario's own validation or of its parts.
+They run in any process; costs and wirings of plans that share them are computed once in each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from hybrid_des.analysis.metrics import summary
+from hybrid_des.errors import HybridDesError
+from hybrid_des.network.fabric import Fabric
+from hybrid_des.registry import import_file
+from hybrid_des.scenario import Scenario, scenario_of
+from hybrid_des.search.bound import least_step
+from hybrid_des.search.screening import first_bound
+from hybrid_des.search.terms import Settings
+from hybrid_des.search.twins import twin_of
+from hybrid_des.simulation.memory import gpus_of
+from hybrid_des.simulation.planner import costs_per_rank, parts_of
+from hybrid_des.simulation.remedies import planned_peaks
+from hybrid_des.simulation.run import run
+from hybrid_des.simulation.wiring import fabric_of
+from hybrid_des.sweep.axes import Case
+from hybrid_des.sweep.dispatch import Row
+from hybrid_des.sweep.runner import with_case
+from hybrid_des.units import format_bytes, to_seconds
+from hybrid_des.workload.costs import RankCosts
+
+_WIRING = ("cluster.", "efficiency.")  # what keys start with on which the wiring depends
+# keys on which neither costs nor wiring depend, but for the counts in `_shared`
+_ORDERS = ("schedule.kind", "schedule.chunks", "schedule.microbatches", "gradients.bucket", "gradients.overlap")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one step has found out about a plan.
+
+    Attributes:
+        reason: why the plan is out; empty if it is not.
+        misfit: whether it is out because of its memory.
+        least: a lower bound on its cost, or its cost once it is simulated.
+        held: bytes of its fullest GPU; before it is weighed, at least so many.
+        excess: bytes more than its GPUs have; negative if it fits.
+        twin: the same for plans that differ in nothing that matters.
+        row: the summary.
+    """
+
+    reason: str = ""
+    misfit: bool = False
+    least: float = 0.0
+    held: int = 0
+    excess: int = 0
+    twin: str = ""
+    row: Row = field(default_factory=dict)
+
+
+def screen(settings: Settings, cases: Sequence[Case]) -> list[Finding]:
+    """The first findings about some plans."""
+    _import(settings)
+    return [_safely(_screen, settings, case) for case in cases]
+
+
+def weigh(settings: Settings, case: Case) -> Finding:
+    """The memory of a plan and a bound on its time."""
+    _import(settings)
+    return _safely(_weigh, settings, case)
+
+
+def simulate(settings: Settings, case: Case) -> Finding:
+    """The summary of a plan."""
+    _import(settings)
+    return _safely(_simulate, settings, case)
+
+
+def scenario_in(settings: Settings, case: Case) -> Scenario:
+    """The scenario of a plan.
+
+    Raises:
+        ScenarioError: it is not a valid one.
+    """
+    return scenario_of(with_case(settings.document, case, "search"))
+
+
+def _import(settings: Settings) -> None:
+    for path in settings.imports:
+        import_file(path)
+
+
+def _safely(step: Any, settings: Settings, case: Case) -> Finding:
+    try:
+        found: Finding = step(settings, case)
+        return found
+    except HybridDesError as error:
+        return Finding(reason=str(error).splitlines()[0])
+    except MemoryError:
+        raise
+    except Exception as error:  # a bug in one plan must not affect the others
+        return Finding(reason=f"{type(error).__name__}: {error}")
+
+
+def _screen(settings: Settings, case: Case) -> Finding:
+    scenario = scenario_in(settings, case)
+    _, ranks = _shared(settings, case, scenario)
+    bound = first_bound(scenario, ranks)
+    return _finding(settings, scenario, bound.time, bound.held, "at least ")
+
+
+def _weigh(settings: Settings, case: Case) -> Finding:
+    scenario = scenario_in(settings, case)
+    fabric, ranks = _shared(settings, case, scenario)
+    parts = parts_of(scenario, fabric=fabric, ranks=ranks)
+    found = _finding(settings, scenario, 0, planned_peaks(parts.plan, parts.costs), "")
+    if found.reason:
+        return found
+    cost = settings.objective.cost(scenario, to_seconds(least_step(scenario, parts)))
+    return Finding(least=cost, held=found.held, excess=found.excess, twin=twin_of(scenario, parts))
+
+
+def _simulate(settings: Settings, case: Case) -> Finding:
+    scenario = scenario_in(settings, case)
+    fabric, _ = _shared(settings, case, scenario)
+    # a row needs no messages, memory is checked here, and what fails over weeks is no part of a step
+    changed = {"record": "compute", "on_oom": "warn", "faults": None}
+    row = dict(summary(run(scenario.model_copy(update=changed), fabric=fabric)))
+    found = _finding(settings, scenario, 0, row["peak_memory_bytes"], "")
+    cost = settings.objective.cost(scenario, row["step_time_s"])
+    row["out_of_memory"] = found.misfit
+    return Finding(found.reason, found.misfit, cost, found.held, found.excess, row=row)
+
+
+def _finding(settings: Settings, scenario: Scenario, time: int, held: Sequence[int], least: str) -> Finding:
+    """A bound, and whether the memory of each pipeline rank suffices."""
+    cost = settings.objective.cost(scenario, to_seconds(time))
+    if not held:
+        return Finding(least=cost)
+    layout = scenario.parallel.layout
+    kinds = gpus_of(scenario.cluster, range(layout.ranks))
+    allowed = {kind.memory: settings.allowed(kind) for kind in kinds}
+    places = layout.along("pipeline").tolist()
+    tightest: dict[int, int] = {}
+    for place, kind in zip(places, kinds, strict=True):
+        tightest[place] = min(tightest.get(place, allowed[kind.memory]), allowed[kind.memory])
+    place = max(tightest, key=lambda one: held[one] - tightest[one])
+    excess = held[place] - tightest[place]
+    reason = ""
+    if excess > 0:
+        reason = f"pipeline rank {place} holds {least}{format_bytes(held[place])}; {format_bytes(tightest[place])} fit"
+    return Finding(reason, excess > 0, cost, max(held), excess)
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """A scenario, by all that its wiring or its costs depend on: plans that agree there share them."""
+
+    key: tuple[str, ...]
+    scenario: Scenario = field(compare=False)
+
+
+def shared_values(case: Case) -> list[str]:
+    """The values of a plan on which its costs or its wiring depend, as text."""
+    return [f"{path}={value!r}" for path, value in sorted(case.items()) if path not in _ORDERS]
+
+
+def _shared(settings: Settings, case: Case, scenario: Scenario) -> tuple[Fabric, RankCosts]:
+    """The wiring and the costs of a plan."""
+    values = shared_values(case)
+    wiring = (settings.digest, *(value for value in values if value.startswith(_WIRING)))
+    schedule = scenario.schedule
+    counts = (schedule.chunks == 1, schedule.microbatches > 1, scenario.parallel.pipeline)
+    fabric = _fabric(_Shared(wiring, scenario))
+    return fabric, _ranks(_Shared((settings.digest, *values, repr(counts)), scenario), _Same(fabric))
+
+
+@dataclass(frozen=True)
+class _Same:
+    """A wiring, which the key beside it tells apart."""
+
+    fabric: Fabric = field(compare=False)
+
+
+@lru_cache(maxsize=8)
+def _fabric(shared: _Shared) -> Fabric:
+    return fabric_of(shared.scenario)
+
+
+@lru_cache(maxsize=256)
+def _ranks(shared: _Shared, same: _Same) -> RankCosts:
+    return costs_per_rank(shared.scenario, same.fabric)

@@ -1,0 +1,107 @@
+"""The search for the best plan of a scenario: every plan is simulated, or proved not to be the best."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from hybrid_des.registry import import_file
+from hybrid_des.scenario import read_scenario
+from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.search.branch import AtOnce, BranchAndBound, BudgetSpentError, Runs, Standing
+from hybrid_des.search.logbook import Known, Note, logbook
+from hybrid_des.search.outcome import Found
+from hybrid_des.search.space import plans_in
+from hybrid_des.search.terms import Settings, settings_of
+from hybrid_des.sweep.axes import Case
+from hybrid_des.sweep.local_workers import local_workers
+
+SLOTS = 64  # jobs that a given executor has at a time
+
+
+def search(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = (), **how: Any) -> Found:
+    """Find the best plan of a scenario with a `search:` block.
+
+    Args:
+        source: the file's path, or a mapping with the content of one.
+        overrides: strings such as "search.top=3".
+        how: `jobs`, `budget_s` and the other keywords of `explore`.
+
+    Raises:
+        ScenarioError: the scenario or its block is wrong, or the space is empty.
+    """
+    if isinstance(source, Mapping):
+        settings = settings_of(Document(dict(source), "scenario"))
+    else:
+        settings = settings_of(read_scenario(source, overrides))
+    return explore(settings, plans_in(settings), **how)
+
+
+def explore(
+    settings: Settings,
+    cases: Sequence[Case],
+    *,
+    jobs: int = 1,
+    executor: Executor | None = None,
+    budget_s: float = inf,
+    folder: Path | None = None,
+    resume: bool = False,
+    progress: Callable[[Standing], None] = lambda standing: None,
+    waiting: Callable[[], None] = lambda: None,
+) -> Found:
+    """Find the best of some plans; Ctrl-C ends the search with what it has found.
+
+    Args:
+        settings: what is searched for.
+        cases: the plans.
+        jobs: local worker processes; 1 runs in this process, unless there is a budget.
+        executor: instead of `jobs`, anything with the `submit` of `concurrent.futures`.
+        budget_s: real seconds after which to stop.
+        folder: an existing folder in which everything found is kept until the search ends.
+        resume: whether to go on with what is kept there.
+        progress: called whenever something is found out.
+        waiting: called every second in which nothing finishes; may raise.
+
+    Raises:
+        UsageError: the folder cannot be written, or holds nothing to resume.
+    """
+    for path in settings.imports:
+        import_file(path)
+    started, stopped = time.monotonic(), ""
+    with _kept(folder, settings, cases, resume) as (known, note):
+        state = BranchAndBound(settings, cases, known=known, note=note, progress=progress)
+        try:
+            with _executors(jobs, executor, budget_s) as executors:
+                state.run(executors, started + budget_s, waiting)
+        except BudgetSpentError:
+            stopped = f"after {budget_s:g} s"
+        except KeyboardInterrupt:
+            stopped = "interrupted"
+    if stopped:
+        state.stop()
+    return Found(settings, state.candidates, state.least, stopped, time.monotonic() - started)
+
+
+@contextlib.contextmanager
+def _executors(jobs: int, executor: Executor | None, budget_s: float) -> Iterator[Sequence[Runs]]:
+    if executor is not None:
+        yield [executor] * SLOTS
+    elif jobs == 1 and budget_s == inf:
+        yield [AtOnce()]
+    else:
+        with local_workers(jobs) as workers:
+            yield workers
+
+
+@contextlib.contextmanager
+def _kept(folder: Path | None, settings: Settings, cases: Sequence[Case], resume: bool) -> Iterator[tuple[Known, Note]]:
+    if folder is None:
+        yield {}, lambda step, number, finding: None
+        return
+    with logbook(folder, settings, cases, resume=resume) as kept:
+        yield kept

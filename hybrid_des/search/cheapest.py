@@ -1,0 +1,123 @@
+"""What communication takes at least: messages on idle links, and collectives after the last member has begun.
+
+    message            latency + bytes / bandwidth of the slowest link: others on the links can only delay it
+    ring               the last member's shard goes round: 2(n−1) hops in an all-reduce, n−1 in either of its phases;
+                       and as many shards pass the slowest hop, one after the other
+    measured           the time in the table
+    other all-reduces  the last member's gradients leave it, over all links that it sends by
+
+Some member ends no earlier than that after the last one has begun, and begins the next collective then, so that the
+times of successive collectives of the same members add up. A collective that is not shipped is taken to need no time.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import cache
+
+from hybrid_des.collectives import codecs
+from hybrid_des.collectives.buffer import MOST_SEGMENTS, Buffer, message_of
+from hybrid_des.collectives.channels import channels
+from hybrid_des.collectives.codecs import Codec
+from hybrid_des.collectives.group import ProcessGroup
+from hybrid_des.collectives.measured import Measured
+from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.rate import idle_time
+from hybrid_des.options import Options
+from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.workload.replay import CODEC, elements_of
+
+PHASES = {"ring": 2, "ring-reduce-scatter": 1, "ring-all-gather": 1}  # of n−1 hops
+SENDING = frozenset(
+    {"double-binary-tree", "halving-doubling", "hierarchical", "in-switch", "parameter-server", "recursive-doubling"}
+)
+LARGE = 2**20  # bytes
+LARGEST = 64  # members whose ways to each other are looked at; in larger groups they are taken to need no time
+
+
+class CheapestTimes:
+    """The least times of messages and collectives on one fabric, in picoseconds.
+
+    Args:
+        fabric: the wiring.
+        sharing: how links are shared; all but `fifo` may end a message a picosecond earlier, by rounding.
+    """
+
+    def __init__(self, fabric: Fabric, sharing: str) -> None:
+        self._fabric = fabric
+        self._rounding = 0 if sharing == "fifo" else 1
+        self.message = cache(self._message)
+        self._around = cache(self._once_around)
+        self._inside = cache(self._inside_fastest)
+        self._slowest = cache(self._slowest_hop)
+        self._leaving = cache(self._leave)
+
+    def _message(self, sender: int, receiver: int, size: int) -> int:
+        return max(0, idle_time(self._fabric, sender, receiver, size) - self._rounding)
+
+    def kind_of(self, sender: int, receiver: int) -> tuple[object, ...]:
+        """What decides how long a message takes: the same for ways that do not differ."""
+        route = self._fabric.route(sender, receiver)
+        return (*route.latencies, *(self._fabric.links[name].bandwidth for name in route.links))
+
+    def collective(self, group: ProcessGroup, elements: int, codec: Codec, options: Options | None = None) -> int:
+        """From the beginning of the last member to the end of some member."""
+        members = tuple(group.ranks[: group.size])
+        if group.kind in PHASES:
+            return PHASES[group.kind] * self.hops(members, elements, codec)
+        if group.kind == "measured" and isinstance(options, Measured):
+            return options.table.time(Buffer(elements, codec).bytes)
+        if group.kind in SENDING:
+            return self._leaving(tuple(group.ranks), group.size, int(elements * codec.bytes_per_element))
+        return 0
+
+    def inside(self, algorithm: str, size: int, groups: Sequence[Sequence[int]]) -> int:
+        """A collective of a layer in the fastest of some groups, if no member begins before; `size` in bytes."""
+        return self._inside(algorithm, size, tuple(map(tuple, groups)))
+
+    def _inside_fastest(self, algorithm: str, size: int, groups: Sequence[tuple[int, ...]]) -> int:
+        return min(self._in_group(algorithm, size, members) for members in groups)
+
+    def _in_group(self, algorithm: str, size: int, members: tuple[int, ...]) -> int:
+        codec = codecs.find(CODEC).build()
+        if algorithm == "all-to-all":
+            return self.message(members[1], members[0], message_of(elements_of(size) // len(members), codec).size)
+        rings = channels(self._fabric, members)
+        return PHASES.get(algorithm, 0) * self.hops(tuple(rings[0]), elements_of(size) // len(rings), codec)
+
+    def busiest(self, group: ProcessGroup, elements: int, codec: Codec) -> int:
+        """What the slowest hop of a ring is busy with, if no member begins before; 0 for what is no ring."""
+        members = tuple(group.ranks[: group.size])
+        shards = PHASES.get(group.kind, 0) * (len(members) - 1)
+        if not shards:
+            return 0
+        sender, receiver, latency = self._slowest(members)
+        size = message_of(elements // len(members), codec).size
+        return shards * max(0, self.message(sender, receiver, size) - latency)
+
+    def _slowest_hop(self, members: Sequence[int]) -> tuple[int, int, int]:
+        """The hop of a ring that serves a large shard longest, with its latency."""
+        hops = [(rank, members[(i + 1) % len(members)]) for i, rank in enumerate(members)]
+        timed = [(*hop, self._fabric.route(*hop).latency) for hop in hops]
+        return max(timed, key=lambda hop: self.message(*hop[:2], LARGE) - hop[2])
+
+    def hops(self, members: tuple[int, ...], elements: int, codec: Codec) -> int:
+        """The n−1 hops of a shard around a ring, wherever it begins: all but the slowest."""
+        return self._around(members, message_of(elements // len(members), codec).size)
+
+    def _once_around(self, members: Sequence[int], size: int) -> int:
+        edges = [self.message(rank, members[(i + 1) % len(members)], size) for i, rank in enumerate(members)]
+        return sum(edges) - max(edges)
+
+    def _leave(self, ranks: Sequence[int], size: int, load: int) -> int:
+        """So many bytes out of the member that sends fastest."""
+        if len(ranks) > LARGEST:
+            return 0
+        fastest = Fraction(0)
+        for rank in ranks[:size]:
+            links = {self._fabric.route(rank, other).links[0] for other in ranks if other != rank}
+            bandwidths = [self._fabric.links[name].bandwidth for name in links]
+            if any(type(bandwidth) is not Fraction for bandwidth in bandwidths):  # free, or from a table
+                return 0
+            fastest = max(fastest, sum((one for one in bandwidths if one is not None), Fraction(0)))
+        pieces = MOST_SEGMENTS * len(ranks)  # at most, each rounded to a whole picosecond by itself
+        return max(0, int(load * PICOSECONDS_PER_SECOND / fastest) - pieces)

@@ -1,0 +1,88 @@
+"""What a search has found out, on disk: a line of JSON per finding, so that a search that is stopped loses nothing.
+
+    {"search": "3f2a…", "plans": 336}
+    {"step": "weigh", "plan": 17, "least": 12.9, "held": 61234567890, …}
+    {"step": "simulate", "plan": 17, "least": 13.1, …, "row": {…}}
+
+The first line tells searches apart: the same scenario, the same plans, the same objective and limits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import hybrid_des
+from hybrid_des.errors import UsageError
+from hybrid_des.report.files.workshop import cannot_be_written
+from hybrid_des.search.appraisal import Finding
+from hybrid_des.search.terms import Settings
+from hybrid_des.sweep.axes import Case
+
+LOGBOOK = "search.partial.jsonl"
+
+Known = Mapping[tuple[str, int], Finding]
+Note = Callable[[str, int, Finding], None]
+
+
+@contextlib.contextmanager
+def logbook(folder: Path, settings: Settings, cases: Sequence[Case], *, resume: bool) -> Iterator[tuple[Known, Note]]:
+    """Yield what is known from an earlier search, and a function that adds to it; the folder must exist.
+
+    Raises:
+        UsageError: the folder cannot be written, or what is to be resumed is another search.
+    """
+    path, head = folder / LOGBOOK, _head(settings, cases)
+    known = _read(path, head) if resume else {}
+    lines = [json.dumps(head), *(_line(step, number, finding) for (step, number), finding in known.items())]
+    with cannot_be_written(folder):
+        draft = path.with_name(f".{path.name}.part")
+        draft.write_text("\n".join([*lines, ""]), encoding="utf-8")
+        draft.replace(path)  # from here on, what was known is never lost
+        file = path.open("a", encoding="utf-8")
+
+    def note(step: str, number: int, finding: Finding) -> None:
+        with cannot_be_written(folder):
+            file.write(_line(step, number, finding) + "\n")
+            file.flush()
+
+    with file:
+        yield known, note
+
+
+def _line(step: str, number: int, finding: Finding) -> str:
+    return json.dumps({"step": step, "plan": number, **asdict(finding)}, allow_nan=False)
+
+
+def _head(settings: Settings, cases: Sequence[Case]) -> dict[str, Any]:
+    same = (hybrid_des.__version__, settings.digest, settings.imports, settings.block, cases)
+    return {"search": hashlib.sha256(repr(same).encode()).hexdigest(), "plans": len(cases)}
+
+
+def _read(path: Path, head: Mapping[str, Any]) -> Known:
+    """The findings in a file; a last line that was cut short by a kill is left out."""
+    try:
+        first, *lines = path.read_text(encoding="utf-8").splitlines() or [""]
+    except (OSError, ValueError):
+        raise UsageError(f"{path}: nothing to resume; expected what a search has written there") from None
+    if _parsed(first) != head:
+        raise UsageError(f"{path}: of another search; --resume goes on with the same plans, objective and limits")
+    found = {}
+    for line in map(_parsed, lines):
+        if line is not None:
+            step, number = line.pop("step"), line.pop("plan")
+            found[step, number] = Finding(**line)
+    return found
+
+
+def _parsed(line: str) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None

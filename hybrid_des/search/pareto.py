@@ -1,0 +1,72 @@
+"""The picture of a search: time against memory, in which every point is a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hybrid_des.report.files import Written, write_whole
+from hybrid_des.report.plots import style
+from hybrid_des.search.branch import EXCLUDED, SIMULATED, UNKNOWN, Candidate
+from hybrid_des.search.outcome import Found
+from hybrid_des.search.winner import scenario_file
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+GB = 1e9
+BLUE, ORANGE, GREY = style.LINES[0], style.LINES[1], "#999999"
+
+
+def draw(found: Found, ax: Axes | None = None) -> Axes:
+    """Draw every plan of known memory: simulated ones, the front among them, and the bounds of those left out.
+
+    A plan that was not simulated stands at its bound: it is there or higher, and for `tokens_per_gpu_s` lower.
+    """
+    ax = style.axes(ax, (8, 5))
+    objective = found.settings.objective
+    groups: tuple[tuple[str, Sequence[Candidate], dict[str, object]], ...] = (
+        ("not simulated: its bound", _with(found, EXCLUDED, UNKNOWN), {"color": GREY, "marker": "_", "linewidths": 1}),
+        ("simulated", _with(found, SIMULATED), {"color": BLUE, "s": 16}),
+        ("none is better in both", found.front(), {"color": ORANGE, "s": 28, "zorder": 3}),
+    )
+    for label, plans, look in groups:
+        if plans:
+            points = [(one.held / GB, objective.value(one.least)) for one in plans]
+            ax.scatter(*zip(*points, strict=True), label=label, **look)  # type: ignore[arg-type]
+    front = [(one.held / GB, objective.value(one.least)) for one in found.front()]
+    if len(front) > 1:
+        ax.plot(*zip(*front, strict=True), color=ORANGE, linewidth=1, zorder=2)
+    for one in {found.settings.allowed(kind.gpu) for kind in found.settings.written.cluster.kinds}:
+        ax.axvline(one / GB, color=GREY, linewidth=0.8, linestyle=":")
+    ax.set_xlim(left=0)
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("memory of the fullest GPU (GB); dotted: what it has")
+    ax.set_ylabel("step time (s)" if objective.name == "step_time_s" else "tokens per GPU and second")
+    ax.set_title(style.verbatim(str(found.settings.document.value.get("name", ""))), loc="left", fontsize=10)
+    if found.ranked:
+        style.legend(ax, loc="best", bbox_to_anchor=None)
+    return style.plain(ax)
+
+
+def _with(found: Found, *statuses: str) -> list[Candidate]:
+    return [one for one in found.candidates if one.status in statuses and one.weighed]
+
+
+def write(found: Found, folder: str | Path) -> Written:
+    """Write `search.csv`, the table of all plans; `search.png` and `.svg`; and `best.yaml`, if there is a best one.
+
+    Raises:
+        UsageError: the folder cannot be written.
+    """
+
+    def fill(workshop: Path) -> None:
+        found.table().to_csv(workshop / "search.csv", index=False, lineterminator="\n")
+        if found.best is not None:
+            figure = style.new_figure((8, 5))
+            draw(found, figure.subplots())
+            style.save(figure, workshop, "search")
+            (workshop / "best.yaml").write_text(scenario_file(found, found.best), encoding="utf-8")
+
+    return write_whole(folder, fill, replaces=["search.csv", "search.png", "search.svg", "best.yaml"])

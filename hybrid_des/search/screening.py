@@ -1,0 +1,96 @@
+"""A first bound on a plan's time and memory, from its costs alone: no order of all its micro-batches is made.
+
+    time     of any rank: its latest start (forwards of the stages before its own), its work, and its tail (backwards of
+             those stages, unless its last op may be a weight gradient), and the optimizer
+    memory   of any rank: parameters, gradients, optimizer and transients, and one micro-batch of its largest chunk
+
+Where stages are, and whether backwards are split, is what the schedule does with few micro-batches. That holds for the
+schedules of the package; one that a user has registered may do anything, and has no first bound.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
+
+from hybrid_des.options import Options
+from hybrid_des.pipeline import Plan, PlanRequest, schedules
+from hybrid_des.scenario import Scenario
+from hybrid_des.simulation.stages import costs_of, with_gathered
+from hybrid_des.workload.costs import Costs, RankCosts
+
+OWN = "hybrid_des."  # modules of the schedules whose ways are known
+
+
+class FirstBound(NamedTuple):
+    """What a plan needs at least: picoseconds of a step, and bytes of each pipeline rank (none if unknown)."""
+
+    time: int = 0
+    held: Sequence[int] = ()
+
+
+def first_bound(scenario: Scenario, ranks: RankCosts) -> FirstBound:
+    """The first bound of a scenario with these costs.
+
+    Raises:
+        Refusal: the schedule does not support these sizes.
+    """
+    kind, p = scenario.schedule.kind, scenario.parallel.pipeline
+    if kind is None or not schedules.find(kind).build.__module__.startswith(OWN):
+        return FirstBound()
+    few = min(scenario.schedule.microbatches, 2 * p)
+    small = _small(kind, scenario.schedule.options, p, few, scenario.schedule.chunks)
+    costs = costs_of(ranks, small)
+    if scenario.sharding == "zero-3":
+        costs = with_gathered(costs, small, scenario.parallel.data * scenario.parallel.context)
+    held = [costs.resident[rank] + _largest(small, costs, rank) for rank in range(p)]
+    return FirstBound(0 if is_perturbed(scenario) else _time(scenario, small, costs), held)
+
+
+def is_perturbed(scenario: Scenario) -> bool:
+    """Whether ops may take less than their costs, so that no bound on time is known."""
+    given = scenario.workload is not None and scenario.workload.durations is not None
+    return bool(scenario.slow or scenario.jitter or given)
+
+
+class _Way(NamedTuple):
+    """Of a stage: its work on one micro-batch, the forwards before it, and the backwards behind it."""
+
+    work: int
+    before: int
+    behind: int
+
+
+@lru_cache(maxsize=512)
+def _small(kind: str, options: Options | None, pipeline: int, microbatches: int, chunks: int) -> Plan:
+    return schedules.make_plan(kind, PlanRequest(pipeline, microbatches, chunks), options)
+
+
+def _largest(plan: Plan, costs: Costs, rank: int) -> int:
+    return max(cost.kept for (at, _), cost in costs.stages.items() if at == rank)
+
+
+def _time(scenario: Scenario, plan: Plan, costs: Costs) -> int:
+    speed = max(kind.speed for kind in scenario.cluster.kinds)
+    fused = min(Fraction(1), getattr(scenario.schedule.options, "fused_time", Fraction(1)), plan.fused_time)
+    alone = scenario.steps > 1 and not scenario.barrier  # ranks may begin the next step early: only work counts
+    each = scenario.schedule.microbatches // len(plan.paths)
+    alike = scenario.tensor_traffic == "replay"  # else collectives of layers may take another time than in the costs
+    ways: dict[int, list[_Way]] = {}
+    for path in plan.paths:
+        before = behind = 0
+        for place in path:
+            cost = costs.stages[place]
+            forward = cost.forward - (0 if alike else sum(one.forward for one in cost.traffic))
+            backward = cost.backward - (0 if alike else sum(one.backward for one in cost.traffic))
+            ways.setdefault(place[0], []).append(_Way(forward + backward, before, behind))
+            before += forward
+            behind += 0 if plan.split else backward
+    longest = Fraction(0)
+    for rank, of_rank in ways.items():
+        work = each * sum(way.work for way in of_rank)
+        before, behind = (0, 0) if alone else (min(way.before for way in of_rank), min(way.behind for way in of_rank))
+        after = max(costs.optimizer[rank], behind * fused + min(costs.optimizer))  # its own, or that of an earlier rank
+        longest = max(longest, (before + work) * fused + after)
+    rounded = 0 if speed == fused == 1 else 4 * len(plan.stage_of) * scenario.schedule.microbatches
+    return max(0, int(longest / speed) - rounded)

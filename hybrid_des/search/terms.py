@@ -1,0 +1,128 @@
+"""The `search:` block of a scenario: what varies, what is made best, and what a plan may use.
+
+search:
+  axes: [{schedule.kind: [1f1b, zb-h1]}, {parallel.context: [1]}]     # the other axes are those of `space`
+  objective: step_time_s
+  reserve: 5 %                                                        # of each GPU's memory
+  top: 10
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import ValidationError
+
+from hybrid_des.errors import ScenarioError
+from hybrid_des.options import Bytes, Count, Flag, Reads, Section, choice, describe, read_bytes
+from hybrid_des.scenario import GpuKind, Scenario, scenario_of
+from hybrid_des.scenario.problem import problems_in
+from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.search.objectives import OBJECTIVES, Objective
+from hybrid_des.sweep.axes import Case, axes_of
+
+_PERCENT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*")
+
+
+def _reserve(value: Any) -> int | Fraction:
+    """Bytes, or a share of the memory."""
+    percent = _PERCENT.fullmatch(value) if isinstance(value, str) else None
+    if percent is None:
+        return read_bytes(value)
+    if (share := Fraction(percent.group(1)) / 100) >= 1:
+        raise ValueError(f"must be less than 100 %, not {describe(value)}")
+    return share
+
+
+class SearchBlock(Section):
+    """The keys of the block."""
+
+    axes: Any = None
+    """Axes as in `sweep`, instead of those that vary by default."""
+    objective: Annotated[str, choice(*OBJECTIVES)] = "step_time_s"
+    """The key of the summary that is made best."""
+    memory: Bytes | None = None
+    """Memory of a GPU, instead of the scenario's."""
+    reserve: Annotated[int | Fraction, Reads(_reserve, {"type": ["string", "number"]})] = 0
+    """Memory to be left free: bytes, or a share such as 5 %."""
+    top: Count = 10
+    """How many of the best plans are found, and proved to be the best."""
+    front: Flag = False
+    """Whether also every plan is found that less memory would make the best."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A search, read and checked.
+
+    Attributes:
+        document: the scenario, without its `search`.
+        axes: the axes that are given.
+        block: the rest of the block.
+        imports: user-defined plug-in files that every worker imports first.
+    """
+
+    document: Document
+    axes: tuple[tuple[Case, ...], ...]
+    block: SearchBlock
+    imports: tuple[str, ...] = ()
+
+    @property
+    def objective(self) -> Objective:
+        """What is made best."""
+        return OBJECTIVES[self.block.objective]
+
+    @cached_property
+    def written(self) -> Scenario:
+        """The plan that the file itself describes."""
+        return scenario_of(self.document)
+
+    @cached_property
+    def digest(self) -> str:
+        """The same for searches of the same scenario."""
+        return hashlib.sha256(repr(self.document.value).encode()).hexdigest()
+
+    def allowed(self, gpu: GpuKind) -> int:
+        """Bytes that a plan may use of a GPU."""
+        memory, reserve = self.block.memory or gpu.memory, self.block.reserve
+        return int(memory - (memory * reserve if isinstance(reserve, Fraction) else reserve))
+
+
+def settings_of(document: Document, imports: Sequence[str] = ()) -> Settings:
+    """Separate the `search` of a document from its scenario, and check both.
+
+    Raises:
+        ScenarioError: one line per problem.
+    """
+    values = dict(document.value)
+    given = values.pop("search", None)
+    for key in ("sweep", "plot"):
+        values.pop(key, None)
+    block, problems = _block({} if given in (None, "none") else given, document)
+    axes: tuple[tuple[Case, ...], ...] = ()
+    if block.axes is not None:
+        axes = axes_of(document, ("search", "axes"), block.axes, problems)
+    files = tuple(str(Path(file).resolve()) for file in imports)  # workers may have other working folders
+    settings = Settings(Document(values, document.source, document.places), axes, block, files)
+    if problems:
+        raise ScenarioError(problems)
+    if lacking := settings.objective.lacking(settings.written):
+        raise ScenarioError([document.problem(("search", "objective"), f"{block.objective} {lacking}")])
+    return settings
+
+
+def _block(given: Any, document: Document) -> tuple[SearchBlock, list[str]]:
+    if not isinstance(given, dict):
+        return SearchBlock(), [document.problem(("search",), f"expected keys such as axes, found {describe(given)}")]
+    try:
+        return SearchBlock.model_validate(given), []
+    except ValidationError as error:
+        found = problems_in(error, SearchBlock)
+        return SearchBlock(), [document.problem(("search", *one.path), one.message) for one in found]

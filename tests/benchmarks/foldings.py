@@ -1,0 +1,58 @@
+"""Compare folded runs of random scenarios with unfolded ones: `python tests/benchmarks/foldings.py --scenarios 2000`.
+
+Every key of the summary and, expanded, every row of the timeline must be equal; the exit code is 1 if one is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from support.foldings import differences, run_of, scenario_values
+
+from hybrid_des.errors import HybridDesError
+from hybrid_des.scenario import folded
+
+
+def main() -> None:
+    """Run the campaign, and print what was reached."""
+    parser = argparse.ArgumentParser(prog="python tests/benchmarks/foldings.py", description=__doc__.splitlines()[0])
+    parser.add_argument("--scenarios", type=int, default=100, metavar="N", help="how many")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="seed of the first")
+    arguments = parser.parse_args()
+    folded.FROM = 2
+    reached: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    saved = 0
+    for seed in range(arguments.first, arguments.first + arguments.scenarios):
+        values = scenario_values(Random(seed))
+        try:
+            whole = run_of(values, "off")
+        except HybridDesError:
+            reached["impossible"] += 1
+            continue
+        run = run_of(values, "auto")
+        fold = run.run.fold
+        if fold is None:
+            reached["not folded"] += 1
+            reasons[re.sub(r"[\d,]+", "#", run.run.unfolded)] += 1
+            continue
+        sections = values["gradients"]["algorithm"], values["cluster"]["topology"], values["cluster"].get("sharing")
+        reached.update(["folded", *map(str, sections)])
+        saved += fold.order
+        if found := differences(run, whole):
+            reached["WRONG"] += 1
+            print(f"seed {seed}: {found}\n{values}", flush=True)
+    for name, number in [*reached.most_common(), *reasons.most_common()]:
+        print(f"{number:6} {name}")
+    print(f"{saved / max(1, reached['folded']):.1f} times fewer ranks on average")
+    sys.exit(1 if reached["WRONG"] else 0)
+
+
+main()

@@ -1,0 +1,99 @@
+"""Folded runs are unfolded ones: every key of the summary, and every row of the timeline."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+from support.foldings import differences, run_of, scenario_values
+
+from hybrid_des.errors import HybridDesError
+from hybrid_des.scenario import folded
+
+CAMPAIGNS = 8
+EACH = 12
+
+
+@pytest.fixture(autouse=True)
+def _fold_however_small(monkeypatch):
+    monkeypatch.setattr(folded, "FROM", 2)
+
+
+@pytest.mark.parametrize("campaign", range(CAMPAIGNS))
+def test_folded_runs_equal_unfolded_ones(campaign):
+    reached = Counter()
+    for seed in range(campaign * EACH, (campaign + 1) * EACH):
+        values = scenario_values(Random(seed))
+        try:
+            whole = run_of(values, "off")
+        except HybridDesError:
+            reached["impossible"] += 1
+            continue
+        run = run_of(values, "auto")
+        reached[run.run.fold is not None] += 1
+        if run.run.fold is not None:
+            assert not differences(run, whole), f"seed {seed}"
+    assert reached[True] >= 2
+    assert reached[False] >= 1
+
+
+def mixed(**sections):
+    return {
+        "cluster": {"nodes": 4, **sections.pop("cluster", {})},
+        "parallel": {"pipeline": 2, "data": 16},
+        "schedule": {"kind": "1f1b", "microbatches": 4},
+        "workload": {"forward": "1 ms", "backward": "2 ms", "activation": "1 MB", "parameters": 960_000},
+        "gradients": {"overlap": True, "bucket": "1 MB", **sections.pop("gradients", {})},
+        **sections,
+    }
+
+
+@pytest.mark.parametrize("sharing", ["fifo", "fair"])
+@pytest.mark.parametrize(
+    ("algorithm", "replicas"),
+    [("ring", 8), ("hierarchical", 4), ("halving-doubling", 1), ("recursive-doubling", 1)],  # a node has eight
+)
+def test_the_fewest_replicas_are_simulated(algorithm, replicas, sharing):
+    values = mixed(cluster={"sharing": sharing}, gradients={"algorithm": algorithm}, steps=2)
+    run = run_of(values, "auto")
+    assert run.summary["ranks_simulated"] == 2 * replicas
+    assert not differences(run, run_of(values, "off"))
+
+
+@pytest.mark.parametrize("level", ["zero-1", "zero-2", "zero-3"])
+@pytest.mark.parametrize("pipeline", [1, 2])
+def test_sharded_optimizers_fold(level, pipeline):
+    values = mixed(sharding=level, parallel={"pipeline": pipeline, "data": 16}, overlap={"parameters": True})
+    if pipeline == 1:
+        del values["gradients"]["bucket"]
+    values["gradients"]["overlap"] = level == "zero-2"
+    run = run_of(values, "auto")
+    assert run.summary["ranks_simulated"] == (1 if pipeline == 1 and level != "zero-1" else 8 * pipeline)
+    assert not differences(run, run_of(values, "off"))
+
+
+def test_measured_all_reduces_fold_to_one_replica_a_node(tmp_path):
+    (tmp_path / "t.csv").write_text("bytes,time_us\n1000,50\n10000000,900\n", encoding="utf-8")
+    values = mixed(gradients={"algorithm": "measured", "table": str(tmp_path / "t.csv")})
+    run = run_of(values, "auto")
+    assert run.run.fold is not None
+    assert not differences(run, run_of(values, "off"))
+
+
+def test_padded_buckets_fold_where_others_do_not():
+    values = mixed(workload={"forward": "1 ms", "backward": "2 ms", "parameters": 999_983})
+    assert run_of(values, "auto").run.fold is None
+    values["gradients"]["pad"] = True
+    run, whole = run_of(values, "auto"), run_of(values, "off")
+    assert run.summary["ranks_simulated"] == 16
+    assert not differences(run, whole)
+    buckets = 4 * 16  # of a stage: 999,983 gradients of 4 bytes in buckets of at most 1 MB
+    assert whole.summary["bytes_gradients"] % (2 * 2 * 15 * buckets) == 0
+
+
+def test_a_table_of_all_replicas_is_that_of_an_unfolded_run():
+    values = mixed()
+    run, whole = run_of(values, "auto"), run_of(values, "off")
+    assert len(run.timeline) * 2 == len(whole.timeline)
+    assert run.table(all_replicas=True).equals(whole.timeline)
+    assert whole.table(all_replicas=True) is whole.timeline
+    assert run.table() is run.timeline

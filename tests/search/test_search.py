@@ -1,0 +1,276 @@
+"""Searches: the same plan as simulating all, whatever stops and goes on, and every plan with its reason."""
+
+import json
+import math
+from collections import Counter
+from random import Random
+from types import SimpleNamespace
+
+import pytest
+from support import spaces
+
+from hybrid_des.errors import ScenarioError, UsageError
+from hybrid_des.pipeline import schedules
+from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.search import best_plan, branch, explore, plans_in, search, settings_of
+from hybrid_des.search.appraisal import simulate, weigh
+from hybrid_des.search.branch import EXCLUDED, IMPOSSIBLE, MISFIT, SAME, SIMULATED, UNKNOWN
+from hybrid_des.search.logbook import LOGBOOK
+from hybrid_des.search.space import factors, values_of
+
+SPACES = 36
+PLANS = 16
+AXES = [{"schedule.kind": ["gpipe", "1f1b", "zb-h1"]}]
+
+
+def kinds_of(number):
+    """Three schedules, all of them in turn."""
+    names = schedules.names()
+    return [names[(3 * number + i) % len(names)] for i in range(3)]
+
+
+def small_space(number, **block):
+    """The settings of a random search, and some of its plans."""
+    rng = Random(number)
+    values = spaces.random_space(rng, kinds_of(number))
+    values["search"] |= block
+    settings = settings_of(Document(values, "scenario"))
+    plans = plans_in(settings)
+    return settings, rng.sample(plans, min(len(plans), PLANS))
+
+
+def exhaustive(settings, plans):
+    """What every plan comes to by simulating it."""
+    return [simulate(settings, plan) for plan in plans]
+
+
+@pytest.mark.parametrize("number", range(SPACES))
+def test_a_search_finds_what_simulating_all_plans_finds(number):
+    settings, plans = small_space(number)
+    everything = exhaustive(settings, plans)
+    costs = sorted(one.least for one in everything if not one.reason)
+    found = explore(settings, plans)
+    assert [one.least for one in found.ranked[:1]] == costs[:1]
+    distinct = found.counts[SIMULATED] + found.counts[EXCLUDED]
+    top = min(settings.block.top, distinct)
+    assert all(one.least in costs for one in found.ranked)
+    assert len(found.ranked) >= top
+    for candidate, known in zip(found.candidates, everything, strict=True):
+        assert candidate.status != UNKNOWN
+        assert bool(known.reason) == (candidate.status in (MISFIT, IMPOSSIBLE)) or candidate.status == EXCLUDED
+        if candidate.status == EXCLUDED and not known.reason:
+            assert candidate.least <= known.least
+            assert known.least >= found.ranked[top - 1].least
+
+
+def test_the_random_spaces_are_not_trivial():
+    counts = Counter()
+    for number in range(SPACES):
+        counts += explore(*small_space(number)).counts
+    assert all(counts[status] > 5 for status in (SIMULATED, EXCLUDED, SAME, MISFIT, IMPOSSIBLE)), counts
+
+
+def test_a_front_holds_what_less_memory_makes_the_best():
+    for number in range(6):
+        settings, plans = small_space(number, front=True, top=1)
+        fitting = [one for one in exhaustive(settings, plans) if not one.reason]
+        best = {
+            (one.least, one.held)
+            for one in fitting
+            if not any(o.least <= one.least and o.held <= one.held and (o.least, o.held) != (one.least, one.held)
+                       for o in fitting)
+        }  # fmt: skip
+        assert {(one.least, one.held) for one in explore(settings, plans).front()} == best
+
+
+def test_plans_that_are_the_same_take_the_same_time():
+    axes = [{"schedule.kind": ["1f1b", "gpipe", "eager-1f1b", "zb-h1"]}, {"parallel.pipeline": [1, 4]}]
+    axes += [{"parallel.context": [1]}, {"parallel.tensor": [1, 2]}, {"schedule.microbatch_size": [1]}]
+    settings = spaces.settings(spaces.of_model(), axes=[*axes, {"sharding": ["none", "zero-1"]}])
+    plans = plans_in(settings)
+    weighed = [weigh(settings, plan) for plan in plans]
+    first = {}
+    same = [(first.setdefault(one.twin, i), i) for i, one in enumerate(weighed) if one.twin]
+    pairs = [(a, b) for a, b in same if a != b]
+    assert pairs
+    for a, b in pairs:
+        assert simulate(settings, plans[a]).least == simulate(settings, plans[b]).least
+
+
+def test_several_processes_find_the_same_best_plan():
+    settings = spaces.settings(spaces.of_workload(8), top=2)
+    plans = plans_in(settings)
+    one, two = explore(settings, plans), explore(settings, plans, jobs=2)
+    assert one.ranked[0].least == two.ranked[0].least
+    assert one.counts[MISFIT] == two.counts[MISFIT]
+
+
+def test_the_default_plans_use_all_gpus_at_one_batch():
+    settings = spaces.settings(spaces.of_model(8, gradients={"codec": "bf16", "overlap": True}))
+    plans = plans_in(settings)
+    for plan in plans:
+        assert math.prod(plan[f"parallel.{axis}"] for axis in ("pipeline", "data", "tensor", "context")) == 8
+        assert plan["batch"] == 16
+    varied = values_of(plans)
+    assert varied["schedule.microbatch_size"] == [1, 2, 4, 8]
+    assert sorted(varied["schedule.kind"]) == schedules.names()
+    assert varied["recompute"] == ["none", "full"]
+    assert varied["sharding"] == ["none", "zero-1", "zero-2", "zero-3"]
+    assert varied["gradients.bucket"] == ["none", "128 MiB"]
+    assert len({repr(plan) for plan in plans}) == len(plans)
+
+
+def test_a_given_axis_restricts_the_default_ones():
+    settings = spaces.settings(spaces.of_model(8), axes=[{"parallel.tensor": [2]}, {"sharding": ["none"]}])
+    plans = plans_in(settings)
+    assert {plan["parallel.tensor"] for plan in plans} == {2}
+    layouts = {(plan["parallel.pipeline"], plan["parallel.data"], plan["parallel.context"]) for plan in plans}
+    assert layouts == set(factors(4, 3))
+    assert "sharding" not in values_of(plans)
+
+
+def test_numbers_of_one_rank_keep_their_pipeline():
+    values = spaces.of_workload(8)
+    values["workload"] |= {"per": "rank"}
+    plans = plans_in(spaces.settings(values))
+    assert not any("parallel.pipeline" in plan for plan in plans)
+
+
+def test_every_excluded_plan_has_its_reason():
+    values = spaces.of_workload(schedule={"kind": "gpipe", "microbatches": 2})
+    found = search({**values, "search": {"memory": "1 GB"}})
+    for candidate in found.candidates:
+        assert bool(candidate.reason) == (candidate.status in (MISFIT, IMPOSSIBLE, SAME))
+    four = [one for one in found.candidates if one.case["parallel.pipeline"] == 4]
+    (reason,) = {one.reason for one in four if one.case.get("schedule.kind") == "dualpipe"}
+    assert reason == "dualpipe needs an even number of micro-batches, at least 2·pipeline = 8, not 4"
+    misfit = next(one for one in found.candidates if one.status == MISFIT)
+    assert "1 GB fit" in misfit.reason
+
+
+def test_a_reserve_is_memory_that_no_plan_may_use():
+    def largest(**block):
+        found = search({**spaces.of_workload(), "search": {"top": 50, **block}})
+        return max(one.held for one in found.ranked)
+
+    assert largest() > 1.5e9
+    assert largest(reserve="2.5 GB") <= 1.5e9
+    assert largest(memory="3 GB", reserve="50 %") <= 1.5e9
+
+
+def test_the_objective_may_be_tokens_per_gpu():
+    values = {**spaces.of_model(4), "search": {"axes": AXES, "objective": "tokens_per_gpu_s"}}
+    found = search(values)
+    best = found.best
+    assert found.settings.objective.value(best.least) == pytest.approx(best.row["tokens_per_gpu_s"])
+    assert best.row["tokens_per_gpu_s"] == max(one.row["tokens_per_gpu_s"] for one in found.ranked)
+
+
+def test_a_search_that_is_stopped_and_resumed_loses_nothing(tmp_path, monkeypatch):
+    settings = spaces.settings(spaces.of_workload(8), top=3)
+    plans = plans_in(settings)
+    whole = explore(settings, plans)
+    honest, budget = branch._STEPS["simulate"], [2]
+
+    def interrupted(*arguments):
+        if not budget[0]:
+            raise KeyboardInterrupt
+        budget[0] -= 1
+        return honest(*arguments)
+
+    monkeypatch.setattr(branch, "_STEPS", {**branch._STEPS, "simulate": interrupted})
+    first = explore(settings, plans, folder=tmp_path)
+    assert first.stopped == "interrupted"
+    assert first.counts[SIMULATED] == 2
+    assert 0 < first.least <= whole.best.least <= first.best.least
+    assert first.counts[UNKNOWN]
+    with (tmp_path / LOGBOOK).open("a") as file:
+        file.write('{"step": "simulate", "pl')  # what a kill leaves
+    budget[0] = whole.counts[SIMULATED] - 2
+    second = explore(settings, plans, folder=tmp_path, resume=True)
+    assert (second.stopped, second.counts) == ("", whole.counts)
+    assert [one.least for one in second.ranked] == [one.least for one in whole.ranked]
+
+
+def test_only_the_same_search_is_resumed(tmp_path):
+    settings = spaces.settings(spaces.of_workload(), axes=AXES)
+    plans = plans_in(settings)
+    with pytest.raises(UsageError, match="nothing to resume"):
+        explore(settings, plans, folder=tmp_path, resume=True)
+    explore(settings, plans, folder=tmp_path)
+    other = spaces.settings(spaces.of_workload(), axes=AXES, reserve="1 GB")
+    with pytest.raises(UsageError, match="of another search"):
+        explore(other, plans, folder=tmp_path, resume=True)
+
+
+def test_a_budget_leaves_a_gap_that_is_told(monkeypatch):
+    ticks = iter(range(10**6))
+    monkeypatch.setattr(branch, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    settings = spaces.settings(spaces.of_workload(8))
+    state = branch.BranchAndBound(settings, plans_in(settings), known={}, note=print, progress=lambda standing: None)
+    with pytest.raises(branch.BudgetSpentError):
+        state.run([branch.AtOnce()], until=12.0)
+    state.stop()
+    found = best_plan.Found(settings, state.candidates, state.least, "after 12 s")
+    assert found.counts[UNKNOWN]
+    assert found.sentence.startswith("stopped (after 12 s)")
+    assert f"{found.counts[UNKNOWN]} unknown" in found.sentence
+
+
+def test_a_bug_in_one_plan_leaves_the_others(monkeypatch):
+    honest = branch._STEPS["weigh"]
+
+    def weigh(settings, case):
+        if case.get("schedule.kind") == "gpipe":
+            raise RuntimeError("lost")
+        return honest(settings, case)
+
+    monkeypatch.setattr(branch, "_STEPS", {**branch._STEPS, "weigh": weigh})
+    monkeypatch.setattr(branch, "AtOnce", Elsewhere)
+    monkeypatch.setattr(best_plan, "AtOnce", Elsewhere)
+    found = search({**spaces.of_workload(), "search": {"axes": AXES}})
+    assert found.best is not None
+    reasons = {one.reason for one in found.candidates if one.case["schedule.kind"] == "gpipe" and one.reason}
+    assert "its worker was lost twice: RuntimeError" in reasons
+
+
+class Elsewhere(branch.AtOnce):
+    """An executor whose jobs may fail, as those of other processes may."""
+
+    def submit(self, function, /, *arguments):
+        future = branch.Future()
+        try:
+            future.set_result(function(*arguments))
+        except RuntimeError as error:
+            future.set_exception(error)
+        return future
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ({"axes": [{"schedule.knd": ["1f1b"]}]}, 'search.axes[0].schedule.knd: unknown "knd"; did you mean "kind"?'),
+        ({"axes": "many"}, "search.axes: expected a list of axes"),
+        ({"axis": []}, 'search.axis: unknown "axis"; did you mean "axes"?'),
+        ({"objective": "step_time"}, 'search.objective: unknown "step_time"; did you mean "step_time_s"?'),
+        ({"objective": "tokens_per_gpu_s"}, "search.objective: tokens_per_gpu_s needs a `model` of token sequences"),
+        ({"reserve": "100 %"}, "search.reserve: must be less than 100 %"),
+        ({"reserve": "much"}, 'search.reserve: "much" is not a quantity'),
+        ({"top": 0}, "search.top: must be at least 1"),
+        ({"axes": [{"parallel.pipeline": [3]}]}, "search.axes: an empty space: no plan uses all 4 GPUs"),
+    ],
+)
+def test_a_wrong_block_is_one_line(block, message):
+    with pytest.raises(ScenarioError) as error:
+        search({**spaces.of_workload(), "search": block})
+    (line,) = error.value.problems
+    assert message in line
+
+
+def test_the_table_has_every_plan_and_the_best_first():
+    found = search({**spaces.of_workload(), "search": {"axes": AXES}})
+    table = found.table()
+    assert len(table) == len(found.candidates)
+    assert table.iloc[0]["step_time_s"] == found.best.least == table.step_time_s.min()
+    assert set(table.status) == set(found.counts)
+    json.dumps(json.loads(table.to_json()), allow_nan=False)

@@ -1,0 +1,63 @@
+"""The shipped searches, and one of 336 plans whose every plan was once simulated."""
+
+import pytest
+from support import spaces
+from support.paths import SCENARIOS
+
+from hybrid_des.scenario import read_scenario
+from hybrid_des.search import explore, plans_in, settings_of
+from hybrid_des.search.branch import IMPOSSIBLE, SIMULATED
+
+FILES = sorted((SCENARIOS / "search").glob("*.yaml"))
+LEAST = {"13b_64": 400, "405b_1024": 3000, "70b_128": 1500, "mixtral_64": 1500}
+# 22 billion parameters (Korthikanti et al., arXiv 2205.05198, table 3) on 64 A100s
+KORTHIKANTI = {
+    "cluster": {"gpu": "a100-80gb", "nodes": 8},
+    "model": {"layers": 48, "hidden": 6144, "heads": 64, "ffn": 24576, "mlp": "gelu", "vocab": 51200, "sequence": 2048},
+    "parallel": {"tensor": 8, "sequence": True, "pipeline": 2, "data": 4},
+    "batch": 256,
+    "schedule": {"kind": "1f1b"},
+    "sharding": "zero-1",
+    "gradients": {"codec": "bf16"},
+}
+AXES = [
+    {"parallel.tensor": [1, 2, 4, 8, 16, 32, 64]},
+    {"parallel.context": [1]},
+    {"schedule.kind": ["1f1b", "interleaved-1f1b", "zb-h1"], "schedule.chunks": [None, 2, None]},
+    {"schedule.microbatch_size": [1, 2]},
+    {"sharding": ["zero-1"]},
+    {"recompute": ["none", "full"]},
+]
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_shipped_search_holds_the_plan_of_its_file(file):
+    settings = settings_of(read_scenario(file))
+    plans = plans_in(settings)
+    assert len(plans) >= LEAST[file.stem]
+    written = settings.written
+    own = {
+        **{f"parallel.{axis}": getattr(written.parallel, axis) for axis in ("pipeline", "data", "tensor", "context")},
+        "schedule.kind": written.schedule.kind,
+        "schedule.microbatch_size": written.schedule.microbatch_size,
+        "recompute": written.recompute,
+        "sharding": written.sharding,
+    }
+    chunks = (None, written.schedule.chunks)
+    matching = [plan for plan in plans if own.items() <= plan.items() and plan["schedule.chunks"] in chunks]
+    assert len({plan["batch"] for plan in plans}) == 1
+    assert matching
+
+
+@pytest.mark.parametrize("memory", ["80 GB", "160 GB", "640 GB"])
+def test_at_most_a_fifth_of_336_plans_is_simulated(memory):
+    settings = spaces.settings(KORTHIKANTI, axes=AXES, memory=memory, top=1)
+    plans = plans_in(settings)
+    found = explore(settings, plans)
+    assert len(plans) == 336
+    assert found.counts[SIMULATED] <= 336 // 5
+    assert found.counts[IMPOSSIBLE] == 48  # 48 layers make no 32 or 64 stages
+    # of all plans simulated one by one, this one was the fastest for each of the three sizes
+    best = found.best.case
+    assert (best["schedule.kind"], best["schedule.microbatch_size"], best["recompute"]) == ("zb-h1", 1, "none")
+    assert [best[f"parallel.{axis}"] for axis in ("tensor", "pipeline", "data")] == [1, 8, 8]
