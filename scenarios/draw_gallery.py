@@ -1,7 +1,7 @@
 """Draw the gallery of scenarios: `python scenarios/draw_gallery.py [FOLDER]`.
 
 It simulates the first step of every scenario in the folder (default: this one), sweeps excepted, and writes the page
-`README.md` with its pictures in `gallery/`.
+`README.md` with its pictures in `gallery/`: first all schedules side by side, and one picture of each other kind.
 """
 
 from __future__ import annotations
@@ -11,18 +11,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybrid_des import Result, load, plots, simulate
+from matplotlib.figure import Figure
+
+from hybrid_des import Result, load, plots, simulate, sweep
+from hybrid_des.pipeline import schedules
 from hybrid_des.report.files import write_whole
 from hybrid_des.report.plots.chart import size_of
+from hybrid_des.report.plots.fabric_map import draw_fabric
+from hybrid_des.report.plots.style import LINES, plain
 from hybrid_des.scenario import read_scenario
-from hybrid_des.units import format_seconds
+from hybrid_des.simulation.wiring import fabric_of
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
 
 PICTURES = "gallery"
-WIDTH = 9.0  # inches
-DOTS_PER_INCH = 80
+WIDTH = 11.0  # inches
+DOTS_PER_INCH = 90
+COLUMNS = 3  # of the comparison of schedules
+SWEEP = (
+    "sweep=[{schedule.microbatches: [4, 8, 16, 32]}, {schedule.kind: [gpipe, 1f1b, zb-h1, zb-h2]}]",
+    "plot={x: schedule.microbatches, y: efficiency, hue: schedule.kind}",
+    "workload.memory.activation=11 GB",
+)
 MOST_RANKS = 16  # of more, one rank per stage of the first replica is drawn
 OPENING = """\
 # Scenarios
@@ -33,6 +45,17 @@ the first replica; numbers are micro-batches. `scenarios/draw_gallery.py` genera
 [reference](REFERENCE.md) lists all keys. Sweeps: [three benchmarks](report/README.md) and the
 [experiments](experiments) on schedules.
 """
+KINDS = {
+    "schedules": "All schedules on 4 pipeline ranks with 8 micro-batches on one time axis: a forward and either part "
+    "of the backward take one unit, links are free (`hybrid-des schedules`)",
+    "sweep": "A sweep of micro-batches and schedules on [a100_8x](a100_8x.yaml) with large activations; hollow points "
+    "do not fit into memory",
+    "topology": "The links of [h100_2x8](h100_2x8.yaml) and the route from rank 0 to rank 9 (`hybrid-des topology`)",
+    "link_use": "Where pipeline and gradient reduction meet: link use in [contention_slower](contention_slower.yaml), "
+    "as shares of each link's bandwidth",
+    "loss": "The loss of the small model that the GPUs of [prototype_12gpu_training](prototype_12gpu_training.yaml) "
+    "train",
+}
 
 
 def draw_gallery(folder: Path) -> int:
@@ -43,6 +66,10 @@ def draw_gallery(folder: Path) -> int:
     sections: list[str] = []
 
     def pictures(workshop: Path) -> list[str]:
+        for name, draw in {"schedules": _schedules, "sweep": _sweep, "topology": _topology, "link_use": _link_use,
+                           "loss": _loss}.items():  # fmt: skip
+            figure = draw(folder)
+            figure.savefig(workshop / f"{name}.png", dpi=DOTS_PER_INCH, metadata={"Software": None})
         for file in files:  # one at a time: the timeline of a thousand ranks is large
             result = simulate(load(file, ["steps=1"]))
             _draw(result, workshop / f"{file.stem}.png")
@@ -60,7 +87,8 @@ def draw_gallery(folder: Path) -> int:
 
 def page_of(sections: Sequence[str]) -> str:
     """The page as Markdown."""
-    return "\n".join([OPENING, *sections])
+    kinds = [f"{text}:\n\n![{name}]({PICTURES}/{name}.png)\n" for name, text in KINDS.items()]
+    return "\n".join([OPENING, *kinds, *sections])
 
 
 def section_of(file: Path, result: Result) -> str:
@@ -79,6 +107,65 @@ def _draw(result: Result, path: Path) -> None:
     lines = result.run.scenario.parallel.ranks if whole else result.run.scenario.parallel.pipeline
     figure.set_size_inches(WIDTH, size_of(lines)[1])
     figure.savefig(path, dpi=DOTS_PER_INCH, metadata={"Software": None})
+
+
+def _schedules(folder: Path) -> Figure:
+    """Every schedule on one time axis, the quickest first."""
+    names = schedules.names()
+    results = sorted((_schedule(name) for name in names), key=lambda one: one.run.timeline.duration)
+    figure = Figure(figsize=(WIDTH + 1, 1.6 * -(-len(names) // COLUMNS)), layout="constrained")
+    grid = figure.subplots(-(-len(names) // COLUMNS), COLUMNS).ravel()
+    figure.draw_without_rendering()  # so that bars know their room for numbers
+    end = results[-1].run.timeline.duration / PICOSECONDS_PER_SECOND
+    for ax, result in zip(grid, results, strict=False):
+        plots.gantt(result.run, ax)
+        step = result.run.timeline.duration / PICOSECONDS_PER_SECOND
+        ax.set_title(f"{result.run.scenario.schedule.kind}: {step:g} units", loc="left", fontsize=9)
+        ax.get_legend().remove()
+        ax.set_xlim(0, end)
+        ax.set_xlabel("")
+    for ax in grid[len(results) :]:
+        ax.set_axis_off()
+    return figure
+
+
+def _schedule(name: str) -> Result:
+    many = {"chunks": 2} if schedules.find(name).facts["many_chunks"] else {}
+    return simulate(load({
+        "cluster": {"gpus_per_node": 4, "nvlink": {"bandwidth": "inf", "latency": 0}}, "parallel": {"pipeline": 4},
+        "schedule": {"kind": name, "microbatches": 8, **many},
+        "workload": {"per": "rank", "forward": 1, "backward": 2},
+    }))  # fmt: skip
+
+
+def _sweep(folder: Path) -> Figure:
+    cases = sweep.load_sweep(folder / "a100_8x.yaml", SWEEP)
+    assert cases.picture is not None
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    sweep.draw(sweep.run_sweep(cases), cases.picture, figure.subplots())
+    return figure
+
+
+def _topology(folder: Path) -> Figure:
+    return draw_fabric(fabric_of(load(folder / "h100_2x8.yaml")), (0, 9))
+
+
+def _link_use(folder: Path) -> Figure:
+    figure = Figure(figsize=(WIDTH, 5), layout="constrained")
+    plots.link_use(simulate(load(folder / "contention_slower.yaml", ["steps=1"])).run, figure.subplots())
+    return figure
+
+
+def _loss(folder: Path) -> Figure:
+    facts = simulate(load(folder / "prototype_12gpu_training.yaml")).summary
+    figure = Figure(figsize=(8, 3.5), layout="constrained")
+    ax = figure.subplots()
+    ax.plot(range(1, len(facts["loss"]) + 1), facts["loss"], color=LINES[0], marker="o", markersize=3)
+    ax.set_xlabel("training step")
+    ax.set_ylabel("loss")
+    ax.set_ylim(bottom=0)
+    plain(ax)
+    return figure
 
 
 def _one_replica(result: Result) -> pd.DataFrame:

@@ -1,5 +1,6 @@
 """Ranks and coordinates: inverse to each other on every axis and in every order."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,3 +44,16 @@ def test_the_first_axis_varies_fastest():
     assert [replicas_first.coordinate(rank, "data") for rank in range(4)] == [0, 1, 0, 1]
     pipeline_first = Layout(sizes, ("tensor", "pipeline", "data"))
     assert [pipeline_first.coordinate(rank, "pipeline") for rank in range(4)] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "order", [("tensor", "context", "data", "pipeline"), ("pipeline", "data", "tensor", "context")]
+)
+def test_holders_are_groups_by_rule(order):
+    layout = Layout({"tensor": 2, "context": 3, "data": 4, "pipeline": 2}, order)
+    for tensor, holders in zip(layout.group(0, "tensor"), layout.holders, strict=True):
+        listed = layout.group(tensor, "context", "data")
+        assert list(holders) == [holders[place] for place in range(12)] == holders.array.tolist() == listed
+        assert list(holders[1::3]) == listed[1::3]
+        assert list(holders[1::3].shifted(5)) == [rank + 5 for rank in listed[1::3]]
+        assert holders[-1] == listed[-1]

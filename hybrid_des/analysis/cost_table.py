@@ -20,7 +20,7 @@ from hybrid_des.simulation.stages import costs_of
 from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes
 from hybrid_des.workload.costs import RankCosts, StageCosts
-from hybrid_des.workload.division import LayerCollective
+from hybrid_des.workload.division import Exchange
 from hybrid_des.workload.modelled import layer_parts
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def described(operation: Operation) -> str:
     return f"{float(operation.flop):.4g} FLOP, {format_bytes(operation.bytes)} a token"
 
 
-def _exchanged(exchanges: Sequence[LayerCollective]) -> str:
+def _exchanged(exchanges: Sequence[Exchange]) -> str:
     """A layer's collectives along one axis, forward and backward together."""
     counts: Counter[tuple[str, int]] = Counter()
     for one in exchanges:

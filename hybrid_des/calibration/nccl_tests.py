@@ -149,7 +149,8 @@ def _test(log: NcclLog, collective: str | None) -> str:
         raise UsageError(f"{log.name}: names {named}, expected {collective} (--collective)")
     if not collective and len(log.tests) != 1:
         says = f"names {named}" if named else "does not name its collective"
-        raise UsageError(f"{log.name}: {says}; say which it is, such as --collective all_reduce")
+        choices = f"{', '.join(COLLECTIVES[:-1])} or {COLLECTIVES[-1]}"
+        raise UsageError(f"{log.name}: {says}; say which it is: --collective {choices}")
     return collective or next(iter(log.tests))
 
 

@@ -51,9 +51,9 @@ def add_import(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_out(parser: argparse.ArgumentParser, description: str, metavar: str = "DIR") -> None:
-    """Add `--out`, a folder or file to write to."""
-    parser.add_argument("--out", metavar=metavar, type=_path, help=description)
+def add_out(parser: argparse.ArgumentParser, description: str, metavar: str = "DIR", name: str = "--out") -> None:
+    """Add `--out`, or an option of another name: a folder or file to write to."""
+    parser.add_argument(name, metavar=metavar, type=_path, help=description)
 
 
 def import_files(files: Sequence[str]) -> None:

@@ -7,16 +7,20 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import hybrid_des
-from hybrid_des.cli.arguments import add_common, count, import_files
+from hybrid_des.cli.arguments import add_common, add_out, count, import_files
 from hybrid_des.cli.output import progress_bar, say, status_line
 from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hybrid_des.report.files import Written
     from hybrid_des.result import Result
+    from hybrid_des.scenario import Scenario
     from hybrid_des.scenario.strict_yaml import Document
     from hybrid_des.sweep import Row, Sweep
 
@@ -25,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a scenario or sweep file, and output options."""
     parser.add_argument("file", nargs="?", metavar="FILE", help="a scenario, such as scenarios/a100_8x.yaml")
     add_common(parser, out="also write summary, timeline, trace and pictures to this folder")
+    add_out(parser, "also write a trace per rank for Holistic Trace Analysis to this folder", name="--hta")
     parser.add_argument("--json", action="store_true", help="print only the summary, as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="print no report and no messages")
     parser.add_argument(
@@ -41,18 +46,14 @@ def run(args: argparse.Namespace) -> int:
     import_files(args.imports)
     document = read_scenario(args.file, args.set)
     if document.value.get("sweep") not in (None, "none"):
+        if args.hta is not None:
+            raise UsageError(f"{args.file}: --hta needs a file without a sweep")
         return _sweep(args, document)
     if args.jobs is not None or args.dask is not None:
         raise UsageError(f"{args.file}: --jobs and --dask need a file with a sweep")
     scenario = scenario_of(document)
     _warn(args, document)
-    from hybrid_des.report.files.workshop import reserved
-    from hybrid_des.result import simulate
-
-    with nullcontext() if args.out is None else reserved(args.out):  # found out before a long simulation
-        with status_line(args.quiet):
-            result = simulate(scenario)
-        written = result.write(args.out) if args.out is not None else None
+    result, written = _run(args, scenario)
     if args.json:
         print(json.dumps(result.summary, indent=2, allow_nan=False))
     elif not args.quiet:
@@ -60,11 +61,30 @@ def run(args: argparse.Namespace) -> int:
     if not args.quiet:
         if args.json and result.summary["out_of_memory"]:  # the report shows it
             say(f"warning: {args.file}: out of memory; see peak_memory_bytes")
-        if written is not None:
-            for note in written.notes:
+        for folder, files in written.items():
+            for note in files.notes:
                 say(note)
-            say(f"wrote {len(written.paths)} files to {args.out}")
+            say(f"wrote {len(files.paths)} files to {folder}")
     return 0
+
+
+def _run(args: argparse.Namespace, scenario: Scenario) -> tuple[Result, dict[Path, Written]]:
+    """Simulate, and write what was asked for; folders that cannot be written are found out before."""
+    from hybrid_des.report.files.workshop import reserved
+    from hybrid_des.report.kineto import write_kineto
+    from hybrid_des.result import simulate
+
+    written = {}
+    with ExitStack() as folders:
+        for folder in filter(None, (args.out, args.hta)):
+            folders.enter_context(reserved(folder))
+        with status_line(args.quiet):
+            result = simulate(scenario)
+        if args.out is not None:
+            written[args.out] = result.write(args.out)
+        if args.hta is not None:
+            written[args.hta] = write_kineto(result, args.hta)
+    return result, written
 
 
 def _warn(args: argparse.Namespace, document: Document) -> None:

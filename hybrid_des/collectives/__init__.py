@@ -15,6 +15,7 @@ Arguments of the registration:
               collective and of `servers`
     servers   endpoints that serve the group without being members: a function from `Site` to their places in the fabric
     images    which images of its members do the same (`seating`), so that they are simulated once; default none
+    phases    what its messages between two members are for, in order, where they are as many for each; for traces
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -42,6 +43,8 @@ class Site:
 
 AUTO = "auto"  # the fastest of all
 
+TWO_PHASES = ("reduce-scatter", "all-gather")
+
 Collective = Callable[..., Routine]  # (group, buffer[, options])
 Given = Options | Mapping[str, Any] | None  # options, or values by name
 _REGISTRY: Registry[Collective] = Registry("collective", "hybrid_des.collectives")
@@ -58,9 +61,10 @@ def collective(
     options: type[Options] | None = None,
     servers: Callable[..., Sequence[int]] | None = None,
     images: Images | None = None,
+    phases: Sequence[str] = (),
 ) -> Callable[[Collective], Collective]:
     """Register a collective under its name in a scenario's `gradients.algorithm`."""
-    return _REGISTRY(name, options, summary=summary, does=does, servers=servers, images=images)
+    return _REGISTRY(name, options, summary=summary, does=does, servers=servers, images=images, phases=phases)
 
 
 def configured(name: str, options: Given = None) -> Collective:

@@ -15,7 +15,7 @@ from hybrid_des.collectives.benchmark import Outcome, measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs import Codec
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.symmetry import Sending, alike
+from hybrid_des.network.symmetry import Connection, alike
 from hybrid_des.units import split_evenly
 
 LONG = 16  # members; shorter rings are not folded, so that shards of any size are exact
@@ -89,11 +89,13 @@ def folded(fabric: Fabric, rings: Sequence[Ring]) -> int:
 def _repeats(fabric: Fabric, rings: Sequence[Ring], period: int) -> bool:
     """Whether the flows of all members are alike those of the members `period` places before."""
     stand_in: dict[int, int] = {}
-    images: dict[Sending, Sending] = {}
+    images: dict[Connection, Connection] = {}
     for number, ring in enumerate(rings):
         for place, rank in enumerate(ring):
             after = (place + 1) % len(ring)
             if stand_in.setdefault(rank, ring[place % period]) != ring[place % period]:
                 return False
-            images[Sending(rank, ring[after], number)] = Sending(ring[place % period], ring[after % period], number)
+            images[Connection(rank, ring[after], number)] = Connection(
+                ring[place % period], ring[after % period], number
+            )
     return alike(fabric, images)

@@ -17,7 +17,7 @@ with the nearest first, since ranks without an excess one are a step ahead (unde
 from functools import partial
 from typing import Annotated, Literal
 
-from hybrid_des.collectives import collective
+from hybrid_des.collectives import TWO_PHASES, collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.recursive_doubling import folded
@@ -41,8 +41,9 @@ def in_halves(seating: Seating, options: Partners) -> str:
 
 
 @collective(
-    "halving-doubling", summary="reduce-scatter by halving, all-gather by doubling", options=Partners, images=in_halves
-)
+    "halving-doubling", summary="reduce-scatter by halving, all-gather by doubling", options=Partners, images=in_halves,
+    phases=TWO_PHASES,
+)  # fmt: skip
 def halving_doubling(group: Group, buffer: Buffer, options: Partners) -> Routine:
     """All-reduce `buffer` over the group."""
     n = 1 << group.size.bit_length() - 1

@@ -18,7 +18,10 @@ from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.seating import in_pairs
 
 
-@collective("recursive-doubling", summary="whole buffers between partners at distance 1, 2, 4, …", images=in_pairs)
+@collective(
+    "recursive-doubling", summary="whole buffers between partners at distance 1, 2, 4, …", images=in_pairs,
+    phases=("exchange",),
+)  # fmt: skip
 def recursive_doubling(group: Group, buffer: Buffer) -> Routine:
     """All-reduce `buffer` over the group."""
     whole = buffer.split(1)

@@ -10,14 +10,14 @@ owner encodes its sum once and keeps what the others will decode, so all members
 
 from collections.abc import Callable
 
-from hybrid_des.collectives import collective
+from hybrid_des.collectives import TWO_PHASES, collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.seating import around
 from hybrid_des.network.message import Message
 
 
-@collective("ring", summary="reduce-scatter and all-gather around a ring", images=around)
+@collective("ring", summary="reduce-scatter and all-gather around a ring", images=around, phases=TWO_PHASES)
 def ring(group: Group, buffer: Buffer) -> Routine:
     """All-reduce `buffer` over the group."""
     shards = buffer.split(group.size)
@@ -26,14 +26,18 @@ def ring(group: Group, buffer: Buffer) -> Routine:
 
 
 @collective(
-    "ring-reduce-scatter", summary="every rank ends with the sum of one shard", does="reduce-scatter", images=around
-)
+    "ring-reduce-scatter", summary="every rank ends with the sum of one shard", does="reduce-scatter", images=around,
+    phases=TWO_PHASES[:1],
+)  # fmt: skip
 def ring_reduce_scatter(group: Group, buffer: Buffer) -> Routine:
     """Leave rank i with the sum of shard i+1 of `buffer`; its other shards are undefined."""
     return scatter(group, buffer.split(group.size))
 
 
-@collective("ring-all-gather", summary="every rank's shard ends on all ranks", does="all-gather", images=around)
+@collective(
+    "ring-all-gather", summary="every rank's shard ends on all ranks", does="all-gather", images=around,
+    phases=TWO_PHASES[1:],
+)  # fmt: skip
 def ring_all_gather(group: Group, buffer: Buffer) -> Routine:
     """Distribute shard i+1 of rank i's `buffer` to all ranks."""
     shards = buffer.split(group.size)

@@ -5,7 +5,7 @@
 
 A message to a rank that is not simulated goes to its picture, over links that stand for all of their images. That is
 exact if every image of a route is a route of the same links, and if no outcome depends on an order that the images do
-not share: `orbits` is the group of images, `courses` checks routes, and `traced_mailboxes` and `traced_flows` find
+not share: `orbits` is the group of images, `courses` checks routes, and `lineage_mailboxes` and `lineage_flows` find
 orders that are not shared, by the lineage of events (`engine.lineage`).
 """
 

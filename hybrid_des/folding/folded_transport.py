@@ -9,15 +9,15 @@ from hybrid_des.engine.lineage import LineageEnvironment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.courses import Courses, Leg
-from hybrid_des.folding.orbits import Fold
-from hybrid_des.folding.traced_flows import LineageLink, traced
-from hybrid_des.folding.traced_mailboxes import (
+from hybrid_des.folding.lineage_flows import LineageLink, with_lineage
+from hybrid_des.folding.lineage_mailboxes import (
     LineageHandoff,
     LineageMailbox,
     LineageRendezvous,
     LineageTaggedMailbox,
     UnorderedMailbox,
 )
+from hybrid_des.folding.orbits import Fold
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.fabric import Fabric, LinkSpec
 from hybrid_des.network.link import Hop
@@ -72,19 +72,25 @@ class LineageTransport(FoldedTransport):
         self, env: LineageEnvironment, fabric: Fabric, sharing_name: str, trace: Recorder, receipts: bool, *, fold: Fold
     ) -> None:
         super().__init__(env, fabric, sharing_name, trace, receipts, fold=fold)
+        self._kind = ""
         if sharing_name == "fifo":
             self._sharing = LineageFifo(env, trace.messages)
 
-    def mailbox(self, kind: str) -> Mailbox:
-        """A mailbox of a collective."""
-        return (UnorderedMailbox if kind == "parameter-server" else LineageMailbox)(self.env)
+    def flow(self, channel: Channel, lane: int = 0, part: int = 0) -> tuple[Flow, Mailbox]:
+        """The flow of a collective's messages between two GPUs or their pictures, and the mailbox at its end."""
+        self._kind = channel.kind
+        return super().flow(channel, lane, part)
+
+    def mailbox(self) -> Mailbox:
+        """A mailbox for the collective whose flow is opened."""
+        return (UnorderedMailbox if self._kind == "parameter-server" else LineageMailbox)(self.env)
 
     def handoff(self) -> Handoff:
         """A queue between two phases on one GPU."""
         return LineageHandoff(self.env)
 
     def tagged_mailbox(self) -> TaggedMailbox:
-        """A mailbox for pipeline messages."""
+        """A mailbox of pipeline messages."""
         return LineageTaggedMailbox(self.env)
 
     def _meeting(self, members: Sequence[int]) -> Rendezvous:
@@ -95,7 +101,7 @@ class LineageTransport(FoldedTransport):
         flow = self._sharing.flow(self._along(channel, legs), put)
         if isinstance(flow, FifoFlow):
             _, turned = self._fold.home(channel.receiver)
-            flow = traced(self._fold, channel.sender, [*(leg.turned for leg in legs), turned], flow)
+            flow = with_lineage(self._fold, channel.sender, [*(leg.turned for leg in legs), turned], flow)
         self._opened.append((channel.purpose, flow))
         return flow
 

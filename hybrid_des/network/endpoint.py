@@ -26,16 +26,16 @@ class Endpoint:
         self._pipeline = pipeline
         self._out: dict[tuple[int, Purpose], Flow] = {}
 
-    def handoff(self) -> Handoff:
-        """A queue between two streams of this GPU."""
-        return self._transport.handoff()
-
     def to(self, peer: int, purpose: Purpose) -> Flow:
         """The flow of messages of one purpose to another rank of the pipeline."""
         key = (peer, purpose)
         if key not in self._out:
             self._out[key] = self._transport.pipeline_flow(self.rank, self.rank_of(peer), purpose)
         return self._out[key]
+
+    def handoff(self) -> Handoff:
+        """A queue between two streams of this GPU."""
+        return self._transport.handoff()
 
     def rank_of(self, peer: int) -> int:
         """The global rank of a rank of the pipeline."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from hybrid_des.network.fabric import Fabric
 
 
-class Sending(NamedTuple):
+class Connection(NamedTuple):
     """Messages from one GPU to another; `what` tells flows between the same two apart."""
 
     sender: int
@@ -14,20 +14,20 @@ class Sending(NamedTuple):
     what: str | int = ""
 
 
-def links_of(fabric: Fabric, flows: Iterable[Sending]) -> set[str]:
+def links_of(fabric: Fabric, flows: Iterable[Connection]) -> set[str]:
     """The links on the routes of flows."""
     return {link for flow in flows for link in fabric.route(flow.sender, flow.receiver).links}
 
 
-def alike(fabric: Fabric, images: Mapping[Sending, Sending]) -> bool:
+def alike(fabric: Fabric, images: Mapping[Connection, Connection]) -> bool:
     """Whether every flow shares its links just as its image does.
 
     That is so if each link has one counterpart of the same bandwidth, and the images of the flows on it are different
     and just those on the counterpart. Flows that send at the same times as their images then stay alike.
     """
     counterpart: dict[str, str] = {}
-    carried: dict[str, list[Sending]] = {}
-    of_images: dict[str, set[Sending]] = {}
+    carried: dict[str, list[Connection]] = {}
+    of_images: dict[str, set[Connection]] = {}
     for image in set(images.values()):
         for link in fabric.route(image.sender, image.receiver).links:
             of_images.setdefault(link, set()).add(image)

@@ -12,11 +12,12 @@ from __future__ import annotations
 import csv
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 
 from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 from hybrid_des.reading import read_text
@@ -103,7 +104,7 @@ class TableBandwidth(Fraction):
 
 
 def read_table(path: str | Path) -> TimeTable:
-    """Read a table from a CSV file with the columns `bytes` and `time_us`; lines starting with # are comments.
+    """Read a table from a CSV file whose first columns are `bytes` and `time_us`; lines starting with # are comments.
 
     Raises:
         UsageError: the file cannot be read or is not such a table.
@@ -114,9 +115,9 @@ def read_table(path: str | Path) -> TimeTable:
         rows = list(csv.reader(line for line in lines if line.strip() and not line.startswith("#")))
     except csv.Error as error:
         raise UsageError(f"{path}: not a table of times: {error}") from None
-    if not rows or [name.strip() for name in rows[0]] != COLUMNS:
+    if not rows or [name.strip() for name in rows[0][: len(COLUMNS)]] != COLUMNS:
         raise UsageError(f"{path}: not a table of times; expected the columns {','.join(COLUMNS)}")
-    entries = [_entry(path, number, row) for number, row in enumerate(rows[1:], 1)]
+    entries = [_entry(path, number, row, len(rows[0])) for number, row in enumerate(rows[1:], 1)]
     if not entries:
         raise UsageError(f"{path}: a table without entries")
     for before, after in pairwise(entries):
@@ -125,12 +126,13 @@ def read_table(path: str | Path) -> TimeTable:
     return TimeTable(tuple(entries), int(ranks) if ranks else None, operation, str(path))
 
 
-def write_table(table: TimeTable, about: str) -> str:
-    """Format a table as text for `read_table`; exact, since times are whole picoseconds."""
+def write_table(table: TimeTable, about: str, more: Mapping[str, Sequence[str]] = MappingProxyType({})) -> str:
+    """Format a table as text for `read_table`; exact, since times are whole picoseconds. `more` are further columns."""
     facts = {"operation": table.operation, "ranks": table.ranks}
     head = [f"# {about}"] + [f"# {name}: {value}" for name, value in facts.items() if value]
-    rows = [f"{size},{_microseconds(time)}" for size, time in table.entries]
-    return "\n".join([*head, ",".join(COLUMNS), *rows]) + "\n"
+    entries = ([str(size), _microseconds(time)] for size, time in table.entries)
+    rows = [",".join((*entry, *cells)) for entry, *cells in zip(entries, *more.values(), strict=True)]
+    return "\n".join([*head, ",".join((*COLUMNS, *more)), *rows]) + "\n"
 
 
 def _comment(lines: Sequence[str], pattern: str) -> str | None:
@@ -138,10 +140,10 @@ def _comment(lines: Sequence[str], pattern: str) -> str | None:
     return next((match[1] for match in matches if match), None)
 
 
-def _entry(path: str | Path, number: int, row: Sequence[str]) -> tuple[int, int]:
+def _entry(path: str | Path, number: int, row: Sequence[str], columns: int) -> tuple[int, int]:
     where = f"{path}: entry {number}"
-    if len(row) != len(COLUMNS):
-        raise UsageError(f"{where} has {len(row)} values, not {len(COLUMNS)}")
+    if len(row) != columns:
+        raise UsageError(f"{where} has {len(row)} values, not {columns}")
     try:
         size, time = parse_quantity(shown(row[0]), "size"), parse_quantity(shown(row[1]), "number")
     except ValueError as error:

@@ -105,8 +105,8 @@ class TracedTransport(Transport):
         super().__init__(env, *more)
         self._env = env
 
-    def mailbox(self, kind: str) -> Mailbox:
-        """A mailbox for the messages of a collective."""
+    def mailbox(self) -> Mailbox:
+        """A new mailbox."""
         return TracedMailbox(self._env)
 
     def tagged_mailbox(self) -> TaggedMailbox:

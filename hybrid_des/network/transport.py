@@ -60,14 +60,6 @@ class Transport:
             self._rendezvous[key] = self._meeting(members)
         return self._rendezvous[key]
 
-    def mailbox(self, kind: str) -> Mailbox:
-        """A mailbox for the messages of a collective."""
-        return Mailbox(self.env)
-
-    def handoff(self) -> Handoff:
-        """A queue between two phases on one GPU; it uses no link."""
-        return Handoff(self.env)
-
     def node_of(self, gpu: int) -> int:
         """The node of a GPU."""
         return self._fabric.node_of[gpu]
@@ -98,7 +90,7 @@ class Transport:
         """
         key = (channel.sender, channel.receiver, channel.kind, channel.stage, lane, part)
         if key not in self._flows:
-            mailbox = self.mailbox(channel.kind)
+            mailbox = self.mailbox()
             self._flows[key] = (self._open(channel, mailbox.put), mailbox)
         return self._flows[key]
 
@@ -146,9 +138,17 @@ class Transport:
             self._outboxes[rank] = self.tagged_mailbox()
         return self._outboxes[rank]
 
+    def mailbox(self) -> Mailbox:
+        """A new mailbox."""
+        return Mailbox(self.env)
+
     def tagged_mailbox(self) -> TaggedMailbox:
-        """A mailbox for pipeline messages."""
+        """A new mailbox of pipeline messages."""
         return TaggedMailbox(self.env)
+
+    def handoff(self) -> Handoff:
+        """A new queue between two processes of a GPU."""
+        return Handoff(self.env)
 
     def check_empty(self) -> None:
         """Check that every message was received.

@@ -21,6 +21,8 @@ def open_file(path: str | Path) -> BinaryIO:
         OSError: it cannot be opened, or is a directory, a named pipe or a device; `strerror` says which.
         ValueError: the path holds a null character.
     """
+    if "\0" in str(path):
+        raise ValueError("embedded null byte")  # in the same words on every version of Python
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)  # a named pipe would wait
     descriptor = os.open(path, flags)
     try:

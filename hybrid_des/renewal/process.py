@@ -104,7 +104,7 @@ class Process:
         self.outcome = Replication()
         self._steps = steps
         self._strikes = strikes
-        self._now = 0
+        self._time = 0
         self._phase, self._phase_end = RUNNING, 0
         self._since = 0  # the begin of the interval that is going on
         self._empty: set[int] = set()  # places of the job
@@ -149,23 +149,23 @@ class Process:
                 return
 
     def _pass(self, until: int) -> None:
-        while self._now < until or (self._phase not in (RUNNING, "repair") and self._phase_end == self._now):
+        while self._time < until or (self._phase not in (RUNNING, "repair") and self._phase_end == self._time):
             if self._phase == RUNNING:
                 rejoin = self._more_replicas()
                 before = self._work.checkpoints
-                self._now = self._work.advance(self._now, until, to_checkpoint=rejoin)
+                self._time = self._work.advance(self._time, until, to_checkpoint=rejoin)
                 if rejoin and self._work.checkpoints > before:
-                    self._enter("checkpoint", self._work.wait_until_written(self._now))
+                    self._enter("checkpoint", self._work.wait_until_written(self._time))
                 continue
             end = until if self._phase == "repair" else min(self._phase_end, until)
-            self.outcome.ledger[self._phase] += end - self._now
-            self._now = end
+            self.outcome.ledger[self._phase] += end - self._time
+            self._time = end
             if self._phase != "repair" and end == self._phase_end:
                 self._leave()
 
     def _enter(self, phase: str, duration: int = 0) -> None:
         self._note()
-        self._phase, self._phase_end = phase, self._now + duration
+        self._phase, self._phase_end = phase, self._time + duration
 
     def _leave(self) -> None:
         """What follows a phase that is over."""
@@ -181,10 +181,10 @@ class Process:
 
     def _note(self) -> None:
         """Close the interval that is going on."""
-        if self._now > self._since:
+        if self._time > self._since:
             step = self._work.upcoming.time if self._phase == RUNNING else None
-            self.outcome.intervals.append(Interval(self._since, self._now, self._phase, step, len(self._working)))
-        self._since = self._now
+            self.outcome.intervals.append(Interval(self._since, self._time, self._phase, step, len(self._working)))
+        self._since = self._time
 
     # failures
 
@@ -215,14 +215,14 @@ class Process:
         return self._all if self._phase in ("detection", "repair") else self._working
 
     def _stop(self, several: bool) -> int:
-        rework = self._work.lose(self._now, memory=self.job.in_memory and several)
+        rework = self._work.lose(self._time, memory=self.job.in_memory and several)
         self._enter("detection", self.job.detect)
         return rework
 
     def _disturb(self, source: Source, part: int) -> str:
         """Let a running job stand still or go slowly for some time."""
         if source.flap is not None:
-            end = self._now + source.flap
+            end = self._time + source.flap
             if self._phase == RUNNING:
                 self._enter("flap", source.flap)
             else:
@@ -232,7 +232,7 @@ class Process:
         home = source.homes[part]
         mark = "nic" if source.what == "link" else source.what, home, part - source.homes.index(home)
         until, share = self._slow.get(mark, (0, Fraction(1)))
-        self._slow[mark] = max(until, self._now + source.lasts), min(share, source.slow)
+        self._slow[mark] = max(until, self._time + source.lasts), min(share, source.slow)
         self._change()
         return "slow"
 
@@ -259,7 +259,7 @@ class Process:
         for place in hit:
             (self._empty if place < job else self._free).add(place)
             self._slow = {mark: spell for mark, spell in self._slow.items() if mark[1] != place}
-            heapq.heappush(self._returns, (self._now + (repair or 0), place))
+            heapq.heappush(self._returns, (self._time + (repair or 0), place))
         return hit
 
     def _come_back(self, place: int) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hybrid_des.analysis.step_times import step_times
 from hybrid_des.analysis.table import ops_of, reductions_of
 from hybrid_des.network.purpose import REDUCTION
-from hybrid_des.timeline import Column, Columns, Timeline
+from hybrid_des.timeline import NONE, Column, Columns, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Bars:
 
     Attributes:
         line, kind, microbatch, chunk, start, end: one entry per op; `kind` counts `OP_KINDS`.
+        second: the micro-batch of a fused pair's backward; −1 for others, and where only a table is known.
         waits: line, begin and end of each period of gradient reduction, one row each.
         ranks, replicas: the rank on each line, and its replica.
     """
@@ -62,6 +63,7 @@ class Bars:
     chunk: Column
     start: Seconds
     end: Seconds
+    second: Column
     waits: Seconds
     ranks: tuple[int, ...]
     replicas: tuple[int, ...]
@@ -98,10 +100,27 @@ def bars_of(source: Timeline | pd.DataFrame) -> Bars:
         ops["chunk"],
         ops["start"] / PICOSECONDS_PER_SECOND,
         ops["end"] / PICOSECONDS_PER_SECOND,
+        _second(source, ops),
         np.column_stack([line[reducing], start / PICOSECONDS_PER_SECOND, end / PICOSECONDS_PER_SECOND]),
         tuple(ranks[order].tolist()),
         tuple(replica[row][order].tolist()),
     )
+
+
+def _second(source: Timeline | pd.DataFrame, ops: Columns) -> Column:
+    """The micro-batch of the backward in each fused pair."""
+    found = np.full(len(ops["kind"]), NONE, dtype=np.int64)
+    if isinstance(source, Timeline):
+        backwards = {
+            (rank, i): action[0].microbatch if action[1].kind == "F" else action[1].microbatch
+            for rank, program in enumerate(source.plan.programs)
+            for i, action in enumerate(program)
+            if len(action) == 2
+        }
+        places = zip(ops["pipeline_rank"].tolist(), ops["index"].tolist(), strict=True)
+        if backwards:
+            found[:] = [backwards.get(place, NONE) for place in places]
+    return found
 
 
 def _reductions(timeline: Timeline) -> Columns:

@@ -243,13 +243,10 @@ def _resources(facts: Mapping[str, Any]) -> list[Fact]:
 
 def _simulated(run: Run) -> list[Fact]:
     """How many replicas were simulated, or why not fewer, where they might have been."""
-    replicas = run.scenario.parallel.data
+    replicas = count(run.scenario.parallel.data, "replica")
     if run.fold is not None:
-        kept = run.fold.turns[0].keep
-        return [Fact("simulated", f"{kept:,} of {count(replicas, 'replica')}", "which do the same", weight="dim")]
-    if run.unfolded:
-        return [Fact("simulated", f"all {count(replicas, 'replica')}", run.unfolded, weight="dim")]
-    return []
+        return [Fact("simulated", f"{run.fold.turns[0].keep:,} of {replicas}", "which do the same", weight="dim")]
+    return [Fact("simulated", f"all {replicas}", run.unfolded, weight="dim")] if run.unfolded else []
 
 
 def _training(facts: Mapping[str, Any]) -> list[Fact]:

@@ -57,14 +57,27 @@ def with_base(path: str | Path, users: tuple[str, ...] = ()) -> Document:
     return Document(base.value, document.source, base.places)
 
 
-def anchor(document: Document, folder: Path, place: str = "") -> None:
-    """Resolve the relative paths in a document against a folder; with `place`, only those given there."""
+def anchor(document: Document, folder: Path) -> None:
+    """Resolve the relative paths in a document against a folder."""
+    for path, values in _relative_paths(document):
+        values[path[-1]] = str(folder / values[path[-1]])
+
+
+def anchor_overrides(document: Document, folder: Path) -> None:
+    """Resolve the relative paths in overrides against the current folder, or else that of the scenario."""
+    for path, values in _relative_paths(document):
+        beside = folder / values[path[-1]]
+        if document.place(path).startswith("--set") and not Path(values[path[-1]]).exists() and beside.exists():
+            values[path[-1]] = str(beside)
+
+
+def _relative_paths(document: Document) -> Iterator[tuple[KeyPath, Any]]:
+    """The path of every string that names a file from the current folder on, with the mapping that holds it."""
     for path, values in _strings(document.value):
         key, sections = path[-1], sections_at(Scenario, path[:-1])
         fields = (field for section in sections for field in section.known_keys().get(str(key), ()))
-        names_file = any(mark_of(field, NamesFile) for field in fields)
-        if names_file and not Path(values[key]).is_absolute() and document.place(path).startswith(place):
-            values[key] = str(folder / values[key])
+        if any(mark_of(field, NamesFile) for field in fields) and not Path(values[key]).is_absolute():
+            yield path, values
 
 
 def _strings(values: Any, at: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:

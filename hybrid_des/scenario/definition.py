@@ -24,7 +24,7 @@ from hybrid_des.scenario.plugins import PluginSection
 from hybrid_des.scenario.problem import Problem, Problems
 from hybrid_des.scenario.recipe import Efficiency, Overlap, PublishedOrOwn
 from hybrid_des.scenario.sections import Gradients, NumericsOrNone, Parallel, Schedule, Workload
-from hybrid_des.scenario.sharded import misfits_of_recompute, misfits_of_sharding
+from hybrid_des.scenario.sharded import divided, misfits_of_recompute, misfits_of_sharding
 from hybrid_des.scenario.sizes import excesses
 from hybrid_des.scenario.workload_checks import misfits_of_workload
 
@@ -118,6 +118,8 @@ def _ranks_fit(scenario: Scenario) -> Iterator[Problem]:
 def _costs_are_given_once(scenario: Scenario) -> Iterator[Problem]:
     if scenario.model is not None and scenario.workload is not None:
         yield _misfit("replaces `workload`; give only one of the two", "model", "workload")
+    if scenario.model is None and scenario.workload is None:
+        yield _misfit("is required, or a `model`", "workload", "model")
 
 
 def _batch_fits(scenario: Scenario) -> Iterator[Problem]:
@@ -193,8 +195,9 @@ def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
     if layered and scenario.tensor_traffic == "messages":
         message = f"{scenario.sharding} replays the collectives of layers; expected auto or replay"
         yield _misfit(message, "tensor_traffic", "sharding", "parallel.pipeline")
-    if scenario.sharding != "none" and scenario.numerics is not None:
-        yield _misfit("the small model of `numerics` is not sharded; expected none", "sharding", "numerics")
+    if scenario.numerics is not None:
+        for path, whole in divided(scenario.parallel, scenario.sharding).items():
+            yield _misfit(f"the small model of `numerics` is not divided so; expected {whole}", path, "numerics")
 
 
 def _options_are_read(scenario: Scenario) -> Iterator[Problem]:

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from hybrid_des.errors import ScenarioError, one_line
 from hybrid_des.registry import unknown
-from hybrid_des.scenario.composition import anchor, override, with_base
+from hybrid_des.scenario.composition import anchor_overrides, override, with_base
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.problem import Problem, problems_in, sections_at
 from hybrid_des.scenario.strict_yaml import Document, KeyPath
@@ -61,7 +61,7 @@ def read_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Document:
     """
     document = with_base(path)
     override(document, overrides)
-    anchor(document, Path(path).parent, "--set")
+    anchor_overrides(document, Path(path).parent)
     _describe_changes(document, overrides)
     return document
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hybrid_des.scenario.recipe import Overlap
-from hybrid_des.scenario.sections import Gradients, Workload
+from hybrid_des.scenario.sections import Gradients, Parallel, Workload
 
 LEAST = 14  # bytes per parameter: a 16-bit weight, and 12 of the optimizer's state
 
@@ -30,6 +30,12 @@ def misfits_of_sharding(
         if any(size < LEAST for size in (held if isinstance(held, tuple) else (held,))):
             message = f"{sharding} divides weights and the state of the optimizer; expected at least {LEAST} bytes"
             yield message, "workload.memory.per_parameter", "sharding"
+
+
+def divided(parallel: Parallel, sharding: str) -> dict[str, str]:
+    """What divides a model but not the small one that is really trained, with the values that do not."""
+    axes = [axis for axis in ("tensor", "context", "expert") if getattr(parallel, axis) > 1]
+    return {f"parallel.{axis}": "1" for axis in axes} | ({"sharding": "none"} if sharding != "none" else {})
 
 
 def misfits_of_recompute(recompute: str, workload: Workload | None) -> Iterator[Misfit]:

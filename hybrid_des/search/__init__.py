@@ -1,7 +1,7 @@
 """Searches for the best plan that fits, with a proof.
 
 found = search("scenarios/search/13b_64.yaml", jobs=2)
-found.sentence          # optimal: 54 simulated, 282 excluded by bound, 61 do not fit, 0 unknown
+found.sentence          # optimal: 9 simulated, 264 excluded by bound, 15 do not fit, …
 found.table()           # a row per plan
 
 space      the plans, and the values that they have

@@ -21,19 +21,21 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.registry import import_file
 from hybrid_des.scenario import Scenario, scenario_of
 from hybrid_des.search.bound import least_step
-from hybrid_des.search.screening import first_bound
+from hybrid_des.search.screening import check_stages, first_bound
 from hybrid_des.search.terms import Settings
 from hybrid_des.search.twins import twin_of
 from hybrid_des.simulation.memory import gpus_of
-from hybrid_des.simulation.planner import costs_per_rank, parts_of
+from hybrid_des.simulation.planner import build_plan, costs_per_rank, parts_of
 from hybrid_des.simulation.remedies import planned_peaks
 from hybrid_des.simulation.run import run
+from hybrid_des.simulation.stages import costs_of, with_gathered
 from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.sweep.axes import Case
 from hybrid_des.sweep.dispatch import Row
 from hybrid_des.sweep.runner import with_case
 from hybrid_des.units import format_bytes, to_seconds
 from hybrid_des.workload.costs import RankCosts
+from hybrid_des.workload.modelled import model_costs
 
 _WIRING = ("cluster.", "efficiency.")  # what keys start with on which the wiring depends
 # keys on which neither costs nor wiring depend, but for the counts in `_shared`
@@ -109,6 +111,12 @@ def _safely(step: Any, settings: Settings, case: Case) -> Finding:
 
 def _screen(settings: Settings, case: Case) -> Finding:
     scenario = scenario_in(settings, case)
+    check_stages(scenario)
+    if scenario.model is not None and scenario.parallel.stages != "balanced":  # memory needs no collectives' times
+        bound = first_bound(scenario, _without_collectives(_keyed(settings, case, scenario)))
+        found = _finding(settings, scenario, 0, bound.held, "at least ")
+        if found.reason:
+            return found
     _, ranks = _shared(settings, case, scenario)
     bound = first_bound(scenario, ranks)
     return _finding(settings, scenario, bound.time, bound.held, "at least ")
@@ -117,10 +125,14 @@ def _screen(settings: Settings, case: Case) -> Finding:
 def _weigh(settings: Settings, case: Case) -> Finding:
     scenario = scenario_in(settings, case)
     fabric, ranks = _shared(settings, case, scenario)
-    parts = parts_of(scenario, fabric=fabric, ranks=ranks)
-    found = _finding(settings, scenario, 0, planned_peaks(parts.plan, parts.costs), "")
+    plan = build_plan(scenario, ranks, fabric)
+    costs = costs_of(ranks, plan)
+    if scenario.sharding == "zero-3":
+        costs = with_gathered(costs, plan, scenario.parallel.data * scenario.parallel.context)
+    found = _finding(settings, scenario, 0, planned_peaks(plan, costs), "")
     if found.reason:
         return found
+    parts = parts_of(scenario, plan, fabric, ranks=ranks)
     cost = settings.objective.cost(scenario, to_seconds(least_step(scenario, parts)))
     return Finding(least=cost, held=found.held, excess=found.excess, twin=twin_of(scenario, parts))
 
@@ -172,12 +184,15 @@ def shared_values(case: Case) -> list[str]:
 
 def _shared(settings: Settings, case: Case, scenario: Scenario) -> tuple[Fabric, RankCosts]:
     """The wiring and the costs of a plan."""
-    values = shared_values(case)
-    wiring = (settings.digest, *(value for value in values if value.startswith(_WIRING)))
+    wiring = (value for value in shared_values(case) if value.startswith(_WIRING))
+    fabric = _fabric(_Shared((settings.digest, *wiring), scenario))
+    return fabric, _ranks(_keyed(settings, case, scenario), _Same(fabric))
+
+
+def _keyed(settings: Settings, case: Case, scenario: Scenario) -> _Shared:
     schedule = scenario.schedule
     counts = (schedule.chunks == 1, schedule.microbatches > 1, scenario.parallel.pipeline)
-    fabric = _fabric(_Shared(wiring, scenario))
-    return fabric, _ranks(_Shared((settings.digest, *values, repr(counts)), scenario), _Same(fabric))
+    return _Shared((settings.digest, *shared_values(case), repr(counts)), scenario)
 
 
 @dataclass(frozen=True)
@@ -192,6 +207,11 @@ def _fabric(shared: _Shared) -> Fabric:
     return fabric_of(shared.scenario)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
+def _without_collectives(shared: _Shared) -> RankCosts:
+    return model_costs(shared.scenario, None)
+
+
+@lru_cache(maxsize=32)
 def _ranks(shared: _Shared, same: _Same) -> RankCosts:
     return costs_per_rank(shared.scenario, same.fabric)

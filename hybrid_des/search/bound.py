@@ -30,9 +30,9 @@ from hybrid_des.simulation.tasks import (
     Await,
     Compute,
     ComputeBeside,
-    Exchange,
     Fill,
     Gather,
+    LayerCollective,
     Program,
     Segment,
     Task,
@@ -75,7 +75,7 @@ class _RankWalk:
         fills: stage → when each of its buckets was filled.
     """
 
-    def __init__(self, program: Program, inside: Callable[[Exchange], int]) -> None:
+    def __init__(self, program: Program, inside: Callable[[LayerCollective], int]) -> None:
         self.program = program
         self.inside = inside
         self.now = self.streamed = 0
@@ -114,7 +114,7 @@ class _RankWalk:
             self.fills.setdefault(segment.stage, []).append(self.now)
         elif isinstance(segment, Transfer):
             self.now += sum(segment.durations)
-        elif isinstance(segment, Exchange):
+        elif isinstance(segment, LayerCollective):
             for at, stage in segment.fills:
                 self.fills.setdefault(stage, []).append(self.now + at)
             self.now += max(segment.beside, segment.launch + self.inside(segment))
@@ -217,7 +217,7 @@ class IdleWalk:
                 walk.now = max(walk.now, arrival)
         return None
 
-    def _inside(self, exchange: Exchange) -> int:
+    def _inside(self, exchange: LayerCollective) -> int:
         """What a collective inside an op takes at least, from its start: nothing if others may have begun before."""
         if self._alone:
             return 0

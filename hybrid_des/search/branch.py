@@ -131,7 +131,7 @@ class BranchAndBound:
         self._note = note
         self._progress = progress
         self._screening = iter(_batches(self.candidates))
-        self._queue: list[tuple[float, bool, int]] = []
+        self._candidates: list[tuple[float, bool, int]] = []
         self._lost: deque[_Job] = deque()
         self._running: dict[Future[Any], tuple[_Job, Runs]] = {}
         self._costs: list[float] = []  # of simulated plans, in ascending order
@@ -231,7 +231,7 @@ class BranchAndBound:
             if first != candidate.number:
                 candidate.status, candidate.reason = SAME, f"the same as plan {first}"
                 return
-        heapq.heappush(self._queue, (candidate.least, not candidate.weighed, candidate.number))
+        heapq.heappush(self._candidates, (candidate.least, not candidate.weighed, candidate.number))
 
     def _next_screening(self) -> _Job | None:
         batch = next(self._screening, None)
@@ -239,8 +239,8 @@ class BranchAndBound:
 
     def _next(self) -> _Job | None:
         """The next step of the plan with the lowest bound; what earlier searches know is not found out again."""
-        while self._queue:
-            candidate = self.candidates[heapq.heappop(self._queue)[2]]
+        while self._candidates:
+            candidate = self.candidates[heapq.heappop(self._candidates)[2]]
             if self._is_out(candidate):
                 candidate.status = EXCLUDED
                 continue
@@ -266,8 +266,8 @@ class BranchAndBound:
     def _standing(self) -> Standing:
         best = self._costs[0] if self._costs else inf
         waiting = [job.candidates[0].least for job, _ in self._running.values() if job.step != "screen"]
-        least = min([best, *waiting, *(one[0] for one in self._queue[:1])])
-        still = sum(least_of < best for least_of, _, _ in self._queue) + len(waiting)
+        least = min([best, *waiting, *(one[0] for one in self._candidates[:1])])
+        still = sum(least_of < best for least_of, _, _ in self._candidates) + len(waiting)
         return Standing(len(self.candidates), self._screened, len(self._costs), still, best, least)
 
 

@@ -13,6 +13,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
 
+from hybrid_des.errors import Refusal
+from hybrid_des.models.cutting import cut
 from hybrid_des.options import Options
 from hybrid_des.pipeline import Plan, PlanRequest, schedules
 from hybrid_des.scenario import Scenario
@@ -36,7 +38,7 @@ def first_bound(scenario: Scenario, ranks: RankCosts) -> FirstBound:
         Refusal: the schedule does not support these sizes.
     """
     kind, p = scenario.schedule.kind, scenario.parallel.pipeline
-    if kind is None or not schedules.find(kind).build.__module__.startswith(OWN):
+    if kind is None or not _is_known(kind):
         return FirstBound()
     few = min(scenario.schedule.microbatches, 2 * p)
     small = _small(kind, scenario.schedule.options, p, few, scenario.schedule.chunks)
@@ -45,6 +47,27 @@ def first_bound(scenario: Scenario, ranks: RankCosts) -> FirstBound:
         costs = with_gathered(costs, small, scenario.parallel.data * scenario.parallel.context)
     held = [costs.resident[rank] + _largest(small, costs, rank) for rank in range(p)]
     return FirstBound(0 if is_perturbed(scenario) else _time(scenario, small, costs), held)
+
+
+def check_stages(scenario: Scenario) -> None:
+    """Check that the layers of a model make as many stages, where that takes no costs.
+
+    Raises:
+        Refusal: they do not.
+    """
+    rule, kind = scenario.parallel.stages, scenario.schedule.kind
+    if scenario.model is None or rule == "balanced" or kind is None or not _is_known(kind):
+        return
+    few = min(scenario.schedule.microbatches, 2 * scenario.parallel.pipeline)
+    small = _small(kind, scenario.schedule.options, scenario.parallel.pipeline, few, scenario.schedule.chunks)
+    try:
+        cut(scenario.model.network.layers, small.stages, rule, ())
+    except Refusal as refusal:
+        raise Refusal(f"parallel.stages: {refusal}") from None
+
+
+def _is_known(kind: str) -> bool:
+    return bool(schedules.find(kind).build.__module__.startswith(OWN))
 
 
 def is_perturbed(scenario: Scenario) -> bool:

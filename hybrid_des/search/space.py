@@ -71,7 +71,7 @@ def _completed(written: Scenario, given: Case) -> Iterator[Case]:
     yield from plans
 
 
-def _value(written: Scenario, plan: Mapping[str, Any], path: str) -> Any:
+def _planned(written: Scenario, plan: Mapping[str, Any], path: str) -> Any:
     """The value of a key of `parallel` or `gradients` in a plan."""
     section, _, key = path.partition(".")
     value = plan.get(path)
@@ -87,7 +87,7 @@ def _ranks(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, 
         return
     taken = 1
     for path in RANKS:
-        size = 1 if path in axes else _value(written, plan, path)
+        size = 1 if path in axes else _planned(written, plan, path)
         taken *= size if isinstance(size, int) and size > 0 else 1
     if written.cluster.gpus % taken:
         return
@@ -121,7 +121,7 @@ def _experts(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str
 
 def _holders(written: Scenario, plan: Mapping[str, Any]) -> int:
     """Ranks that hold the same parameters."""
-    return int(_value(written, plan, "parallel.data") * _value(written, plan, "parallel.context"))
+    return int(_planned(written, plan, "parallel.data") * _planned(written, plan, "parallel.context"))
 
 
 def _samples(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -131,7 +131,7 @@ def _samples(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str
         yield {}
         return
     if written.model is None:
-        batch, replicas = schedule.microbatches * written.parallel.data, _value(written, plan, "parallel.data")
+        batch, replicas = schedule.microbatches * written.parallel.data, _planned(written, plan, "parallel.data")
         if batch % replicas == 0:
             yield {"schedule.microbatches": batch // replicas}
         return
@@ -148,7 +148,7 @@ def _schedule(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[st
     if plan.get("schedule.file") is not None or ("schedule.kind" not in plan and written.schedule.file is not None):
         yield {}
         return
-    pipeline = _value(written, plan, "parallel.pipeline") > 1
+    pipeline = _planned(written, plan, "parallel.pipeline") > 1
     given = [plan["schedule.kind"]] if "schedule.kind" in plan else schedules.names() if pipeline else [PLAIN]
     for kind in given:
         named = {} if "schedule.kind" in plan else {"schedule.kind": kind}
@@ -177,14 +177,14 @@ def _sharding(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[st
     if "sharding" in plan:
         yield {}
         return
-    shared, pipeline = _holders(written, plan) > 1, _value(written, plan, "parallel.pipeline") > 1
+    shared, pipeline = _holders(written, plan) > 1, _planned(written, plan, "parallel.pipeline") > 1
     yield from ({"sharding": level} for level in SHARDING[: 1 if not shared else 2 if pipeline else 4])
 
 
 def _buckets(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    if "gradients.bucket" in plan or not _value(written, plan, "gradients.overlap"):
+    if "gradients.bucket" in plan or not _planned(written, plan, "gradients.overlap"):
         yield {}
         return
-    layered = plan.get("sharding") in SHARDING[2:] and _value(written, plan, "parallel.pipeline") == 1
+    layered = plan.get("sharding") in SHARDING[2:] and _planned(written, plan, "parallel.pipeline") == 1
     sizes = BUCKETS if _holders(written, plan) > 1 and not layered else BUCKETS[:1]
     yield from ({"gradients.bucket": size} for size in sizes)

@@ -45,7 +45,7 @@ def _lines(scenario: Scenario, parts: Parts) -> Iterator[str]:
     if parts.reductions.processes:
         yield repr((parts.reductions.algorithm, lowering.overlap, bool(lowering.gathers), lowering.ahead))
         for processes, group in parts.reductions.processes:
-            yield repr((processes.stage, processes.part, processes.ranks, group.buckets))
+            yield repr((processes.stage, processes.part, tuple(processes.ranks), group.buckets))
 
 
 def _orders(plan: Plan) -> Iterator[str]:

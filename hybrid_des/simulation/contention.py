@@ -21,7 +21,7 @@ from hybrid_des.collectives.channels import channels
 from hybrid_des.gradients.groups import ReplicaGroup
 from hybrid_des.layout import Layout
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.symmetry import Sending, alike, links_of
+from hybrid_des.network.symmetry import Connection, alike, links_of
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.workload.replay import connection
 
@@ -30,7 +30,7 @@ MOST_PAIRS = 64  # members of a group whose collective may use any pair of them
 
 
 @dataclass(frozen=True)
-class AllTraffic:
+class AllFlows:
     """All that ranks send, as flows.
 
     Attributes:
@@ -45,9 +45,9 @@ class AllTraffic:
 
     layout: Layout
     groups: Mapping[str, Groups]
-    layers: Mapping[str, Sequence[Sequence[Sending]]]
-    pipeline: Sequence[Sending]
-    gradients: Sequence[Sending] | None
+    layers: Mapping[str, Sequence[Sequence[Connection]]]
+    pipeline: Sequence[Connection]
+    gradients: Sequence[Connection] | None
     beside: bool
     pairs: Collection[str]
 
@@ -63,7 +63,7 @@ class AllTraffic:
         pairs: Collection[str],
         ring: bool,
         beside: bool,
-    ) -> AllTraffic:
+    ) -> AllFlows:
         """Collect the flows.
 
         Args:
@@ -81,10 +81,10 @@ class AllTraffic:
             for axis, each in groups.items()
         }
         known = ring or all(len(group.ranks) <= MOST_PAIRS for group in reduced)
-        gradients: list[Sending] = []
+        gradients: list[Connection] = []
         for group in reduced if known else ():
             ends = _around(group.ranks) if ring else permutations(group.ranks, 2)
-            gradients += [Sending(*pair, f"gradients {group.stage} {group.part}") for pair in ends]
+            gradients += [Connection(*pair, f"gradients {group.stage} {group.part}") for pair in ends]
         return cls(
             layout, groups, layers, list(_of_pipeline(plan, layout)), gradients if known else None, beside, pairs
         )
@@ -94,24 +94,24 @@ def _around(ring: Sequence[int]) -> Iterator[tuple[int, int]]:
     return pairwise([*ring, ring[0]])
 
 
-def _of_group(fabric: Fabric, axis: str, ranks: Sequence[int], *, ring: bool) -> Iterator[Sending]:
+def _of_group(fabric: Fabric, axis: str, ranks: Sequence[int], *, ring: bool) -> Iterator[Connection]:
     if not ring:
-        yield from (Sending(*pair, axis) for pair in permutations(ranks, 2))
+        yield from (Connection(*pair, axis) for pair in permutations(ranks, 2))
         return
     for number, members in enumerate(channels(fabric, ranks)):
-        yield from (Sending(*pair, f"{axis} {number}") for pair in _around(members))
+        yield from (Connection(*pair, f"{axis} {number}") for pair in _around(members))
 
 
-def _of_pipeline(plan: Plan, layout: Layout) -> Iterator[Sending]:
+def _of_pipeline(plan: Plan, layout: Layout) -> Iterator[Connection]:
     stride = layout.strides["pipeline"]
     steps = {(a, b) for path in plan.paths for (a, _), (b, _) in pairwise(path) if a != b}
     for start in (rank for rank in range(layout.ranks) if not layout.coordinate(rank, "pipeline")):
         for a, b in sorted(steps):
-            yield Sending(start + a * stride, start + b * stride, "activation")
-            yield Sending(start + b * stride, start + a * stride, "gradient")
+            yield Connection(start + a * stride, start + b * stride, "activation")
+            yield Connection(start + b * stride, start + a * stride, "gradient")
 
 
-def crossing(fabric: Fabric, traffic: AllTraffic) -> set[str]:
+def crossing(fabric: Fabric, traffic: AllFlows) -> set[str]:
     """The axes with groups whose own rings meet on some link, where the order of asking decides what they take."""
     return {
         axis
@@ -121,7 +121,7 @@ def crossing(fabric: Fabric, traffic: AllTraffic) -> set[str]:
     }
 
 
-def exact(fabric: Fabric, traffic: AllTraffic) -> set[str]:
+def exact(fabric: Fabric, traffic: AllFlows) -> set[str]:
     """The axes whose collectives are proven to take as long in a run as alone."""
     used = {axis: [links_of(fabric, flows) for flows in each] for axis, each in traffic.layers.items()}
     found = {axis for axis in used if _groups_are_alike(fabric, traffic.groups[axis]) and _disjoint(used[axis])}
@@ -145,7 +145,7 @@ def _disjoint(sets: Iterable[set[str]]) -> bool:
     return True
 
 
-def _apart(fabric: Fabric, traffic: AllTraffic, axis: str, used: Mapping[str, Sequence[set[str]]]) -> bool:
+def _apart(fabric: Fabric, traffic: AllFlows, axis: str, used: Mapping[str, Sequence[set[str]]]) -> bool:
     others = [*traffic.pipeline, *(traffic.gradients or ())]
     others += [flow for other, each in traffic.layers.items() if other != axis for flows in each for flow in flows]
     if traffic.gradients is None or not set().union(*used[axis]).isdisjoint(links_of(fabric, others)):
@@ -155,7 +155,7 @@ def _apart(fabric: Fabric, traffic: AllTraffic, axis: str, used: Mapping[str, Se
     return all(image.sender != image.receiver for image in images.values()) and alike(fabric, images)
 
 
-def _in_step(fabric: Fabric, traffic: AllTraffic, axis: str, used: Mapping[str, Sequence[set[str]]]) -> bool:
+def _in_step(fabric: Fabric, traffic: AllFlows, axis: str, used: Mapping[str, Sequence[set[str]]]) -> bool:
     if traffic.beside or traffic.gradients is None:
         return False
     layout, stride = traffic.layout, traffic.layout.strides["pipeline"]

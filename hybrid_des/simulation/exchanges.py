@@ -19,7 +19,7 @@ from hybrid_des.collectives.channels import channels
 from hybrid_des.collectives.group import Group, ProcessGroup, Routine
 from hybrid_des.network.purpose import OF_LAYERS
 from hybrid_des.simulation.pace import Pace
-from hybrid_des.simulation.tasks import Await, Compute, Exchange, Fill, Segment
+from hybrid_des.simulation.tasks import Await, Compute, Fill, LayerCollective, Segment
 from hybrid_des.units import split_evenly
 from hybrid_des.workload.costs import StageCosts
 from hybrid_des.workload.replay import CODEC, elements_of
@@ -62,21 +62,21 @@ def segments_of(
         end, fills = now + took, []
         while pending and pending[-1][0] < end:
             at, point = pending.pop()
-            if isinstance(segment, Exchange) and isinstance(point, Fill):
+            if isinstance(segment, LayerCollective) and isinstance(point, Fill):
                 fills.append((at - now, point.stage))
                 continue
             if isinstance(segment, Compute):
                 segments.append(Compute(at - now))
                 segment, now = Compute(end - at), at
             segments.append(point)
-        segments.append(segment._replace(fills=tuple(fills)) if isinstance(segment, Exchange) else segment)
+        segments.append(segment._replace(fills=tuple(fills)) if isinstance(segment, LayerCollective) else segment)
         now = end
     return (*segments, *(point for _, point in reversed(pending)))
 
 
 def _alone(
     parts: Sequence[Part], duration: int, pace: Pace, axes: Collection[str]
-) -> Iterator[tuple[Compute | Exchange, int]]:
+) -> Iterator[tuple[Compute | LayerCollective, int]]:
     """Computation and collectives in turn, with what each takes on idle links."""
     pieces = [piece for part in parts for piece in _pieces(*part, axes)]
     besides = {one: pace.duration(one.beside) for one in {piece.collective for piece in pieces} if one}
@@ -92,7 +92,7 @@ def _alone(
             yield Compute(until - done), until - done
         done = until
         if (one := piece.collective) is not None:
-            yield Exchange(one.axis, piece.stage, one.algorithm, one.size, one.launch, besides[one]), takes[one]
+            yield LayerCollective(one.axis, piece.stage, one.algorithm, one.size, one.launch, besides[one]), takes[one]
     yield Compute(computes - done), computes - done
 
 
@@ -131,7 +131,7 @@ class Exchanger:
         self._whole = group(ranks, 0)
         self._rings = [group(ring, number) for number, ring in enumerate(rings, start=1)]
 
-    def run(self, step: int, exchange: Exchange) -> Routine:
+    def run(self, step: int, exchange: LayerCollective) -> Routine:
         """Take part in one collective."""
         groups = [self._whole] if exchange.algorithm == "all-to-all" else self._rings
         algorithm = collectives.configured(exchange.algorithm)
@@ -145,6 +145,9 @@ class Exchanger:
             yield from routines[0]
         else:
             yield self._env.all_of([self._env.process(routine) for routine in routines])
+
+
+NO_EXCHANGERS: Mapping[tuple[str, int], Exchanger] = {}
 
 
 class Exchangers:

@@ -121,6 +121,8 @@ def _perturbed(scenario: Scenario, parts: Parts) -> str:
         return "with `jitter` every rank has durations of its own"
     if parts.durations is not None:
         return "with `workload.durations` every replica has durations of its own"
+    if scenario.cluster.sharing not in ("fifo", "fair"):
+        return f"who waits for whom under `sharing: {scenario.cluster.sharing}` is not known"
     for one in scenario.slow:
         kind, value = one.target
         if kind != "stage":

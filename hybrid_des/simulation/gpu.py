@@ -13,7 +13,7 @@ from hybrid_des.gradients.reducer import Reducer
 from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, PURPOSES, REDUCTION, Purpose
 from hybrid_des.simulation.arithmetic import SizesOnly
-from hybrid_des.simulation.exchanges import Exchanger
+from hybrid_des.simulation.exchanges import NO_EXCHANGERS, Exchanger
 from hybrid_des.simulation.meeting import Barrier, Meeting
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.tasks import (
@@ -21,10 +21,10 @@ from hybrid_des.simulation.tasks import (
     Communicate,
     Compute,
     ComputeBeside,
-    Exchange,
     Fill,
     Gather,
     Join,
+    LayerCollective,
     Program,
     Segment,
     Task,
@@ -32,7 +32,6 @@ from hybrid_des.simulation.tasks import (
     Turn,
 )
 
-NO_EXCHANGERS: Mapping[tuple[str, int], Exchanger] = {}
 STREAM = -1  # in `released`: the op did not wait for a message
 
 
@@ -84,8 +83,8 @@ class Gpu:
             self._reducers.setdefault(reducer.stage, []).append(reducer)
         self._buffers: dict[int, list[tuple[Reducer, Buffer]]] = {}
         self._filled = {stage: endpoint.handoff() for stage in self._reducers}
-        streams = {"gradient": program.gradient, "parameters": program.parameters}
-        self._finished = {name: endpoint.handoff() for name, stream in streams.items() if stream}
+        streams = (("gradient", program.gradient), ("parameters", program.parameters))
+        self._finished = {name: endpoint.handoff() for name, stream in streams if stream}
         self._gatherers = membership.gatherers
         self._meetings = meetings
         self._exchangers = exchangers
@@ -166,7 +165,7 @@ class Gpu:
                     yield env.timeout(segment.duration)
             elif type(segment) is ComputeBeside:
                 yield from self._compute_beside(segment)
-            elif type(segment) is Exchange:
+            elif type(segment) is LayerCollective:
                 yield from self._exchange(segment)
             else:
                 yield from self._wait(segment, INSIDE)
@@ -200,7 +199,7 @@ class Gpu:
             work -= env.now - begin - slowing.lost(sum(meeting.busy(begin) for meeting in meetings))
         self._signals["layer"].hand(None)
 
-    def _exchange(self, segment: Exchange) -> Routine:
+    def _exchange(self, segment: LayerCollective) -> Routine:
         """Take part in a collective of a layer by messages, compute beside it, and record how long the op waited."""
         env, start = self._job.env, self._job.env.now
         for after, stage in segment.fills:
@@ -239,7 +238,7 @@ class Gpu:
             yield from self._compute_beside(segment)
         elif isinstance(segment, Transfer):
             yield from self._transfer(segment)
-        elif isinstance(segment, Exchange):
+        elif isinstance(segment, LayerCollective):
             yield from self._exchange(segment)
         else:
             yield from self._communicate(self._step, segment)

@@ -10,8 +10,8 @@ from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.events import Arrival
 from hybrid_des.engine.lineage import Lineage, LineageEnvironment
 from hybrid_des.folding import FoldRefusal
+from hybrid_des.folding.lineage_mailboxes import Round
 from hybrid_des.folding.orbits import Fold
-from hybrid_des.folding.traced_mailboxes import Round
 
 
 class Barrier:

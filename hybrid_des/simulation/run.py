@@ -146,7 +146,8 @@ def run(
     parts = parts or parts_of(scenario, plan, fabric, training)
     reasons: list[str] = []
     outcome, fold = None, None
-    for fold in () if trace or retime else folds_of(scenario, parts, reasons):
+    every = trace is not None or retime is not None  # what is explained, or changed rank by rank, is simulated whole
+    for fold in () if every else folds_of(scenario, parts, reasons):
         check_size(scenario, fold, reasons)
         try:
             outcome = _simulated(scenario, parts, fold)
@@ -155,7 +156,7 @@ def run(
             refused(scenario, fold, refusal, reasons)
     if outcome is None:
         check_size(scenario, None, reasons)
-        outcome, fold = _simulated(scenario, parts, None, retime, trace), None
+        outcome, fold = _simulated(scenario, parts, None, trace, retime), None
     env, recorder, transport, gpus = outcome
     _check_memory(scenario, parts, gpus)
     layout = scenario.parallel.layout
@@ -185,15 +186,15 @@ def run(
 
 
 def _simulated(
-    scenario: Scenario, parts: Parts, fold: Fold | None, retime: Retime | None = None, trace: Causes | None = None
+    scenario: Scenario,
+    parts: Parts,
+    fold: Fold | None,
+    trace: Causes | None = None,
+    retime: Retime | None = None,
 ) -> tuple[Environment, Recorder, Transport, list[Gpu]]:
     """Simulate all ranks, or those that a fold keeps."""
     recorder = Recorder(messages=scenario.record == "all")
-    transport: Transport
-    if fold:
-        transport = folded_transport(scenario, parts, fold, recorder)
-    else:
-        transport = _transport(scenario, parts, recorder, trace)
+    transport = _transport(scenario, parts, recorder, fold, trace)
     gpus = _gpus(scenario, parts, transport, recorder, fold, retime)
     servers = parts.reductions.servers(transport, scenario.steps, _lengths(parts.workers))
     _carry_out(transport.env, [*gpus, *servers])
@@ -208,8 +209,12 @@ def _sent(parts: Parts, transport: Transport, steps: int) -> dict[str, int]:
     return {key: total + steps * replayed.get(key, 0) for key, total in transport.sent().items()}
 
 
-def _transport(scenario: Scenario, parts: Parts, recorder: Recorder, trace: Causes | None) -> Transport:
+def _transport(
+    scenario: Scenario, parts: Parts, recorder: Recorder, fold: Fold | None, trace: Causes | None
+) -> Transport:
     """The network, in an environment of its own."""
+    if fold is not None:
+        return folded_transport(scenario, parts, fold, recorder)
     sharing, receipts = scenario.cluster.sharing, parts.lowering.blocking
     conditions = {} if sharing == UNCONTENDED else conditions_of(scenario.slow, parts.fabric)
     if trace is None:
@@ -219,7 +224,12 @@ def _transport(scenario: Scenario, parts: Parts, recorder: Recorder, trace: Caus
 
 
 def _gpus(
-    scenario: Scenario, parts: Parts, transport: Transport, recorder: Recorder, fold: Fold | None, retime: Retime | None
+    scenario: Scenario,
+    parts: Parts,
+    transport: Transport,
+    recorder: Recorder,
+    fold: Fold | None,
+    retime: Retime | None,
 ) -> list[Gpu]:
     env, layout = transport.env, scenario.parallel.layout
     ranks: Sequence[int] = fold.ranks if fold else range(layout.ranks)

@@ -106,7 +106,7 @@ class Transfer(NamedTuple):
     durations: tuple[int, ...]
 
 
-class Exchange(NamedTuple):
+class LayerCollective(NamedTuple):
     """A collective of a layer inside an op, by messages among the ranks along an axis.
 
     Attributes:
@@ -127,7 +127,7 @@ class Exchange(NamedTuple):
     fills: tuple[tuple[int, int], ...] = ()
 
 
-Segment = Compute | Fill | Communicate | Join | Gather | Await | ComputeBeside | Turn | Transfer | Exchange
+Segment = Compute | Fill | Communicate | Join | Gather | Await | ComputeBeside | Turn | Transfer | LayerCollective
 
 
 class Work(NamedTuple):

@@ -16,7 +16,7 @@ from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid_des.network.symmetry import links_of
-from hybrid_des.simulation.contention import AllTraffic, Groups, crossing, exact
+from hybrid_des.simulation.contention import AllFlows, Groups, crossing, exact
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 from hybrid_des.workload.modelled import groups_along
 
@@ -60,7 +60,7 @@ class TensorTraffic:
     disturbed: frozenset[str] = frozenset()
     loads: Mapping[tuple[str, int], Load] = field(default_factory=dict)
     unsettled: frozenset[str] = frozenset()
-    flows: AllTraffic | None = None
+    flows: AllFlows | None = None
 
     @property
     def replayed_bytes(self) -> dict[str, int]:
@@ -183,10 +183,10 @@ def _flows(
     fabric: Fabric,
     groups: Mapping[str, Groups],
     reduced: Sequence[ReplicaGroup],
-) -> AllTraffic:
+) -> AllFlows:
     together = scenario.barrier or scenario.steps == 1
     beside = scenario.gradients.overlap or scenario.overlap.parameters or not together
     pairs = {"expert"} | ({"context"} if scenario.parallel.context_method == "all-to-all" else set())
     ring = scenario.gradients.algorithm == "ring"
     layout = scenario.parallel.layout
-    return AllTraffic.of(fabric, plan, layout, groups, reduced, pairs=pairs, ring=ring, beside=beside)
+    return AllFlows.of(fabric, plan, layout, groups, reduced, pairs=pairs, ring=ring, beside=beside)

@@ -11,6 +11,7 @@ from hybrid_des.report.files.workshop import cannot_be_written, reserved
 from hybrid_des.sweep.dispatch import Row
 
 PARTIAL = "sweep.partial.csv"
+PER_RANK = ("peak_activations", "peak_memory_bytes")
 
 
 def columns(row: Row) -> Row:
@@ -25,8 +26,13 @@ def columns(row: Row) -> Row:
 
 
 def cells(row: Row) -> Row:
-    """Flatten a row, its lists as JSON."""
-    return {name: json.dumps(value) if isinstance(value, list) else value for name, value in columns(row).items()}
+    """Flatten a row, its lists as JSON, and of those with one entry per rank also the largest."""
+    flat: Row = {}
+    for name, value in columns(row).items():
+        flat[name] = json.dumps(value) if isinstance(value, list) else value
+        if name in PER_RANK:
+            flat[f"{name}.max"] = max(value)
+    return flat
 
 
 def errors_last(names: Iterable[str]) -> list[str]:

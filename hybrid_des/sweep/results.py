@@ -26,14 +26,18 @@ SHOWN: Mapping[str, Callable[[Row], str]] = {
     "bubble": lambda row: f"{row['bubble_ratio']:.1%}",
     "exposed": lambda row: f"{row['exposed_communication_ratio']:.1%}",
     "efficiency": lambda row: f"{row['efficiency']:.1%}",
-    "peak memory": lambda row: f"{max(row['peak_memory_bytes']) / 1e9:.4g} GB",
+    "peak memory": lambda row: f"{max(row['peak_memory_bytes']) / 1e9:.4g} GB{MISFIT if row['out_of_memory'] else ''}",
 }
+SHOWN_KEYS = ("step_time_s", "bubble_ratio", "exposed_communication_ratio", "efficiency", "peak_memory_bytes")
+MISFIT = " does not fit"
+LARGER_IS_BETTER = ("efficiency", "speedup", "mfu", "hfu", "accuracy")
 SHOWN_OF_WEEKS: Mapping[str, Callable[[Row], str]] = {  # of scenarios with `faults`
     "goodput": lambda row: f"{row['goodput']:.2%}" if "goodput" in row else "",
     "ETTR": lambda row: f"{row['ettr']:.2%}" if "ettr" in row else "",
 }
 MOST_ROWS = 40
 MOST_TICKS = 16
+LETTERS_ACROSS = 60  # of names of ticks side by side
 LABEL_SPACE = 0.08  # of an axis, for the label of a tick
 PER_STEP = ("loss", "accuracy")  # lists with one entry per step; others have one per pipeline rank
 _DIMENSIONS: tuple[Dimension, ...] = ("number", "span", "size", "bandwidth", "compute")
@@ -78,25 +82,66 @@ def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:
 
 
 def render(rows: Sequence[Row], sweep: Sweep) -> str:
-    """The table for the terminal: one line per case with its values and main figures, or its error."""
-    paths = sweep.labels
+    """The table for the terminal: one line per case with its values and main figures, or its error.
+
+    Cases are ordered by the plot's `y`, or the step time, best first: those that fit, those that do not, failed ones.
+    Without a plot a table that is shown whole keeps the order of the file. The best that fits is named.
+    """
+    y = sweep.picture.y if sweep.picture is not None else "step_time_s"
+    ranked = sorted(rows, key=lambda row: _rank(row, y))
+    ordered = ranked if sweep.picture is not None or len(rows) > MOST_ROWS else rows
     shown = {**SHOWN, **(SHOWN_OF_WEEKS if any("goodput" in row for row in rows) else {})}
+    if y not in SHOWN_KEYS:
+        shown[label(y)] = lambda row: f"{_number(y, columns(row)[y]):.4g}"
+    paths = sweep.labels
     lines = [[*map(one_line, paths), *shown]]
-    for row in rows[:MOST_ROWS]:
+    for row in ordered[:MOST_ROWS]:
         figures = [] if "error" in row else [show(row) for show in shown.values()]
         lines.append([*(one_line(str(row.get(path, "")), LONGEST_SHOWN) for path in paths), *figures])
     widths = [max(len(line[i]) for line in lines if i < len(line)) for i in range(len(lines[0]))]
     texts = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=False)) for line in lines]
-    for number, row in enumerate(rows[:MOST_ROWS], start=1):
+    for number, row in enumerate(ordered[:MOST_ROWS], start=1):
         if "error" in row:
             texts[number] += f"  failed: {one_line(row['error'])}"
+    return "\n".join([*(text.rstrip() for text in texts), "", *_best(ranked[0], y, sweep), _counts(rows)])
+
+
+def _rank(row: Row, y: str) -> tuple[bool, bool, float]:
+    """The place of a case in a ranking: failed ones last, before them those that do not fit, then by a column."""
+    if "error" in row:
+        return True, True, 0.0
+    value = _number(y, columns(row)[y])
+    return False, bool(row.get("out_of_memory")), -value if _larger_is_better(y) else value
+
+
+def _larger_is_better(column: str) -> bool:
+    return column in LARGER_IS_BETTER or column.endswith("_per_s") or column.endswith("_per_gpu_s")
+
+
+def _best(row: Row, y: str, sweep: Sweep) -> list[str]:
+    """The best case that fits, by its values."""
+    if "error" in row:
+        return []
+    if row.get("out_of_memory"):
+        return ["no case fits"]
+    values = ", ".join(f"{one_line(path)} {one_line(str(row.get(path, '')), LONGEST_SHOWN)}" for path in sweep.labels)
+    value = _number(y, columns(row)[y])
+    times = y.endswith("_s") and not _larger_is_better(y)
+    figure = format_seconds(value) if times else f"{value:.1%}" if y.endswith("_ratio") else f"{value:.4g}"
+    return [f"best: {values}: {label(y).removesuffix(' (s)')} {figure}"]
+
+
+def _counts(rows: Sequence[Row]) -> str:
+    """How many cases there are, do not fit and failed."""
     failed = sum("error" in row for row in rows)
-    more = f"; the first {MOST_ROWS} are shown; --out DIR or --json outputs all" if len(rows) > MOST_ROWS else ""
-    return "\n".join([*(text.rstrip() for text in texts), "", f"{len(rows)} cases, {failed} failed{more}"])
+    misfits = sum(bool(row.get("out_of_memory")) for row in rows)
+    fit = f", {misfits} do not fit" if misfits else ""
+    more = f"; the best {MOST_ROWS} are shown; --out DIR or --json outputs all" if len(rows) > MOST_ROWS else ""
+    return f"{len(rows)} cases{fit}, {failed} failed{more}"
 
 
 def draw(rows: Sequence[Row], picture: Plot, ax: Axes | None = None) -> Axes:
-    """Draw the sweep's `plot` on the given axes or on a new figure; failed cases are left out.
+    """Draw the sweep's `plot` on the given axes or on a new figure; failed cases are left out, misfits hollow.
 
     Strings such as "4 ms" or "2p" are ordered by their quantities. Lists with one entry per rank are drawn as their
     maximum, those with one entry per step as their last entry.
@@ -118,9 +163,10 @@ def draw(rows: Sequence[Row], picture: Plot, ax: Axes | None = None) -> Axes:
             "x": [places[_key(row[picture.x])] for row in shown],
             "y": [_number(picture.y, row[picture.y]) for row in shown],
             "hue": [", ".join(str(row[name]) for name in picture.hue) for row in shown],
+            "fits": [not row.get("out_of_memory") for row in shown],
         }
     )
-    ax = plots.lines(frame, "x", "y", "hue" if picture.hue else None, ax)
+    ax = plots.lines(frame, "x", "y", "hue" if picture.hue else None, ax, fits="fits")
     _set_axes(ax, picture, places, {_key(row[picture.x]): row[picture.x] for row in shown})
     legend = ax.get_legend()
     if picture.hue and legend is not None:
@@ -148,7 +194,12 @@ def _set_axes(ax: Axes, picture: Plot, places: dict[Any, float], cells: dict[Any
         ax.set_xscale("log", base=2)
     if len(at) <= MOST_TICKS:
         named = {places[key]: f"{cell:g}" if isinstance(cell, float) else str(cell) for key, cell in cells.items()}
-        ax.set_xticks(at, [verbatim(named[place]) if place in _apart(at) or doubling else "" for place in at])
+        texts = [verbatim(named[place]) if place in _apart(at) or doubling else "" for place in at]
+        crowded = sum(map(len, texts)) > LETTERS_ACROSS
+        ax.set_xticks(at, texts)
+        if crowded:
+            for name in ax.get_xticklabels():
+                name.set(rotation=30, ha="right", rotation_mode="anchor")
         ax.minorticks_off()
     ax.set_xlabel(label(picture.x))
     ax.set_ylabel(label(picture.y))

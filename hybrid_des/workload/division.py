@@ -27,7 +27,7 @@ Axis = Literal["tensor", "context", "expert"]
 Recompute = Literal["none", "selective", "full"]
 
 
-class LayerCollective(NamedTuple):
+class Exchange(NamedTuple):
     """A collective that an op waits for.
 
     Attributes:
@@ -92,8 +92,8 @@ class LayerCosts:
     operations: tuple[tuple[Operation, Times], ...]
     times: Times
     again: float
-    forward: tuple[LayerCollective, ...]
-    backward: tuple[LayerCollective, ...]
+    forward: tuple[Exchange, ...]
+    backward: tuple[Exchange, ...]
     kept: int
     weight_share: Fraction
     transient: int
@@ -175,7 +175,7 @@ def _attention(attention: Attention, division: Division, device: Device) -> Time
     return Times(products + passes.forward, 2 * products + passes.input)
 
 
-def _traffic(layer: Layer, division: Division, core: Times, received: int, backward: int) -> Iterator[LayerCollective]:
+def _traffic(layer: Layer, division: Division, core: Times, received: int, backward: int) -> Iterator[Exchange]:
     """What one pass over a layer sends."""
     m = division.tokens
     if division.tensor > 1 and layer.parameters.tensor + layer.parameters.tied:
@@ -185,10 +185,10 @@ def _traffic(layer: Layer, division: Division, core: Times, received: int, backw
         yield from _context_traffic(attention[0], division, core[backward], backward)
     if division.expert > 1 and layer.dispatched:
         size = round(layer.dispatched * m * layer.balance / division.regular)
-        yield LayerCollective("expert", "all-to-all", size, 2)
+        yield Exchange("expert", "all-to-all", size, 2)
 
 
-def _tensor_traffic(layer: Layer, division: Division, received: int, backward: int) -> Iterator[LayerCollective]:
+def _tensor_traffic(layer: Layer, division: Division, received: int, backward: int) -> Iterator[Exchange]:
     """Partial outputs are summed, and with sequence parallelism inputs gathered: twice per block."""
     size = division.tokens * (layer.output or received)
     sums, gathers = {"block": (2, 2), "first": (1 - backward, backward), "last": (backward, 1 - backward)}[layer.place]
@@ -196,21 +196,21 @@ def _tensor_traffic(layer: Layer, division: Division, received: int, backward: i
         gathers = 0
     for does, count in (("all-gather", gathers), ("reduce-scatter" if division.sequence else "all-reduce", sums)):
         if count:
-            yield LayerCollective("tensor", does, size, count)
+            yield Exchange("tensor", does, size, count)
 
 
-def _context_traffic(attention: Attention, division: Division, core: float, backward: int) -> Iterator[LayerCollective]:
+def _context_traffic(attention: Attention, division: Division, core: float, backward: int) -> Iterator[Exchange]:
     """Keys and values of all heads of a tensor rank, or all four tensors of attention."""
     c, per_head = division.context, ELEMENT * division.tokens / division.tensor
     key_value = round(per_head * attention.kv_heads * (attention.key_size + attention.value_size))
     if division.method == "ring":
         behind = core * (c - 1) / c  # attention on the block held before, step by step
-        yield LayerCollective("context", "all-gather", c * key_value << backward, behind=behind, steps=c - 1)
+        yield Exchange("context", "all-gather", c * key_value << backward, behind=behind, steps=c - 1)
     elif division.method == "all-gather":
-        yield LayerCollective("context", "reduce-scatter" if backward else "all-gather", key_value * c)
+        yield Exchange("context", "reduce-scatter" if backward else "all-gather", key_value * c)
     else:
         whole = round(per_head * attention.heads * (attention.key_size + attention.value_size)) + key_value
-        yield LayerCollective("context", "all-to-all", whole)
+        yield Exchange("context", "all-to-all", whole)
 
 
 def _kept(layer: Layer, division: Division, *, scores: bool) -> int:

@@ -34,6 +34,7 @@ from hybrid_des.errors import UsageError
 from hybrid_des.layout import Layout
 from hybrid_des.pipeline.op import Op
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.reading import open_file
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -148,11 +149,10 @@ def read_table(path: Path) -> pd.DataFrame:
     found = {name: next((one for one in names if one in raw), None) for name, names in NAMES.items()}
     table = raw[[column for column in found.values() if column]]
     table = table.rename(columns={column: name for name, column in found.items() if column})
-    if "seconds" not in table and {"start_s", "end_s"} <= {*table}:
-        table["seconds"] = table.end_s.astype(float) - table.start_s.astype(float)
+    ends_alone = "seconds" not in table and {"start_s", "end_s"} <= {*table}
     needed = ("step", "kind", "microbatch", "seconds", *(() if "rank" in table else ("stage",)))
     for name in needed:
-        if name not in table:
+        if name not in table and not (name == "seconds" and ends_alone):
             raise UsageError(f"{path}: no column {name}; found {', '.join(map(str, raw))}")
     table["row"] = table.index + (2 if path.suffix == ".csv" else 1)
     if (table.kind == "FB").any():
@@ -163,6 +163,11 @@ def read_table(path: Path) -> pd.DataFrame:
     for name in NUMBERS:
         if name in table:
             table[name] = _whole_numbers(table, name, path)
+    for name in ("start_s", "end_s"):
+        if name in table:
+            table[name] = _moments(table, name, path)
+    if ends_alone:
+        table["seconds"] = table.end_s - table.start_s
     table["seconds"] = _seconds(table, path)
     table = table.assign(**{name: 0 for name in ("replica", "chunk") if name not in table})
     return table.assign(kind=_parts_told_apart(table))
@@ -182,6 +187,7 @@ def _read(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
+        open_file(path).close()  # refuses what would block
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
         return pd.read_csv(path)
@@ -202,6 +208,17 @@ def _whole_numbers(table: pd.DataFrame, name: str, path: Path) -> pd.Series[int]
         one = wrong.iloc[0]
         raise UsageError(f"{path}: row {one.row}: {name}: expected a whole number of at least 0, found {one[name]}")
     return numbers.astype("int64")
+
+
+def _moments(table: pd.DataFrame, name: str, path: Path) -> pd.Series[float]:
+    import pandas as pd
+
+    numbers = pd.to_numeric(table[name], errors="coerce").astype("float64")
+    wrong = table[~np.isfinite(numbers)]
+    if len(wrong):
+        one = wrong.iloc[0]
+        raise UsageError(f"{path}: row {one.row}: {name}: expected a time in seconds, found {one[name]}")
+    return numbers
 
 
 def _seconds(table: pd.DataFrame, path: Path) -> pd.Series[float]:

@@ -34,7 +34,7 @@ from hybrid_des.scenario.recipe import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 from hybrid_des.workload.costs import RankCosts, Sharding, StageCosts, sum_of
 from hybrid_des.workload.device import ELEMENT, Device
-from hybrid_des.workload.division import Division, LayerCollective, LayerCosts, layer_costs
+from hybrid_des.workload.division import Division, Exchange, LayerCosts, layer_costs
 from hybrid_des.workload.replay import ALGORITHMS, Replay
 from hybrid_des.workload.traffic import Collective, traffic_of
 
@@ -109,7 +109,7 @@ class _Costing:
             expert=parallel.expert,
             recompute=scenario.recompute,
         )
-        self._known: dict[LayerCollective, Collective] = {}
+        self._known: dict[Exchange, Collective] = {}
         self._replay = None if fabric is None else Replay(fabric, scenario.cluster.sharing)
         self._groups = {axis: groups_along(layout, axis, parallel.expert) for axis in ("tensor", "context", "expert")}
         self._hidden = {"tensor": scenario.overlap.tensor, "expert": scenario.overlap.experts, "context": Fraction(0)}
@@ -158,13 +158,13 @@ class _Costing:
         """The computation, traffic and memory of a layer."""
         return layer_costs(layer, self._division, self._device, received)
 
-    def _collective(self, exchange: LayerCollective) -> Collective:
+    def _collective(self, exchange: Exchange) -> Collective:
         """A collective in the slowest of the groups along its axis, with what starting it takes."""
         if exchange not in self._known:
             self._known[exchange] = self._measured(exchange)
         return self._known[exchange]
 
-    def _measured(self, exchange: LayerCollective) -> Collective:
+    def _measured(self, exchange: Exchange) -> Collective:
         axis, does, size, repeats, behind, steps = exchange
         groups = self._groups[axis]
         launch, found = 0, NOTHING

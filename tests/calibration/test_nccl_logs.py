@@ -15,6 +15,7 @@ STARTING = "# nccl-tests version 2.18.0 nccl-headers=22907 nccl-library=22907\n#
 SETTINGS = (
     "# nThread 1 nGpus {} minBytes 1048576 maxBytes 4194304 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1\n"
 )
+CHOICES = "all_reduce, all_gather, reduce_scatter or sendrecv"
 NAMES = """\
 #
 #                                                              out-of-place                       in-place
@@ -265,7 +266,7 @@ def test_a_row_of_unknown_columns_needs_their_names():
 
 
 @pytest.mark.parametrize(("text", "collective", "said"), [
-    (NAMES + rows(), None, "n.txt: does not name its collective; say which it is, such as --collective all_reduce"),
+    (NAMES + rows(), None, f"n.txt: does not name its collective; say which it is: --collective {CHOICES}"),
     ("ls: all_reduce_perf all_gather_perf\n" + rows(), None, "names all_reduce in line 1 and all_gather in line 1"),
     (log("all_gather"), "all_reduce", "names all_gather in line 2, expected all_reduce (--collective)"),
 ])  # fmt: skip

@@ -1,5 +1,6 @@
 """The command line: data on stdout, messages on stderr, one line for a user's mistake, and the exit codes."""
 
+import csv
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import hybrid_des
 from hybrid_des.cli import commands
 from hybrid_des.cli import main as cli
 from hybrid_des.pipeline import schedules
+from hybrid_des.pipeline.order_csv import read_order, write_order
 
 
 def test_a_scenario_gives_a_report(run, write):
@@ -152,28 +154,68 @@ def test_an_empty_out_writes_nothing_into_the_current_folder(run, write, tmp_pat
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_schedules_are_listed_with_what_they_cost(run):
+@pytest.mark.parametrize("width", [60, 80, 132])
+def test_schedules_are_listed_with_what_they_cost(run, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
     code, out, err = run("schedules")
     assert (code, err) == (0, [])
-    lines = out.splitlines()
-    assert [line.split()[0] for line in lines] == ["name", *schedules.names()]
+    assert [line.split()[0] for line in out.splitlines() if line[:1].strip()] == schedules.names()
     facts = schedules.find("gpipe").facts
-    line = next(line for line in lines if line.startswith("gpipe"))
-    assert all(facts[key] in line for key in ("summary", "time", "memory", "source"))
+    block = " ".join(next(text for text in out.split("\n\n") if text.startswith("gpipe")).split())
+    assert all(facts[key] in block for key in ("summary", "time", "memory", "source"))
+    assert max(map(len, out.splitlines())) <= width
 
 
-def test_a_schedules_order_is_printed(run):
+def test_the_table_of_schedules_is_data_too(run, tmp_path):
+    code, out, err = run("schedules", "--json", "--out", tmp_path / "table.csv")
+    assert (code, err) == (0, [f"wrote {tmp_path / 'table.csv'}"])
+    rows = json.loads(out)
+    assert [row["name"] for row in rows] == schedules.names()
+    assert rows == list(csv.DictReader((tmp_path / "table.csv").read_text().splitlines()))
+    assert rows[0].keys() == {"name", "summary", "time", "memory", "source"}
+
+
+def test_a_schedules_grid_shows_idle_time(run):
     code, out, err = run("schedules", "1f1b", "--pipeline", "2", "--microbatches", "2")
     assert (code, err) == (0, [])
     assert [line.split() for line in out.splitlines()] == [
         ["rank", "0", "rank", "1"],
-        ["0", "0F0", "1F0"],
-        ["1", "0F1", "1B0"],
-        ["2", "0B0", "1F1"],
-        ["3", "0B1", "1B1"],
+        ["0", "0F0", "·"],
+        ["1", "0F1", "1F0"],
+        ["2", "·", "1B0"],
+        ["3", "·", "│"],
+        ["4", "0B0", "1F1"],
+        ["5", "│", "1B1"],
+        ["6", "·", "│"],
+        ["7", "0B1", "·"],
+        ["8", "│", "·"],
     ]
     lifo = run("schedules", "gpipe", "--pipeline", "1", "--microbatches", "2", "--set", "schedule.backward_order=lifo")
-    assert lifo[1].split() == ["rank", "0", "0", "0F0", "1", "0F1", "2", "0B1", "3", "0B0"]
+    assert [line.split()[1] for line in lifo[1].splitlines()[1:]] == ["0F0", "0F1", "0B1", "│", "0B0", "│"]
+
+
+@pytest.mark.parametrize("name", schedules.names())
+def test_a_grid_holds_every_op_at_its_time(run, name):
+    arguments = ("schedules", name, "--pipeline", "4", "--microbatches", "8", "--set", "workload.backward=2")
+    grid, times = run(*arguments)[1].splitlines(), json.loads(run(*arguments, "--json")[1])
+    cells = [line.split() for line in grid[1:]]
+    ends = [max(op["end"] for op in ops) for ops in times["ranks"]]
+    unit = max(ends) / len(cells)
+    for rank, ops in enumerate(times["ranks"]):
+        column = [row[1 + rank] for row in cells]
+        for op in ops:
+            first, last = round(op["start"] / unit), round(op["end"] / unit)
+            assert column[first:last] == [op["op"], *["│"] * (last - first - 1)]
+        busy = sum(op["end"] - op["start"] for op in ops)
+        assert column.count("·") == round((max(ends) - busy) / unit)
+
+
+@pytest.mark.parametrize("name", ["zb-h1", "dualpipe", "interleaved-1f1b"])
+def test_a_written_order_is_a_schedule_again(run, write, tmp_path, name):
+    assert run("schedules", name, "--out", tmp_path / "order.csv")[0] == 0
+    plan = read_order((tmp_path / "order.csv").read_text(), "order.csv")
+    assert plan.microbatches == 8
+    assert write_order(plan) == (tmp_path / "order.csv").read_text()
 
 
 def test_an_interrupt_disguised_as_another_error_is_an_interrupt(write, monkeypatch, capsys):
@@ -201,3 +243,41 @@ def test_a_name_is_any_text(run, write, tmp_path, recwarn):
     code, _, err = run(write('name: "\\ud800"\n' + MINIMAL))
     assert (code, len(err)) == (2, 1)
     assert "surrogate" in err[0]
+
+
+JSON = {
+    "collective": ["ring", "--ranks", "2", "--max", "1 KiB"],
+    "costs": ["A100"],
+    "init": ["a100_8x"],
+    "scenarios": [],
+    "schedules": [],
+    "schema": [],
+    "topology": ["A100", "--route", "0", "1"],
+    "verify": ["PROTOTYPE"],
+}
+
+
+@pytest.mark.parametrize("command", sorted(JSON))
+def test_every_command_gives_json(run, scenarios, tmp_path, monkeypatch, command):
+    files = {"A100": scenarios / "a100_8x.yaml", "PROTOTYPE": scenarios / "prototype_4gpu.yaml"}
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run(command, *(files.get(word, word) for word in JSON[command]), "--json")
+    assert code == 0
+    assert json.loads(out)
+
+
+@pytest.mark.parametrize("command", commands.names())
+def test_every_command_offers_json(run, command):
+    assert "--json" in run(command, "--help")[1]
+
+
+def test_a_topology_as_data_is_the_fabric(run, scenarios):
+    data = json.loads(run("topology", scenarios / "a100_8x.yaml", "--route", "0", "3", "--json")[1])
+    assert (data["gpus"], data["nodes"], len(data["links"])) == (8, 1, 32)
+    assert data["links"][0] == {
+        "link": "node0/gpu0/nvlink-out", "bandwidth_bytes_per_s": 300e9, "from": "gpu0", "to": "node0/nvswitch",
+    }  # fmt: skip
+    assert [route["links"] for route in data["routes"]] == [
+        ["node0/gpu0/nvlink-out", "node0/gpu3/nvlink-in"],
+        ["node0/gpu3/nvlink-out", "node0/gpu0/nvlink-in"],
+    ]

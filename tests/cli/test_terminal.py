@@ -113,7 +113,7 @@ def test_running_out_of_memory_is_one_line(run, write, monkeypatch):
     assert err == ["out of memory: the scenario needs more than this machine has (Unable to allocate 128. GiB)"]
 
 
-def test_memory_that_ran_out_is_freed_before_the_message(run, write, monkeypatch):
+def test_what_ran_out_of_memory_is_freed(run, write, monkeypatch):
     class Large:
         pass
 

@@ -3,6 +3,7 @@
 import pytest
 from support.scenarios import SPINE, scenario
 
+from hybrid_des import load
 from hybrid_des.cli.main import main
 from hybrid_des.network import topologies
 from hybrid_des.report.plots.fabric_map import draw_fabric
@@ -89,7 +90,8 @@ def test_every_topology_can_be_drawn(name):
             cluster = {"nodes": nodes, "gpus_per_node": size, "infiniband": nics, "topology": name}
             fabric = fabric_of(scenario(cluster=cluster))
             figure = draw_fabric(fabric, (0, fabric.gpus - 1))
-            texts = {text.get_text() for text in figure.axes[0].texts}
+            ax = figure.axes[0]
+            texts = {text.get_text() for text in (*ax.texts, *ax.get_xticklabels())}
             assert {"0", "1", str(fabric.gpus - 1)} <= texts
 
 
@@ -107,3 +109,26 @@ def test_a_route_that_there_is_not_is_one_line(write, capsys, ends, said):
     output = capsys.readouterr()
     assert said in output.err
     assert (output.out, output.err.count("\n")) == ("", 1)
+
+
+def test_parallel_links_are_counted(scenarios):
+    """Four adapters under each PCIe switch: one line, which says so."""
+    ax = draw_fabric(fabric_of(load(scenarios / "h100_2x8.yaml", ["cluster.topology=pcie"]))).axes[0]
+    assert [text.get_text() for text in ax.texts].count("4 ×") == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "links"), [("h100_2x8", "cluster.topology=mesh", 240), ("dgx1_cube_mesh", "steps=1", 32)]
+)
+def test_gpus_linked_to_each_other_are_a_matrix(scenarios, name, override, links):
+    fabric = fabric_of(load(scenarios / f"{name}.yaml", [override]))
+    ax = draw_fabric(fabric, (0, fabric.gpus - 1)).axes[0]
+    cells = [patch for patch in ax.patches if patch.get_fill()]
+    drawn = {(round(cell.get_y() + 0.46), round(cell.get_x() + 0.46)) for cell in cells}
+    ends = {(int(link.source[3:]), int(link.target[3:])) for link in fabric.links.values()}
+    assert drawn == ends
+    assert len(cells) == links
+    route = [(round(p.get_y() + 0.48), round(p.get_x() + 0.48)) for p in ax.patches if not p.get_fill()]
+    assert route[0][0] == 0
+    assert route[-1][1] == fabric.gpus - 1
+    assert len(route) == len(fabric.route(0, fabric.gpus - 1).links)

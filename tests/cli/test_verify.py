@@ -124,3 +124,12 @@ def test_a_forgotten_weight_gradient_is_named(verify, monkeypatch):
     code, said = verify()
     assert code == 1
     assert "its weight gradient differs from serial training by" in said
+
+
+def test_what_the_small_model_cannot_be_divided_by_is_refused(run, scenarios):
+    code, out, (err,) = run("verify", scenarios / "llama3.1-8b_8.yaml")
+    assert (code, out) == (2, "")
+    _, _, remedy = err.partition("cannot divide: ")
+    assert remedy == "--set parallel.context=1 --set sharding=none"
+    code, out, _ = run("verify", scenarios / "llama3.1-8b_8.yaml", *remedy.split(" "), "--set", "batch=16")
+    assert (code, out[:5]) == (0, "pass:")

@@ -1,5 +1,8 @@
 """The command `collective`: its table, its settings, and what it cannot do."""
 
+import csv
+import json
+
 import pytest
 
 from hybrid_des import collectives
@@ -90,3 +93,30 @@ def test_what_the_command_cannot_do_is_one_line(run, scenarios, arguments, said)
     code, out, (err,) = run("collective", *arguments)
     assert (code, out) == (2, "")
     assert said in err
+
+
+def test_all_algorithms_are_tried_on_the_same_ranks(run, tmp_path):
+    more = ["--ranks", "4", "--gpus-per-node", "2", "--min", "1 MiB", "--max", "4 MiB", "--out", tmp_path]
+    code, out, err = run("collective", "all", *more)
+    assert code == 0
+    heads = [line.split(":")[0].removeprefix("# ") for line in out.splitlines() if "per node" in line]
+    assert heads == [name for name in collectives.all_reduces() if name != "in-switch"]
+    assert err == ["left out: in-switch: needs a group within one node, not on nodes 0, 1"]
+    table = list(csv.DictReader((tmp_path / "collective.csv").read_text().splitlines()[1:]))
+    assert [row["algorithm"] for row in table] == [name for name in heads for _ in range(2)]
+    data = json.loads(run("collective", "all", *more[:-2], "--json")[1])
+    assert [(row["algorithm"], str(row["bytes"])) for row in data] == [
+        (row["algorithm"], row["bytes"]) for row in table
+    ]
+    assert [row["bus_bandwidth_gb_per_s"] for row in data] == [float(row["bus_bandwidth_gb_per_s"]) for row in table]
+
+
+def test_the_table_keeps_bandwidths_and_what_auto_chose(run, tmp_path):
+    run("collective", "auto", "--ranks", "4", "--max", "16 KiB", "--out", tmp_path)
+    rows = list(csv.DictReader((tmp_path / "collective.csv").read_text().splitlines()[1:]))
+    assert {row["algorithm"] for row in rows} <= set(collectives.all_reduces())
+    for row in rows:
+        rate = int(row["bytes"]) / float(row["time_us"]) / 1000
+        assert float(row["algorithm_bandwidth_gb_per_s"]) == pytest.approx(rate)
+        assert float(row["bus_bandwidth_gb_per_s"]) == pytest.approx(1.5 * rate)
+    assert read_table(tmp_path / "collective.csv").entries[0][0] == 1024

@@ -90,7 +90,7 @@ def test_padded_buckets_fold_where_others_do_not():
     assert whole.summary["bytes_gradients"] % (2 * 2 * 15 * buckets) == 0
 
 
-def test_a_table_of_all_replicas_is_that_of_an_unfolded_run():
+def test_a_table_of_all_replicas_is_the_unfolded_one():
     values = mixed()
     run, whole = run_of(values, "auto"), run_of(values, "off")
     assert len(run.timeline) * 2 == len(whole.timeline)

@@ -7,7 +7,7 @@ from support.scenarios import merged
 from hybrid_des.errors import DeadlockError, ScenarioError
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.courses import Courses
-from hybrid_des.folding.traced_flows import LineageLink
+from hybrid_des.folding.lineage_flows import LineageLink
 from hybrid_des.simulation import folds
 
 SIXTEEN = {

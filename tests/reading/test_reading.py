@@ -50,7 +50,9 @@ def test_a_named_pipe_in_a_scenario_is_refused(run, write, pipe, more):
     assert "named pipe" in err[0]
 
 
-@pytest.mark.parametrize("command", [[], ["verify"], ["topology"], ["costs"], ["validate"], ["calibrate"]])
+@pytest.mark.parametrize(
+    "command", [[], ["verify"], ["topology"], ["costs"], ["validate"], ["calibrate"], ["explain"], ["replay"]]
+)
 def test_a_command_refuses_a_named_pipe(run, pipe, command):
     code, out, err = run(*command, pipe)
     assert (code, out, len(err)) == (2, "", 1), err

@@ -15,15 +15,19 @@ import numpy as np
 import pandas as pd
 import pytest
 from support import handmade
+from support.paths import SCENARIOS
 from support.plans import plan_of
-from support.results import RESULTS, pipeline_messages, result_of, shared_link
+from support.results import RESULTS, pipeline_messages, result_of, shared_link, simulated
+from support.scenarios import shared_nics
 
 from hybrid_des.analysis.table import COLUMNS, EXACT, ops_of
 from hybrid_des.errors import UsageError
 from hybrid_des.report import files as outputs
+from hybrid_des.report.content import CAUSES as CAUSE_NAMES
 from hybrid_des.report.files.trace import trace_json
 from hybrid_des.report.files.workshop import reserved
-from hybrid_des.result import Result
+from hybrid_des.result import Result, simulate
+from hybrid_des.scenario import load
 
 
 @pytest.fixture(params=RESULTS)
@@ -208,10 +212,15 @@ def test_parquet_keeps_every_picosecond_of_a_long_run(tmp_path):
 # -- the rules of trace events -----------------------------------------------------------------------------------------
 
 
+BESIDE = {"wait", "reduction", "gather"}  # categories of slices beside the timeline's rows
+
+
 def test_every_timeline_row_is_a_slice_of_its_length(result, tmp_path):
     lengths = defaultdict(list)
     begun = {}
     for event in events_of(result, tmp_path):
+        if event.get("cat") in BESIDE:
+            continue
         if event["ph"] == "X":
             lengths[event["cat"]].append(event["dur"])
         elif event["ph"] == "b":
@@ -237,7 +246,9 @@ def test_no_track_or_process_is_number_zero(result, tmp_path):
     assert all(len(pids) == 1 for tid, pids in homes.items() if tid is not None)
 
 
-def test_slices_on_a_track_follow_each_other(result, tmp_path):
+@pytest.mark.parametrize("name", [*RESULTS, "sharded"])
+def test_slices_on_a_track_follow_each_other(name, tmp_path):
+    result = sharded() if name == "sharded" else RESULTS[name]()
     tracks = defaultdict(list)
     for event in events_of(result, tmp_path):
         if event["ph"] == "X":
@@ -245,6 +256,75 @@ def test_slices_on_a_track_follow_each_other(result, tmp_path):
     for slices in tracks.values():
         assert slices == sorted(slices)
         assert all(end <= start for (_, end), (start, _) in pairwise(slices))
+
+
+def sharded():
+    """A run that waits for parameters and gradients inside its step."""
+    scenario = load(SCENARIOS / "llama3.1-8b_8.yaml", ["sharding=zero-3"])
+    return simulate(scenario)
+
+
+@pytest.mark.parametrize("name", [*RESULTS, "sharded"])
+def test_waits_on_gpu_tracks_sum_to_the_summarys_idle_time(name, tmp_path):
+    result = sharded() if name == "sharded" else RESULTS[name]()
+    waited = Counter()
+    for event in events_of(result, tmp_path):
+        if event.get("cat") == "wait":
+            waited[event["name"]] += event["dur"]
+    facts = result.summary
+    steps = facts["ranks_simulated"] * result.run.scenario.steps
+    for cause, seconds in facts["idle_s"].items():
+        count = len(result.run.timeline.ops["rank"]) + len(result.run.timeline.waits["rank"]) + 8 * steps
+        assert waited[CAUSE_NAMES.get(cause, cause.replace("_", " "))] == pytest.approx(
+            seconds * steps * 1e9, abs=count
+        )
+
+
+def test_reductions_of_buckets_are_on_their_gpus_track(tmp_path):
+    result = simulated()
+    found = Counter(
+        (event["pid"] - 1, event["name"], event["ts"], event["dur"])
+        for event in events_of(result, tmp_path)
+        if event.get("cat") == "reduction"
+    )
+    rows = result.run.timeline.reductions
+    names = [
+        f"reduction stage {stage} bucket {bucket}" for stage, bucket in zip(rows["stage"], rows["bucket"], strict=True)
+    ]
+    start, end = ((rows[name] + 500) // 1000 for name in ("start", "end"))
+    assert found == Counter(zip(rows["rank"].tolist(), names, start.tolist(), (end - start).tolist(), strict=True))
+
+
+@pytest.mark.parametrize("sharing", ["fifo", "fair"])
+def test_messages_of_a_ring_are_named_by_bucket_and_phase(sharing, tmp_path):
+    gradients = {"algorithm": "ring", "bucket": "1 MB", "overlap": True}
+    result = simulate(shared_nics(d=4, cluster={"sharing": sharing, "nodes": 4}, gradients=gradients))
+    buckets = result.run.timeline.reductions["bucket"].max() + 1
+    assert buckets > 1
+    found = Counter(
+        (event["name"], event["args"]["from"])
+        for event in events_of(result, tmp_path)
+        if event.get("cat") == "ring" and event["ph"] in "Xb" and event["args"]["hop"] == 0
+    )
+    layout = result.run.scenario.parallel.layout
+    assert found == Counter({
+        (f"ring stage {layout.coordinate(rank, 'pipeline')} bucket {bucket} {phase}", rank): 3
+        for rank in range(16) for bucket in range(buckets) for phase in ("reduce-scatter", "all-gather")
+    })  # fmt: skip
+
+
+def test_processes_are_gpus_in_order_then_links(tmp_path):
+    result = result_of(pipeline=6, data=2)
+    events = [event for event in events_of(result, tmp_path) if event["ph"] == "M"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    place = {
+        event["pid"]: event["args"]["sort_index"] // 1 for event in events if event["name"] == "process_sort_index"
+    }
+    ordered = [names[pid] for pid in sorted(names, key=place.__getitem__)]
+    assert len(set(place.values())) == len(names) == 24
+    assert [name.split(":")[0] for name in ordered[:3]] == ["GPU 00", "GPU 02", "GPU 04"]
+    assert [name.startswith("GPU") for name in ordered] == [True] * 12 + [False] * 12
+    assert ordered[12:] == [f"links of gpu{rank}" for rank in range(12)]
 
 
 def test_messages_that_overlap_on_a_link_are_async_slices(tmp_path):

@@ -192,6 +192,47 @@ def test_link_use_has_a_lane_for_each_link_asked_for():
     assert len(plots.link_use(run_of(pipeline=16), axes()).get_yticks()) == 16
 
 
+def test_a_link_used_in_full_fills_its_lane():
+    result = simulate(scenario("1f1b", 2, 4, cluster={"nvlink": {"bandwidth": "2 GB/s", "latency": 0}},
+                               workload={"forward": "1 ms", "backward": "2 ms", "activation": "8 MB"}))  # fmt: skip
+    ax = plots.link_use(result.run, axes(), links=["node0/gpu0/nvlink-out", "node0/gpu1/nvlink-in"])
+    assert [text.get_text() for text in ax.get_yticklabels()] == [
+        "node0/gpu0/nvlink-out  2 GB/s", "node0/gpu1/nvlink-in  2 GB/s",
+    ]  # fmt: skip
+    tops = [
+        patch.get_data().values.max()
+        for patch in ax.patches
+        if patch.get_data().values.max() > patch.get_data().baseline.min()
+    ]
+    assert max(tops) == pytest.approx(1.9)  # the upper lane, of nine tenths
+    assert ax.get_title(loc="left") == "links: a full lane is the link's bandwidth"
+
+
+def test_a_narrow_bar_loses_its_number_alone():
+    plan = schedules.make_plan("1f1b", PlanRequest(4, 8))
+    run = handmade.run(plan, lambda kind, rank, chunk: MS if (kind, rank) == ("F", 0) else 50 * MS)
+    texts = [text for text in plots.gantt(run, axes()).texts if text.get_text().isdigit()]
+    assert len(texts) == 64 - 8  # the forwards of rank 0 have no room
+
+
+def test_a_fused_pair_shows_both_micro_batches():
+    run = run_of(pipeline=2, microbatches=4, kind="dualpipe", data=1)
+    texts = {text.get_text() for text in plots.gantt(run, axes()).texts}
+    pairs = {f"{f.microbatch}+{b.microbatch}" for program in run.plan.programs for f, b in
+             (action for action in program if len(action) == 2)}  # fmt: skip
+    assert pairs
+    assert pairs <= texts
+
+
+def test_the_legend_names_later_chunks():
+    ax = plots.gantt(run_of(kind="hanayo", chunks=2, reduction=0, optimizer=0), axes())
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["forward", "backward", "forward of chunk 1"]
+
+
+def test_the_title_says_schedule_and_sizes():
+    assert "1f1b, p 4, d 2, m 8" in plots.gantt(run_of(), axes()).get_title(loc="left")
+
+
 def test_memory_curve_reaches_the_peak():
     ax = plots.memory_curve(run_of(), axes())
     assert [line.get_ydata().max() for line in ax.get_lines()] == [4, 3, 2, 1]
@@ -220,7 +261,7 @@ def test_names_of_users_are_no_formulas(tmp_path):
         draw(result.run, ax)
         plots.save(ax.figure, tmp_path, "picture")
     plots.save(draw_fabric(fabric_of(result.run.scenario)), tmp_path, "picture")
-    plots.save(times_and_bandwidths(EVIL, [(1, 1, 1.0)]), tmp_path, "picture")
+    plots.save(times_and_bandwidths(EVIL, {EVIL: [(1, 1, 1.0)]}), tmp_path, "picture")
     assert (
         plots.gantt(result.run, axes()).get_title(loc="left").startswith("\\$x_{^ \N{REPLACEMENT CHARACTER}[2J \\$: ")
     )

@@ -63,6 +63,43 @@ def test_many_ranks_fold():
     assert "⋮" in deep
 
 
+def chart_lines(result, width=100):
+    return [line for line in render(result, width=width).splitlines() if line.startswith("rank")]
+
+
+def test_a_long_step_leaves_out_its_middle():
+    plan = schedules.find("1f1b").build(PlanRequest(4, 64))
+    result = Result(handmade.run(plan, uniform(1, 2)))
+    first, *_, last = chart_lines(result, width=73)  # 60 columns beside the mark; an F is two letters
+    assert first == "rank 0  " + "FFFFFFFF············BBBBFFBBBBFF" + "  ┊  " + "BBBBFFBBBB··BBBB··BBBB··BBBB"
+    assert last == "rank 3  " + "······" + "FFBBBB" * 4 + "FF" + "  ┊  " + "BBBBFFBBBBFFBBBB············"
+    scale = next(line for line in render(result, width=73).splitlines() if "┊" in line and "rank" not in line)
+    assert result.run.timeline.duration == 201
+    assert scale.split() == ["0", "16", "ps", "┊", "187", "ps", "201", "ps"]
+
+
+@pytest.mark.parametrize(("pipeline", "microbatches"), [(4, 32), (8, 64), (8, 256), (12, 100)])
+def test_every_op_of_what_is_shown_has_its_letters(pipeline, microbatches):
+    """At equal times of two and four letters, or one and two, no op is lost or merged with another."""
+    plan = schedules.find("1f1b").build(PlanRequest(pipeline, microbatches))
+    for line in chart_lines(Result(handmade.run(plan, uniform(10, 20)))):
+        for block in line[9:].split("  ┊  "):
+            forwards, backwards = re.findall(r"(?<=B)F+(?=B)", block), re.findall(r"(?<=[F·])B+(?=[F·])", block)
+            assert {len(run) for run in backwards} in ({2}, {4})
+            assert {2 * len(run) for run in forwards} <= {len(backwards[0])}
+
+
+def test_letters_show_shares_where_ops_are_too_short():
+    plan = schedules.find("1f1b").build(PlanRequest(64, 512))
+    result = Result(handmade.run(plan, uniform(10, 20)))
+    text = render(result)
+    assert "(letters show shares of time, since ops are shorter)" in text
+    for line in chart_lines(result):
+        cells = line[9:].ljust(91, "·")
+        assert abs(cells.count("F") / 91 - 512 * 10 / result.run.timeline.duration) < 2 / 91
+        assert abs(cells.count("B") / 91 - 512 * 20 / result.run.timeline.duration) < 2 / 91
+
+
 def test_idle_time_is_told_by_cause():
     text = render(result_of())
     assert re.search(r"gradient reduction +40 ms +3\.3%", text)

@@ -112,3 +112,16 @@ def test_a_text_instead_of_a_scenario_is_not_printed_whole(write):
     with pytest.raises(ScenarioError) as error:
         load(write("root:x:0:0:root:/root:/bin/bash secret\n" * 100))
     assert len(error.value.problems[0]) < 200 + len(str(write("")))
+
+
+def test_paths_of_overrides_start_where_the_user_stands(write, tmp_path, monkeypatch):
+    """In the current folder or, where there is no such file, beside the scenario."""
+    (tmp_path / "here").mkdir()
+    file = write(MINIMAL, "a.yaml")
+    write("bytes,time_us\n1024,10\n", "beside.csv")
+    write("bytes,time_us\n1024,20\n", "both.csv")
+    write("bytes,time_us\n1024,30\n", "here/both.csv")
+    monkeypatch.chdir(tmp_path / "here")
+    for name, time in (("both.csv", 30), ("beside.csv", 10), (tmp_path / "both.csv", 20)):
+        scenario = load(file, ["parallel.data=2", "cluster.gpus_per_node=2", f"gradients.table={name}"])
+        assert scenario.gradients.options.table.time(1024) == time * 10**6, name

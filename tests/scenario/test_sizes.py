@@ -38,6 +38,7 @@ MANY = {"gpus_per_node": 8, "nodes": 2**14}
                 "cluster": MANY,
                 "gradients": {"algorithm": "parameter-server"},
                 "workload": {"parameters": 1},
+                "fold": "off",
             },
             "gradients: 9000000 pairs of ranks that send to each other are more than can be simulated",
         ),

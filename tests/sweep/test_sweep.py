@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from concurrent.futures import Executor, Future
 
 import pytest
@@ -172,8 +173,57 @@ def test_out_holds_a_table_and_a_picture(run, write, tmp_path):
 def test_the_table_on_the_terminal_is_cut(write):
     many = load_sweep(write(BASE + f"sweep:\n  - {{seed: [{', '.join(map(str, range(50)))}]}}\n"))
     text = render(run_sweep(many), many)
-    assert "50 cases, 0 failed; the first 40 are shown" in text
-    assert len(text.splitlines()) == 43
+    assert "50 cases, 0 failed; the best 40 are shown" in text
+    assert len(text.splitlines()) == 44
+
+
+RANKED = """sweep:
+  - {schedule.kind: [gpipe, 1f1b, zb-h1, dualpipe]}
+  - {schedule.microbatches: [4, 32]}
+parallel: {pipeline: 4}
+plot: {x: schedule.microbatches, y: bubble_ratio, hue: schedule.kind}
+"""
+
+
+def test_a_table_is_ranked_by_what_is_plotted(write):
+    sweep = load_sweep(write(BASE + RANKED), ["workload.memory.activation=5 GB"])
+    rows = run_sweep(sweep)
+    lines = render(rows, sweep).splitlines()
+    kinds = [line.split()[:2] for line in lines[1:9]]
+    assert kinds[-2:] == [["gpipe", "32"], ["dualpipe", "4"]]
+    assert lines[7].endswith("160 GB does not fit")
+    ratios = [float(re.search(r"([\d.]+)%", line)[1]) for line in lines[1:7]]
+    assert ratios == sorted(ratios)
+    best = min((row for row in rows if "error" not in row), key=lambda row: row["bubble_ratio"])
+    figure = f"bubble ratio {best['bubble_ratio']:.1%}"
+    assert lines[-2] == f"best: schedule.kind {best['schedule.kind']}, schedule.microbatches 32: {figure}"
+    assert lines[-1] == "8 cases, 1 do not fit, 1 failed"
+
+
+def test_larger_is_better_where_it_is(write):
+    sweep = load_sweep(
+        write(BASE + "sweep: [{parallel.pipeline: [1, 2, 4]}]\n"), ["plot={x: parallel.pipeline, y: speedup}"]
+    )
+    lines = render(run_sweep(sweep), sweep).splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["4", "2", "1"]
+    assert lines[0].split()[-1] == "speedup"
+
+
+def test_what_does_not_fit_is_drawn_hollow(write):
+    sweep = load_sweep(write(BASE + RANKED), ["workload.memory.activation=5 GB"])
+    ax = draw(run_sweep(sweep), sweep.picture, Figure().subplots())
+    hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white" and len(line.get_xdata())]
+    assert [line.get_xdata().tolist() for line in hollow] == [[32.0]]
+    assert "hollow: does not fit" in [text.get_text() for text in ax.get_legend().get_texts()]
+    gpipe = next(line for line in ax.lines if line.get_label() == "gpipe")
+    assert gpipe.get_markevery() == [0]
+
+
+def test_the_largest_memory_is_a_column_of_numbers(write):
+    frame = table(run_sweep(load_sweep(write(BASE + AXES), ["workload.memory={activation: 5 GB}"])))
+    fits = frame[frame["error"].isna()]
+    assert fits["peak_memory_bytes.max"].tolist() == [max(json.loads(cell)) for cell in fits["peak_memory_bytes"]]
+    assert fits["peak_activations.max"].tolist() == [max(json.loads(cell)) for cell in fits["peak_activations"]]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +268,7 @@ def test_equal_lines_stay_in_sight(write):
         load_sweep(write(BASE + AXES), ["sweep.1.schedule.kind=[gpipe, 1f1b]", "cluster.nvlink.latency=0"])
     )
     ax = draw(rows, Plot("parallel.pipeline", "pipeline_time_s", ("schedule.kind",)), Figure().subplots())
-    assert [line.get_linestyle() for line in ax.lines] == ["-", "--"]
+    assert ax.lines[0].get_linewidth() > ax.lines[1].get_linewidth()
 
 
 # where it runs

@@ -126,6 +126,13 @@ def test_a_fit_avoids_numbers_for_which_rows_fail():
     assert 1 < fitted({"x": 1.0}, predictions)["x"] <= 1.2
 
 
+def test_a_fit_leaves_out_a_row_that_fails():
+    def predictions(numbers):
+        return [Prediction({}, {"step_time_s": 3.0}, {"step_time_s": numbers["x"]}), Prediction({}, {}, {}, "a reason")]
+
+    assert fitted({"x": 1.0}, predictions)["x"] == pytest.approx(3, rel=0.01)
+
+
 def test_a_fit_keeps_shares_at_most_one():
     def predictions(numbers):
         assert numbers["efficiency.gemm"] <= 1
@@ -172,6 +179,7 @@ def test_a_condition_only_compares(text):
     [
         (["--by", "parallel.dta"], '--by unknown "parallel.dta"; did you mean "parallel.data"?'),
         (["--where", "splt == 1"], 'splt == 1: unknown "splt"; did you mean "split"?'),
+        (["--where", "split == 1not"], "split == 1not: expected a condition on columns"),
         (["--where", "split == 1"], "--where split == 1: no row meets this"),
         (["--fit", "workload.forwrd"], '--fit workload.forwrd: unknown "forwrd"; did you mean "forward"?'),
         (["--fit", "parallel.data"], "--fit parallel.data: is a column of the rows"),

@@ -8,8 +8,11 @@ latency and bandwidth. The output must be that of one run; other lines around it
 """
 
 import argparse
+import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from hybrid_des.calibration.fit import Fit, fit_of_every_second, fit_of_one_line
 from hybrid_des.calibration.nccl_tests import (
@@ -23,7 +26,7 @@ from hybrid_des.calibration.nccl_tests import (
 from hybrid_des.cli.arguments import add_out
 from hybrid_des.cli.output import say, write_file
 from hybrid_des.errors import UsageError
-from hybrid_des.network.times import shown, write_table
+from hybrid_des.network.times import MICROSECOND, TimeTable, shown, write_table
 from hybrid_des.reading import read_stream
 
 
@@ -32,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="output of all_reduce_perf or another such program; - reads stdin")
     parser.add_argument("--link", action="store_true", help="make a table for a link instead of a whole collective")
     parser.add_argument("--collective", choices=COLLECTIVES, help="what was run, where the output does not name it")
+    parser.add_argument("--json", action="store_true", help="print table, assumptions and quality of fit as JSON")
     add_out(parser, "write the table to this file", metavar="FILE")
 
 
@@ -41,19 +45,36 @@ def run(args: argparse.Namespace) -> int:
     table = link_table(measured) if args.link else all_reduce_table(measured)
     what = f"{measured.test} in {'stdin' if args.file == '-' else shown(Path(args.file).name)}"
     text = write_table(table, f"one message of a ring, from {what}" if args.link else what)
+    fits = {
+        "a table of every second size": fit_of_every_second(measured.times),
+        "one latency and one bandwidth": fit_of_one_line(measured.times),
+    }
+    if args.out is not None:
+        write_file(args.out, text)
+    if args.json:
+        print(json.dumps(_data(measured, table, fits), indent=2))
+        return 0
     if args.out is None:
         sys.stdout.write(text)
-    else:
-        write_file(args.out, text)
     for note in measured.notes:
         say(f"note: {note}")
     say(f"{len(measured.times)} sizes from {what}")
-    for name, fit in (
-        ("a table of every second size", fit_of_every_second(measured.times)),
-        ("one latency and one bandwidth", fit_of_one_line(measured.times)),
-    ):
+    for name, fit in fits.items():
         say(f"{name}: {_describe(fit)}")
     return 0
+
+
+def _data(measured: NcclTests, table: TimeTable, fits: Mapping[str, Fit]) -> dict[str, Any]:
+    """What is printed otherwise, as plain values."""
+    rows = [{"bytes": size, "time_us": time / MICROSECOND} for size, time in table.entries]
+    errors = {name: {"sizes": fit.sizes, "mean": fit.mean, "worst": fit.worst} for name, fit in fits.items()}
+    return {
+        "operation": measured.test,
+        "ranks": measured.ranks,
+        "table": rows,
+        "notes": list(measured.notes),
+        "errors": errors,
+    }
 
 
 def _read(file: str, collective: str | None) -> NcclTests:

@@ -4,26 +4,28 @@ Without a scenario, each rank is a node on a non-blocking network, with one port
 --gpus-per-node puts several ranks in a node, whose NVSwitch has such ports and in-network reduction. Time is in µs,
 bandwidths in GB/s: algorithm bandwidth is size over time, bus bandwidth the implied load on a link (nccl-tests,
 doc/PERFORMANCE.md). Options of user-defined collectives are set with --set, such as --set gradients.pieces=4.
-With --out: collective.csv, collective.png and collective.svg.
+With --out: collective.csv, collective.png and collective.svg; the picture shows the slowest link between neighbours.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybrid_des.cli.arguments import add_common, import_files, whole
-from hybrid_des.cli.output import status_line
-from hybrid_des.errors import ScenarioError, UsageError, one_line
+from hybrid_des.cli.bench import BenchRow, columns_of, head_of, line_of, write_bench
+from hybrid_des.cli.output import say, status_line
+from hybrid_des.errors import Refusal, ScenarioError, UsageError, one_line
 
 if TYPE_CHECKING:
     from hybrid_des.network.fabric import Fabric
     from hybrid_des.scenario import Scenario
     from hybrid_des.scenario.strict_yaml import KeyPath
 
+ALL = "all"
 MOST_BYTES = 10**13
 WIRING = ("gpus_per_node", "bandwidth", "latency")  # options that a scenario replaces
 GRADIENTS = ("codec", "pieces", "servers", "servers_on", "table")  # options that are keys of a scenario's `gradients`
@@ -37,17 +39,6 @@ PLACES: Mapping[KeyPath, str] = {
 }
 
 
-class BenchRow(NamedTuple):
-    """One line of the table: bytes, elements, picoseconds; algorithm and bus bandwidth in GB/s; the collective."""
-
-    size: int
-    elements: int
-    time: int
-    algorithm: float
-    bus: float
-    name: str
-
-
 class Bench(NamedTuple):
     """The setup of a benchmark: the first ranks of a scenario's cluster."""
 
@@ -59,7 +50,11 @@ class Bench(NamedTuple):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add name, wiring, sizes and options of algorithms."""
-    parser.add_argument("name", metavar="NAME", help="a collective, such as ring; auto: the fastest for each size")
+    parser.add_argument(
+        "name",
+        metavar="NAME",
+        help="a collective, such as ring; auto: the fastest for each size; all: every all-reduce",
+    )
     parser.add_argument(
         "--ranks", type=whole, metavar="N", help="size of the group (default 8, or all of the scenario)"
     )
@@ -75,35 +70,71 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--servers", type=whole, metavar="K", help="parameter-server: number of servers")
     parser.add_argument("--servers-on", metavar="ranks|hosts", help="parameter-server: placement of servers")
     parser.add_argument("--table", metavar="FILE", help="measured: the table of times")
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     add_common(parser, out="write the table and a picture to this folder")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the table, and write it with --out."""
+    """Print the tables, and write them with --out."""
     from hybrid_des import collectives
 
     import_files(args.imports)
-    if args.name != collectives.AUTO:
+    if args.name not in (collectives.AUTO, ALL):
         collectives.find(args.name)
     sizes = _sizes(args.min, args.max, args.factor)
     bench = _bench(args, len(sizes))
     rows: list[BenchRow] = []
-    measured = _measure(args.name, bench, sizes)
-    for done in range(len(sizes)):
-        with status_line(False, f"{done} of {len(sizes)} sizes ({done / len(sizes):.0%})"):
-            row = next(measured)
-        if not rows:  # errors come before the first line
-            print(_head(args.name, bench))
-        rows.append(row)
-        chosen = f"  {row.name}" if args.name == collectives.AUTO else ""
-        print(f"{_line(row, bench.scenario.gradients.codec)}{chosen}", flush=True)
-    print(f"# Avg bus bandwidth    : {sum(row.bus for row in rows) / len(rows):.4g}")
+    for name in _all(bench) if args.name == ALL else [args.name]:
+        try:
+            rows += _rows(name, bench, sizes, quiet=args.json)
+        except Refusal as refusal:
+            if args.name != ALL:
+                raise
+            say(f"left out: {refusal}")
+    if args.json:
+        print(json.dumps([columns_of(row) for row in rows], indent=2))
     if args.out is not None:
-        _write(args.out, f"{args.name}, {bench.about}", rows)
+        write_bench(args.out, f"{args.name}, {bench.about}", rows, _limit(bench), by_name=args.name == ALL)
     return 0
 
 
+def _all(bench: Bench) -> list[str]:
+    """The all-reduces whose options are given."""
+    from hybrid_des import collectives
+
+    given = dict(bench.scenario.gradients.options or {})
+    return collectives.all_reduces([name for name, value in given.items() if value is not None])
+
+
+def _rows(name: str, bench: Bench, sizes: Sequence[int], quiet: bool) -> list[BenchRow]:
+    """Measure one collective, and print its table line by line."""
+    from hybrid_des import collectives
+
+    rows: list[BenchRow] = []
+    measured = _measure(name, bench, sizes)
+    for done in range(len(sizes)):
+        with status_line(quiet, f"{done} of {len(sizes)} sizes ({done / len(sizes):.0%})"):
+            row = next(measured)
+        if not rows and not quiet:  # errors come before the first line
+            print(head_of(name, bench.about, bench.scenario.cluster.sharing))
+        rows.append(row)
+        if not quiet:
+            chosen = f"  {row.name}" if name == collectives.AUTO else ""
+            print(f"{line_of(row, bench.scenario.gradients.codec)}{chosen}", flush=True)
+    if not quiet:
+        print(f"# Avg bus bandwidth    : {sum(row.bus for row in rows) / len(rows):.4g}")
+    return rows
+
+
+def _limit(bench: Bench) -> float | None:
+    """Bandwidth of the slowest link between neighbours of the group, in GB/s; None if all are infinite."""
+    routes = (bench.fabric.route(rank, (rank + 1) % bench.ranks) for rank in range(bench.ranks))
+    known = [bench.fabric.links[link].bandwidth for route in routes for link in route.links]
+    return min((float(one) / 1e9 for one in known if one is not None), default=None)
+
+
 def _bench(args: argparse.Namespace, sizes: int) -> Bench:
+    from hybrid_des.collectives import AUTO
     from hybrid_des.scenario.sizes import MOST_MESSAGES, MOST_PAIRS, PAIRS, reduction_messages, reduction_pairs
     from hybrid_des.simulation.wiring import fabric_of
 
@@ -113,10 +144,10 @@ def _bench(args: argparse.Namespace, sizes: int) -> Bench:
         raise UsageError(f"--ranks {ranks}: a collective needs at least 2")
     if ranks > scenario.cluster.gpus:
         raise UsageError(f"--ranks {ranks}: the cluster of {args.scenario} has {scenario.cluster.gpus} GPUs")
-    options = dict(scenario.gradients.options or {})
+    name, options = AUTO if args.name == ALL else args.name, dict(scenario.gradients.options or {})
     for count, most, what in (
-        (reduction_pairs(args.name, ranks, options), MOST_PAIRS, PAIRS),
-        (sizes * reduction_messages(args.name, ranks, options), MOST_MESSAGES, f"messages for {sizes} sizes"),
+        (reduction_pairs(name, ranks, options), MOST_PAIRS, PAIRS),
+        (sizes * reduction_messages(name, ranks, options), MOST_MESSAGES, f"messages for {sizes} sizes"),
     ):
         if count > most:
             raise UsageError(f"--ranks {ranks}: {count:.3g} {what} are more than can be simulated (at most {most:.3g})")
@@ -141,7 +172,8 @@ def _scenario(args: argparse.Namespace) -> Scenario:
         document = Document(_behind_a_switch(args), "collective", dict(PLACES))
         override(document, args.set)
     given = {option: getattr(args, option) for option in GRADIENTS if getattr(args, option) is not None}
-    given |= {"algorithm": args.name} if args.name in collectives.algorithms() else {}
+    name = collectives.AUTO if args.name == ALL else args.name
+    given |= {"algorithm": name} if name in collectives.algorithms() else {}
     document.places = {("gradients", option): _flag(option) for option in GRADIENTS} | document.places
     if isinstance(document.value["gradients"], dict):  # anything else is reported with the scenario
         document.value["gradients"] |= given
@@ -222,34 +254,3 @@ def _sizes(smallest: str, largest: str, factor: int) -> list[int]:
     while sizes[-1] * factor <= last:
         sizes.append(sizes[-1] * factor)
     return sizes
-
-
-def _head(name: str, bench: Bench) -> str:
-    return (
-        f"# {name}: {bench.about}, {bench.scenario.cluster.sharing}\n#\n"
-        f"#{'size':>13}{'count':>14}{'type':>8}{'time':>12}{'algbw':>9}{'busbw':>9}\n"
-        f"#{'(B)':>13}{'(elements)':>14}{'':>8}{'(us)':>12}{'(GB/s)':>9}{'(GB/s)':>9}"
-    )
-
-
-def _line(row: BenchRow, codec: str) -> str:
-    microseconds = row.time / 10**6
-    time = f"{microseconds:.2f}" if microseconds < 1000 else f"{microseconds:.1f}"
-    return f"{row.size:>14} {row.elements:>13} {codec:>7} {time:>11} {row.algorithm:>8.2f} {row.bus:>8.2f}"
-
-
-def _write(folder: Path, about: str, rows: Sequence[BenchRow]) -> None:
-    """Write the table, in the format for calibration, and the picture in both formats."""
-    from hybrid_des.network.times import TimeTable, write_table
-    from hybrid_des.report.files import write_whole
-    from hybrid_des.report.plots import save
-    from hybrid_des.report.plots.curves import times_and_bandwidths
-
-    figure = times_and_bandwidths(about, [(row.size, row.time, row.bus) for row in rows])
-    table = TimeTable(tuple((row.size, row.time) for row in rows))
-
-    def fill(workshop: Path) -> None:
-        (workshop / "collective.csv").write_text(write_table(table, about), encoding="utf-8")
-        save(figure, workshop, "collective")
-
-    write_whole(folder, fill)

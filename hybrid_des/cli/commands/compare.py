@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="show no status line")
-    add_common(parser, out="write comparison.png and comparison.svg to this folder")
+    add_common(parser, out="write comparison.png, .svg and, of two scenarios, the page comparison.html to this folder")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -66,10 +66,17 @@ def _side(name: str, args: argparse.Namespace) -> Side:
 def _draw(found: Comparison, folder: Path) -> None:
     from hybrid_des.report.compared import draw_comparison
     from hybrid_des.report.files import write_whole
+    from hybrid_des.report.page.explained_page import comparison_page
     from hybrid_des.report.plots import save
 
-    figure = draw_comparison(found)
-    write_whole(folder, lambda workshop: save(figure, workshop, "comparison"))
+    figure, page = draw_comparison(found), comparison_page(found)
+
+    def fill(workshop: Path) -> None:
+        save(figure, workshop, "comparison")
+        if page is not None:
+            (workshop / "comparison.html").write_text(page, encoding="utf-8")
+
+    write_whole(folder, fill, replaces=["comparison.html"])
 
 
 def _share(text: str) -> float:

@@ -15,9 +15,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hybrid_des.cli.arguments import add_common, count, import_files, one_scenario
-from hybrid_des.cli.output import status_line
+from hybrid_des.cli.output import say, status_line
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hybrid_des.analysis.explanation import Explanation
     from hybrid_des.scenario import Scenario
 
 
@@ -30,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top", type=count, default=10, metavar="N", help="rows of each list (default 10)")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="show no status line")
-    add_common(parser)
+    add_common(parser, out="also write the page report.html, with the critical path, to this folder")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,4 +55,19 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(whole, indent=2, allow_nan=False))
     else:
         print(render_explanation(found, shutil.get_terminal_size((100, 24)).columns))
+    if args.out is not None:
+        _write(found, args.out)
     return 0
+
+
+def _write(found: Explanation, folder: Path) -> None:
+    from hybrid_des.report.files import write_whole
+    from hybrid_des.report.page.explained_page import explanation_page
+
+    page = explanation_page(found)
+
+    def fill(workshop: Path) -> None:
+        (workshop / "report.html").write_text(page, encoding="utf-8")
+
+    write_whole(folder, fill)
+    say(f"wrote {folder / 'report.html'}")

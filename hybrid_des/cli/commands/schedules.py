@@ -1,19 +1,34 @@
-"""Print the table of schedules, or the order of one as a step × rank grid.
+"""Print the schedules, or the order of one as a grid of time × rank.
 
 Without a name: every schedule with its time, peak activations and source (p pipeline ranks, m micro-batches, v chunks;
-F forward, B and W the input and weight part of the backward, T = F+B+W). With a name: the ops of each rank in order, as
-stage, kind and micro-batch, for F = B = W on free links.
+F forward, B the whole backward, I and W its input and weight part, T = F+I+W); --out writes them as CSV. With a name:
+what each rank does at each time, as stage, kind and micro-batch, for F = I = W = 1 on free links; "│" goes on with the
+op above, "·" is idle; --out writes the order in PyTorch's format, which a scenario reads by schedule.file.
 """
 
-import argparse
-import sys
-from collections.abc import Sequence
+from __future__ import annotations
 
-from hybrid_des.cli.arguments import add_common, import_files, whole
-from hybrid_des.cli.output import text_table
+import argparse
+import csv
+import io
+import json
+import shutil
+import textwrap
+from collections.abc import Mapping, Sequence
+from math import gcd
+from typing import TYPE_CHECKING, Any
+
+from hybrid_des.cli.arguments import add_common, add_out, import_files, whole
+from hybrid_des.cli.output import say, write_file
 from hybrid_des.errors import one_line
 
-COLUMNS = ("name", "what it does", "time", "peak", "source")
+if TYPE_CHECKING:
+    from hybrid_des.simulation.run import Run
+
+FACTS = {"what it does": "summary", "time": "time", "peak": "memory", "source": "source"}
+NAME = 19  # columns
+MOST_LINES = 5000  # of a grid; above, actions are listed without their times
+IDLE, ON = "·", "│"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,44 +37,70 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pipeline", type=whole, default=4, metavar="P", help="pipeline ranks (default 4)")
     parser.add_argument("--microbatches", type=whole, default=8, metavar="M", help="micro-batches (default 8)")
     parser.add_argument("--chunks", type=whole, metavar="V", help="chunks per rank, where the schedule allows a choice")
+    parser.add_argument("--json", action="store_true", help="print the table or the times of all ops as JSON")
+    add_out(parser, "also write the table as CSV, or the order in PyTorch's format, to this file", metavar="FILE")
     add_common(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the table or one grid."""
-    from hybrid_des.pipeline import schedules
-
     import_files(args.imports)
     if args.name is None:
-        facts = ("summary", "time", "memory", "source")
-        entries = (schedules.find(name) for name in schedules.names())
-        _print_table([(one.name, *(str(one.facts[key]) for key in facts)) for one in entries])
+        rows = _facts()
+        print(json.dumps(rows, indent=2, ensure_ascii=False) if args.json else _blocks(rows))
+        text = _csv(rows)
     else:
-        print(_grid(args))
+        from hybrid_des.pipeline.order_csv import write_order
+
+        done = _simulated(args)
+        print(json.dumps(_times(done), ensure_ascii=False) if args.json else _grid(done))
+        text = write_order(done.plan)
+    if args.out is not None:
+        write_file(args.out, text)
+        say(f"wrote {args.out}")
     return 0
 
 
-def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    if sys.stdout.isatty():
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
+def _facts() -> list[dict[str, str]]:
+    """The table: a row per schedule."""
+    from hybrid_des.pipeline import schedules
 
-        table = Table(*COLUMNS)
-        table.columns[0].no_wrap = True
-        for row in rows:
-            table.add_row(*(Text(one_line(cell)) for cell in row))  # brackets of formulas are not markup
-        Console().print(table)
-    else:
-        print(text_table(COLUMNS, rows))
+    entries = (schedules.find(name) for name in schedules.names())
+    return [{"name": one.name, **{key: str(one.facts[key]) for key in FACTS.values()}} for one in entries]
 
 
-def _grid(args: argparse.Namespace) -> str:
+def _blocks(rows: Sequence[Mapping[str, str]]) -> str:
+    """A block of lines per schedule, as wide as the terminal, or 80 columns."""
+    width = max(shutil.get_terminal_size((80, 24)).columns, 40)
+    lines = []
+    for row in rows:
+        name = one_line(row["name"])
+        head = f"{name:<{NAME}}" if len(name) < NAME else f"{name}\n{'':<{NAME}}"
+        for title, key in FACTS.items():
+            label = "" if key == "summary" else f"{title:<7}"
+            text = textwrap.wrap(one_line(row[key]), width - NAME - len(label), break_on_hyphens=False) or [""]
+            lines += [head + label + text[0], *(" " * (NAME + len(label)) + more for more in text[1:])]
+            head = " " * NAME
+        lines.append("")
+    return "\n".join(lines[:-1])
+
+
+def _csv(rows: Sequence[Mapping[str, str]]) -> str:
+    file = io.StringIO()
+    writer = csv.DictWriter(file, ["name", *FACTS.values()], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return file.getvalue()
+
+
+def _simulated(args: argparse.Namespace) -> Run:
+    """The schedule's run on free links."""
     from hybrid_des.pipeline import schedules
     from hybrid_des.scenario import scenario_of
     from hybrid_des.scenario.composition import override
     from hybrid_des.scenario.strict_yaml import Document
     from hybrid_des.simulation.planner import plan_of
+    from hybrid_des.simulation.run import run as simulate
 
     free = {"bandwidth": "inf", "latency": 0}
     schedule = {"kind": args.name, "microbatches": args.microbatches}
@@ -71,11 +112,52 @@ def _grid(args: argparse.Namespace) -> str:
         "cluster": {"gpus_per_node": args.pipeline, "nvlink": free},
         "parallel": {"pipeline": args.pipeline},
         "schedule": schedule,
-        "workload": {"forward": 1, "backward": 2},
+        "workload": {"per": "rank", "forward": 1, "backward": 2},
     }
     document = Document(values, f"schedules {args.name}")
     override(document, args.set)
     scenario = scenario_of(document)
     plan = plan_of(scenario)
     plan.check()
-    return plan.grid()
+    return simulate(scenario, plan)
+
+
+def _ops(done: Run) -> list[list[tuple[int, int, str]]]:
+    """For each rank the start and end of its actions in picoseconds, and their names."""
+    rows = done.timeline.ops
+    found: list[list[tuple[int, int, str]]] = [[] for _ in range(done.plan.pipeline)]
+    names = [done.plan.names(rank) for rank in range(done.plan.pipeline)]
+    for rank, index, start, end in zip(*(rows[key].tolist() for key in ("rank", "index", "start", "end")), strict=True):
+        if rank < len(found) and 0 <= index < len(names[rank]):
+            found[rank].append((start, end, names[rank][index]))
+    return found
+
+
+def _grid(done: Run) -> str:
+    """Time × rank as text, a line for the longest time that divides all."""
+    from hybrid_des.pipeline.grid import draw_grid
+
+    ranks = _ops(done)
+    unit = gcd(*(time for ops in ranks for start, end, _ in ops for time in (start, end)))
+    lines = max((end for ops in ranks for _, end, _ in ops), default=0) // (unit or 1)
+    if not 0 < lines <= MOST_LINES:
+        return done.plan.grid()
+    columns = []
+    for ops in ranks:
+        column = [IDLE] * lines
+        for start, end, name in ops:
+            first, last = start // unit, end // unit
+            column[first:last] = [name, *[ON] * (last - first - 1)][: last - first]
+        columns.append(column)
+    return draw_grid(columns)
+
+
+def _times(done: Run) -> dict[str, Any]:
+    """The times of all ops, in the unit of a forward."""
+    from hybrid_des.units import PICOSECONDS_PER_SECOND
+
+    second = PICOSECONDS_PER_SECOND
+    ranks = [
+        [{"op": name, "start": start / second, "end": end / second} for start, end, name in ops] for ops in _ops(done)
+    ]
+    return {"schedule": done.scenario.schedule.kind, "stages": done.plan.stages, "ranks": ranks}

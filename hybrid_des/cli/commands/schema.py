@@ -8,6 +8,7 @@ from hybrid_des.cli.arguments import add_import, import_files
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add files of user-defined plug-ins to include."""
+    parser.add_argument("--json", action="store_true", help="has no effect: the schema is JSON")
     add_import(parser)
 
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from hybrid_des.search import Candidate, Found, Settings, Standing
     from hybrid_des.sweep.axes import Case
 
-INTERRUPTED = 128 + signal.SIGINT
 MOST_VALUES = 12  # of a key in the list of what varies
 
 
@@ -48,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Search, print what was found, and return 0, 1 if nothing fits, or 130 if interrupted."""
+    """Search, print what was found, and return 0, or 1 if nothing fits."""
     from hybrid_des.scenario import read_scenario
     from hybrid_des.search import plans_in, settings_of
 
@@ -65,8 +63,7 @@ def run(args: argparse.Namespace) -> int:
     found = _search(args, settings, plans)
     _output(args, found)
     if found.stopped == "interrupted":
-        say("interrupted")
-        return INTERRUPTED
+        raise KeyboardInterrupt  # what was found is output; the signal decides about the exit code
     if found.best is not None or found.stopped:
         return 0
     say(f"{args.file}: {_why_none(found)}")

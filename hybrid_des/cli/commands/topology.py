@@ -8,11 +8,12 @@ topology, with its options under `cluster`.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_common, import_files, whole
 from hybrid_des.cli.output import text_table
@@ -20,11 +21,13 @@ from hybrid_des.errors import UsageError, one_line
 
 if TYPE_CHECKING:
     from hybrid_des.network.fabric import Fabric
+    from hybrid_des.scenario import Scenario
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a scenario, a route and a folder."""
     parser.add_argument("file", nargs="?", metavar="SCENARIO", help="a scenario file; default: list all topologies")
+    parser.add_argument("--json", action="store_true", help="print every link, or the table of topologies, as JSON")
     parser.add_argument(
         "--route", nargs=2, type=whole, metavar=("FROM", "TO"), help="show the routes between two ranks"
     )
@@ -41,7 +44,8 @@ def run(args: argparse.Namespace) -> int:
             raise UsageError("topology: --route, --out and --set need a SCENARIO; see hybrid-des topology --help")
         entries = map(topologies.find, topologies.names())
         rows = [(one.name, one.facts["summary"], ", ".join(one.keys)) for one in entries]
-        print(text_table(("name", "description", "options"), rows))
+        heads = ("name", "description", "options")
+        print(_json([dict(zip(heads, row, strict=True)) for row in rows]) if args.json else text_table(heads, rows))
         return 0
 
     from hybrid_des.scenario import load
@@ -51,16 +55,47 @@ def run(args: argparse.Namespace) -> int:
     fabric = fabric_of(scenario)
     if args.route:
         _check(args.route, fabric)
+    if args.json:
+        print(_json(_data(scenario.name, fabric, args.route)))
+    else:
+        _print(scenario, fabric, args.route)
+    if args.out is not None:
+        _draw(fabric, args.out, args.route)
+    return 0
+
+
+def _print(scenario: Scenario, fabric: Fabric, ends: Sequence[int] | None) -> None:
+    """Print links by kind, and the routes between two ranks."""
+    from hybrid_des.network import topologies
+
     name = scenario.cluster.topology
     print(one_line(f"{scenario.name}: {name}: {topologies.find(name).facts['summary']}"))
     counts = ((fabric.gpus, "GPU"), (max(fabric.node_of) + 1, "node"), (len(fabric.links), "link"))
     print(", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts), end="\n\n")
     print(text_table(("link", "count", "bandwidth each"), _kinds(fabric)))
-    for ends in (args.route, args.route[::-1]) if args.route else ():
-        print(f"\n{_route(fabric, *ends)}")
-    if args.out is not None:
-        _draw(fabric, args.out, args.route)
-    return 0
+    for pair in (ends, ends[::-1]) if ends else ():
+        print(f"\n{_route(fabric, *pair)}")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False)
+
+
+def _data(name: str, fabric: Fabric, ends: Sequence[int] | None) -> dict[str, Any]:
+    """Links and routes as plain values: bytes per second (null: infinite) and seconds."""
+    from hybrid_des.units import to_seconds
+
+    links = [
+        {"link": link.name, "bandwidth_bytes_per_s": None if link.bandwidth is None else float(link.bandwidth),
+         "from": link.source, "to": link.target}
+        for link in fabric.links.values()
+    ]  # fmt: skip
+    routes = [
+        {"from": sender, "to": receiver, "links": list(fabric.route(sender, receiver).links),
+         "latency_s": to_seconds(fabric.route(sender, receiver).latency)}
+        for sender, receiver in ((ends, ends[::-1]) if ends else ())
+    ]  # fmt: skip
+    return {"name": name, "gpus": fabric.gpus, "nodes": max(fabric.node_of) + 1, "links": links, "routes": routes}
 
 
 def _check(ends: Sequence[int], fabric: Fabric) -> None:

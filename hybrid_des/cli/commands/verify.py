@@ -8,9 +8,11 @@ Prints `pass`, or `fail` with the first wrong op, and exits with 0 or 1.
 from __future__ import annotations
 
 import argparse
+import json
 from typing import TYPE_CHECKING
 
 from hybrid_des.cli.arguments import add_common, import_files
+from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
     from hybrid_des.pipeline.plan import Plan
@@ -22,6 +24,7 @@ STEPS = 2  # the second step starts from weights updated by the first
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a scenario."""
     parser.add_argument("file", metavar="SCENARIO", help="a scenario file, with or without numerics")
+    parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
     add_common(parser)
 
 
@@ -33,11 +36,11 @@ def run(args: argparse.Namespace) -> int:
     import_files(args.imports)
     scenario = load(args.file, args.set)
     try:
-        print(f"pass: {verify(scenario)}")
+        verdict, account = "pass", verify(scenario)
     except (PlanError, SimulationError) as error:
-        print(f"fail: {error}")
-        return 1
-    return 0
+        verdict, account = "fail", str(error)
+    print(json.dumps({"verdict": verdict, "account": account}) if args.json else f"{verdict}: {account}")
+    return 0 if verdict == "pass" else 1
 
 
 def verify(scenario: Scenario, plan: Plan | None = None) -> str:
@@ -48,17 +51,24 @@ def verify(scenario: Scenario, plan: Plan | None = None) -> str:
         plan: a user-defined order, instead of the schedule's.
 
     Raises:
+        UsageError: something else than replicas and stages divides the model.
         PlanError: the order of ops is impossible.
         NumericsError: the result of an op or a reduction differs from serial training; the message names it.
         SimulationError: the simulation deadlocks.
     """
     from hybrid_des.numerics.checked import CheckedTraining
     from hybrid_des.scenario import Numerics
+    from hybrid_des.scenario.sharded import divided
     from hybrid_des.simulation.planner import plan_of
     from hybrid_des.simulation.run import run as simulate
     from hybrid_des.simulation.wiring import fabric_of
     from hybrid_des.workload.given import rank_costs
 
+    if paths := divided(scenario.parallel, scenario.sharding):
+        remedy = " ".join(f"--set {path}={whole}" for path, whole in paths.items())
+        raise UsageError(
+            f"{scenario.name}: verify trains a small model, which {', '.join(paths)} cannot divide: {remedy}"
+        )
     fabric = fabric_of(scenario)
     plan = plan or plan_of(scenario, fabric)
     plan.check()

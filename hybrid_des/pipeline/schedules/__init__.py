@@ -55,7 +55,7 @@ def schedule(
     Args:
         name: value of a scenario's `schedule.kind`.
         summary: one-line description.
-        time: cost formula with free sends; T = F+B+W, where B is the input part of the backward and W the weight part.
+        time: cost formula with free sends; T = F+I+W, where I is the input part of the backward and W the weight part.
         memory: peak activations in whole-rank micro-batches, counted as `peak` does.
         source: the paper or code it follows.
         chunks: number of chunks per rank if the schedule fixes it; None if `schedule.chunks` sets it.

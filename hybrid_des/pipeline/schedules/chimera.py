@@ -9,7 +9,7 @@ Rank r holds stage r of the down copy and stage p−1−r of the up copy; the co
 order is fixed on a grid of slots with F = B = 1. In a unit of p micro-batches, half run down, micro-batch i of them
 with its F on stage s at slot s+2i and its B at 2p−1−s+2i; the other half mirror them. Units are 2p slots apart, and the
 last may be smaller. Times then follow from the order and the real costs.
-With m = p and B+W = 2F the efficiency is 1 − (p−2)/(1.5m+p−2). Memory p/2+1 … p micro-batches, two copies of the
+With m = p and I+W = 2F the efficiency is 1 − (p−2)/(1.5m+p−2). Memory p/2+1 … p micro-batches, two copies of the
 weights.
 """
 
@@ -22,7 +22,7 @@ from hybrid_des.pipeline.schedules.slots import in_order
 @schedule(
     "chimera",
     summary="two copies of the model, half the micro-batches run from each end",
-    time="efficiency 1 − (p−2)/(1.5m+p−2) at m = p, B+W = 2F",
+    time="efficiency 1 − (p−2)/(1.5m+p−2) at m = p, I+W = 2F",
     memory="p/2+1 … p, two copies of the weights",
     source="arXiv 2107.06925",
     chunks=1,

@@ -5,8 +5,9 @@
 
 Half the micro-batches enter at rank 0, half at rank p−1; rank r holds stages r and p−1−r. The second half of the ranks
 mirrors the first. Each rank runs eight phases (`eight_phases`); a forward of one direction and a backward of the other
-form one action. Time mT + (p/2−1)(F&B + (B+W) − 3W), where F&B is the time of a fused pair: F+B+W unless `fused_time`
-is less than 1. Memory p+1 micro-batches and two copies of the weights. m must be even and at least 2p.
+form one action. At F = I = W the time is mT + (p−2)T/3; there is no short formula for other times, where the pairs,
+which take F+I+W unless `fused_time` is less than 1, meet other ops (the paper's (p/2−1)(F&B + B − 3W) counts idle time
+on one rank). Memory p+1 micro-batches and two copies of the weights. m must be even and at least 2p.
 """
 
 from fractions import Fraction
@@ -32,7 +33,7 @@ class Pairs(Options):
 @schedule(
     "dualpipe",
     summary="two copies of the model, both directions at once, forward and backward fused",
-    time="mT + (p/2−1)(F&B + (B+W) − 3W), m even ≥ 2p",
+    time="mT + (p−2)T/3 at F = I = W, m even ≥ 2p",
     memory="p+1, two copies of the weights",
     source="arXiv 2412.19437; github.com/deepseek-ai/DualPipe",
     chunks=1,

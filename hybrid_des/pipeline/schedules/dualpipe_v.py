@@ -4,8 +4,8 @@
     rank 1   1F0 2F0 1F1 2F1 1F2 2B0 2F2+1B0 1F3+2B1 2F3+1B1 2B2 1B2 2I3 1I3 2W3 1W3        (p = 2, m = 4)
 
 Rank r holds stages r and 2p−1−r, a V; the two halves of the V take the role of DualPipe's two directions, in the same
-eight phases. Time mT + (p−1)(F&B + (B+W) − 3W)/2, where F&B is the time of a fused pair; memory p + 1/2 micro-batches.
-m must be at least 2p. Uninterruptible pairs are slower than separate ops unless overlap shortens them
+eight phases. At F = I = W the time is mT + (p−1)T/3, with no short formula for other times; memory p + 1/2
+micro-batches. m must be at least 2p. Uninterruptible pairs are slower than separate ops unless overlap shortens them
 (`fused_time` < 1).
 """
 
@@ -21,7 +21,7 @@ from hybrid_des.pipeline.schedules.patterns import Writer
 @schedule(
     "dualpipe-v",
     summary="DualPipe folded into a V of two chunks: one copy of the weights",
-    time="mT + (p−1)(F&B + (B+W) − 3W)/2, m ≥ 2p",
+    time="mT + (p−1)T/3 at F = I = W, m ≥ 2p",
     memory="p + 1/2",
     source="github.com/deepseek-ai/DualPipe",
     chunks=2,

@@ -25,7 +25,7 @@ class OpTimes:
 
     @classmethod
     def of(cls, request: PlanRequest) -> OpTimes:
-        """The request's times; F = B = W and free sends if it has none."""
+        """The request's times; F = I = W and free sends if it has none."""
         times = (request.forward, request.input, request.weight)
         forward, backward, weight = times if request.forward else ((1,) * request.pipeline,) * 3
         return cls({"F": forward, "I": backward, "W": weight}, request.delay)

@@ -6,7 +6,7 @@
     (p = m = 2, one wave; stage, F or B, micro-batch; B = 2F)
 
 Even chunks run from rank 0 to p−1, odd ones back; where a wave turns, two consecutive stages are on the same rank and
-nothing is sent. Peak memory p micro-batches. With F = 1, B+W = 2 and m = kp the time is
+nothing is sent. Peak memory p micro-batches. With F = 1, I+W = 2 and m = kp the time is
 3m + [2(p−1) + (k−1)(p−1.5)]/w: each group of p micro-batches adds a bubble, which shrinks with more waves.
 
 The order is fixed on a grid of slots, one per forward and two per backward, for groups of p micro-batches:
@@ -31,7 +31,7 @@ LENGTH = {"F": 1, "B": 2}
 @schedule(
     "hanayo",
     summary="micro-batches run down the ranks and back in w waves, 2w chunks per rank",
-    time="3m + [2(p−1) + (k−1)(p−1.5)]/w at F = 1, B+W = 2, m = kp",
+    time="3m + [2(p−1) + (k−1)(p−1.5)]/w at F = 1, I+W = 2, m = kp",
     memory="p",
     source="SC'23, arXiv 2308.15762",
     many_chunks=True,

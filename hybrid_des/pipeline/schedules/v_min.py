@@ -7,7 +7,7 @@ Rank r holds stages r and 2p−1−r. A micro-batch has its F of chunk 0 and 1 a
 r, 2p−r−1, 2p+δ+r, 4p+δ−r−1, with δ = 2 if p is a multiple of 3, else 0; the next follows six slots later, and W's fill
 the gaps. The remaining gaps are filled within the same memory (`fill_gaps`): the authors' code reorders warm-up and
 cool-down only, and is not faster for any of p = 2 … 8, m = p, 2p, 4p and three sets of costs. Real times then follow
-from the order. At F = B = W, p ≥ 3 and m > p the time is mT + (2p−5/2)T/3, or (2p−7/2)T/3 if 3 divides p (measured in
+from the order. At F = I = W, p ≥ 3 and m > p the time is mT + (2p−5/2)T/3, or (2p−7/2)T/3 if 3 divides p (measured in
 the simulation); with unequal times or message delays, ranks wait in every round. Memory ⌊(p+1)/3⌋+1 micro-batches.
 """
 
@@ -23,7 +23,7 @@ def _limit(pipeline: int) -> int:
 @schedule(
     "v-min",
     summary="two chunks as a V, split backwards: a third of the memory of 1F1B",
-    time="mT + (2p−5/2)T/3 at F = B = W",
+    time="mT + (2p−5/2)T/3 at F = I = W",
     memory="⌊(p+1)/3⌋ + 1",
     source="arXiv 2405.15362",
     chunks=2,

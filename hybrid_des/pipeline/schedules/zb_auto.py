@@ -60,7 +60,7 @@ def _peak(request: PlanRequest, rank: int, options: ZbAuto) -> Fraction | int:
     peak=_peak,
 )
 def zero_bubble_automatic(request: PlanRequest, options: ZbAuto) -> Plan:
-    """The best order found; without times in the request, F = B = W and free sends.
+    """The best order found; without times in the request, F = I = W and free sends.
 
     Raises:
         Refusal: not even one micro-batch fits.

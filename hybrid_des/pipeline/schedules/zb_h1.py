@@ -5,7 +5,7 @@
 
 Rank r runs its first W right after its (r+1)-th I, then the oldest W after each I, so that r W's stay deferred until
 the end. PyTorch and two other tools give the identical order.
-Time mT + (p−1)(F+B−min(F,B,W)) for m ≥ p, where B is the input part; memory on rank r p−r micro-batches before their I
+Time mT + (p−1)(F+I−min(F,I,W)) for m ≥ p; memory on rank r p−r micro-batches before their I
 and r that wait for their W, p at most.
 """
 
@@ -16,7 +16,7 @@ from hybrid_des.pipeline.schedules import schedule
 @schedule(
     "zb-h1",
     summary="1F1B with weight gradients deferred into the bubble, at the memory of 1F1B",
-    time="mT + (p−1)(F+B−min(F,B,W)), m ≥ p",
+    time="mT + (p−1)(F+I−min(F,I,W)), m ≥ p",
     memory="p",
     source="arXiv 2401.10241",
     chunks=1,

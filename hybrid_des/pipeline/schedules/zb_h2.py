@@ -4,9 +4,9 @@
     rank 1   ·· F0 I0 F1 I1 F2 I2 W0 F3 I3 W1 W2 W3        warm-up 1, 2 deferred W's (F = I = W = 1)
 
 Rank r has a warm-up of 2(p−r)−1 forwards; from its (2r+1)-th I on, each I is followed by the oldest W, then the next F;
-the remaining W's run at the end. Span of the longest rank mT + (p−1)(F+B−2W) for m ≥ 2p and W ≤ F, B (B: the input
-part); memory 2p−1 micro-batches. Ranks start and end staggered, so with a barrier at the end of the step the time of
-the whole pipeline counts: at F = B = W that of ZB-H1.
+the remaining W's run at the end. Span of the longest rank mT + (p−1)(F+I−2W) for m ≥ 2p and W ≤ F, I;
+memory 2p−1 micro-batches. Ranks start and end staggered, so with a barrier at the end of the step the time of
+the whole pipeline counts: at F = I = W that of ZB-H1.
 """
 
 from hybrid_des.pipeline import Plan, PlanRequest, loop
@@ -17,7 +17,7 @@ from hybrid_des.pipeline.schedules.zb_h1 import handcrafted
 @schedule(
     "zb-h2",
     summary="ZB-H1 with twice the warm-up: no bubble within a rank's span",
-    time="span mT + (p−1)(F+B−2W), m ≥ 2p",
+    time="span mT + (p−1)(F+I−2W), m ≥ 2p, W ≤ F and I",
     memory="2p−1",
     source="arXiv 2401.10241",
     chunks=1,

@@ -11,7 +11,7 @@ Rank r holds stages r and 2p−1−r, so the first and last stage are both on ra
     4  until all forwards are done: F of chunk 0 (if any is left), I W of chunk 0, F I W of chunk 1
     5  r times I of chunk 0, I of chunk 1; p−r times I W of chunk 0; the remaining W's, chunk 1 first
 
-Span of the longest rank mT at F = B = W and m ≥ 2p; memory p micro-batches. For fewer than 2p−1 micro-batches, as in
+Span of the longest rank mT at F = I = W and m ≥ 2p; memory p micro-batches. For fewer than 2p−1 micro-batches, as in
 PyTorch, the order for 2p−1 is used without the ops of the missing ones, which wastes time. The authors' own scheduler
 is a search with the real times; in the reference table (`zb_v_sail`) this order takes up to 12.4 % more time than that
 one if m < 2p−1, and at most 1.2 % more if m ≥ 2p. It is kept because it is the order that PyTorch runs.
@@ -26,7 +26,7 @@ from hybrid_des.pipeline.schedules.patterns import Writer
 @schedule(
     "zb-v",
     summary="two chunks as a V, split backwards: no bubble within a rank's span at the memory of 1F1B",
-    time="span mT at F = B = W, m ≥ 2p",
+    time="span mT at F = I = W, m ≥ 2p",
     memory="p",
     source="arXiv 2405.15362; PyTorch",
     chunks=2,

@@ -1,18 +1,21 @@
 """`trace.json.gz`: Chrome trace events; open it at https://ui.perfetto.dev.
 
-    process of each GPU      thread "compute": one slice per op, counters for activations in flight and memory
+    process of each GPU      thread "compute": one slice per op; "waits": idle time by cause; "gradient reduction" and
+                             "parameter gathers": buckets and layers; counters for activations in flight and memory
     process of each node     one thread per link: one slice per message; counters for link use
     arrows                   from the op that produced an activation or gradient to the op that needs it
 
 Perfetto requires: no `tid` 0 (it merges tracks); nested slices per track (async slices on links where messages
 overlap); `"bp": "e"` at the end of an arrow, to bind it to the enclosing slice; the unit of a counter as name of its
-series. Times are µs with three decimals, from whole nanoseconds, so every slice is within 1 ns of its row and adjacent
-slices stay disjoint. Every row of the timeline is one slice. Lines are streamed in constant memory.
+series. Every slice is within 1 ns of its row and adjacent slices stay disjoint. Every row of the timeline is one slice.
+GPUs come before links by `process_sort_index`; versions of Perfetto that ignore it order processes by their slices,
+then by name, in which numbers are therefore of equal length. Lines are streamed in constant memory.
 """
 
 import gzip
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
 from itertools import count, islice
 from pathlib import Path
 
@@ -20,15 +23,30 @@ import numpy as np
 
 from hybrid_des.analysis.link_use import link_rates
 from hybrid_des.analysis.metrics import Findings
+from hybrid_des.analysis.phases import phase_name, phases_of
+from hybrid_des.analysis.reasons import CAUSES, idle_pieces
 from hybrid_des.analysis.table import COMPUTE
 from hybrid_des.engine.recorder import CHUNK
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.report.content import CAUSES as CAUSE_NAMES
 from hybrid_des.report.files import output
+from hybrid_des.report.plots.curves import natural
+from hybrid_des.report.trace_events import (
+    counter,
+    groups,
+    microseconds,
+    name_process,
+    name_thread,
+    nanoseconds,
+    slice_line,
+)
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Timeline
 
 LINES_AT_ONCE = 10_000
-PICOSECONDS_PER_NANOSECOND = 1000
+
+MESSAGE_FACTS = ("channel", "step", "microbatch", "stage", "bytes", "bucket", "part", "parts")
+Slice = tuple[int, int, str, str, str]  # start and end in ns, name, category, arguments
 
 
 @output("trace.json.gz")
@@ -56,29 +74,36 @@ def events(timeline: Timeline) -> Iterator[str]:
 
 
 def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
-    """Each GPU's process: ops, tails of arrows, counters; then the heads of all arrows.
+    """Each GPU's process: ops, tails of arrows, waits, collectives, counters; then the heads of all arrows.
 
     Heads come last because an arrow between two ops of zero length starts and ends at the same time.
     """
     replica, pipeline_rank, plan = timeline.pipeline, timeline.pipeline_rank, timeline.plan
     rows = timeline.op_rows()
-    first, last = _nanoseconds(rows["start"]), _nanoseconds(rows["end"])
-    groups = list(_groups(np.lexsort((last, first, rows["rank"])), rows["rank"]))
+    first, last = nanoseconds(rows["start"]), nanoseconds(rows["end"])
+    ranks = list(groups(np.lexsort((last, first, rows["rank"])), rows["rank"]))
     facts = (rows[name] for name in ("kind", "microbatch", "chunk", "stage"))
     columns = (rows["step"], rows["index"], first, last, *facts)
     arrows = Arrows(plan, replicas=int(replica.max()) + 1)
-    memory = _memory_rows(timeline)
-    tracks = {rank: (rank + 1, next(threads)) for rank, _ in groups}
-    for rank, mine in groups:
+    memory, beside = _memory_rows(timeline), _beside(timeline)
+    tracks = {rank: (rank + 1, next(threads)) for rank, _ in ranks}
+    digits = len(str(timeline.layout.ranks - 1))
+    for rank, mine in ranks:
         (pid, tid), copy, place = tracks[rank], int(replica[rank]), int(pipeline_rank[rank])
-        title = f"GPU {rank}: replica {copy}, pipeline rank {place}"
+        title = f"GPU {rank:0{digits}}: replica {copy}, pipeline rank {place}"
         title += f" ({timeline.alike} GPUs alike)" if timeline.alike > 1 else ""
-        yield from _name(pid, tid, title, COMPUTE, copy * plan.pipeline + place)
+        yield from name_process(pid, title, copy * plan.pipeline + place)
+        yield from name_thread(pid, tid, COMPUTE)
         for row in zip(*(column[mine].tolist() for column in columns), strict=True):
             yield _op_slice(pid, tid, row, many_chunks=plan.visits[place] > 1)
             yield from arrows.ends("s", place, copy, row, f'"pid":{pid},"tid":{tid}')
+        for thread, slices in beside.items():
+            if rank in slices:
+                tid = next(threads)
+                yield from name_thread(pid, tid, thread)
+                yield from (slice_line(f'"pid":{pid},"tid":{tid}', *about) for about in slices[rank])
         yield from _memory_counters(pid, memory.get(rank, ((), (), ())), plan.visits[place])
-    for rank, mine in groups:
+    for rank, mine in ranks:
         (pid, tid), copy, place = tracks[rank], int(replica[rank]), int(pipeline_rank[rank])
         for row in zip(*(column[mine].tolist() for column in columns[:4]), strict=True):
             yield from arrows.ends("f", place, copy, row, f'"pid":{pid},"tid":{tid}')
@@ -91,10 +116,39 @@ def _op_slice(pid: int, tid: int, row: tuple[int, ...], many_chunks: bool) -> st
     if microbatch != NONE:
         args += f',"microbatch":{microbatch},"chunk":{chunk},"stage":{stage}'
         name += f"{microbatch} chunk {chunk}" if many_chunks else str(microbatch)
-    return (
-        f'{{"ph":"X","pid":{pid},"tid":{tid},"ts":{_us(start)},"dur":{_us(end - start)},'
-        f'"name":"{name}","cat":"{OP_KINDS[kind]}","args":{{{args}}}}}'
-    )
+    return slice_line(f'"pid":{pid},"tid":{tid}', start, end, name, OP_KINDS[kind], args)
+
+
+def _beside(timeline: Timeline) -> dict[str, dict[int, list[Slice]]]:
+    """What a GPU's process shows beside its ops: thread → rank → slices."""
+    names = [CAUSE_NAMES.get(cause, cause.replace("_", " ")) for cause in CAUSES]
+    waits = idle_pieces(timeline)
+    found = {"waits": _slices(waits, lambda row: (names[row["cause"]], "wait", ""))}
+    for thread, table, kind, part in (
+        ("gradient reduction", timeline.reductions, "reduction", "bucket"),
+        ("parameter gathers", timeline.gathers, "gather", "layer"),
+    ):
+        found[thread] = _slices(table, partial(_collective, kind, part))
+    return found
+
+
+def _collective(kind: str, part: str, row: Mapping[str, int]) -> tuple[str, str, str]:
+    name = f"{kind} stage {row['stage']}" + (f" {part} {row[part]}" if row[part] != NONE else "")
+    return name, kind, f'"step":{row["step"]},"stage":{row["stage"]},"{part}":{row[part]}'
+
+
+def _slices(
+    table: Mapping[str, Column], describe: Callable[[Mapping[str, int]], tuple[str, str, str]]
+) -> dict[int, list[Slice]]:
+    """Slices of each rank: start, end, name, category and arguments."""
+    start, end = nanoseconds(table["start"]), nanoseconds(table["end"])
+    found = {}
+    for rank, mine in groups(np.lexsort((end, start, table["rank"])), table["rank"]):
+        columns = {name: column[mine].tolist() for name, column in table.items()}
+        rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+        times = zip(start[mine].tolist(), end[mine].tolist(), strict=True)
+        found[rank] = [(*both, *describe(row)) for both, row in zip(times, rows, strict=True)]
+    return found
 
 
 class Arrows:
@@ -126,7 +180,7 @@ class Arrows:
         bind = ',"bp":"e"' if phase == "f" else ""
         for number, kind in self._at.get((phase, rank, index), ()):
             yield (
-                f'{{"ph":"{phase}"{bind},{track},"ts":{_us((start + end) // 2)},'
+                f'{{"ph":"{phase}"{bind},{track},"ts":{microseconds((start + end) // 2)},'
                 f'"id":{base + number},"name":"{kind}","cat":"message"}}'
             )
 
@@ -134,10 +188,10 @@ class Arrows:
 def _memory_rows(timeline: Timeline) -> dict[int, tuple[Column, ...]]:
     """Time in ns, bytes and parts of chunks in flight of each rank; only the last change per nanosecond."""
     table = timeline.memory
-    time = _nanoseconds(table["time"])
+    time = nanoseconds(table["time"])
     order = np.lexsort((table["time"], table["rank"]))
     result = {}
-    for rank, mine in _groups(order, table["rank"]):
+    for rank, mine in groups(order, table["rank"]):
         final = np.append(np.diff(time[mine]) > 0, True)
         result[rank] = tuple(column[mine][final] for column in (time, table["bytes"], table["activations"]))
     return result
@@ -147,9 +201,9 @@ def _memory_counters(pid: int, changes: Iterable[Iterable[int]], visits: int) ->
     previous = (-1, -1)
     for now, size, parts in zip(*changes, strict=True):
         if parts != previous[1]:
-            yield _counter(pid, int(now), "activations in flight", "micro-batches", f"{parts / (CHUNK * visits):.6g}")
+            yield counter(pid, int(now), "activations in flight", "micro-batches", f"{parts / (CHUNK * visits):.6g}")
         if size != previous[0]:
-            yield _counter(pid, int(now), "memory", "GB", f"{size / 1e9:.6g}")
+            yield counter(pid, int(now), "memory", "GB", f"{size / 1e9:.6g}")
         previous = (size, parts)
 
 
@@ -158,21 +212,23 @@ def _links(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
     rows, channels, ranks = timeline.message_rows(), timeline.channels, timeline.layout.ranks
     if rows is None or not channels:
         return
-    names = sorted({channel.link for channel in channels})
-    homes = sorted({_home(name) for name in names})
+    names = sorted({channel.link for channel in channels}, key=natural)
+    homes = list(dict.fromkeys(map(_home, names)))
     pid_of = {home: ranks + 1 + i for i, home in enumerate(homes)}
     number = {name: i for i, name in enumerate(names)}
     link = np.array([number[channel.link] for channel in channels])[rows["channel"]]
-    start, end = _nanoseconds(rows["start"]), _nanoseconds(rows["end"])
-    columns = (start, end, *(rows[name] for name in ("channel", "step", "microbatch", "stage", "bytes")))
-    heads = [  # of all slices of a channel: category, name and first arguments
-        (f'"cat":"{c.kind}","name":"{c.kind}', f'"args":{{"from":{c.sender},"to":{c.receiver},"hop":{c.hop},')
-        for c in channels
+    start, end = nanoseconds(rows["start"]), nanoseconds(rows["end"])
+    facts = {**rows, **phases_of(timeline)}
+    columns = (start, end, *(facts[name] for name in MESSAGE_FACTS))
+    heads = [  # of all slices of a channel: kind, category and first arguments
+        (c.kind, f'"cat":"{c.kind}"', f'"args":{{"from":{c.sender},"to":{c.receiver},"hop":{c.hop},') for c in channels
     ]
     ids = count(1)
-    for place, mine in _groups(np.lexsort((end, start, link)), link):
+    for home, pid in pid_of.items():
+        yield from name_process(pid, f"links of {home}", ranks + pid)
+    for place, mine in groups(np.lexsort((end, start, link)), link):
         pid, tid = pid_of[_home(names[place])], next(threads)
-        yield from _name(pid, tid, f"links of {_home(names[place])}", names[place], ranks + pid)
+        yield from name_thread(pid, tid, names[place])
         slices = zip(*(column[mine].tolist() for column in columns), strict=True)
         overlap = np.any(np.maximum.accumulate(end[mine])[:-1] > start[mine][1:])
         yield from _message_slices(f'"pid":{pid},"tid":{tid}', slices, heads, ids if overlap else None)
@@ -180,19 +236,27 @@ def _links(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
 
 
 def _message_slices(
-    track: str, slices: Iterable[tuple[int, ...]], heads: list[tuple[str, str]], ids: Iterator[int] | None
+    track: str, slices: Iterable[tuple[int, ...]], heads: list[tuple[str, str, str]], ids: Iterator[int] | None
 ) -> Iterator[str]:
     """The messages of a link; with `ids` as async slices, since several share the link at the same time."""
-    for start, end, channel, step, microbatch, stage, size in slices:
-        label, args = heads[channel]
-        number = "" if microbatch == NONE else f" {microbatch}"
-        about = f'{label}{number}",{args}"step":{step},"stage":{stage},"bytes":{size}}}}}'
+    for start, end, channel, step, microbatch, stage, size, bucket, part, parts in slices:
+        kind, category, args = heads[channel]
+        name = f"{kind} {microbatch}" if microbatch != NONE else _message_name(kind, stage, bucket, part, parts)
+        place = f',"bucket":{bucket},"part":"{part + 1} of {parts}"' if bucket != NONE else ""
+        about = f'{category},"name":"{name}",{args}"step":{step},"stage":{stage},"bytes":{size}{place}}}}}'
         if ids is None:
-            yield f'{{"ph":"X",{track},"ts":{_us(start)},"dur":{_us(end - start)},{about}'
+            yield f'{{"ph":"X",{track},"ts":{microseconds(start)},"dur":{microseconds(end - start)},{about}'
         else:
             where = f'{track},"id":{next(ids)}'
-            yield f'{{"ph":"b",{where},"ts":{_us(start)},{about}'
-            yield f'{{"ph":"e",{where},"ts":{_us(end)},{about}'
+            yield f'{{"ph":"b",{where},"ts":{microseconds(start)},{about}'
+            yield f'{{"ph":"e",{where},"ts":{microseconds(end)},{about}'
+
+
+@cache
+def _message_name(kind: str, stage: int, bucket: int, part: int, parts: int) -> str:
+    """A collective's message by stage, bucket and phase: "ring stage 2 bucket 0 all-gather"."""
+    where = f" bucket {bucket}" if bucket != NONE else ""
+    return f"{kind} stage {stage}{where} {phase_name(kind, part, parts)}".rstrip()
 
 
 def _link_counters(timeline: Timeline, pid_of: dict[str, int]) -> Iterator[str]:
@@ -200,46 +264,16 @@ def _link_counters(timeline: Timeline, pid_of: dict[str, int]) -> Iterator[str]:
     use = link_rates(timeline)
     if use is None:
         return
-    times = _nanoseconds(use.edges).tolist()
+    times = nanoseconds(use.edges).tolist()
     for name, rates in zip(use.links, use.rate, strict=True):
         pid, previous = pid_of[_home(name)], ""
         for time, rate in zip(times, [*rates.tolist(), 0.0], strict=True):
             value = f"{rate / 1e9:.4g}"
             if value != previous:
-                yield _counter(pid, time, f"use of {name}", "GB/s", value)
+                yield counter(pid, time, f"use of {name}", "GB/s", value)
             previous = value
 
 
 def _home(link: str) -> str:
     """The process that shows a link: the first part of its name, such as the node."""
     return link.split("/", 1)[0]
-
-
-def _name(pid: int, tid: int, process: str, thread: str, place: int) -> Iterator[str]:
-    for kind, owner, args in (
-        ("process_name", "", {"name": process}),
-        ("process_sort_index", "", {"sort_index": place}),
-        ("thread_name", f'"tid":{tid},', {"name": thread}),
-        ("thread_sort_index", f'"tid":{tid},', {"sort_index": tid}),
-    ):
-        yield f'{{"ph":"M","pid":{pid},{owner}"name":"{kind}","args":{json.dumps(args)}}}'
-
-
-def _counter(pid: int, time: int, name: str, unit: str, value: str) -> str:
-    return f'{{"ph":"C","pid":{pid},"ts":{_us(time)},"name":{json.dumps(name)},"args":{{{json.dumps(unit)}:{value}}}}}'
-
-
-def _groups(order: Column, key: Column) -> Iterator[tuple[int, Column]]:
-    """Split an order sorted by a key into one group per value of the key."""
-    if len(order):
-        values = key[order]
-        for piece in np.split(order, np.flatnonzero(np.diff(values)) + 1):
-            yield int(key[piece[0]]), piece
-
-
-def _nanoseconds(picoseconds: Column) -> Column:
-    return (picoseconds + PICOSECONDS_PER_NANOSECOND // 2) // PICOSECONDS_PER_NANOSECOND
-
-
-def _us(nanoseconds: int) -> str:
-    return f"{nanoseconds // 1000}.{nanoseconds % 1000:03d}"

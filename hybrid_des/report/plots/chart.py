@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.report.bars import ACTIVITIES, Bars, bars_of
-from hybrid_des.report.plots.style import axes, legend_above, new_figure, scale_of, shade, verbatim
+from hybrid_des.report.plots.style import Colour, axes, legend_above, new_figure, scale_of, shade, verbatim
 from hybrid_des.simulation.run import Run
 from hybrid_des.timeline import OP_KINDS
 from hybrid_des.units import format_seconds
@@ -24,6 +24,7 @@ MANY_BARS = 20_000  # above this, an SVG contains the bars as an image
 NUMBER_SIZE = 6.5  # points
 POINTS_PER_DIGIT = 0.62 * NUMBER_SIZE
 NUMBER: dict[str, Any] = {"fontsize": NUMBER_SIZE, "ha": "center", "va": "center_baseline", "clip_on": True}
+MOST_NUMBERED = 0.5  # of the bars of a kind must have room for a number, else none has one
 TALL = {"optimizer": 0.45, "reduction": 0.22}  # heights of bars; others fill the line
 FULL = 0.86
 
@@ -41,7 +42,7 @@ def size_of(ranks: int) -> tuple[float, float]:
 
 
 def gantt(source: Run | pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Draw the ops of each rank over time; numbers are micro-batches, lighter shades later chunks.
+    """Draw the ops of each rank over time; numbers are micro-batches, two of a fused pair, lighter shades later chunks.
 
     Args:
         source: a run, or its timeline table, whole or filtered.
@@ -56,18 +57,36 @@ def gantt(source: Run | pd.DataFrame, ax: Axes | None = None) -> Axes:
     _draw_bars(ax, bars, scale)
     _draw_numbers(ax, bars, scale)
     _name_lines(ax, bars)
+    legend_above(ax, _legend(bars))
+    ax.set_xlabel(f"time ({unit})")
+    if run is not None:
+        ax.set_title(_title(run), loc="left", fontsize=10, pad=20)  # above the legend
+    return ax
+
+
+def _title(run: Run) -> str:
+    """Name, schedule and sizes, and the main figures."""
+    facts, parallel, schedule = summary(run), run.scenario.parallel, run.scenario.schedule
+    sizes = f"p {parallel.pipeline}, d {parallel.data}, m {schedule.microbatches}"
+    figures = f"step {format_seconds(facts['step_time_s'])},  bubble {facts['bubble_ratio']:.1%}"
+    if run.timeline.alike > 1:
+        figures += f",  each rank stands for {run.timeline.alike:,} alike"
+    kind = verbatim(str(schedule.kind or "order from a file"))
+    return f"{verbatim(facts['name'])}:  {kind}, {sizes};  {figures}"
+
+
+def _legend(bars: Bars) -> dict[str, str | Colour]:
+    """The colour of each kind of bar, and of the last chunk of the first kind where there are several."""
     kinds = [kind for i, kind in enumerate(OP_KINDS) if (bars.kind == i).any()]
     if len(bars.waits):
         kinds.append("reduction")
-    legend_above(ax, {ACTIVITIES[kind].label: ACTIVITIES[kind].colour for kind in kinds})
-    ax.set_xlabel(f"time ({unit})")
-    if run is not None:
-        facts = summary(run)
-        figures = f"step {format_seconds(facts['step_time_s'])},  bubble {facts['bubble_ratio']:.1%}"
-        if run.timeline.alike > 1:
-            figures += f",  each rank stands for {run.timeline.alike:,} alike"
-        ax.set_title(f"{verbatim(facts['name'])}:  {figures}", loc="left", fontsize=10)
-    return ax
+    colours: dict[str, str | Colour] = {ACTIVITIES[kind].label: ACTIVITIES[kind].colour for kind in kinds}
+    chunks = int(bars.chunk.max(initial=0)) + 1
+    if chunks > 1 and kinds:
+        colours[f"{ACTIVITIES[kinds[0]].label} of chunk {chunks - 1}"] = shade(
+            ACTIVITIES[kinds[0]].colour, chunks - 1, chunks
+        )
+    return colours
 
 
 def _draw_bars(ax: Axes, bars: Bars, scale: float) -> None:
@@ -96,23 +115,28 @@ def _rectangles(
 
 
 def _draw_numbers(ax: Axes, bars: Bars, scale: float) -> None:
-    """Write micro-batch numbers into bars, for each kind of op either all or none."""
+    """Write micro-batch numbers into the bars that have room; of a kind with little room for most, into none."""
     box = ax.get_window_extent()
     points = 72 / ax.figure.dpi
     if box.height * points < 1.3 * NUMBER_SIZE * len(bars.ranks):
         return
     across = box.width * points / ax.get_xlim()[1]
     wide = (bars.end - bars.start) / scale * across
-    digits = np.where(bars.microbatch > 9, 2, 1) + (bars.microbatch > 99)
-    room = (bars.microbatch >= 0) & (wide > POINTS_PER_DIGIT * digits + 3)
+    pairs = zip(bars.microbatch.tolist(), bars.second.tolist(), strict=True)
+    texts = np.array([_number(*pair) for pair in pairs], dtype=np.str_)
+    room = (bars.microbatch >= 0) & (wide > POINTS_PER_DIGIT * np.char.str_len(texts) + 3)
     for kind in range(len(OP_KINDS)):
         mine = (bars.kind == kind) & (bars.microbatch >= 0)
-        if not mine.any() or not room[mine].all():
+        if not mine.any() or room[mine].mean() < MOST_NUMBERED:
             continue
-        for i in np.flatnonzero(mine).tolist():
+        for i in np.flatnonzero(mine & room).tolist():
             middle = (bars.start[i] + bars.end[i]) / 2 / scale
             ink = "white" if OP_KINDS[kind] in ("F", "W") and bars.chunk[i] == 0 else "black"  # white on dark bars
-            ax.text(middle, bars.line[i], str(bars.microbatch[i]), color=ink, **NUMBER)
+            ax.text(middle, bars.line[i], str(texts[i]), color=ink, **NUMBER)
+
+
+def _number(microbatch: int, second: int) -> str:
+    return f"{microbatch}" if second < 0 else f"{microbatch}+{second}"
 
 
 def _name_lines(ax: Axes, bars: Bars) -> None:

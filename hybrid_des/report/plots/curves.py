@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +34,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LANES = 16
+MOST_SIZES = 8  # named along an axis
 LABELLED = 12  # if there are more lines, only the first and last are labelled
 NEAR = 2.5  # a GPU's memory is drawn if its peak is above 1/NEAR of it
+NEARLY = 0.015  # of the range of y: lines that are closer hide each other
 DASHES = ("--", ":", "-.")
 
 Heights = NDArray[np.float64]
@@ -44,7 +46,8 @@ Heights = NDArray[np.float64]
 def link_use(run: Run, ax: Axes | None = None, links: Sequence[str] | None = None) -> Axes:
     """Draw link use over time, one lane per link, stacked by the purpose of messages.
 
-    Rates are averaged over 200 windows; the height of every lane is the largest rate of all.
+    Rates are averaged over 200 windows; the height of a lane is the link's bandwidth, or if that is infinite or not
+    known the largest rate of all.
 
     Args:
         run: a run with recorded messages.
@@ -61,20 +64,31 @@ def link_use(run: Run, ax: Axes | None = None, links: Sequence[str] | None = Non
         tops = np.cumsum([use.rate for use in known], axis=0)
         place = {name: i for i, name in enumerate(known[0].links)}
         busiest = sorted(place, key=lambda name: (-tops[-1, place[name]].sum(), name))[:LANES]
-        shown = list(links) if links is not None else sorted(busiest, key=_natural)
-        full = max((float(tops[-1, place[name]].max()) for name in shown), default=0.0) or 1.0
+        shown = list(links) if links is not None else sorted(busiest, key=natural)
+        largest = max((float(tops[-1, place[name]].max()) for name in shown), default=0.0) or 1.0
+        limits = _bandwidths(run)
         edges = known[0].edges / PICOSECONDS_PER_SECOND / scale
         for base, name in enumerate(reversed(shown)):
-            _draw_lane(ax, edges, base, 0.9 * tops[:, place[name]] / full, labels.values())
-        ax.set_yticks([len(shown) - 1 - lane + 0.45 for lane in range(len(shown))], map(verbatim, shown), fontsize=8)
+            _draw_lane(ax, edges, base, 0.9 * tops[:, place[name]] / limits.get(name, largest), labels.values())
+        names = [
+            f"{verbatim(name)}  {limits[name] / 1e9:.4g} GB/s" if name in limits else verbatim(name) for name in shown
+        ]
+        ax.set_yticks([len(shown) - 1 - lane + 0.45 for lane in range(len(shown))], names, fontsize=8)
         ax.set_ylim(-0.1, len(shown))
         ax.set_xlim(0, float(edges[-1]))
-        ax.set_title(f"links: a full lane is {full / 1e9:.4g} GB/s", loc="left", fontsize=10)
+        whole = "the link's bandwidth" if set(shown) <= limits.keys() else f"{largest / 1e9:.4g} GB/s, or its bandwidth"
+        ax.set_title(f"links: a full lane is {whole}", loc="left", fontsize=10)
         legend_above(ax, labels)
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)
     ax.set_xlabel(f"time ({unit})")
     return plain(ax)
+
+
+def _bandwidths(run: Run) -> dict[str, float]:
+    """Bytes per second of the links whose bandwidth is known and finite."""
+    links = run.fabric.links if run.fabric is not None else {}
+    return {name: float(link.bandwidth) for name, link in links.items() if link.bandwidth}
 
 
 def _draw_lane(ax: Axes, edges: Heights, base: int, tops: Heights, colours: Iterable[str]) -> None:
@@ -115,52 +129,92 @@ def memory_curve(run: Run, ax: Axes | None = None, replica: int = 0) -> Axes:
     return plain(ax)
 
 
-def lines(table: pd.DataFrame, x: str, y: str, hue: str | None = None, ax: Axes | None = None) -> Axes:
+def lines(
+    table: pd.DataFrame, x: str, y: str, hue: str | None = None, ax: Axes | None = None, *, fits: str | None = None
+) -> Axes:
     """Draw one column of a sweep against another, one line per value of a third.
 
-    Cases at the same point are averaged; failed cases without `y` are left out.
+    Cases at the same point are averaged; failed cases without `y` are left out. A line on which others lie is wider
+    than they are. With `fits`, a column of truth values, points of cases that do not fit are hollow.
     """
     ax = axes(ax, (7.0, 4.5))
     table = table.dropna(subset=[y])
     groups: list[tuple[Any, Any]] = [(None, table)] if hue is None else list(table.groupby(hue, sort=False))
-    drawn: list[dict[Any, float]] = []
-    for i, (value, rows) in enumerate(groups):
-        points = rows.groupby(x, sort=True)[y].mean().astype(float)
-        style: dict[str, Any] = {
-            "color": LINES[i % len(LINES)],
-            "marker": MARKERS[(i + i // len(LINES)) % len(MARKERS)],
-            "markersize": 6,
-        }
-        if points.to_dict() in drawn:  # keep the equal line below visible
-            style |= {"linestyle": "--", "markersize": 3}
-        drawn.append(points.to_dict())
-        ax.plot(points.index, points.to_numpy(), label=None if hue is None else verbatim(str(value)), **style)
+    misfits = 0
+    curves = [rows.groupby(x, sort=True)[y].mean().astype(float) for _, rows in groups]
+    for i, ((value, rows), points) in enumerate(zip(groups, curves, strict=True)):
+        colour, marker = LINES[i % len(LINES)], MARKERS[(i + i // len(LINES)) % len(MARKERS)]
+        wide = 1.6 + 2.0 * min(sum(_alike(points, other, curves) for other in curves[i + 1 :]), 3)
+        label = None if hue is None else verbatim(str(value))
+        holds = rows.groupby(x, sort=True)[fits].all().to_numpy() if fits else np.ones(len(points), dtype=bool)
+        ax.plot(points.index, points.to_numpy(), color=colour, linewidth=wide, marker=marker, markersize=4 + wide,
+                markevery=np.flatnonzero(holds).tolist(), label=label, solid_capstyle="round")  # fmt: skip
+        if not holds.all():
+            misfits += 1
+            outside = points[~holds]
+            ax.plot(outside.index, outside.to_numpy(), color=colour, zorder=3, marker=marker, markersize=4 + wide,
+                    markerfacecolor="white", linestyle="none")  # fmt: skip
     ax.set_xlabel(x)
     ax.set_ylabel(y)
     ax.grid(axis="y", color="0.9")
-    if hue is not None and groups:
+    if misfits:
+        ax.plot(
+            [], [], color="0.3", label="hollow: does not fit", marker="o", markerfacecolor="white", linestyle="none"
+        )
+    if (hue is not None and groups) or misfits:
         legend(ax, title=hue)
     return plain(ax)
 
 
-def times_and_bandwidths(title: str, rows: Sequence[tuple[int, int, float]]) -> Figure:
-    """Draw a collective over message sizes; rows are (bytes, picoseconds, bus bandwidth in GB/s)."""
-    figure = new_figure((9.0, 4.0))
+def _alike(points: pd.Series[float], other: pd.Series[float], curves: Sequence[pd.Series[float]]) -> bool:
+    """Whether two curves lie on each other at half of the places that they share, or more."""
+    span = max((curve.max() for curve in curves), default=0.0) - min((curve.min() for curve in curves), default=0.0)
+    apart = (points - other).abs().dropna()
+    return len(apart) > 0 and bool((apart <= NEARLY * span).mean() >= 0.5)
+
+
+def times_and_bandwidths(
+    title: str, curves: Mapping[str, Sequence[tuple[int, int, float]]], limit: float | None = None
+) -> Figure:
+    """Draw collectives over message sizes, one over the other.
+
+    Args:
+        title: shown above.
+        curves: by name rows of (bytes, picoseconds, bus bandwidth in GB/s).
+        limit: bandwidth of the slowest link in GB/s, drawn as a line.
+    """
+    figure = new_figure((10.0, 4.2))
     left, right = figure.subplots(1, 2)
+    sizes = sorted({size for rows in curves.values() for size, _, _ in rows})
     for ax in (left, right):
         ax.set_xscale("log", base=2)
-        ax.set_xlabel("bytes")
+        ax.set_xlabel("buffer")
+        shown = sizes[:: -(-len(sizes) // MOST_SIZES)]
+        ax.set_xticks(shown, [_binary(size) for size in shown], fontsize=8, rotation=30)
+        ax.minorticks_off()
         plain(ax)
-    sizes = [size for size, _, _ in rows]
-    left.plot(sizes, [time / 1e6 for _, time, _ in rows], color=LINES[0], marker="o", markersize=4)
-    if all(time for _, time, _ in rows):
+    for i, (name, rows) in enumerate(curves.items()):
+        style = {"color": LINES[i % len(LINES)], "marker": MARKERS[i % len(MARKERS)], "markersize": 4}
+        left.plot([row[0] for row in rows], [row[1] / 1e6 for row in rows], label=verbatim(name), **style)
+        right.plot([row[0] for row in rows], [row[2] for row in rows], label=verbatim(name), **style)
+    if all(time for rows in curves.values() for _, time, _ in rows):
         left.set_yscale("log")
     left.set_ylabel("time (µs)")
-    right.plot(sizes, [bus for _, _, bus in rows], color=LINES[1], marker="s", markersize=4)
+    if limit is not None:
+        right.axhline(limit, color="black", linestyle="--", linewidth=1, label=f"slowest link, {limit:.4g} GB/s")
     right.set_ylim(bottom=0)
     right.set_ylabel("bus bandwidth (GB/s)")
+    legend(right)
     figure.suptitle(verbatim(title), fontsize=10)
     return figure
+
+
+def _binary(size: int) -> str:
+    """A size for an axis: "64 KiB"."""
+    for factor, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if size >= factor:
+            return f"{size / factor:.4g} {unit}"
+    return f"{size} B"
 
 
 def _along(place: int, pipeline: int) -> Any:
@@ -172,6 +226,6 @@ def _along(place: int, pipeline: int) -> Any:
     return mpl.colormaps["cividis"](place / (pipeline - 1))
 
 
-def _natural(name: str) -> list[tuple[int, str]]:
+def natural(name: str) -> list[tuple[int, str]]:
     """Sort gpu10 after gpu9."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

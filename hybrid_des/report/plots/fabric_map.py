@@ -1,10 +1,12 @@
 """A picture of a fabric: GPUs in their nodes, switches above and below, links coloured by bandwidth.
 
-For large clusters, only the first and last nodes are drawn, with all switches on their routes.
+For large clusters, only the first and last nodes are drawn, with all switches on their routes. GPUs with many links
+straight to each other are drawn as a matrix of sender × receiver, in which a link is a cell.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise, permutations
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_GPUS = 32
+MOST_LINES_PER_GPU = 1.5  # that are drawn as lines
 BELOW = -1.0  # y of a node's own switch
 STEP = 1.1  # distance between GPUs
 HIGHLIGHT = "#000000"
@@ -34,18 +37,29 @@ class Drawing:
     Attributes:
         gpus: points of the drawn GPUs → their nodes.
         lines: pairs of linked points → bandwidth.
+        parallel: pairs of points with several links in each direction → their number.
         leads: pairs of points connected without a link, such as a GPU and its NIC.
         at: position of each point.
     """
 
     gpus: dict[str, int]
     lines: dict[Pair, Bandwidth] = field(default_factory=dict)
+    parallel: dict[Pair, int] = field(default_factory=dict)
     leads: dict[Pair, None] = field(default_factory=dict)
     at: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
+    def is_matrix(self) -> bool:
+        """Whether all links are between GPUs, and too many to tell apart as lines."""
+        direct = all(point in self.gpus for pair in self.lines for point in pair)
+        return direct and len(self.lines) > MOST_LINES_PER_GPU * len(self.gpus)
+
+    @property
     def size(self) -> tuple[float, float]:
         """Size in inches."""
+        if self.is_matrix:
+            side = min(max(0.32 * len(self.gpus) + 1.2, 3.6), 9.0)
+            return side + 1.4, side
         xs, ys = zip(*self.at.values(), strict=True)
         return min(max(0.45 * (max(xs) - min(xs)) + 1, 5.0), 14.0), min(max(1.1 * (max(ys) - min(ys)) + 1.4, 2.6), 9.0)
 
@@ -60,6 +74,18 @@ def fabric_map(fabric: Fabric, ax: Axes | None = None, ends: tuple[int, int] | N
     """
     picture = _picture(fabric, ends or ())
     ax = axes(ax, picture.size)
+    if picture.is_matrix:
+        _draw_matrix(picture, ax, fabric, ends)
+    else:
+        _draw_graph(picture, ax, fabric, ends)
+    drawn, count = len(set(picture.gpus.values())), len(set(fabric.node_of))
+    part = "" if len(picture.gpus) == fabric.gpus else f" ({len(picture.gpus)} GPUs of {drawn} of {count} nodes drawn)"
+    ax.set_title(f"{fabric.gpus} GPUs, {len(fabric.links)} links{part}", loc="left", fontsize=10)
+    return ax
+
+
+def _draw_graph(picture: Drawing, ax: Axes, fabric: Fabric, ends: tuple[int, int] | None) -> None:
+    """Draw points and lines."""
     _draw_nodes(picture, ax)
     _draw_lines(picture, ax)
     if ends is not None:
@@ -68,10 +94,32 @@ def fabric_map(fabric: Fabric, ax: Axes | None = None, ends: tuple[int, int] | N
     ax.set_axis_off()
     ax.margins(0.03, 0.08)
     ax.set_ylim(bottom=min(y for _, y in picture.at.values()) - 0.85)
-    drawn, count = len(set(picture.gpus.values())), len(set(fabric.node_of))
-    part = "" if len(picture.gpus) == fabric.gpus else f" ({len(picture.gpus)} GPUs of {drawn} of {count} nodes drawn)"
-    ax.set_title(f"{fabric.gpus} GPUs, {len(fabric.links)} links{part}", loc="left", fontsize=10)
-    return ax
+
+
+def _draw_matrix(picture: Drawing, ax: Axes, fabric: Fabric, ends: tuple[int, int] | None) -> None:
+    """Draw a cell for each link from a GPU to another, and the cells of a route with a frame."""
+    from matplotlib.patches import Patch, Rectangle
+
+    place = {gpu: i for i, gpu in enumerate(picture.gpus)}
+    links = [link for link in fabric.links.values() if link.source in place and link.target in place]
+    kinds = sorted({link.bandwidth for link in links}, key=lambda one: (one is not None, -(one or 0)))
+    for link in links:
+        corner = place[link.target] - 0.46, place[link.source] - 0.46
+        ax.add_patch(Rectangle(corner, 0.92, 0.92, facecolor=LINES[kinds.index(link.bandwidth) % (len(LINES) - 2)]))
+    _, stops = _route(fabric, *ends) if ends is not None else ([], [])
+    for a, b in pairwise(dict.fromkeys(stop for stop in stops if stop in place)):
+        corner = place[b] - 0.48, place[a] - 0.48
+        ax.add_patch(Rectangle(corner, 0.96, 0.96, fill=False, edgecolor=HIGHLIGHT, linewidth=2.2, zorder=3))
+    names = [_label(gpu) for gpu in place]
+    ax.set_xticks(range(len(names)), names, fontsize=8)
+    ax.set_yticks(range(len(names)), names, fontsize=8)
+    ax.set_xlim(-0.6, len(names) - 0.4)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.set_aspect("equal")
+    ax.set_xlabel("to GPU")
+    ax.set_ylabel("from GPU")
+    handles = [Patch(color=LINES[i % (len(LINES) - 2)], label=format_bandwidth(kind)) for i, kind in enumerate(kinds)]
+    legend(ax, handles=handles)
 
 
 def draw_fabric(fabric: Fabric, ends: tuple[int, int] | None = None) -> Figure:
@@ -98,6 +146,9 @@ def _picture(fabric: Fabric, ends: Iterable[int]) -> Drawing:
     if len(chosen) == fabric.gpus:
         _add_unused(picture, fabric)
     picture.leads = {pair: None for pair in picture.leads if pair not in picture.lines}
+    directed = Counter((link.source, link.target) for link in fabric.links.values())
+    most = {pair: max(directed[pair], directed[pair[::-1]]) for pair in picture.lines}
+    picture.parallel = {pair: count for pair, count in most.items() if count > 1}
     if all(point in picture.gpus for pair in picture.lines for point in pair):
         _place_in_a_circle(picture)
     else:
@@ -210,6 +261,11 @@ def _draw_lines(picture: Drawing, ax: Axes) -> None:
                 *_course(picture, a, b), color=colour, linewidth=width, label=label, zorder=1.5, solid_capstyle="round"
             )
             label = None
+    for (a, b), count in picture.parallel.items():
+        (x, low), (to_x, high) = sorted((picture.at[a], picture.at[b]), key=lambda point: point[1])
+        middle = x + 0.7 * (to_x - x), low + 0.7 * (high - low)  # near the upper end, where fewer lines cross
+        box = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"}
+        ax.text(*middle, f"{count} ×", ha="center", va="center", fontsize=7, bbox=box, zorder=2.5)
     if kinds:
         legend(ax, bbox_to_anchor=(0.0, 0.0), ncols=4)
 

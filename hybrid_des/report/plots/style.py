@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +68,7 @@ def legend(ax: Axes, **options: Any) -> None:
     ax.legend(**{"frameon": False, "fontsize": 8, **where, **options})
 
 
-def legend_above(ax: Axes, colours: dict[str, str]) -> None:
+def legend_above(ax: Axes, colours: Mapping[str, str | Colour]) -> None:
     """Place a one-line legend of coloured patches above the data, on the right."""
     from matplotlib.patches import Patch
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import yaml
-from system.fuzzing import valid
+from system.fuzzing import studies, valid
 from system.fuzzing.case import Case
 from system.fuzzing.materials import (
     CONDITIONS,
@@ -232,6 +232,6 @@ COMMANDS = (
     ["collective", "double-binary-tree", "--ranks", "5", "--max", "8 KiB", "--set", "gradients.pieces=4"],
 )  # fmt: skip
 KINDS: dict[Callable[[Random], Case], int] = {
-    scenario_text: 31, scenario_values: 23, overrides: 14, order_file: 8, table_file: 4, paste: 4, arguments: 13,
-    layer_table: 2, rows_file: 3,
+    scenario_text: 28, scenario_values: 21, overrides: 13, order_file: 8, table_file: 4, paste: 4, arguments: 13,
+    layer_table: 2, rows_file: 3, studies.study: 5, studies.measured_run: 3,
 }  # fmt: skip

@@ -192,7 +192,7 @@ class TurnedFlow(LineageFlow):
         env.lineage, env.born = (here, moved[root]), (born, moved[parent])
 
 
-def traced(fold: Fold, sender: int, course: Sequence[Element], base: FifoFlow) -> LineageFlow:
+def with_lineage(fold: Fold, sender: int, course: Sequence[Element], base: FifoFlow) -> LineageFlow:
     """Trace a flow; see `TurnedFlow`."""
     same = all(element == fold.identity for element in course)
     return LineageFlow(sender, base) if same else TurnedFlow(fold, sender, course, base)

@@ -1,0 +1,198 @@
+"""Why things started when they did: what released each row, and each rank's idle time piece by piece.
+
+`reasons_of` reads this from a timeline alone. What only a search through all dependencies finds, the critical path and
+finer causes, is added with `Reasons._replace` by whoever has searched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hybrid_des.analysis.idle import NEVER
+from hybrid_des.analysis.step_times import StepTimes, step_times
+from hybrid_des.engine.recorder import BEFORE, OPTIMIZER
+from hybrid_des.network.purpose import ACTIVATION, PURPOSES, REDUCTION
+from hybrid_des.timeline import NONE, Column, Columns, Timeline
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DEPENDENCY, END = "dependency", "end_of_step"
+CAUSES = (DEPENDENCY, *dict.fromkeys(purpose.cause for purpose in PURPOSES), END)  # of `idle_pieces`
+
+
+class Reasons(NamedTuple):
+    """What is known about the rows of a timeline beyond their times.
+
+    Rows are counted ops first, in the order of `Timeline.ops`, then messages, in that of `Timeline.messages`.
+
+    Attributes:
+        released_by: for each row the row whose end released it; `NONE` where it is not known.
+        idle: `rank`, `start`, `end` and `cause` (of `causes`) of each piece of idle time, in picoseconds.
+        causes: what `idle["cause"]` counts.
+        path: rows on the critical path, in order; empty where nobody has searched for it.
+        verdict: lines to show above everything else.
+        tables: further tables to show, with their titles.
+    """
+
+    released_by: Column
+    idle: Columns
+    causes: Sequence[str] = CAUSES
+    path: Column = np.empty(0, dtype=np.int64)
+    verdict: Sequence[str] = ()
+    tables: Sequence[tuple[str, pd.DataFrame]] = ()
+
+
+def reasons_of(timeline: Timeline) -> Reasons:
+    """Find what the rows of a timeline say by themselves.
+
+    An op that starts when it asks is released by the op before it on its rank; one that waits for a message by the op
+    that sent the message which came last. A message that queues is released by the one before it on its link.
+    """
+    by = [_releases_of_ops(timeline)]
+    if timeline.messages is not None:
+        by.append(_releases_of_messages(timeline))
+    return Reasons(np.concatenate(by), idle_pieces(timeline))
+
+
+def idle_pieces(timeline: Timeline) -> Columns:
+    """Every rank's idle time in pieces, whose sums by cause are those of `analysis.idle.account`.
+
+    Returns:
+        `rank`, `start`, `end` and `cause`, which counts `CAUSES`; pieces of no length are left out.
+    """
+    times, waits = step_times(timeline), timeline.waits
+    op_rank, rank_of = _ranks(timeline, times)
+    done = _remote_done(timeline, times)
+    dependent = np.clip(done, times.asked, times.start)
+    waited = _waited_before(times, op_rank, waits)
+    previous = np.empty_like(times.end)
+    previous[..., 1:] = times.end[..., :-1]
+    previous[..., times.first] = times.begin[..., times.rank_of_op[times.first]]
+    pieces = [
+        (op_rank, previous, times.asked, ACTIVATION.cause),  # blocked by sends
+        (op_rank, times.asked, dependent, DEPENDENCY),
+        (op_rank, dependent, times.start - waited, ACTIVATION.cause),
+        (rank_of, times.last_compute(), times.sent, ACTIVATION.cause),
+        (rank_of, times.sent, times.reduced, REDUCTION.cause),
+        (rank_of, times.done, _next_begin(times), END),
+    ]
+    columns = [
+        np.array([np.broadcast_to(part, end.shape).ravel() for part in (rank, start, end, CAUSES.index(cause))])
+        for rank, start, end, cause in pieces
+    ]
+    causes = np.array([CAUSES.index(purpose.cause) for purpose in PURPOSES])[waits["purpose"]]
+    columns.append(np.array([waits["rank"], waits["start"], waits["end"], causes]))
+    rank, start, end, cause = np.concatenate(columns, axis=1)
+    kept = np.flatnonzero(end > start)
+    order = kept[np.lexsort((start[kept], rank[kept]))]
+    return {"rank": rank[order], "start": start[order], "end": end[order], "cause": cause[order]}
+
+
+def _ranks(timeline: Timeline, times: StepTimes) -> tuple[Column, Column]:
+    """The global rank of every entry of the arrays of ops and of pipeline ranks."""
+    pipelines, steps, pipeline = times.begin.shape
+    rank = np.empty((pipelines, pipeline), dtype=np.int64)
+    layout = timeline.layout
+    rank[layout.pipelines, layout.along("pipeline")] = np.arange(layout.ranks)
+    of_rank = np.repeat(rank[:, None, :], steps, axis=1)
+    return of_rank[..., times.rank_of_op], of_rank
+
+
+def _remote_done(timeline: Timeline, times: StepTimes) -> Column:
+    """For each op, when its last remote producer finished; `NEVER` without one."""
+    consumer, producer = timeline.plan.edges.remote
+    done = np.full_like(times.end, NEVER)
+    ops, starts = np.unique(consumer, return_index=True)
+    if len(ops):
+        done[..., ops] = np.maximum.reduceat(times.end[..., producer], starts, axis=-1)
+    return done
+
+
+def _waited_before(times: StepTimes, op_rank: Column, waits: Columns) -> Column:
+    """How long each op waited for collectives right before it started."""
+    waited = np.zeros_like(times.start)
+    before = waits["place"] == BEFORE
+    for rank in np.unique(waits["rank"][before]):
+        mine = before & (waits["rank"] == rank)
+        order = np.argsort(waits["end"][mine])
+        ends = waits["end"][mine][order]
+        passed = np.append(0, np.cumsum((waits["end"] - waits["start"])[mine][order]))
+        here = op_rank == rank
+        until, since = (np.searchsorted(ends, time[here], side="right") for time in (times.start, times.asked))
+        waited[here] = passed[until] - passed[since]
+    return waited
+
+
+def _next_begin(times: StepTimes) -> Column:
+    """When each rank begins the next step; after the last one, when the run ends."""
+    following = np.empty_like(times.begin)
+    following[:, :-1] = times.begin[:, 1:]
+    following[:, -1] = times.done.max()
+    return following
+
+
+def _releases_of_ops(timeline: Timeline) -> Column:
+    """For each op row the row of the op that released it."""
+    ops, plan = timeline.ops, timeline.plan
+    sizes = np.array([len(program) + 1 for program in plan.programs])  # the optimizer's place follows the program's
+    first = np.cumsum(sizes) - sizes
+    place = timeline.pipeline_rank[ops["rank"]]
+    index = np.where(ops["index"] == OPTIMIZER, sizes[place] - 1, ops["index"])
+    key = (timeline.pipeline[ops["rank"]] * (ops["step"].max(initial=0) + 1) + ops["step"]) * int(sizes.sum())
+    order = np.argsort(key + first[place] + index)
+    sorted_keys = (key + first[place] + index)[order]
+
+    def row_of(keys: Column) -> Column:
+        if not len(order):
+            return keys
+        at = np.minimum(np.searchsorted(sorted_keys, keys), len(order) - 1)
+        return np.where(sorted_keys[at] == keys, order[at], NONE)
+
+    inputs = _inputs(timeline)
+    width = max(map(len, inputs.values()), default=0) or 1
+    producers = np.full((int(sizes.sum()), width), NONE, dtype=np.int64)
+    for (rank, action), found in inputs.items():
+        producers[first[rank] + action, : len(found)] = [first[r] + i for r, i in found]
+    chosen = producers[first[place] + index, np.maximum(ops["released"], 0)]
+    before = np.where(index > 0, row_of(key + first[place] + index - 1), NONE)
+    before = np.where(before == NONE, NONE, np.where(ops["end"][before] == ops["start"], before, NONE))
+    by_message = (ops["released"] >= 0) & (chosen >= 0)
+    return np.where(by_message, row_of(key + chosen), before)
+
+
+def _inputs(timeline: Timeline) -> dict[tuple[int, int], list[tuple[int, int]]]:
+    """For each action (pipeline rank, place) the actions that send it messages, in the order of its inputs."""
+    plan = timeline.plan
+    where = {
+        (rank, op): (rank, i) for rank, program in enumerate(plan.programs) for i, action in enumerate(program)
+        for op in action
+    }  # fmt: skip
+    found: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for rank, program in enumerate(plan.programs):
+        for i, action in enumerate(program):
+            for op in action:
+                remote = [where[needed] for needed in plan.needs(rank, op) if needed[0] != rank]
+                if remote:
+                    found.setdefault((rank, i), []).append(remote[0])
+    return found
+
+
+def _releases_of_messages(timeline: Timeline) -> Column:
+    """For each message row that queued, the row of the message served before it on its link, counted behind ops."""
+    rows = timeline.messages
+    assert rows is not None
+    by = np.full(len(rows["start"]), NONE, dtype=np.int64)
+    names = sorted({channel.link for channel in timeline.channels})
+    number = {name: i for i, name in enumerate(names)}
+    link = np.array([number[channel.link] for channel in timeline.channels] or [0])[rows["channel"]]
+    order = np.lexsort((rows["start"], link))
+    same = link[order][1:] == link[order][:-1]
+    queued = rows["start"][order][1:] > rows["asked"][order][1:]
+    served = rows["end"][order][:-1] == rows["start"][order][1:]
+    hit = np.flatnonzero(same & queued & served)
+    by[order[hit + 1]] = order[hit] + len(timeline.ops["rank"])
+    return by

@@ -1,0 +1,8 @@
+"""The page `report.html`: report and timeline of one run, or of two on one time axis, in one file.
+
+    drawn.py      lanes and bars as columns of whole numbers
+    packing.py    columns as text: zlib and base64
+    document.py   the page from its template, page.html
+
+It needs no other file and no network, and shows rows only: whatever it says is in the timeline.
+"""

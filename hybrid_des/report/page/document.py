@@ -1,0 +1,107 @@
+"""The page itself: the template filled with one run, or with two to compare."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hybrid_des.analysis.metrics import Findings
+from hybrid_des.analysis.reasons import Reasons, reasons_of
+from hybrid_des.errors import one_line
+from hybrid_des.report.content import CAUSES, Fact, content_of
+from hybrid_des.report.page.drawn import Tables, tables_of
+from hybrid_des.report.page.packing import pack
+from hybrid_des.report.terminal import render
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TEMPLATE = Path(__file__).with_name("page.html")
+WIDTH = 110  # characters of the report
+IDLE = {"dependency": "#8A8A8A", "pipeline_message": "#56B4E9", "gradient_reduction": "#D55E00",
+        "parameter_gather": "#009E73", "end_of_step": "#F0E442", "warm-up": "#B8B8B8", "pipeline dependency": "#8A8A8A",
+        "drain": "#6E6E6E", "waiting for a slower replica": "#882255", "step barrier": "#F0E442",
+        "transfer": "#56B4E9", "latency": "#0072B2", "queueing": "#D55E00"}  # fmt: skip
+MORE = ("#CC79A7", "#E69F00", "#0072B2", "#999933", "#882255", "#44AA99")  # of causes that are not listed
+
+
+class Shown(NamedTuple):
+    """One run of a page: its findings, what is known of its reasons, and its name where several are compared."""
+
+    findings: Findings
+    reasons: Reasons | None = None
+    name: str = ""
+
+
+def page_of(runs: Sequence[Shown]) -> str:
+    """The page of one run, or of several on one time axis, as HTML.
+
+    Args:
+        runs: what to show; without reasons those that the timeline says by itself.
+    """
+    known = [run.reasons or reasons_of(run.findings.run.timeline) for run in runs]
+    tables = [tables_of(run.findings.run.timeline, reasons) for run, reasons in zip(runs, known, strict=True)]
+    packed = [pack({"bars": one.bars, "idle": one.idle, "memory": one.memory}) for one in tables]
+    heads = [head for head, _ in packed]
+    about = [_about(*parts) for parts in zip(runs, known, tables, heads, strict=True)]
+    title = " against ".join(run["name"] for run in about)
+    fills = {
+        "TITLE": html.escape(title),
+        "BODY": "\n".join(_section(run, reasons, len(runs) > 1) for run, reasons in zip(runs, known, strict=True)),
+        "ABOUT": json.dumps({"runs": about}, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
+        "DATA": " ".join(text for _, text in packed),
+    }
+    page = TEMPLATE.read_text(encoding="utf-8")
+    before, *rest = page.split("{{")
+    pieces = [before]
+    for piece in rest:
+        name, _, after = piece.partition("}}")
+        pieces += [fills[name], after]
+    return "".join(pieces)
+
+
+def _about(run: Shown, reasons: Reasons, tables: Tables, heads: dict[str, Any]) -> dict[str, Any]:
+    """What the script needs beside the columns."""
+    timeline = run.findings.run.timeline
+    more = iter(MORE * len(reasons.causes))
+    gpus = run.findings.run.scenario.cluster.kinds
+    return {
+        "name": run.name or one_line(run.findings.run.scenario.name),
+        "duration": timeline.duration,
+        "lanes": tables.lanes,
+        "kinds": tables.kinds,
+        "causes": [
+            {"name": CAUSES.get(cause, cause.replace("_", " ")), "colour": IDLE.get(cause) or next(more)}
+            for cause in reasons.causes
+        ],
+        "gpuMemory": max(kind.gpu.memory for kind in gpus),
+        "left_out": tables.left_out,
+        "tables": heads,
+    }
+
+
+def _section(run: Shown, reasons: Reasons, several: bool) -> str:
+    """Headline, verdict, tables and report of one run."""
+    content = content_of(run.findings)
+    title = html.escape(f"{run.name}: {content.description or content.name}" if several else content.description)
+    cards = "".join(_card(fact) for fact in content.headline)
+    verdict = f"<pre>{html.escape(chr(10).join(reasons.verdict))}</pre>" if reasons.verdict else ""
+    tables = "".join(_table(name, frame) for name, frame in reasons.tables)
+    report = html.escape(render(run.findings, width=WIDTH))
+    return (
+        f'<section class="run"><p>{title}</p><p class="setup">{html.escape(content.setup[0])}</p>'
+        f'<div class="cards">{cards}</div>{verdict}{tables}'
+        f"<details><summary>report</summary><pre>{report}</pre></details></section>"
+    )
+
+
+def _card(fact: Fact) -> str:
+    label, value, note = (html.escape(part) for part in (fact.label, fact.value, fact.note))
+    return f"<div><b>{value}</b> {label}<small>{note}</small></div>"
+
+
+def _table(name: str, frame: pd.DataFrame) -> str:
+    return f"<h2>{html.escape(name)}</h2>{frame.to_html(index=False, border=0, float_format='{:.4g}'.format)}"

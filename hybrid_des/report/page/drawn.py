@@ -1,0 +1,280 @@
+"""Lanes and bars of a page: a lane per rank and per link, of those alike only the first.
+
+Pipelines whose ops, waits and memory are the same to the picosecond are drawn once, and so are links that carry the
+same messages at the same times. Of very many messages, those of the busiest links are drawn, as many as a page holds.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from hybrid_des.analysis.reasons import Reasons
+from hybrid_des.report.bars import ACTIVITIES
+from hybrid_des.report.plots.curves import natural
+from hybrid_des.report.plots.style import shade
+from hybrid_des.timeline import NONE, OP_KINDS, Column, Timeline
+
+MOST_BARS = 100_000  # on a page; ops and collectives are always drawn
+MOST_MEMORY = 60_000  # changes of memory
+MOST_ROWS = 6  # of messages side by side on a link
+COLUMNS = (
+    "lane", "kind", "step", "microbatch", "chunk", "stage", "asked", "start", "end", "row", "by", "from", "to", "bytes",
+    "path",
+)  # fmt: skip
+TIMES = ("asked", "start", "end", "time")  # columns of times
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What a page draws of one run.
+
+    Attributes:
+        lanes: name, whether it is of a rank or a link, ranks or links alike, rows of bars, and its rank.
+        kinds: name, label, colours by chunk, and place in the lane of each kind of bar.
+        bars: `COLUMNS`; times are picoseconds; `row` of the lane, `by` a bar or −1.
+        idle: `lane`, `cause`, `start`, `end`.
+        memory: `lane`, `time`, `bytes`.
+        left_out: what is not drawn, in words.
+    """
+
+    lanes: list[dict[str, Any]]
+    kinds: list[dict[str, Any]]
+    bars: dict[str, Column]
+    idle: dict[str, Column]
+    memory: dict[str, Column]
+    left_out: list[str]
+
+
+def tables_of(timeline: Timeline, reasons: Reasons) -> Tables:
+    """Arrange a timeline in lanes."""
+    pipelines = _pipelines(timeline, reasons)
+    lanes = [lane for group in pipelines for lane in _rank_lanes(timeline, group)]
+    lane_of = np.full(int(timeline.pipeline_rank.size) + 1, NONE, dtype=np.int64)
+    lane_of[[lane["rank"] for lane in lanes]] = np.arange(len(lanes))
+    kinds = Kinds(max(timeline.plan.visits))
+    blocks = [_ops(timeline, lane_of), *_collectives(timeline, lane_of, kinds)]
+    left = MOST_BARS - sum(len(block["lane"]) for block in blocks)
+    messages, links, left_out = _messages(timeline, reasons, len(lanes), kinds, left)
+    blocks.append(messages)
+    source = np.concatenate([block.pop("source") for block in blocks])
+    bars = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    order = np.lexsort((bars["start"], bars["row"], bars["lane"]))
+    bars = {name: column[order] for name, column in bars.items()}
+    bars["by"], bars["path"] = _reasons(source[order], reasons)
+    drawn = lane_of[reasons.idle["rank"]]
+    idle = {"lane": drawn, **{name: reasons.idle[name] for name in ("cause", "start", "end")}}
+    shown = np.flatnonzero(drawn >= 0)
+    shown = shown[np.lexsort((idle["start"][shown], drawn[shown]))]
+    return Tables(
+        lanes + links,
+        kinds.rows,
+        {name: bars[name] for name in COLUMNS},
+        {name: column[shown] for name, column in idle.items()},
+        _memory(timeline, lane_of),
+        left_out,
+    )
+
+
+class Kinds:
+    """The kinds of bars of a page, numbered as they come up."""
+
+    def __init__(self, chunks: int) -> None:
+        self._chunks = chunks
+        self.rows: list[dict[str, Any]] = []
+        for name in OP_KINDS:
+            self.number(name, ACTIVITIES[name].label, ACTIVITIES[name].colour, "op")
+
+    def number(self, name: str, label: str, colour: str, place: str) -> int:
+        """The number of a kind, which is added if it is new."""
+        for number, row in enumerate(self.rows):
+            if row["name"] == name and row["place"] == place:
+                return number
+        chunks = self._chunks if place == "op" else 1
+        rgb = [[round(255 * part) for part in shade(colour, i, chunks)] for i in range(chunks)]
+        shades = [f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue in rgb]
+        self.rows.append({"name": name, "label": label, "colours": shades, "place": place})
+        return len(self.rows) - 1
+
+
+def _pipelines(timeline: Timeline, reasons: Reasons) -> list[list[int]]:
+    """Groups of pipelines that are alike in every row of their ranks, in order of their first."""
+    pipeline, place = timeline.pipeline, timeline.pipeline_rank
+    ops = {**timeline.ops, "path": _on_path(reasons)[: len(timeline.ops["rank"])]}
+    digests: dict[int, list[bytes]] = {}
+    tables = (ops, timeline.reductions, timeline.gathers, timeline.memory, reasons.idle)
+    for table in tables:
+        rank = table["rank"]
+        names = [name for name in table if name != "rank"]
+        facts = np.column_stack([place[rank], *(table[name] for name in names)])
+        order = np.lexsort((*facts.T[::-1], pipeline[rank]))
+        ends = np.searchsorted(pipeline[rank][order], np.arange(timeline.layout.pipelines.max() + 2))
+        for number, (first, last) in enumerate(pairwise(ends.tolist())):
+            digests.setdefault(number, []).append(facts[order[first:last]].tobytes())
+    groups: dict[tuple[bytes, ...], list[int]] = {}
+    for number, found in digests.items():
+        groups.setdefault(tuple(found), []).append(number)
+    return list(groups.values())
+
+
+def _rank_lanes(timeline: Timeline, group: Sequence[int]) -> Iterator[dict[str, Any]]:
+    """The lanes of the first pipeline of a group, each with the ranks that it stands for."""
+    of_rank = timeline.layout.pipelines
+    many = len(np.unique(timeline.layout.along("data"))) > 1
+    for place in range(timeline.plan.pipeline):
+        alike = np.flatnonzero(np.isin(of_rank, group) & (timeline.layout.along("pipeline") == place))
+        first = int(alike[of_rank[alike] == group[0]][0])
+        replica = timeline.layout.coordinate(first, "data")
+        yield {
+            "name": f"rank {first}", "group": "rank", "alike": len(alike), "rows": 1, "rank": first,
+            "also": [int(rank) for rank in alike if rank != first][:64],
+            "note": f"replica {replica}" if many else "",
+        }  # fmt: skip
+
+
+def _block(count: int, **columns: Column | int) -> dict[str, Column]:
+    """Columns of bars; what is not given is `NONE`."""
+    given: dict[str, Column | int] = {**{name: NONE for name in COLUMNS if name not in ("by", "path")}, **columns}
+    whole = {name: np.full(count, value) if isinstance(value, int) else value for name, value in given.items()}
+    return {"source": np.full(count, NONE), **whole}
+
+
+def _ops(timeline: Timeline, lane_of: Column) -> dict[str, Column]:
+    rows = timeline.op_rows()
+    kept = np.flatnonzero(lane_of[rows["rank"]] >= 0)
+    rows = {name: column[kept] for name, column in rows.items()}
+    names = ("kind", "step", "microbatch", "chunk", "stage", "asked", "start", "end")
+    facts = {name: rows[name] for name in names}
+    return _block(len(kept), lane=lane_of[rows["rank"]], row=0, source=kept, **facts)
+
+
+def _collectives(timeline: Timeline, lane_of: Column, kinds: Kinds) -> Iterator[dict[str, Column]]:
+    """Reductions of buckets and gathers of parameters, below the ops of their rank."""
+    reduction = ACTIVITIES["reduction"]
+    for table, name, label, colour, part in (
+        (timeline.reductions, "reduction", reduction.label, reduction.colour, "bucket"),
+        (timeline.gathers, "gather", "parameter gather", "#009E73", "layer"),
+    ):
+        kept = np.flatnonzero(lane_of[table["rank"]] >= 0)
+        if len(kept):
+            rows = {name: column[kept] for name, column in table.items()}
+            yield _block(
+                len(kept), lane=lane_of[rows["rank"]], row=0, kind=kinds.number(name, label, colour, part),
+                step=rows["step"], stage=rows["stage"], chunk=rows[part], asked=rows["start"], start=rows["start"],
+                end=rows["end"],
+            )  # fmt: skip
+
+
+def _messages(
+    timeline: Timeline, reasons: Reasons, first: int, kinds: Kinds, room: int
+) -> tuple[dict[str, Column], list[dict[str, Any]], list[str]]:
+    """The messages of the busiest links that find room, their lanes, and what is left out."""
+    rows = timeline.message_rows()
+    if rows is None or not timeline.channels:
+        return _block(0), [], []
+    groups, ends, order = _links(timeline, rows, _on_path(reasons)[len(timeline.ops["rank"]) : -1])
+    busiest = sorted(groups, key=lambda names: -int(rows["bytes"][_rows_of(names[0], ends, order)].sum()))
+    chosen: list[list[str]] = []
+    for names in busiest:
+        size = len(_rows_of(names[0], ends, order))
+        if size <= room:
+            room -= size
+            chosen.append(names)
+    chosen.sort(key=lambda names: natural(names[0]))
+    blocks, lanes = [_block(0)], []
+    channel_kind = np.array([
+        kinds.number(c.kind, c.purpose.label, c.purpose.colour, "message") for c in timeline.channels
+    ])  # fmt: skip
+    sender, receiver = (np.array([getattr(c, end) for c in timeline.channels]) for end in ("sender", "receiver"))
+    for number, names in enumerate(chosen):
+        mine = _rows_of(names[0], ends, order)
+        part = {name: column[mine] for name, column in rows.items()}
+        row = _side_by_side(part["start"], part["end"])
+        channel = part["channel"]
+        blocks.append(_block(
+            len(mine), lane=first + number, kind=channel_kind[channel], row=row, to=receiver[channel],
+            source=mine + len(timeline.ops["rank"]), **{"from": sender[channel]},
+            **{name: part[name] for name in ("step", "microbatch", "chunk", "stage", "asked", "start", "end", "bytes")},
+        ))  # fmt: skip
+        lanes.append({
+            "name": names[0], "group": "link", "alike": len(names), "rows": int(row.max(initial=0)) + 1, "rank": NONE,
+            "also": names[1:65], "note": "",
+        })  # fmt: skip
+    hidden = [names for names in groups if names not in chosen]
+    left_out = [f"{sum(map(len, hidden)):,} less busy links, for which a page has no room"] if hidden else []
+    return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}, lanes, left_out
+
+
+def _links(
+    timeline: Timeline, rows: Mapping[str, Column], path: Column
+) -> tuple[list[list[str]], dict[str, tuple[int, int]], Column]:
+    """Links with the same messages at the same times, and where each link's rows stand in an order by start."""
+    names = sorted({channel.link for channel in timeline.channels})
+    number = {name: i for i, name in enumerate(names)}
+    link = np.array([number[channel.link] for channel in timeline.channels])[rows["channel"]]
+    order = np.lexsort((rows["end"], rows["start"], link))
+    ends = np.searchsorted(link[order], np.arange(len(names) + 1)).tolist()
+    places = {name: (ends[i], ends[i + 1]) for i, name in enumerate(names)}
+    names_of = ("step", "microbatch", "stage", "start", "end", "bytes")
+    facts = np.column_stack([*(rows[name] for name in names_of), path])[order]
+    alike: dict[bytes, list[str]] = {}
+    for name, (begin, end) in places.items():
+        alike.setdefault(facts[begin:end].tobytes(), []).append(name)
+    return list(alike.values()), places, order
+
+
+def _rows_of(name: str, ends: Mapping[str, tuple[int, int]], order: Column) -> Column:
+    begin, end = ends[name]
+    return order[begin:end]
+
+
+def _side_by_side(start: Column, end: Column) -> Column:
+    """A row for each message of a link, so that those at the same time do not hide each other."""
+    if not np.any(np.maximum.accumulate(end)[:-1] > start[1:]):
+        return np.zeros(len(start), dtype=np.int64)
+    free: list[int] = []
+    busy: list[tuple[int, int]] = []
+    rows, used = [], 0
+    for begin, until in zip(start.tolist(), end.tolist(), strict=True):
+        while busy and busy[0][0] <= begin:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        if free:
+            row = heapq.heappop(free)
+        else:
+            row, used = used, used + 1
+        heapq.heappush(busy, (until, row))
+        rows.append(min(row, MOST_ROWS - 1))
+    return np.array(rows, dtype=np.int64)
+
+
+def _reasons(source: Column, reasons: Reasons) -> tuple[Column, Column]:
+    """For each bar the bar that released it, and whether it is on the critical path."""
+    bar_of = np.full(len(reasons.released_by) + 1, NONE, dtype=np.int64)  # the last entry stands for NONE
+    known = source >= 0
+    bar_of[source[known]] = np.flatnonzero(known)
+    released = np.append(reasons.released_by, NONE)
+    return bar_of[released[source]], _on_path(reasons)[source]
+
+
+def _on_path(reasons: Reasons) -> Column:
+    """For each row, and behind them for `NONE`, whether it is on the critical path."""
+    on_path = np.zeros(len(reasons.released_by) + 1, dtype=np.int64)
+    on_path[reasons.path] = 1
+    return on_path
+
+
+def _memory(timeline: Timeline, lane_of: Column) -> dict[str, Column]:
+    """What the ranks drawn hold, one change per time; of the first pipeline only, where they are many."""
+    rows = timeline.memory
+    kept = np.flatnonzero(lane_of[rows["rank"]] >= 0)
+    if len(kept) > MOST_MEMORY:
+        kept = kept[lane_of[rows["rank"][kept]] < timeline.plan.pipeline]
+    kept = kept[np.lexsort((rows["time"][kept], lane_of[rows["rank"][kept]]))]
+    lane, time, size = lane_of[rows["rank"][kept]], rows["time"][kept], rows["bytes"][kept]
+    last = np.append((np.diff(time) > 0) | (np.diff(lane) > 0), True) if len(kept) else np.zeros(0, dtype=bool)
+    return {"lane": lane[last], "time": time[last], "bytes": size[last]}

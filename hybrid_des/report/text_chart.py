@@ -1,0 +1,208 @@
+"""A small Gantt chart in characters: the first step, one line per pipeline rank.
+
+A letter is what fills most of its time. Where ops would be shorter than a letter, the middle of the step is left out,
+so that warm-up, some of the steady state and the end are seen op by op:
+
+    rank 0  FFFF······BBBFBBB  ┊  BBBFBBB·BBB·BBB
+            0          80 ms   ┊ 350 ms    410 ms
+
+Where even that has no room, letters show shares: of a rank's line as many are F as it spends of its time in forwards.
+"""
+
+from collections.abc import Sequence
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+
+from hybrid_des.report.bars import ACTIVITIES, BLACK, Bars, Seconds, bars_of
+from hybrid_des.timeline import OP_KINDS, Column, Timeline
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
+
+Part = tuple[str, str]  # text, style
+Line = list[Part]
+
+KINDS = (*OP_KINDS, "reduction", "idle")
+IDLE, REDUCTION = KINDS.index("idle"), KINDS.index("reduction")
+OPTIMIZER = KINDS.index("optimizer")
+MOST_LINES = 16
+MARK = "  ┊  "  # where time is left out
+LETTERS = (2, 1)  # of the shortest op, where time is left out
+NEGLIGIBLE = 1e-6  # of a cell
+PERIODS = 2  # forwards and backwards shown after the warm-up
+
+
+class Window(NamedTuple):
+    """A stretch of time: begin and end in seconds, and columns."""
+
+    begin: float
+    end: float
+    columns: int
+
+
+def style_of(kind: str) -> str:
+    """The terminal style of an activity: its colour, bold default for black, dim for idle."""
+    colour = ACTIVITIES[kind].colour
+    return "dim" if kind == "idle" else "bold" if colour == BLACK else colour
+
+
+def chart_of(timeline: Timeline, width: int) -> list[Line]:
+    """The lines of the chart: of the first replica of many only, and of a long pipeline its two ends.
+
+    Tensor and context ranks share the stages of one line.
+    """
+    bars, steps = bars_of(timeline), timeline.steps
+    first = steps["step"] == 0
+    begin, end = int(steps["begin"][first].min()), int(steps["end"][first].max())
+    if end <= begin:
+        return []
+    layout = timeline.layout
+    inner = [axis for axis in layout.order if axis not in ("data", "pipeline")]
+    alike = [layout.group(rank, *inner) for rank in bars.ranks]
+    firsts = [i for i, group in enumerate(alike) if bars.ranks[i] == group[0]]
+    shown, note = _shown(bars, firsts, len(alike[0]), layout.sizes["data"])
+    label = max(len(_name(alike[i])) for i in shown) + 2
+    whole = Window(begin / PICOSECONDS_PER_SECOND, end / PICOSECONDS_PER_SECOND, width - label)
+    windows, shares = _windows(bars, shown, whole)
+    blocks = [_cells(bars, shown, window, shares) for window in windows]
+    lines: list[Line] = []
+    for place, i in enumerate(shown):
+        if place == MOST_LINES // 2 and "without" in note:
+            lines.append([(" " * label + "⋮", "dim")])
+        lines.append([(f"{_name(alike[i]):<{label}}", ""), *_join([_parts(cells[i]) for cells in blocks])])
+    lines.append([(" " * label + _scale(windows), "dim")])
+    key: Line = [(" " * label, "")]
+    seen = np.unique(np.concatenate([cells[shown].ravel() for cells in blocks]))
+    for kind in seen.tolist():
+        name = KINDS[kind]
+        key += [(ACTIVITIES[name].letter, style_of(name)), (f" {ACTIVITIES[name].label}   ", "dim")]
+    notes = [*([note] if note else []), *(["(letters show shares of time, since ops are shorter)"] if shares else [])]
+    return [*lines, key, *([(" " * label + line, "dim")] for line in notes)]
+
+
+def _name(ranks: Sequence[int]) -> str:
+    """The ranks of a line: "rank 3", "ranks 0-7", "ranks 0 … 28"."""
+    first, last = ranks[0], ranks[-1]
+    if len(ranks) == 1:
+        return f"rank {first}"
+    return f"ranks {first}-{last}" if last - first == len(ranks) - 1 else f"ranks {first} … {last}"
+
+
+def _shown(bars: Bars, lines: list[int], ranks: int, replicas: int) -> tuple[list[int], str]:
+    """Those of some lines, of so many ranks each, that are shown in the chart, and a note about the others."""
+    if len(lines) <= MOST_LINES and len(set(bars.replicas)) == replicas:
+        return lines, ""
+    mine = [i for i in lines if bars.replicas[i] == bars.replicas[0]]
+    note = f"the first of {replicas:,} replicas" if replicas > 1 else ""
+    if len(mine) > MOST_LINES:
+        left_out = (len(mine) - MOST_LINES) * ranks
+        note = ", ".join(filter(None, [note, f"without its middle {left_out} ranks"]))
+        mine = mine[: MOST_LINES // 2] + mine[-MOST_LINES // 2 :]
+    return mine, f"({note})"
+
+
+def _windows(bars: Bars, shown: list[int], whole: Window) -> tuple[list[Window], bool]:
+    """The stretches of the step to show, and whether letters show shares."""
+    ops = (bars.start < whole.end) & np.isin(bars.line, shown) & (bars.kind != OPTIMIZER) & (bars.end > bars.start)
+    if not ops.any():
+        return [whole], False
+    length, kind = (bars.end - bars.start)[ops], bars.kind[ops]
+    typical = [float(np.median(length[kind == one])) for one in np.unique(kind)]
+    shortest, period = min(typical), sum(typical)
+    if shortest >= max(LETTERS) * (whole.end - whole.begin) / whole.columns:
+        return [whole], False
+    line, start, end = bars.line[ops], bars.start[ops], bars.end[ops]
+    forward = kind == KINDS.index("F")
+    last_in = max((start[(line == i) & ~forward].min(initial=whole.end) for i in shown), default=whole.end)
+    first_out = min((end[(line == i) & forward].max(initial=whole.begin) for i in shown), default=whole.begin)
+    needed = last_in - whole.begin + PERIODS * period, whole.end - first_out + period
+    for letters in LETTERS:
+        cell, columns = shortest / letters, whole.columns - len(MARK)
+        left, right = (ceil(part / cell - NEGLIGIBLE) for part in needed)
+        if left + right <= columns:
+            left += (columns - left - right) // 2
+            right = columns - left
+            if columns * cell >= whole.end - whole.begin:
+                return [whole], False
+            return [Window(whole.begin, whole.begin + left * cell, left),
+                    Window(whole.end - right * cell, whole.end, right)], False  # fmt: skip
+    return [whole], True
+
+
+def _cells(bars: Bars, shown: list[int], window: Window, shares: bool) -> Column:
+    """Content of each cell, line × column, as an index into `KINDS`."""
+    width = (window.end - window.begin) / window.columns
+    filled = _filled(bars, shown, window)
+    reduced = filled[..., REDUCTION].copy()
+    filled[..., REDUCTION] = 0.0
+    filled[..., IDLE] = width - filled[..., : len(OP_KINDS)].sum(axis=2)
+    if shares:
+        filled[..., REDUCTION] = np.minimum(reduced, filled[..., IDLE])
+        filled[..., IDLE] -= filled[..., REDUCTION]
+        return _shares(filled / width)
+    cells = np.asarray(filled.argmax(axis=2), dtype=np.int64)
+    cells[(cells == IDLE) & (reduced >= filled[..., IDLE] / 2)] = REDUCTION
+    return cells
+
+
+def _filled(bars: Bars, shown: list[int], window: Window) -> Seconds:
+    """How long each kind lasts in each cell, line × column × kind, in seconds."""
+    begin, end, columns = window
+    width = (end - begin) / columns
+    filled = np.zeros((len(bars.ranks), columns, len(KINDS)))
+    waits = bars.waits.T
+    line = np.concatenate([bars.line, waits[0].astype(np.int64)])
+    kind = np.concatenate([bars.kind, np.full(len(bars.waits), REDUCTION)])
+    start, stop = (np.concatenate(pair) for pair in ((bars.start, waits[1]), (bars.end, waits[2])))
+    inside = (start < end) & (stop >= begin) & np.isin(line, shown)
+    for row, what, low, high in zip(*(column[inside].tolist() for column in (line, kind, start, stop)), strict=True):
+        last = min(int((high - begin) / width), columns - 1)
+        for column in range(max(min(int((low - begin) / width), last), 0), last + 1):
+            left = begin + column * width
+            filled[row, column, what] += max(min(high, left + width) - max(low, left), 0.0)
+    return filled
+
+
+def _shares(filled: Seconds) -> Column:
+    """Letters in proportion: in every cell that of its kinds which the line has shown least of for its time."""
+    count, columns, kinds = filled.shape
+    owed = np.zeros((count, kinds))
+    cells = np.zeros((count, columns), dtype=np.int64)
+    lines = np.arange(count)
+    for column in range(columns):
+        here = filled[:, column]
+        owed += here
+        cells[:, column] = np.where(here > NEGLIGIBLE, owed, -np.inf).argmax(axis=1)
+        owed[lines, cells[:, column]] -= 1.0
+    return cells
+
+
+def _scale(windows: Sequence[Window]) -> str:
+    """The times at the ends of the windows."""
+    begin, end = windows[0].begin, windows[-1].end
+    last = format_seconds(end - begin)
+    if len(windows) == 1:
+        return f"{'0':<{windows[0].columns - len(last)}}{last}"
+    left, right = windows
+    until, since = (format_seconds(time - begin) for time in (left.end, right.begin))
+    return (
+        f"{'0':<{left.columns - len(until)}}{until}"[: left.columns] + MARK
+        + f"{since:<{right.columns - len(last)}}{last}"[-right.columns :]
+    )  # fmt: skip
+
+
+def _join(pieces: Sequence[Line]) -> Line:
+    first, *others = pieces
+    return [*first, *(part for piece in others for part in [(MARK, "dim"), *piece])]
+
+
+def _parts(cells: Column) -> Line:
+    """Merge adjacent cells of equal style into parts."""
+    line: Line = []
+    for cell in cells.tolist():
+        letter, style = ACTIVITIES[KINDS[cell]].letter, style_of(KINDS[cell])
+        if line and line[-1][1] == style:
+            line[-1] = (line[-1][0] + letter, style)
+        else:
+            line.append((letter, style))
+    return line

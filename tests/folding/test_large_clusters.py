@@ -1,0 +1,41 @@
+"""What a folded run of many GPUs accepts, refuses and never makes."""
+
+import pytest
+
+from hybrid_des.errors import Refusal
+from hybrid_des.result import simulate
+from hybrid_des.scenario import scenario_from
+
+
+def large(pipeline, data, **sections):
+    return scenario_from(
+        {
+            "cluster": {"nodes": pipeline * data // 8},
+            "parallel": {"pipeline": pipeline, "data": data},
+            "schedule": {"kind": "1f1b", "microbatches": 2},
+            "workload": {"forward": "1 ms", "backward": "2 ms", "activation": "1 MB", "parameters": 2**27},
+            "record": "compute",
+            **sections,
+        }
+    )
+
+
+@pytest.mark.parametrize("replicas", [8192, 65536])
+def test_a_million_gpus_are_accepted(replicas):
+    assert large(16, replicas).parallel.ranks == 16 * replicas
+
+
+def test_links_of_other_replicas_are_not_made():
+    run = simulate(large(2, 512)).run
+    assert (run.fold.order, len(run.ranks)) == (64, 16)
+    assert len(run.fabric.links._made) == 6  # of 128 nodes: of each stage its own, the one before and the one behind
+    assert run.messages == 512 * (2 * 2 + 2 * 2 * 511)
+
+
+def test_what_does_not_fold_and_is_too_large_says_both():
+    said = (
+        "5.37e.08 messages are more than can be simulated .at most 2.68e.08.; replicas differ: "
+        r"ranks 0 and 8192: the 16384 pieces of 999,983 gradients differ in size"
+    )
+    with pytest.raises(Refusal, match=said):
+        simulate(large(1, 16384, workload={"forward": 0, "backward": 0, "parameters": 999_983}))

@@ -1,0 +1,228 @@
+"""The page holds what the timeline says, once for what is alike, and nothing that reaches out."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+import zlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support import handmade
+from support.plans import plan_of
+from support.results import RESULTS, result_of, simulated
+
+from hybrid_des.analysis.idle import account
+from hybrid_des.analysis.reasons import CAUSES, reasons_of
+from hybrid_des.analysis.step_times import step_times
+from hybrid_des.report.page import drawn as page_tables
+from hybrid_des.report.page.document import Shown, page_of
+from hybrid_des.report.page.drawn import tables_of
+from hybrid_des.result import Result, simulate
+from hybrid_des.scenario import load
+
+SHIPPED = ("llama3.1-8b_8.yaml", "contention_slower.yaml", "prototype_12gpu.yaml")
+
+
+@pytest.fixture(params=RESULTS)
+def result(request):
+    return RESULTS[request.param]()
+
+
+def unpacked(page, number=0):
+    """The tables of a page, decoded as its script does."""
+    about = json.loads(re.search(r'id="about">(.*?)</script>', page, flags=re.DOTALL)[1])["runs"][number]
+    text = re.search(r'id="data">(.*?)</script>', page, flags=re.DOTALL)[1].split(" ")[number]
+    data = np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype=np.uint8).astype(np.int64)
+    at, tables = 0, {}
+    for title, head in about["tables"].items():
+        table = tables[title] = {}
+        for name, planes in head["columns"]:
+            values = np.zeros(head["rows"], dtype=np.int64)
+            for plane in range(planes):
+                values += data[at : at + head["rows"]] << 8 * plane
+                at += head["rows"]
+            table[name] = values if name in ("asked", "end") else np.cumsum((values >> 1) ^ -(values & 1))
+    assert at == len(data)
+    times = tables.pop("times")["time"]
+    for table in (tables["bars"], tables["idle"]):
+        for name, sign in (("asked", -1), ("end", 1)):
+            if name in table:
+                table[name] = times[table["start"] + sign * table[name]]
+        table["start"] = times[table["start"]]
+    tables["memory"]["time"] = times[tables["memory"]["time"]]
+    return about, tables
+
+
+def idle_by_cause(timeline):
+    idle = reasons_of(timeline).idle
+    sums = np.bincount(idle["cause"], idle["end"] - idle["start"], minlength=len(CAUSES)).astype(int).tolist()
+    return {cause: total for cause, total in zip(CAUSES, sums, strict=True) if total}
+
+
+def test_pieces_of_idle_time_sum_to_the_summarys(result):
+    timeline = result.run.timeline
+    whole = account(timeline.plan, step_times(timeline), timeline.waits)
+    assert idle_by_cause(timeline) == {cause: total for cause, total in whole.items() if total and cause != "busy"}
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_idle_pieces_of_shipped_scenarios_sum_too(name, scenarios):
+    timeline = simulate(load(scenarios / name)).run.timeline
+    whole = account(timeline.plan, step_times(timeline), timeline.waits)
+    assert idle_by_cause(timeline) == {cause: total for cause, total in whole.items() if total and cause != "busy"}
+
+
+def test_idle_pieces_and_ops_tile_every_rank(result):
+    timeline = result.run.timeline
+    idle = reasons_of(timeline).idle
+    for rank in range(timeline.layout.ranks):
+        mine, free = timeline.ops["rank"] == rank, idle["rank"] == rank
+        parts = [*zip(timeline.ops["start"][mine].tolist(), timeline.ops["end"][mine].tolist(), strict=True)]
+        parts += zip(idle["start"][free].tolist(), idle["end"][free].tolist(), strict=True)
+        now = 0
+        for start, end in sorted(parts):
+            assert start == now
+            now = end
+        assert now == timeline.duration
+
+
+def test_an_op_that_waits_is_released_by_its_producer():
+    timeline = simulated().run.timeline
+    rows, by = timeline.op_rows(), reasons_of(timeline).released_by
+    waiting = np.flatnonzero(rows["released"] >= 0)
+    assert len(waiting) > 10
+    for row in waiting.tolist():
+        producer = int(by[row])
+        facts = [
+            (int(rows[name][row]), int(rows[name][producer])) for name in ("kind", "microbatch", "step", "replica")
+        ]
+        assert all(mine == its for mine, its in facts)
+        assert rows["end"][producer] <= rows["start"][row]
+        assert abs(rows["pipeline_rank"][row] - rows["pipeline_rank"][producer]) == 1
+
+
+def test_what_released_a_row_ended_no_later(result):
+    timeline = result.run.timeline
+    by = reasons_of(timeline).released_by
+    tables = [timeline.ops, *([timeline.messages] if timeline.messages else [])]
+    start, end = (np.concatenate([table[name] for table in tables]) for name in ("start", "end"))
+    known = by >= 0
+    assert len(by) == len(start)
+    assert (end[by[known]] <= start[known]).all()
+
+
+def test_a_page_holds_every_row_of_what_it_draws(result):
+    about, tables = unpacked(page_of([Shown(result)]))
+    bars, lanes = tables["bars"], about["lanes"]
+    rows = result.timeline
+    for number, lane in enumerate(lanes):
+        mine = bars["lane"] == number
+        if lane["group"] == "rank":
+            mine &= np.array([about["kinds"][kind]["place"] == "op" for kind in bars["kind"]])
+            theirs = rows[(rows["lane"] == "compute") & (rows["rank"] == lane["rank"])]
+        else:
+            theirs = rows[rows["lane"] == lane["name"]]
+        drawn = sorted(zip(*(bars[name][mine].tolist() for name in ("start", "end", "asked")), strict=True))
+        exact = (np.rint(theirs[f"{name}_s"] * 1e12).astype(int).tolist() for name in ("start", "end", "asked"))
+        assert drawn == sorted(zip(*exact, strict=True))
+
+
+def test_memory_reaches_the_peaks_of_the_run():
+    result = simulated()
+    about, tables = unpacked(page_of([Shown(result)]))
+    memory = tables["memory"]
+    for number, lane in enumerate(lane for lane in about["lanes"] if lane["group"] == "rank"):
+        assert memory["bytes"][memory["lane"] == number].max() == result.run.peak_memory[lane["rank"]]
+
+
+def test_alike_replicas_are_drawn_once_with_their_number():
+    about, tables = unpacked(page_of([Shown(result_of(data=3))]))
+    ranks = [lane for lane in about["lanes"] if lane["group"] == "rank"]
+    assert [(lane["name"], lane["alike"], lane["also"]) for lane in ranks] == [
+        ("rank 0", 3, [1, 2]), ("rank 3", 3, [4, 5]), ("rank 6", 3, [7, 8]),
+    ]  # fmt: skip
+    links = [lane for lane in about["lanes"] if lane["group"] == "link"]
+    assert {lane["alike"] for lane in links} == {3}
+    ops = np.array([about["kinds"][kind]["place"] == "op" for kind in tables["bars"]["kind"]])
+    assert ops.sum() == len(result_of(data=1).run.timeline.ops["rank"])
+
+
+def test_a_replica_that_differs_by_a_picosecond_is_drawn():
+    result = result_of()
+    timeline = result.run.timeline
+    ops = {name: column.copy() for name, column in timeline.ops.items()}
+    ops["end"][np.flatnonzero(ops["rank"] == 3)[0]] -= 1
+    result.run.timeline = replace(timeline, ops=ops)
+    lanes = tables_of(result.run.timeline, reasons_of(result.run.timeline)).lanes
+    assert [lane["alike"] for lane in lanes if lane["group"] == "rank"] == [1] * 6
+
+
+def test_links_without_room_are_counted(monkeypatch):
+    monkeypatch.setattr(page_tables, "MOST_BARS", 150)
+    about, tables = unpacked(page_of([Shown(simulated())]))
+    assert len(tables["bars"]["lane"]) <= 150
+    assert re.fullmatch(r"\d+ less busy links, for which a page has no room", about["left_out"][0])
+    drawn = sum(lane["alike"] for lane in about["lanes"] if lane["group"] == "link")
+    assert drawn + int(about["left_out"][0].split()[0]) == simulated().timeline["lane"].nunique() - 1
+
+
+def test_a_hundred_thousand_uneven_bars_take_less_than_a_megabyte():
+    times = {(kind, rank): 10**7 * (1999 + 7 * rank + 1999 * (kind == "B")) for kind in "FB" for rank in range(32)}
+    run = handmade.run(plan_of("1f1b", 32, 800), lambda kind, rank, _: times[kind, rank], delay=1_234_567, size=10**6)
+    run.timeline = unevenly(run.timeline)
+    page = page_of([Shown(Result(run))])
+    _, tables = unpacked(page)
+    assert len(tables["bars"]["lane"]) == page_tables.MOST_BARS
+    assert len(np.unique(tables["bars"]["start"])) > 45_000
+    assert len(page.encode()) < 1_000_000
+
+
+def unevenly(timeline):
+    """The same timeline with every stretch between two of its times up to a fifth longer or shorter."""
+    names = ("asked", "start", "end", "begin", "sent", "reduced", "time")
+    tables = {name: getattr(timeline, name) for name in ("ops", "messages", "steps", "reductions", "memory")}
+    every = np.unique(np.concatenate([table[name] for table in tables.values() for name in names if name in table]))
+    stretch = np.random.default_rng(0).uniform(0.8, 1.2, len(every))
+    moved = np.cumsum((np.diff(every, prepend=0) * stretch).astype(np.int64))
+    return replace(timeline, **{
+        title: {n: moved[np.searchsorted(every, c)] if n in names else c for n, c in table.items()}
+        for title, table in tables.items()
+    })  # fmt: skip
+
+
+def test_a_page_reaches_for_nothing(result):
+    page = page_of([Shown(result)])
+    assert not re.findall(r"https?:|//[a-z]+\.|@import|url\(", page)
+    assert "default-src 'none'" in page
+
+
+def test_foreign_names_stay_text():
+    result = result_of()
+    result.run.scenario.name = result.run.scenario.description = "</script><script>alert(1)</script>{{DATA}}"
+    page = page_of([Shown(result)])
+    assert "<script>alert" not in page
+    assert page.count("<script") == 3
+    assert html.escape("</script><script>alert(1)</script>{{DATA}}") in page
+    unpacked(page)
+
+
+def test_two_runs_are_on_one_page():
+    page = page_of([Shown(result_of(), name="slow"), Shown(simulated(), name="fast")])
+    assert [unpacked(page, number)[0]["name"] for number in (0, 1)] == ["slow", "fast"]
+    assert "<title>slow against fast</title>" in page
+
+
+def test_the_critical_path_is_shown_where_it_is_known():
+    result = result_of()
+    reasons = reasons_of(result.run.timeline)
+    path = np.array([0, 5, 7])
+    _, tables = unpacked(page_of([Shown(result, reasons._replace(path=path, verdict=["bubble-bound <1>"]))]))
+    ops = result.run.timeline.ops
+    drawn = tables["bars"]["path"] == 1
+    first = ops["rank"][path] % 2 == 0  # the other replica is alike and not drawn
+    assert sorted(tables["bars"]["start"][drawn].tolist()) == sorted(ops["start"][path][first].tolist())
+    assert "bubble-bound &lt;1&gt;" in page_of([Shown(result, reasons._replace(verdict=["bubble-bound <1>"]))])

@@ -1,0 +1,91 @@
+"""Scenarios that come with the package: all of them, by name, and complete."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from support.paths import ROOT, SCENARIOS
+
+from hybrid_des import load
+from hybrid_des.errors import UsageError
+from hybrid_des.scenario.shipped import shipped, shipped_description, with_bases
+from hybrid_des.sweep import load_sweep
+
+
+@pytest.fixture
+def hook(monkeypatch):
+    """The hook of the build, without the builder."""
+    interface = ModuleType("hatchling.builders.hooks.plugin.interface")
+    interface.BuildHookInterface = object
+    monkeypatch.setitem(sys.modules, interface.__name__, interface)
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    made = module.ShippedScenarios()
+    made.root = str(ROOT)
+    return made
+
+
+def test_a_wheel_takes_every_scenario_along(hook):
+    taken = {"force_include": {}}
+    hook.initialize("standard", taken)
+    places = {place: Path(file) for file, place in taken["force_include"].items()}
+    files = [*SCENARIOS.glob("*.yaml"), *SCENARIOS.glob("experiments/*.yaml")]
+    assert places == {f"hybrid_des/shipped/{file.relative_to(SCENARIOS).as_posix()}": file for file in files}
+    assert len(places) > 20
+    hook.initialize("editable", none := {"force_include": {}})
+    assert none["force_include"] == {}
+
+
+def test_every_scenario_is_listed_with_what_it_shows(run):
+    code, out, err = run("scenarios", "--json")
+    assert (code, err) == (0, [])
+    rows = json.loads(out)
+    assert {row["name"] for row in rows} >= {file.stem for file in SCENARIOS.glob("*.yaml")}
+    assert all(row["description"] for row in rows)
+    lines = run("scenarios")[1].splitlines()[1:]
+    assert [line.split()[0] for line in lines] == [row["name"] for row in rows]
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_copy_means_what_the_original_means(run, tmp_path, name):
+    code, out, err = run("init", name, "--out", tmp_path / "mine")
+    copy = Path(out.split(": ")[0])
+    assert (code, copy.parent) == (0, tmp_path / "mine")
+    assert len(err) == len(list((tmp_path / "mine").iterdir())) - 1
+    if name.startswith("experiments/"):
+        assert list(load_sweep(copy).cases()) == list(load_sweep(shipped()[name]).cases())
+    else:
+        assert load(copy) == load(shipped()[name])
+
+
+def test_a_file_of_ones_own_is_not_overwritten(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run("init", "a100_8x")[0] == 0
+    assert run("init", "a100_8x")[0] == 0  # the same again
+    Path("a100_8x.yaml").write_text("mine")
+    assert run("init", "a100_8x") == (
+        2,
+        "",
+        ["a100_8x.yaml: exists and differs; move it away, or choose a folder with --out"],
+    )
+    assert Path("a100_8x.yaml").read_text() == "mine"
+
+
+def test_an_unknown_name_is_one_line(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run("init", "a100_8")
+    assert (code, out, err) == (2, "", ['unknown "a100_8"; did you mean "a100_8x"?; hybrid-des scenarios lists all'])
+    with pytest.raises(UsageError):
+        with_bases("../README")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_description_is_said_by_the_file():
+    assert shipped_description(shipped()["a100_8x"]) == "4-stage 1F1B pipeline, 2 replicas, one DGX A100"
+    assert shipped_description(shipped()["experiments/chunks"]).startswith("Chunks (virtual pipeline stages)")

@@ -1,0 +1,141 @@
+"""The page in a browser: headless Chromium, as Debian's package `chromium` or Google Chrome install it.
+
+`apt-get install chromium` is enough; where no browser is found, these tests are skipped. A script added to the page
+uses it as a person would and leaves what it found in the document, which the browser prints.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+
+import pytest
+from support.results import RESULTS, result_of, simulated
+from support.scenarios import shared_nics
+
+from hybrid_des.analysis.explaining import explain
+from hybrid_des.report.page.document import Shown, page_of
+from hybrid_des.report.page.explained_page import explanation_page
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+         "--disable-component-update", "--window-size=1400,1000", "--virtual-time-budget=10000",
+         "--enable-logging=stderr", "--dump-dom")  # fmt: skip
+PROBE = """
+<script>
+const wrong = [];
+window.onerror = (message) => { wrong.push(String(message)); };
+window.onunhandledrejection = (event) => { wrong.push(String(event.reason)); };
+window.addEventListener("securitypolicyviolation", (event) => { wrong.push(event.violatedDirective); });
+const mouse = (name, x, y) => {
+  const box = chart.getBoundingClientRect();
+  chart.dispatchEvent(new MouseEvent(name, { clientX: x + box.left, clientY: y + box.top, bubbles: true }));
+};
+const press = (key) => window.dispatchEvent(new KeyboardEvent("keydown", { key }));
+const facts = () => $("facts").textContent;
+function report(found) {
+  const text = document.createElement("pre");
+  text.id = "found-by-test";
+  text.textContent = JSON.stringify({ wrong, requests: performance.getEntriesByType("resource").length, ...found });
+  document.body.append(text);
+}
+const waiting = setInterval(() => {
+  if (!document.body.dataset.ready) return;
+  clearInterval(waiting);
+  try { PROBE } catch (error) { report({ error: String(error.stack) }); }
+}, 10);
+</script>
+"""
+LANES = "report({ painted: Number(document.body.dataset.lanes), lanes: runs.flatMap((run) => run.lanes).length });"
+
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs chromium")
+
+
+def look(page, folder, probe, address=""):
+    """What a script finds out in the page, and what the browser's console said."""
+    file = folder / "report.html"
+    file.write_text(page.replace("</body>", f"{PROBE.replace('PROBE', probe)}</body>"), encoding="utf-8")
+    command = [BROWSER, *FLAGS, f"--user-data-dir={folder / 'profile'}", f"file://{file}{address}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    text = re.search(r'<pre id="found-by-test">(.*?)</pre>', done.stdout, flags=re.DOTALL)
+    assert text, done.stderr[-2000:]
+    found = json.loads(html.unescape(text[1]))
+    assert (found["wrong"], found["requests"], found.get("error")) == ([], 0, None)
+    assert [line for line in done.stderr.splitlines() if "CONSOLE" in line] == []
+    return found
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_every_lane_is_painted_without_an_error(name, tmp_path):
+    found = look(page_of([Shown(RESULTS[name]())]), tmp_path, LANES)
+    assert found["painted"] == found["lanes"] > 0
+
+
+def test_a_click_on_an_op_shows_its_numbers(tmp_path):
+    result = result_of(pipeline=2, microbatches=2, data=1, steps=1)
+    rows = result.timeline
+    backward = rows[(rows["kind"] == "B") & (rows["rank"] == 1) & (rows["microbatch"] == 0)].iloc[0]
+    middle = (backward.start_s + backward.end_s) / 2 * 1e12
+    probe = f"""
+      const lane = lanes.find((one) => one.name === "rank 1");
+      mouse("mousemove", xOf({middle}), lane.y + 4); const tip = $("tip").textContent;
+      mouse("mousedown", xOf({middle}), lane.y + 4); mouse("click", xOf({middle}), lane.y + 4);
+      report({{ facts: facts(), tip, address: location.hash }});"""
+    found = look(page_of([Shown(result)]), tmp_path, probe)
+    lines = found["facts"].splitlines()
+    assert lines[0] == "B0 (backward) on rank 1"
+    assert f"start {backward.start_s * 1e6:.9g} µs, end {backward.end_s * 1e6:.9g} µs, took 7.000501 µs" in lines
+    assert "released by F0 on rank 1" in lines
+    assert found["tip"] == found["facts"]
+    assert found["address"].endswith("&rank=1")
+
+
+def test_an_address_leads_to_an_op(tmp_path):
+    result = result_of(pipeline=2, microbatches=2, steps=1)
+    rows = result.timeline
+    last = rows[(rows["kind"] == "F") & (rows["rank"] == 3)].iloc[-1]
+    address = f"#t={(last.start_s + last.end_s) / 2}&rank=3"
+    found = look(page_of([Shown(result)]), tmp_path, "report({ facts: facts() });", address)
+    assert found["facts"].startswith(f"F{last.microbatch} (forward) on rank 2 and 1 alike")
+
+
+def test_keys_move_and_searching_finds(tmp_path):
+    probe = """
+      const views = [[...view]];
+      for (const key of ["w", "d", "a", "s", "0"]) { press(key); views.push([...view]); }
+      $("search").value = "b1 rank 2"; search("b1 rank 2"); press("Enter");
+      report({ views, found: $("found").textContent, facts: facts() });"""
+    found = look(page_of([Shown(result_of(data=1, steps=1))]), tmp_path, probe)
+    whole, nearer, right, left, _, again = found["views"]
+    assert nearer[1] - nearer[0] == pytest.approx(0.7 * (whole[1] - whole[0]))
+    assert right[0] > nearer[0]
+    assert left == pytest.approx(nearer)
+    assert again == whole
+    assert found["found"] == "1 found"
+    assert found["facts"].startswith("B1 (backward) on rank 2")
+
+
+def test_two_runs_share_one_time_axis(tmp_path):
+    runs = [Shown(result_of(), name="A"), Shown(simulated(), name="B")]
+    probe = """report({ heads: lanes.filter((one) => one.head).map((one) => one.head), total,
+                         ends: runs.map((run) => run.duration) });"""
+    found = look(page_of(runs), tmp_path, probe)
+    assert found["heads"] == ["A", "B"]
+    assert found["ends"] == [run.findings.run.timeline.duration for run in runs]
+    assert found["total"] == max(found["ends"])
+
+
+def test_an_explained_run_is_painted_with_its_path(tmp_path):
+    found = explain(shared_nics(gradients={"overlap": True}))
+    probe = """
+      const on = [...runs[0].bars.path.keys()].filter((i) => runs[0].bars.path[i]);
+      choose([runs[0], on[0]]);
+      report({ painted: Number(document.body.dataset.lanes), lanes: runs[0].lanes.length, on: on.length,
+               facts: facts() });"""
+    seen = look(explanation_page(found), tmp_path, probe)
+    assert seen["painted"] == seen["lanes"] > 0
+    assert seen["on"] >= len({piece.activity for piece in found.path})
+    assert seen["facts"].endswith("on the critical path")
