@@ -1,7 +1,7 @@
 """Whether collectives of layers may be replayed: a static look at the links that they and everything else use.
 
-What is replayed takes as long as alone. That is exact where its members start together and no other traffic uses a link
-of its routes at the same time, which either of two views of the ranks can prove:
+What is replayed takes as long as alone. That is exact where its members start and end together, do not meet each other
+on a link, and no other traffic uses a link of their routes at the same time, which either of two views can prove:
 
     apart       nothing else uses the links of the axis, and all other traffic treats the members of a group alike
     in step     pipeline messages treat all ranks of a pipeline rank alike, so these do the same at the same time, one
@@ -40,6 +40,7 @@ class AllFlows:
         pipeline: between stages.
         gradients: of replica groups, also for their parameters; None if not known.
         beside: whether gradients or parameters travel while the pipeline runs.
+        pairs: axes with collectives between any two members.
     """
 
     layout: Layout
@@ -48,6 +49,7 @@ class AllFlows:
     pipeline: Sequence[Connection]
     gradients: Sequence[Connection] | None
     beside: bool
+    pairs: Collection[str]
 
     @classmethod
     def of(
@@ -83,7 +85,9 @@ class AllFlows:
         for group in reduced if known else ():
             ends = _around(group.ranks) if ring else permutations(group.ranks, 2)
             gradients += [Connection(*pair, f"gradients {group.stage} {group.part}") for pair in ends]
-        return cls(layout, groups, layers, list(_of_pipeline(plan, layout)), gradients if known else None, beside)
+        return cls(
+            layout, groups, layers, list(_of_pipeline(plan, layout)), gradients if known else None, beside, pairs
+        )
 
 
 def _around(ring: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -105,6 +109,16 @@ def _of_pipeline(plan: Plan, layout: Layout) -> Iterator[Connection]:
         for a, b in sorted(steps):
             yield Connection(start + a * stride, start + b * stride, "activation")
             yield Connection(start + b * stride, start + a * stride, "gradient")
+
+
+def crossing(fabric: Fabric, traffic: AllFlows) -> set[str]:
+    """The axes with groups whose own rings meet on some link, where the order of asking decides what they take."""
+    return {
+        axis
+        for axis, each in traffic.layers.items()
+        for flows in each
+        if axis not in traffic.pairs and not _disjoint(links_of(fabric, [flow]) for flow in flows)
+    }
 
 
 def exact(fabric: Fabric, traffic: AllFlows) -> set[str]:

@@ -21,8 +21,9 @@ from hybrid_des.network.purpose import OF_LAYERS
 from hybrid_des.simulation.pace import Pace
 from hybrid_des.simulation.tasks import Await, Compute, Fill, LayerCollective, Segment
 from hybrid_des.units import split_evenly
-from hybrid_des.workload.costs import Collective, StageCosts
+from hybrid_des.workload.costs import StageCosts
 from hybrid_des.workload.replay import CODEC, elements_of
+from hybrid_des.workload.traffic import Collective
 
 if TYPE_CHECKING:
     from hybrid_des.network.fabric import Fabric

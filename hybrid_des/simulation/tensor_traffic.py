@@ -16,7 +16,7 @@ from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid_des.network.symmetry import links_of
-from hybrid_des.simulation.contention import AllFlows, Groups, exact
+from hybrid_des.simulation.contention import AllFlows, Groups, crossing, exact
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 from hybrid_des.workload.modelled import groups_along
 
@@ -51,6 +51,7 @@ class TensorTraffic:
         replayed: the same for the others.
         disturbed: those of the others that other traffic may delay.
         loads: (axis, pipeline rank) → what each group sends in a step.
+        unsettled: axes whose collectives depend on the order of asking, or end unevenly.
         flows: all that ranks send; None if there are no such collectives.
     """
 
@@ -58,6 +59,7 @@ class TensorTraffic:
     replayed: Mapping[str, Groups] = field(default_factory=dict)
     disturbed: frozenset[str] = frozenset()
     loads: Mapping[tuple[str, int], Load] = field(default_factory=dict)
+    unsettled: frozenset[str] = frozenset()
     flows: AllFlows | None = None
 
     @property
@@ -71,7 +73,8 @@ class TensorTraffic:
     def delay(self, fabric: Fabric, carried: Carried, steps: int) -> int:
         """Picoseconds by which a step may be longer than it is with replayed collectives.
 
-        What others send over the links of a group delays it by at most the time that this takes there. The worst group
+        What others send over the links of a group delays it by at most the time that this takes there; so does what it
+        sends itself, where it may get in its own way. The worst group
         of each pipeline rank counts, added up over pipeline ranks. This is no theorem (a chain of waiting could pass
         several groups of a pipeline rank), but real delays are a small part of it.
 
@@ -88,7 +91,8 @@ class TensorTraffic:
             for number, ranks in enumerate(self.replayed[axis]):
                 took = Fraction(0)
                 for link in links_of(fabric, self.flows.layers[axis][number]):
-                    others = sum(size for group, size in on.get(link, {}).items() if group != (axis, number))
+                    sent = on.get(link, {}).items()
+                    others = sum(size for group, size in sent if group != (axis, number) or axis in self.unsettled)
                     if (bandwidth := fabric.links[link].bandwidth) is not None:
                         took += (others + Fraction(by_messages.get(link, 0), steps)) / bandwidth
                 place = self._place(ranks)
@@ -131,7 +135,8 @@ def tensor_traffic(
         mode = "replay"
     flows = _flows(scenario, plan, fabric, groups, reduced)
     alike = len({kind.speed for kind in scenario.cluster.kinds}) == 1 and plan.fused_time >= 1
-    proven = exact(fabric, flows) - uneven if alike and not (layered or perturbed) else set()
+    unsettled = uneven | crossing(fabric, flows)
+    proven = exact(fabric, flows) - unsettled if alike and not (layered or perturbed) else set()
     chosen = [axis for axis in axes if mode == "messages" or (mode == "auto" and axis not in proven)]
     events = sum(_events(loads, axis, groups[axis], layout) for axis in chosen)
     if mode == "auto" and events > MOST_EVENTS:
@@ -142,6 +147,7 @@ def tensor_traffic(
         replayed={axis: groups[axis] for axis in others},
         disturbed=frozenset(axis for axis in others if axis not in proven),
         loads=loads,
+        unsettled=frozenset(unsettled),
         flows=flows,
     )
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
 
 from hybrid_des.pipeline.op import Kind, Place
+from hybrid_des.workload.traffic import Both, Traffic, traffic_of
 
 WEIGHTS, MOMENTS = 2, 12  # bytes per parameter: 16-bit weights; a 32-bit copy and Adam's two moments
 
@@ -76,68 +77,6 @@ class RankCosts:
     def input(self) -> tuple[int, ...]:
         """The input-gradient part of each rank's backward."""
         return tuple(whole - weight for whole, weight in zip(self.backward, self.weight, strict=True))
-
-
-class Traffic(NamedTuple):
-    """Collectives along one axis in the ops of one micro-batch, which include the time that they wait for them.
-
-    Attributes:
-        axis: tensor, context or expert.
-        forward, backward: picoseconds that the forward and the backward wait.
-        hidden: picoseconds beside computation, in both.
-        size: bytes of a member's buffers.
-    """
-
-    axis: str
-    forward: int
-    backward: int
-    hidden: int
-    size: int
-
-    @property
-    def exposed(self) -> int:
-        """Picoseconds that ops wait."""
-        return self.forward + self.backward
-
-
-class Collective(NamedTuple):
-    """A collective in the ops of one micro-batch on one layer.
-
-    Attributes:
-        axis: tensor, context or expert.
-        algorithm: as registered.
-        size: bytes of a member's buffer.
-        repeats: how often, one after the other.
-        launch: picoseconds to start it.
-        alone: picoseconds that its messages take, alone on the wiring.
-        beside: picoseconds of the op's computation that may go on at the same time.
-        messages, sent: number of messages, and bytes, that a group sends.
-        even: whether its members complete it at the same time.
-    """
-
-    axis: str
-    algorithm: str
-    size: int
-    repeats: int
-    launch: int
-    alone: int
-    beside: int
-    messages: int
-    sent: int
-    even: bool
-
-    @property
-    def waits(self) -> int:
-        """Picoseconds that an op waits for it, each time."""
-        return max(0, self.launch + self.alone - self.beside)
-
-    @property
-    def hidden(self) -> int:
-        """Picoseconds beside computation, each time."""
-        return self.launch + self.alone - self.waits
-
-
-Both = tuple[tuple[Collective, ...], tuple[Collective, ...]]  # of forwards, of backwards
 
 
 @dataclass(frozen=True)
@@ -212,8 +151,39 @@ _SUMMED = (
 )  # fmt: skip
 
 
+def feasible(layers: Sequence[StageCosts]) -> tuple[StageCosts, ...]:
+    """The layers of a stage, of whose collectives no more is hidden in an op than it takes to compute."""
+    shares = []
+    kinds: tuple[Kind, Kind] = ("F", "I")
+    for way, kind in enumerate(kinds):
+        computes = sum(layer.time(kind) - layer.waits(kind) for layer in layers)
+        hidden = sum(one.repeats * one.beside for layer in layers for one in layer.collectives[way])
+        shares.append(Fraction(min(computes, hidden), hidden) if hidden else Fraction(1))
+    return tuple(layers) if shares == [1, 1] else tuple(_hiding(layer, *shares) for layer in layers)
+
+
+def _hiding(layer: StageCosts, *shares: Fraction) -> StageCosts:
+    """A layer that hides these shares of what it would of its collectives, in forward and backward."""
+    ways = [
+        tuple(one._replace(beside=int(one.beside * share)) for one in way)
+        for way, share in zip(layer.collectives, shares, strict=True)
+    ]
+    more = [
+        sum(one.repeats * one.waits for one in now) - sum(one.repeats * one.waits for one in before)
+        for now, before in zip(ways, layer.collectives, strict=True)
+    ]
+    return replace(
+        layer,
+        forward=layer.forward + more[0],
+        backward=layer.backward + more[1],
+        traffic=traffic_of(*ways),
+        collectives=(ways[0], ways[1]),
+    )
+
+
 def sum_of(layers: Sequence[StageCosts]) -> StageCosts:
     """The costs of layers that make up a stage; transients do not exist at the same time."""
+    layers = feasible(layers)
     sums = {name: sum(getattr(layer, name) for layer in layers) for name in _SUMMED}
     deferred = sum((layer.weight_share * layer.kept for layer in layers), Fraction(0))
     return StageCosts(
@@ -222,7 +192,7 @@ def sum_of(layers: Sequence[StageCosts]) -> StageCosts:
         weight_share=deferred / sums["kept"] if sums["kept"] else Fraction(0),
         transient=max(layer.transient for layer in layers),
         transients=(max(layer.transients[0] for layer in layers), max(layer.transients[1] for layer in layers)),
-        layers=tuple(layers),
+        layers=layers,
         traffic=_traffic_of(layers),
     )
 

@@ -17,7 +17,6 @@ all-reduces of 2, 4 and 8 A100s on NVLink take about 35, 45 and 85 µs besides b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -33,10 +32,11 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.recipe import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
-from hybrid_des.workload.costs import Collective, RankCosts, Sharding, StageCosts, Traffic, sum_of
+from hybrid_des.workload.costs import RankCosts, Sharding, StageCosts, sum_of
 from hybrid_des.workload.device import ELEMENT, Device
 from hybrid_des.workload.division import Division, Exchange, LayerCosts, layer_costs
 from hybrid_des.workload.replay import ALGORITHMS, Replay
+from hybrid_des.workload.traffic import Collective, traffic_of
 
 UPDATE = 40  # bytes moved per updated parameter
 ADDITION = 6  # bytes per weight: two 16-bit gradients are read, their sum is written
@@ -126,10 +126,7 @@ class _Costing:
         forward = max(costs.times.forward, floor)
         computed = costs.times.input + costs.times.weight + costs.again
         backward = max(computed, 2 * floor + (floor if costs.again else 0.0))
-        collectives = (
-            _limited(tuple(map(self._collective, costs.forward)), forward),
-            _limited(tuple(map(self._collective, costs.backward)), backward - costs.times.weight),
-        )
+        collectives = tuple(map(self._collective, costs.forward)), tuple(map(self._collective, costs.backward))
         waits = [sum(one.repeats * one.waits for one in way) for way in collectives]
         experts, dense = costs.parameters
         held = zip(self._dense.parts(dense, self._gradient), self._experts.parts(experts, self._gradient), strict=True)
@@ -151,7 +148,7 @@ class _Costing:
             transients=(costs.transient - costs.weight_gradients - reserved, costs.transient - costs.widest),
             optimizer=round(updated * UPDATE / self._device.memory * PICOSECONDS_PER_SECOND),
             again=round(costs.again * PICOSECONDS_PER_SECOND),
-            traffic=_traffic(*collectives),
+            traffic=traffic_of(*collectives),
             collectives=collectives,
             weights=weights,
             gradients=gradients,
@@ -180,26 +177,6 @@ class _Costing:
         beside += round(max(0, launch + found.duration - beside) * self._hidden[axis])
         sent = found.messages, found.bytes, found.even
         return Collective(axis, ALGORITHMS[does], size, repeats, launch, found.duration, beside, *sent)
-
-
-def _limited(collectives: tuple[Collective, ...], computes: float) -> tuple[Collective, ...]:
-    """Hide no more of a layer's collectives than it takes seconds to compute."""
-    most, hidden = int(computes * PICOSECONDS_PER_SECOND), sum(one.repeats * one.beside for one in collectives)
-    if hidden <= most:
-        return collectives
-    return tuple(one._replace(beside=one.beside * most // hidden) for one in collectives)
-
-
-def _traffic(forward: Sequence[Collective], backward: Sequence[Collective]) -> tuple[Traffic, ...]:
-    """A layer's collectives along each axis."""
-    found = []
-    for axis in dict.fromkeys(one.axis for one in (*forward, *backward)):
-        ways = [[one for one in way if one.axis == axis] for way in (forward, backward)]
-        waits = [sum(one.repeats * one.waits for one in way) for way in ways]
-        hidden = sum(one.repeats * one.hidden for way in ways for one in way)
-        size = sum(one.repeats * one.size for way in ways for one in way)
-        found.append(Traffic(axis, waits[0], waits[1], hidden, size))
-    return tuple(found)
 
 
 def groups_along(layout: Layout, axis: str, expert: int) -> list[list[int]]:
