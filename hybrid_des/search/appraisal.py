@@ -1,6 +1,7 @@
-"""What is found out about one plan, in three steps that cost more and tell more: screen, weigh, simulate.
+"""What is found out about one plan, in four steps that cost more and tell more: screen, price, weigh, simulate.
 
-    screen     is it a valid scenario?  a first bound on time and memory from its costs
+    screen     is it a valid scenario?  a first bound on time and memory from its costs, those of collectives left out
+    price      the same with the collectives of its layers
     weigh      the order of its ops: its peaks of memory, a lower bound on its time, what it has in common with others
     simulate   the summary
 
@@ -71,6 +72,12 @@ def screen(settings: Settings, cases: Sequence[Case]) -> list[Finding]:
     return [_safely(_screen, settings, case) for case in cases]
 
 
+def price(settings: Settings, case: Case) -> Finding:
+    """A bound on the time of a plan, with the collectives of its layers."""
+    _import(settings)
+    return _safely(_price, settings, case)
+
+
 def weigh(settings: Settings, case: Case) -> Finding:
     """The memory of a plan and a bound on its time."""
     _import(settings)
@@ -112,11 +119,14 @@ def _safely(step: Any, settings: Settings, case: Case) -> Finding:
 def _screen(settings: Settings, case: Case) -> Finding:
     scenario = scenario_in(settings, case)
     check_stages(scenario)
-    if scenario.model is not None and scenario.parallel.stages != "balanced":  # memory needs no collectives' times
-        bound = first_bound(scenario, _without_collectives(_keyed(settings, case, scenario)))
-        found = _finding(settings, scenario, 0, bound.held, "at least ")
-        if found.reason:
-            return found
+    if scenario.model is None or scenario.parallel.stages == "balanced":  # stages depend on collectives
+        return _price(settings, case)
+    bound = first_bound(scenario, _without_collectives(_keyed(settings, case, scenario)))
+    return _finding(settings, scenario, bound.time, bound.held, "at least ")
+
+
+def _price(settings: Settings, case: Case) -> Finding:
+    scenario = scenario_in(settings, case)
     _, ranks = _shared(settings, case, scenario)
     bound = first_bound(scenario, ranks)
     return _finding(settings, scenario, bound.time, bound.held, "at least ")
@@ -156,7 +166,7 @@ def _finding(settings: Settings, scenario: Scenario, time: int, held: Sequence[i
         return Finding(least=cost)
     layout = scenario.parallel.layout
     kinds = gpus_of(scenario.cluster, range(layout.ranks))
-    allowed = {kind.memory: settings.allowed(kind) for kind in kinds}
+    allowed = {memory: settings.allowed(kind) for memory, kind in {kind.memory: kind for kind in kinds}.items()}
     places = layout.along("pipeline").tolist()
     tightest: dict[int, int] = {}
     for place, kind in zip(places, kinds, strict=True):

@@ -1,6 +1,6 @@
 """Best first: of all plans that may still be the best, the one with the lowest bound is looked at next.
 
-    screened ─► weighed ─► simulated        a plan comes back into the queue after each step, with a higher bound
+    screened ─► priced ─► weighed ─► simulated     a plan comes back into the queue after each step with a higher bound
         └─► impossible, does not fit, the same as another, or excluded: the best so far is no worse than its bound
 
 When the queue holds only plans whose bounds are no better than the best ones found, these are proved to be the best.
@@ -19,7 +19,7 @@ from math import inf
 from typing import Any, NamedTuple, Protocol
 
 from hybrid_des.errors import HybridDesError
-from hybrid_des.search.appraisal import Finding, screen, shared_values, simulate, weigh
+from hybrid_des.search.appraisal import Finding, price, screen, shared_values, simulate, weigh
 from hybrid_des.search.terms import Settings
 from hybrid_des.sweep.axes import Case
 from hybrid_des.sweep.dispatch import Row
@@ -28,6 +28,10 @@ UNKNOWN, IMPOSSIBLE, MISFIT = "unknown", "impossible", "does not fit"
 SAME, EXCLUDED, SIMULATED = "same as another", "excluded by bound", "simulated"
 BATCH = 64  # plans that are screened together
 PATIENCE_S = 1.0  # without a result, before `waiting` is called
+
+
+STEPS = ("screen", "price", "weigh", "simulate")
+KEPT = STEPS[2:]  # what a search that is resumed need not find out again
 
 
 class Runs(Protocol):
@@ -63,8 +67,7 @@ class Candidate:
         least: a lower bound on its cost; its cost if it is simulated.
         held: bytes of its fullest GPU; at least so many before it is weighed.
         excess: bytes more than its GPUs have.
-        screened: whether it has a bound.
-        weighed: whether that and its memory are those of its order of ops.
+        done: the last of `STEPS` that it has passed; empty if none.
         row: its summary.
     """
 
@@ -75,9 +78,13 @@ class Candidate:
     least: float = 0.0
     held: int = 0
     excess: int = 0
-    screened: bool = False
-    weighed: bool = False
+    done: str = ""
     row: Row = field(default_factory=dict)
+
+    @property
+    def weighed(self) -> bool:
+        """Whether its bound and memory are those of its order of ops."""
+        return self.done in STEPS[2:]
 
 
 class Standing(NamedTuple):
@@ -97,7 +104,7 @@ class _Job(NamedTuple):
     again: bool = False  # whether its worker was lost once before
 
 
-_STEPS: Mapping[str, Callable[..., Any]] = {"screen": screen, "weigh": weigh, "simulate": simulate}
+_STEPS: Mapping[str, Callable[..., Any]] = {"screen": screen, "price": price, "weigh": weigh, "simulate": simulate}
 
 
 class BranchAndBound:
@@ -131,7 +138,7 @@ class BranchAndBound:
         self._note = note
         self._progress = progress
         self._screening = iter(_batches(self.candidates))
-        self._candidates: list[tuple[float, bool, int]] = []
+        self._candidates: list[tuple[float, int, int]] = []  # bound, steps that are left, number
         self._lost: deque[_Job] = deque()
         self._running: dict[Future[Any], tuple[_Job, Runs]] = {}
         self._costs: list[float] = []  # of simulated plans, in ascending order
@@ -158,7 +165,7 @@ class BranchAndBound:
     def stop(self) -> None:
         """Take the plans that can no longer be the best for excluded; the others stay unknown."""
         for candidate in self.candidates:
-            if candidate.status == UNKNOWN and candidate.screened and self._is_out(candidate):
+            if candidate.status == UNKNOWN and candidate.done and self._is_out(candidate):
                 candidate.status = EXCLUDED
 
     @property
@@ -213,11 +220,10 @@ class BranchAndBound:
         """Take over what a step has found out about a plan."""
         if step == "screen":
             self._screened += 1
-        elif (step, candidate.number) not in self._known:
+        elif step in KEPT and (step, candidate.number) not in self._known:
             self._note(step, candidate.number, finding)
-        candidate.screened, candidate.reason = True, finding.reason
+        candidate.done, candidate.reason = step, finding.reason
         candidate.held, candidate.excess = max(candidate.held, finding.held), finding.excess
-        candidate.weighed = step != "screen"
         if finding.reason:
             candidate.status = MISFIT if finding.misfit else IMPOSSIBLE
             return
@@ -231,7 +237,7 @@ class BranchAndBound:
             if first != candidate.number:
                 candidate.status, candidate.reason = SAME, f"the same as plan {first}"
                 return
-        heapq.heappush(self._candidates, (candidate.least, not candidate.weighed, candidate.number))
+        heapq.heappush(self._candidates, (candidate.least, len(STEPS) - STEPS.index(step), candidate.number))
 
     def _next_screening(self) -> _Job | None:
         batch = next(self._screening, None)
@@ -244,7 +250,7 @@ class BranchAndBound:
             if self._is_out(candidate):
                 candidate.status = EXCLUDED
                 continue
-            step = "simulate" if candidate.weighed else "weigh"
+            step = STEPS[STEPS.index(candidate.done) + 1]
             known = self._known.get((step, candidate.number))
             if known is None:
                 return _Job(step, [candidate])

@@ -2,7 +2,7 @@
 
     time     of any rank: its latest start (forwards of the stages before its own), its work, and its tail (backwards of
              those stages, unless its last op may be a weight gradient), and the optimizer
-    memory   of any rank: parameters, gradients, optimizer and transients, and one micro-batch of its largest chunk
+    memory   of any rank: parameters, gradients and optimizer, and the backward of one micro-batch of its largest chunk
 
 Where stages are, and whether backwards are split, is what the schedule does with few micro-batches. That holds for the
 schedules of the package; one that a user has registered may do anything, and has no first bound.
@@ -17,6 +17,7 @@ from hybrid_des.errors import Refusal
 from hybrid_des.models.cutting import cut
 from hybrid_des.options import Options
 from hybrid_des.pipeline import Plan, PlanRequest, schedules
+from hybrid_des.pipeline.op import Kind
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.stages import costs_of, with_gathered
 from hybrid_des.workload.costs import Costs, RankCosts
@@ -45,7 +46,7 @@ def first_bound(scenario: Scenario, ranks: RankCosts) -> FirstBound:
     costs = costs_of(ranks, small)
     if scenario.sharding == "zero-3":
         costs = with_gathered(costs, small, scenario.parallel.data * scenario.parallel.context)
-    held = [costs.resident[rank] + _largest(small, costs, rank) for rank in range(p)]
+    held = [costs.resident[rank] - costs.transient[rank] + _largest(small, costs, rank) for rank in range(p)]
     return FirstBound(0 if is_perturbed(scenario) else _time(scenario, small, costs), held)
 
 
@@ -90,7 +91,9 @@ def _small(kind: str, options: Options | None, pipeline: int, microbatches: int,
 
 
 def _largest(plan: Plan, costs: Costs, rank: int) -> int:
-    return max(cost.kept for (at, _), cost in costs.stages.items() if at == rank)
+    """Bytes that a rank needs at the backward of one micro-batch, of the chunk that needs most."""
+    backward: Kind = "I" if plan.split else "B"
+    return max(cost.kept + cost.needed(backward) for (at, _), cost in costs.stages.items() if at == rank)
 
 
 def _time(scenario: Scenario, plan: Plan, costs: Costs) -> int:
