@@ -20,6 +20,7 @@ The other names are those of the straggler study (Lin et al., OSDI 2025) and of 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -132,6 +133,9 @@ class Durations:
         kinds = self.whole
         for rank, op in plan.ops():
             needed = "F" if op.kind == "F" else "B"
+            chunks = kinds[needed].shape[3]
+            if op.chunk >= chunks:
+                raise UsageError(f"{self.source}: {chunks} chunks per rank; the schedule has more")
             times = kinds[needed][:steps, :replicas, rank, op.chunk, op.microbatch]
             if (times == MISSING).any():
                 step, replica = (int(place[0]) for place in np.nonzero(times == MISSING))
@@ -190,7 +194,9 @@ def _read(path: Path) -> pd.DataFrame:
         open_file(path).close()  # refuses what would block
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
-        return pd.read_csv(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # a line with more cells than the first
+            return pd.read_csv(path, index_col=False)
     except ImportError:
         raise UsageError(f"{path}: needs the parquet extra: pip install 'hybrid-des[parquet]'") from None
     except OSError as error:
@@ -199,10 +205,18 @@ def _read(path: Path) -> pd.DataFrame:
         raise UsageError(f"{path}: not a table: {str(error).splitlines()[0] if str(error) else error!r}") from None
 
 
-def _whole_numbers(table: pd.DataFrame, name: str, path: Path) -> pd.Series[int]:
+def _numbers(table: pd.DataFrame, name: str, path: Path) -> pd.Series[float]:
+    """A column as numbers, NaN where it has none."""
     import pandas as pd
 
-    numbers = pd.to_numeric(table[name], errors="coerce")
+    try:
+        return pd.to_numeric(table[name], errors="coerce").astype("float64")
+    except OverflowError:
+        raise UsageError(f"{path}: {name}: a number is larger than 1e308") from None
+
+
+def _whole_numbers(table: pd.DataFrame, name: str, path: Path) -> pd.Series[int]:
+    numbers = _numbers(table, name, path)
     wrong = table[numbers.isna() | (numbers < 0) | (numbers % 1 != 0) | (numbers > 2**53)]
     if len(wrong):
         one = wrong.iloc[0]
@@ -211,9 +225,7 @@ def _whole_numbers(table: pd.DataFrame, name: str, path: Path) -> pd.Series[int]
 
 
 def _moments(table: pd.DataFrame, name: str, path: Path) -> pd.Series[float]:
-    import pandas as pd
-
-    numbers = pd.to_numeric(table[name], errors="coerce").astype("float64")
+    numbers = _numbers(table, name, path)
     wrong = table[~np.isfinite(numbers)]
     if len(wrong):
         one = wrong.iloc[0]
@@ -222,9 +234,7 @@ def _moments(table: pd.DataFrame, name: str, path: Path) -> pd.Series[float]:
 
 
 def _seconds(table: pd.DataFrame, path: Path) -> pd.Series[float]:
-    import pandas as pd
-
-    numbers = pd.to_numeric(table["seconds"], errors="coerce").astype("float64")
+    numbers = _numbers(table, "seconds", path)
     wrong = table[~((numbers >= 0) & (numbers <= LARGEST_S))]
     if len(wrong):
         one = wrong.iloc[0]
