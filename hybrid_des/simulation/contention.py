@@ -150,8 +150,19 @@ def _apart(fabric: Fabric, traffic: AllFlows, axis: str, used: Mapping[str, Sequ
     others += [flow for other, each in traffic.layers.items() if other != axis for flows in each for flow in flows]
     if traffic.gradients is None or not set().union(*used[axis]).isdisjoint(links_of(fabric, others)):
         return False
+    return _members_alike(fabric, traffic, axis, others)
+
+
+def reached_together(fabric: Fabric, traffic: AllFlows, axis: str) -> bool:
+    """Whether messages between stages and of gradients reach all members of a group at the same time."""
+    return traffic.gradients is not None and _members_alike(
+        fabric, traffic, axis, [*traffic.pipeline, *traffic.gradients]
+    )
+
+
+def _members_alike(fabric: Fabric, traffic: AllFlows, axis: str, flows: Sequence[Connection]) -> bool:
     first = {rank: ranks[0] for ranks in traffic.groups[axis] for rank in ranks}
-    images = {flow: flow._replace(sender=first[flow.sender], receiver=first[flow.receiver]) for flow in others}
+    images = {flow: flow._replace(sender=first[flow.sender], receiver=first[flow.receiver]) for flow in flows}
     return all(image.sender != image.receiver for image in images.values()) and alike(fabric, images)
 
 

@@ -15,8 +15,8 @@ from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybrid_des.network.symmetry import links_of
-from hybrid_des.simulation.contention import AllFlows, Groups, crossing, exact
+from hybrid_des.network.symmetry import Connection, links_of
+from hybrid_des.simulation.contention import AllFlows, Groups, crossing, exact, reached_together
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 from hybrid_des.workload.modelled import groups_along
 
@@ -66,17 +66,19 @@ class TensorTraffic:
     def replayed_bytes(self) -> dict[str, int]:
         """Axis → bytes that replayed collectives send in a step."""
         return {
-            axis: sum(self.loads[axis, self._place(ranks)].bytes for ranks in groups)
+            axis: sum(self.loads[axis, self._place(ranks[0])].bytes for ranks in groups)
             for axis, groups in self.replayed.items()
         }
 
     def delay(self, fabric: Fabric, carried: Carried, steps: int) -> int:
         """Picoseconds by which a step may be longer than it is with replayed collectives.
 
-        What others send over the links of a group delays it by at most the time that this takes there; so does what it
-        sends itself, where it may get in its own way. The worst group
-        of each pipeline rank counts, added up over pipeline ranks. This is no theorem (a chain of waiting could pass
-        several groups of a pipeline rank), but real delays are a small part of it.
+        Members of a group wait for each other and for the links that they share with others. A link delays what passes
+        it by at most the time that everything else on it takes: on the links of the groups, of what others send there
+        (and they themselves, where they may get in their own way); on the links of pipeline and gradient messages, of
+        all messages, unless these reach all members at the same time. Of each pipeline rank the worst group and the
+        worst message count, and the worst gradient. This is no theorem (a chain of waiting could pass several of a
+        pipeline rank), but real delays are a small part of it.
 
         Args:
             fabric: the wiring.
@@ -85,7 +87,16 @@ class TensorTraffic:
         """
         if self.flows is None or not self.disturbed:
             return 0
-        on, by_messages = self._on_links(fabric), carried()
+        by_messages = {link: Fraction(size, steps) for link, size in carried().items()}
+        longest = self._behind_others(fabric, by_messages)
+        if not all(reached_together(fabric, self.flows, axis) for axis in self.disturbed):
+            longest += self._apart_from_each_other(fabric, by_messages)
+        return ceil(longest * PICOSECONDS_PER_SECOND)
+
+    def _behind_others(self, fabric: Fabric, by_messages: Mapping[str, Fraction]) -> Fraction:
+        """Seconds by which collectives of the worst groups may wait for others on their links."""
+        assert self.flows is not None
+        on = self._on_links(fabric)
         worst: dict[int, Fraction] = {}
         for axis in self.disturbed:
             for number, ranks in enumerate(self.replayed[axis]):
@@ -94,14 +105,29 @@ class TensorTraffic:
                     sent = on.get(link, {}).items()
                     others = sum(size for group, size in sent if group != (axis, number) or axis in self.unsettled)
                     if (bandwidth := fabric.links[link].bandwidth) is not None:
-                        took += (others + Fraction(by_messages.get(link, 0), steps)) / bandwidth
-                place = self._place(ranks)
+                        took += (others + by_messages.get(link, 0)) / bandwidth
+                place = self._place(ranks[0])
                 worst[place] = max(worst.get(place, Fraction(0)), took)
-        return ceil(sum(worst.values()) * PICOSECONDS_PER_SECOND)
+        return sum(worst.values(), Fraction(0))
 
-    def _place(self, ranks: Sequence[int]) -> int:
+    def _apart_from_each_other(self, fabric: Fabric, by_messages: Mapping[str, Fraction]) -> Fraction:
+        """Seconds by which the worst messages may be late for one member alone."""
         assert self.flows is not None
-        return self.flows.layout.coordinate(ranks[0], "pipeline")
+
+        def takes(flow: Connection) -> Fraction:
+            links = (fabric.links[link] for link in fabric.route(flow.sender, flow.receiver).links)
+            each = (by_messages.get(link.name, Fraction(0)) / link.bandwidth for link in links if link.bandwidth)
+            return sum(each, Fraction(0))
+
+        worst: dict[int, Fraction] = {}
+        for flow in self.flows.pipeline:
+            place = self._place(flow.receiver)
+            worst[place] = max(worst.get(place, Fraction(0)), takes(flow))
+        return sum(worst.values(), max(map(takes, self.flows.gradients or ()), default=Fraction(0)))
+
+    def _place(self, rank: int) -> int:
+        assert self.flows is not None
+        return self.flows.layout.coordinate(rank, "pipeline")
 
     def _on_links(self, fabric: Fabric) -> dict[str, dict[tuple[str, int], int]]:
         """Link → group → bytes of its replayed collectives in a step; each of its flows sends an equal share."""
@@ -110,7 +136,7 @@ class TensorTraffic:
         for axis, groups in self.replayed.items():
             for number, ranks in enumerate(groups):
                 flows = self.flows.layers[axis][number]
-                each = -(-self.loads[axis, self._place(ranks)].bytes // len(flows))
+                each = -(-self.loads[axis, self._place(ranks[0])].bytes // len(flows))
                 for flow in flows:
                     for link in fabric.route(flow.sender, flow.receiver).links:
                         of_link = found.setdefault(link, {})
