@@ -47,6 +47,7 @@ EXAMPLES = {
     "compute": "a rate such as 312 TFLOP/s",
     "number": "a plain number such as 125e6",
 }
+LARGEST = Fraction(10**300)  # both it and one part in it are numbers in every format
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([^\d\s.+-]\S*)?\s*")
 
 
@@ -63,6 +64,8 @@ def parse_quantity(value: str | int | float | Fraction, dimension: Dimension) ->
     number = _parse_text(value, dimension) if isinstance(value, str) else Fraction(value)
     if number < 0:
         raise ValueError(f"{value} is negative; expected {EXAMPLES[dimension]}")
+    if number and not 1 / LARGEST <= number <= LARGEST:
+        raise ValueError(f"{value} is too {'large' if number > 1 else 'small'}; expected {EXAMPLES[dimension]}")
     return number
 
 

@@ -88,7 +88,8 @@ def _offer(names: Callable[[], list[str]]) -> Any:
 
 
 def _order(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list | tuple) or sorted({*map(str, value), CONTEXT}) != sorted({*AXES, CONTEXT}):
+    named = sorted(map(str, value)) if isinstance(value, list | tuple) else []
+    if named not in (sorted(AXES), sorted((*AXES, CONTEXT))):
         raise ValueError(f"expected the three axes {', '.join(AXES)} in some order, each once")
     return tuple(value)
 

@@ -71,7 +71,10 @@ def _value_of(node: ast.AST, row: Mapping[str, Any], text: str) -> Any:
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         return not _value_of(node.operand, row, text)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_value_of(node.operand, row, text)
+        value = _value_of(node.operand, row, text)
+        if not isinstance(value, int | float):
+            raise _wrong(text)
+        return -value
     if isinstance(node, ast.Compare) and all(type(one) in _COMPARE for one in node.ops):
         values = [_value_of(part, row, text) for part in (node.left, *node.comparators)]
         return all(_compared(op, a, b) for op, a, b in zip(node.ops, values, values[1:], strict=False))

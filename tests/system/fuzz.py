@@ -42,9 +42,12 @@ def main() -> int:
     failed = 0
     with Pool(given.workers) as pool:
         for what, run in (
-            ("mutated cases", lambda: campaign.mutate(pool, range(given.seed, given.seed + given.cases), loud)),
-            ("random valid scenarios", lambda: campaign.recount(pool, given.seed, recounts, loud)),
-            ("kills", lambda: campaign.kill(range(given.seed, given.seed + count), dask, say=loud)),
+            (
+                "mutated cases",
+                lambda: campaign.mutate(pool, range(given.seed, given.seed + given.cases), loud, given.keep),
+            ),
+            ("random valid scenarios", lambda: campaign.recount(pool, given.seed, recounts, loud, given.keep)),
+            ("kills", lambda: campaign.kill(range(given.seed, given.seed + count), dask, say=loud, folder=given.keep)),
         ):
             failures = run()
             campaign.keep(pool, failures, given.keep)

@@ -23,8 +23,13 @@ FEW = 25  # runs of a case that takes as long as it may
 
 @dataclass
 class Failures:
-    """What failed: how often each complaint was made, and the first example of each."""
+    """What failed: how often each complaint was made, and the first example of each.
 
+    Attributes:
+        folder: where first examples are written at once, as they are; `keep` minimises them at the end.
+    """
+
+    folder: Path | None = None
     counts: Counter[str] = field(default_factory=Counter)
     first: dict[str, Any] = field(default_factory=dict)
     done: Counter[str] = field(default_factory=Counter)
@@ -34,6 +39,8 @@ class Failures:
         if complaint not in self.first:
             self.first[complaint] = example
             say(f"new: {complaint}")
+            if self.folder is not None:
+                save(self.folder, complaint, {"wrong": complaint, **_content(example)})
 
 
 def quiet(text: str) -> None:
@@ -54,9 +61,9 @@ def judged(pool: Pool, case: Case) -> list[str]:
     return complaints(case, outcome_of(pool.one(case)))
 
 
-def mutate(pool: Pool, seeds: Iterable[int], say: Say = quiet) -> Failures:
+def mutate(pool: Pool, seeds: Iterable[int], say: Say = quiet, folder: Path | None = None) -> Failures:
     """Run the mutated cases of some seeds."""
-    failures = Failures()
+    failures = Failures(folder)
     for number, (case, answer) in enumerate(pool.map(map(generate.case, seeds)), 1):
         outcome = outcome_of(answer)
         failures.done[outcome.stopped or ("traceback" if outcome.raised else f"exit code {outcome.code}")] += 1
@@ -67,9 +74,9 @@ def mutate(pool: Pool, seeds: Iterable[int], say: Say = quiet) -> Failures:
     return failures
 
 
-def recount(pool: Pool, first: int, count: int, say: Say = quiet) -> Failures:
+def recount(pool: Pool, first: int, count: int, say: Say = quiet, folder: Path | None = None) -> Failures:
     """Simulate and recount so many random valid scenarios, not counting those that an algorithm refuses."""
-    failures = Failures()
+    failures = Failures(folder)
     jobs = (Simulated(valid.scenario(Random(seed))) for seed in range(first, first + 2 * count))
     for job, answer in pool.map(_until(jobs, lambda: failures.done["recounted"] < count)):
         found = [answer] if isinstance(answer, str) else answer
@@ -89,9 +96,11 @@ def _until(jobs: Iterable[Simulated], more: Callable[[], bool]) -> Iterator[Simu
         yield job
 
 
-def kill(seeds: Iterable[int], dask: bool, patience: float = 5, say: Say = quiet) -> Failures:
+def kill(
+    seeds: Iterable[int], dask: bool, patience: float = 5, say: Say = quiet, folder: Path | None = None
+) -> Failures:
     """Kill sweeps, one after the other."""
-    failures = Failures()
+    failures = Failures(folder)
     for seed in seeds:
         one = kills.kill_of(seed, dask)
         found = kills.wrong(one, patience)
@@ -107,13 +116,17 @@ def keep(pool: Pool, failures: Failures, folder: Path) -> None:
     for complaint, example in failures.first.items():
         if isinstance(example, Case):
             runs = FEW if complaint.startswith(("slow", "hang")) else MOST_RUNS
-            small = smaller(example, lambda case, complaint=complaint: complaint in judged(pool, case), runs)
-            content = to_json(small)
-        elif isinstance(example, kills.Kill):
-            content = kills.to_json(example)
-        else:
-            content = {"scenario": smaller_values(example, lambda v, c=complaint: c in recounted(pool, v))}
-        save(folder, complaint, {"wrong": complaint, **content})
+            example = smaller(example, lambda case, complaint=complaint: complaint in judged(pool, case), runs)
+        elif not isinstance(example, kills.Kill):
+            example = smaller_values(example, lambda v, c=complaint: c in recounted(pool, v))
+        save(folder, complaint, {"wrong": complaint, **_content(example)})
+
+
+def _content(example: Any) -> dict[str, Any]:
+    """An example as it is kept."""
+    if isinstance(example, Case):
+        return to_json(example)
+    return kills.to_json(example) if isinstance(example, kills.Kill) else {"scenario": example}
 
 
 def recounted(pool: Pool, values: Any) -> list[str]:

@@ -21,6 +21,7 @@ WORK = re.compile(
     r"\b(steps|pipeline|data|microbatches|chunks|count|layers|width|batch|pieces|ranks|factor)\b\W{1,4}(\d[\d_]*)"
 )
 MUCH = 3_000
+SMALL = re.compile(r"\bbucket\W{1,4}\d{1,4}\b(?! ?[kKMGT])")  # bytes: as many buckets as there are parameters
 SIMULATING = (("simulation/run.py", "_carry_out"), ("collectives/benchmark.py", "measure"))
 
 
@@ -61,7 +62,7 @@ def is_long(case: Case) -> bool:
     product = 1
     for key, number in asked.items():
         product *= max(number, 1) ** (2 if key == "ranks" else 1)  # most collectives have messages like ranks²
-    return product > MUCH
+    return product > MUCH or any(map(SMALL.search, [*case.files.values(), " ".join(case.argv)]))
 
 
 def _code(outcome: Outcome) -> Iterator[str]:
