@@ -31,14 +31,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def simulate(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None) -> Result:
+def simulate(
+    scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None, *, scratch: Path | None = None
+) -> Result:
     """Simulate a scenario; a plan or a fabric given here replaces that of the schedule or the topology.
+
+    Rows that are too many for memory are in a file in the folder `scratch`, by default that for temporary files.
 
     Raises:
         HybridDesError: the scenario cannot be simulated (`exit_code` 2) or its simulation failed (1).
     """
     try:
-        return Result(run(scenario, plan, fabric))
+        return Result(run(scenario, plan, fabric, scratch=scratch))
     except OutOfMemoryError as error:
         fabric = fabric or fabric_of(scenario)
         advice = what_would_fit(scenario, plan or plan_of(scenario, fabric), fabric)

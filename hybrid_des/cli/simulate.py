@@ -74,12 +74,14 @@ def _run(args: argparse.Namespace, scenario: Scenario) -> tuple[Result, dict[Pat
     from hybrid_des.report.kineto import write_kineto
     from hybrid_des.result import simulate
 
-    written = {}
+    written, scratch = {}, None
+    if scenario.record == "all" and (args.json or args.quiet) and not (args.out or args.hta):
+        scenario = scenario.model_copy(update={"record": "compute"})  # the summary needs no rows of messages
     with ExitStack() as folders:
-        for folder in filter(None, (args.out, args.hta)):
-            folders.enter_context(reserved(folder))
+        for folder in filter(None, (args.hta, args.out)):
+            scratch = folders.enter_context(reserved(folder))
         with status_line(args.quiet):
-            result = simulate(scenario)
+            result = simulate(scenario, scratch=scratch)
         if args.out is not None:
             written[args.out] = result.write(args.out)
         if args.hta is not None:
