@@ -55,6 +55,7 @@ class Gpu:
     Attributes:
         rank: its global rank.
         memory: its memory use.
+        ops: how many ops it runs per step, optimizer steps among them.
         processes: its SimPy processes, one per stream.
     """
 
@@ -93,6 +94,7 @@ class Gpu:
         self._signals = {name: endpoint.handoff() for name in (("step", "layer") if program.parameters else ())}
         self._task: Task | None = None
         self._step = 0
+        self.ops = len(program.compute) + len(program.update)
         self.processes = [job.env.process(self._run_compute())]
         if program.gradient:
             self.processes.append(job.env.process(self._run_gradient()))

@@ -3,7 +3,7 @@
 import gc
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -31,6 +31,7 @@ from hybrid_des.simulation.gpu import Gpu
 from hybrid_des.simulation.memory import gpus_of, memory_parts, misfit, worst_peak
 from hybrid_des.simulation.planner import Parts, parts_of
 from hybrid_des.simulation.tensor_traffic import TensorTraffic
+from hybrid_des.simulation.watch import BudgetSpentError, Watch, ops_of
 from hybrid_des.timeline import Timeline
 from hybrid_des.units import format_bytes
 from hybrid_des.workload.costs import Costs
@@ -114,6 +115,7 @@ def run(
     trace: Causes | None = None,
     parts: Parts | None = None,
     scratch: Path | None = None,
+    watch: Watch | None = None,
 ) -> Run:
     """Simulate a scenario.
 
@@ -127,11 +129,13 @@ def run(
         parts: the parts of a scenario without numerics that differs in seed, jitter, steps and
             what is slow for an interval.
         scratch: the folder of the file of rows that are too many for memory; default: that for temporary files.
+        watch: what shows how far the run is, and ends it when its budget is spent.
 
     Raises:
         PlanError: the plan is incomplete.
         DeadlockError: the plan or a collective deadlocks.
         SimulationError: simulated time exceeds 64 bits, or a message is never received.
+        UnfinishedError: the budget of the watch is spent.
         OutOfMemoryError: a GPU exceeds its memory, under `on_oom: error`.
         Refusal: the schedule or topology does not support these sizes.
     """
@@ -143,13 +147,13 @@ def run(
     for fold in () if every else folds_of(scenario, parts, reasons):
         check_size(scenario, fold, reasons)
         try:
-            outcome = _simulated(scenario, parts, fold, scratch)
+            outcome = _simulated(scenario, parts, fold, scratch, watch)
             break
         except FoldRefusal as refusal:
             refused(scenario, fold, refusal, reasons)
     if outcome is None:
         check_size(scenario, None, reasons)
-        outcome, fold = _simulated(scenario, parts, None, scratch, trace, retime), None
+        outcome, fold = _simulated(scenario, parts, None, scratch, watch, trace, retime), None
     env, recorder, transport, gpus = outcome
     _check_memory(scenario, parts, gpus)
     layout = scenario.parallel.layout
@@ -182,7 +186,8 @@ def _simulated(
     scenario: Scenario,
     parts: Parts,
     fold: Fold | None,
-    scratch: Path | None = None,
+    scratch: Path | None,
+    watch: Watch | None,
     trace: Causes | None = None,
     retime: Retime | None = None,
 ) -> tuple[Environment, Recorder, Transport, list[Gpu]]:
@@ -191,13 +196,33 @@ def _simulated(
     if recorder.messages is not None and trace is None:  # what is explained needs all rows at once
         recorder.messages = LongRows(MESSAGE_COLUMNS, "start", scratch)
     transport = network_of(scenario, parts, recorder, fold, trace)
-    if isinstance(recorder.messages, LongRows):
-        transport.env.beat = recorder.messages.relieve
     gpus = simulated_gpus(scenario, parts, transport, recorder, fold, retime)
     servers = parts.reductions.servers(transport, scenario.steps, _lengths(parts.workers))
-    _carry_out(transport.env, [*gpus, *servers])
+    transport.env.beat = _beat(scenario, transport.env, recorder, gpus, watch)
+    try:
+        _carry_out(transport.env, [*gpus, *servers])
+    except BudgetSpentError:
+        assert watch is not None
+        raise watch.unfinished(scenario, transport.env, recorder, transport, gpus, fold) from None
     transport.check_empty()
     return transport.env, recorder, transport, gpus
+
+
+def _beat(
+    scenario: Scenario, env: Environment, recorder: Recorder, gpus: Sequence[Gpu], watch: Watch | None
+) -> Callable[[], None] | None:
+    """What is done now and then while a run goes on."""
+    relieve = recorder.messages.relieve if isinstance(recorder.messages, LongRows) else None
+    if watch is None:
+        return relieve
+    ops, look, total = recorder.ops, watch.look, ops_of(scenario, gpus)
+
+    def beat() -> None:
+        if relieve is not None:
+            relieve()
+        look(len(ops), total, env.events)
+
+    return beat
 
 
 def _sent(parts: Parts, transport: Transport, steps: int) -> dict[str, int]:

@@ -44,7 +44,7 @@ def both(setting, long):
 
 @pytest.mark.parametrize("sharing", ["fifo", "fair"])
 @pytest.mark.parametrize("algorithm", ["ring", "parameter-server"])
-def test_the_file_of_a_long_run_is_that_of_any_other(long, tmp_path, sharing, algorithm):
+def test_the_file_of_a_long_run_is_the_usual_one(long, tmp_path, sharing, algorithm):
     pytest.importorskip("pyarrow")
     gradients = {"algorithm": algorithm, "overlap": True, "bucket": "50 MB"}
     if algorithm == "parameter-server":
