@@ -121,6 +121,14 @@ class Layout:
             ranks = [start + place * self.strides[axis] for start in ranks for place in range(self.sizes[axis])]
         return sorted(ranks)
 
+    def groups(self, axis: str, expert: int = 1) -> list[list[int]]:
+        """The groups of ranks along an axis; `expert` successive ranks along context and data share the experts."""
+        axes = ("context", "data") if axis == "expert" else (axis,)
+        starts = (rank for rank in range(self.ranks) if not any(self.coordinate(rank, along) for along in axes))
+        whole = (self.group(start, *axes) for start in starts)
+        size = expert if axis == "expert" else self.sizes[axis]
+        return [group[first : first + size] for group in whole for first in range(0, len(group), size)]
+
     @cached_property
     def holders(self) -> list[RankGroup]:
         """Of the first pipeline rank: the ranks that hold the same parameters, one group per tensor rank."""
