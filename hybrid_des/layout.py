@@ -20,6 +20,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+SHORT = 32  # ranks that are counted faster one by one
+
 
 class RankGroup(Sequence[int]):
     """Ranks along some axes, in ascending order, by rule: nothing is kept for each of them.
@@ -49,7 +51,7 @@ class RankGroup(Sequence[int]):
         return int(self._rank_of(self._chosen[place]))
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.array.tolist())
+        return map(self._rank_of, self._chosen) if len(self._chosen) < SHORT else iter(self.array.tolist())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)

@@ -11,6 +11,7 @@ from hybrid_des.errors import NumericsError
 from hybrid_des.gradients.groups import Membership
 from hybrid_des.gradients.reducer import Reducer
 from hybrid_des.network.endpoint import Endpoint
+from hybrid_des.network.mailbox import Handoff
 from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, PURPOSES, REDUCTION, Purpose
 from hybrid_des.simulation.arithmetic import SizesOnly
 from hybrid_des.simulation.exchanges import NO_EXCHANGERS, Exchanger
@@ -83,20 +84,20 @@ class Gpu:
             self._reducers.setdefault(reducer.stage, []).append(reducer)
         self._buffers: dict[int, list[tuple[Reducer, Buffer]]] = {}
         self._filled = {stage: endpoint.handoff() for stage in self._reducers}
-        streams = (("gradient", program.gradient), ("parameters", program.parameters))
-        self._finished = {name: endpoint.handoff() for name, stream in streams if stream}
+        self._finished: dict[str, Handoff] = {}
         self._gatherers = membership.gatherers
-        self._meetings = meetings
-        self._exchangers = exchangers
-        stages = {part.stage for part in program.parameters if isinstance(part, Gather | Transfer)}
-        self._gathered = {stage: endpoint.handoff() for stage in stages}
-        self._signals = {name: endpoint.handoff() for name in (("step", "layer") if program.parameters else ())}
+        self._meetings, self._exchangers = meetings, exchangers
         self._task: Task | None = None
         self._step = 0
         self.processes = [job.env.process(self._run_compute())]
         if program.gradient:
+            self._finished["gradient"] = endpoint.handoff()
             self.processes.append(job.env.process(self._run_gradient()))
         if program.parameters:
+            self._finished["parameters"] = endpoint.handoff()
+            stages = {part.stage for part in program.parameters if isinstance(part, Gather | Transfer)}
+            self._gathered = {stage: endpoint.handoff() for stage in stages}
+            self._signals = {name: endpoint.handoff() for name in ("step", "layer")}
             self.processes.append(job.env.process(self._run_parameters()))
 
     def _run_compute(self) -> Routine:
