@@ -17,6 +17,7 @@ all-reduces of 2, 4 and 8 A100s on NVLink take about 35, 45 and 85 µs besides b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -35,7 +36,7 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 from hybrid_des.workload.costs import RankCosts, Sharding, StageCosts, sum_of
 from hybrid_des.workload.device import ELEMENT, Device
 from hybrid_des.workload.division import Division, Exchange, LayerCosts, layer_costs
-from hybrid_des.workload.replay import ALGORITHMS, Replay
+from hybrid_des.workload.replay import ALGORITHMS, Replay, connection
 from hybrid_des.workload.traffic import Collective, traffic_of
 
 UPDATE = 40  # bytes moved per updated parameter
@@ -59,12 +60,21 @@ def model_costs(scenario: Scenario, fabric: Fabric | None) -> RankCosts:
     layers = tuple(map(cache(costing.of), alike, received))
     took = [layer.forward + layer.backward for layer in layers]
 
+    known: dict[tuple[int, ...], StageCosts] = {}
+
+    @cache
     def stages(count: int) -> list[StageCosts]:
         try:
             held = cut(model.layers, count, scenario.parallel.stages, took)
         except Refusal as refusal:
             raise Refusal(f"parallel.stages: {refusal}") from None
-        return [sum_of([layers[place] for place in places]) for places in held]
+        found = []
+        for places in held:
+            same = tuple(id(layers[place]) for place in places)
+            if same not in known:
+                known[same] = sum_of([layers[place] for place in places])
+            found.append(known[same])
+        return found
 
     # with chunks, the plan will say which stages a rank holds; no such schedule plans with times
     whole = stages(ranks) if scenario.schedule.chunks == 1 else [sum_of(layers)] * ranks
@@ -111,7 +121,7 @@ class _Costing:
         )
         self._known: dict[Exchange, Collective] = {}
         self._replay = None if fabric is None else Replay(fabric, scenario.cluster.sharing)
-        self._groups = {axis: groups_along(layout, axis, parallel.expert) for axis in ("tensor", "context", "expert")}
+        self._groups = cache(lambda axis: _different(groups_along(layout, axis, parallel.expert), fabric))
         self._hidden = {"tensor": scenario.overlap.tensor, "expert": scenario.overlap.experts, "context": Fraction(0)}
         holders = parallel.data * parallel.context
         pipelined = parallel.pipeline > 1
@@ -166,7 +176,7 @@ class _Costing:
 
     def _measured(self, exchange: Exchange) -> Collective:
         axis, does, size, repeats, behind, steps = exchange
-        groups = self._groups[axis]
+        groups = self._groups(axis)
         launch, found = 0, NOTHING
         if self._replay is not None:
             found = max((self._replay.outcome(does, group, size) for group in groups), key=lambda one: one.duration)
@@ -186,6 +196,13 @@ def groups_along(layout: Layout, axis: str, expert: int) -> list[list[int]]:
     whole = (layout.group(start, *axes) for start in starts)
     size = expert if axis == "expert" else layout.sizes[axis]
     return [group[first : first + size] for group in whole for first in range(0, len(group), size)]
+
+
+def _different(groups: Sequence[list[int]], fabric: Fabric | None) -> list[list[int]]:
+    """One of the groups that are connected alike."""
+    if fabric is None:
+        return list(groups[:1])
+    return list({connection(fabric, group): group for group in reversed(groups)}.values())[::-1]
 
 
 def device_of(scenario: Scenario, efficiency: Efficiency) -> Device:
