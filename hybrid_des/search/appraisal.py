@@ -28,7 +28,7 @@ from hybrid_des.search.twins import twin_of
 from hybrid_des.simulation.memory import gpus_of
 from hybrid_des.simulation.planner import build_plan, parts_of
 from hybrid_des.simulation.remedies import planned_peaks
-from hybrid_des.simulation.run import run
+from hybrid_des.simulation.run import few_collections, run
 from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.sweep.axes import Case
 from hybrid_des.sweep.dispatch import Row
@@ -107,7 +107,8 @@ def _import(settings: Settings) -> None:
 
 def _safely(step: Any, settings: Settings, case: Case) -> Finding:
     try:
-        found: Finding = step(settings, case)
+        with few_collections():  # orders are made of many small objects, none of which form cycles
+            found: Finding = step(settings, case)
         return found
     except HybridDesError as error:
         return Finding(reason=str(error).splitlines()[0])
@@ -165,19 +166,26 @@ def _finding(settings: Settings, scenario: Scenario, time: int, held: Sequence[i
     cost = settings.objective.cost(scenario, to_seconds(time))
     if not held:
         return Finding(least=cost)
-    layout = scenario.parallel.layout
-    kinds = gpus_of(scenario.cluster, range(layout.ranks))
-    allowed = {memory: settings.allowed(kind) for memory, kind in {kind.memory: kind for kind in kinds}.items()}
-    places = layout.along("pipeline").tolist()
-    tightest: dict[int, int] = {}
-    for place, kind in zip(places, kinds, strict=True):
-        tightest[place] = min(tightest.get(place, allowed[kind.memory]), allowed[kind.memory])
-    place = max(tightest, key=lambda one: held[one] - tightest[one])
+    tightest = _allowed(settings, scenario)
+    place = max(range(len(tightest)), key=lambda one: held[one] - tightest[one])
     excess = held[place] - tightest[place]
     reason = ""
     if excess > 0:
         reason = f"pipeline rank {place} holds {least}{format_bytes(held[place])}; {format_bytes(tightest[place])} fit"
     return Finding(reason, excess > 0, cost, max(held), excess)
+
+
+def _allowed(settings: Settings, scenario: Scenario) -> Sequence[int]:
+    """Bytes that a plan may use of the smallest GPU of each pipeline rank."""
+    layout, kinds = scenario.parallel.layout, [kind.gpu for kind in scenario.cluster.kinds]
+    if len({kind.memory for kind in kinds}) == 1:
+        return [settings.allowed(kinds[0])] * scenario.parallel.pipeline
+    allowed = {kind.memory: settings.allowed(kind) for kind in kinds}
+    tightest = [max(allowed.values())] * scenario.parallel.pipeline
+    ranks = zip(layout.along("pipeline").tolist(), gpus_of(scenario.cluster, range(layout.ranks)), strict=True)
+    for place, kind in ranks:
+        tightest[place] = min(tightest[place], allowed[kind.memory])
+    return tightest
 
 
 @dataclass(frozen=True)
