@@ -202,8 +202,8 @@ def _messages(
             **{name: part[name] for name in ("step", "microbatch", "chunk", "stage", "asked", "start", "end", "bytes")},
         ))  # fmt: skip
         lanes.append({
-            "name": names[0], "group": "link", "alike": len(names) * timeline.alike, "rows": int(row.max(initial=0)) + 1, "rank": NONE,
-            "also": names[1:65], "note": "",
+            "name": names[0], "group": "link", "alike": len(names) * timeline.alike,
+            "rows": int(row.max(initial=0)) + 1, "rank": NONE, "also": names[1:65], "note": "",
         })  # fmt: skip
     hidden = [names for names in groups if names not in chosen]
     left_out = [f"{sum(map(len, hidden)):,} less busy links, for which a page has no room"] if hidden else []
