@@ -25,7 +25,11 @@ KINDS = {
 FARTHEST = {"1F1B": 0.00005, "1F1B-I": 0.004, "ZB-H1": 0.00005, "ZB-H2": 0.00005, "ZB-1p": 0.00005, "ZB-2p": 0.0005}
 
 
-@pytest.mark.parametrize("row", TABLE.values(), ids=lambda row: f"{row['schedule']}-{row['p']}-{row['m']}")
+MOST_SEARCHED = 64  # micro-batches of zb-auto; rows of 128 take seconds each, and hold with 128 here
+QUICK = [row for row in TABLE.values() if KINDS[row["schedule"]] != "zb-auto" or int(row["m"]) <= MOST_SEARCHED]
+
+
+@pytest.mark.parametrize("row", QUICK, ids=lambda row: f"{row['schedule']}-{row['p']}-{row['m']}")
 def test_published_bubble_rates(row):
     p, m = int(row["p"]), int(row["m"])
     costs = tuple(round(float(row[key]) * UNIT) for key in ("T_F_ms", "T_B_ms", "T_W_ms"))
