@@ -121,6 +121,12 @@ class Layout:
             ranks = [start + place * self.strides[axis] for start in ranks for place in range(self.sizes[axis])]
         return sorted(ranks)
 
+    def first(self, ranks: NDArray[np.int64], *axes: str) -> NDArray[np.int64]:
+        """For each of these ranks the first of its group along these axes."""
+        for axis in axes:
+            ranks = ranks - ranks // self.strides[axis] % self.sizes[axis] * self.strides[axis]
+        return ranks
+
     @cached_property
     def holders(self) -> list[RankGroup]:
         """Of the first pipeline rank: the ranks that hold the same parameters, one group per tensor rank."""
