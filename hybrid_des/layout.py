@@ -131,6 +131,12 @@ class Layout:
         size = expert if axis == "expert" else self.sizes[axis]
         return [group[first : first + size] for group in whole for first in range(0, len(group), size)]
 
+    def first(self, ranks: NDArray[np.int64], *axes: str) -> NDArray[np.int64]:
+        """For each of these ranks the first of its group along these axes."""
+        for axis in axes:
+            ranks = ranks - ranks // self.strides[axis] % self.sizes[axis] * self.strides[axis]
+        return ranks
+
     @cached_property
     def holders(self) -> list[RankGroup]:
         """Of the first pipeline rank: the ranks that hold the same parameters, one group per tensor rank."""

@@ -4,7 +4,7 @@ import pytest
 
 from hybrid_des.errors import Refusal
 from hybrid_des.result import simulate
-from hybrid_des.scenario import scenario_from
+from hybrid_des.scenario import load, scenario_from
 
 
 def large(pipeline, data, **sections):
@@ -39,3 +39,11 @@ def test_what_does_not_fold_and_is_too_large_says_both():
     )
     with pytest.raises(Refusal, match=said):
         simulate(large(1, 16384, workload={"forward": 0, "backward": 0, "parameters": 999_983}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "replicas"), [([], 1), (["cluster.topology=leaf-spine", "cluster.leaf_size=8"], 4)]
+)
+def test_shipped_replicas_fold_by_nodes_or_leaves(scenarios, changes, replicas):
+    run = simulate(load(scenarios / "scale/rails_4096.yaml", changes))
+    assert run.summary["ranks_simulated"] == 16 * replicas
