@@ -98,7 +98,7 @@ def count(text: str) -> int:
     return number
 
 
-def process_count(text: str) -> int:
+def processes(text: str) -> int:
     """Parse a number of worker processes."""
     number = count(text)
     if number > MOST_PROCESSES:

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import hybrid_des
-from hybrid_des.cli.arguments import add_common, add_out, import_files, process_count
+from hybrid_des.cli.arguments import add_common, add_out, import_files, processes
 from hybrid_des.cli.output import progress_bar, say, status_line
 from hybrid_des.errors import UsageError
 
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print only the summary, as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="print no report and no messages")
     parser.add_argument(
-        "--jobs", metavar="N", type=process_count, help="local worker processes for a sweep (default: by its size)"
+        "--jobs", metavar="N", type=processes, help="local worker processes for a sweep (default: by its size)"
     )
     parser.add_argument("--dask", metavar="ADDRESS", help="run a sweep on a Dask cluster, such as tcp://10.0.0.1:8786")
     parser.add_argument("--version", action="version", version=f"hybrid-des {hybrid_des.__version__}")

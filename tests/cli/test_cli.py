@@ -67,6 +67,7 @@ def test_a_user_defined_schedule_is_imported_from_a_file(run, write, scratch):
         (["calibrate", "{file}", "--out", ""], "--out: expected a path, found an empty string"),
         (["{file}", "more.yaml"], "unrecognized arguments: more.yaml"),
         (["{file}", "--jobs", "0"], "--jobs: must be at least 1, not 0"),
+        (["{file}", "--jobs", "9223372036854775807"], "--jobs: must be at most 1024, not 9223372036854775807"),
         (["a" * 5000], "File name too long"),
         (["{file}", "--import", "a" * 5000], "File name too long"),
         (["{file}", "--out", "a" * 5000], "File name too long"),

@@ -18,7 +18,7 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.cli.arguments import add_common, import_files, process_count
+from hybrid_des.cli.arguments import add_common, import_files, processes
 from hybrid_des.cli.output import say, text_table, write_file
 from hybrid_des.errors import UsageError
 
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="only count the plans and list what varies")
     parser.add_argument("--json", action="store_true", help="print only the outcome, as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="print no progress and no report of the best plan")
-    parser.add_argument("--jobs", metavar="N", type=process_count, help="local worker processes (default: one per core)")
+    parser.add_argument("--jobs", metavar="N", type=processes, help="local worker processes (default: one per core)")
     parser.add_argument("--dask", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://10.0.0.1:8786")
     parser.add_argument("--budget", metavar="TIME", type=_seconds, default=inf, help="stop after so long, such as 60s")
     parser.add_argument("--resume", action="store_true", help="go on with what an earlier search left in --out")
