@@ -176,7 +176,8 @@ def _messages(
     """The messages of the busiest links that find room, their lanes, and what is left out."""
     rows = timeline.message_rows()
     if rows is None or not timeline.channels:
-        return _block(0), [], []
+        sent = 0 if timeline.stream is None else len(timeline.stream)
+        return _block(0), [], [f"{sent:,} messages on links, which are in timeline.parquet"] if sent else []
     groups, ends, order = _links(timeline, rows, _on_path(reasons)[len(timeline.ops["rank"]) : -1])
     busiest = sorted(groups, key=lambda names: -int(rows["bytes"][_rows_of(names[0], ends, order)].sum()))
     chosen: list[list[str]] = []
