@@ -29,7 +29,7 @@ SLOW = 0.03  # a share of the step that uneven ranks cost, from which they are t
 COMPUTES = ("gpu", "node", "stage")  # what of `slow` computes
 
 
-class Group(NamedTuple):
+class SlowRanks(NamedTuple):
     """Ranks that may be slow, and the end of the run with only their ops changed, in picoseconds.
 
     Attributes:
@@ -59,9 +59,9 @@ class Stragglers(NamedTuple):
     """
 
     ideal: int
-    groups: Sequence[Group]
+    groups: Sequence[SlowRanks]
 
-    def culprit(self, duration: int) -> Group | None:
+    def culprit(self, duration: int) -> SlowRanks | None:
         """The group that holds up a run: it alone costs most of what uneven ranks cost."""
         if not self.groups or not duration:
             return None
@@ -112,7 +112,7 @@ def _varies(scenario: Scenario) -> bool:
     return bool(scenario.jitter) or any(one.target[0] in COMPUTES for one in scenario.slow)
 
 
-def _groups(base: Run, at: Variant) -> Iterator[Group]:
+def _groups(base: Run, at: Variant) -> Iterator[SlowRanks]:
     """What `slow` names, nodes of another speed than most, and the pipeline ranks with the most work."""
     scenario, layout, work = base.scenario, base.scenario.parallel.layout, work_of_ranks(base)
     spec = scenario.cluster
@@ -124,7 +124,7 @@ def _groups(base: Run, at: Variant) -> Iterator[Group]:
         kept = tuple(other for other in scenario.slow if other is not one)
         without = replace(at, scenario=scenario.model_copy(update={"slow": kept})).simulated().duration
         kind, number = one.target
-        yield Group(f"{kind} {number}", slow(_ranks_of(base, kind, int(number))), without, without)
+        yield SlowRanks(f"{kind} {number}", slow(_ranks_of(base, kind, int(number))), without, without)
     speeds = [node.speed for node, _ in zip(spec.each_gpu(), range(layout.ranks), strict=False)]
     most = max(set(speeds), key=speeds.count)
     nodes: dict[int, list[int]] = {}
@@ -134,12 +134,12 @@ def _groups(base: Run, at: Variant) -> Iterator[Group]:
         here = frozenset(ranks)
         mean = at.with_retime(at_the_mean(at, here)).simulated().duration
         usual = at.with_retime(scaled_ops(speeds[ranks[0]] / most, of_ranks(here)))
-        yield Group(f"node {node}", slow(ranks), mean, usual.simulated().duration)
+        yield SlowRanks(f"node {node}", slow(ranks), mean, usual.simulated().duration)
     places = range(layout.sizes["pipeline"]) if layout.sizes["pipeline"] > 1 else ()
     for place in sorted(places, key=lambda place: -slow([*ranks_at(at, place)]))[:MOST_GROUPS]:
         ranks_here = ranks_at(at, place)
         mean = at.with_retime(at_the_mean(at, ranks_here)).simulated().duration
-        yield Group(name_of_place(at, place), slow([*ranks_here]), mean)
+        yield SlowRanks(name_of_place(at, place), slow([*ranks_here]), mean)
 
 
 def _ranks_of(base: Run, kind: str, number: int) -> list[int]:

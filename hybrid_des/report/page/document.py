@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.reasons import Reasons, reasons_of
 from hybrid_des.errors import one_line
-from hybrid_des.report.content import CAUSES, Fact, content_of
+from hybrid_des.report.content import Fact, content_of
 from hybrid_des.report.page.drawn import Tables, tables_of
 from hybrid_des.report.page.packing import pack
+from hybrid_des.report.shares import CAUSES
 from hybrid_des.report.terminal import render
 
 if TYPE_CHECKING:
