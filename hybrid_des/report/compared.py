@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hybrid_des.analysis.comparison.compare import Comparison
-from hybrid_des.report.content import CAUSES
 from hybrid_des.report.lines import folded
 from hybrid_des.report.plots.chart import gantt, size_of
 from hybrid_des.report.plots.style import new_figure, verbatim
+from hybrid_des.report.shares import CAUSES
 from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:

@@ -29,10 +29,13 @@ EVENTS = 2_000_000  # of all simulations, about
 FEWEST, MOST = 3, 16  # simulations against one thing that costs
 WORTH = 0.005  # a share of the step that is worth a proposal
 SMALL_BUCKET = 25_000_000  # bytes, about PyTorch's default
-LESS_BUBBLE = (  # schedules by how much they change: split backwards, chunks, both
-    "schedule.kind=zb-h1", "schedule.kind=interleaved-1f1b,schedule.chunks=2", "schedule.kind=zb-v",
-    "schedule.kind=dualpipe-v", "schedule.kind=zb-h2",
-)  # fmt: skip
+LESS_BUBBLE = {
+    "zb-h1": 1,
+    "interleaved-1f1b": 2,
+    "zb-v": 2,
+    "dualpipe-v": 2,
+    "zb-h2": 1,
+}  # schedules, with their chunks
 
 
 class Proposal(NamedTuple):
@@ -105,8 +108,9 @@ def _less_bubble(scenario: Scenario) -> Iterator[str]:
     schedule = scenario.schedule
     if scenario.parallel.pipeline == 1:
         return
-    if schedule.kind is not None:
-        yield from (text for text in LESS_BUBBLE if f"schedule.kind={schedule.kind}" != text.partition(",")[0])
+    for kind, chunks in LESS_BUBBLE.items() if schedule.kind else ():
+        if kind != schedule.kind:
+            yield f"schedule.kind={kind}" + (f",schedule.chunks={chunks}" if chunks != schedule.chunks else "")
     if scenario.batch is None:
         yield f"schedule.microbatches={2 * schedule.microbatches}"
     if scenario.model is not None and schedule.microbatch_size % 2 == 0:
