@@ -20,6 +20,8 @@ from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.registry import import_file
+from hybrid_des.renewal.states import Steps
+from hybrid_des.renewal.summary import goodput_columns
 from hybrid_des.scenario import Scenario, scenario_of
 from hybrid_des.search.bound import least_step
 from hybrid_des.search.screening import check_stages, first_bound
@@ -156,9 +158,24 @@ def _simulate(settings: Settings, case: Case) -> Finding:
     changed = {"record": "compute", "on_oom": "warn", "faults": None}
     row = dict(summary(run(scenario.model_copy(update=changed), fabric=fabric)))
     found = _finding(settings, scenario, 0, row["peak_memory_bytes"], "")
-    cost = settings.objective.cost(scenario, row["step_time_s"])
     row["out_of_memory"] = found.misfit
+    seconds = row["step_time_s"]
+    if settings.objective.weeks and not found.reason:
+        seconds = _of_weeks(scenario, row)
+        if not seconds:
+            return Finding(reason="no step is kept: failures undo all work")
+    cost = settings.objective.cost(scenario, seconds)
     return Finding(found.reason, found.misfit, cost, found.held, found.excess, row=row)
+
+
+def _of_weeks(scenario: Scenario, row: Row) -> float:
+    """Seconds of wall time for each step that is kept, 0 if none is; adds the summary of the weeks to the row.
+
+    A useful step takes at least the time of a step with all replicas at full speed, so a bound on a step is one on it.
+    """
+    steps = Steps(scenario)
+    row |= goodput_columns(steps)
+    return to_seconds(steps.healthy.useful) / row["goodput"] if row["goodput"] else 0.0
 
 
 def _finding(settings: Settings, scenario: Scenario, time: int, held: Sequence[int], least: str) -> Finding:
