@@ -220,7 +220,7 @@ def test_a_written_order_is_a_schedule_again(run, write, tmp_path, name):
 
 
 def test_an_interrupt_disguised_as_another_error_is_an_interrupt(write, monkeypatch, capsys):
-    def interrupted(_):
+    def interrupted(_, **options):
         try:
             signal.raise_signal(signal.SIGINT)
         except KeyboardInterrupt:
@@ -231,7 +231,7 @@ def test_an_interrupt_disguised_as_another_error_is_an_interrupt(write, monkeypa
     assert cli.main([str(write(MINIMAL))]) == 130
     assert capsys.readouterr().err == "interrupted\n"
     assert signal.getsignal(signal.SIGINT) is before
-    monkeypatch.setattr("hybrid_des.result.simulate", lambda _: [][0])
+    monkeypatch.setattr("hybrid_des.result.simulate", lambda _, **options: [][0])
     with pytest.raises(IndexError):  # a bug is no interrupt
         cli.main([str(write(MINIMAL))])
 
