@@ -17,6 +17,7 @@ from hybrid_des.search.appraisal import simulate, weigh
 from hybrid_des.search.branch import EXCLUDED, IMPOSSIBLE, MISFIT, SAME, SIMULATED, UNKNOWN
 from hybrid_des.search.logbook import LOGBOOK
 from hybrid_des.search.space import factors, values_of
+from hybrid_des.simulation.watch import BudgetSpentError
 
 SPACES = 30
 PLANS = 16
@@ -209,7 +210,7 @@ def test_a_budget_leaves_a_gap_that_is_told(monkeypatch):
     monkeypatch.setattr(branch, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
     settings = spaces.settings(spaces.of_workload(8))
     state = branch.BranchAndBound(settings, plans_in(settings), known={}, note=print, progress=lambda standing: None)
-    with pytest.raises(branch.BudgetSpentError):
+    with pytest.raises(BudgetSpentError):
         state.run([branch.AtOnce()], until=12.0)
     state.stop()
     found = best_plan.Found(settings, state.candidates, state.least, "after 12 s")
