@@ -110,15 +110,13 @@ class Gpu:
             begin = env.now
             if program.parameters:
                 self._signals["step"].hand(None)
-            for task in program.compute:
-                yield from self._run(task)
+            yield from self._run(program.compute)
             self._task = None
             sent = env.now
             for segment in program.reduction:
                 yield from self._run_segment(segment)
             reduced = env.now
-            for task in program.update:
-                yield from self._run(task)
+            yield from self._run(program.update)
             self._arithmetic.learn(step)
             for segment in program.gathers:
                 yield from self._wait(segment, AFTER)
@@ -143,45 +141,46 @@ class Gpu:
                     self._gathered[segment.stage].hand(None)
             self._finished["parameters"].hand(None)
 
-    def _run(self, task: Task) -> Routine:
-        """Wait for a task's inputs, run its segments and send its outputs."""
-        env, arithmetic, step = self._job.env, self._arithmetic, self._step
-        base = step << STEP_SHIFT
-        number, ops, (_, inputs, segments, outputs, confirms, holds, frees, needs) = task
-        self._task = task
-        asked = now = env.now
-        released = STREAM
-        for place, (index, _, purpose, tag) in enumerate(inputs):
-            message = yield self._receive(purpose, base + tag + ops[index].microbatch)
-            arithmetic.receive(ops[index], message)
-            if env.now > now:
-                now, released = env.now, place
-        for need in needs:
-            yield from self._wait(need, BEFORE)
-        start = env.now
-        if holds[1]:
-            self.memory.hold(start, *holds)
-        # arithmetic takes no simulated time; it runs first because a bucket may be sent before the op ends
-        arithmetic.compute(step, ops)
-        for segment in segments:
-            if type(segment) is Compute:
-                if segment.duration:
-                    yield env.timeout(segment.duration)
-            elif type(segment) is ComputeBeside:
-                yield from self._compute_beside(segment)
-            elif type(segment) is LayerCollective:
-                yield from self._exchange(segment)
-            else:
-                yield from self._wait(segment, INSIDE)
-        self._record((step, self.rank, number, asked, start, env.now, released))
-        if frees[1]:
-            self.memory.free(env.now, *frees)
-        for output in outputs:
-            op = ops[output.op]
-            flow = self._endpoint.to(output.peer, output.purpose)
-            flow.send(arithmetic.message(op, output.message), base + output.tag + op.microbatch)
-        for output in confirms:
-            yield self._endpoint.receipts.receive(output.purpose, base + output.tag + ops[output.op].microbatch)
+    def _run(self, tasks: Sequence[Task]) -> Routine:
+        """Run tasks: wait for the inputs of each, run its segments and send its outputs."""
+        env, step, arithmetic, endpoint = self._job.env, self._step, self._arithmetic, self._endpoint
+        base, timeout, memory = step << STEP_SHIFT, env.timeout, self.memory
+        receive, record = self._receive, self._record
+        for task in tasks:
+            number, ops, (_, inputs, segments, outputs, confirms, holds, frees, needs) = task
+            self._task = task
+            asked = now = env.now
+            released = STREAM
+            for place, (index, _, purpose, tag) in enumerate(inputs):
+                message = yield receive(purpose, base + tag + ops[index].microbatch)
+                arithmetic.receive(ops[index], message)
+                if env.now > now:
+                    now, released = env.now, place
+            for need in needs:
+                yield from self._wait(need, BEFORE)
+            start = env.now
+            if holds[1]:
+                memory.hold(start, *holds)
+            # arithmetic takes no simulated time; it runs first because a bucket may be sent before the op ends
+            arithmetic.compute(step, ops)
+            for segment in segments:
+                if type(segment) is Compute:
+                    if segment.duration:
+                        yield timeout(segment.duration)
+                elif type(segment) is ComputeBeside:
+                    yield from self._compute_beside(segment)
+                elif type(segment) is LayerCollective:
+                    yield from self._exchange(segment)
+                else:
+                    yield from self._wait(segment, INSIDE)
+            record((step, self.rank, number, asked, start, env.now, released))
+            if frees[1]:
+                memory.free(env.now, *frees)
+            for index, peer, purpose, tag, empty in outputs:
+                op = ops[index]
+                endpoint.to(peer, purpose).send(arithmetic.message(op, empty), base + tag + op.microbatch)
+            for output in confirms:
+                yield endpoint.receipts.receive(output.purpose, base + output.tag + ops[output.op].microbatch)
 
     def _wait(self, segment: Segment, place: int) -> Routine:
         """Run a segment of communication, and record how long the compute stream waited for it."""
