@@ -13,7 +13,7 @@ from hybrid_des.units import format_seconds
 if TYPE_CHECKING:
     from hybrid_des.analysis.explanation import Explanation
 
-WIDTH, HEIGHT, LEFT, BELOW, NAMES = 640, 220, 70, 34, 170  # pixels
+WIDTH, HEIGHT, LEFT, BELOW, NAMES = 520, 220, 70, 34, 150  # pixels
 LINE = 13  # pixels between names
 
 
@@ -27,20 +27,21 @@ def curves_svg(curves: Sequence[Curve], seconds: float) -> str:
     if not curves:
         return ""
     ends = [end for curve in curves for _, end in curve.points]
+    last = max(share for curve in curves for share, _ in curve.points)
     most, least = max(ends), min(ends)
     low = least - 0.08 * (most - least or most or 1)
     high = most + 0.04 * (most - least or most or 1)
 
     def x(share: float) -> float:
-        return LEFT + share / 0.75 * (WIDTH - LEFT - NAMES)
+        return LEFT + share / last * (WIDTH - LEFT - NAMES)
 
     def y(end: float) -> float:
         return 8 + (high - end) / (high - low) * (HEIGHT - BELOW - 8)
 
-    pieces = [*_axes(x(0.75), [(y(end), format_seconds(end * seconds)) for end in (most, (most + least) / 2, least)])]
+    pieces = [*_axes(x(last), [(y(end), format_seconds(end * seconds)) for end in (most, (most + least) / 2, least)])]
     pieces += [f'<text x="{x(share):.0f}" y="{HEIGHT - 18}" text-anchor="middle">{share:.0%}</text>'
-               for share in (0, 0.25, 0.5, 0.75)]  # fmt: skip
-    pieces.append(f'<text x="{x(0.375):.0f}" y="{HEIGHT - 3}" text-anchor="middle">less time in the class</text>')
+               for share in (0, 0.25, 0.5, 0.75) if share <= last]  # fmt: skip
+    pieces.append(f'<text x="{x(last / 2):.0f}" y="{HEIGHT - 3}" text-anchor="middle">less time in the class</text>')
     places = _spread([y(curve.points[-1][1]) for curve in curves])
     for curve, place, colour in zip(curves, places, (*LINES, *LINES), strict=False):
         line = " ".join(f"{x(share):.1f},{y(end):.1f}" for share, end in curve.points)
@@ -48,9 +49,9 @@ def curves_svg(curves: Sequence[Curve], seconds: float) -> str:
         pieces += [f'<circle cx="{x(share):.1f}" cy="{y(end):.1f}" r="2.5" fill="{colour}"/>'
                    for share, end in curve.points]  # fmt: skip
         end = x(curve.points[-1][0])
-        pieces.append(f'<path d="M{end + 3:.1f} {y(curve.points[-1][1]):.1f}L{x(0.75) + 14:.1f} {place:.1f}" '
+        pieces.append(f'<path d="M{end + 3:.1f} {y(curve.points[-1][1]):.1f}L{x(last) + 14:.1f} {place:.1f}" '
                       f'stroke="{colour}" stroke-width="0.7"/>')  # fmt: skip
-        pieces.append(f'<text x="{x(0.75) + 17:.0f}" y="{place + 4:.0f}">{html.escape(curve.name)}</text>')
+        pieces.append(f'<text x="{x(last) + 17:.0f}" y="{place + 4:.0f}">{html.escape(curve.name)}</text>')
     return (
         "<h2>What if one class were quicker: the step, simulated</h2>"
         f'<svg id="curves" width="{WIDTH}" height="{HEIGHT}" '
