@@ -72,14 +72,14 @@ def parts_of(
     ranks = ranks or costs_per_rank(scenario, fabric, durations)
     plan = plan or build_plan(scenario, ranks, fabric)
     plan.check()
-    if durations is not None:
-        durations.check(plan, scenario.parallel.data, scenario.steps)
     if training is None and numerics is not None:
         training = Training(numerics.settings, plan, scenario.parallel.data, scenario.seed)
     at = [layout.coordinates(rank) for rank in range(layout.ranks if training else 0)]
     workers = {rank: training.worker(rank, here["data"], here["pipeline"]) for rank, here in enumerate(at) if training}
     counted = training and scenario.workload and "parameters" not in scenario.workload.model_fields_set
     costs = costs_of(ranks, plan, training.parameters if training and counted else None)
+    if durations is not None:
+        durations.check(plan, scenario.parallel.data, scenario.steps)
     expert, sharded = scenario.parallel.expert, scenario.sharding != "none"
     if scenario.sharding == "zero-3":
         costs = with_gathered(costs, plan, scenario.parallel.data * scenario.parallel.context)
