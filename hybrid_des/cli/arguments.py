@@ -14,6 +14,8 @@ from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 if TYPE_CHECKING:
     from hybrid_des.scenario import Scenario
 
+MOST_PROCESSES = 1024
+
 
 class Parser(argparse.ArgumentParser):
     """An argument parser with one-line errors and preformatted descriptions."""
@@ -99,6 +101,14 @@ def count(text: str) -> int:
     number = whole(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, not {one_line(text, LONGEST_SHOWN)}")
+    return number
+
+
+def processes(text: str) -> int:
+    """Parse a number of worker processes."""
+    number = count(text)
+    if number > MOST_PROCESSES:
+        raise argparse.ArgumentTypeError(f"must be at most {MOST_PROCESSES}, not {one_line(text, LONGEST_SHOWN)}")
     return number
 
 

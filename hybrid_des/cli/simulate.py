@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 import hybrid_des
-from hybrid_des.cli.arguments import add_budget, add_common, add_out, count, import_files
+from hybrid_des.cli.arguments import add_budget, add_common, add_out, import_files, processes
 from hybrid_des.cli.output import progress_bar, say, status_line
 from hybrid_des.errors import UsageError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hybrid_des.result import Result
     from hybrid_des.scenario import Scenario
     from hybrid_des.scenario.strict_yaml import Document
-    from hybrid_des.simulation.watch import Standing
+    from hybrid_des.simulation.watch import Headway
     from hybrid_des.sweep import Row, Sweep
 
 
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print only the summary, as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="print no report and no messages")
     parser.add_argument(
-        "--jobs", metavar="N", type=count, help="local worker processes for a sweep (default: by its size)"
+        "--jobs", metavar="N", type=processes, help="local worker processes for a sweep (default: by its size)"
     )
     add_budget(parser, "end a single run after so long, such as 60s, with what is known; exit code 3")
     parser.add_argument("--dask", metavar="ADDRESS", help="run a sweep on a Dask cluster, such as tcp://10.0.0.1:8786")
@@ -91,7 +91,7 @@ def _run(args: argparse.Namespace, scenario: Scenario) -> tuple[Result, dict[Pat
         for folder in filter(None, (args.hta, args.out)):
             scratch = folders.enter_context(reserved(folder))
         with status_line(args.quiet) as show:
-            progress = None if show is None else lambda standing: show(_progress(standing))
+            progress = None if show is None else lambda headway: show(_progress(headway))
             result = simulate(scenario, scratch=scratch, budget_s=args.budget, progress=progress)
         if args.out is not None:
             written[args.out] = result.write(args.out)
@@ -100,14 +100,14 @@ def _run(args: argparse.Namespace, scenario: Scenario) -> tuple[Result, dict[Pat
     return result, written
 
 
-def _progress(standing: Standing) -> str:
+def _progress(headway: Headway) -> str:
     """One line: share of ops, events per second, and time left."""
     from hybrid_des.units import format_seconds
 
-    left = standing.left_s
-    rate = standing.events / standing.elapsed_s
-    then = f"no op has ended for {standing.still_s:.0f} s" if left is None else f"{format_seconds(round(left))} left"
-    return f"simulating: {standing.share:.0%} of the ops, {rate:,.0f} events/s, {then}"
+    left = headway.left_s
+    rate = headway.events / headway.elapsed_s
+    then = f"no op has ended for {headway.still_s:.0f} s" if left is None else f"{format_seconds(round(left))} left"
+    return f"simulating: {headway.share:.0%} of the ops, {rate:,.0f} events/s, {then}"
 
 
 def _show_unfinished(args: argparse.Namespace, facts: dict[str, Any]) -> None:

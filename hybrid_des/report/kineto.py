@@ -2,9 +2,9 @@
 
 One `rank-N.json.gz` per simulated rank. Kernels on stream 7 are its ops, on 20 its reductions of gradients, on 22
 gathers of parameters, on 24 its pipeline messages, while they occupy their first link; the names of communication
-begin with `nccl`, which HTA looks for. No host is simulated: every step's kernels are launched at its beginning, one a
-µs. So HTA's breakdown, overlap and idle times are those of the simulation, launch delays mean nothing, and its critical
-path sees one rank.
+begin with `nccl`, which HTA looks for. No host is simulated: every step's kernels are launched at its beginning, one
+a µs. So HTA's breakdown, overlap and idle times are those of the simulation, launch delays mean nothing, and its
+critical path sees one rank.
 Times are whole µs, since HTA cuts off the rest.
 """
 

@@ -14,7 +14,7 @@ from hybrid_des.network.transport import Transport
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.arithmetic import RealTraining, SizesOnly
 from hybrid_des.simulation.changes import Retime, retimed
-from hybrid_des.simulation.exchanges import Exchangers
+from hybrid_des.simulation.exchanges import NO_EXCHANGERS, Exchangers
 from hybrid_des.simulation.folds import folded_transport
 from hybrid_des.simulation.gpu import Gpu, Job
 from hybrid_des.simulation.meeting import barrier_of, meetings_of
@@ -88,7 +88,7 @@ def simulated_gpus(
                 memberships[rank],
                 RealTraining(parts.workers[rank]) if parts.training else SizesOnly(),
                 meetings=meetings.get(rank, ()),
-                exchangers=exchangers.of(rank, stages(place)),
+                exchangers=exchangers.of(rank, stages(place)) if parts.traffic.messages else NO_EXCHANGERS,
             )
         )
     return gpus

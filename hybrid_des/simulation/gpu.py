@@ -11,7 +11,8 @@ from hybrid_des.errors import NumericsError
 from hybrid_des.gradients.groups import Membership
 from hybrid_des.gradients.reducer import Reducer
 from hybrid_des.network.endpoint import Endpoint
-from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, PURPOSES, REDUCTION, Purpose
+from hybrid_des.network.mailbox import Handoff
+from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, PURPOSES
 from hybrid_des.simulation.arithmetic import SizesOnly
 from hybrid_des.simulation.exchanges import NO_EXCHANGERS, Exchanger
 from hybrid_des.simulation.meeting import Barrier, Meeting
@@ -30,6 +31,7 @@ from hybrid_des.simulation.tasks import (
     Task,
     Transfer,
     Turn,
+    purpose_of,
 )
 
 STREAM = -1  # in `released`: the op did not wait for a message
@@ -84,21 +86,21 @@ class Gpu:
             self._reducers.setdefault(reducer.stage, []).append(reducer)
         self._buffers: dict[int, list[tuple[Reducer, Buffer]]] = {}
         self._filled = {stage: endpoint.handoff() for stage in self._reducers}
-        streams = (("gradient", program.gradient), ("parameters", program.parameters))
-        self._finished = {name: endpoint.handoff() for name, stream in streams if stream}
+        self._finished: dict[str, Handoff] = {}
         self._gatherers = membership.gatherers
-        self._meetings = meetings
-        self._exchangers = exchangers
-        stages = {part.stage for part in program.parameters if isinstance(part, Gather | Transfer)}
-        self._gathered = {stage: endpoint.handoff() for stage in stages}
-        self._signals = {name: endpoint.handoff() for name in (("step", "layer") if program.parameters else ())}
+        self._meetings, self._exchangers = meetings, exchangers
         self._task: Task | None = None
         self._step = 0
         self.ops = len(program.compute) + len(program.update)
         self.processes = [job.env.process(self._run_compute())]
         if program.gradient:
+            self._finished["gradient"] = endpoint.handoff()
             self.processes.append(job.env.process(self._run_gradient()))
         if program.parameters:
+            self._finished["parameters"] = endpoint.handoff()
+            stages = {part.stage for part in program.parameters if isinstance(part, Gather | Transfer)}
+            self._gathered = {stage: endpoint.handoff() for stage in stages}
+            self._signals = {name: endpoint.handoff() for name in ("step", "layer")}
             self.processes.append(job.env.process(self._run_parameters()))
 
     def _run_compute(self) -> Routine:
@@ -135,7 +137,7 @@ class Gpu:
             yield self._signals["step"].receive()
             for segment in self._program.parameters:
                 yield from self._run_segment(segment)
-                if isinstance(segment, Gather | Transfer) and _purpose(segment) is PARAMETERS:
+                if isinstance(segment, Gather | Transfer) and purpose_of(segment) is PARAMETERS:
                     self._gathered[segment.stage].hand(None)
             self._finished["parameters"].hand(None)
 
@@ -185,7 +187,7 @@ class Gpu:
         begin = self._job.env.now
         yield from self._run_segment(segment)
         if (end := self._job.env.now) > begin:
-            purpose = PURPOSES.index(_purpose(segment))
+            purpose = PURPOSES.index(purpose_of(segment))
             self._job.recorder.waits.add((self._step, self.rank, purpose, place, begin, end))
 
     def _compute_beside(self, layer: ComputeBeside) -> Routine:
@@ -291,10 +293,3 @@ class Gpu:
             for needed in self._task.work.inputs
         )
         return place + f"at {self._task.name}, which needs {' and '.join(waits) or 'nothing'}"
-
-
-def _purpose(segment: Segment) -> Purpose:
-    """What a rank that waits for a segment waits for."""
-    if isinstance(segment, Transfer):
-        return segment.purpose
-    return PARAMETERS if isinstance(segment, Gather | Await) else REDUCTION

@@ -153,7 +153,7 @@ def run(
             refused(scenario, fold, refusal, reasons)
     if outcome is None:
         check_size(scenario, None, reasons)
-        outcome, fold = _simulated(scenario, parts, None, scratch, watch, trace, retime), None
+        outcome, fold = _simulated(scenario, parts, None, scratch, watch, trace=trace, retime=retime), None
     env, recorder, transport, gpus = outcome
     _check_memory(scenario, parts, gpus)
     layout = scenario.parallel.layout
@@ -188,6 +188,7 @@ def _simulated(
     fold: Fold | None,
     scratch: Path | None,
     watch: Watch | None,
+    *,
     trace: Causes | None = None,
     retime: Retime | None = None,
 ) -> tuple[Environment, Recorder, Transport, list[Gpu]]:

@@ -24,7 +24,7 @@ STUCK_S = 2.0  # without an op that ends, after which the share of ops says noth
 
 
 @dataclass(frozen=True)
-class Standing:
+class Headway:
     """How far a run is.
 
     Attributes:
@@ -46,7 +46,7 @@ class Standing:
         return self.elapsed_s * (1 / self.share - 1) if known else None
 
 
-Show = Callable[[Standing], None]
+Show = Callable[[Headway], None]
 
 
 class BudgetSpentError(Exception):
@@ -99,7 +99,7 @@ class Watch:
         self._shown = elapsed
         if ops > self._ops:
             self._ops, self._since = ops, elapsed
-        self._show(Standing(ops / of_ops if of_ops else 1.0, events, elapsed, elapsed - self._since))
+        self._show(Headway(ops / of_ops if of_ops else 1.0, events, elapsed, elapsed - self._since))
 
     def unfinished(
         self, scenario: Scenario, env: Environment, recorder: Recorder, transport: Transport, gpus: Sequence[Gpu],

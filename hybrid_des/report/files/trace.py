@@ -29,9 +29,9 @@ from hybrid_des.analysis.table import COMPUTE
 from hybrid_des.engine.recorder import CHUNK
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.report.content import CAUSES as CAUSE_NAMES
 from hybrid_des.report.files import output
 from hybrid_des.report.plots.curves import natural
+from hybrid_des.report.shares import CAUSES as CAUSE_NAMES
 from hybrid_des.report.trace_events import (
     counter,
     groups,
