@@ -5,7 +5,7 @@ import re
 import pytest
 from support.paths import GOLDEN
 
-from hybrid_des.analysis.counterfactual.curves import curves
+from hybrid_des.analysis.counterfactual.sensitivity import curves
 from hybrid_des.analysis.explaining import explain
 from hybrid_des.report.page.explained_page import explanation_page
 from hybrid_des.report.page.whatif_curves import curves_svg

@@ -50,8 +50,8 @@ Slice = tuple[int, int, str, str, str]  # start and end in ns, name, category, a
 
 
 @output("trace.json.gz")
-def trace_json(findings: Findings, folder: Path) -> None:
-    """Write the trace line by line, reproducible byte for byte."""
+def trace_json(findings: Findings, folder: Path) -> list[str]:
+    """Write the trace line by line, reproducible byte for byte; that of a long run has no messages, and a note."""
     scenario = findings.run.scenario
     about = {"scenario": scenario.name, "version": scenario.version}
     with (
@@ -64,6 +64,8 @@ def trace_json(findings: Findings, folder: Path) -> None:
         while block := list(islice(lines, LINES_AT_ONCE)):
             file.write((",\n" + ",\n".join(block)).encode())
         file.write(b"\n]}\n")
+    long = findings.run.timeline.stream
+    return [f"trace.json.gz and report.html leave out {len(long):,} rows of messages"] if long is not None else []
 
 
 def events(timeline: Timeline) -> Iterator[str]:
