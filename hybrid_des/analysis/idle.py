@@ -91,8 +91,8 @@ def slower_replica_share(timeline: Timeline) -> float:
     waited = total(steps["reduced"] - steps["sent"])
     if not len(rows["rank"]) or not waited:
         return 0.0
-    holders = np.array([timeline.layout.group(rank, "context", "data")[0] for rank in range(timeline.layout.ranks)])
-    group = holders[rows["rank"]] if timeline.plan.pipeline == len(timeline.plan.paths[0]) else rows["stage"]
+    apart = timeline.plan.pipeline == len(timeline.plan.paths[0])  # else several pipeline ranks hold a stage
+    group = timeline.layout.first(rows["rank"], "context", "data") if apart else rows["stage"]
     last = rows["bucket"] == _last_of(rows)
     keys = np.stack([rows["step"], rows["stage"], rows["bucket"], group], axis=1)[last]
     places = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)

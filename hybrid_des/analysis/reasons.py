@@ -97,7 +97,8 @@ def _ranks(timeline: Timeline, times: StepTimes) -> tuple[Column, Column]:
     pipelines, steps, pipeline = times.begin.shape
     rank = np.empty((pipelines, pipeline), dtype=np.int64)
     layout = timeline.layout
-    rank[layout.pipelines, layout.along("pipeline")] = np.arange(layout.ranks)
+    simulated = np.unique(timeline.steps["rank"])
+    rank[layout.pipelines[simulated], layout.along("pipeline")[simulated]] = simulated
     of_rank = np.repeat(rank[:, None, :], steps, axis=1)
     return of_rank[..., times.rank_of_op], of_rank
 

@@ -28,10 +28,9 @@ from hybrid_des.search.screening import check_stages, first_bound
 from hybrid_des.search.terms import Settings
 from hybrid_des.search.twins import twin_of
 from hybrid_des.simulation.memory import gpus_of
-from hybrid_des.simulation.planner import build_plan, costs_per_rank, parts_of
+from hybrid_des.simulation.planner import build_plan, parts_of
 from hybrid_des.simulation.remedies import planned_peaks
 from hybrid_des.simulation.run import few_collections, run
-from hybrid_des.simulation.stages import costs_of, with_gathered
 from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.sweep.axes import Case
 from hybrid_des.sweep.dispatch import Row
@@ -39,6 +38,8 @@ from hybrid_des.sweep.runner import with_case
 from hybrid_des.units import format_bytes, to_seconds
 from hybrid_des.workload.costs import RankCosts
 from hybrid_des.workload.modelled import model_costs
+from hybrid_des.workload.ranks import costs_per_rank
+from hybrid_des.workload.stages import costs_of, with_gathered
 
 _WIRING = ("cluster.", "efficiency.")  # what keys start with on which the wiring depends
 # keys on which neither costs nor wiring depend, but for the counts in `_shared`

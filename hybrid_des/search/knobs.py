@@ -28,8 +28,8 @@ class Knob:
     def drawn(self, trial: Trial) -> float:
         """The value of a trial."""
         if self.size:
-            return trial.suggest_int(self.path, int(self.low), int(self.high), log=True)
-        return trial.suggest_float(self.path, self.low, self.high)
+            return float(trial.suggest_int(self.path, int(self.low), int(self.high), log=True))
+        return float(trial.suggest_float(self.path, self.low, self.high))
 
 
 def knobs_in(ranges: Mapping[str, Any], report: Report) -> tuple[Knob, ...]:

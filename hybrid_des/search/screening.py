@@ -20,8 +20,8 @@ from hybrid_des.options import Options
 from hybrid_des.pipeline import Plan, PlanRequest, schedules
 from hybrid_des.pipeline.op import Kind
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.stages import costs_of, with_gathered
 from hybrid_des.workload.costs import Costs, RankCosts
+from hybrid_des.workload.stages import costs_of, with_gathered
 
 OWN = "hybrid_des."  # modules of the schedules whose ways are known
 

@@ -15,10 +15,10 @@ from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
+from hybrid_des.network.contention import AllFlows, Groups, crossing, exact, reached_together
 from hybrid_des.network.symmetry import Connection, links_of
-from hybrid_des.simulation.contention import AllFlows, Groups, crossing, exact, reached_together
+from hybrid_des.simulation.flows import flows_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
-from hybrid_des.workload.modelled import groups_along
 
 if TYPE_CHECKING:
     from hybrid_des.gradients.groups import ReplicaGroup
@@ -152,14 +152,14 @@ def tensor_traffic(
     axes = [axis for axis in AXES if getattr(parallel, axis) > 1]
     if scenario.model is None or not axes:
         return TensorTraffic()
-    groups = {axis: groups_along(layout, axis, parallel.expert) for axis in axes}
+    groups = {axis: layout.groups(axis, parallel.expert) for axis in axes}
     loads, uneven = _loads(plan, costs, axes)
     layered = scenario.sharding in ("zero-2", "zero-3") and plan.pipeline == 1
     perturbed = bool(scenario.slow or scenario.jitter)
     mode = scenario.tensor_traffic
     if layered or (perturbed and mode == "auto"):
         mode = "replay"
-    flows = _flows(scenario, plan, fabric, groups, reduced)
+    flows = flows_of(scenario, plan, fabric, groups, reduced)
     alike = len({kind.speed for kind in scenario.cluster.kinds}) == 1 and plan.fused_time >= 1
     unsettled = uneven | crossing(fabric, flows)
     proven = exact(fabric, flows) - unsettled if alike and not (layered or perturbed) else set()
@@ -201,18 +201,3 @@ def _loads(plan: Plan, costs: Costs, axes: Sequence[str]) -> tuple[dict[tuple[st
                     loads[one.axis, place[0]] = Load(*map(sum, zip(before, more, strict=True)))
                     uneven |= set() if one.even else {one.axis}
     return loads, uneven
-
-
-def _flows(
-    scenario: Scenario,
-    plan: Plan,
-    fabric: Fabric,
-    groups: Mapping[str, Groups],
-    reduced: Sequence[ReplicaGroup],
-) -> AllFlows:
-    together = scenario.barrier or scenario.steps == 1
-    beside = scenario.gradients.overlap or scenario.overlap.parameters or not together
-    pairs = {"expert"} | ({"context"} if scenario.parallel.context_method == "all-to-all" else set())
-    ring = scenario.gradients.algorithm == "ring"
-    layout = scenario.parallel.layout
-    return AllFlows.of(fabric, plan, layout, groups, reduced, pairs=pairs, ring=ring, beside=beside)

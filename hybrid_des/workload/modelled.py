@@ -26,17 +26,17 @@ from typing import Any
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import NOTHING
 from hybrid_des.errors import Refusal
-from hybrid_des.layout import Layout
 from hybrid_des.models import Layer, Model
 from hybrid_des.models.cutting import cut
 from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.symmetry import connection
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.recipe import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 from hybrid_des.workload.costs import RankCosts, Sharding, StageCosts, sum_of
 from hybrid_des.workload.device import ELEMENT, Device
 from hybrid_des.workload.division import Division, Exchange, LayerCosts, layer_costs
-from hybrid_des.workload.replay import ALGORITHMS, Replay, connection
+from hybrid_des.workload.replay import ALGORITHMS, Replay
 from hybrid_des.workload.traffic import Collective, traffic_of
 
 UPDATE = 40  # bytes moved per updated parameter
@@ -121,7 +121,7 @@ class _Costing:
         )
         self._known: dict[Exchange, Collective] = {}
         self._replay = None if fabric is None else Replay(fabric, scenario.cluster.sharing)
-        self._groups = cache(lambda axis: _different(groups_along(layout, axis, parallel.expert), fabric))
+        self._groups = cache(lambda axis: _different(layout.groups(axis, parallel.expert), fabric))
         self._hidden = {"tensor": scenario.overlap.tensor, "expert": scenario.overlap.experts, "context": Fraction(0)}
         holders = parallel.data * parallel.context
         pipelined = parallel.pipeline > 1
@@ -187,15 +187,6 @@ class _Costing:
         beside += round(max(0, launch + found.duration - beside) * self._hidden[axis])
         sent = found.messages, found.bytes, found.even
         return Collective(axis, ALGORITHMS[does], size, repeats, launch, found.duration, beside, *sent)
-
-
-def groups_along(layout: Layout, axis: str, expert: int) -> list[list[int]]:
-    """The groups of ranks along an axis; experts are divided over successive ranks along context and data."""
-    axes = ("context", "data") if axis == "expert" else (axis,)
-    starts = (rank for rank in range(layout.ranks) if not any(layout.coordinate(rank, along) for along in axes))
-    whole = (layout.group(start, *axes) for start in starts)
-    size = expert if axis == "expert" else layout.sizes[axis]
-    return [group[first : first + size] for group in whole for first in range(0, len(group), size)]
 
 
 def _different(groups: Sequence[list[int]], fabric: Fabric | None) -> list[list[int]]:

@@ -4,7 +4,7 @@ import pytest
 
 from hybrid_des.errors import Refusal
 from hybrid_des.result import simulate
-from hybrid_des.scenario import scenario_from
+from hybrid_des.scenario import load, scenario_from
 
 
 def large(pipeline, data, **sections):
@@ -28,7 +28,7 @@ def test_a_million_gpus_are_accepted(replicas):
 def test_links_of_other_replicas_are_not_made():
     run = simulate(large(2, 512)).run
     assert (run.fold.order, len(run.ranks)) == (64, 16)
-    assert len(run.fabric.links._made) == 6  # of 128 nodes: of each stage its own, the one before and the one behind
+    assert len(run.fabric.links._made) == 2  # of 128 nodes: of each stage its own
     assert run.messages == 512 * (2 * 2 + 2 * 2 * 511)
 
 
@@ -39,3 +39,11 @@ def test_what_does_not_fold_and_is_too_large_says_both():
     )
     with pytest.raises(Refusal, match=said):
         simulate(large(1, 16384, workload={"forward": 0, "backward": 0, "parameters": 999_983}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "replicas"), [([], 1), (["cluster.topology=leaf-spine", "cluster.leaf_size=8"], 4)]
+)
+def test_shipped_replicas_fold_by_nodes_or_leaves(scenarios, changes, replicas):
+    run = simulate(load(scenarios / "scale/rails_4096.yaml", changes))
+    assert run.summary["ranks_simulated"] == 16 * replicas

@@ -1,6 +1,7 @@
 """What tells replicas apart is named, and a fold that ignored it would have been wrong."""
 
 import pytest
+import yaml
 from support.foldings import differences, run_of
 from support.scenarios import merged
 
@@ -8,6 +9,7 @@ from hybrid_des.errors import DeadlockError, ScenarioError
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.courses import Courses
 from hybrid_des.folding.lineage_flows import LineageLink
+from hybrid_des.scenario import folded
 from hybrid_des.simulation import folds
 
 SIXTEEN = {
@@ -22,6 +24,13 @@ RAILS = {
     "oversubscription": 4,
     "gpus_per_node": 2,
     "nodes": 8,
+    "infiniband": {"nics_per_node": 2, "bandwidth": "1 GB/s"},
+}
+LEAVES = {
+    "topology": "leaf-spine",
+    "leaf_size": 2,
+    "oversubscription": 4,
+    "gpus_per_node": 2,
     "infiniband": {"nics_per_node": 2, "bandwidth": "1 GB/s"},
 }
 TIE = {  # the ranks of two nodes send to a third at the same time, where an adapter serves two ranks
@@ -69,6 +78,35 @@ CASES = {
         {"cluster": RAILS, "parallel": {"data": 4, "pipeline": 4, "order": ["tensor", "pipeline", "data"]}},
         "link rail1/up carries the messages of all replicas",
     ),
+    "leaf": (
+        2,
+        {"cluster": {**LEAVES, "nodes": 4}, "parallel": {"data": 4, "pipeline": 2}},
+        "link leaf0/up carries the messages of several replicas",
+    ),
+    "bandwidth": (
+        1,
+        {
+            "cluster": {
+                "nodes": 4, "gpus_per_node": 1, "topology": "links",
+                "links": [{"between": [f"gpu{gpu}", "hub"], "bandwidth": f"{1 + gpu // 3} GB/s", "latency": "1 us"}
+                          for gpu in range(4)],
+            },
+            "parallel": {"data": 4},
+        },
+        "link gpu3/to/hub has another bandwidth than link gpu0/to/hub",
+    ),
+    "memory": (
+        8,
+        {"cluster": {"nodes": [{}, {"gpu": {"memory": "1 kB"}}]}},
+        "the nodes of ranks 0 and 8 differ in their GPUs, their links, or how many ranks they have",
+    ),
+    "jitter": (
+        8,
+        {"jitter": {"distribution": "uniform", "spread": 0.5}},
+        "with `jitter` every rank has durations of its own",
+    ),
+    "slow": (8, {"slow": [{"gpu": 3, "factor": 0.5}]}, "gpu 3 is slow"),
+    "slow link": (8, {"slow": [{"nic": "node0/nic0", "factor": 0.1}]}, "nic node0/nic0 is slow"),
     "route": (
         1,
         {
@@ -97,6 +135,7 @@ def test_a_fold_that_ignored_it_would_be_wrong(name, monkeypatch):
     values = merged(SIXTEEN, changes)
     whole = run_of(values, "off")
     monkeypatch.setattr(folds, "check", lambda *_: None)
+    monkeypatch.setattr(folds, "_perturbed", lambda *_: "")
     monkeypatch.setattr(LineageLink, "meet", lambda *_: None)
     monkeypatch.setattr(Courses, "_exchanges_blocks", False)
     monkeypatch.setattr(Courses, "_by_images", blindly)
@@ -141,10 +180,41 @@ def test_a_wrong_fold_is_one_line(changes, said):
     assert said in line
 
 
-def test_the_command_says_why_in_one_line(run, tmp_path):
-    import yaml
+def test_a_fold_of_numerics_would_train_other_weights(monkeypatch):
+    pairs = {"gradients": {"algorithm": "recursive-doubling"}, "numerics": {"layers": 2}}
+    values = merged(SIXTEEN, {"cluster": {"nodes": 1}, "parallel": {"data": 4}, **pairs})
+    whole = run_of(values, "off")
+    assert run_of(values, "auto").run.fold is None
+    monkeypatch.setattr(folded, "FROM", 2)
+    assert run_of(values, "auto").run.unfolded == "with `numerics` every replica trains on samples of its own"
+    monkeypatch.setattr(folds, "_perturbed", lambda *_: "")
+    run = run_of(values, "auto")
+    assert run.run.fold is not None
+    assert run.summary["loss"] != whole.summary["loss"]
 
-    (tmp_path / "s.yaml").write_text(yaml.safe_dump(merged(SIXTEEN, {"fold": 1})), encoding="utf-8")
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"fold": 3}, "fold: 16 replicas cannot be folded to 3; expected a divisor"),
+        ({"fold": 1}, "fold: 1: ranks 0 and 7 share a node, their images 1 and 8 do not"),
+        (
+            {"fold": 2, "cluster": {**LEAVES, "nodes": 4}, "parallel": {"data": 4, "pipeline": 2}},
+            "fold: 2: link leaf0/up carries the messages of several replicas",
+        ),
+        (
+            {"fold": 8, "workload": {"parameters": 9601}},
+            "fold: 8: ranks 0 and 8: the 16 pieces of 9,601 gradients differ in size (gradients.pad makes them equal)",
+        ),
+        ({"fold": 8, "numerics": {"layers": 2}}, "fold: with `numerics` every replica trains on samples of its own"),
+        (
+            {"fold": 8, "jitter": {"distribution": "exponential", "level": "rank"}},
+            "fold: 8: with `jitter` every rank has durations of its own",
+        ),
+    ],
+)
+def test_the_command_says_why_in_one_line(run, tmp_path, changes, said):
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(merged(SIXTEEN, changes)), encoding="utf-8")
     code, out, err = run(str(tmp_path / "s.yaml"))
-    assert (code, out) == (2, "")
-    assert err == ["fold: 1: ranks 0 and 7 share a node, their images 1 and 8 do not"]
+    assert (code, out, len(err)) == (2, "", 1)
+    assert said in err[0]

@@ -90,7 +90,7 @@ def test_every_op_of_what_is_shown_has_its_letters(pipeline, microbatches):
 
 
 def test_letters_show_shares_where_ops_are_too_short():
-    plan = schedules.find("1f1b").build(PlanRequest(64, 512))
+    plan = schedules.find("1f1b").build(PlanRequest(16, 512))
     result = Result(handmade.run(plan, uniform(10, 20)))
     text = render(result)
     assert "(letters show shares of time, since ops are shorter)" in text

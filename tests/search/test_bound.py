@@ -19,9 +19,10 @@ from hybrid_des.search import bound
 from hybrid_des.search.bound import least_step
 from hybrid_des.search.cheapest import CheapestTimes
 from hybrid_des.search.screening import _stages_per_rank, first_bound
-from hybrid_des.simulation.planner import costs_per_rank, parts_of
+from hybrid_des.simulation.planner import parts_of
 from hybrid_des.simulation.remedies import planned_peaks
 from hybrid_des.simulation.run import run
+from hybrid_des.workload.ranks import costs_per_rank
 
 BATCHES = 8  # of random scenarios
 

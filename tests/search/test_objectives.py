@@ -28,7 +28,7 @@ def with_faults(**block):
     return {**spaces.of_workload(), "faults": FAULTS, "search": {"objective": "goodput", "axes": AXES, **block}}
 
 
-def test_the_best_goodput_is_the_least_wall_time_of_a_useful_step():
+def test_the_best_goodput_takes_least_wall_time_per_useful_step():
     found = search(with_faults(top=3))
     for one in found.ranked[:2]:
         steps = Steps(found.scenario(one))
