@@ -11,10 +11,12 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
+from PIL import Image
 
 from hybrid_des import Result, load, plots, simulate, sweep
 from hybrid_des.pipeline import schedules
@@ -51,9 +53,15 @@ the first replica; numbers are micro-batches. `scenarios/draw_gallery.py` genera
 [reference](REFERENCE.md) lists all keys. Sweeps: [three benchmarks](report/README.md) and the
 [experiments](experiments) on schedules.
 """
+FAMILIES = {  # one schedule of each, and what sets it apart
+    "1f1b": "one forward, one backward", "interleaved-1f1b": "several chunks per rank", "zb-h1": "split backwards",
+    "zb-v": "split backwards, chunks in a V", "dualpipe": "both directions, fused pairs",
+}  # fmt: skip
 KINDS = {
     "schedules": "All schedules on 4 pipeline ranks with 8 micro-batches on one time axis: a forward and either part "
     "of the backward take one unit, links are free (`hybrid-des schedules`)",
+    "families": "One schedule of each family, in the same way: blue forwards, orange backwards or their input parts, "
+    "green weight parts, pink a forward fused with a backward; lighter shades are the second chunk",
     "sweep": "A sweep of micro-batches and schedules on [a100_8x](a100_8x.yaml) with large activations; hollow points "
     "do not fit into memory",
     "topology": "The links of [h100_2x8](h100_2x8.yaml) and the route from rank 0 to rank 9 (`hybrid-des topology`)",
@@ -90,7 +98,14 @@ def draw_gallery(folder: Path) -> int:
 
 def _draw_kind(name: str, folder: Path, workshop: Path) -> None:
     """Draw a picture of `KINDS`."""
-    draw = {"schedules": _schedules, "sweep": _sweep, "topology": _topology, "link_use": _link_use, "loss": _loss}[name]
+    draw = {
+        "schedules": _schedules,
+        "families": _families,
+        "sweep": _sweep,
+        "topology": _topology,
+        "link_use": _link_use,
+        "loss": _loss,
+    }[name]
     _save(draw(folder), workshop / f"{name}.png")
 
 
@@ -102,7 +117,10 @@ def _draw_file(file: Path, workshop: Path) -> str:
 
 
 def _save(figure: Figure, path: Path) -> None:
-    figure.savefig(path, dpi=DOTS_PER_INCH, metadata={"Software": None})
+    """Save a picture in 256 colours, which takes a third of the bytes."""
+    drawn = BytesIO()
+    figure.savefig(drawn, dpi=DOTS_PER_INCH, metadata={"Software": None})
+    Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path)
 
 
 def page_of(sections: Sequence[str]) -> str:
@@ -153,6 +171,20 @@ def _schedules(folder: Path) -> Figure:
         ax.tick_params(axis="x", labelsize=7, pad=2)
     for ax in grid[len(results) :]:
         ax.set_axis_off()
+    return figure
+
+
+def _families(folder: Path) -> Figure:
+    """A schedule of each family, one below the other."""
+    figure = Figure(figsize=(WIDTH, 1.75 * len(FAMILIES)))
+    axes = figure.subplots(len(FAMILIES), sharex=True)
+    figure.subplots_adjust(left=0.05, right=0.99, top=0.97, bottom=0.03, hspace=0.35)
+    for ax, (name, what) in zip(axes, FAMILIES.items(), strict=True):
+        plots.gantt(_schedule(name).run, ax)
+        ax.set_title(f"{name}: {what}", loc="left", fontsize=9)
+        ax.get_legend().remove()
+        ax.set_xlim(0, 33)  # units of 1F1B
+        ax.set_xlabel("")
     return figure
 
 

@@ -201,3 +201,12 @@ def test_a_model_is_told_in_a_few_lines():
         r"^  by part +.* parameters, .* gradients, .* optimizer,\n +.* activations, .* transients$", text, re.M
     )
     assert re.search(r"^  tensor collectives ", text, re.M)
+
+
+def test_idle_time_names_what_was_waited_for(scenarios):
+    text = render(simulate(load(scenarios / "contention_slower.yaml")))
+    labels = re.findall(r"^  (\S.*?)  +[\d.]+ m?s", text, flags=re.MULTILINE)
+    assert labels[:9] == [
+        "busy", "warm-up", "pipeline dependency", "drain", "pipeline message: queueing", "pipeline message: transfer",
+        "gradient reduction", "waiting for a slower replica", "step barrier",
+    ]  # fmt: skip
