@@ -245,14 +245,12 @@ class Plan:
             whole, split = b >= 0 > max(i, w), b < 0 <= min(i, w)
             return f >= 0 and (whole or split)
 
-        both_ends = enumerate(zip(*(numbers[kind] for kind in KINDS), strict=True), start=-self.microbatches)
-        wrong = [divmod(key, self.microbatches) for key, found in both_ends if not complete(*found)]
-        inside = [(microbatch, stage) for stage, microbatch in wrong if 0 <= stage < self.stages]
-        if inside:
-            microbatch, stage = min(inside)
+        m = self.microbatches
+        found = enumerate(zip(*(numbers[kind][m:-m] for kind in KINDS), strict=True))
+        wrong = [(key % m, key // m) for key, of_kinds in found if not complete(*of_kinds)]
+        for microbatch, stage in sorted(wrong)[:1]:
             rank, _ = self.paths[self.path_of[microbatch]][stage]
-            numbered = {kind: numbers[kind][self._key(stage, microbatch)] for kind in KINDS}
-            spots = {kind: self._spot(number) for kind, number in numbered.items() if number >= 0}
+            spots = {kind: self._spot(at) for kind in KINDS if (at := numbers[kind][self._key(stage, microbatch)]) >= 0}
             self._fail_incomplete(rank, stage, microbatch, spots)
 
     def _fail_incomplete(self, rank: int, stage: int, microbatch: int, present: dict[Kind, Spot]) -> NoReturn:
