@@ -242,8 +242,7 @@ class Plan:
 
     def _check_complete(self, numbers: Numbers) -> None:
         def complete(f: int, b: int, i: int, w: int) -> bool:
-            whole, split = b >= 0 > max(i, w), b < 0 <= min(i, w)
-            return f >= 0 and (whole or split)
+            return f >= 0 and (b >= 0 > max(i, w) or b < 0 <= min(i, w))  # whole, or split
 
         both_ends = enumerate(zip(*(numbers[kind] for kind in KINDS), strict=True), start=-self.microbatches)
         wrong = [divmod(key, self.microbatches) for key, found in both_ends if not complete(*found)]
@@ -251,8 +250,7 @@ class Plan:
         if inside:
             microbatch, stage = min(inside)
             rank, _ = self.paths[self.path_of[microbatch]][stage]
-            numbered = {kind: numbers[kind][self._key(stage, microbatch)] for kind in KINDS}
-            spots = {kind: self._spot(number) for kind, number in numbered.items() if number >= 0}
+            spots = {kind: self._spot(n) for kind in KINDS if (n := numbers[kind][self._key(stage, microbatch)]) >= 0}
             self._fail_incomplete(rank, stage, microbatch, spots)
 
     def _fail_incomplete(self, rank: int, stage: int, microbatch: int, present: dict[Kind, Spot]) -> NoReturn:
