@@ -17,10 +17,13 @@ all-reduces of 2, 4 and 8 A100s on NVLink take about 35, 45 and 85 µs besides b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from typing import Any
+
+import numpy as np
 
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import NOTHING
@@ -29,6 +32,7 @@ from hybrid_des.layout import Layout
 from hybrid_des.models import Layer, Model
 from hybrid_des.models.cutting import cut
 from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.symmetry import distinct
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.recipe import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
@@ -111,7 +115,8 @@ class _Costing:
         )
         self._known: dict[Exchange, Collective] = {}
         self._replay = None if fabric is None else Replay(fabric, scenario.cluster.sharing)
-        self._groups = {axis: groups_along(layout, axis, parallel.expert) for axis in ("tensor", "context", "expert")}
+        groups = {axis: groups_along(layout, axis, parallel.expert) for axis in ("tensor", "context", "expert")}
+        self._groups = groups if fabric is None else {axis: distinct(fabric, each) for axis, each in groups.items()}
         self._hidden = {"tensor": scenario.overlap.tensor, "expert": scenario.overlap.experts, "context": Fraction(0)}
         holders = parallel.data * parallel.context
         pipelined = parallel.pipeline > 1
@@ -179,10 +184,11 @@ class _Costing:
         return Collective(axis, ALGORITHMS[does], size, repeats, launch, found.duration, beside, *sent)
 
 
-def groups_along(layout: Layout, axis: str, expert: int) -> list[list[int]]:
+def groups_along(layout: Layout, axis: str, expert: int) -> list[Sequence[int]]:
     """The groups of ranks along an axis; experts are divided over successive ranks along context and data."""
     axes = ("context", "data") if axis == "expert" else (axis,)
-    starts = (rank for rank in range(layout.ranks) if not any(layout.coordinate(rank, along) for along in axes))
+    ranks = np.arange(layout.ranks, dtype=np.int64)
+    starts = ranks[layout.first(ranks, *axes) == ranks].tolist()
     whole = (layout.group(start, *axes) for start in starts)
     size = expert if axis == "expert" else layout.sizes[axis]
     return [group[first : first + size] for group in whole for first in range(0, len(group), size)]
