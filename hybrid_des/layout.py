@@ -20,6 +20,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+SHORT = 32  # ranks that are counted faster one by one
+
 
 class RankGroup(Sequence[int]):
     """Ranks along some axes, in ascending order, by rule: nothing is kept for each of them.
@@ -49,7 +51,7 @@ class RankGroup(Sequence[int]):
         return int(self._rank_of(self._chosen[place]))
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self.array.tolist())
+        return map(self._rank_of, self._chosen) if len(self._chosen) < SHORT else iter(self.array.tolist())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -120,6 +122,15 @@ class Layout:
         for axis in axes:
             ranks = [start + place * self.strides[axis] for start in ranks for place in range(self.sizes[axis])]
         return sorted(ranks)
+
+    def groups(self, axis: str, expert: int = 1) -> list[list[int]]:
+        """The groups of ranks along an axis; `expert` successive ranks along context and data share the experts."""
+        axes = ("context", "data") if axis == "expert" else (axis,)
+        ranks = np.arange(self.ranks, dtype=np.int64)
+        starts = ranks[self.first(ranks, *axes) == ranks].tolist()
+        whole = (self.group(start, *axes) for start in starts)
+        size = expert if axis == "expert" else self.sizes[axis]
+        return [group[first : first + size] for group in whole for first in range(0, len(group), size)]
 
     def first(self, ranks: NDArray[np.int64], *axes: str) -> NDArray[np.int64]:
         """For each of these ranks the first of its group along these axes."""

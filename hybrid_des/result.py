@@ -9,6 +9,7 @@ result.write("out/a100_8x")
 from __future__ import annotations
 
 import html
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.planner import plan_of
 from hybrid_des.simulation.remedies import what_would_fit
 from hybrid_des.simulation.run import run
+from hybrid_des.simulation.watch import Show, Watch
 from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.units import format_seconds
 
@@ -31,14 +33,32 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-def simulate(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None) -> Result:
-    """Simulate a scenario; a plan or a fabric given here replaces that of the schedule or the topology.
+def simulate(
+    scenario: Scenario,
+    plan: Plan | None = None,
+    fabric: Fabric | None = None,
+    *,
+    scratch: Path | None = None,
+    budget_s: float = inf,
+    progress: Show | None = None,
+) -> Result:
+    """Simulate a scenario.
+
+    Args:
+        scenario: what to simulate.
+        plan: a plan instead of the schedule's.
+        fabric: a fabric instead of the topology's.
+        scratch: the folder of the file of rows that are too many for memory; default: that for temporary files.
+        budget_s: real seconds that it may take; a planning that takes longer is not cut off.
+        progress: is told a few times per second how far the simulation is.
 
     Raises:
         HybridDesError: the scenario cannot be simulated (`exit_code` 2) or its simulation failed (1).
+        UnfinishedError: the budget is spent (3); `facts` says what is known.
     """
     try:
-        return Result(run(scenario, plan, fabric))
+        watch = None if budget_s == inf and progress is None else Watch(budget_s, progress)
+        return Result(run(scenario, plan, fabric, scratch=scratch, watch=watch))
     except OutOfMemoryError as error:
         fabric = fabric or fabric_of(scenario)
         advice = what_would_fit(scenario, plan or plan_of(scenario, fabric), fabric)

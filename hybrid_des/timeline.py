@@ -6,13 +6,14 @@ that needs another order sorts them. Tables with names and seconds are made from
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hybrid_des.engine.long_rows import LongRows
 from hybrid_des.engine.recorder import (
     EXCHANGE_COLUMNS,
     FIELD,
@@ -33,6 +34,7 @@ Columns = Mapping[str, Column]
 
 OP_KINDS = ("F", "B", "W", "FB", "optimizer")
 NONE = -1  # in any column: no value
+MOST_WHOLE = 2**21  # message rows that are read at once
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Timeline:
         ops: one row per action and optimizer step: `step`, `rank`, `index` (of the action in its program; `OPTIMIZER`),
             `asked`, `start`, `end`, `released`.
         messages: one row per message and link: `channel`, `tag` (training step, and stage and micro-batch of a pipeline
-            message), `asked`, `start`, `end`, `bytes`; None if the run kept no messages.
+            message), `asked`, `start`, `end`, `bytes`; None if the run kept no messages, or too many.
         steps: one row per training step and rank: `step`, `rank`, `begin`, `sent`, `reduced`, `end`.
         reductions: one row per bucket and rank: `step`, `rank`, `stage`, `bucket`, `start`, `end`.
         memory: one row per change of what a GPU holds: `rank`, `time`, `bytes`, `activations` (in
@@ -57,6 +59,7 @@ class Timeline:
         exchanges: one row per collective by messages inside an op and rank: `step`, `rank`, `purpose`, `start`, `free`
             (the rank has nothing left to compute beside it), `end`.
         alike: for how many ranks each of these stands, itself among them, that do the same.
+        stream: the message rows where they are too many for `messages`; `message_pieces` and `messages_of` read both.
 
     Further columns are kept and ignored.
     """
@@ -73,14 +76,17 @@ class Timeline:
     waits: Columns = field(default_factory=lambda: _empty(WAIT_COLUMNS))
     exchanges: Columns = field(default_factory=lambda: _empty(EXCHANGE_COLUMNS))
     alike: int = 1
+    stream: LongRows | None = None
 
     @classmethod
     def of(cls, recorder: Recorder, plan: Plan, layout: Layout, alike: int = 1) -> Timeline:
         """Take over what was recorded, without copying it."""
-        messages = None if recorder.messages is None else recorder.messages.table()
+        rows = recorder.messages
+        stream = rows if isinstance(rows, LongRows) and rows.in_file and len(rows) > MOST_WHOLE else None
+        messages = None if rows is None or stream else rows.table()
         names = ("ops", "steps", "reductions", "memory", "gathers", "waits", "exchanges")
         tables = {name: getattr(recorder, name).table() for name in names}
-        return cls(layout, plan, recorder.channels, messages=messages, alike=alike, **tables)
+        return cls(layout, plan, recorder.channels, messages=messages, alike=alike, stream=stream, **tables)
 
     @property
     def duration(self) -> int:
@@ -106,32 +112,45 @@ class Timeline:
         """The pipeline rank of every global rank; `NONE` for parameter servers, which follow the ranks."""
         return self._place(self.layout.along("pipeline"))
 
-    def op_rows(self) -> Columns:
-        """Give the op rows with `replica`, `pipeline_rank`, `kind` (of `OP_KINDS`), `microbatch`, `chunk` and `stage`.
+    def op_rows(self, rows: Column | None = None) -> Columns:
+        """Give op rows with `replica`, `pipeline_rank`, `kind` (of `OP_KINDS`), `microbatch`, `chunk` and `stage`.
 
-        A fused pair is described by its forward; the input part of a split backward shows as B.
+        They are all rows, in their order, or those of these numbers. A fused pair is described by its forward; the
+        input part of a split backward shows as B.
         """
-        rank, index = self.ops["rank"], self.ops["index"]
+        ops = self.ops if rows is None else {name: column[rows] for name, column in self.ops.items()}
+        rank, index = ops["rank"], ops["index"]
         place = self.pipeline_rank[rank]
-        actions, first = _describe_actions(self.plan)
+        actions, first = self._actions
         described = actions[np.where(index == OPTIMIZER, len(actions) - 1, first[place] + index)]
         names = zip(("kind", "microbatch", "chunk", "stage"), described.T, strict=True)
-        return {**self.ops, "replica": self.replica[rank], "pipeline_rank": place, **dict(names)}
+        return {**ops, "replica": self.replica[rank], "pipeline_rank": place, **dict(names)}
 
     def messages_of(self, wanted: Callable[[Channel], bool]) -> Columns:
         """Select the message rows of some channels; empty columns if the run kept no messages."""
-        if self.messages is None:
-            return _empty(MESSAGE_COLUMNS)
-        chosen = np.array([wanted(channel) for channel in self.channels], dtype=bool)[self.messages["channel"]]
-        return {name: column[chosen] for name, column in self.messages.items()}
+        found = list(self.message_pieces(wanted)) or [_empty(MESSAGE_COLUMNS)]
+        return {name: np.concatenate([piece[name] for piece in found]) for name in MESSAGE_COLUMNS}
+
+    def message_pieces(self, wanted: Callable[[Channel], bool]) -> Iterator[Columns]:
+        """The message rows of some channels, in pieces of which each fits into memory; none if the run kept none."""
+        chosen = np.array([wanted(channel) for channel in self.channels], dtype=bool)
+        kept = [] if self.messages is None else [self.messages]
+        for piece in kept if self.stream is None else self.stream.pieces():
+            mine = chosen[piece["channel"]]
+            yield {name: column[mine] for name, column in piece.items()}
+
+    def all_messages(self) -> Columns | None:
+        """The message rows, read into memory if they are too many for it; None if the run kept no messages."""
+        return self.messages if self.stream is None else self.stream.table()
 
     def message_rows(self) -> Columns | None:
-        """Give the message rows with `step`, `microbatch`, `chunk` and `stage`; None if the run kept no messages."""
-        if self.messages is None:
-            return None
-        channel, tag = self.messages["channel"], self.messages["tag"]
-        stage = np.array([c.stage for c in self.channels] or [NONE])[channel]
-        chunk = np.array([c.chunk for c in self.channels] or [NONE])[channel]
+        """Give the message rows, described; None if the run kept no messages, or too many."""
+        return None if self.messages is None else self.described(self.messages)
+
+    def described(self, messages: Columns) -> Columns:
+        """Give some message rows with `step`, `microbatch`, `chunk` and `stage`."""
+        channel, tag = messages["channel"], messages["tag"]
+        stage, chunk = self._parts[channel].T.copy()
         microbatch = np.full(len(tag), NONE, dtype=np.int64)
         pipeline = np.flatnonzero(stage == NONE)  # their tags say the stage and the micro-batch
         microbatch[pipeline] = tag[pipeline] & FIELD
@@ -139,7 +158,16 @@ class Timeline:
         chunks = np.array([[place[1] for place in path] for path in self.plan.paths])
         path_of = np.array(self.plan.path_of)
         chunk[pipeline] = chunks[path_of[microbatch[pipeline]], stage[pipeline]]
-        return {**self.messages, "step": tag >> STEP_SHIFT, "microbatch": microbatch, "chunk": chunk, "stage": stage}
+        return {**messages, "step": tag >> STEP_SHIFT, "microbatch": microbatch, "chunk": chunk, "stage": stage}
+
+    @cached_property
+    def _actions(self) -> tuple[Column, Column]:
+        return _describe_actions(self.plan)
+
+    @cached_property
+    def _parts(self) -> Column:
+        """Stage and chunk of every channel, one row each."""
+        return np.array([(channel.stage, channel.chunk) for channel in self.channels] or [(NONE, NONE)])
 
     def _place(self, of_ranks: Column) -> Column:
         servers = max((channel.sender + 1 - self.layout.ranks for channel in self.channels), default=0)

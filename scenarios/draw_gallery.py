@@ -6,17 +6,22 @@ It simulates the first step of every scenario in the folder (default: this one),
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
+from PIL import Image
 
 from hybrid_des import Result, load, plots, simulate, sweep
 from hybrid_des.pipeline import schedules
 from hybrid_des.report.files import write_whole
-from hybrid_des.report.plots.chart import size_of
+from hybrid_des.report.plots.chart import size_of, title_of
 from hybrid_des.report.plots.fabric_map import draw_fabric
 from hybrid_des.report.plots.style import LINES, plain
 from hybrid_des.scenario import read_scenario
@@ -25,6 +30,9 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
+
+    from hybrid_des.simulation.run import Run
 
 PICTURES = "gallery"
 WIDTH = 11.0  # inches
@@ -45,9 +53,15 @@ the first replica; numbers are micro-batches. `scenarios/draw_gallery.py` genera
 [reference](REFERENCE.md) lists all keys. Sweeps: [three benchmarks](report/README.md) and the
 [experiments](experiments) on schedules.
 """
+FAMILIES = {  # one schedule of each, and what sets it apart
+    "1f1b": "one forward, one backward", "interleaved-1f1b": "several chunks per rank", "zb-h1": "split backwards",
+    "zb-v": "split backwards, chunks in a V", "dualpipe": "both directions, fused pairs",
+}  # fmt: skip
 KINDS = {
     "schedules": "All schedules on 4 pipeline ranks with 8 micro-batches on one time axis: a forward and either part "
     "of the backward take one unit, links are free (`hybrid-des schedules`)",
+    "families": "One schedule of each family, in the same way: blue forwards, orange backwards or their input parts, "
+    "green weight parts, pink a forward fused with a backward; lighter shades are the second chunk",
     "sweep": "A sweep of micro-batches and schedules on [a100_8x](a100_8x.yaml) with large activations; hollow points "
     "do not fit into memory",
     "topology": "The links of [h100_2x8](h100_2x8.yaml) and the route from rank 0 to rank 9 (`hybrid-des topology`)",
@@ -66,14 +80,11 @@ def draw_gallery(folder: Path) -> int:
     sections: list[str] = []
 
     def pictures(workshop: Path) -> list[str]:
-        for name, draw in {"schedules": _schedules, "sweep": _sweep, "topology": _topology, "link_use": _link_use,
-                           "loss": _loss}.items():  # fmt: skip
-            figure = draw(folder)
-            figure.savefig(workshop / f"{name}.png", dpi=DOTS_PER_INCH, metadata={"Software": None})
-        for file in files:  # one at a time: the timeline of a thousand ranks is large
-            result = simulate(load(file).model_copy(update={"steps": 1}))
-            _draw(result, workshop / f"{file.stem}.png")
-            sections.append(section_of(file, result))
+        with ProcessPoolExecutor(os.cpu_count()) as pool:  # timelines of a thousand ranks are large: one per process
+            drawn = [pool.submit(_draw_kind, name, folder, workshop) for name in KINDS]
+            sections.extend(pool.map(partial(_draw_file, workshop=workshop), files))
+            for one in drawn:
+                one.result()
         return []
 
     def page(workshop: Path) -> list[str]:
@@ -83,6 +94,33 @@ def draw_gallery(folder: Path) -> int:
     write_whole(folder / PICTURES, pictures)
     write_whole(folder, page)
     return len(files)
+
+
+def _draw_kind(name: str, folder: Path, workshop: Path) -> None:
+    """Draw a picture of `KINDS`."""
+    draw = {
+        "schedules": _schedules,
+        "families": _families,
+        "sweep": _sweep,
+        "topology": _topology,
+        "link_use": _link_use,
+        "loss": _loss,
+    }[name]
+    _save(draw(folder), workshop / f"{name}.png")
+
+
+def _draw_file(file: Path, workshop: Path) -> str:
+    """Simulate and draw a scenario, and describe it."""
+    result = simulate(load(file).model_copy(update={"steps": 1}))
+    _draw(result, workshop / f"{file.stem}.png")
+    return section_of(file, result)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """Save a picture in 256 colours, which takes a third of the bytes."""
+    drawn = BytesIO()
+    figure.savefig(drawn, dpi=DOTS_PER_INCH, metadata={"Software": None})
+    Image.open(drawn).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(path)
 
 
 def page_of(sections: Sequence[str]) -> str:
@@ -102,20 +140,26 @@ def section_of(file: Path, result: Result) -> str:
 
 
 def _draw(result: Result, path: Path) -> None:
+    """Draw all ranks, or of many one per stage of the first replica."""
     whole = result.run.scenario.parallel.ranks <= MOST_RANKS
-    figure = plots.draw(result.run, plots.gantt if whole else lambda _, ax: plots.gantt(_one_replica(result), ax))
+
+    def one_replica(run: Run, ax: Axes) -> Axes:
+        plots.gantt(_one_replica(result), ax).set_title(title_of(run), loc="left", fontsize=10, pad=20)
+        return ax
+
+    figure = plots.draw(result.run, plots.gantt if whole else one_replica)
     lines = result.run.scenario.parallel.ranks if whole else result.run.scenario.parallel.pipeline
     figure.set_size_inches(WIDTH, size_of(lines)[1])
-    figure.savefig(path, dpi=DOTS_PER_INCH, metadata={"Software": None})
+    _save(figure, path)
 
 
 def _schedules(folder: Path) -> Figure:
     """Every schedule on one time axis, the quickest first."""
     names = schedules.names()
     results = sorted((_schedule(name) for name in names), key=lambda one: one.run.timeline.duration)
-    figure = Figure(figsize=(WIDTH + 1, 1.6 * -(-len(names) // COLUMNS)), layout="constrained")
+    figure = Figure(figsize=(WIDTH + 1, 1.6 * -(-len(names) // COLUMNS)))
     grid = figure.subplots(-(-len(names) // COLUMNS), COLUMNS).ravel()
-    figure.draw_without_rendering()  # so that bars know their room for numbers
+    figure.subplots_adjust(left=0.045, right=0.99, top=0.97, bottom=0.03, hspace=0.45, wspace=0.17)
     end = results[-1].run.timeline.duration / PICOSECONDS_PER_SECOND
     for ax, result in zip(grid, results, strict=False):
         plots.gantt(result.run, ax)
@@ -124,8 +168,23 @@ def _schedules(folder: Path) -> Figure:
         ax.get_legend().remove()
         ax.set_xlim(0, end)
         ax.set_xlabel("")
+        ax.tick_params(axis="x", labelsize=7, pad=2)
     for ax in grid[len(results) :]:
         ax.set_axis_off()
+    return figure
+
+
+def _families(folder: Path) -> Figure:
+    """A schedule of each family, one below the other."""
+    figure = Figure(figsize=(WIDTH, 1.75 * len(FAMILIES)))
+    axes = figure.subplots(len(FAMILIES), sharex=True)
+    figure.subplots_adjust(left=0.05, right=0.99, top=0.97, bottom=0.03, hspace=0.35)
+    for ax, (name, what) in zip(axes, FAMILIES.items(), strict=True):
+        plots.gantt(_schedule(name).run, ax)
+        ax.set_title(f"{name}: {what}", loc="left", fontsize=9)
+        ax.get_legend().remove()
+        ax.set_xlim(0, 33)  # units of 1F1B
+        ax.set_xlabel("")
     return figure
 
 

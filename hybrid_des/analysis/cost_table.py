@@ -14,14 +14,15 @@ from hybrid_des.models import Attention, Elementwise, Gemm, Kernel
 from hybrid_des.models.layer import Operation
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.planner import build_plan, costs_per_rank
+from hybrid_des.simulation.planner import build_plan
 from hybrid_des.simulation.remedies import planned_peaks
-from hybrid_des.simulation.stages import costs_of
 from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes
 from hybrid_des.workload.costs import RankCosts, StageCosts
 from hybrid_des.workload.division import Exchange
 from hybrid_des.workload.modelled import layer_parts
+from hybrid_des.workload.ranks import costs_per_rank
+from hybrid_des.workload.stages import costs_of
 
 if TYPE_CHECKING:
     import pandas as pd

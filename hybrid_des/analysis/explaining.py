@@ -7,11 +7,13 @@ from fractions import Fraction
 
 from hybrid_des.analysis.counterfactual.change_text import Build, builder_of, of_ranks, variant_of
 from hybrid_des.analysis.counterfactual.first_order import first_order
-from hybrid_des.analysis.counterfactual.ladder import ladder, name_of_place, ranking, ranks_at, stragglers
-from hybrid_des.analysis.counterfactual.variant import Variant, scaled_ops
+from hybrid_des.analysis.counterfactual.ladder import ladder, ranking
+from hybrid_des.analysis.counterfactual.proposals import proposals
+from hybrid_des.analysis.counterfactual.slowest import stragglers
+from hybrid_des.analysis.counterfactual.variant import Variant, name_of_place, ranks_at, scaled_ops
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.slack import Slack
-from hybrid_des.analysis.explanation import TOP, Explanation, Tried
+from hybrid_des.analysis.explanation import TOP, TWICE, Explanation, Tried
 from hybrid_des.engine.causes import Causes
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
@@ -60,8 +62,10 @@ def explain(
     changes = {text: variant_of(text, Variant.of(base), build) for text in what_if}
     busiest = _busiest(Explanation(base, slack, (), (), (), None))
     rows = [_simulated(name, change, base, slack) for name, change in {**_usual(base, busiest), **changes}.items()]
-    gains = ranking(base, busiest)
-    return Explanation(base, slack, [*rows, *_without_barrier(base)], ladder(base), gains, stragglers(base), top)
+    rows += _without_barrier(base)
+    rungs, gains, slow = ladder(base), ranking(base, busiest), stragglers(base)
+    found = proposals(base, rungs, gains, slow, build)
+    return Explanation(base, slack, rows, rungs, gains, slow, found, top)
 
 
 def _busiest(found: Explanation) -> list[int]:
@@ -81,12 +85,13 @@ def _usual(base: Run, busiest: Sequence[int]) -> dict[str, Variant]:
     quicker = at.with_retime(scaled_ops(QUARTER, of_ranks(ranks)))
     found = {f"{name_of_place(at, busiest[0])} 25 % quicker": quicker}
     if base.messages:
-        found |= {"links twice as fast": at.with_all_links(Fraction(2)), "all bytes free": free}
+        found |= {TWICE: at.with_all_links(Fraction(2)), "all bytes free": free}
     return found
 
 
 def _simulated(name: str, change: Variant, base: Run, slack: Slack) -> Tried:
-    return Tried(name, first_order(base, slack, change), change.simulated().duration, change.scenario.steps)
+    first, end = first_order(base, slack, change), change.simulated().duration
+    return Tried(name, first, end, change.scenario.steps, change.scenario.schedule.microbatches)
 
 
 def _without_barrier(base: Run) -> list[Tried]:
@@ -96,4 +101,5 @@ def _without_barrier(base: Run) -> list[Tried]:
         return []
     free = scenario.model_copy(update={"barrier": False, "steps": WITHOUT_BARRIER})
     duration = Variant(free, base.plan, base.fabric).simulated().duration
-    return [Tried(f"no barrier between {WITHOUT_BARRIER} steps", None, duration, WITHOUT_BARRIER)]
+    name, microbatches = f"no barrier between {WITHOUT_BARRIER} steps", scenario.schedule.microbatches
+    return [Tried(name, None, duration, WITHOUT_BARRIER, microbatches)]

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybrid_des.analysis.counterfactual.ladder import (
-    Gain,
-    Rung,
-    Stragglers,
-)
+from hybrid_des.analysis.counterfactual.ladder import Gain, Rung
+from hybrid_des.analysis.counterfactual.proposals import Proposal
+from hybrid_des.analysis.counterfactual.slowest import SlowRanks, Stragglers
 from hybrid_des.analysis.critical_path.classes import Span, class_weights, spans
 from hybrid_des.analysis.critical_path.gaps import BARRIER, REASONS, REPLICA, Idle, idle_pieces
 from hybrid_des.analysis.critical_path.graph import Graph
@@ -35,15 +33,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TOP = 10
+TWICE = "links twice as fast"  # a change that is always asked for
 
 
 class Tried(NamedTuple):
-    """A change: what it is called, the end of the run to first order (None: another run altogether), and simulated."""
+    """A change: what it is called, the end of the run to first order (None: another run altogether), and simulated.
+
+    `steps` and `microbatches` (per replica and step) are those of the changed run.
+    """
 
     change: str
     first_order: int | None
     duration: int
     steps: int
+    microbatches: int
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class Explanation:
         slack: its graph of causes, with how late each point may be.
         what_if: changes asked for, and the usual ones.
         rungs, gains, slow: the ladder of idealisations, the ranking of classes, what slow ranks cost.
+        proposals: changes that help, in the order in which to try them.
         top: how many rows lists have.
     """
 
@@ -66,6 +70,7 @@ class Explanation:
     rungs: Sequence[Rung]
     gains: Sequence[Gain]
     slow: Stragglers | None
+    proposals: Sequence[Proposal] = ()
     top: int = TOP
 
     @property
@@ -141,6 +146,11 @@ class Explanation:
         return next(rung.duration for rung in self.rungs if rung.name == name)
 
     @property
+    def culprit(self) -> SlowRanks | None:
+        """The ranks that hold up the run."""
+        return self.slow.culprit(self.duration) if self.slow else None
+
+    @property
     def network(self) -> int:
         """What the network costs: picoseconds that a free one would save."""
         return self.duration - self.rung("no latency")
@@ -163,6 +173,7 @@ class Explanation:
                  "step_time_s": self.seconds(gain.duration)}
                 for gain in self.gains
             ],
+            "proposals": [self._proposal(one) for one in self.proposals],
             "idle": self._idle(),
             "stragglers": self._stragglers(),
             "collectives": collective_rows(self.run.timeline)[: self.top],
@@ -176,6 +187,16 @@ class Explanation:
             "change": one.change,
             "first_order_s": first,
             "step_time_s": one.duration / PICOSECONDS_PER_SECOND / one.steps,
+            "microbatches": one.microbatches,
+        }
+
+    def _proposal(self, one: Proposal) -> dict[str, Any]:
+        return {
+            "against": one.against,
+            "change": one.change,
+            "step_time_s": one.duration / PICOSECONDS_PER_SECOND / one.steps,
+            "microbatches": one.microbatches,
+            "gain": one.gain,
         }
 
     def _idle(self) -> dict[str, Any]:
@@ -218,9 +239,10 @@ class Explanation:
             "ideal_step_time_s": self.seconds(self.slow.ideal),
             "slowdown": self.duration / self.slow.ideal if self.slow.ideal else 1.0,
             "at_the_mean": [
-                {"name": name, "compute_over_mean": slow, "step_time_s": self.seconds(duration),
-                 "cost_s": self.seconds(self.duration - duration)}
-                for name, slow, duration in self.slow.groups
+                {"name": group.name, "compute_over_mean": group.slow, "step_time_s": self.seconds(group.mean),
+                 "cost_s": self.seconds(self.duration - group.mean),
+                 "usual_step_time_s": None if group.usual is None else self.seconds(group.usual)}
+                for group in self.slow.groups
             ],
         }  # fmt: skip
 

@@ -39,7 +39,7 @@ def link_rates(timeline: Timeline, windows: int = 200, purposes: Collection[Purp
         purposes: purposes of the messages to count.
     """
     duration = timeline.duration
-    if timeline.messages is None or duration <= 0:
+    if (timeline.messages is None and timeline.stream is None) or duration <= 0:
         return None
     links = tuple(sorted({channel.link for channel in timeline.channels}))
     number = {link: i for i, link in enumerate(links)}

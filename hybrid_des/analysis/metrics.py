@@ -6,7 +6,7 @@ Sums are exact, in whole picoseconds, and converted to seconds at the end, so th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid_des.analysis.idle import EXPOSED, account, hidden_gathers, hidden_reduction, inside_waits
 from hybrid_des.analysis.model_figures import model_figures
 from hybrid_des.analysis.step_times import StepTimes, step_times, total
-from hybrid_des.analysis.table import empty_table, table
+from hybrid_des.analysis.table import empty_table, pieces, table
 from hybrid_des.folding.expansion import expanded
 from hybrid_des.network.purpose import PARAMETERS, PURPOSES, REDUCTION
 from hybrid_des.simulation.memory import gpus_of, worst_peak
@@ -49,6 +49,14 @@ class Findings:
         if not all_replicas or run.fold is None or run.fabric is None or run.scenario.record == "none":
             return self.timeline
         return table(expanded(run.timeline, run.fold, run.fabric))
+
+    def table_pieces(self, exact: bool = False) -> Iterator[pd.DataFrame]:
+        """The timeline in pieces: a single one, unless the run is too long for memory; `exact` adds picoseconds."""
+        timeline = self.run.timeline
+        if timeline.stream is not None:
+            yield from pieces(timeline, exact)
+        else:
+            yield table(timeline, exact=True) if exact else self.timeline
 
     @cached_property
     def timeline(self) -> pd.DataFrame:

@@ -28,14 +28,28 @@ def table(timeline: Timeline, exact: bool = False) -> pd.DataFrame:
     Times are seconds, with `exact` also whole picoseconds in three more columns; `microbatch`, `chunk`, `stage`,
     `peer`, `bytes` and `hop` are nullable integers. The table is reproducible byte for byte.
     """
-    lanes = [COMPUTE, *sorted({channel.link for channel in timeline.channels})]
-    kinds = [*OP_KINDS, *sorted({channel.kind for channel in timeline.channels})]
-    return _frame(list(_blocks(timeline, lanes, kinds)), lanes, kinds, EXACT if exact else ())
+    names, exact_columns = _Names(timeline), EXACT if exact else ()
+    blocks = [_ops(timeline.op_rows())]
+    if (messages := timeline.all_messages()) is not None and timeline.channels:
+        blocks.append(_messages(timeline, messages, names))
+    return _frame(blocks, names, exact_columns)
+
+
+def pieces(timeline: Timeline, exact: bool = False) -> Iterator[pd.DataFrame]:
+    """Make the table of a run whose messages are in a file, piece by piece in its order."""
+    assert timeline.stream is not None
+    names, order = _Names(timeline), np.argsort(timeline.ops["start"], kind="stable")
+    start, first = timeline.ops["start"][order], 0
+    for messages, end in timeline.stream.in_order():
+        last = len(start) if end is None else int(np.searchsorted(start, end))
+        ops = timeline.op_rows(order[first:last])
+        yield _frame([_ops(ops), _messages(timeline, messages, names)], names, EXACT if exact else ())
+        first = last
 
 
 def empty_table() -> pd.DataFrame:
     """Make the table of a run with `record: none`: all columns and no rows."""
-    return _frame([], [], [])
+    return _frame([], None)
 
 
 def ops_of(frame: pd.DataFrame) -> Columns:
@@ -70,12 +84,30 @@ def _numbers(rows: pd.DataFrame, names: Sequence[str]) -> Columns:
     return columns
 
 
-def _frame(
-    blocks: Sequence[Columns], lanes: Sequence[str], kinds: Sequence[str], exact: Sequence[str] = ()
-) -> pd.DataFrame:
+class _Names:
+    """What the numbers in blocks of rows stand for.
+
+    Attributes:
+        lanes, kinds: names by number.
+        channels: for each channel its sender, lane, kind, receiver and hop, one column each.
+        servers: whether rows of other pieces may be a parameter server's, which has no replica and no pipeline rank.
+    """
+
+    def __init__(self, timeline: Timeline) -> None:
+        channels = timeline.channels
+        self.lanes = [COMPUTE, *sorted({channel.link for channel in channels})]
+        self.kinds = [*OP_KINDS, *sorted({channel.kind for channel in channels})]
+        lane, kind = ({name: i for i, name in enumerate(names)} for names in (self.lanes, self.kinds))
+        facts = [(c.sender, lane[c.link], kind[c.kind], c.receiver, c.hop) for c in channels]
+        self.channels = np.array(facts, dtype=np.int64).reshape(-1, 5).T
+        self.servers = timeline.stream is not None and bool((timeline.replica == NONE).any())
+
+
+def _frame(blocks: Sequence[Columns], names: _Names | None, exact: Sequence[str] = ()) -> pd.DataFrame:
     """Join and sort blocks of rows, and convert them to names, seconds and missing values."""
     import pandas as pd
 
+    servers = names is not None and names.servers
     nothing = np.empty(0, dtype=np.int64)
     columns = {name: np.concatenate([block[name] for block in blocks] or [nothing]) for name in COLUMNS}
     order = np.lexsort((columns["lane"], columns["rank"], columns["start_s"]))
@@ -83,30 +115,29 @@ def _frame(
     for name in COLUMNS:
         values = columns.pop(name)[order]
         if name in ("lane", "kind"):
-            named[name] = np.array(lanes if name == "lane" else kinds, dtype=object)[values]
+            words = [] if names is None else names.lanes if name == "lane" else names.kinds
+            named[name] = np.array(words, dtype=object)[values]
         elif name.endswith("_s"):
             named[name] = values / PICOSECONDS_PER_SECOND
-        elif name in ("step", "rank") or (name in ("replica", "pipeline_rank") and not (values == NONE).any()):
+        elif name in ("step", "rank") or (name in ("replica", "pipeline_rank") and not (servers or NONE in values)):
             named[name] = values
         else:
             named[name] = pd.arrays.IntegerArray(values, values == NONE)
     return pd.DataFrame(named, columns=[*COLUMNS, *exact])
 
 
-def _blocks(timeline: Timeline, lanes: list[str], kinds: list[str]) -> Iterator[Columns]:
-    """The columns of the op rows, then those of the message rows; lanes and kinds as indices into their lists."""
-    ops = timeline.op_rows()
-    nothing = np.full(len(ops["rank"]), NONE)
-    yield {**_common(ops), "lane": np.zeros_like(nothing), **dict.fromkeys(("peer", "bytes", "hop"), nothing)}
-    messages = timeline.message_rows()
-    if messages is None or not timeline.channels:
-        return
-    lane, kind = {name: i for i, name in enumerate(lanes)}, {name: i for i, name in enumerate(kinds)}
-    facts = [(c.sender, lane[c.link], kind[c.kind], c.receiver, c.hop) for c in timeline.channels]
-    sender, lane_of, kind_of, peer, hop = np.array(facts)[messages["channel"]].T
-    places = {"rank": sender, "replica": timeline.replica[sender], "pipeline_rank": timeline.pipeline_rank[sender]}
-    yield {**_common({**messages, **places, "kind": kind_of}), "lane": lane_of, "peer": peer, "hop": hop,
-           "bytes": messages["bytes"]}  # fmt: skip
+def _ops(rows: Columns) -> Columns:
+    """The columns of op rows, as numbers."""
+    nothing = np.full(len(rows["rank"]), NONE)
+    return {**_common(rows), "lane": np.zeros_like(nothing), **dict.fromkeys(("peer", "bytes", "hop"), nothing)}
+
+
+def _messages(timeline: Timeline, rows: Columns, names: _Names) -> Columns:
+    """The columns of message rows, as numbers."""
+    sender, lane, kind, peer, hop = names.channels[:, rows["channel"]]
+    places = {"replica": timeline.replica[sender], "pipeline_rank": timeline.pipeline_rank[sender]}
+    facts = {**timeline.described(rows), **places, "rank": sender, "kind": kind}
+    return {**_common(facts), "lane": lane, "peer": peer, "hop": hop, "bytes": rows["bytes"]}
 
 
 def _common(rows: Columns) -> dict[str, Column]:

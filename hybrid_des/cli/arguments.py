@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -12,6 +13,8 @@ from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 
 if TYPE_CHECKING:
     from hybrid_des.scenario import Scenario
+
+MOST_PROCESSES = 1024
 
 
 class Parser(argparse.ArgumentParser):
@@ -56,6 +59,11 @@ def add_out(parser: argparse.ArgumentParser, description: str, metavar: str = "D
     parser.add_argument(name, metavar=metavar, type=_path, help=description)
 
 
+def add_budget(parser: argparse.ArgumentParser, description: str) -> None:
+    """Add `--budget TIME`, in seconds; without it there is no limit."""
+    parser.add_argument("--budget", metavar="TIME", type=_seconds, default=inf, help=description)
+
+
 def import_files(files: Sequence[str]) -> None:
     """Import user-defined plug-in files, with the errors of `hybrid_des.registry.import_file`."""
     if files:
@@ -94,6 +102,27 @@ def count(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, not {one_line(text, LONGEST_SHOWN)}")
     return number
+
+
+def processes(text: str) -> int:
+    """Parse a number of worker processes."""
+    number = count(text)
+    if number > MOST_PROCESSES:
+        raise argparse.ArgumentTypeError(f"must be at most {MOST_PROCESSES}, not {one_line(text, LONGEST_SHOWN)}")
+    return number
+
+
+def _seconds(text: str) -> float:
+    """Parse a time such as 60s or 5 min."""
+    from hybrid_des.units import parse_quantity
+
+    try:
+        seconds = float(parse_quantity(text, "time"))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not seconds:
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return seconds
 
 
 def _path(text: str) -> Path:

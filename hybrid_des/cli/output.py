@@ -66,8 +66,11 @@ def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]], indent: str 
 
 
 @contextlib.contextmanager
-def status_line(quiet: bool, text: str = "simulating") -> Iterator[None]:
-    """Show a status line on a terminal if a simulation takes longer than `PATIENCE_S`."""
+def status_line(quiet: bool, text: str = "simulating") -> Iterator[Callable[[str], None] | None]:
+    """Show a status line on a terminal if a simulation takes longer than `PATIENCE_S`.
+
+    Yields a function that replaces its text; None if stderr is not a terminal.
+    """
     shown: list[Status] = []
 
     def show() -> None:
@@ -76,11 +79,15 @@ def status_line(quiet: bool, text: str = "simulating") -> Iterator[None]:
         shown.append(Console(stderr=True).status(text))
         shown[0].start()
 
+    def update(text: str) -> None:
+        for status in shown:
+            status.update(text)
+
     timer = threading.Timer(PATIENCE_S, show)
-    if sys.stderr.isatty() and not quiet:
+    if on_terminal := sys.stderr.isatty() and not quiet:
         timer.start()
     try:
-        yield
+        yield update if on_terminal else None
     finally:
         timer.cancel()
         if timer.ident is not None:

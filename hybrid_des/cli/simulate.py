@@ -8,10 +8,11 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import hybrid_des
-from hybrid_des.cli.arguments import add_common, add_out, count, import_files
+from hybrid_des.cli.arguments import add_budget, add_common, add_out, import_files, processes
 from hybrid_des.cli.output import progress_bar, say, status_line
 from hybrid_des.errors import UsageError
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from hybrid_des.result import Result
     from hybrid_des.scenario import Scenario
     from hybrid_des.scenario.strict_yaml import Document
+    from hybrid_des.simulation.watch import Headway
     from hybrid_des.sweep import Row, Sweep
 
 
@@ -33,8 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print only the summary, as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="print no report and no messages")
     parser.add_argument(
-        "--jobs", metavar="N", type=count, help="local worker processes for a sweep (default: by its size)"
+        "--jobs", metavar="N", type=processes, help="local worker processes for a sweep (default: by its size)"
     )
+    add_budget(parser, "end a single run after so long, such as 60s, with what is known; exit code 3")
     parser.add_argument("--dask", metavar="ADDRESS", help="run a sweep on a Dask cluster, such as tcp://10.0.0.1:8786")
     parser.add_argument("--version", action="version", version=f"hybrid-des {hybrid_des.__version__}")
 
@@ -42,18 +45,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Simulate a scenario or run a sweep, output the results, and return the exit code."""
     from hybrid_des.scenario import read_scenario, scenario_of
+    from hybrid_des.simulation.watch import UnfinishedError
 
     import_files(args.imports)
     document = read_scenario(args.file, args.set)
     if document.value.get("sweep") not in (None, "none"):
         if args.hta is not None:
             raise UsageError(f"{args.file}: --hta needs a file without a sweep")
+        if args.budget < inf:
+            raise UsageError(f"{args.file}: --budget needs a file without a sweep")
         return _sweep(args, document)
     if args.jobs is not None or args.dask is not None:
         raise UsageError(f"{args.file}: --jobs and --dask need a file with a sweep")
     scenario = scenario_of(document)
     _warn(args, document)
-    result, written = _run(args, scenario)
+    try:
+        result, written = _run(args, scenario)
+    except UnfinishedError as unfinished:
+        _show_unfinished(args, unfinished.facts)
+        raise
     if args.json:
         print(json.dumps(result.summary, indent=2, allow_nan=False))
     elif not args.quiet:
@@ -74,17 +84,43 @@ def _run(args: argparse.Namespace, scenario: Scenario) -> tuple[Result, dict[Pat
     from hybrid_des.report.kineto import write_kineto
     from hybrid_des.result import simulate
 
-    written = {}
+    written, scratch = {}, None
+    if scenario.record == "all" and (args.json or args.quiet) and not (args.out or args.hta):
+        scenario = scenario.model_copy(update={"record": "compute"})  # the summary needs no rows of messages
     with ExitStack() as folders:
-        for folder in filter(None, (args.out, args.hta)):
-            folders.enter_context(reserved(folder))
-        with status_line(args.quiet):
-            result = simulate(scenario)
+        for folder in filter(None, (args.hta, args.out)):
+            scratch = folders.enter_context(reserved(folder))
+        with status_line(args.quiet) as show:
+            progress = None if show is None else lambda headway: show(_progress(headway))
+            result = simulate(scenario, scratch=scratch, budget_s=args.budget, progress=progress)
         if args.out is not None:
             written[args.out] = result.write(args.out)
         if args.hta is not None:
             written[args.hta] = write_kineto(result, args.hta)
     return result, written
+
+
+def _progress(headway: Headway) -> str:
+    """One line: share of ops, events per second, and time left."""
+    from hybrid_des.units import format_seconds
+
+    left = headway.left_s
+    rate = headway.events / headway.elapsed_s
+    then = f"no op has ended for {headway.still_s:.0f} s" if left is None else f"{format_seconds(round(left))} left"
+    return f"simulating: {headway.share:.0%} of the ops, {rate:,.0f} events/s, {then}"
+
+
+def _show_unfinished(args: argparse.Namespace, facts: dict[str, Any]) -> None:
+    """Output what is known of a run that its budget has ended."""
+    from hybrid_des.report.files import write_unfinished
+    from hybrid_des.report.unfinished import unfinished_report
+
+    if args.out is not None:
+        write_unfinished(facts, args.out)
+    if args.json:
+        print(json.dumps(facts, indent=2, allow_nan=False))
+    elif not args.quiet:
+        print(unfinished_report(facts))
 
 
 def _warn(args: argparse.Namespace, document: Document) -> None:

@@ -22,6 +22,7 @@ from hybrid_des.engine.recorder import LAST_TIME, TimeRangeError
 
 RESUMED = EventPriority(URGENT - 1)  # an event that `run(until=…)` left half processed
 LAST = EventPriority(NORMAL + 1)  # behind everything else at the same time
+BEAT = 2**12  # events from one beat to the next
 MOMENT = 2  # bits: a moment is `time << MOMENT | priority − RESUMED`
 USUAL = NORMAL - RESUMED
 
@@ -65,10 +66,11 @@ class Environment(simpy.Environment):
         now: the current simulated time.
         events: how many events have been processed.
         agenda: the events to come.
+        beat: what `run` calls after every `BEAT` events, if anything.
         timeout, process, event: make events, as in SimPy.
     """
 
-    __slots__ = ("agenda", "event", "events", "now", "process", "timeout")
+    __slots__ = ("agenda", "beat", "event", "events", "now", "process", "timeout")
 
     now: int
     timeout: Callable[..., Timeout]
@@ -80,6 +82,7 @@ class Environment(simpy.Environment):
         self.now = whole(initial_time)
         self.events = 0
         self.agenda = Agenda()
+        self.beat: Callable[[], None] | None = None
         self._active_proc = None
         self.timeout = MethodType(Timeout, self)
         self.process = MethodType(simpy.Process, self)
@@ -129,6 +132,9 @@ class Environment(simpy.Environment):
             end.callbacks.append(StopSimulation.callback)
         value = None
         try:
+            while self.beat is not None:
+                self._process(range(self.events + 1, self.events + BEAT + 1))
+                self.beat()
             self._process(count(self.events + 1))
         except StopSimulation as stop:
             value = stop.args[0]

@@ -30,12 +30,14 @@ def expanded(timeline: Timeline, fold: Fold, fabric: Fabric) -> Timeline:
         }
 
     of_channel = [images(channel) for channel in timeline.channels]
+    messages = timeline.all_messages()
     names = ("ops", "steps", "reductions", "memory", "gathers", "waits", "exchanges")
     rows: dict[str, Any] = {name: everywhere(getattr(timeline, name)) for name in names}
     return replace(
         timeline,
         channels=[pictures[image] for image in range(len(elements)) for pictures in of_channel],
-        messages=None if timeline.messages is None else _messages(timeline.messages, len(of_channel), len(elements)),
+        messages=None if messages is None else _messages(messages, len(of_channel), len(elements)),
+        stream=None,
         alike=1,
         **rows,
     )

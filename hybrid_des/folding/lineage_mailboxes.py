@@ -51,13 +51,13 @@ class LineageMailbox(Mailbox):
 
     _env: LineageEnvironment
     _arrived: deque[Any]
-    _waiting: deque[Any]
+    _waiting: list[Any]
 
     def put(self, message: Message, tag: int, at: int) -> None:
         """Take a message that arrives at `at`."""
         env = self._env
         if self._waiting:
-            arrival = self._waiting.popleft()
+            arrival = self._waiting.pop(0)
             if arrival.when != env.now:
                 arrival.happen(at, message)
             else:

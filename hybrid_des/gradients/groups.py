@@ -16,7 +16,7 @@ from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.gradients.buckets import Bucket, buckets_of, padded
 from hybrid_des.gradients.reducer import Gatherer, Reducer, Server
-from hybrid_des.layout import Layout
+from hybrid_des.layout import SHORT, Layout
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.purpose import PARAMETERS
 from hybrid_des.network.transport import Transport
@@ -106,7 +106,7 @@ def _holders(
             held = [(holders[first::apart].shifted(start), chunk) for start, chunk in copies]
             if len(held) == 1:
                 ranks, chunk = held[0]
-                yield ranks, (chunk,) * len(ranks)
+                yield tuple(ranks) if len(ranks) < SHORT else ranks, (chunk,) * len(ranks)
             else:
                 pairs = sorted((rank, chunk) for ranks, chunk in held for rank in ranks)
                 yield tuple(rank for rank, _ in pairs), tuple(chunk for _, chunk in pairs)

@@ -52,7 +52,7 @@ class ClusterSpec:
         """Whether all nodes are the same one."""
         return all(node is self.nodes[0] for node in self.nodes)
 
-    @property
+    @cached_property
     def node_of(self) -> Sequence[int]:
         """The node of each GPU."""
         return NodeOfGpu(self._starts, self.gpus)

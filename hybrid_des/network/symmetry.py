@@ -1,7 +1,7 @@
 """Whether GPUs are wired alike, so that the same happens to their flows at the same times."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hybrid_des.network.fabric import Fabric
 
@@ -55,3 +55,14 @@ def alike(fabric: Fabric, images: Mapping[Connection, Connection]) -> bool:
     return all(
         len(set(flows)) == len(flows) and set(flows) == of_images[counterpart[link]] for link, flows in carried.items()
     )
+
+
+def connection(fabric: Fabric, ranks: Sequence[int]) -> tuple[Any, ...]:
+    """What decides how long a collective takes: links that members share, their bandwidths and latencies."""
+    names: dict[str, int] = {}
+    routes = []
+    for i, rank in enumerate(ranks):
+        route = fabric.route(rank, ranks[(i + 1) % len(ranks)])
+        hops = ((names.setdefault(name, len(names)), fabric.links[name].bandwidth) for name in route.links)
+        routes.append((*hops, *route.latencies))
+    return tuple(routes)

@@ -29,7 +29,7 @@ WEIGHT_SHARE = Fraction(43, 100)
 """Share of an activation that the weight gradient needs: 32h/(34h+5as), by Table 1 of arXiv 2401.10241 (h features, a
 heads, s tokens); its models of 6.2 to 28.3 billion parameters have a·s/h = 8. The input gradient frees the rest."""
 
-Numbers = dict[tuple[Kind, int, int], int]  # the op of a (kind, stage, micro-batch) → the number of its action
+Numbers = dict[Kind, list[int]]  # of each kind the numbers of actions by `_key`; −1 where there is no op
 
 
 @dataclass(frozen=True)
@@ -176,15 +176,17 @@ class Plan:
         """
         numbers = self._numbers()
         self._check_complete(numbers)
-        find, stage_of = numbers.get, self.stage_of
+        stride = self.microbatches
+        needs = {kind: [(numbers[other], offset * stride) for other, offset in NEEDS[kind]] for kind in KINDS}
         producers = []
         for rank, program in enumerate(self.programs):
+            first = {chunk: self._key(self.stage_of[rank, chunk], 0) for chunk in self.chunks_of(rank)}
             for action in program:
                 needed = []
                 for kind, microbatch, chunk in action:
-                    stage = stage_of[rank, chunk]
-                    needed += [find((other, stage + offset, microbatch)) for other, offset in NEEDS[kind]]
-                producers.append([number for number in needed if number is not None])
+                    key = first[chunk] + microbatch
+                    needed += [found[key + away] for found, away in needs[kind] if found[key + away] >= 0]
+                producers.append(needed)
         return Edges(producers, [rank for rank, program in enumerate(self.programs) for _ in program])
 
     @cached_property
@@ -211,20 +213,24 @@ class Plan:
 
     def _numbers(self) -> Numbers:
         """Number all actions, rank by rank, top to bottom."""
-        numbers: Numbers = {}
+        numbers: Numbers = {kind: [-1] * self._key(self.stages + 1, 0) for kind in KINDS}
         count = 0
         for rank, program in enumerate(self.programs):
             for index, action in enumerate(program):
                 for op in action:
                     self._check_place(rank, index, op)
-                    key = (op.kind, self.stage_of[rank, op.chunk], op.microbatch)
-                    if key in numbers:
-                        first = self._spot(numbers[key])
+                    key = self._key(self.stage_of[rank, op.chunk], op.microbatch)
+                    if numbers[op.kind][key] >= 0:
+                        first = self._spot(numbers[op.kind][key])
                         places = f"at actions {first[1]} and {index}"
                         self._fail(f"rank {rank}: {self.name(rank, op)} occurs twice, {places}", first, (rank, index))
-                    numbers[key] = count
+                    numbers[op.kind][key] = count
                 count += 1
         return numbers
+
+    def _key(self, stage: int, microbatch: int) -> int:
+        """The place of a stage's ops for a micro-batch in lists that go one stage beyond either end."""
+        return (stage + 1) * self.microbatches + microbatch
 
     def _check_place(self, rank: int, index: int, op: Op) -> None:
         if not 0 <= op.microbatch < self.microbatches:
@@ -235,12 +241,19 @@ class Plan:
             self._fail(f"rank {rank}, action {index}: {what}: that micro-batch does not pass there", (rank, index))
 
     def _check_complete(self, numbers: Numbers) -> None:
-        for microbatch, index in enumerate(self.path_of):
-            for stage, (rank, _) in enumerate(self.paths[index]):
-                present = tuple([kind for kind in KINDS if (kind, stage, microbatch) in numbers])
-                if present not in (WHOLE, SPLIT):
-                    spots = {kind: self._spot(numbers[kind, stage, microbatch]) for kind in present}
-                    self._fail_incomplete(rank, stage, microbatch, spots)
+        def complete(f: int, b: int, i: int, w: int) -> bool:
+            whole, split = b >= 0 > max(i, w), b < 0 <= min(i, w)
+            return f >= 0 and (whole or split)
+
+        both_ends = enumerate(zip(*(numbers[kind] for kind in KINDS), strict=True), start=-self.microbatches)
+        wrong = [divmod(key, self.microbatches) for key, found in both_ends if not complete(*found)]
+        inside = [(microbatch, stage) for stage, microbatch in wrong if 0 <= stage < self.stages]
+        if inside:
+            microbatch, stage = min(inside)
+            rank, _ = self.paths[self.path_of[microbatch]][stage]
+            numbered = {kind: numbers[kind][self._key(stage, microbatch)] for kind in KINDS}
+            spots = {kind: self._spot(number) for kind, number in numbered.items() if number >= 0}
+            self._fail_incomplete(rank, stage, microbatch, spots)
 
     def _fail_incomplete(self, rank: int, stage: int, microbatch: int, present: dict[Kind, Spot]) -> NoReturn:
         wanted = SPLIT if "W" in present else WHOLE
@@ -259,13 +272,16 @@ class Plan:
         waiting: dict[int, list[int]] = {}  # an action → ranks that wait for it to be done
         while ready:
             rank = ready.pop()
-            while at[rank] < ends[rank]:
-                missing = next((needed for needed in producers[at[rank]] if needed >= at[rank_of[needed]]), None)
-                if missing is not None:
-                    waiting.setdefault(missing, []).append(rank)
-                    break
-                ready.extend(waiting.pop(at[rank], ()))
-                at[rank] += 1
+            for here in range(at[rank], ends[rank]):
+                for needed in producers[here]:
+                    if needed >= at[rank_of[needed]]:
+                        break
+                else:
+                    ready += waiting.pop(here, ())
+                    at[rank] += 1
+                    continue
+                waiting.setdefault(needed, []).append(rank)
+                break
         stuck = [rank for rank in range(self.pipeline) if at[rank] < ends[rank]]
         if stuck:
             lines = ["deadlock: the order waits in a circle", *(self._describe_wait(rank, at) for rank in stuck)]

@@ -126,13 +126,16 @@ def _second(source: Timeline | pd.DataFrame, ops: Columns) -> Column:
 def _reductions(timeline: Timeline) -> Columns:
     """Every message of a collective on its first link, and each rank's wait for reductions at the end of a step."""
     ranks = timeline.layout.ranks  # parameter servers have no line
-    sent = timeline.messages_of(lambda c: c.hop == 0 and c.purpose.cause == REDUCTION.cause and c.sender < ranks)
-    sender = np.array([channel.sender for channel in timeline.channels], dtype=np.int64)[sent["channel"]]
+    sender = np.array([channel.sender for channel in timeline.channels], dtype=np.int64)
     times, steps = step_times(timeline), timeline.steps
     place = timeline.pipeline[steps["rank"]], steps["step"], timeline.pipeline_rank[steps["rank"]]
-    rank = np.concatenate([steps["rank"], sender])
-    start = np.concatenate([times.last_compute()[place], sent["asked"]])
-    end = np.concatenate([steps["reduced"], sent["end"]])
+    found = [(steps["rank"], times.last_compute()[place], steps["reduced"])]
+    for sent in timeline.message_pieces(
+        lambda c: c.hop == 0 and c.purpose.cause == REDUCTION.cause and c.sender < ranks
+    ):
+        periods = sender[sent["channel"]], sent["asked"], sent["end"]
+        found.append(periods if timeline.stream is None else _merge(*periods, gap=timeline.duration // FINEST))
+    rank, start, end = (np.concatenate(columns) for columns in zip(*found, strict=True))
     real = end > start
     rank = rank[real]
     return {

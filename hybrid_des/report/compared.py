@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hybrid_des.analysis.comparison.compare import Comparison
-from hybrid_des.report.content import CAUSES
+from hybrid_des.report.lines import folded
 from hybrid_des.report.plots.chart import gantt, size_of
 from hybrid_des.report.plots.style import new_figure, verbatim
+from hybrid_des.report.shares import CAUSES
 from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:
@@ -18,43 +19,52 @@ LABEL = 10
 MOST = 6  # rows of a list
 
 
-def render_comparison(found: Comparison) -> str:
+def render_comparison(found: Comparison, width: int = 100) -> str:
     """The comparison as text."""
+    lines = []
+    for label, text in _blocks(found):
+        kept = folded(text, max(width - LABEL, 30)) if label else [text]
+        lines += [f"{label if not number else '':<{LABEL if label else 0}}{line}" for number, line in enumerate(kept)]
+    return "\n".join(lines)
+
+
+def _blocks(found: Comparison) -> Iterator[tuple[str, str]]:
     a, b = found.a, found.b
     before, after = (format_seconds(side.summary["step_time_s"]) for side in (a, b))
-    lines = [f"{a.name} → {b.name}: step {before} → {after}, {_signed(found.change)} ({found.regression * 100:+.1f} %)"]
+    yield "", f"{a.name} → {b.name}: step {before} → {after}, {_signed(found.change)} ({found.regression * 100:+.1f} %)"
     causes = [(CAUSES.get(row["cause"], row["cause"]), row["change_s"]) for row in found.causes() if row["change_s"]]
     causes.sort(key=lambda one: -abs(one[1]))
-    lines += _listed("Causes", [f"{name} {_signed(change)}" for name, change in causes], "no change, mean per rank")
+    yield _listed("Causes", [f"{name} {_signed(change)}" for name, change in causes], "no change, mean per rank")
     whole = found.to_mapping()
     ops = [f"{row['kind']}@{row['rank']} {_signed(row['change_s'])} in {row['rows']}" for row in whole["ops"]]
-    lines += _listed("Ops", ops, "all take as long as before")
+    yield _listed("Ops", ops, "all take as long as before")
     links = [f"{row['lane']} {_signed(row['change_s'])} in {row['rows']}" for row in whole["links"]]
-    lines += _listed("Links", links, "all messages occupy them as long as before")
+    yield _listed("Links", links, "all messages occupy them as long as before")
     alone = {name: number for name, number in whole["unmatched"].items() if number}
     if alone:
-        lines += _listed("Unmatched", [f"{number} {name.replace('_', ' ')}" for name, number in alone.items()], "")
+        yield _listed("Unmatched", [f"{number} {name.replace('_', ' ')}" for name, number in alone.items()], "")
     if found.effects is None:
         why = "one side is a folder" if not (found.a.run and found.b.run) else "the runs have other ops"
-        lines += _listed("Alone", [], f"not known: {why}, so that nothing can be exchanged and simulated")
+        yield _listed("Alone", [], f"not known: {why}, so that nothing can be exchanged and simulated")
     else:
         each = [
             f"{row['name']} {_signed(row['in_a_s'])}"
             + (f" ({_signed(row['in_b_s'])} in {b.name})" if row["in_b_s"] != row["in_a_s"] else "")
             for row in whole["effects"]
         ]
+        more = [f"{len(each) - MOST} more"] if len(each) > MOST else []
         rest = [f"interaction {_signed(found.interaction or 0.0)}"] if each else []
-        lines += _listed("Alone", [*each[:MOST], *rest], "no duration, bandwidth or latency differs")
+        text = " · ".join([*each[:MOST], *more, *rest])
+        yield "Alone", text or "no duration, bandwidth or latency differs"
     if whole["bounds_s"] is not None:
         low, high = whole["bounds_s"]
-        lines += _listed("Bounds", [f"{_signed(low)} … {_signed(high)} if nothing changes its place"], "")
+        yield _listed("Bounds", [f"{_signed(low)} … {_signed(high)} if nothing changes its place"], "")
     first = whole["first_difference"]
     text = "the same everywhere"
     if first is not None:
         at = format_seconds(first["at_s"])
         text = f"first differs on {first['place']} at {at}: {first['in_a']}, in {b.name} {first['in_b']}"
-    lines += _listed("Order", [text], "")
-    return "\n".join(lines)
+    yield _listed("Order", [text], "")
 
 
 def draw_comparison(found: Comparison) -> Figure:
@@ -74,10 +84,12 @@ def draw_comparison(found: Comparison) -> Figure:
     return figure
 
 
-def _listed(label: str, texts: Sequence[str], otherwise: str) -> list[str]:
+def _listed(label: str, texts: Sequence[str], otherwise: str) -> tuple[str, str]:
     shown = list(texts[:MOST]) + ([f"{len(texts) - MOST} more"] if len(texts) > MOST else [])
-    return [f"{label:<{LABEL}}{' · '.join(shown) or otherwise}"]
+    return label, " · ".join(shown) or otherwise
 
 
 def _signed(seconds: float) -> str:
+    if not seconds:
+        return "0"
     return f"{'-' if seconds < 0 else '+'}{format_seconds(abs(seconds))}"

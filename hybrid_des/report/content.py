@@ -4,25 +4,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from hybrid_des.analysis.idle import slower_replica_share
 from hybrid_des.analysis.metrics import Findings
-from hybrid_des.analysis.model_figures import AXES, peak_of
-from hybrid_des.network.purpose import REDUCTION
+from hybrid_des.analysis.model_figures import peak_of
 from hybrid_des.report.perturbations import perturbations_of
+from hybrid_des.report.shares import Share, shares_of
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.memory import MemoryPeak, gpus_of, memory_parts, misfit, worst_peak
 from hybrid_des.simulation.remedies import what_would_fit
 from hybrid_des.simulation.run import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_seconds
 
-CAUSES = {
-    "busy": "busy",
-    "dependency": "pipeline dependency",
-    "pipeline_message": "waiting for a pipeline message",
-    "gradient_reduction": "gradient reduction",
-    "slower_replica": "waiting for a slower replica",
-    "end_of_step": "step barrier",
-}
 BYTES = {
     "bytes_pipeline": "pipeline", "bytes_gradients": "gradients", "bytes_parameters": "parameters",
     "bytes_scales": "scales",
@@ -37,15 +28,6 @@ class Fact(NamedTuple):
     value: str
     note: str = ""
     weight: str = ""
-
-
-class Share(NamedTuple):
-    """One part of the average step: label, seconds, fraction of the step, and the activity that gives its colour."""
-
-    label: str
-    seconds: float
-    fraction: float
-    activity: str
 
 
 @dataclass(frozen=True)
@@ -76,7 +58,7 @@ def content_of(findings: Findings) -> Content:
             *filter(None, [perturbations_of(scenario, _end(run))]),
         ],
         [*_headline(facts), *_model_headline(scenario, facts)],
-        _shares(facts, slower_replica_share(run.timeline)),
+        shares_of(facts, run),
         [*_memory(run, facts, peak), *_resources(facts), *_simulated(run)],
         _limits(scenario),
     )
@@ -177,31 +159,6 @@ def _model_headline(scenario: Scenario, facts: Mapping[str, Any]) -> list[Fact]:
         Fact("MFU", f"{facts['mfu']:.1%}", utilisation),
         Fact(f"{noun} per second", _rate(rate), f"{_rate(each)} per GPU"),
     ]
-
-
-def _shares(facts: Mapping[str, Any], slower: float) -> list[Share]:
-    """The parts of the step; `slower` is the share of the wait for reductions in which another replica is late."""
-    step, busy = facts["step_time_s"], facts["busy_s"]
-    axes = facts.get("communication_s", {})
-    inside = {f"{axis} collectives": axes[axis]["exposed"] for axis in AXES if axis in axes and axes[axis]["exposed"]}
-    work = {"computation" if inside else "busy": busy - sum(inside.values())}
-    activities = {**dict.fromkeys(work, "F"), **dict.fromkeys((*inside, REDUCTION.cause), "reduction")}
-    return [
-        Share(CAUSES.get(name, name.replace("_", " ")), seconds, seconds / step if step else 0.0,
-              activities.get(name, "idle"))
-        for name, seconds in {**work, **inside, **_idle(facts["idle_s"], slower)}.items()
-    ]  # fmt: skip
-
-
-def _idle(idle: Mapping[str, float], slower: float) -> dict[str, float]:
-    """Idle time by cause, with what waits for a slower replica apart from reduction."""
-    parts = dict(idle)
-    waited = parts[REDUCTION.cause] * slower
-    if not waited:
-        return parts
-    parts[REDUCTION.cause] -= waited
-    last = parts.pop("end_of_step")
-    return {**parts, "slower_replica": waited, "end_of_step": last}
 
 
 def _memory(run: Run, facts: Mapping[str, Any], peak: MemoryPeak) -> list[Fact]:

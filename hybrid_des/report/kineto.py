@@ -1,10 +1,10 @@
 """Traces as PyTorch's profiler writes them, for Holistic Trace Analysis (HTA 0.5; github.com/facebookresearch/HTA).
 
-One `rank-N.json.gz` per rank. Kernels on stream 7 are its ops, on 20 its reductions of gradients, on 22 gathers of
-parameters, on 24 its pipeline messages, while they occupy their first link; the names of communication begin with
-`nccl`, which HTA looks for. No host is simulated: every step's kernels are launched at its beginning, one a µs. So
-HTA's breakdown, overlap and idle times are those of the simulation, launch delays mean nothing, and its critical path
-sees one rank.
+One `rank-N.json.gz` per simulated rank. Kernels on stream 7 are its ops, on 20 its reductions of gradients, on 22
+gathers of parameters, on 24 its pipeline messages, while they occupy their first link; the names of communication
+begin with `nccl`, which HTA looks for. No host is simulated: every step's kernels are launched at its beginning, one
+a µs. So HTA's breakdown, overlap and idle times are those of the simulation, launch delays mean nothing, and its
+critical path sees one rank.
 Times are whole µs, since HTA cuts off the rest.
 """
 
@@ -46,7 +46,7 @@ class Launched(NamedTuple):
 
 
 def write_kineto(findings: Findings, folder: str | Path) -> Written:
-    """Write a trace per rank into a folder, created if missing, and remove those of ranks that there are no more.
+    """Write a trace per simulated rank into a folder, created if missing, and remove those of other ranks.
 
     Raises:
         UsageError: the run kept no rows, or the folder cannot be written.
@@ -59,7 +59,7 @@ def write_kineto(findings: Findings, folder: str | Path) -> Written:
     def fill(workshop: Path) -> None:
         kernels = _kernels(timeline, findings.run.algorithm)
         gpu = scenario.cluster.kinds[0].gpu.name
-        for rank in range(timeline.layout.ranks):
+        for rank in np.unique(timeline.steps["rank"]).tolist():
             about = _about(rank, timeline.layout.ranks, gpu)
             with (
                 (workshop / f"rank-{rank}.json.gz").open("wb") as raw,

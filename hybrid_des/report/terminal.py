@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.errors import LONGEST_LINE, one_line
-from hybrid_des.report.content import Fact, Share, content_of
+from hybrid_des.report.content import Fact, content_of
+from hybrid_des.report.shares import Share
 from hybrid_des.report.text_chart import Line, Part, chart_of, style_of
 from hybrid_des.units import format_seconds
 

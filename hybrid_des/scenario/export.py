@@ -63,7 +63,10 @@ _MANY: dict[str, Any] = {
                 "type": "array",
                 "items": {"type": "object", "additionalProperties": {"type": "array"}},
             },
-            "objective": {"enum": ["step_time_s", "tokens_per_gpu_s"], "description": "What is made best."},
+            "objective": {
+                "enum": ["step_time_s", "tokens_per_gpu_s", "goodput"],
+                "description": "What is made best.",
+            },
             "memory": {**quantity_schema("size"), "description": "Of a GPU, instead of the scenario's."},
             "reserve": {
                 "description": "Memory to be left free: a size, or a share such as 5 %.",
@@ -73,6 +76,11 @@ _MANY: dict[str, Any] = {
             "front": {
                 "type": "boolean",
                 "description": "Whether also every plan is found that less memory would make the best.",
+            },
+            "tune": {
+                "description": "Continuous knobs of the best plan, each with the range in which it is tuned.",
+                "type": "object",
+                "additionalProperties": {"type": "array", "minItems": 2, "maxItems": 2},
             },
         },
     },

@@ -86,7 +86,7 @@ def scenario_of(document: Document) -> Scenario:
     try:
         scenario = Scenario.model_validate(values)
     except ValidationError as error:
-        problems += [problem for problem in problems_in(error, Scenario) if not problem.needs]
+        problems += _without_followers([problem for problem in problems_in(error, Scenario) if not problem.needs])
         problems += _misfits(values, [problem.path for problem in problems])
         raise ScenarioError(_lines(document, problems)) from None
     if problems:
@@ -143,6 +143,14 @@ def _mend(values: dict[str, Any], path: KeyPath) -> None:
     for (name, key), value in _STAND_IN.items():
         if (name, key)[: len(path)] == path:
             values.setdefault(name, {})[key] = value
+
+
+def _without_followers(problems: list[Problem]) -> list[Problem]:
+    """The problems but for efficiencies that only an unknown GPU leaves without a default."""
+    gpu = ("cluster", "gpu")
+    if all(problem.path[:2] != gpu for problem in problems):
+        return problems
+    return [problem for problem in problems if problem.path[:1] != ("efficiency",) or problem.message != "is required"]
 
 
 def _touch(a: KeyPath, b: KeyPath) -> bool:

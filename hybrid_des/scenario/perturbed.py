@@ -80,11 +80,12 @@ class Slow(Section):
         until = None if self.until is None else to_picoseconds(self.until)
         return Spell(start, until, Fraction(1) if self.factor is None else self.factor)
 
-    def links(self, known: Mapping[str, Any]) -> list[str]:
-        """The names of its links among known ones; none for what computes."""
+    @property
+    def links(self) -> tuple[str, ...]:
+        """The names of its links; none for what computes."""
         if self.nic is not None:
-            return [name for name in known if name.rpartition("/")[0] == self.nic and _of_nic(name)]
-        return [name for name in (self.link,) if name is not None and name in known]
+            return f"{self.nic}/out", f"{self.nic}/in"
+        return () if self.link is None else (self.link,)
 
 
 class SystemNoise(Section):
@@ -240,7 +241,7 @@ def _link_misfit(one: Slow, known: Mapping[str, LinkSpec]) -> str:
     kind, name = one.target
     if not known:
         return ""
-    names = one.links(known)
+    names = [link for link in one.links if link in known]
     if not names:
         others = {link.rpartition("/")[0] for link in known if _of_nic(link)} if kind == "nic" else set(known)
         message = unknown(str(name), others)

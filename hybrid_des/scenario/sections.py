@@ -4,6 +4,7 @@ Quantities are exact fractions of SI base units. Field docstrings go into the JS
 """
 
 from fractions import Fraction
+from functools import lru_cache
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -36,6 +37,12 @@ from hybrid_des.scenario.values import (
 ZERO = Fraction(0)
 
 
+@lru_cache(maxsize=8)
+def _layout(order: tuple[str, ...], sizes: tuple[int, ...]) -> Layout:
+    """One layout for equal sizes: it keeps what it computes."""
+    return Layout(dict(zip(order, sizes, strict=True)), order)
+
+
 class Parallel(Section):
     """How the model and its replicas are laid out over ranks."""
 
@@ -63,7 +70,7 @@ class Parallel(Section):
         """The ranks with their coordinates."""
         place = self.order.index("tensor") + 1
         order = self.order if "context" in self.order else (*self.order[:place], "context", *self.order[place:])
-        return Layout({axis: getattr(self, axis) for axis in order}, order)
+        return _layout(order, tuple([getattr(self, axis) for axis in order]))
 
     @property
     def ranks(self) -> int:

@@ -57,6 +57,8 @@ def excesses(scenario: Any) -> Iterator[Problem]:
 
 def too_large(scenario: Any, kept: int) -> str:
     """Why a run of so many replicas of a scenario cannot be simulated; nothing, if it can."""
+    if kept <= _kept(scenario):  # these have been counted when the scenario was checked
+        return ""
     return next((_refused(count, most, what) for count, most, what, _ in _counts(scenario, kept) if count > most), "")
 
 

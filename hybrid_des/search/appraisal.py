@@ -20,16 +20,17 @@ from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.registry import import_file
+from hybrid_des.renewal.states import Steps
+from hybrid_des.renewal.summary import goodput_columns
 from hybrid_des.scenario import Scenario, scenario_of
 from hybrid_des.search.bound import least_step
 from hybrid_des.search.screening import check_stages, first_bound
 from hybrid_des.search.terms import Settings
 from hybrid_des.search.twins import twin_of
 from hybrid_des.simulation.memory import gpus_of
-from hybrid_des.simulation.planner import build_plan, costs_per_rank, parts_of
+from hybrid_des.simulation.planner import build_plan, parts_of
 from hybrid_des.simulation.remedies import planned_peaks
-from hybrid_des.simulation.run import run
-from hybrid_des.simulation.stages import costs_of, with_gathered
+from hybrid_des.simulation.run import few_collections, run
 from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.sweep.axes import Case
 from hybrid_des.sweep.dispatch import Row
@@ -37,6 +38,8 @@ from hybrid_des.sweep.runner import with_case
 from hybrid_des.units import format_bytes, to_seconds
 from hybrid_des.workload.costs import RankCosts
 from hybrid_des.workload.modelled import model_costs
+from hybrid_des.workload.ranks import costs_per_rank
+from hybrid_des.workload.stages import costs_of, with_gathered
 
 _WIRING = ("cluster.", "efficiency.")  # what keys start with on which the wiring depends
 # keys on which neither costs nor wiring depend, but for the counts in `_shared`
@@ -106,7 +109,8 @@ def _import(settings: Settings) -> None:
 
 def _safely(step: Any, settings: Settings, case: Case) -> Finding:
     try:
-        found: Finding = step(settings, case)
+        with few_collections():  # orders are made of many small objects, none of which form cycles
+            found: Finding = step(settings, case)
         return found
     except HybridDesError as error:
         return Finding(reason=str(error).splitlines()[0])
@@ -154,9 +158,24 @@ def _simulate(settings: Settings, case: Case) -> Finding:
     changed = {"record": "compute", "on_oom": "warn", "faults": None}
     row = dict(summary(run(scenario.model_copy(update=changed), fabric=fabric)))
     found = _finding(settings, scenario, 0, row["peak_memory_bytes"], "")
-    cost = settings.objective.cost(scenario, row["step_time_s"])
     row["out_of_memory"] = found.misfit
+    seconds = row["step_time_s"]
+    if settings.objective.weeks and not found.reason:
+        seconds = _of_weeks(scenario, row)
+        if not seconds:
+            return Finding(reason="no step is kept: failures undo all work")
+    cost = settings.objective.cost(scenario, seconds)
     return Finding(found.reason, found.misfit, cost, found.held, found.excess, row=row)
+
+
+def _of_weeks(scenario: Scenario, row: Row) -> float:
+    """Seconds of wall time for each step that is kept, 0 if none is; adds the summary of the weeks to the row.
+
+    A useful step takes at least the time of a step with all replicas at full speed, so a bound on a step is one on it.
+    """
+    steps = Steps(scenario)
+    row |= goodput_columns(steps)
+    return to_seconds(steps.healthy.useful) / row["goodput"] if row["goodput"] else 0.0
 
 
 def _finding(settings: Settings, scenario: Scenario, time: int, held: Sequence[int], least: str) -> Finding:
@@ -164,19 +183,26 @@ def _finding(settings: Settings, scenario: Scenario, time: int, held: Sequence[i
     cost = settings.objective.cost(scenario, to_seconds(time))
     if not held:
         return Finding(least=cost)
-    layout = scenario.parallel.layout
-    kinds = gpus_of(scenario.cluster, range(layout.ranks))
-    allowed = {memory: settings.allowed(kind) for memory, kind in {kind.memory: kind for kind in kinds}.items()}
-    places = layout.along("pipeline").tolist()
-    tightest: dict[int, int] = {}
-    for place, kind in zip(places, kinds, strict=True):
-        tightest[place] = min(tightest.get(place, allowed[kind.memory]), allowed[kind.memory])
-    place = max(tightest, key=lambda one: held[one] - tightest[one])
+    tightest = _allowed(settings, scenario)
+    place = max(range(len(tightest)), key=lambda one: held[one] - tightest[one])
     excess = held[place] - tightest[place]
     reason = ""
     if excess > 0:
         reason = f"pipeline rank {place} holds {least}{format_bytes(held[place])}; {format_bytes(tightest[place])} fit"
     return Finding(reason, excess > 0, cost, max(held), excess)
+
+
+def _allowed(settings: Settings, scenario: Scenario) -> Sequence[int]:
+    """Bytes that a plan may use of the smallest GPU of each pipeline rank."""
+    layout, kinds = scenario.parallel.layout, [kind.gpu for kind in scenario.cluster.kinds]
+    if len({kind.memory for kind in kinds}) == 1:
+        return [settings.allowed(kinds[0])] * scenario.parallel.pipeline
+    allowed = {kind.memory: settings.allowed(kind) for kind in kinds}
+    tightest = [max(allowed.values())] * scenario.parallel.pipeline
+    ranks = zip(layout.along("pipeline").tolist(), gpus_of(scenario.cluster, range(layout.ranks)), strict=True)
+    for place, kind in ranks:
+        tightest[place] = min(tightest[place], allowed[kind.memory])
+    return tightest
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ from typing import Any
 from hybrid_des.registry import import_file
 from hybrid_des.scenario import read_scenario
 from hybrid_des.scenario.strict_yaml import Document
-from hybrid_des.search.branch import AtOnce, BranchAndBound, BudgetSpentError, Runs, Standing
+from hybrid_des.search.branch import AtOnce, BranchAndBound, Runs, Standing
 from hybrid_des.search.logbook import Known, Note, logbook
 from hybrid_des.search.outcome import Found
 from hybrid_des.search.space import plans_in
 from hybrid_des.search.terms import Settings, settings_of
+from hybrid_des.simulation.watch import BudgetSpentError
 from hybrid_des.sweep.axes import Case
 from hybrid_des.sweep.local_workers import local_workers
 

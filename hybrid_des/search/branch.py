@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 from hybrid_des.errors import HybridDesError
 from hybrid_des.search.appraisal import Finding, price, screen, shared_values, simulate, weigh
 from hybrid_des.search.terms import Settings
+from hybrid_des.simulation.watch import BudgetSpentError
 from hybrid_des.sweep.axes import Case
 from hybrid_des.sweep.dispatch import Row
 
@@ -49,10 +50,6 @@ class AtOnce:
         future: Future[Any] = Future()
         future.set_result(function(*arguments))
         return future
-
-
-class BudgetSpentError(HybridDesError):
-    """The time of a search is over."""
 
 
 @dataclass
@@ -181,7 +178,7 @@ class BranchAndBound:
         while True:
             while idle and (job := self._lost.popleft() if self._lost else next_job()):
                 if time.monotonic() >= until:
-                    raise BudgetSpentError("the time of the search is over")
+                    raise BudgetSpentError
                 self._submit(job, idle.pop())
             if not self._running:
                 return
@@ -189,7 +186,7 @@ class BranchAndBound:
             done, _ = wait(self._running, timeout=max(0, min(PATIENCE_S, left)), return_when=FIRST_COMPLETED)
             if not done:
                 if left <= 0:
-                    raise BudgetSpentError("the time of the search is over")
+                    raise BudgetSpentError
                 waiting()
             for future in done:
                 job, executor = self._running.pop(future)

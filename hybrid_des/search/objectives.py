@@ -12,11 +12,14 @@ class Objective:
     """One way to compare plans.
 
     Attributes:
-        name: the key of the summary that is compared.
+        name: what `search.objective` calls it, as the summary does.
         cost: (scenario, seconds of a step) → what is made small; it never falls while the seconds grow.
-        value: the summary's value of a cost.
+        value: what is shown of a cost, under `key`.
         shown: a value as text.
         lacking: what a scenario lacks for it; empty if nothing.
+        key: how tables and files name the value.
+        axis: what a picture writes beside it.
+        weeks: whether the seconds are those of wall time that a useful step takes, over weeks with failures.
     """
 
     name: str
@@ -24,6 +27,9 @@ class Objective:
     value: Callable[[float], float]
     shown: Callable[[float], str]
     lacking: Callable[[Scenario], str] = lambda scenario: ""
+    key: str = ""
+    axis: str = ""
+    weeks: bool = False
 
 
 def _seconds_per_token_and_gpu(scenario: Scenario, seconds: float) -> float:
@@ -44,10 +50,36 @@ def _inverse(cost: float) -> float:
     return 1 / cost if cost else 0.0
 
 
+def _no_faults(scenario: Scenario) -> str:
+    return "" if scenario.faults is not None else "needs `faults`"
+
+
+def _seconds(scenario: Scenario, seconds: float) -> float:
+    return seconds
+
+
 OBJECTIVES: Mapping[str, Objective] = {
     one.name: one
     for one in (
-        Objective("step_time_s", lambda scenario, seconds: seconds, lambda cost: cost, format_seconds),
-        Objective("tokens_per_gpu_s", _seconds_per_token_and_gpu, _inverse, lambda v: f"{v:.4g} tokens/s", _no_tokens),
+        Objective("step_time_s", _seconds, lambda cost: cost, format_seconds, key="step_time_s", axis="step time (s)"),
+        Objective(
+            "tokens_per_gpu_s",
+            _seconds_per_token_and_gpu,
+            _inverse,
+            lambda value: f"{value:.4g} tokens/s",
+            _no_tokens,
+            key="tokens_per_gpu_s",
+            axis="tokens per GPU and second",
+        ),
+        Objective(
+            "goodput",
+            _seconds,
+            lambda cost: cost,
+            lambda value: f"{format_seconds(value)} per useful step",
+            _no_faults,
+            key="wall_per_useful_step_s",
+            axis="wall time per useful step (s)",
+            weeks=True,
+        ),
     )
 }

@@ -117,7 +117,7 @@ class Found:
             "status": one.status,
             "reason": one.reason,
             **{path: value for path, value in one.case.items() if value is not None},
-            f"{objective.name}_bound": objective.value(one.least) if known else None,
+            f"{objective.key}_bound": objective.value(one.least) if known else None,
             "held_bytes": one.held or None,
             **cells({key: value for key, value in one.row.items() if key not in ("name", "version")}),
         }

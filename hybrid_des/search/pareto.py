@@ -43,7 +43,7 @@ def draw(found: Found, ax: Axes | None = None) -> Axes:
     ax.set_xlim(left=0)
     ax.set_ylim(bottom=0)
     ax.set_xlabel("memory of the fullest GPU (GB); dotted: what it has")
-    ax.set_ylabel("step time (s)" if objective.name == "step_time_s" else "tokens per GPU and second")
+    ax.set_ylabel(objective.axis)
     ax.set_title(style.verbatim(str(found.settings.document.value.get("name", ""))), loc="left", fontsize=10)
     if found.ranked:
         style.legend(ax, loc="best", bbox_to_anchor=None)

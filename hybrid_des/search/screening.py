@@ -9,6 +9,7 @@ schedules of the package; one that a user has registered may do anything, and ha
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import NamedTuple
@@ -19,8 +20,8 @@ from hybrid_des.options import Options
 from hybrid_des.pipeline import Plan, PlanRequest, schedules
 from hybrid_des.pipeline.op import Kind
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.stages import costs_of, with_gathered
 from hybrid_des.workload.costs import Costs, RankCosts
+from hybrid_des.workload.stages import costs_of, with_gathered
 
 OWN = "hybrid_des."  # modules of the schedules whose ways are known
 
@@ -42,12 +43,13 @@ def first_bound(scenario: Scenario, ranks: RankCosts) -> FirstBound:
     if kind is None or not _is_known(kind):
         return FirstBound()
     few = min(scenario.schedule.microbatches, 2 * p)
-    small = _small(kind, scenario.schedule.options, p, few, scenario.schedule.chunks)
-    costs = costs_of(ranks, small)
+    shape = _shape(kind, scenario.schedule.options, p, few, scenario.schedule.chunks)
+    costs = costs_of(ranks, shape.plan)
     if scenario.sharding == "zero-3":
-        costs = with_gathered(costs, small, scenario.parallel.data * scenario.parallel.context)
-    held = [costs.resident[rank] - costs.transient[rank] + _largest(small, costs, rank) for rank in range(p)]
-    return FirstBound(0 if is_perturbed(scenario) else _time(scenario, small, costs), held)
+        costs = with_gathered(costs, shape.plan, scenario.parallel.data * scenario.parallel.context)
+    largest = _largest(shape, costs)
+    held = [costs.resident[rank] - costs.transient[rank] + largest[rank] for rank in range(p)]
+    return FirstBound(0 if is_perturbed(scenario) else _time(scenario, shape, costs), held)
 
 
 def check_stages(scenario: Scenario) -> None:
@@ -59,10 +61,9 @@ def check_stages(scenario: Scenario) -> None:
     rule, kind = scenario.parallel.stages, scenario.schedule.kind
     if scenario.model is None or rule == "balanced" or kind is None or not _is_known(kind):
         return
-    few = min(scenario.schedule.microbatches, 2 * scenario.parallel.pipeline)
-    small = _small(kind, scenario.schedule.options, scenario.parallel.pipeline, few, scenario.schedule.chunks)
+    stages = scenario.parallel.pipeline * _stages_per_rank(kind, scenario.schedule.options, scenario.schedule.chunks)
     try:
-        cut(scenario.model.network.layers, small.stages, rule, ())
+        cut(scenario.model.network.layers, stages, rule, ())
     except Refusal as refusal:
         raise Refusal(f"parallel.stages: {refusal}") from None
 
@@ -85,18 +86,36 @@ class _Way(NamedTuple):
     behind: int
 
 
-@lru_cache(maxsize=512)
-def _small(kind: str, options: Options | None, pipeline: int, microbatches: int, chunks: int) -> Plan:
-    return schedules.make_plan(kind, PlanRequest(pipeline, microbatches, chunks), options)
+@lru_cache(maxsize=64)
+def _stages_per_rank(kind: str, options: Options | None, chunks: int) -> int:
+    """Stages of the whole model per pipeline rank, as with two ranks."""
+    return schedules.make_plan(kind, PlanRequest(2, 4, chunks), options).stages // 2
 
 
-def _largest(plan: Plan, costs: Costs, rank: int) -> int:
-    """Bytes that a rank needs at the backward of one micro-batch, of the chunk that needs most."""
-    backward: Kind = "I" if plan.split else "B"
-    return max(cost.kept + cost.needed(backward) for (at, _), cost in costs.stages.items() if at == rank)
+class _Shape(NamedTuple):
+    """What a first bound needs of a plan."""
+
+    plan: Plan  # with empty programs: of many ranks they would take gigabytes
+    split: bool
 
 
-def _time(scenario: Scenario, plan: Plan, costs: Costs) -> int:
+@lru_cache(maxsize=64)
+def _shape(kind: str, options: Options | None, pipeline: int, microbatches: int, chunks: int) -> _Shape:
+    whole = schedules.make_plan(kind, PlanRequest(pipeline, microbatches, chunks), options)
+    return _Shape(replace(whole, programs=((),) * pipeline), bool(whole.split))
+
+
+def _largest(shape: _Shape, costs: Costs) -> list[int]:
+    """Bytes that each rank needs at the backward of one micro-batch, of the chunk that needs most."""
+    backward: Kind = "I" if shape.split else "B"
+    found = [0] * shape.plan.pipeline
+    for (rank, _), cost in costs.stages.items():
+        found[rank] = max(found[rank], cost.kept + cost.needed(backward))
+    return found
+
+
+def _time(scenario: Scenario, shape: _Shape, costs: Costs) -> int:
+    plan = shape.plan
     speed = max(kind.speed for kind in scenario.cluster.kinds)
     fused = min(Fraction(1), getattr(scenario.schedule.options, "fused_time", Fraction(1)), plan.fused_time)
     alone = scenario.steps > 1 and not scenario.barrier  # ranks may begin the next step early: only work counts
@@ -111,7 +130,7 @@ def _time(scenario: Scenario, plan: Plan, costs: Costs) -> int:
             backward = cost.backward - (0 if alike else sum(one.backward for one in cost.traffic))
             ways.setdefault(place[0], []).append(_Way(forward + backward, before, behind))
             before += forward
-            behind += 0 if plan.split else backward
+            behind += 0 if shape.split else backward
     longest = Fraction(0)
     for rank, of_rank in ways.items():
         work = each * sum(way.work for way in of_rank)

@@ -18,13 +18,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from hybrid_des.errors import ScenarioError
 from hybrid_des.options import Bytes, Count, Flag, Reads, Section, choice, describe, read_bytes
 from hybrid_des.scenario import GpuKind, Scenario, scenario_of
 from hybrid_des.scenario.problem import problems_in
 from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.search.knobs import Knob, knobs_in
 from hybrid_des.search.objectives import OBJECTIVES, Objective
 from hybrid_des.sweep.axes import Case, axes_of
 
@@ -56,6 +57,8 @@ class SearchBlock(Section):
     """How many of the best plans are found, and proved to be the best."""
     front: Flag = False
     """Whether also every plan is found that less memory would make the best."""
+    tune: dict[str, Any] = Field(default_factory=dict)
+    """Continuous knobs of the best plan, each with the range in which it is tuned."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +70,14 @@ class Settings:
         axes: the axes that are given.
         block: the rest of the block.
         imports: user-defined plug-in files that every worker imports first.
+        knobs: what is tuned.
     """
 
     document: Document
     axes: tuple[tuple[Case, ...], ...]
     block: SearchBlock
     imports: tuple[str, ...] = ()
+    knobs: tuple[Knob, ...] = ()
 
     @property
     def objective(self) -> Objective:
@@ -109,8 +114,9 @@ def settings_of(document: Document, imports: Sequence[str] = ()) -> Settings:
     axes: tuple[tuple[Case, ...], ...] = ()
     if block.axes is not None:
         axes = axes_of(document, ("search", "axes"), block.axes, problems)
+    knobs = knobs_in(block.tune, lambda path, wrong: problems.append(document.problem(("search", "tune", path), wrong)))
     files = tuple(str(Path(file).resolve()) for file in imports)  # workers may have other working folders
-    settings = Settings(Document(values, document.source, document.places), axes, block, files)
+    settings = Settings(Document(values, document.source, document.places), axes, block, files, knobs)
     if problems:
         raise ScenarioError(problems)
     if lacking := settings.objective.lacking(settings.written):

@@ -36,6 +36,7 @@ def _lines(scenario: Scenario, parts: Parts) -> Iterator[str]:
             yield from map(_figures, stage.layers)
     if lowering.layered is not None:
         yield repr((scenario.sharding, lowering.layered.ahead, lowering.layered.beside, lowering.layered.slowing))
+    yield repr(scenario.faults)
     yield repr((scenario.slow, scenario.jitter, scenario.seed, scenario.workload and scenario.workload.durations))
     if lowering.axes:
         yield repr(sorted(lowering.axes))

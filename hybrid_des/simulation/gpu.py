@@ -11,7 +11,8 @@ from hybrid_des.errors import NumericsError
 from hybrid_des.gradients.groups import Membership
 from hybrid_des.gradients.reducer import Reducer
 from hybrid_des.network.endpoint import Endpoint
-from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, PURPOSES, REDUCTION, Purpose
+from hybrid_des.network.mailbox import Handoff
+from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, PURPOSES
 from hybrid_des.simulation.arithmetic import SizesOnly
 from hybrid_des.simulation.exchanges import NO_EXCHANGERS, Exchanger
 from hybrid_des.simulation.meeting import Barrier, Meeting
@@ -30,6 +31,7 @@ from hybrid_des.simulation.tasks import (
     Task,
     Transfer,
     Turn,
+    purpose_of,
 )
 
 STREAM = -1  # in `released`: the op did not wait for a message
@@ -55,6 +57,7 @@ class Gpu:
     Attributes:
         rank: its global rank.
         memory: its memory use.
+        ops: how many ops it runs per step, optimizer steps among them.
         processes: its SimPy processes, one per stream.
     """
 
@@ -83,20 +86,21 @@ class Gpu:
             self._reducers.setdefault(reducer.stage, []).append(reducer)
         self._buffers: dict[int, list[tuple[Reducer, Buffer]]] = {}
         self._filled = {stage: endpoint.handoff() for stage in self._reducers}
-        streams = (("gradient", program.gradient), ("parameters", program.parameters))
-        self._finished = {name: endpoint.handoff() for name, stream in streams if stream}
+        self._finished: dict[str, Handoff] = {}
         self._gatherers = membership.gatherers
-        self._meetings = meetings
-        self._exchangers = exchangers
-        stages = {part.stage for part in program.parameters if isinstance(part, Gather | Transfer)}
-        self._gathered = {stage: endpoint.handoff() for stage in stages}
-        self._signals = {name: endpoint.handoff() for name in (("step", "layer") if program.parameters else ())}
+        self._meetings, self._exchangers = meetings, exchangers
         self._task: Task | None = None
         self._step = 0
+        self.ops = len(program.compute) + len(program.update)
         self.processes = [job.env.process(self._run_compute())]
         if program.gradient:
+            self._finished["gradient"] = endpoint.handoff()
             self.processes.append(job.env.process(self._run_gradient()))
         if program.parameters:
+            self._finished["parameters"] = endpoint.handoff()
+            stages = {part.stage for part in program.parameters if isinstance(part, Gather | Transfer)}
+            self._gathered = {stage: endpoint.handoff() for stage in stages}
+            self._signals = {name: endpoint.handoff() for name in ("step", "layer")}
             self.processes.append(job.env.process(self._run_parameters()))
 
     def _run_compute(self) -> Routine:
@@ -106,15 +110,13 @@ class Gpu:
             begin = env.now
             if program.parameters:
                 self._signals["step"].hand(None)
-            for task in program.compute:
-                yield from self._run(task)
+            yield from self._run(program.compute)
             self._task = None
             sent = env.now
             for segment in program.reduction:
                 yield from self._run_segment(segment)
             reduced = env.now
-            for task in program.update:
-                yield from self._run(task)
+            yield from self._run(program.update)
             self._arithmetic.learn(step)
             for segment in program.gathers:
                 yield from self._wait(segment, AFTER)
@@ -135,56 +137,57 @@ class Gpu:
             yield self._signals["step"].receive()
             for segment in self._program.parameters:
                 yield from self._run_segment(segment)
-                if isinstance(segment, Gather | Transfer) and _purpose(segment) is PARAMETERS:
+                if isinstance(segment, Gather | Transfer) and purpose_of(segment) is PARAMETERS:
                     self._gathered[segment.stage].hand(None)
             self._finished["parameters"].hand(None)
 
-    def _run(self, task: Task) -> Routine:
-        """Wait for a task's inputs, run its segments and send its outputs."""
-        env, arithmetic, step = self._job.env, self._arithmetic, self._step
-        base = step << STEP_SHIFT
-        number, ops, (_, inputs, segments, outputs, confirms, holds, frees, needs) = task
-        self._task = task
-        asked = now = env.now
-        released = STREAM
-        for place, (index, _, purpose, tag) in enumerate(inputs):
-            message = yield self._receive(purpose, base + tag + ops[index].microbatch)
-            arithmetic.receive(ops[index], message)
-            if env.now > now:
-                now, released = env.now, place
-        for need in needs:
-            yield from self._wait(need, BEFORE)
-        start = env.now
-        if holds[1]:
-            self.memory.hold(start, *holds)
-        # arithmetic takes no simulated time; it runs first because a bucket may be sent before the op ends
-        arithmetic.compute(step, ops)
-        for segment in segments:
-            if type(segment) is Compute:
-                if segment.duration:
-                    yield env.timeout(segment.duration)
-            elif type(segment) is ComputeBeside:
-                yield from self._compute_beside(segment)
-            elif type(segment) is LayerCollective:
-                yield from self._exchange(segment)
-            else:
-                yield from self._wait(segment, INSIDE)
-        self._record((step, self.rank, number, asked, start, env.now, released))
-        if frees[1]:
-            self.memory.free(env.now, *frees)
-        for output in outputs:
-            op = ops[output.op]
-            flow = self._endpoint.to(output.peer, output.purpose)
-            flow.send(arithmetic.message(op, output.message), base + output.tag + op.microbatch)
-        for output in confirms:
-            yield self._endpoint.receipts.receive(output.purpose, base + output.tag + ops[output.op].microbatch)
+    def _run(self, tasks: Sequence[Task]) -> Routine:
+        """Run tasks: wait for the inputs of each, run its segments and send its outputs."""
+        env, step, arithmetic, endpoint = self._job.env, self._step, self._arithmetic, self._endpoint
+        base, timeout, memory = step << STEP_SHIFT, env.timeout, self.memory
+        receive, record = self._receive, self._record
+        for task in tasks:
+            number, ops, (_, inputs, segments, outputs, confirms, holds, frees, needs) = task
+            self._task = task
+            asked = now = env.now
+            released = STREAM
+            for place, (index, _, purpose, tag) in enumerate(inputs):
+                message = yield receive(purpose, base + tag + ops[index].microbatch)
+                arithmetic.receive(ops[index], message)
+                if env.now > now:
+                    now, released = env.now, place
+            for need in needs:
+                yield from self._wait(need, BEFORE)
+            start = env.now
+            if holds[1]:
+                memory.hold(start, *holds)
+            # arithmetic takes no simulated time; it runs first because a bucket may be sent before the op ends
+            arithmetic.compute(step, ops)
+            for segment in segments:
+                if type(segment) is Compute:
+                    if segment.duration:
+                        yield timeout(segment.duration)
+                elif type(segment) is ComputeBeside:
+                    yield from self._compute_beside(segment)
+                elif type(segment) is LayerCollective:
+                    yield from self._exchange(segment)
+                else:
+                    yield from self._wait(segment, INSIDE)
+            record((step, self.rank, number, asked, start, env.now, released))
+            if frees[1]:
+                memory.free(env.now, *frees)
+            for index, peer, purpose, tag, empty in outputs:
+                op = ops[index]
+                endpoint.to(peer, purpose).send(arithmetic.message(op, empty), base + tag + op.microbatch)
+            for output in confirms:
+                yield endpoint.receipts.receive(output.purpose, base + output.tag + ops[output.op].microbatch)
 
     def _wait(self, segment: Segment, place: int) -> Routine:
         """Run a segment of communication, and record how long the compute stream waited for it."""
         begin = self._job.env.now
         yield from self._run_segment(segment)
         if (end := self._job.env.now) > begin:
-            purpose = PURPOSES.index(_purpose(segment))
+            purpose = PURPOSES.index(purpose_of(segment))
             self._job.recorder.waits.add((self._step, self.rank, purpose, place, begin, end))
 
     def _compute_beside(self, layer: ComputeBeside) -> Routine:
@@ -290,10 +293,3 @@ class Gpu:
             for needed in self._task.work.inputs
         )
         return place + f"at {self._task.name}, which needs {' and '.join(waits) or 'nothing'}"
-
-
-def _purpose(segment: Segment) -> Purpose:
-    """What a rank that waits for a segment waits for."""
-    if isinstance(segment, Transfer):
-        return segment.purpose
-    return PARAMETERS if isinstance(segment, Gather | Await) else REDUCTION

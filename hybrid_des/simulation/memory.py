@@ -37,8 +37,10 @@ class MemoryLedger:
         """Allocate activations: their bytes, and the parts of a chunk that they count."""
         self.bytes += size
         self.activations += parts
-        self.peak_bytes = max(self.peak_bytes, self.bytes)
-        self.peak_activations = max(self.peak_activations, self.activations)
+        if self.bytes > self.peak_bytes:
+            self.peak_bytes = self.bytes
+        if self.activations > self.peak_activations:
+            self.peak_activations = self.activations
         self._record((self._rank, now, self.bytes, self.activations))
 
     def free(self, now: int, size: int, parts: int) -> None:

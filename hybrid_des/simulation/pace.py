@@ -15,7 +15,8 @@ class Pace:
 
     def duration(self, picoseconds: int | Fraction, waiting: int | Fraction = 0) -> int:
         """Duration of work that takes `picoseconds` at speed 1, and of waiting at any speed, rounded once."""
-        return round(picoseconds / self.speed + waiting)
+        whole = picoseconds if self.speed == 1 else picoseconds / self.speed
+        return round(whole + waiting)
 
 
 class Slowing(NamedTuple):

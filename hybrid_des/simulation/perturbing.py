@@ -34,7 +34,7 @@ def slowed(fabric: Fabric, slow: Sequence[Slow]) -> Fabric:
     """The fabric with what is slow for good: narrower links, and more latency on routes over them."""
     links, latency = dict(fabric.links), Counter[str]()
     for one in filter(_for_good, slow):
-        for name in one.links(links):
+        for name in filter(links.__contains__, one.links):
             links[name] = _narrower(links[name], one.spell.factor)
             latency[name] += to_picoseconds(one.latency)
     if links == fabric.links and not latency.total():
@@ -65,9 +65,10 @@ def conditions_of(slow: Sequence[Slow], fabric: Fabric) -> dict[str, Conditions]
     spells: dict[str, list[Spell]] = {}
     more: dict[str, list[tuple[Spell, int]]] = {}
     for one in slow:
-        if (one.link or one.nic) and not one.links(fabric.links):
+        names = [name for name in one.links if name in fabric.links]
+        if one.links and not names:
             raise UsageError(f"slow: this wiring has no {' '.join(map(str, one.target))}")
-        for name in one.links(fabric.links):
+        for name in names:
             if not _for_good(one):
                 more.setdefault(name, []).append((one.spell, to_picoseconds(one.latency)))
             if not _for_good(one) or not isinstance(fabric.links[name].bandwidth, Fraction):

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 
 from hybrid_des.errors import UsageError
@@ -19,13 +18,12 @@ from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.layered import Layered
 from hybrid_des.simulation.lowering import Lowering
 from hybrid_des.simulation.pace import Slowing
-from hybrid_des.simulation.stages import costs_of, with_gathered
 from hybrid_des.simulation.tensor_traffic import TensorTraffic, tensor_traffic
 from hybrid_des.simulation.wiring import fabric_of
-from hybrid_des.workload.costs import Costs, RankCosts, Sharding
-from hybrid_des.workload.durations import Durations, read_durations
-from hybrid_des.workload.given import rank_costs
-from hybrid_des.workload.modelled import model_costs
+from hybrid_des.workload.costs import Costs, RankCosts
+from hybrid_des.workload.durations import Durations
+from hybrid_des.workload.ranks import costs_per_rank, durations_in
+from hybrid_des.workload.stages import costs_of, with_gathered
 
 
 @dataclass(frozen=True)
@@ -74,14 +72,14 @@ def parts_of(
     ranks = ranks or costs_per_rank(scenario, fabric, durations)
     plan = plan or build_plan(scenario, ranks, fabric)
     plan.check()
-    if durations is not None:
-        durations.check(plan, scenario.parallel.data, scenario.steps)
     if training is None and numerics is not None:
         training = Training(numerics.settings, plan, scenario.parallel.data, scenario.seed)
     at = [layout.coordinates(rank) for rank in range(layout.ranks if training else 0)]
     workers = {rank: training.worker(rank, here["data"], here["pipeline"]) for rank, here in enumerate(at) if training}
     counted = training and scenario.workload and "parameters" not in scenario.workload.model_fields_set
     costs = costs_of(ranks, plan, training.parameters if training and counted else None)
+    if durations is not None:
+        durations.check(plan, scenario.parallel.data, scenario.steps)
     expert, sharded = scenario.parallel.expert, scenario.sharding != "none"
     if scenario.sharding == "zero-3":
         costs = with_gathered(costs, plan, scenario.parallel.data * scenario.parallel.context)
@@ -127,38 +125,6 @@ def plan_of(scenario: Scenario, fabric: Fabric | None = None) -> Plan:
     """
     fabric = fabric or fabric_of(scenario)
     return build_plan(scenario, costs_per_rank(scenario, fabric), fabric)
-
-
-def costs_per_rank(scenario: Scenario, fabric: Fabric, durations: Durations | None = None) -> RankCosts:
-    """Costs from the scenario's workload or model; of durations op by op (given, or in its file), the means."""
-    if scenario.workload is not None:
-        workload, ranks = scenario.workload, scenario.parallel.pipeline
-        durations = durations or durations_in(scenario)
-        if durations is not None:
-            workload = workload.model_copy(update=_means(durations, scenario))
-        sharding = Sharding.of(scenario.sharding, scenario.parallel.data, pipelined=ranks > 1)
-        return rank_costs(workload, ranks, sharding, repeated=scenario.recompute == "full")
-    return model_costs(scenario, fabric)
-
-
-def durations_in(scenario: Scenario) -> Durations | None:
-    """The durations in the file that the scenario's workload names, if it names one.
-
-    Raises:
-        UsageError: the file cannot be read, or does not fit the scenario.
-    """
-    if scenario.workload is None or scenario.workload.durations is None:
-        return None
-    schedule, layout = scenario.schedule, scenario.parallel.layout
-    chunks = None if schedule.file is not None or schedule.chunks == 1 else schedule.chunks
-    return read_durations(scenario.workload.durations, layout, chunks, schedule.microbatches)
-
-
-def _means(durations: Durations, scenario: Scenario) -> dict[str, tuple[Fraction, ...]]:
-    """What a rank's forward, backward and weight part take on average, for planning."""
-    ranks, chunks = range(scenario.parallel.pipeline), scenario.schedule.chunks
-    names = {"forward": "F", "backward": "B", **({"weight": "W"} if "W" in durations.whole else {})}
-    return {name: tuple(chunks * durations.mean(kind, rank) for rank in ranks) for name, kind in names.items()}
 
 
 def build_plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:

@@ -16,10 +16,10 @@ from hybrid_des.simulation.lowering import Lowering
 from hybrid_des.simulation.memory import MemoryPeak, gpus_of, worst_peak
 from hybrid_des.simulation.pace import Pace
 from hybrid_des.simulation.planner import build_plan
-from hybrid_des.simulation.stages import costs_of, with_gathered
 from hybrid_des.units import format_bytes
 from hybrid_des.workload.costs import Costs
 from hybrid_des.workload.modelled import model_costs
+from hybrid_des.workload.stages import costs_of, with_gathered
 
 RECOMPUTE = ("none", "selective", "full")
 SHARDING = ("none", "zero-1", "zero-2", "zero-3")

@@ -3,46 +3,38 @@
 import gc
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
-from hybrid_des.engine.causes import Causes, TracedEnvironment, traced
+from hybrid_des.engine.causes import Causes
 from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.lineage import LineageEnvironment
-from hybrid_des.engine.recorder import CHUNK, Recorder
+from hybrid_des.engine.long_rows import LongRows
+from hybrid_des.engine.recorder import CHUNK, MESSAGE_COLUMNS, Recorder
 from hybrid_des.errors import DeadlockError, OutOfMemoryError
 from hybrid_des.folding import FoldRefusal
-from hybrid_des.folding.orbits import Fold, root_of
+from hybrid_des.folding.orbits import Fold
 from hybrid_des.gradients.reducer import Server
-from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.traced import TracedTransport
 from hybrid_des.network.transport import Transport
 from hybrid_des.numerics.training import Training
 from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.arithmetic import RealTraining, SizesOnly
-from hybrid_des.simulation.changes import Retime, retimed
-from hybrid_des.simulation.exchanges import Exchangers
-from hybrid_des.simulation.folds import check_size, folded_transport, folds_of, refused
-from hybrid_des.simulation.gpu import Gpu, Job
-from hybrid_des.simulation.meeting import barrier_of, meetings_of
-from hybrid_des.simulation.memory import MemoryLedger, gpus_of, memory_parts, misfit, nodes_of, worst_peak
-from hybrid_des.simulation.pace import Pace
-from hybrid_des.simulation.perturbing import Perturbation, conditions_of
+from hybrid_des.simulation.assembly import network_of, simulated_gpus
+from hybrid_des.simulation.changes import Retime
+from hybrid_des.simulation.folds import check_size, folds_of, refused
+from hybrid_des.simulation.gpu import Gpu
+from hybrid_des.simulation.memory import gpus_of, memory_parts, misfit, worst_peak
 from hybrid_des.simulation.planner import Parts, parts_of
 from hybrid_des.simulation.tensor_traffic import TensorTraffic
-from hybrid_des.simulation.varying import VaryingGpu, in_parts
+from hybrid_des.simulation.watch import BudgetSpentError, Watch, ops_of
 from hybrid_des.timeline import Timeline
 from hybrid_des.units import format_bytes
 from hybrid_des.workload.costs import Costs
-
-UNCONTENDED = "uncontended"  # a sharing that only runs to compare with have
 
 
 @dataclass(frozen=True)
@@ -122,6 +114,8 @@ def run(
     retime: Retime | None = None,
     trace: Causes | None = None,
     parts: Parts | None = None,
+    scratch: Path | None = None,
+    watch: Watch | None = None,
 ) -> Run:
     """Simulate a scenario.
 
@@ -134,11 +128,14 @@ def run(
         trace: where causes are recorded, for a run that is explained.
         parts: the parts of a scenario without numerics that differs in seed, jitter, steps and
             what is slow for an interval.
+        scratch: the folder of the file of rows that are too many for memory; default: that for temporary files.
+        watch: what shows how far the run is, and ends it when its budget is spent.
 
     Raises:
         PlanError: the plan is incomplete.
         DeadlockError: the plan or a collective deadlocks.
         SimulationError: simulated time exceeds 64 bits, or a message is never received.
+        UnfinishedError: the budget of the watch is spent.
         OutOfMemoryError: a GPU exceeds its memory, under `on_oom: error`.
         Refusal: the schedule or topology does not support these sizes.
     """
@@ -150,13 +147,13 @@ def run(
     for fold in () if every else folds_of(scenario, parts, reasons):
         check_size(scenario, fold, reasons)
         try:
-            outcome = _simulated(scenario, parts, fold)
+            outcome = _simulated(scenario, parts, fold, scratch, watch)
             break
         except FoldRefusal as refusal:
             refused(scenario, fold, refusal, reasons)
     if outcome is None:
         check_size(scenario, None, reasons)
-        outcome, fold = _simulated(scenario, parts, None, trace, retime), None
+        outcome, fold = _simulated(scenario, parts, None, scratch, watch, trace=trace, retime=retime), None
     env, recorder, transport, gpus = outcome
     _check_memory(scenario, parts, gpus)
     layout = scenario.parallel.layout
@@ -189,17 +186,44 @@ def _simulated(
     scenario: Scenario,
     parts: Parts,
     fold: Fold | None,
+    scratch: Path | None,
+    watch: Watch | None,
+    *,
     trace: Causes | None = None,
     retime: Retime | None = None,
 ) -> tuple[Environment, Recorder, Transport, list[Gpu]]:
     """Simulate all ranks, or those that a fold keeps."""
     recorder = Recorder(messages=scenario.record == "all")
-    transport = _transport(scenario, parts, recorder, fold, trace)
-    gpus = _gpus(scenario, parts, transport, recorder, fold, retime)
+    if recorder.messages is not None and trace is None:  # what is explained needs all rows at once
+        recorder.messages = LongRows(MESSAGE_COLUMNS, "start", scratch)
+    transport = network_of(scenario, parts, recorder, fold, trace)
+    gpus = simulated_gpus(scenario, parts, transport, recorder, fold, retime)
     servers = parts.reductions.servers(transport, scenario.steps, _lengths(parts.workers))
-    _carry_out(transport.env, [*gpus, *servers])
+    transport.env.beat = _beat(scenario, transport.env, recorder, gpus, watch)
+    try:
+        _carry_out(transport.env, [*gpus, *servers])
+    except BudgetSpentError:
+        assert watch is not None
+        raise watch.unfinished(scenario, transport.env, recorder, transport, gpus, fold) from None
     transport.check_empty()
     return transport.env, recorder, transport, gpus
+
+
+def _beat(
+    scenario: Scenario, env: Environment, recorder: Recorder, gpus: Sequence[Gpu], watch: Watch | None
+) -> Callable[[], None] | None:
+    """What is done now and then while a run goes on."""
+    relieve = recorder.messages.relieve if isinstance(recorder.messages, LongRows) else None
+    if watch is None:
+        return relieve
+    ops, look, total = recorder.ops, watch.look, ops_of(scenario, gpus)
+
+    def beat() -> None:
+        if relieve is not None:
+            relieve()
+        look(len(ops), total, env.events)
+
+    return beat
 
 
 def _sent(parts: Parts, transport: Transport, steps: int) -> dict[str, int]:
@@ -207,72 +231,6 @@ def _sent(parts: Parts, transport: Transport, steps: int) -> dict[str, int]:
     replayed = {f"bytes_{axis}": size for axis, size in parts.traffic.replayed_bytes.items()}
     replayed |= parts.lowering.carried(0)
     return {key: total + steps * replayed.get(key, 0) for key, total in transport.sent().items()}
-
-
-def _transport(
-    scenario: Scenario, parts: Parts, recorder: Recorder, fold: Fold | None, trace: Causes | None
-) -> Transport:
-    """The network, in an environment of its own."""
-    if fold is not None:
-        return folded_transport(scenario, parts, fold, recorder)
-    sharing, receipts = scenario.cluster.sharing, parts.lowering.blocking
-    conditions = {} if sharing == UNCONTENDED else conditions_of(scenario.slow, parts.fabric)
-    if trace is None:
-        return Transport(Environment(), parts.fabric, sharing, recorder, receipts, conditions)
-    env = TracedEnvironment(trace)
-    return TracedTransport(env, parts.fabric, sharing, traced(recorder, trace), receipts, conditions)
-
-
-def _gpus(
-    scenario: Scenario,
-    parts: Parts,
-    transport: Transport,
-    recorder: Recorder,
-    fold: Fold | None,
-    retime: Retime | None,
-) -> list[Gpu]:
-    env, layout = transport.env, scenario.parallel.layout
-    ranks: Sequence[int] = fold.ranks if fold else range(layout.ranks)
-    barrier = barrier_of(env, len(ranks)) if scenario.barrier else None
-    job = Job(env, recorder, scenario.steps, barrier)
-    lower = cache(parts.lowering.lower)
-    layered = parts.lowering.layered
-    exchangers = Exchangers(transport, parts.fabric, parts.traffic.messages)
-    stages = cache(lambda place: {parts.plan.stage_of[place, chunk]: chunk for chunk in parts.plan.chunks_of(place)})
-    meetings = meetings_of(env, layered.traffic.groups, fold) if layered else {}
-    memberships = parts.reductions.of(transport, ranks)
-    stride, pipeline = layout.strides["pipeline"], parts.plan.pipeline
-    perturbation = None
-    if scenario.slow or scenario.jitter or parts.durations:
-        perturbation = Perturbation(scenario, parts.plan, parts.costs, parts.durations)
-    vary = cache(lambda place, pace: in_parts(lower(place, pace)))
-    gpus = []
-    for rank, node in zip(ranks, nodes_of(scenario.cluster, ranks), strict=True):
-        place = layout.coordinate(rank, "pipeline")
-        first = rank - place * stride
-        usual, varying = Pace(node.speed), None
-        if perturbation is not None:
-            usual, varying = Pace(node.speed * perturbation.speed(rank)), perturbation.pace(rank)
-        make = Gpu if varying is None else partial(VaryingGpu, pace=varying)
-        program = lower(place, usual) if varying is None or retime else vary(place, usual)
-        if retime:
-            program = retimed(program, rank, retime)
-            program = program if varying is None else in_parts(program)
-        if isinstance(env, LineageEnvironment):
-            env.begin(root_of(rank))
-        gpus.append(
-            make(
-                job,
-                Endpoint(transport, rank, range(first, first + pipeline * stride, stride)),
-                program,
-                MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
-                memberships[rank],
-                RealTraining(parts.workers[rank]) if parts.training else SizesOnly(),
-                meetings=meetings.get(rank, ()),
-                exchangers=exchangers.of(rank, stages(place)),
-            )
-        )
-    return gpus
 
 
 def _carry_out(env: Environment, workers: Sequence[Gpu | Server]) -> None:

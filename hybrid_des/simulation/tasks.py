@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hybrid_des.network.message import Message
-from hybrid_des.network.purpose import Purpose
+from hybrid_des.network.purpose import PARAMETERS, REDUCTION, Purpose
 from hybrid_des.pipeline.op import Action
 from hybrid_des.simulation.pace import Slowing
 
@@ -191,3 +191,10 @@ class Program:
     gathers: tuple[Gather, ...]
     gradient: tuple[Communicate, ...]
     parameters: tuple[Segment, ...]
+
+
+def purpose_of(segment: Segment) -> Purpose:
+    """What a rank that waits for a segment waits for."""
+    if isinstance(segment, Transfer):
+        return segment.purpose
+    return PARAMETERS if isinstance(segment, Gather | Await) else REDUCTION

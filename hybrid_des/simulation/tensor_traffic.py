@@ -16,11 +16,11 @@ from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
+from hybrid_des.network.contention import AllFlows, Groups, crossing, exact, reached_together
 from hybrid_des.network.symmetry import Connection, links_of
-from hybrid_des.simulation.all_flows import AXES, flows_of, sample_of
-from hybrid_des.simulation.contention import AllFlows, Groups, crossing, exact, reached_together
+from hybrid_des.simulation.flows import AXES, flows_of
+from hybrid_des.simulation.sample import sample_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
-from hybrid_des.workload.modelled import groups_along
 
 if TYPE_CHECKING:
     from hybrid_des.gradients.groups import ReplicaGroup
@@ -156,7 +156,7 @@ def tensor_traffic(
     axes = [axis for axis in AXES if getattr(parallel, axis) > 1]
     if scenario.model is None or not axes:
         return TensorTraffic()
-    groups = {axis: groups_along(layout, axis, parallel.expert) for axis in axes}
+    groups = {axis: layout.groups(axis, parallel.expert) for axis in axes}
     loads, uneven = _loads(plan, costs, axes)
     layered = scenario.sharding in ("zero-2", "zero-3") and plan.pipeline == 1
     perturbed = bool(scenario.slow or scenario.jitter)

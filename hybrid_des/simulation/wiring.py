@@ -20,13 +20,13 @@ def fabric_of(scenario: Scenario) -> Fabric:
     """
     cluster = scenario.cluster
     fabric = topologies.find(cluster.topology).build(cluster.spec, *cluster.arguments)
-    own = not isinstance(fabric.links, LinksByOwner)  # the others have bandwidths that the scenario has checked
+    own = not isinstance(fabric.links, LinksByOwner)  # the others have links and bandwidths that need no check
     for link in fabric.links.values() if own else ():
         if link.bandwidth is not None and link.bandwidth <= 0:
             message = f'link "{link.name}" has a bandwidth of {link.bandwidth}; expected more than 0, or None if free'
             raise UsageError(f"topology {cluster.topology}: {message}")
     links = fabric.links if scenario.efficiency is None else _reached(fabric.links, scenario.efficiency.network)
-    fabric = replace(fabric, links=links, route=_checked(fabric, cluster.topology))
+    fabric = replace(fabric, links=links, route=_checked(fabric, cluster.topology) if own else fabric.route)
     return slowed(fabric, scenario.slow) if scenario.slow else fabric
 
 

@@ -18,6 +18,7 @@ from hybrid_des.sweep.rows import is_key
 
 FIGURES = ("step_time_s", "peak_memory_bytes")  # keys of the summary that are compared
 MEASURED = "measured."
+LEAST, MOST = Fraction(1, 10**12), 10**18  # seconds, or bytes
 
 RunCases = Callable[[Sweep], list[dict[str, Any]]]  # one row per case, with the keys of the summary or `error`
 
@@ -66,7 +67,7 @@ def check_corpus(sweep: Sweep) -> None:
         if not found:
             raise UsageError(f"{source}: row {number} has no measurement; expected {' or '.join(known)}")
         for column, value in found.items():
-            if isinstance(value, bool) or not isinstance(value, int | float | Fraction) or value <= 0:
+            if isinstance(value, bool) or not isinstance(value, int | float | Fraction) or not LEAST <= value <= MOST:
                 wrong = f"expected a positive number, found {describe(value)}"
                 raise UsageError(f"{source}: row {number}: {column}: {wrong}")
 

@@ -23,16 +23,13 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import NOTHING
 from hybrid_des.errors import Refusal
-from hybrid_des.layout import Layout
 from hybrid_des.models import Layer, Model
 from hybrid_des.models.cutting import cut
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.symmetry import distinct
+from hybrid_des.network.symmetry import connection, distinct
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.recipe import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
@@ -63,12 +60,21 @@ def model_costs(scenario: Scenario, fabric: Fabric | None) -> RankCosts:
     layers = tuple(map(cache(costing.of), alike, received))
     took = [layer.forward + layer.backward for layer in layers]
 
+    known: dict[tuple[int, ...], StageCosts] = {}
+
+    @cache
     def stages(count: int) -> list[StageCosts]:
         try:
             held = cut(model.layers, count, scenario.parallel.stages, took)
         except Refusal as refusal:
             raise Refusal(f"parallel.stages: {refusal}") from None
-        return [sum_of([layers[place] for place in places]) for places in held]
+        found = []
+        for places in held:
+            same = tuple(id(layers[place]) for place in places)
+            if same not in known:
+                known[same] = sum_of([layers[place] for place in places])
+            found.append(known[same])
+        return found
 
     # with chunks, the plan will say which stages a rank holds; no such schedule plans with times
     whole = stages(ranks) if scenario.schedule.chunks == 1 else [sum_of(layers)] * ranks
@@ -115,8 +121,7 @@ class _Costing:
         )
         self._known: dict[Exchange, Collective] = {}
         self._replay = None if fabric is None else Replay(fabric, scenario.cluster.sharing)
-        groups = {axis: groups_along(layout, axis, parallel.expert) for axis in ("tensor", "context", "expert")}
-        self._groups = groups if fabric is None else {axis: distinct(fabric, each) for axis, each in groups.items()}
+        self._groups = cache(lambda axis: _different(layout.groups(axis, parallel.expert), fabric))
         self._hidden = {"tensor": scenario.overlap.tensor, "expert": scenario.overlap.experts, "context": Fraction(0)}
         holders = parallel.data * parallel.context
         pipelined = parallel.pipeline > 1
@@ -171,7 +176,7 @@ class _Costing:
 
     def _measured(self, exchange: Exchange) -> Collective:
         axis, does, size, repeats, behind, steps = exchange
-        groups = self._groups[axis]
+        groups = self._groups(axis)
         launch, found = 0, NOTHING
         if self._replay is not None:
             found = max((self._replay.outcome(does, group, size) for group in groups), key=lambda one: one.duration)
@@ -184,14 +189,12 @@ class _Costing:
         return Collective(axis, ALGORITHMS[does], size, repeats, launch, found.duration, beside, *sent)
 
 
-def groups_along(layout: Layout, axis: str, expert: int) -> list[Sequence[int]]:
-    """The groups of ranks along an axis; experts are divided over successive ranks along context and data."""
-    axes = ("context", "data") if axis == "expert" else (axis,)
-    ranks = np.arange(layout.ranks, dtype=np.int64)
-    starts = ranks[layout.first(ranks, *axes) == ranks].tolist()
-    whole = (layout.group(start, *axes) for start in starts)
-    size = expert if axis == "expert" else layout.sizes[axis]
-    return [group[first : first + size] for group in whole for first in range(0, len(group), size)]
+def _different(groups: Sequence[Sequence[int]], fabric: Fabric | None) -> list[Sequence[int]]:
+    """One of the groups that are connected alike."""
+    if fabric is None:
+        return list(groups[:1])
+    groups = distinct(fabric, groups)
+    return list({connection(fabric, group): group for group in reversed(groups)}.values())[::-1]
 
 
 def device_of(scenario: Scenario, efficiency: Efficiency) -> Device:

@@ -12,6 +12,7 @@ from hybrid_des.collectives.benchmark import NOTHING, Outcome, measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.channels import measure_rings
 from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.symmetry import connection
 
 ALGORITHMS = {
     "all-reduce": "ring",
@@ -56,14 +57,3 @@ class Replay:
         if name == "all-to-all":
             return measure(self._fabric, name, [ranks], lambda group, place: Buffer(elements, codec), sharing=sharing)
         return measure_rings(self._fabric, name, [ranks], elements, codec, sharing)
-
-
-def connection(fabric: Fabric, ranks: Sequence[int]) -> tuple[Any, ...]:
-    """What decides how long a collective takes: links that members share, their bandwidths and latencies."""
-    names: dict[str, int] = {}
-    routes = []
-    for i, rank in enumerate(ranks):
-        route = fabric.route(rank, ranks[(i + 1) % len(ranks)])
-        hops = ((names.setdefault(name, len(names)), fabric.links[name].bandwidth) for name in route.links)
-        routes.append((*hops, *route.latencies))
-    return tuple(routes)

@@ -67,6 +67,7 @@ def test_a_user_defined_schedule_is_imported_from_a_file(run, write, scratch):
         (["calibrate", "{file}", "--out", ""], "--out: expected a path, found an empty string"),
         (["{file}", "more.yaml"], "unrecognized arguments: more.yaml"),
         (["{file}", "--jobs", "0"], "--jobs: must be at least 1, not 0"),
+        (["{file}", "--jobs", "9223372036854775807"], "--jobs: must be at most 1024, not 9223372036854775807"),
         (["a" * 5000], "File name too long"),
         (["{file}", "--import", "a" * 5000], "File name too long"),
         (["{file}", "--out", "a" * 5000], "File name too long"),
@@ -219,7 +220,7 @@ def test_a_written_order_is_a_schedule_again(run, write, tmp_path, name):
 
 
 def test_an_interrupt_disguised_as_another_error_is_an_interrupt(write, monkeypatch, capsys):
-    def interrupted(_):
+    def interrupted(_, **options):
         try:
             signal.raise_signal(signal.SIGINT)
         except KeyboardInterrupt:
@@ -230,7 +231,7 @@ def test_an_interrupt_disguised_as_another_error_is_an_interrupt(write, monkeypa
     assert cli.main([str(write(MINIMAL))]) == 130
     assert capsys.readouterr().err == "interrupted\n"
     assert signal.getsignal(signal.SIGINT) is before
-    monkeypatch.setattr("hybrid_des.result.simulate", lambda _: [][0])
+    monkeypatch.setattr("hybrid_des.result.simulate", lambda _, **options: [][0])
     with pytest.raises(IndexError):  # a bug is no interrupt
         cli.main([str(write(MINIMAL))])
 

@@ -61,6 +61,27 @@ def test_changed_sections_are_exchanged_whole(compared):
     assert found["first_difference"]["place"].startswith("node")
 
 
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ("cluster.nodes=[{count: 1}, {count: 1, speed: 0.8}]", "node 1"),
+        ("slow=[{gpu: 3, factor: 0.8}]", "slow"),
+        ("workload.forward=[1 s, 1 s, 1 s, 1 s, 2 s, 1 s, 1 s, 1 s]", "pipeline rank 4"),
+    ],
+)
+def test_a_change_is_named_as_whole_as_it_is(compared, write, change, name):
+    base = f"base: {SCENARIOS / 'h100_2x8.yaml'}\nname: a\nschedule: {{microbatches: 8}}\n"
+    one = write(base + "workload: {forward: 1 s}\n", "one.yaml")
+    key, _, value = change.partition("=")
+    nested = f"{{{key.split('.')[1]}: {value}}}" if "." in key else value
+    same = "" if key.startswith("workload") else "workload: {forward: 1 s}\n"
+    other = write(f"{base}{same}{key.split('.')[0]}: {nested}\n", "other.yaml")
+    found = compared(one, other)
+    assert [row["name"] for row in found["effects"]] == [name]
+    assert found["effects"][0]["in_a_s"] == pytest.approx(found["change_s"], abs=1e-12)
+    assert found["interaction_s"] == 0
+
+
 @pytest.mark.parametrize(("limit", "code"), [("4%", 1), ("0.04", 1), ("5 %", 0), ("5%", 0)])
 def test_a_regression_beyond_the_limit_is_an_exit_code(run, limit, code):
     found, _, errors = run("compare", ORACLES / "e2.yaml", ORACLES / "e9.yaml", "--max-regression", limit)

@@ -104,7 +104,7 @@ def test_white_space_other_than_spaces_is_one_space():
 
 
 def test_running_out_of_memory_is_one_line(run, write, monkeypatch):
-    def simulate(scenario):
+    def simulate(scenario, **options):
         raise MemoryError("Unable to allocate 128. GiB")
 
     monkeypatch.setattr("hybrid_des.result.simulate", simulate)
@@ -119,7 +119,7 @@ def test_what_ran_out_of_memory_is_freed(run, write, monkeypatch):
 
     freed = []
 
-    def simulate(scenario):
+    def simulate(scenario, **options):
         large = Large()
         weakref.finalize(large, freed.append, True)
         raise MemoryError("Unable to allocate 128. GiB")

@@ -18,7 +18,7 @@ SMALL = {"layers": 2, "width": 16, "batch": 1}
 @pytest.mark.parametrize("algorithm", collectives.algorithms())
 def test_replicas_are_bit_identical_after_two_steps(algorithm, codec):
     differences = {}
-    for replicas, dtype, feedback, bucket in product(range(2, 7), ("fp32", "fp64"), (False, True), ("none", "1 kB")):
+    for replicas, dtype, feedback, bucket in product((2, 3, 6), ("fp32", "fp64"), (False, True), ("none", "1 kB")):
         gradients = {"algorithm": algorithm, "codec": codec, "error_feedback": feedback, "bucket": bucket}
         gradients |= {"table": TABLE} if algorithm == "measured" else {}
         cluster = {"gpus_per_node": replicas + 1, "nvlink": {"in_switch": True}}

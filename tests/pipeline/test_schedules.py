@@ -74,7 +74,7 @@ weight_shares = st.fractions(0, 1, max_denominator=100)
 
 
 @pytest.mark.parametrize("kind", schedules.names())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_a_plan_is_valid_and_keeps_its_peak(kind, data):
     entry = schedules.find(kind)
@@ -221,7 +221,7 @@ LAWS = [
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.kind)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     data=st.data(), p=st.integers(2, 8), k=st.integers(1, 16), costs=st.tuples(costs_of_op, costs_of_op, costs_of_op)
 )

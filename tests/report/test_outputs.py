@@ -23,9 +23,9 @@ from support.scenarios import shared_nics
 from hybrid_des.analysis.table import COLUMNS, EXACT, ops_of
 from hybrid_des.errors import UsageError
 from hybrid_des.report import files as outputs
-from hybrid_des.report.content import CAUSES as CAUSE_NAMES
 from hybrid_des.report.files.trace import trace_json
 from hybrid_des.report.files.workshop import reserved
+from hybrid_des.report.shares import CAUSES as CAUSE_NAMES
 from hybrid_des.result import Result, simulate
 from hybrid_des.scenario import load
 

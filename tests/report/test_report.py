@@ -90,7 +90,7 @@ def test_every_op_of_what_is_shown_has_its_letters(pipeline, microbatches):
 
 
 def test_letters_show_shares_where_ops_are_too_short():
-    plan = schedules.find("1f1b").build(PlanRequest(64, 512))
+    plan = schedules.find("1f1b").build(PlanRequest(16, 512))
     result = Result(handmade.run(plan, uniform(10, 20)))
     text = render(result)
     assert "(letters show shares of time, since ops are shorter)" in text
@@ -201,3 +201,12 @@ def test_a_model_is_told_in_a_few_lines():
         r"^  by part +.* parameters, .* gradients, .* optimizer,\n +.* activations, .* transients$", text, re.M
     )
     assert re.search(r"^  tensor collectives ", text, re.M)
+
+
+def test_idle_time_names_what_was_waited_for(scenarios):
+    text = render(simulate(load(scenarios / "contention_slower.yaml")))
+    labels = re.findall(r"^  (\S.*?)  +[\d.]+ m?s", text, flags=re.MULTILINE)
+    assert labels[:9] == [
+        "busy", "warm-up", "pipeline dependency", "drain", "pipeline message: queueing", "pipeline message: transfer",
+        "gradient reduction", "waiting for a slower replica", "step barrier",
+    ]  # fmt: skip

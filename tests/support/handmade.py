@@ -37,9 +37,11 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
             for r in range(plan.pipeline):
                 rank = layout.rank(data=replica, pipeline=r)
                 free = now
-                for index, (start, end) in enumerate(zip(timing.start[r], timing.end[r], strict=True)):
+                times = zip(timing.start[r], timing.end[r], _held(plan, r), strict=True)
+                for index, (start, end, held) in enumerate(times):
                     trace.ops.add((step, rank, index, free, now + start, now + end, -1))
-                    _activations(trace, plan, rank, r, index, now + start, now + end)
+                    for time, chunks in zip((now + start, now + end), held, strict=True):
+                        trace.memory.add((rank, time, chunks * 10**9, chunks * CHUNK))
                     free = now + end
                     where = (replica, r, index)
                     totals["messages"] += _send(trace, channels, layout, plan, where, step, free, delay, size)
@@ -115,15 +117,14 @@ def _channel(trace, channels, channel):
     return channels[channel]
 
 
-def _activations(trace, plan, rank, r, index, start, end):
-    """The chunks in flight after each change: up at the start of F, down at the end of the last backward part."""
-    done = [op for step in plan.programs[r][: index + 1] for op in step]
-    before = [op for step in plan.programs[r][:index] for op in step]
+def _held(plan, r):
+    """The chunks in flight during and after each action: up at F's start, down at the end of the last backward part."""
     last = "W" if plan.split else "B"
-    held = sum(op.kind == "F" for op in done) - sum(op.kind == last for op in before)
-    trace.memory.add((rank, start, held * 10**9, held * CHUNK))
-    held = sum(op.kind == "F" for op in done) - sum(op.kind == last for op in done)
-    trace.memory.add((rank, end, held * 10**9, held * CHUNK))
+    held = 0
+    for action in plan.programs[r]:
+        during = held + sum(op.kind == "F" for op in action)
+        held = during - sum(op.kind == last for op in action)
+        yield during, held
 
 
 def uniform(forward: int, backward: int, weight: int = 0):

@@ -122,6 +122,12 @@ def test_a_batch_stands_for_its_microbatches():
     assert given.schedule.microbatches == 8
 
 
+def test_a_misspelt_gpu_is_one_line_without_its_efficiencies():
+    with pytest.raises(ScenarioError) as error:
+        load({"model": GPT, "cluster": {"gpu": "h10"}, "schedule": {"kind": "1f1b", "microbatches": 4}})
+    assert str(error.value) == 'scenario: cluster.gpu: unknown "h10"; did you mean "h100"?'
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

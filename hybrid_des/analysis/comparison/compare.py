@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+DIGITS = 12  # behind the decimal point of seconds, to the picosecond
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Two runs side by side: A and B."""
@@ -27,7 +30,7 @@ class Comparison:
     @property
     def change(self) -> float:
         """The change of the step in seconds."""
-        return float(self.b.summary["step_time_s"] - self.a.summary["step_time_s"])
+        return round(float(self.b.summary["step_time_s"] - self.a.summary["step_time_s"]), DIGITS)
 
     @property
     def regression(self) -> float:
@@ -53,16 +56,17 @@ class Comparison:
     @property
     def interaction(self) -> float | None:
         """What the changed classes do only together, in seconds per step."""
-        if self.effects is None:
+        if self.effects is None or self.a.run is None or self.b.run is None:
             return None
-        return self.change - self._seconds(sum(effect.in_a for effect in self.effects))
+        whole = self.b.run.timeline.duration - self.a.run.timeline.duration
+        return self._seconds(whole - sum(effect.in_a for effect in self.effects))
 
     def causes(self) -> list[dict[str, Any]]:
         """Busy and idle time by cause, mean per rank."""
         first, second = ({"busy": side.summary["busy_s"], **side.summary["idle_s"]} for side in (self.a, self.b))
         return [
             {"cause": name, "a_s": first.get(name, 0.0), "b_s": second.get(name, 0.0),
-             "change_s": second.get(name, 0.0) - first.get(name, 0.0)}
+             "change_s": round(second.get(name, 0.0) - first.get(name, 0.0), DIGITS)}
             for name in dict.fromkeys([*first, *second])
         ]  # fmt: skip
 

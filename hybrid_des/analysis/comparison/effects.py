@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
 from hybrid_des.analysis.counterfactual.first_order import first_order
-from hybrid_des.analysis.counterfactual.ladder import link_kind, name_of_place, ranks_at
-from hybrid_des.analysis.counterfactual.variant import Variant, duration_of
+from hybrid_des.analysis.counterfactual.ladder import link_kind
+from hybrid_des.analysis.counterfactual.variant import Variant, duration_of, name_of_place
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.errors import HybridDesError
@@ -64,13 +65,20 @@ def _sections(one: Run, other: Run) -> Iterator[Pair]:
 
 
 def _durations(a: Variant, b: Variant) -> Iterator[Pair]:
-    """Pipeline ranks whose ops take other times."""
-    mine, theirs = a.programs(), b.programs()
-    for place in range(a.scenario.parallel.pipeline):
-        ranks = ranks_at(a, place)
-        if any(_times(mine[rank]) != _times(theirs[rank]) for rank in ranks):
-            there, back = a.with_retime(_those_of(theirs, ranks)), b.with_retime(_those_of(mine, ranks))
-            yield name_of_place(a, place), there, back
+    """Ranks whose ops take other times: by nodes if these are fewer than pipeline ranks, or a single one."""
+    mine, theirs = (_never_slow(side).programs() for side in (a, b))
+    layout, spec = a.scenario.parallel.layout, a.scenario.cluster.spec
+    places: dict[str, set[int]] = {}
+    nodes: dict[str, set[int]] = {}
+    for rank in (rank for rank in range(layout.ranks) if _times(mine[rank]) != _times(theirs[rank])):
+        places.setdefault(name_of_place(a, layout.coordinate(rank, "pipeline")), set()).add(rank)
+        nodes.setdefault(f"node {spec.node_of[rank]}", set()).add(rank)
+    groups = nodes if len(nodes) < len(places) else places
+    if len(groups) == 1 and len(only := next(iter(groups.values()))) == 1:
+        groups = {f"rank {next(iter(only))}": only}
+    for name, ranks in groups.items():
+        there, back = a.with_retime(_those_of(theirs, mine, ranks)), b.with_retime(_those_of(mine, theirs, ranks))
+        yield name, there, back
 
 
 def bounds(one: Run, other: Run) -> tuple[int, int] | None:
@@ -90,14 +98,21 @@ def _times(program: Program) -> list[int]:
     return [duration_of(task) for task in (*program.compute, *program.update)]
 
 
-def _those_of(programs: list[Program], ranks: frozenset[int]) -> Retime:
-    """The durations that some ranks have in other programs."""
+def _never_slow(side: Variant) -> Variant:
+    """A side without what is slow in it, which is a section of its own."""
+    return replace(side, scenario=side.scenario.model_copy(update={"slow": ()}))
+
+
+def _those_of(programs: list[Program], instead_of: list[Program], ranks: AbstractSet[int]) -> Retime:
+    """The durations that some ranks have in other programs, instead of those in their own."""
 
     def retime(rank: int, task: Task, took: int) -> int:
         if rank not in ranks:
             return took
-        same = programs[rank].compute[task.number] if task.number >= 0 else programs[rank].update[0]
-        was, now = duration_of(task), duration_of(same)
+        was, now = (
+            duration_of(side[rank].compute[task.number] if task.number >= 0 else side[rank].update[0])
+            for side in (instead_of, programs)
+        )
         return now if took == was else took if was == now else round(took * now / was)
 
     return retime

@@ -15,6 +15,7 @@ from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.scenario import Scenario
+from hybrid_des.scenario.perturbed import Slow
 from hybrid_des.simulation.run import Run
 from hybrid_des.simulation.tasks import Compute, ComputeBeside, Program, Task
 from hybrid_des.timeline import Column
@@ -27,7 +28,7 @@ def first_order(base: Run, slack: Slack, variant: Variant) -> int | None:
 
     The longest of the paths that are critical now: a speed-up saves no more than this says, a slow-down costs no less.
     """
-    if not _alike(base.scenario, variant.scenario) or base.scenario.slow:  # what is slow for a while is not scaled
+    if not _alike(base.scenario, variant.scenario) or not all(map(_for_good, base.scenario.slow)):
         return None
     try:
         parts = variant.parts()
@@ -40,6 +41,11 @@ def first_order(base: Run, slack: Slack, variant: Variant) -> int | None:
         return None
     duration = _durations(base, before, programs, variant)
     return base.timeline.duration + change_of(slack, lags_with(base, messages, duration))
+
+
+def _for_good(one: Slow) -> bool:
+    """Whether something is slow all the time, so that durations can be scaled."""
+    return one.stage is None and not one.from_ and one.until is None and one.flap is None
 
 
 def _alike(one: Scenario, other: Scenario) -> bool:

@@ -9,10 +9,10 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from hybrid_des.analysis.counterfactual.change_text import kind_of, of_kind, of_ranks
-from hybrid_des.analysis.counterfactual.variant import Variant, at_the_mean, duration_of, kinds_of, scaled_ops
+from hybrid_des.analysis.counterfactual.slowest import at_the_mean_of, work_of_ranks
+from hybrid_des.analysis.counterfactual.variant import Variant, name_of_place, ranks_at, scaled_ops
 from hybrid_des.errors import HybridDesError
 from hybrid_des.simulation.run import Run
-from hybrid_des.simulation.tasks import Program
 from hybrid_des.timeline import OP_KINDS
 
 QUICKER = Fraction(9, 10)  # what "10 % quicker" leaves of a duration
@@ -39,19 +39,6 @@ class Gain(NamedTuple):
     duration: int
 
 
-class Stragglers(NamedTuple):
-    """What slow ranks cost.
-
-    Attributes:
-        ideal: the end of the run with all ops at the mean of their kind over all ranks.
-        groups: per group of ranks its name, its compute time over the mean, and the end of the run with its ops at
-            the mean and all others as they are.
-    """
-
-    ideal: int
-    groups: Sequence[tuple[str, float, int]]
-
-
 def ladder(base: Run) -> list[Rung]:
     """The run as it is, and under more and more idealisations."""
     rungs = [Rung("as is", base.timeline.duration)]
@@ -61,18 +48,16 @@ def ladder(base: Run) -> list[Rung]:
     rungs.append(Rung("infinite links", at.simulated().duration))
     at = at.with_latency(Fraction(0))
     rungs.append(Rung("no latency", at.simulated().duration))
-    even = at.with_retime(at_the_mean(at))
+    even = at_the_mean_of(base, at)
     rungs.append(Rung("all ranks at the mean", even.simulated().duration))
-    split = _split(at)
+    split = _split(base, at)
     if split is not None:
         rungs.append(Rung(f"split backward ({SPLIT})", split))
-    programs = at.programs()
-    work = sum(map(_work, programs)) * base.scenario.steps
-    rungs.append(Rung("work / ranks", work // len(programs)))
+    rungs.append(Rung("work / ranks", int(work_of_ranks(base).mean())))
     return rungs
 
 
-def _split(at: Variant) -> int | None:
+def _split(base: Run, at: Variant) -> int | None:
     """The end of the run with the backward split, where the schedule does not split it."""
     schedule = at.scenario.schedule
     if schedule.kind not in UNSPLIT or at.scenario.parallel.pipeline == 1:
@@ -80,13 +65,9 @@ def _split(at: Variant) -> int | None:
     try:
         changed = at.scenario.schedule.model_copy(update={"kind": SPLIT, "options": None})
         split = replace(at, scenario=at.scenario.model_copy(update={"schedule": changed}), plan=None)
-        return split.with_retime(at_the_mean(split)).simulated().duration
+        return at_the_mean_of(base, split).simulated().duration
     except HybridDesError:
         return None
-
-
-def _work(program: Program) -> int:
-    return sum(duration_of(task) for task in (*program.compute, *program.update))
 
 
 def ranking(base: Run, busiest: Sequence[int]) -> list[Gain]:
@@ -117,20 +98,6 @@ def _ranks_quicker(at: Variant, places: Sequence[int]) -> Iterator[Gain]:
         yield Gain("rank", name, "10 % quicker", at.with_retime(retime).simulated().duration)
 
 
-def ranks_at(at: Variant, place: int) -> frozenset[int]:
-    """The global ranks of a pipeline rank."""
-    layout = at.scenario.parallel.layout
-    return frozenset(rank for rank in range(layout.ranks) if layout.coordinate(rank, "pipeline") == place)
-
-
-def name_of_place(at: Variant, place: int) -> str:
-    """A pipeline rank as readers know it: a rank, or one in each replica."""
-    layout = at.scenario.parallel.layout
-    if layout.ranks == layout.sizes["pipeline"]:
-        return f"rank {place}"
-    return f"pipeline rank {place}"
-
-
 def _kinds_quicker(at: Variant, most: int) -> Iterator[Gain]:
     kinds = {kind_of(task) for program in at.programs()[:1] for task in (*program.compute, *program.update)}
     for kind in [kind for kind in OP_KINDS if kind in kinds][:most]:
@@ -154,48 +121,3 @@ def link_kind(name: str) -> str:
     plain = re.sub(r"\d+", "", name)
     plain = re.sub(r"[-/](in|out|up|down)$", "", plain)
     return plain.rpartition("/")[2] or plain
-
-
-def stragglers(base: Run) -> Stragglers | None:
-    """What slow ranks cost; None where all take the same times."""
-    at = Variant.of(base)
-    programs = at.programs()
-    layout = base.scenario.parallel.layout
-    work = [_work(program) for program in programs]
-    mean = Fraction(sum(work), len(work))
-    if not mean or not _uneven(programs):
-        return None
-    ideal = at.with_retime(at_the_mean(at)).simulated().duration
-    groups = []
-    for name, ranks in _groups(at, work):
-        alone = at.with_retime(at_the_mean(at, ranks)).simulated().duration
-        slow = Fraction(sum(work[rank] for rank in ranks), len(ranks)) / mean
-        groups.append((name, float(slow), alone))
-    groups.sort(key=lambda group: group[2])
-    assert layout.ranks == len(programs)
-    return Stragglers(ideal, groups)
-
-
-def _uneven(programs: Sequence[Program]) -> bool:
-    """Whether ops of one kind take different times on different ranks."""
-    times: dict[tuple[str, ...], set[int]] = {}
-    for program in {id(program): program for program in programs}.values():
-        for task in program.compute:
-            times.setdefault(kinds_of(task), set()).add(duration_of(task))
-    return any(len(found) > 1 for found in times.values())
-
-
-def _groups(at: Variant, work: Sequence[int]) -> list[tuple[str, frozenset[int]]]:
-    """Nodes that compute at another speed than most, and pipeline ranks with more work than others; the slowest."""
-    layout, spec = at.scenario.parallel.layout, at.scenario.cluster
-    speeds = [node.speed for node, _ in zip(spec.each_gpu(), range(layout.ranks), strict=False)]
-    usual = max(set(speeds), key=speeds.count)
-    nodes: dict[int, set[int]] = {}
-    for rank in range(layout.ranks):
-        if speeds[rank] != usual:
-            nodes.setdefault(spec.spec.node_of[rank], set()).add(rank)
-    found = [(f"node {node}", frozenset(ranks)) for node, ranks in nodes.items()]
-    if layout.sizes["pipeline"] > 1:
-        found += [(name_of_place(at, place), ranks_at(at, place)) for place in range(layout.sizes["pipeline"])]
-    found.sort(key=lambda group: -sum(work[rank] for rank in group[1]) / len(group[1]))
-    return found[:8]

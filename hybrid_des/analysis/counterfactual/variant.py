@@ -11,10 +11,12 @@ from functools import cache
 from hybrid_des.network.fabric import Fabric, LinkSpec, Route
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
+from hybrid_des.simulation.assembly import UNCONTENDED
 from hybrid_des.simulation.changes import Retime
 from hybrid_des.simulation.pace import Pace
+from hybrid_des.simulation.perturbing import Perturbation
 from hybrid_des.simulation.planner import Parts, parts_of
-from hybrid_des.simulation.run import UNCONTENDED, Run, run
+from hybrid_des.simulation.run import Run, run
 from hybrid_des.simulation.tasks import Compute, ComputeBeside, Program, Task
 
 Factors = Mapping[str, Fraction | None]  # link → factor of its bandwidth; None: infinite
@@ -50,11 +52,14 @@ class Variant:
         return parts_of(self.scenario, self.plan, self.fabric)
 
     def programs(self) -> list[Program]:
-        """The program of each global rank, before `retime`."""
+        """The program of each global rank, with what is slow for good, before `retime`."""
         parts, layout = self.parts(), self.scenario.parallel.layout
         lower = cache(parts.lowering.lower)
-        nodes = zip(range(layout.ranks), self.scenario.cluster.each_gpu(), strict=False)
-        return [lower(layout.coordinate(rank, "pipeline"), Pace(node.speed)) for rank, node in nodes]
+        perturbed = Perturbation(self.scenario, parts.plan, parts.costs, parts.durations)
+        return [
+            lower(layout.coordinate(rank, "pipeline"), Pace(node.speed * perturbed.speed(rank)))
+            for rank, node in zip(range(layout.ranks), self.scenario.cluster.each_gpu(), strict=False)
+        ]
 
     def without_queueing(self) -> Variant:
         """Every message has its links to itself."""
@@ -138,3 +143,19 @@ def kinds_of(task: Task) -> tuple[str, ...]:
 def duration_of(task: Task) -> int:
     """How long a task computes."""
     return sum(part.duration for part in task.work.segments if isinstance(part, Compute | ComputeBeside))
+
+
+def ranks_at(at: Variant, place: int) -> frozenset[int]:
+    """The global ranks of a pipeline rank."""
+    layout = at.scenario.parallel.layout
+    return frozenset(rank for rank in range(layout.ranks) if layout.coordinate(rank, "pipeline") == place)
+
+
+def name_of_place(at: Variant, place: int) -> str:
+    """A pipeline rank as readers know it: a rank, or one in each replica."""
+    layout = at.scenario.parallel.layout
+    if layout.sizes["pipeline"] == 1:
+        return "all ranks"
+    if layout.ranks == layout.sizes["pipeline"]:
+        return f"rank {place}"
+    return f"pipeline rank {place}"

@@ -19,6 +19,7 @@ from hybrid_des.analysis.critical_path.paths import Piece, lists_of
 from hybrid_des.analysis.step_times import StepTimes, step_times
 from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.network.purpose import ACTIVATION, PURPOSES, REDUCTION
+from hybrid_des.pipeline.plan import Plan
 from hybrid_des.timeline import NONE, OP_KINDS, Column
 
 END_OF_STEP = "end_of_step"
@@ -139,7 +140,7 @@ def _before_ops(graph: Graph, times: StepTimes, before: _Before) -> Iterator[Gap
     place = timeline.pipeline[ops["rank"]], ops["step"]
     first = np.concatenate([[0], np.cumsum([len(program) for program in timeline.plan.programs])])
     number = np.where(computes, first[ops["pipeline_rank"]] + ops["index"], 0)
-    done, previous, warm, drain = (table[(*place, number)] for table in _of_ops(graph, times))
+    done, previous, warm, drain = (table[(*place, number)] for table in phases_of_ops(timeline.plan, times))
     until = ops["start"] - _waited_before(graph, ops["start"])
     asked, start = ops["asked"], ops["start"]
     waits = computes & ((start > asked) | (asked > previous))
@@ -157,13 +158,12 @@ def _before_ops(graph: Graph, times: StepTimes, before: _Before) -> Iterator[Gap
             yield Gap(rank, step, left, ask, ACTIVATION.cause, before.at(point, ask), reason)
 
 
-def _of_ops(graph: Graph, times: StepTimes) -> tuple[Column, Column, Column, Column]:
+def phases_of_ops(plan: Plan, times: StepTimes) -> tuple[Column, Column, Column, Column]:
     """When the last remote producer and the op before were done, and where warm-up ends and drain begins.
 
     Each is pipeline × step × op. A rank's warm-up ends when its first backward starts, its drain begins when its last
     forward has ended.
     """
-    plan = graph.timeline.plan
     consumer, producer = plan.edges.remote
     done = np.full_like(times.end, np.iinfo(np.int64).min)
     needing, firsts = np.unique(consumer, return_index=True)

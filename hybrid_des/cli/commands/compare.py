@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,9 +42,12 @@ def run(args: argparse.Namespace) -> int:
     from hybrid_des.report.compared import render_comparison
 
     import_files(args.imports)
+    width = shutil.get_terminal_size((100, 24)).columns
     with status_line(args.quiet):
         found = compare(_side(args.a, args), _side(args.b, args))
-        text = json.dumps(found.to_mapping(), indent=2, allow_nan=False) if args.json else render_comparison(found)
+        text = (
+            json.dumps(found.to_mapping(), indent=2, allow_nan=False) if args.json else render_comparison(found, width)
+        )
     print(text)
     if args.out is not None:
         _draw(found, args.out)

@@ -13,7 +13,7 @@ import os
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from hybrid_des.cli.arguments import add_common, count, import_files
+from hybrid_des.cli.arguments import add_common, import_files, processes
 from hybrid_des.cli.output import progress_bar, say
 from hybrid_des.errors import UsageError
 
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(parser, out="also write summary, tables and pictures to this folder")
     parser.add_argument("--json", action="store_true", help="print only the summary, as one JSON object")
     parser.add_argument(
-        "--jobs", metavar="N", type=count, help="local worker processes (default: by the number of failures)"
+        "--jobs", metavar="N", type=processes, help="local worker processes (default: by the number of failures)"
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.cli.arguments import add_common, count, import_files
+from hybrid_des.cli.arguments import add_common, count, import_files, processes
 from hybrid_des.cli.output import progress_bar, say, text_table
 from hybrid_des.errors import UsageError
 
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--with", action="append", default=[], dest="changes", metavar="PATH=VALUE",
                         help="compare with these values, such as --with schedule.kind=zb-h1")  # fmt: skip
     parser.add_argument("--runs", metavar="N", type=count, default=200, help="number of seeds (default: 200)")
-    parser.add_argument("--jobs", metavar="N", type=count, help="local worker processes (default: by their length)")
+    parser.add_argument("--jobs", metavar="N", type=processes, help="local worker processes (default: by their length)")
     add_common(parser, out="also write spread.csv, spread.json and spread.png to this folder")
     parser.add_argument("--json", action="store_true", help="print only the figures, as one JSON object")
 

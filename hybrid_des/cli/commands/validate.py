@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.cli.arguments import add_common, count, import_files
+from hybrid_des.cli.arguments import add_common, import_files, processes
 from hybrid_des.cli.output import progress_bar, say, text_table
 from hybrid_des.errors import UsageError
 
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by", metavar="COLUMN", action="append", default=[], help="errors for each value of a column")
     add_common(parser, out="also write the table, a picture and the fitted numbers to this folder")
     parser.add_argument("--json", action="store_true", help="print only the errors, as one JSON object")
-    parser.add_argument("--jobs", metavar="N", type=count, help="local worker processes (default: one per core)")
+    parser.add_argument("--jobs", metavar="N", type=processes, help="local worker processes (default: one per core)")
 
 
 def run(args: argparse.Namespace) -> int:

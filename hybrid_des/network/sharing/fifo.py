@@ -121,6 +121,6 @@ class Fifo:
         """Make a link."""
         return Link(self._env, spec, rate)
 
-    def flow(self, hops: tuple[Hop, ...], put: Put) -> FifoFlow:
+    def flow(self, hops: tuple[Hop, ...], put: Put) -> Flow:
         """Open a flow over these hops."""
         return FifoFlow(self._env, hops, put, self._rows)

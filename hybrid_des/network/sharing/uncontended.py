@@ -5,11 +5,10 @@ No network does this. Runs under it show what queueing costs; scenarios cannot c
 
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Rows
-from hybrid_des.network.fabric import LinkSpec
-from hybrid_des.network.link import Hop, Link
+from hybrid_des.network.link import Hop
 from hybrid_des.network.message import Message
-from hybrid_des.network.rate import Rate
 from hybrid_des.network.sharing import Flow, Put, sharing
+from hybrid_des.network.sharing.fifo import Fifo
 
 
 class FreeFlow(Flow):
@@ -39,16 +38,8 @@ class FreeFlow(Flow):
 
 
 @sharing("uncontended")
-class Uncontended:
+class Uncontended(Fifo):
     """Links serve all messages at once, each at the full rate."""
-
-    def __init__(self, env: Environment, rows: Rows | None) -> None:
-        self._env = env
-        self._rows = rows
-
-    def link(self, spec: LinkSpec, rate: Rate) -> Link:
-        """Make a link."""
-        return Link(self._env, spec, rate)
 
     def flow(self, hops: tuple[Hop, ...], put: Put) -> FreeFlow:
         """Open a flow over these hops."""

@@ -16,7 +16,7 @@ from hybrid_des.network.fabric import LinkSpec
 from hybrid_des.network.link import Hop, Link, Transmission
 from hybrid_des.network.message import Message
 from hybrid_des.network.rate import Rate
-from hybrid_des.network.sharing import Put, varying
+from hybrid_des.network.sharing import Flow, Put, varying
 from hybrid_des.network.sharing.fifo import Fifo, FifoFlow, Head
 
 
@@ -102,7 +102,7 @@ class VaryingFifo(Fifo):
         conditions = self._conditions.get(spec.name)
         return super().link(spec, rate) if conditions is None else VaryingLink(self._env, spec, rate, conditions)
 
-    def flow(self, hops: tuple[Hop, ...], put: Put) -> FifoFlow:
+    def flow(self, hops: tuple[Hop, ...], put: Put) -> Flow:
         """Open a flow over these hops."""
         if not any(isinstance(hop.link, VaryingLink) for hop in hops):
             return super().flow(hops, put)

@@ -64,8 +64,9 @@ def links_of(
     switches = above or {}
 
     def of_owner(owner: str) -> Iterable[LinkSpec]:
-        if owner.startswith("node") and owner[4:].isdecimal() and int(owner[4:]) < len(cluster.nodes):
-            return chain.from_iterable(kind(int(owner[4:])) for kind in kinds)
+        number = owner[4:] if owner.startswith("node") else ""
+        if number.isdecimal() and (node := int(number)) < len(cluster.nodes):
+            return chain.from_iterable([kind(node) for kind in kinds])
         return switches.get(owner, ())
 
     def every() -> Iterator[LinkSpec]:

@@ -11,14 +11,17 @@ run that are not rewritten are removed.
 
 import contextlib
 import importlib.util
-from collections.abc import Callable, Iterable, Iterator
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.errors import UsageError
 from hybrid_des.registry import Registry
 from hybrid_des.report.files.workshop import cannot_be_written, reserved
+
+UNFINISHED = "unfinished.json"
 
 Format = Callable[["Findings", Path], list[str] | None]  # returns notes for the user, one line each
 
@@ -63,7 +66,21 @@ def write(findings: Findings, folder: str | Path) -> Written:
                 notes += one.build(findings, workshop) or []
         return notes
 
-    return write_whole(folder, fill, replaces=[file for one in formats for file in one.facts["files"]])
+    return write_whole(folder, fill, replaces=[UNFINISHED, *(file for one in formats for file in one.facts["files"])])
+
+
+def write_unfinished(facts: Mapping[str, Any], folder: str | Path) -> Written:
+    """Write what is known of a run that its budget has ended, in place of the files of a run.
+
+    Raises:
+        UsageError: the folder cannot be created or written.
+    """
+
+    def fill(workshop: Path) -> None:
+        text = json.dumps(dict(facts), indent=2, allow_nan=False, ensure_ascii=False)
+        (workshop / UNFINISHED).write_text(text + "\n", encoding="utf-8")
+
+    return write_whole(folder, fill, replaces=[file for name in names() for file in find(name).facts["files"]])
 
 
 def write_whole(folder: str | Path, fill: Callable[[Path], list[str] | None], replaces: Iterable[str] = ()) -> Written:

@@ -1,10 +1,14 @@
-"""The files of a run, except for the trace: summary, timeline, order and picture, reproducible byte for byte."""
+"""The files of a run, except for the trace: summary, timeline, order and picture, reproducible byte for byte.
 
+The timeline of a long run is written in pieces, and as text only where the Parquet file cannot be written.
+"""
+
+import contextlib
+import importlib.util
 import json
 from pathlib import Path
 
 from hybrid_des.analysis.metrics import Findings
-from hybrid_des.analysis.table import table
 from hybrid_des.pipeline.order_csv import crossed_messages, write_order
 from hybrid_des.report.files import output
 
@@ -17,15 +21,31 @@ def summary_json(findings: Findings, folder: Path) -> None:
 
 
 @output("timeline.csv")
-def timeline_csv(findings: Findings, folder: Path) -> None:
+def timeline_csv(findings: Findings, folder: Path) -> list[str]:
     """Write the timeline, missing values as empty cells; numbers read back exactly."""
-    findings.timeline.to_csv(folder / "timeline.csv", index=False, lineterminator="\n")
+    long = findings.run.timeline.stream
+    if long is not None and importlib.util.find_spec("pyarrow"):
+        return []
+    with (folder / "timeline.csv").open("w", encoding="utf-8", newline="") as file:
+        for number, piece in enumerate(findings.table_pieces()):
+            piece.to_csv(file, header=not number, index=False, lineterminator="\n")
+    if long is None:
+        return []
+    return [f"timeline.csv has {len(long):,} rows; pip install 'hybrid-des[parquet]' writes a smaller timeline.parquet"]
 
 
 @output("timeline.parquet", needs="pyarrow")
 def timeline_parquet(findings: Findings, folder: Path) -> None:
     """Write the timeline with nullable integers, and times also as whole picoseconds."""
-    table(findings.run.timeline, exact=True).to_parquet(folder / "timeline.parquet", index=False, engine="pyarrow")
+    import pyarrow
+    from pyarrow import parquet
+
+    with contextlib.ExitStack() as files:
+        writer = None
+        for piece in findings.table_pieces(exact=True):
+            rows = pyarrow.Table.from_pandas(piece, writer.schema if writer else None, preserve_index=False)
+            writer = writer or files.enter_context(parquet.ParquetWriter(folder / "timeline.parquet", rows.schema))
+            writer.write_table(rows)
 
 
 @output("order.csv", rows=False)

@@ -29,9 +29,9 @@ from hybrid_des.analysis.table import COMPUTE
 from hybrid_des.engine.recorder import CHUNK
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.report.content import CAUSES as CAUSE_NAMES
 from hybrid_des.report.files import output
 from hybrid_des.report.plots.curves import natural
+from hybrid_des.report.shares import CAUSES as CAUSE_NAMES
 from hybrid_des.report.trace_events import (
     counter,
     groups,
@@ -50,8 +50,8 @@ Slice = tuple[int, int, str, str, str]  # start and end in ns, name, category, a
 
 
 @output("trace.json.gz")
-def trace_json(findings: Findings, folder: Path) -> None:
-    """Write the trace line by line, reproducible byte for byte."""
+def trace_json(findings: Findings, folder: Path) -> list[str]:
+    """Write the trace line by line, reproducible byte for byte; that of a long run has no messages, and a note."""
     scenario = findings.run.scenario
     about = {"scenario": scenario.name, "version": scenario.version}
     with (
@@ -64,6 +64,8 @@ def trace_json(findings: Findings, folder: Path) -> None:
         while block := list(islice(lines, LINES_AT_ONCE)):
             file.write((",\n" + ",\n".join(block)).encode())
         file.write(b"\n]}\n")
+    long = findings.run.timeline.stream
+    return [f"trace.json.gz and report.html leave out {len(long):,} rows of messages"] if long is not None else []
 
 
 def events(timeline: Timeline) -> Iterator[str]:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.reasons import Reasons, reasons_of
 from hybrid_des.errors import one_line
-from hybrid_des.report.content import CAUSES, Fact, content_of
+from hybrid_des.report.content import Fact, content_of
 from hybrid_des.report.page.drawn import Tables, tables_of
 from hybrid_des.report.page.packing import pack
+from hybrid_des.report.shares import CAUSES
 from hybrid_des.report.terminal import render
 
 if TYPE_CHECKING:
@@ -29,11 +30,15 @@ MORE = ("#CC79A7", "#E69F00", "#0072B2", "#999933", "#882255", "#44AA99")  # of 
 
 
 class Shown(NamedTuple):
-    """One run of a page: its findings, what is known of its reasons, and its name where several are compared."""
+    """One run of a page: its findings, what is known of its reasons, its name where several are compared.
+
+    `more` is HTML below the verdict.
+    """
 
     findings: Findings
     reasons: Reasons | None = None
     name: str = ""
+    more: str = ""
 
 
 def page_of(runs: Sequence[Shown]) -> str:
@@ -93,7 +98,7 @@ def _section(run: Shown, reasons: Reasons, several: bool) -> str:
     report = html.escape(render(run.findings, width=WIDTH))
     return (
         f'<section class="run"><p>{title}</p><p class="setup">{html.escape(content.setup[0])}</p>'
-        f'<div class="cards">{cards}</div>{verdict}{tables}'
+        f'<div class="cards">{cards}</div><div class="why">{verdict}{run.more}</div>{tables}'
         f"<details><summary>report</summary><pre>{report}</pre></details></section>"
     )
 

@@ -117,8 +117,8 @@ def _pipelines(timeline: Timeline, reasons: Reasons) -> list[list[int]]:
         for number, (first, last) in enumerate(pairwise(ends.tolist())):
             digests.setdefault(number, []).append(facts[order[first:last]].tobytes())
     groups: dict[tuple[bytes, ...], list[int]] = {}
-    for number, found in digests.items():
-        groups.setdefault(tuple(found), []).append(number)
+    for number in np.unique(pipeline[timeline.steps["rank"]]).tolist():
+        groups.setdefault(tuple(digests[number]), []).append(number)
     return list(groups.values())
 
 
@@ -176,7 +176,8 @@ def _messages(
     """The messages of the busiest links that find room, their lanes, and what is left out."""
     rows = timeline.message_rows()
     if rows is None or not timeline.channels:
-        return _block(0), [], []
+        sent = 0 if timeline.stream is None else len(timeline.stream)
+        return _block(0), [], [f"{sent:,} messages on links, which are in timeline.parquet"] if sent else []
     groups, ends, order = _links(timeline, rows, _on_path(reasons)[len(timeline.ops["rank"]) : -1])
     busiest = sorted(groups, key=lambda names: -int(rows["bytes"][_rows_of(names[0], ends, order)].sum()))
     chosen: list[list[str]] = []
@@ -202,8 +203,8 @@ def _messages(
             **{name: part[name] for name in ("step", "microbatch", "chunk", "stage", "asked", "start", "end", "bytes")},
         ))  # fmt: skip
         lanes.append({
-            "name": names[0], "group": "link", "alike": len(names), "rows": int(row.max(initial=0)) + 1, "rank": NONE,
-            "also": names[1:65], "note": "",
+            "name": names[0], "group": "link", "alike": len(names) * timeline.alike,
+            "rows": int(row.max(initial=0)) + 1, "rank": NONE, "also": names[1:65], "note": "",
         })  # fmt: skip
     hidden = [names for names in groups if names not in chosen]
     left_out = [f"{sum(map(len, hidden)):,} less busy links, for which a page has no room"] if hidden else []

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hybrid_des.analysis.counterfactual.sensitivity import curves
 from hybrid_des.analysis.critical_path.gaps import REASONS, idle_pieces
 from hybrid_des.analysis.critical_path.graph import Graph, graph_of
 from hybrid_des.analysis.critical_path.paths import critical_path
@@ -16,6 +17,7 @@ from hybrid_des.analysis.reasons import Reasons, reasons_of
 from hybrid_des.report.compared import render_comparison
 from hybrid_des.report.explained import render_explanation
 from hybrid_des.report.page.document import WIDTH, Shown, page_of
+from hybrid_des.report.page.whatif_curves import curves_svg, what_if_table
 from hybrid_des.timeline import NONE, Column
 
 if TYPE_CHECKING:
@@ -24,9 +26,11 @@ if TYPE_CHECKING:
 
 
 def explanation_page(found: Explanation) -> str:
-    """The page of `explain`: its text above the run."""
+    """The page of `explain`: its text, curves and changes above the run."""
     lines = render_explanation(found, WIDTH).splitlines()
-    return page_of([Shown(Findings(found.run), traced_reasons(found.graph, lines))])
+    drawn = curves_svg(curves(found.run, found.gains), found.seconds(1))
+    more = f"<div>{drawn}{what_if_table(found)}</div>"
+    return page_of([Shown(Findings(found.run), traced_reasons(found.graph, lines), more=more)])
 
 
 def comparison_page(found: Comparison) -> str | None:

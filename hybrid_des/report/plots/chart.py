@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 MANY_BARS = 20_000  # above this, an SVG contains the bars as an image
 NUMBER_SIZE = 6.5  # points
 POINTS_PER_DIGIT = 0.62 * NUMBER_SIZE
-NUMBER: dict[str, Any] = {"fontsize": NUMBER_SIZE, "ha": "center", "va": "center_baseline", "clip_on": True}
+NUMBER: dict[str, Any] = {
+    "fontsize": NUMBER_SIZE, "ha": "center", "va": "center_baseline", "clip_on": True, "in_layout": False,
+}  # fmt: skip
 MOST_NUMBERED = 0.5  # of the bars of a kind must have room for a number, else none has one
 TALL = {"optimizer": 0.45, "reduction": 0.22}  # heights of bars; others fill the line
 FULL = 0.86
@@ -60,11 +62,11 @@ def gantt(source: Run | pd.DataFrame, ax: Axes | None = None) -> Axes:
     legend_above(ax, _legend(bars))
     ax.set_xlabel(f"time ({unit})")
     if run is not None:
-        ax.set_title(_title(run), loc="left", fontsize=10, pad=20)  # above the legend
+        ax.set_title(title_of(run), loc="left", fontsize=10, pad=20)  # above the legend
     return ax
 
 
-def _title(run: Run) -> str:
+def title_of(run: Run) -> str:
     """Name, schedule and sizes, and the main figures."""
     facts, parallel, schedule = summary(run), run.scenario.parallel, run.scenario.schedule
     sizes = f"p {parallel.pipeline}, d {parallel.data}, m {schedule.microbatches}"
@@ -157,5 +159,5 @@ def _name_lines(ax: Axes, bars: Bars) -> None:
         if len(starts) <= 16:
             ax.text(
                 1.003, (begin + end - 1) / 2, f"replica {bars.replicas[begin]}", transform=ax.get_yaxis_transform(),
-                rotation=90, fontsize=8, ha="left", va="center", color="0.35",
+                rotation=90 if end - begin > 2 else 0, fontsize=8, ha="left", va="center", color="0.35",
             )  # fmt: skip

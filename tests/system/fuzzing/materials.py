@@ -141,9 +141,11 @@ def _cut(text: str) -> str:
     """Fewer steps, micro-batches and cases; no comments, which would absorb most mutations."""
     text = re.sub(r"^\s*#.*\n|\s+# .*", lambda match: "\n" if match[0].endswith("\n") else "", text, flags=re.MULTILINE)
     text = re.sub(r"steps: 150", "steps: 2", text)
-    text = re.sub(r"^batch: 256", "batch: 64", re.sub("^batch: 1920", "batch: 512", text, flags=re.M), flags=re.M)
+    for batch, smaller in (("1920", "512"), ("256", "64"), ("2048", "32")):
+        text = re.sub(f"^batch: {batch}$", f"batch: {smaller}", text, flags=re.MULTILINE)
     text = re.sub(r"microbatches: (32|64)", "microbatches: 8", text)
     text = re.sub(r"nodes: 2048", "nodes: 32", re.sub(r"data: 128", "data: 2", text))
+    text = re.sub(r"nodes: (512|16384)\b", "nodes: 16", re.sub(r"data: (256|8192)\b", "data: 8", text))
     text = re.sub(r"replications: 32", "replications: 2", text)
     text = re.sub(r"(parallel\.pipeline: )\[[^\]]*\]", r"\1[2, 4]", text)
     if "sweep:" in text:

@@ -13,20 +13,14 @@ gradients are reduced after the pipeline. Otherwise a collective by messages tak
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise, permutations
 
-from hybrid_des.collectives.channels import channels
-from hybrid_des.gradients.groups import ReplicaGroup
 from hybrid_des.layout import Layout
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.symmetry import Connection, alike, links_of
-from hybrid_des.pipeline.plan import Plan
-from hybrid_des.workload.replay import connection
+from hybrid_des.network.symmetry import Connection, alike, connection, links_of
 
 Groups = Sequence[Sequence[int]]
-MOST_PAIRS = 64  # members of a group whose collective may use any pair of them
 
 
 @dataclass(frozen=True)
@@ -50,65 +44,6 @@ class AllFlows:
     gradients: Sequence[Connection] | None
     beside: bool
     pairs: Collection[str]
-
-    @classmethod
-    def of(
-        cls,
-        fabric: Fabric,
-        plan: Plan,
-        layout: Layout,
-        groups: Mapping[str, Groups],
-        reduced: Sequence[ReplicaGroup],
-        *,
-        pairs: Collection[str],
-        ring: bool,
-        beside: bool,
-    ) -> AllFlows:
-        """Collect the flows.
-
-        Args:
-            fabric: the wiring.
-            plan: between which pipeline ranks messages travel.
-            layout: the ranks.
-            groups: axis → the groups of ranks along it.
-            reduced: the replica groups.
-            pairs: axes with collectives between any two members; those of others go around rings.
-            ring: whether gradients go around a ring, else between any two ranks of a group.
-            beside: whether gradients or parameters travel while the pipeline runs.
-        """
-        layers = {
-            axis: [list(_of_group(fabric, axis, ranks, ring=axis not in pairs)) for ranks in each]
-            for axis, each in groups.items()
-        }
-        known = ring or all(len(group.ranks) <= MOST_PAIRS for group in reduced)
-        gradients: list[Connection] = []
-        for group in reduced if known else ():
-            ends = _around(group.ranks) if ring else permutations(group.ranks, 2)
-            gradients += [Connection(*pair, f"gradients {group.stage} {group.part}") for pair in ends]
-        return cls(
-            layout, groups, layers, list(_of_pipeline(plan, layout)), gradients if known else None, beside, pairs
-        )
-
-
-def _around(ring: Sequence[int]) -> Iterator[tuple[int, int]]:
-    return pairwise([*ring, ring[0]])
-
-
-def _of_group(fabric: Fabric, axis: str, ranks: Sequence[int], *, ring: bool) -> Iterator[Connection]:
-    if not ring:
-        yield from (Connection(*pair, axis) for pair in permutations(ranks, 2))
-        return
-    for number, members in enumerate(channels(fabric, ranks)):
-        yield from (Connection(*pair, f"{axis} {number}") for pair in _around(members))
-
-
-def _of_pipeline(plan: Plan, layout: Layout) -> Iterator[Connection]:
-    stride = layout.strides["pipeline"]
-    steps = {(a, b) for path in plan.paths for (a, _), (b, _) in pairwise(path) if a != b}
-    for start in (rank for rank in range(layout.ranks) if not layout.coordinate(rank, "pipeline")):
-        for a, b in sorted(steps):
-            yield Connection(start + a * stride, start + b * stride, "activation")
-            yield Connection(start + b * stride, start + a * stride, "gradient")
 
 
 def crossing(fabric: Fabric, traffic: AllFlows) -> set[str]:

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from hybrid_des.pipeline.op import Path, Place
+from hybrid_des.pipeline.op import Kind, Path, Place
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.units import split_evenly
 from hybrid_des.workload.costs import WEIGHTS, Costs, RankCosts, StageCosts
@@ -98,11 +99,24 @@ def _transient(plan: Plan, rank: int, costs: Mapping[Place, StageCosts]) -> int:
         return 0
     if not any(op.kind == "W" for action in program for op in action):
         return max(cost.transient for cost in mine.values())
+    known: dict[tuple[Any, ...], tuple[int, int, int]] = {}
     held = most = peak = 0
     for action in program:
-        each = [(mine[op.chunk], op.kind) for op in action]
-        held += sum(cost.kept for cost, kind in each if kind == "F")
+        alike = tuple([(op.kind, op.chunk) for op in action])
+        if alike not in known:
+            known[alike] = _bytes([(mine[chunk], kind) for kind, chunk in alike])
+        kept, needed, freed = known[alike]
+        held += kept
         most = max(most, held)
-        peak = max(peak, held + sum(cost.needed(kind) for cost, kind in each))
-        held -= sum(cost.freed(kind, cost.kept) for cost, kind in each)
+        peak = max(peak, held + needed)
+        held -= freed
     return peak - most
+
+
+def _bytes(each: Sequence[tuple[StageCosts, Kind]]) -> tuple[int, int, int]:
+    """What an action keeps, needs while it runs, and frees at its end."""
+    return (
+        sum(cost.kept for cost, kind in each if kind == "F"),
+        sum(cost.needed(kind) for cost, kind in each),
+        sum(cost.freed(kind, cost.kept) for cost, kind in each),
+    )

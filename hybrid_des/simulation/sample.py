@@ -1,4 +1,4 @@
-"""All that ranks of a scenario send, as flows: of all replicas or, where others have the same, of few."""
+"""Few replicas whose routes tell what is true of all: so that none of a hundred thousand needs to be looked at."""
 
 from __future__ import annotations
 
@@ -9,31 +9,16 @@ from typing import TYPE_CHECKING
 
 from hybrid_des.gradients.groups import ReplicaGroup, replica_groups
 from hybrid_des.network.symmetry import links_of
-from hybrid_des.simulation.contention import AllFlows
-from hybrid_des.workload.modelled import groups_along
+from hybrid_des.simulation.flows import flows_of
 
 if TYPE_CHECKING:
-    from hybrid_des.layout import Layout
+    from hybrid_des.network.contention import AllFlows
     from hybrid_des.network.fabric import Fabric
     from hybrid_des.pipeline.plan import Plan
     from hybrid_des.scenario import Scenario
     from hybrid_des.workload.costs import Costs
 
-AXES = ("tensor", "context", "expert")
 PERIODS = 3  # so that a ring's blocks before and behind are two
-
-
-def flows_of(
-    scenario: Scenario, plan: Plan, fabric: Fabric, layout: Layout, reduced: Sequence[ReplicaGroup]
-) -> AllFlows:
-    """The flows of the ranks of a layout, with the groups whose gradients are reduced."""
-    axes = [axis for axis in AXES if getattr(scenario.parallel, axis) > 1]
-    groups = {axis: groups_along(layout, axis, scenario.parallel.expert) for axis in axes}
-    together = scenario.barrier or scenario.steps == 1
-    beside = scenario.gradients.overlap or scenario.overlap.parameters or not together
-    pairs = {"expert"} | ({"context"} if scenario.parallel.context_method == "all-to-all" else set())
-    ring = scenario.gradients.algorithm == "ring"
-    return AllFlows.of(fabric, plan, layout, groups, reduced, pairs=pairs, ring=ring, beside=beside)
 
 
 def sample_of(

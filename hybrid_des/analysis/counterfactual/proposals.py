@@ -1,0 +1,160 @@
+"""What to try next: changes against what costs the most, each simulated.
+
+    slow ranks    the group at the speed of most, or even work
+    bubble        schedules with less of it that fit into memory; more micro-batches
+    network       overlap, buckets, the codec, the layout; then what has to be bought, faster links
+    barrier       several steps without one
+
+Only what costs a share of the step is tried against. A change that makes a step of more micro-batches is measured by
+the time per micro-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from fractions import Fraction
+from typing import NamedTuple
+
+from hybrid_des.analysis.counterfactual.change_text import Build, variant_of
+from hybrid_des.analysis.counterfactual.ladder import Gain, Rung
+from hybrid_des.analysis.counterfactual.slowest import SLOW, Stragglers
+from hybrid_des.analysis.counterfactual.variant import Variant
+from hybrid_des.errors import HybridDesError
+from hybrid_des.scenario import Scenario
+from hybrid_des.simulation.memory import gpus_of, worst_peak
+from hybrid_des.simulation.run import Run
+
+EVENTS = 2_000_000  # of all simulations, about
+FEWEST, MOST = 3, 16  # simulations against one thing that costs
+WORTH = 0.005  # a share of the step that is worth a proposal
+SMALL_BUCKET = 25_000_000  # bytes, about PyTorch's default
+LESS_BUBBLE = {
+    "zb-h1": 1,
+    "interleaved-1f1b": 2,
+    "zb-v": 2,
+    "dualpipe-v": 2,
+    "zb-h2": 1,
+}  # schedules, with their chunks
+
+
+class Proposal(NamedTuple):
+    """A change that helps.
+
+    Attributes:
+        against: what it is against: slow ranks, bubble, network, links or barrier.
+        change: what to change, as `--what-if` and `--set` take it, or in words.
+        duration, steps, microbatches: of the changed run: picoseconds, steps, micro-batches per replica and step.
+        gain: the share of the time per micro-batch that it saves.
+    """
+
+    against: str
+    change: str
+    duration: int
+    steps: int
+    microbatches: int
+    gain: float
+
+
+def proposals(
+    base: Run, rungs: Sequence[Rung], gains: Sequence[Gain], slow: Stragglers | None, build: Build
+) -> list[Proposal]:
+    """Changes that help: first for slow ranks, then against what costs the most, the most helpful first.
+
+    Args:
+        base: the run.
+        rungs: the ladder of idealisations.
+        gains: the ranking of classes.
+        slow: what slow ranks cost.
+        build: makes a scenario of overrides.
+    """
+    end = base.timeline.duration
+    if not end:
+        return []
+    rung = {one.name: one.duration for one in rungs}
+    network = (end - rung["no latency"]) / end
+    bubble = (rung["all ranks at the mean"] - rung["work / ranks"]) / end
+    least = max(SLOW, max(network, bubble) / 2)
+    most = min(MOST, max(FEWEST, EVENTS // max(base.events, 1)))
+    tried: dict[str, list[Proposal | None]] = {}
+    if network >= least:
+        tried["network"] = [_tried("network", text, base, build) for text in [*_less_exposed(base.scenario)][:most]]
+        tried["network"] += [
+            _proposal("links", f"{gain.name} links {gain.change}", base, base.scenario, gain.duration)
+            for gain in gains
+            if gain.sort == "link"
+        ]
+    if bubble >= least:
+        tried["bubble"] = [_tried("bubble", text, base, build) for text in [*_less_bubble(base.scenario)][:most]]
+    found = [*_mended(base, slow)]
+    for name in sorted(tried, key=lambda name: -{"network": network, "bubble": bubble}[name]):
+        helping = (one for one in tried[name] if one is not None and one.gain > WORTH)
+        found += sorted(helping, key=lambda one: -one.gain)
+    return found
+
+
+def _mended(base: Run, slow: Stragglers | None) -> Iterator[Proposal]:
+    """The ranks that hold up the run at the speed of most, or with as much work as the others."""
+    culprit = slow.culprit(base.timeline.duration) if slow else None
+    if slow is None or culprit is None:
+        return
+    if culprit.usual is not None:
+        yield _proposal("slow ranks", f"{culprit.name} as quick as the others", base, base.scenario, culprit.usual)
+    else:
+        yield _proposal("slow ranks", f"less work for {culprit.name}, the same on all", base, base.scenario, slow.ideal)
+
+
+def _less_bubble(scenario: Scenario) -> Iterator[str]:
+    schedule = scenario.schedule
+    if scenario.parallel.pipeline == 1:
+        return
+    for kind, chunks in LESS_BUBBLE.items() if schedule.kind else ():
+        if kind != schedule.kind:
+            yield f"schedule.kind={kind}" + (f",schedule.chunks={chunks}" if chunks != schedule.chunks else "")
+    if scenario.batch is None:
+        yield f"schedule.microbatches={2 * schedule.microbatches}"
+    if scenario.model is not None and schedule.microbatch_size % 2 == 0:
+        half = f"schedule.microbatch_size={schedule.microbatch_size // 2}"
+        yield half if scenario.batch else f"{half},schedule.microbatches={2 * schedule.microbatches}"
+
+
+def _less_exposed(scenario: Scenario) -> Iterator[str]:
+    gradients, parallel = scenario.gradients, scenario.parallel
+    if parallel.data > 1:
+        large = gradients.bucket is None or gradients.bucket > SMALL_BUCKET
+        small = ["gradients.bucket=25 MB"] if large else []
+        if not gradients.overlap:
+            yield "gradients.overlap=true"
+            yield from (f"gradients.overlap=true,{text}" for text in small)
+        else:
+            yield from small
+            yield "gradients.overlap=false"
+        if gradients.codec == "fp32":
+            yield "gradients.codec=bf16"
+        if parallel.pipeline > 1:
+            places = {"data": "pipeline", "pipeline": "data"}
+            yield f"parallel.order=[{', '.join(places.get(axis, axis) for axis in parallel.order)}]"
+    if scenario.schedule.p2p == "blocking":
+        yield "schedule.p2p=async"
+
+
+def _tried(against: str, text: str, base: Run, build: Build) -> Proposal | None:
+    """A change of keys, simulated; None where it is impossible or needs memory that the GPUs do not have."""
+    with suppress(HybridDesError):
+        variant = variant_of(text, Variant.of(base), build)
+        run = variant.simulated()
+        if _fits(run) or not _fits(base):
+            return _proposal(against, text, base, variant.scenario, run.timeline.duration)
+    return None
+
+
+def _proposal(against: str, change: str, base: Run, scenario: Scenario, duration: int) -> Proposal:
+    microbatches = scenario.schedule.microbatches * scenario.schedule.microbatch_size
+    each = Fraction(duration, scenario.steps * microbatches)
+    before = base.scenario.schedule.microbatches * base.scenario.schedule.microbatch_size
+    was = Fraction(base.timeline.duration, base.scenario.steps * before)
+    return Proposal(against, change, duration, scenario.steps, scenario.schedule.microbatches, float(1 - each / was))
+
+
+def _fits(run: Run) -> bool:
+    return worst_peak(run.ranks, run.peak_memory, gpus_of(run.scenario.cluster, run.ranks)).fits

@@ -1,0 +1,58 @@
+"""Continuous knobs of the best plan, such as the size of a bucket, tried out by Optuna: better or not, without a proof.
+
+search:
+  tune: {gradients.bucket: [4 MiB, 512 MiB], overlap.tensor: [0, 0.9]}
+
+Sizes are drawn on a logarithmic scale. The draws follow from the scenario's seed (Akiba et al., arXiv 1907.10902; by
+default the tree-structured Parzen estimator of Bergstra et al., NeurIPS 2011).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hybrid_des.errors import UsageError
+from hybrid_des.search.appraisal import simulate
+from hybrid_des.search.branch import SIMULATED, Candidate
+from hybrid_des.search.outcome import Found
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """What tuning has found: the plan, the values of its knobs (none if none is better), and how many were tried."""
+
+    plan: Candidate
+    values: Mapping[str, float]
+    trials: int
+
+
+def tune(found: Found, best: Candidate, trials: int) -> Tuned:
+    """Try values of `search.tune` on a plan; the plan itself where none is better.
+
+    Raises:
+        UsageError: there is nothing to tune, or Optuna is not installed.
+    """
+    settings = found.settings
+    if not settings.knobs:
+        raise UsageError("--tune needs search.tune: the continuous knobs and their ranges")
+    try:
+        import optuna
+    except ImportError:
+        raise UsageError("--tune needs the tune extra: pip install 'hybrid-des[tune]'") from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=settings.written.seed))
+    plan, values = best, {}
+    for _ in range(trials):
+        trial = study.ask()
+        drawn = {knob.path: knob.drawn(trial) for knob in settings.knobs}
+        case = {**best.case, **drawn}
+        finding = simulate(settings, case)
+        if finding.reason:  # it does not fit, or is impossible
+            study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            continue
+        study.tell(trial, finding.least)
+        if finding.least < plan.least:
+            values = drawn
+            plan = Candidate(best.number, case, SIMULATED, "", finding.least, finding.held, row=finding.row)
+    return Tuned(plan, values, trials)

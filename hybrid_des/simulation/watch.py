@@ -1,0 +1,138 @@
+"""A run that is watched: how far it is, and what is known of it when its budget of real time is spent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.recorder import Recorder
+from hybrid_des.errors import SimulationError
+from hybrid_des.folding.orbits import Fold
+from hybrid_des.network.transport import Transport
+from hybrid_des.scenario import Scenario
+from hybrid_des.simulation.gpu import Gpu
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
+
+SHOWN_EVERY_S = 0.25
+STUCK_S = 2.0  # without an op that ends, after which the share of ops says nothing about the time left
+
+
+@dataclass(frozen=True)
+class Headway:
+    """How far a run is.
+
+    Attributes:
+        share: of the ops, how many have ended.
+        events: simulated so far.
+        elapsed_s: real seconds so far.
+        still_s: real seconds since an op ended.
+    """
+
+    share: float
+    events: int
+    elapsed_s: float
+    still_s: float
+
+    @property
+    def left_s(self) -> float | None:
+        """Real seconds left if the other ops take as long; None where that is not known."""
+        known = self.share > 0 and self.still_s < STUCK_S
+        return self.elapsed_s * (1 / self.share - 1) if known else None
+
+
+Show = Callable[[Headway], None]
+
+
+class BudgetSpentError(Exception):
+    """The real time that a run may take is over."""
+
+
+class UnfinishedError(SimulationError):
+    """A run was ended by its budget.
+
+    Attributes:
+        facts: what is known of it, by public keys: shares, seconds, bytes.
+    """
+
+    exit_code = 3
+
+    def __init__(self, facts: dict[str, Any]) -> None:
+        self.facts = facts
+        super().__init__(
+            f"{facts['name']}: not complete: the budget of {format_seconds(facts['budget_s'])} is spent, "
+            f"{facts['share_of_ops']:.1%} of the ops are done"
+        )
+
+
+class Watch:
+    """Follows a run from the outside, between two of its events.
+
+    Args:
+        budget_s: real seconds that it may take from now on.
+        show: is told now and then how far the run is.
+    """
+
+    def __init__(self, budget_s: float = inf, show: Show | None = None) -> None:
+        self.budget_s = budget_s
+        self._show = show
+        self._started = time.perf_counter()
+        self._shown = 0.0
+        self._ops, self._since = 0, 0.0  # how many had ended when it last looked, and since when as many
+
+    def look(self, ops: int, of_ops: int, events: int) -> None:
+        """Look at a run of which so many ops have ended.
+
+        Raises:
+            BudgetSpentError: its budget is spent.
+        """
+        elapsed = time.perf_counter() - self._started
+        if elapsed > self.budget_s:
+            raise BudgetSpentError
+        if self._show is None or elapsed < self._shown + SHOWN_EVERY_S:
+            return
+        self._shown = elapsed
+        if ops > self._ops:
+            self._ops, self._since = ops, elapsed
+        self._show(Headway(ops / of_ops if of_ops else 1.0, events, elapsed, elapsed - self._since))
+
+    def unfinished(
+        self, scenario: Scenario, env: Environment, recorder: Recorder, transport: Transport, gpus: Sequence[Gpu],
+        fold: Fold | None,
+    ) -> UnfinishedError:  # fmt: skip
+        """What is known of a run that ends now."""
+        layout, ops, steps = scenario.parallel.layout, recorder.ops.table(), recorder.steps.table()
+        place = layout.along("pipeline")
+        ranks = np.array([gpu.rank for gpu in gpus])
+        held = [0] * scenario.parallel.pipeline
+        for gpu in gpus:
+            held[place[gpu.rank]] = max(held[place[gpu.rank]], gpu.memory.peak_bytes)
+        busy = np.bincount(place[ops["rank"]], (ops["end"] - ops["start"]).astype(float), len(held))
+        mean = busy / np.bincount(place[ranks], minlength=len(held)) / PICOSECONDS_PER_SECOND
+        facts = {
+            "version": scenario.version,
+            "name": scenario.name,
+            "stopped": "budget",
+            "budget_s": self.budget_s,
+            "share_of_ops": len(ops["rank"]) / ops_of(scenario, gpus),
+            "steps_done": int((np.bincount(steps["step"], minlength=1) == len(gpus)).sum()),
+            "simulated_s": env.now / PICOSECONDS_PER_SECOND,
+            "ranks": scenario.parallel.ranks,
+            "ranks_simulated": len(gpus),
+            "busy_s": mean.tolist(),
+            "peak_memory_bytes": held,
+            "messages": transport.sent()["messages"],
+            "wall_s": time.perf_counter() - self._started,
+            "events": env.events,
+        }
+        return UnfinishedError(facts)
+
+
+def ops_of(scenario: Scenario, gpus: Sequence[Gpu]) -> int:
+    """How many ops a run has, optimizer steps among them."""
+    return scenario.steps * sum(gpu.ops for gpu in gpus)

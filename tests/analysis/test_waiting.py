@@ -1,0 +1,50 @@
+"""Idle time in parts, from the rows of a run: the sums of the summary, the parts of a traced run."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+from support.paths import GOLDEN, SCENARIOS
+from system.fuzzing.valid import scenario
+
+from hybrid_des.analysis.critical_path.gaps import idle_pieces
+from hybrid_des.analysis.critical_path.graph import graph_of
+from hybrid_des.analysis.explaining import traced_run
+from hybrid_des.analysis.idle import account
+from hybrid_des.analysis.step_times import step_times
+from hybrid_des.analysis.waiting import waiting
+from hybrid_des.errors import Refusal
+from hybrid_des.scenario import load
+from hybrid_des.simulation.run import run
+
+SEEDS = range(20)
+FILES = [SCENARIOS / "contention_slower.yaml", SCENARIOS / "a100_8x.yaml", GOLDEN / "explain/e4.yaml"]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_parts_sum_to_the_causes_of_the_summary(seed):
+    try:
+        found = run(load(scenario(Random(seed))))
+    except Refusal:
+        pytest.skip("a collective does not support the groups of this scenario")
+    whole = account(found.timeline.plan, step_times(found.timeline), found.timeline.waits)
+    dependency, messages = waiting(found)
+    assert sum(dependency.values()) == whole["dependency"]
+    assert not messages or sum(messages.values()) == whole["pipeline_message"]
+    assert all(time >= 0 for time in (*dependency.values(), *messages.values()))
+
+
+@pytest.mark.parametrize("sharing", ["fifo", "fair"])
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_waits_for_messages_are_those_of_a_traced_run(file, sharing):
+    traced = traced_run(load(file, [f"cluster.sharing={sharing}"]))
+    sums = Counter()
+    for piece in idle_pieces(graph_of(traced)):
+        if piece.cause == "pipeline_message":
+            sums[piece.reason] += piece.end - piece.start
+    assert {name: time for name, time in waiting(traced)[1].items() if time} == dict(sums)
+
+
+def test_what_is_not_recorded_is_not_split():
+    assert waiting(run(load(FILES[0], ["record=compute"])))[1] == {}
+    assert waiting(run(load(FILES[0], ["schedule.p2p=blocking"])))[1] == {}

@@ -1,0 +1,90 @@
+"""What explain says to try next: against what costs the most, simulated, within memory."""
+
+import json
+
+import pytest
+from support.paths import GOLDEN, SCENARIOS
+
+ORACLES = GOLDEN / "explain"
+CONTENTION, GPUS = SCENARIOS / "contention_slower.yaml", SCENARIOS / "h100_2x8.yaml"
+FEW, MORE = ("--set", "schedule.microbatches=8"), ("--set", "schedule.microbatches=16")
+
+
+@pytest.fixture
+def explained(run):
+    """The JSON of `explain`."""
+
+    def explained(*arguments):
+        code, out, errors = run("explain", *arguments, "--json")
+        assert code == 0, errors
+        return json.loads(out)
+
+    return explained
+
+
+def test_every_gain_is_that_of_the_changed_run(explained, run):
+    found = explained(CONTENTION)
+    before = found["step_time_s"] / 4
+    assert {"network", "links", "bubble"} == {one["against"] for one in found["proposals"]}
+    for one in found["proposals"]:
+        if one["against"] != "links":
+            sets = one["change"].replace(",gradients", "\ngradients").replace(",schedule", "\nschedule").split("\n")
+            code, out, _ = run(CONTENTION, *(word for each in sets for word in ("--set", each)), "--json")
+            assert code == 0
+            assert json.loads(out)["step_time_s"] == one["step_time_s"]
+        assert one["gain"] == pytest.approx(1 - one["step_time_s"] / one["microbatches"] / before)
+
+
+def test_a_schedule_with_less_bubble_where_the_bubble_costs(explained):
+    found = explained(GPUS, *FEW)
+    assert found["next"].startswith("schedule.kind=")
+    assert {one["against"] for one in found["proposals"]} == {"bubble"}
+
+
+def test_the_network_where_the_network_costs(explained):
+    found = explained(CONTENTION)
+    assert found["next"].startswith("gradients.")
+    assert "to buy: nic links twice as fast (-23.5 %)" in found["next"]
+
+
+def test_the_slow_rank_where_there_is_one(explained):
+    nodes = "cluster.nodes=[{count: 1}, {count: 1, speed: 0.8}]"
+    assert explained(GPUS, *FEW, "--set", nodes)["next"].startswith("node 1 as quick as the others (-")
+    assert explained(GPUS, *FEW, "--set", "slow=[{gpu: 3, factor: 0.8}]")["next"].startswith("gpu 3 as quick as")
+    assert explained(ORACLES / "e8.yaml")["next"].startswith("less work for rank 2, the same on all (-14.7 %)")
+
+
+def test_mending_a_node_saves_what_a_usual_one_does(explained):
+    nodes = "cluster.nodes=[{count: 1}, {count: 1, speed: %s}]"
+    slow = explained(GPUS, *FEW, "--set", nodes % 0.8)
+    usual = explained(GPUS, *FEW)
+    assert slow["proposals"][0]["step_time_s"] == pytest.approx(usual["step_time_s"], rel=1e-9)
+
+
+def test_what_is_slow_for_a_while_is_to_blame(explained):
+    slow = "slow=[{node: 1, factor: 0.2, from: 100 ms, until: 900 ms}]"
+    found, usual = explained(GPUS, *FEW, "--set", slow), explained(GPUS, *FEW)
+    assert "node 1" in found["verdict"]
+    assert found["stragglers"]["at_the_mean"][0]["usual_step_time_s"] == usual["step_time_s"]
+    work = sum(row["compute_over_mean"] for row in found["stragglers"]["at_the_mean"] if "rank" in row["name"])
+    assert work == pytest.approx(8)  # the mean over pipeline ranks of their time over the mean
+
+
+def test_what_needs_too_much_memory_is_not_proposed(explained):
+    held = "workload.memory.activation=%s"
+    kinds = [
+        {one["change"].partition(",")[0] for one in explained(GPUS, *MORE, "--set", held % size)["proposals"]}
+        for size in ("1 GB", "6.5 GB")
+    ]
+    assert "schedule.kind=zb-h2" in kinds[0]
+    assert "schedule.kind=zb-h2" not in kinds[1]
+    assert "schedule.kind=zb-h1" in kinds[1]
+
+
+def test_a_step_that_only_computes_is_told_so(explained):
+    assert explained(SCENARIOS / "vit-l_8.yaml")["next"].startswith("quicker ops, little else costs: B 10 % quicker")
+
+
+def test_more_microbatches_are_measured_by_the_time_of_each(run):
+    _, out, _ = run("explain", ORACLES / "e2.yaml", "--what-if", "schedule.microbatches=4")
+    assert "schedule.microbatches=4 – +71.4 % -14.3 % per micro-batch" in " ".join(out.split())

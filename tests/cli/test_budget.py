@@ -1,0 +1,81 @@
+"""`--budget`: a run that is not complete says so everywhere, and nothing looks like its result."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hybrid_des.cli.simulate import _progress
+from hybrid_des.result import simulate
+from hybrid_des.simulation.watch import Headway
+
+LONG = ("--set", "steps=50")
+
+
+@pytest.fixture
+def file(scenarios):
+    return scenarios / "h100_2x8.yaml"
+
+
+def test_a_run_that_its_budget_ends_says_so(run, file):
+    code, out, err = run(file, *LONG, "--budget", "1 ns")
+    assert code == 3
+    assert out.splitlines()[0] == "h100_2x8: not complete, stopped by the budget of 1 ns"
+    assert "step time" not in out
+    assert len(err) == 1
+    assert err[0].startswith("h100_2x8: not complete: the budget of 1 ns is spent")
+
+
+def test_json_says_that_a_run_was_stopped(run, file):
+    code, out, _ = run(file, *LONG, "--budget", "1 ns", "--json")
+    facts = json.loads(out)
+    assert (code, facts["stopped"]) == (3, "budget")
+    assert 0 < facts["share_of_ops"] < 1
+    assert not [key for key in facts if key.startswith(("step_time", "bubble", "idle"))]
+
+
+def test_files_of_an_unfinished_run_replace_those_before(run, file, tmp_path):
+    assert run(file, "--out", tmp_path, "--quiet")[0] == 0
+    assert (tmp_path / "summary.json").exists()
+    assert run(file, *LONG, "--budget", "1 ns", "--out", tmp_path, "--quiet")[0] == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["unfinished.json"]
+    assert json.loads((tmp_path / "unfinished.json").read_text())["stopped"] == "budget"
+    assert run(file, "--set", "record=none", "--out", tmp_path, "--quiet")[0] == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"summary.json", "order.csv"}
+
+
+def test_a_run_within_its_budget_is_as_without(run, file):
+    code, out, err = run(file, "--budget", "1 h")
+    assert (code, err) == (0, [])
+    assert "step time" in out
+
+
+@pytest.mark.parametrize("budget", ["0 s", "soon"])
+def test_a_budget_is_a_time(run, file, budget):
+    code, out, err = run(file, "--budget", budget)
+    assert (code, out, len(err)) == (2, "", 1)
+
+
+def test_a_sweep_has_no_budget(run, scenarios):
+    code, _, err = run(scenarios / "experiments" / "chunks.yaml", "--budget", "1 s")
+    assert (code, len(err)) == (2, 1)
+    assert "--budget needs a file without a sweep" in err[0]
+
+
+def test_no_progress_without_a_terminal(run, file, monkeypatch):
+    seen = []
+
+    def noted(scenario, **given):
+        seen.append(given["progress"])
+        return simulate(scenario, **given)
+
+    monkeypatch.setattr("hybrid_des.result.simulate", noted)
+    assert run(file)[0] == 0
+    assert seen == [None]
+
+
+def test_progress_names_share_rate_and_time_left():
+    assert _progress(Headway(0.25, 10**6, 10, 0)) == "simulating: 25% of the ops, 100,000 events/s, 30 s left"
+    stuck = _progress(Headway(0.97, 10**6, 10, 4))
+    assert stuck == "simulating: 97% of the ops, 100,000 events/s, no op has ended for 4 s"

@@ -1,0 +1,41 @@
+"""What-if curves and the table of changes on the page of explain."""
+
+import re
+
+import pytest
+from support.paths import GOLDEN
+
+from hybrid_des.analysis.counterfactual.sensitivity import curves
+from hybrid_des.analysis.explaining import explain
+from hybrid_des.report.page.explained_page import explanation_page
+from hybrid_des.report.page.whatif_curves import curves_svg
+from hybrid_des.scenario import load
+
+ORACLES = GOLDEN / "explain"
+
+
+@pytest.fixture(scope="module")
+def found():
+    return explain(load(ORACLES / "e2.yaml"), ["rank.1.time=0.5x", "schedule.microbatches=4"])
+
+
+def test_a_curve_goes_through_the_steps_worked_by_hand(found):
+    points = {
+        curve.name: {share: end / 1e12 for share, end in curve.points} for curve in curves(found.run, found.gains)
+    }
+    assert points["nvlink links"] == {0: 10.5, 0.125: 10.375, 0.25: 10.25, 0.5: 10.0, 0.75: 9.75}
+    assert points["rank 1"][0.25] == 9.0
+    assert set(points) == {"rank 0", "rank 1", "B ops", "F ops", "nvlink links"}
+
+
+def test_the_page_draws_every_curve_and_lists_every_change(found):
+    page = explanation_page(found)
+    assert len(re.findall(r"<polyline ", page)) == 5
+    for change in ("rank.1.time=0.5x", "schedule.microbatches=4", "schedule.kind=zb-h1", "all bytes free"):
+        assert f"<tr><td>{change}<td>" in page
+
+
+def test_what_costs_nothing_is_drawn_too(found):
+    flat = [(name, [(0.0, 0), (0.75, 0)]) for name in ("one", "other")]
+    assert curves_svg([], 1.0) == ""
+    assert "NaN" not in curves_svg([type(curves(found.run, found.gains)[0])(*one) for one in flat], 1.0)
