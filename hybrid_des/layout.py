@@ -126,7 +126,8 @@ class Layout:
     def groups(self, axis: str, expert: int = 1) -> list[list[int]]:
         """The groups of ranks along an axis; `expert` successive ranks along context and data share the experts."""
         axes = ("context", "data") if axis == "expert" else (axis,)
-        starts = (rank for rank in range(self.ranks) if not any(self.coordinate(rank, along) for along in axes))
+        ranks = np.arange(self.ranks, dtype=np.int64)
+        starts = ranks[self.first(ranks, *axes) == ranks].tolist()
         whole = (self.group(start, *axes) for start in starts)
         size = expert if axis == "expert" else self.sizes[axis]
         return [group[first : first + size] for group in whole for first in range(0, len(group), size)]

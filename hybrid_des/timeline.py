@@ -100,8 +100,12 @@ class Timeline:
 
     @cached_property
     def pipeline(self) -> Column:
-        """The pipeline of every global rank, as `Layout.pipelines`; `NONE` for parameter servers."""
-        return self._place(self.layout.pipelines)
+        """The pipeline of every global rank, in the order of `Layout.pipelines`; `NONE` where no rows are."""
+        numbers = self._place(self.layout.pipelines)
+        found = np.full(len(numbers), NONE)
+        ranks = np.unique(self.steps["rank"])
+        found[ranks] = np.unique(numbers[ranks], return_inverse=True)[1].reshape(-1)
+        return found
 
     @cached_property
     def pipeline_rank(self) -> Column:

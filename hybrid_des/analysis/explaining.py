@@ -10,7 +10,7 @@ from hybrid_des.analysis.counterfactual.first_order import first_order
 from hybrid_des.analysis.counterfactual.ladder import ladder, ranking
 from hybrid_des.analysis.counterfactual.proposals import proposals
 from hybrid_des.analysis.counterfactual.slowest import stragglers
-from hybrid_des.analysis.counterfactual.variant import Variant, name_of_place, ranks_at, scaled_ops
+from hybrid_des.analysis.counterfactual.variant import Variant, name_of_place, ranks_at, scaled_ops, untrained
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.explanation import TOP, TWICE, Explanation, Tried
@@ -26,9 +26,9 @@ WITHOUT_BARRIER = 4  # steps that show what a schedule gains across steps
 
 
 def traced_run(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None) -> Run:
-    """Simulate a scenario with all messages and causes recorded."""
+    """Simulate a scenario with all messages and causes recorded, and without its training, which takes no time."""
     whole = scenario.model_copy(update={"record": "all", "on_oom": "warn"})
-    return run(whole, plan, fabric, trace=Causes())
+    return run(whole, plan, fabric, trace=Causes(), parts=untrained(whole, plan, fabric))
 
 
 def explain(

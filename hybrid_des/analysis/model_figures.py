@@ -106,7 +106,7 @@ def _inside_ops(run: Run) -> dict[str, dict[str, float]]:
         mine = rows["purpose"] == PURPOSES.index(OF_LAYERS[axis])
         exposed[axis] = total(rows["end"][mine] - rows["free"][mine])
         hidden[axis] = total(rows["free"][mine] - rows["start"][mine])
-        ranks[axis] = run.scenario.parallel.ranks * run.scenario.steps
+        ranks[axis] = len(run.ranks) * run.scenario.steps
     return {
         axis: {
             "exposed": exposed[axis] / (ranks[axis] * PICOSECONDS_PER_SECOND),

@@ -96,9 +96,8 @@ def _ranks(timeline: Timeline, times: StepTimes) -> tuple[Column, Column]:
     """The global rank of every entry of the arrays of ops and of pipeline ranks."""
     pipelines, steps, pipeline = times.begin.shape
     rank = np.empty((pipelines, pipeline), dtype=np.int64)
-    layout = timeline.layout
     simulated = np.unique(timeline.steps["rank"])
-    rank[layout.pipelines[simulated], layout.along("pipeline")[simulated]] = simulated
+    rank[timeline.pipeline[simulated], timeline.pipeline_rank[simulated]] = simulated
     of_rank = np.repeat(rank[:, None, :], steps, axis=1)
     return of_rank[..., times.rank_of_op], of_rank
 

@@ -24,7 +24,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from hybrid_des.collectives.group import ProcessGroup, Routine
-from hybrid_des.collectives.seating import Images, Seating
+from hybrid_des.collectives.seating import Images, Seating, in_place
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.options import Options, options_of, required_keys
 from hybrid_des.registry import Registry
@@ -96,7 +96,7 @@ def told_apart(name: str, seating: Seating, options: Given = None) -> str:
     entry = find(name)
     images: Images | None = entry.facts["images"]
     if images is None:
-        return f"the members of {name} do not all do the same"
+        return "" if in_place(seating) else f"the members of {name} do not all do the same"
     return images(seating, *options_of(entry, options))
 
 

@@ -45,6 +45,18 @@ def exchange(places: NDArray[np.int64]) -> int | None:
     return int(changed[0]) if (changed == changed[0]).all() else None
 
 
+def in_place(seating: Seating) -> bool:
+    """Whether every member keeps its place, in a group with as many members on each node, in the same order."""
+    kept = (seating.places == np.arange(len(seating.places))).all()
+    return bool(kept) and _shared(seating.nodes) == _shared(seating.image_nodes)
+
+
+def _shared(nodes: Sequence[int]) -> list[int]:
+    """For each place, the first one on the same node."""
+    first: dict[int, int] = {}
+    return [first.setdefault(node, place) for place, node in enumerate(nodes)]
+
+
 def differing(elements: int, pieces: int, turn: int) -> str:
     """Whether pieces of so many elements that are `turn` apart differ in size, in words."""
     if turn % (pieces // gcd(pieces, elements)):

@@ -1,15 +1,17 @@
 """The courses of folded messages: which picture of each link they take, where all images of a route are alike.
 
 Exchanging equal blocks of GPUs (nodes, or the nodes of a leaf) takes routes to routes in most wirings, which say so
-(`Fabric.blocks`): then no image is looked at. Otherwise all images of a route are.
+(`Fabric.blocks`): then no image is looked at. Along other folded axes all images of a route are.
 """
 
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.orbits import Element, Fold
@@ -44,6 +46,7 @@ class Courses:
         self._fabric = fabric
         self._fold = fold
         self._known: dict[str, tuple[str, Element]] = {}  # link → the simulated link, and how it is turned against it
+        self._found: dict[tuple[int, int], list[Leg]] = {}
 
     def of(self, sender: int, receiver: int) -> list[Leg]:
         """The legs of a message from a simulated rank.
@@ -51,31 +54,38 @@ class Courses:
         Raises:
             FoldRefusal: an image of the route is another route, or takes a link of another one.
         """
-        route = self._fabric.route(sender, receiver)
-        pictures = self._by_rule if self._exchanges_blocks else self._by_images
-        found = pictures(route, sender, receiver)
-        return [
-            Leg(link, name, latency, turned)
-            for name, latency, (link, turned) in zip(route.links, route.latencies, found, strict=True)
-        ]
+        legs = self._found.get((sender, receiver))
+        if legs is None:
+            route = self._fabric.route(sender, receiver)
+            pictures = self._by_rule if any(self._blockwise) else self._by_images
+            found = pictures(route, sender, receiver)
+            legs = self._found[sender, receiver] = [
+                Leg(link, name, latency, turned)
+                for name, latency, (link, turned) in zip(route.links, route.latencies, found, strict=True)
+            ]
+        return legs
 
     @cached_property
-    def _exchanges_blocks(self) -> bool:
-        """Whether images exchange whole blocks of GPUs, each of which keeps its place in its block."""
-        blocks, fold = self._fabric.blocks, self._fold
+    def _blockwise(self) -> tuple[bool, ...]:
+        """Of each folded axis, whether images along it exchange whole blocks whose GPUs keep their places in them."""
+        generators = self._fold.generators
+        ranks = np.arange(self._fold.layout.ranks, dtype=np.int64)
+        return tuple(
+            all(self._exchanges_blocks(one, ranks) for one in generators if one[axis])
+            for axis in range(len(self._fold.turns))
+        )
+
+    def _exchanges_blocks(self, element: Element, ranks: NDArray[np.int64]) -> bool:
+        blocks = self._fabric.blocks
         if blocks is None:
             return False
-        ranks = np.arange(fold.layout.ranks, dtype=np.int64)
-        for element in fold.generators:
-            images = fold.move(ranks, element)
-            if (ranks % blocks.size != images % blocks.size).any():
-                return False
-            moved = images // blocks.size
-            if (moved != moved[ranks // blocks.size * blocks.size]).any():
-                return False
-        return True
+        images = self._fold.move(ranks, element)
+        moved = images // blocks.size
+        keeps_place = (ranks % blocks.size == images % blocks.size).all()
+        return bool(keeps_place and (moved == moved[ranks // blocks.size * blocks.size]).all())
 
     def _by_rule(self, route: Route, sender: int, receiver: int) -> list[tuple[str, Element]]:
+        """Turn blocks by rule, and look at the images along axes within blocks only."""
         fold, blocks = self._fold, self._fabric.blocks
         assert blocks is not None
         found = []
@@ -83,18 +93,26 @@ class Courses:
             block = blocks.of(name)
             if block is None:
                 raise FoldRefusal(f"link {name} carries the messages of all replicas")
-            _, turned = fold.home(block * blocks.size)
-            link = name
-            if turned != fold.identity:
+            _, home = fold.home(block * blocks.size)
+            turned = tuple(times if whole else 0 for times, whole in zip(home, self._blockwise, strict=True))
+            link, within = name, fold.identity
+            if turned != fold.identity or not all(self._blockwise):
                 back = fold.inverse(turned)
-                link = self._fabric.route(fold.move(sender, back), fold.move(receiver, back)).links[hop]
-            found.append((link, turned))
+                ends = fold.move(sender, back), fold.move(receiver, back)
+                image = self._fabric.route(*ends)
+                link, within = (
+                    (image.links[hop], within) if all(self._blockwise) else self._by_images(image, *ends)[hop]
+                )
+            found.append((link, fold.combined(turned, within)))
         return found
 
     def _by_images(self, route: Route, sender: int, receiver: int) -> list[tuple[str, Element]]:
+        """Look at all images along axes that do not exchange whole blocks."""
         fold = self._fold
         routes = []
-        for element in fold.elements():
+        for element in product(
+            *(range(1 if whole else count) for whole, count in zip(self._blockwise, fold.counts, strict=True))
+        ):
             here, there = fold.move(sender, element), fold.move(receiver, element)
             other = self._fabric.route(here, there)
             if other.latencies != route.latencies:

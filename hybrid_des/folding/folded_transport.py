@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from hybrid_des.engine.clock import Environment
@@ -37,6 +38,7 @@ class FoldedTransport(Transport):
         super().__init__(env, fabric, sharing_name, trace, receipts)
         self._fold = fold
         self._courses = Courses(fabric, fold)
+        self._ends: list[tuple[int, int]] = []  # of each opened flow
 
     def flow(self, channel: Channel, lane: int = 0, part: int = 0) -> tuple[Flow, Mailbox]:
         """The flow of a collective's messages between two GPUs or their pictures, and the mailbox at its end."""
@@ -50,6 +52,18 @@ class FoldedTransport(Transport):
         """What was sent by all ranks."""
         return {key: total * self._fold.order for key, total in super().sent().items()}
 
+    def carried(self) -> dict[str, int]:
+        """Bytes that all ranks sent over each link."""
+        between: Counter[tuple[int, int]] = Counter()
+        for ends, (_, flow) in zip(self._ends, self._opened, strict=True):
+            between[ends] += flow.bytes
+        totals: Counter[str] = Counter()
+        for (sender, receiver), size in between.items():
+            for element in self._fold.elements():
+                route = self._fabric.route(self._fold.move(sender, element), self._fold.move(receiver, element))
+                totals.update(dict.fromkeys(route.links, size))
+        return dict(totals)
+
     def _hops(self, channel: Channel) -> tuple[Hop, ...]:
         return self._along(channel, self._courses.of(channel.sender, channel.receiver))
 
@@ -57,6 +71,7 @@ class FoldedTransport(Transport):
         if len({leg.link for leg in legs}) < len(legs):
             ends = f"from rank {channel.sender} to {channel.receiver}"
             raise FoldRefusal(f"the route {ends} takes a link and one of its images, {legs[-1].name}")
+        self._ends.append((channel.sender, channel.receiver))
         return tuple(
             Hop(self.link(leg.link), leg.latency, self._trace.channel(channel._replace(link=leg.name, hop=hop)))
             for hop, leg in enumerate(legs)

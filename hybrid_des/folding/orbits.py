@@ -68,6 +68,10 @@ class Fold:
             (layout.strides[axis], layout.sizes[axis], keeps.get(axis)) for axis in reversed(layout.order)
         ]
 
+    def kept(self, axis: str) -> int:
+        """How many places along an axis are simulated."""
+        return next((turn.keep for turn in self.turns if turn.axis == axis), self.layout.sizes[axis])
+
     @cached_property
     def ranks(self) -> list[int]:
         """The simulated ranks, in ascending order."""
@@ -79,6 +83,13 @@ class Fold:
     def simulated(self, rank: int) -> bool:
         """Whether a rank is simulated."""
         return all(rank // stride % size < turn.keep for stride, size, turn in self._places)
+
+    def simulated_of(self, ranks: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these ranks are simulated."""
+        found = np.ones(len(ranks), dtype=np.bool_)
+        for stride, size, turn in self._places:
+            found &= ranks // stride % size < turn.keep
+        return found
 
     def home(self, rank: int) -> tuple[int, Element]:
         """The picture of a rank, and the element that takes the picture to it."""

@@ -19,6 +19,18 @@ def links_of(fabric: Fabric, flows: Iterable[Connection]) -> set[str]:
     return {link for flow in flows for link in fabric.route(flow.sender, flow.receiver).links}
 
 
+def distinct(fabric: Fabric, groups: Iterable[Sequence[int]]) -> list[Sequence[int]]:
+    """Of groups of GPUs that become each other where equal blocks are exchanged, the first."""
+    if fabric.blocks is None:
+        return list(groups)
+    found: dict[tuple[tuple[int, int], ...], Sequence[int]] = {}
+    for group in groups:
+        blocks: dict[int, int] = {}
+        places = (divmod(gpu, fabric.blocks.size) for gpu in group)
+        found.setdefault(tuple((blocks.setdefault(block, len(blocks)), place) for block, place in places), group)
+    return list(found.values())
+
+
 def alike(fabric: Fabric, images: Mapping[Connection, Connection]) -> bool:
     """Whether every flow shares its links just as its image does.
 

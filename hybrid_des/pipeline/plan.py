@@ -242,15 +242,14 @@ class Plan:
 
     def _check_complete(self, numbers: Numbers) -> None:
         def complete(f: int, b: int, i: int, w: int) -> bool:
-            whole, split = b >= 0 > max(i, w), b < 0 <= min(i, w)
-            return f >= 0 and (whole or split)
+            return f >= 0 and (b >= 0 > max(i, w) or b < 0 <= min(i, w))  # whole, or split
 
         m = self.microbatches
         found = enumerate(zip(*(numbers[kind][m:-m] for kind in KINDS), strict=True))
         wrong = [(key % m, key // m) for key, of_kinds in found if not complete(*of_kinds)]
         for microbatch, stage in sorted(wrong)[:1]:
             rank, _ = self.paths[self.path_of[microbatch]][stage]
-            spots = {kind: self._spot(at) for kind in KINDS if (at := numbers[kind][self._key(stage, microbatch)]) >= 0}
+            spots = {kind: self._spot(n) for kind in KINDS if (n := numbers[kind][self._key(stage, microbatch)]) >= 0}
             self._fail_incomplete(rank, stage, microbatch, spots)
 
     def _fail_incomplete(self, rank: int, stage: int, microbatch: int, present: dict[Kind, Spot]) -> NoReturn:

@@ -199,11 +199,15 @@ def _resources(facts: Mapping[str, Any]) -> list[Fact]:
 
 
 def _simulated(run: Run) -> list[Fact]:
-    """How many replicas were simulated, or why not fewer, where they might have been."""
-    replicas = count(run.scenario.parallel.data, "replica")
-    if run.fold is not None:
-        return [Fact("simulated", f"{run.fold.turns[0].keep:,} of {replicas}", "which do the same", weight="dim")]
-    return [Fact("simulated", f"all {replicas}", run.unfolded, weight="dim")] if run.unfolded else []
+    """How many ranks along each axis were simulated, or why not fewer replicas, where they might have been."""
+    sizes = run.scenario.parallel.layout.sizes
+    kept = {turn.axis: turn.keep for turn in run.fold.turns} if run.fold else {}
+    if not (kept or run.unfolded):
+        return []
+    few = [] if "data" in kept else [f"all {count(sizes['data'], 'replica')}"]
+    for axis, keep in kept.items():
+        few.append(f"{keep:,} of {count(sizes[axis], 'replica' if axis == 'data' else f'{axis} rank')}")
+    return [Fact("simulated", ", ".join(few), run.unfolded or "which do the same", weight="dim")]
 
 
 def _training(facts: Mapping[str, Any]) -> list[Fact]:

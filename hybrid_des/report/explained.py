@@ -173,6 +173,8 @@ def _slow(found: Explanation) -> str:
     even = f"all even {_change(found.slow.ideal, found.duration)}"
     waits = found.reasons[REPLICA] / max(found.whole, 1)
     waiting = f"; waiting for a slower replica {_percent(waits)}" if waits > SLIGHT else ""
+    if group.least >= found.duration * (1 - SLIGHT):
+        return f"no single node or rank costs much: {even}{waiting}"
     changed = _change(group.least, found.duration)
     return f"{group.name} computes {group.slow:.2f}× the mean: {mended} {changed}, {even}{waiting}"
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise, permutations
 from typing import TYPE_CHECKING
 
 from hybrid_des.collectives.channels import channels
-from hybrid_des.network.contention import AllFlows, Groups
+from hybrid_des.network.contention import AllFlows
 from hybrid_des.network.symmetry import Connection
 
 if TYPE_CHECKING:
@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from hybrid_des.pipeline.plan import Plan
     from hybrid_des.scenario import Scenario
 
+AXES = ("tensor", "context", "expert")
 MOST_PAIRS = 64  # members of a group whose collective may use any pair of them
 
 
 def flows_of(
-    scenario: Scenario, plan: Plan, fabric: Fabric, groups: Mapping[str, Groups], reduced: Sequence[ReplicaGroup]
+    scenario: Scenario, plan: Plan, fabric: Fabric, layout: Layout, reduced: Sequence[ReplicaGroup]
 ) -> AllFlows:
     """Collect the flows.
 
@@ -29,10 +30,12 @@ def flows_of(
         scenario: how gradients are reduced, and what travels beside the pipeline.
         plan: between which pipeline ranks messages travel.
         fabric: the wiring.
-        groups: axis → the groups of ranks along it.
+        layout: the ranks, those of the scenario or of fewer replicas.
         reduced: the replica groups.
     """
-    layout, ring = scenario.parallel.layout, scenario.gradients.algorithm == "ring"
+    ring = scenario.gradients.algorithm == "ring"
+    axes = (axis for axis in AXES if getattr(scenario.parallel, axis) > 1)
+    groups = {axis: layout.groups(axis, scenario.parallel.expert) for axis in axes}
     together = scenario.barrier or scenario.steps == 1
     pairs = {"expert"} | ({"context"} if scenario.parallel.context_method == "all-to-all" else set())
     layers = {

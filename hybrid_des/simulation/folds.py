@@ -6,7 +6,10 @@ looks the same to all images of its members. Routes are checked as flows open, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import product
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,25 +31,29 @@ from hybrid_des.simulation.memory import nodes_of
 from hybrid_des.simulation.planner import Parts
 
 MOST_TRIES = 4  # folds that turn out to be wrong while they are simulated
+INNER = ("tensor", "context")  # axes of ranks that share layers
 
 Ranks = NDArray[np.int64]
+Groups = Mapping[tuple[int, int, int], ReplicaGroup]  # by stage, part and first rank
 
 
 def folds_of(scenario: Scenario, parts: Parts, reasons: list[str]) -> Iterator[Fold]:
     """The folds that look exact, those with the fewest replicas first; why others do not is added to `reasons`.
 
+    Of each, those come first that also fold ranks which share layers.
+
     Raises:
         FoldRefusal: the scenario asks for a fold that is not exact.
     """
     asked, replicas = scenario.fold, scenario.parallel.data
-    if asked == "off" or (asked == "auto" and (replicas == 1 or scenario.parallel.ranks < folded.FROM)):
+    if asked == "off" or (asked == "auto" and scenario.parallel.ranks < folded.FROM):
         return
     sizes = [asked] if isinstance(asked, int) else [k for k in range(1, replicas) if replicas % k == 0]
     tried = 0
     for keep in sizes:
         found = None
         if tried == MOST_TRIES:
-            return
+            break
         try:
             found = _first(scenario, parts, keep)
         except FoldRefusal as refusal:
@@ -55,15 +62,41 @@ def folds_of(scenario: Scenario, parts: Parts, reasons: list[str]) -> Iterator[F
             reasons.append(str(refusal))
         if found is not None:
             tried += 1
+            if asked == "auto":
+                yield from _narrower(scenario, parts, found.turns)
             yield found
+    if asked == "auto" and not _perturbed(scenario, parts):
+        yield from _narrower(scenario, parts, ())
+
+
+def _narrower(scenario: Scenario, parts: Parts, turns: Sequence[FoldedAxis]) -> Iterator[Fold]:
+    """A fold with tensor and context ranks folded too, where their collectives are replayed and all do the same."""
+    layout, traffic = scenario.parallel.layout, parts.traffic
+    if traffic.messages or parts.lowering.layered:
+        return
+    keeps = [
+        [k for k in range(1, layout.sizes.get(axis, 1) + 1) if layout.sizes.get(axis, 1) % k == 0] for axis in INNER
+    ]
+    tried = 0
+    for kept in sorted(product(*keeps), key=prod)[:-1]:
+        inner = [FoldedAxis(axis, k) for axis, k in zip(INNER, kept, strict=True) if k < layout.sizes.get(axis, 1)]
+        fold = Fold(layout, [*turns, *inner])
+        with suppress(FoldRefusal):
+            check(fold, scenario, parts)
+            tried += 1
+            yield fold
+        if tried == MOST_TRIES:
+            return
 
 
 def refused(scenario: Scenario, fold: Fold, refusal: FoldRefusal, reasons: list[str]) -> None:
-    """Note why a fold turned out not to be exact.
+    """Note why a fold turned out not to be exact; of ranks that share layers, others will be tried.
 
     Raises:
         FoldRefusal: the scenario asks for it.
     """
+    if any(turn.axis in INNER for turn in fold.turns):
+        return
     if isinstance(scenario.fold, int):
         raise FoldRefusal(f"fold: {scenario.fold}: {refusal}") from None
     reasons.append(str(refusal))
@@ -75,7 +108,7 @@ def check_size(scenario: Scenario, fold: Fold | None, reasons: Sequence[str]) ->
     Raises:
         Refusal: it is, with the reason why it was not folded, or not more.
     """
-    kept = scenario.parallel.data if fold is None else fold.turns[0].keep
+    kept = scenario.parallel.data if fold is None else fold.kept("data")
     if found := too_large(scenario, kept):
         raise Refusal("; ".join([found, *(f"replicas differ: {reason}" for reason in reasons[-1:])]))
 
@@ -138,8 +171,10 @@ def check(fold: Fold, scenario: Scenario, parts: Parts) -> None:
     """
     nodes = _nodes(scenario, fold.layout.ranks)
     _check_placement(fold, scenario, nodes)
+    by_first = {(group.stage, group.part, group.ranks[0]): group for _, group in parts.reductions.processes}
     for processes, group in parts.reductions.processes:
-        _check_group(fold, parts, processes, group, nodes)
+        if _simulated(fold, group):
+            _check_group(fold, parts, processes, group, by_first, nodes)
     for axis, groups in parts.traffic.messages.items():
         _check_exchanges(fold, axis, groups)
     layered = parts.lowering.layered
@@ -184,15 +219,21 @@ def _unlike(scenario: Scenario, rank: int, other: int) -> str:
     return f"the nodes of ranks {rank} and {other} differ in their GPUs, their links, or how many ranks they have"
 
 
-def _check_group(fold: Fold, parts: Parts, processes: ProcessGroup, group: ReplicaGroup, nodes: Ranks) -> None:
+def _simulated(fold: Fold, group: ReplicaGroup) -> bool:
+    """Whether some of a group are simulated."""
+    ranks = group.ranks
+    return any(map(fold.simulated, (ranks[0], ranks[-1]))) or bool(fold.simulated_of(_array(ranks)).any())
+
+
+def _check_group(
+    fold: Fold, parts: Parts, processes: ProcessGroup, group: ReplicaGroup, groups: Groups, nodes: Ranks
+) -> None:
     """The images of a group must be a group in which everyone does the same."""
     ranks = _array(group.ranks)
-    if not any(fold.simulated(rank) for rank in ranks[:: max(1, len(ranks) - 1)].tolist()):
-        return
     options = parts.reductions.options
     buffers = parts.reductions.buffers_of(group)
     for element in fold.generators:
-        images, seats = _image(fold, element, ranks, parts, group)
+        images, seats = _image(fold, element, ranks, group, groups)
         seating = Seating(seats, nodes[ranks].tolist(), nodes[images].tolist(), buffers)
         if found := collectives.told_apart(processes.kind, seating, options):
             here, there = int(ranks[0]), int(fold.move(int(ranks[0]), element))
@@ -208,18 +249,15 @@ def _check_exchanges(fold: Fold, axis: str, groups: Sequence[Sequence[int]]) -> 
                 raise FoldRefusal(f"the {axis} ranks of rank {ranks[0]} go to several groups")
 
 
-def _image(fold: Fold, element: Element, ranks: Ranks, parts: Parts, group: ReplicaGroup) -> tuple[Ranks, Ranks]:
+def _image(fold: Fold, element: Element, ranks: Ranks, group: ReplicaGroup, groups: Groups) -> tuple[Ranks, Ranks]:
     """The group that the image of a group is, and the seats of the images in it."""
     moved = fold.move(ranks, element)
     images = np.sort(moved)
     if (np.diff(ranks) <= 0).any():
         raise FoldRefusal(f"rank {int(ranks[0])} holds stage {group.stage} twice")
     if (images != ranks).any():
-        same = (
-            other for _, other in parts.reductions.processes if (other.stage, other.part) == (group.stage, group.part)
-        )
-        found = next((other for other in same if other.ranks[0] == images[0]), None)
-        if found is None or (_array(found.ranks) != images).any():
+        found = groups.get((group.stage, group.part, int(images[0])))
+        if found is None or len(found.ranks) != len(images) or (_array(found.ranks) != images).any():
             raise FoldRefusal(f"ranks {int(moved[0])} and {int(moved[-1])} reduce gradients in different groups")
     return images, np.searchsorted(images, moved)
 

@@ -58,7 +58,7 @@ class Run:
         traffic: how collectives of layers were simulated.
         tensor_delay: picoseconds by which a step may be longer than with replayed collectives.
         fold: for which other ranks the simulated ones stand; None if all are simulated.
-        unfolded: why they do not stand for others, where they were to.
+        unfolded: why replicas do not stand for others, where they were to.
     """
 
     scenario: Scenario
@@ -178,7 +178,7 @@ def run(
         traffic=parts.traffic,
         tensor_delay=parts.traffic.delay(parts.fabric, transport.carried, scenario.steps),
         fold=fold,
-        unfolded="" if fold or not reasons else reasons[-1],
+        unfolded=reasons[-1] if reasons and not (fold and fold.kept("data") < layout.sizes["data"]) else "",
     )
 
 

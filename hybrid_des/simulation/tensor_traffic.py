@@ -12,12 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid_des.network.contention import AllFlows, Groups, crossing, exact, reached_together
 from hybrid_des.network.symmetry import Connection, links_of
-from hybrid_des.simulation.flows import flows_of
+from hybrid_des.simulation.flows import AXES, flows_of
+from hybrid_des.simulation.sample import sample_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from hybrid_des.scenario import Scenario
     from hybrid_des.workload.costs import Costs
 
-AXES = ("tensor", "context", "expert")
 Carried = Callable[[], Mapping[str, int]]
 MOST_EVENTS = 2**21  # some seconds
 EVENTS_OF_A_COLLECTIVE, EVENTS_OF_A_MESSAGE = 8, 2  # at most, per member and per message
@@ -52,7 +53,7 @@ class TensorTraffic:
         disturbed: those of the others that other traffic may delay.
         loads: (axis, pipeline rank) → what each group sends in a step.
         unsettled: axes whose collectives depend on the order of asking, or end unevenly.
-        flows: all that ranks send; None if there are no such collectives.
+        flows: all that ranks send, where something may delay collectives; None if there are no such collectives.
     """
 
     messages: Mapping[str, Groups] = field(default_factory=dict)
@@ -147,7 +148,10 @@ class TensorTraffic:
 def tensor_traffic(
     scenario: Scenario, plan: Plan, costs: Costs, fabric: Fabric, reduced: Sequence[ReplicaGroup]
 ) -> TensorTraffic:
-    """Decide along which axes collectives are messages; `reduced` are the groups whose gradients are reduced."""
+    """Decide along which axes collectives are messages; `reduced` are the groups whose gradients are reduced.
+
+    Where few replicas tell what is true of all, only their routes are looked at.
+    """
     parallel, layout = scenario.parallel, scenario.parallel.layout
     axes = [axis for axis in AXES if getattr(parallel, axis) > 1]
     if scenario.model is None or not axes:
@@ -159,7 +163,9 @@ def tensor_traffic(
     mode = scenario.tensor_traffic
     if layered or (perturbed and mode == "auto"):
         mode = "replay"
-    flows = flows_of(scenario, plan, fabric, groups, reduced)
+    whole = partial(flows_of, scenario, plan, fabric, layout, reduced)
+    sample = sample_of(scenario, plan, costs, fabric, reduced)
+    flows = sample or whole()
     alike = len({kind.speed for kind in scenario.cluster.kinds}) == 1 and plan.fused_time >= 1
     unsettled = uneven | crossing(fabric, flows)
     proven = exact(fabric, flows) - unsettled if alike and not (layered or perturbed) else set()
@@ -168,13 +174,14 @@ def tensor_traffic(
     if mode == "auto" and events > MOST_EVENTS:
         chosen = []
     others = [axis for axis in axes if axis not in chosen]
+    disturbed = frozenset(axis for axis in others if axis not in proven)
     return TensorTraffic(
         messages={axis: groups[axis] for axis in chosen},
         replayed={axis: groups[axis] for axis in others},
-        disturbed=frozenset(axis for axis in others if axis not in proven),
+        disturbed=disturbed,
         loads=loads,
         unsettled=frozenset(unsettled),
-        flows=flows,
+        flows=whole() if disturbed and sample else flows,
     )
 
 

@@ -29,7 +29,7 @@ from hybrid_des.errors import Refusal
 from hybrid_des.models import Layer, Model
 from hybrid_des.models.cutting import cut
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.symmetry import connection
+from hybrid_des.network.symmetry import connection, distinct
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.recipe import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
@@ -189,10 +189,11 @@ class _Costing:
         return Collective(axis, ALGORITHMS[does], size, repeats, launch, found.duration, beside, *sent)
 
 
-def _different(groups: Sequence[list[int]], fabric: Fabric | None) -> list[list[int]]:
+def _different(groups: Sequence[Sequence[int]], fabric: Fabric | None) -> list[Sequence[int]]:
     """One of the groups that are connected alike."""
     if fabric is None:
         return list(groups[:1])
+    groups = distinct(fabric, groups)
     return list({connection(fabric, group): group for group in reversed(groups)}.values())[::-1]
 
 

@@ -197,3 +197,11 @@ def thrice(value):
         return [thrice(one) for one in value]
     number, unit = value.split()
     return f"{3 * float(number):g} {unit}"
+
+
+@pytest.mark.parametrize("codec", ["fp32", "int8"])
+def test_training_takes_no_time_and_is_left_out(codec):
+    one = load(SCENARIOS / "prototype_12gpu_training.yaml", ["steps=2", f"gradients.codec={codec}"])
+    traced = traced_run(one)
+    assert traced.numerics is None
+    assert traced.duration == Variant(one).simulated().duration == run(one).duration

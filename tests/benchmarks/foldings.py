@@ -15,6 +15,7 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.foldings import differences, run_of, scenario_values
+from support.layered_foldings import model_values
 
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario import folded
@@ -25,13 +26,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python tests/benchmarks/foldings.py", description=__doc__.splitlines()[0])
     parser.add_argument("--scenarios", type=int, default=100, metavar="N", help="how many")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="seed of the first")
+    parser.add_argument("--models", action="store_true", help="of models, with tensor and context ranks")
     arguments = parser.parse_args()
     folded.FROM = 2
     reached: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     saved = 0
     for seed in range(arguments.first, arguments.first + arguments.scenarios):
-        values = scenario_values(Random(seed))
+        values = (model_values if arguments.models else scenario_values)(Random(seed))
         try:
             whole = run_of(values, "off")
         except HybridDesError:
@@ -44,7 +46,8 @@ def main() -> None:
             reasons[re.sub(r"[\d,]+", "#", run.run.unfolded)] += 1
             continue
         sections = values["gradients"]["algorithm"], values["cluster"]["topology"], values["cluster"].get("sharing")
-        reached.update(["folded", *map(str, sections)])
+        axes = "+".join(turn.axis for turn in fold.turns)
+        reached.update(["folded", f"folded along {axes}", *map(str, sections)])
         saved += fold.order
         if found := differences(run, whole):
             reached["WRONG"] += 1

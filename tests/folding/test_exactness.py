@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 from support.foldings import differences, run_of, scenario_values
+from support.layered_foldings import model_values
 
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario import folded
@@ -33,6 +34,49 @@ def test_folded_runs_equal_unfolded_ones(campaign):
         if run.run.fold is not None:
             assert not differences(run, whole), f"seed {seed}"
     assert reached[True] >= 1
+
+
+@pytest.mark.parametrize("seeds", [range(4), range(4, 8), range(8, 12)], ids=str)
+def test_folded_tensor_and_context_ranks_equal_unfolded_ones(seeds):
+    reached = Counter()
+    for seed in seeds:
+        values = model_values(Random(seed))
+        try:
+            whole = run_of(values, "off")
+        except HybridDesError:
+            continue
+        run = run_of(values, "auto")
+        if run.run.fold is not None:
+            reached.update(turn.axis for turn in run.run.fold.turns)
+            assert not differences(run, whole), f"seed {seed}"
+    assert reached
+
+
+def model(**sections):
+    return {
+        "cluster": {"gpu": "h100", "nodes": 4, **sections.pop("cluster", {})},
+        "model": {"layers": 4, "hidden": 256, "heads": 8, "ffn": 512, "vocab": 1024, "sequence": 256},
+        "parallel": {"tensor": 8, "pipeline": 2, "data": 2},
+        "schedule": {"kind": "1f1b", "microbatches": 2},
+        "gradients": {"pad": True, "codec": "bf16"},
+        **sections,
+    }
+
+
+@pytest.mark.parametrize(("adapters", "kept"), [(8, 1), (1, 8)])
+def test_tensor_ranks_fold_where_each_has_an_adapter(adapters, kept):
+    values = model(cluster={"infiniband": {"nics_per_node": adapters}})
+    run = run_of(values, "auto")
+    assert (run.run.fold.kept("tensor"), run.run.fold.kept("data")) == (kept, 1)
+    assert not differences(run, run_of(values, "off"))
+
+
+def test_tensor_ranks_fold_where_replicas_do_not():
+    values = model() | {"gradients": {"algorithm": "double-binary-tree"}}
+    run = run_of(values, "auto")
+    assert (run.run.fold.kept("tensor"), run.run.fold.kept("data")) == (1, 2)
+    assert run.run.unfolded == "ranks 0 and 8: the members of double-binary-tree do not all do the same"
+    assert not differences(run, run_of(values, "off"))
 
 
 def mixed(**sections):

@@ -137,7 +137,7 @@ def test_a_fold_that_ignored_it_would_be_wrong(name, monkeypatch):
     monkeypatch.setattr(folds, "check", lambda *_: None)
     monkeypatch.setattr(folds, "_perturbed", lambda *_: "")
     monkeypatch.setattr(LineageLink, "meet", lambda *_: None)
-    monkeypatch.setattr(Courses, "_exchanges_blocks", False)
+    monkeypatch.setattr(Courses, "_blockwise", (False,))
     monkeypatch.setattr(Courses, "_by_images", blindly)
     try:
         run = run_of(values, keep)

@@ -8,8 +8,9 @@ from hybrid_des.scenario import read_scenario
 from hybrid_des.search import explore, plans_in, settings_of
 from hybrid_des.search.branch import IMPOSSIBLE, SIMULATED
 
-FILES = sorted((SCENARIOS / "search").glob("*.yaml"))
+FILES = sorted((SCENARIOS / "search").rglob("*.yaml"))
 LEAST = {"13b_64": 400, "405b_1024": 3000, "70b_128": 1500, "mixtral_64": 1500}
+LEAST |= {"gpt3-175b_64": 2000, "gpt3-175b_128": 900, "llama3.1-405b_512": 2500}  # published plans
 # 22 billion parameters (Korthikanti et al., arXiv 2205.05198, table 3) on 64 A100s
 KORTHIKANTI = {
     "cluster": {"gpu": "a100-80gb", "nodes": 8},

@@ -45,7 +45,7 @@ class Variant:
     def simulated(self) -> Run:
         """Simulate it, with rows of ops only."""
         quiet = self.scenario.model_copy(update={"record": "compute", "on_oom": "warn"})
-        return run(quiet, self.plan, self.fabric, retime=self.retime)
+        return run(quiet, self.plan, self.fabric, retime=self.retime, parts=untrained(quiet, self.plan, self.fabric))
 
     def parts(self) -> Parts:
         """Plan it without simulating it."""
@@ -94,6 +94,13 @@ class Variant:
         if before is None:
             return replace(self, retime=retime)
         return replace(self, retime=lambda rank, task, took: retime(rank, task, before(rank, task, took)))
+
+
+def untrained(scenario: Scenario, plan: Plan | None, fabric: Fabric | None) -> Parts | None:
+    """The parts of a scenario with numerics, which takes as long without training; None without numerics."""
+    if scenario.numerics is None:
+        return None
+    return replace(parts_of(scenario, plan, fabric), training=None, workers={})
 
 
 def _scaled(link: LinkSpec, factor: Fraction | None) -> LinkSpec:

@@ -113,7 +113,7 @@ def _pipelines(timeline: Timeline, reasons: Reasons) -> list[list[int]]:
         names = [name for name in table if name != "rank"]
         facts = np.column_stack([place[rank], *(table[name] for name in names)])
         order = np.lexsort((*facts.T[::-1], pipeline[rank]))
-        ends = np.searchsorted(pipeline[rank][order], np.arange(timeline.layout.pipelines.max() + 2))
+        ends = np.searchsorted(pipeline[rank][order], np.arange(pipeline.max() + 2))
         for number, (first, last) in enumerate(pairwise(ends.tolist())):
             digests.setdefault(number, []).append(facts[order[first:last]].tobytes())
     groups: dict[tuple[bytes, ...], list[int]] = {}
@@ -124,7 +124,7 @@ def _pipelines(timeline: Timeline, reasons: Reasons) -> list[list[int]]:
 
 def _rank_lanes(timeline: Timeline, group: Sequence[int]) -> Iterator[dict[str, Any]]:
     """The lanes of the first pipeline of a group, each with the ranks that it stands for."""
-    of_rank = timeline.layout.pipelines
+    of_rank = timeline.pipeline[: timeline.layout.ranks]
     many = len(np.unique(timeline.layout.along("data"))) > 1
     for place in range(timeline.plan.pipeline):
         alike = np.flatnonzero(np.isin(of_rank, group) & (timeline.layout.along("pipeline") == place))

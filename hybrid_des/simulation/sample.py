@@ -1,0 +1,46 @@
+"""Few replicas whose routes tell what is true of all: so that none of a hundred thousand needs to be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from hybrid_des.gradients.groups import ReplicaGroup, replica_groups
+from hybrid_des.network.symmetry import links_of
+from hybrid_des.simulation.flows import flows_of
+
+if TYPE_CHECKING:
+    from hybrid_des.network.contention import AllFlows
+    from hybrid_des.network.fabric import Fabric
+    from hybrid_des.pipeline.plan import Plan
+    from hybrid_des.scenario import Scenario
+    from hybrid_des.workload.costs import Costs
+
+PERIODS = 3  # so that a ring's blocks before and behind are two
+
+
+def sample_of(
+    scenario: Scenario, plan: Plan, costs: Costs, fabric: Fabric, reduced: Sequence[ReplicaGroup]
+) -> AllFlows | None:
+    """The flows of few replicas, which share links as those of all do; None if there may be no such.
+
+    Where successive replicas take up equal blocks of GPUs, again and again, and gradients go around rings in that
+    order, every block sends to the next ones and is sent to as every other, so that three rounds look like many.
+    """
+    layout, blocks = scenario.parallel.layout, fabric.blocks
+    replicas, stride = layout.sizes["data"], layout.strides["data"]
+    in_order = scenario.parallel.context == 1 or layout.strides["context"] < stride
+    around = scenario.gradients.algorithm == "ring" and len(plan.paths) == 1 and scenario.parallel.expert == 1
+    if blocks is None or not (in_order and around) or replicas * stride % blocks.size:
+        return None
+    period = next(k for k in range(1, replicas + 1) if replicas % k == 0 and k * stride % blocks.size == 0)
+    if PERIODS * period >= replicas:
+        return None
+    few = replace(layout, sizes={**layout.sizes, "data": PERIODS * period})
+    groups = replica_groups(plan, few, costs.parts, scenario.gradients) if reduced else []
+    found = flows_of(scenario, plan, fabric, few, groups)
+    of_layers = (flow for each in found.layers.values() for flows in each for flow in flows)
+    links = links_of(fabric, chain(found.pipeline, found.gradients or (), of_layers))
+    return None if any(blocks.of(link) is None for link in links) else found
