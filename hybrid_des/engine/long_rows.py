@@ -38,7 +38,7 @@ class LongRows(Rows):
     def __init__(self, columns: tuple[str, ...], order: str, folder: Path | None = None) -> None:
         super().__init__(columns)
         self._order = columns.index(order)
-        self._folder = Path(tempfile.gettempdir()) if folder is None else folder
+        self._folder = folder
         self._file: IO[bytes] | None = None
         self._sizes: list[int] = []  # rows of each block
         self._samples: list[Column] = []  # of each block, once it is sorted: every 256th number in the column of order
@@ -134,8 +134,9 @@ class LongRows(Rows):
             self._file.write(numbers)
             self._file.flush()
         except OSError as error:
+            folder = self._folder or tempfile.gettempdir()
             raise SimulationError(
-                f"{self._folder}: {len(self):,} rows of messages cannot be kept there: {error.strerror or error}; "
+                f"{folder}: {len(self):,} rows of messages cannot be kept there: {error.strerror or error}; "
                 "--out or TMPDIR name another folder, record: compute keeps none"
             ) from None
 

@@ -19,8 +19,6 @@ from functools import cached_property
 from itertools import accumulate
 from typing import NoReturn
 
-import numpy as np
-
 from hybrid_des.errors import CircularOrderError, PlanError
 from hybrid_des.pipeline.edges import Edges
 from hybrid_des.pipeline.grid import draw_grid
@@ -243,15 +241,16 @@ class Plan:
             self._fail(f"rank {rank}, action {index}: {what}: that micro-batch does not pass there", (rank, index))
 
     def _check_complete(self, numbers: Numbers) -> None:
-        inner = slice(self.microbatches, -self.microbatches)
-        there = {kind: np.array(numbers[kind][inner]).reshape(-1, self.microbatches).T >= 0 for kind in KINDS}
-        complete = np.zeros_like(there["F"])
-        for wanted in (WHOLE, SPLIT):
-            complete |= np.all([there[kind] == (kind in wanted) for kind in KINDS], axis=0)
-        for microbatch, stage in np.argwhere(~complete)[:1].tolist():
+        def complete(f: int, b: int, i: int, w: int) -> bool:
+            return f >= 0 and (b >= 0 > max(i, w) or b < 0 <= min(i, w))  # whole, or split
+
+        both_ends = enumerate(zip(*(numbers[kind] for kind in KINDS), strict=True), start=-self.microbatches)
+        wrong = [divmod(key, self.microbatches) for key, found in both_ends if not complete(*found)]
+        inside = [(microbatch, stage) for stage, microbatch in wrong if 0 <= stage < self.stages]
+        if inside:
+            microbatch, stage = min(inside)
             rank, _ = self.paths[self.path_of[microbatch]][stage]
-            found = {kind: numbers[kind][self._key(stage, microbatch)] for kind in KINDS}
-            spots = {kind: self._spot(number) for kind, number in found.items() if number >= 0}
+            spots = {kind: self._spot(n) for kind in KINDS if (n := numbers[kind][self._key(stage, microbatch)]) >= 0}
             self._fail_incomplete(rank, stage, microbatch, spots)
 
     def _fail_incomplete(self, rank: int, stage: int, microbatch: int, present: dict[Kind, Spot]) -> NoReturn:

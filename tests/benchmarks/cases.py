@@ -1,4 +1,4 @@
-"""What is measured: steps whose cost is that of messages, from a ring of 8 GPUs to a mixed step of 2,048."""
+"""What is measured: steps whose cost is that of messages, from a ring of 8 GPUs to a folded step of a million."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from hybrid_des.scenario import Scenario, scenario_from
 
 @dataclass(frozen=True)
 class Case:
-    """A scenario, how many GPUs it has, and how many ops that take time."""
+    """A scenario, how many GPUs it has, and how many ops that take time; `fold` is that of the scenario."""
 
     name: str
     scenario: Scenario
     ranks: int
     ops: int
+
+    @property
+    def size(self) -> int:
+        """GPUs; of a folded case a 64th, so that it stands with those that take as long."""
+        return self.ranks // 64 if self.scenario.fold == "auto" else self.ranks
 
 
 def ring(ranks: int, topology: str = "nodes", sharing: str = "fifo") -> Case:
@@ -36,6 +41,7 @@ def ring(ranks: int, topology: str = "nodes", sharing: str = "fifo") -> Case:
         "parallel": {"data": ranks},
         "schedule": {"kind": "1f1b", "microbatches": 1},
         "workload": {"forward": 0, "backward": 0, "parameters": 2**28},
+        "fold": "off",
     }
     return Case(values["name"], scenario_from(values), ranks, 0)
 
@@ -51,8 +57,21 @@ def mixed(replicas: int, sharing: str = "fifo", **cluster: Any) -> Case:
     return _step(name, 16, replicas, 16, {"sharing": sharing, **cluster}, {"overlap": True})
 
 
+def folded(replicas: int) -> Case:
+    """The same, with replicas that do the same simulated once."""
+    gradients = {"overlap": True, "pad": True}
+    return _step(f"folded p=16 d={replicas} m=16", 16, replicas, 16, {}, gradients, fold="auto")
+
+
 def _step(
-    name: str, stages: int, replicas: int, microbatches: int, cluster: Mapping[str, Any], gradients: Mapping[str, Any]
+    name: str,
+    stages: int,
+    replicas: int,
+    microbatches: int,
+    cluster: Mapping[str, Any],
+    gradients: Mapping[str, Any],
+    *,
+    fold: str = "off",
 ) -> Case:
     ranks = stages * replicas
     values = {
@@ -62,5 +81,6 @@ def _step(
         "schedule": {"kind": "1f1b", "microbatches": microbatches},
         "workload": {"forward": "50 ms", "backward": "80 ms", "activation": "16 MiB", "parameters": 125_000_000},
         "gradients": gradients,
+        "fold": fold,
     }
     return Case(values["name"], scenario_from(values), ranks, 2 * microbatches * ranks)

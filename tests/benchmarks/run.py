@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmarks.cases import Case, mixed, pipeline, ring
+from benchmarks.cases import Case, folded, mixed, pipeline, ring
 from benchmarks.limits import limits
 from benchmarks.measure import Figures, measure
 
@@ -26,7 +26,8 @@ CASES: dict[str, Callable[[], Case]] = {
     **{f"ring all-reduce, physical ring, {n} GPUs": lambda n=n: ring(n, "ring") for n in (8, 64, 256, 1024)},
     **{f"ring all-reduce, ports and a switch, {n} GPUs": lambda n=n: ring(n) for n in (8, 64, 256, 1024)},
     **{f"1F1B, p=64, m={m}": lambda m=m: pipeline(m) for m in (128, 1024)},
-    **{f"mixed step, p=16, d={d}, m=16": lambda d=d: mixed(d) for d in (16, 128)},
+    **{f"mixed step, p=16, d={d}, m=16": lambda d=d: mixed(d) for d in (16, 128, 512, 1024)},
+    **{f"mixed step, p=16, d={d}, m=16, folded": lambda d=d: folded(d) for d in (1024, 8192, 65536)},
     **{f"mixed step, p=16, d={d}, m=16, fair": lambda d=d: mixed(d, "fair") for d in (16, 128)},
     "mixed step, p=16, d=128, m=16, fair, 4:1 spine": lambda: mixed(128, "fair", **SPINE),
 }
@@ -35,7 +36,8 @@ CASES: dict[str, Callable[[], Case]] = {
 def main() -> None:
     """Print the table of costs and the table of limits."""
     parser = argparse.ArgumentParser(prog="python tests/benchmarks/run.py", description=__doc__.splitlines()[0])
-    parser.add_argument("--largest", type=int, default=2048, metavar="GPUS", help="leave out larger cases")
+    largest = "leave out larger cases; of a folded one a 64th counts"
+    parser.add_argument("--largest", type=int, default=2048, metavar="GPUS", help=largest)
     parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.case:
@@ -44,7 +46,7 @@ def main() -> None:
     print("| | messages | events | events per message | µs per event | × bare loop | peak memory |")
     print("|---|---:|---:|---:|---:|---:|---:|")
     for name, make in CASES.items():
-        if make().ranks <= arguments.largest:
+        if make().size <= arguments.largest:
             print(row(name, in_a_new_process(name)), flush=True)
     print("\n| limit | measured | at most | |\n|---|---:|---:|---|")
     kept = True
@@ -66,7 +68,7 @@ def row(name: str, figures: Figures) -> str:
     each = figures.events / figures.messages
     time = figures.seconds / figures.events * 1e6
     return (
-        f"| {name} | {figures.messages:,} | {figures.events:,} | {each:.2f} | {time:.2f} | {figures.ratio:.1f}"
+        f"| {name} | {figures.messages:,} | {figures.events:,} | {each:.2f} | {time:.2f} | {figures.ratio:.2g}"
         f" | {figures.peak:.0f} MB |"
     )
 
