@@ -86,11 +86,16 @@ def proposals(
         ]
     if bubble >= least:
         tried["bubble"] = [_tried("bubble", text, base, build) for text in [*_less_bubble(base.scenario)][:most]]
-    found = [*_mended(base, slow)]
-    for name in sorted(tried, key=lambda name: -{"network": network, "bubble": bubble}[name]):
-        helping = (one for one in tried[name] if one is not None and one.gain > WORTH)
-        found += sorted(helping, key=lambda one: -one.gain)
-    return found
+    helping = {
+        name: sorted((one for one in ones if one is not None and one.gain > WORTH), key=lambda one: -one.gain)
+        for name, ones in tried.items()
+    }
+    costliest = "network" if network > bubble else "bubble"  # comes first unless the other helps twice as much
+    best = {name: ones[0].gain * (2 if name == costliest else 1) for name, ones in helping.items() if ones}
+    return [
+        *_mended(base, slow),
+        *(one for name in sorted(best, key=lambda name: -best[name]) for one in helping[name]),
+    ]
 
 
 def _mended(base: Run, slow: Stragglers | None) -> Iterator[Proposal]:
