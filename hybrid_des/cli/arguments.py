@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Sequence
 from math import inf
@@ -56,7 +57,7 @@ def add_import(parser: argparse.ArgumentParser) -> None:
 
 def add_out(parser: argparse.ArgumentParser, description: str, metavar: str = "DIR", name: str = "--out") -> None:
     """Add `--out`, or an option of another name: a folder or file to write to."""
-    parser.add_argument(name, metavar=metavar, type=_path, help=description)
+    parser.add_argument(name, metavar=metavar, type=as_path, help=description)
 
 
 def add_budget(parser: argparse.ArgumentParser, description: str) -> None:
@@ -125,7 +126,11 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _path(text: str) -> Path:
+def as_path(text: str) -> Path:
     if not text:  # Path("") is the current folder
         raise argparse.ArgumentTypeError("expected a path, found an empty string; the current folder is .")
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"no file has this name: {one_line(text, LONGEST_SHOWN)}") from None
     return Path(text)

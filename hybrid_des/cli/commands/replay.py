@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.cli.arguments import add_out
+from hybrid_des.cli.arguments import add_out, as_path
 from hybrid_des.cli.output import say, status_line, text_table
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ MOST_ROWS = 8  # of classes
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the table, its schedule, and output options."""
-    parser.add_argument("file", metavar="FILE", type=Path, help="a CSV or Parquet table of durations")
+    parser.add_argument("file", metavar="FILE", type=as_path, help="a CSV or Parquet table of durations")
     parser.add_argument("--schedule", metavar="NAME", help="its schedule (default: the one with the measured order)")
     add_out(parser, "also write replay.json, steps.csv, classes.csv and replay.png to this folder")
     parser.add_argument("--json", action="store_true", help="print only the figures, as one JSON object")

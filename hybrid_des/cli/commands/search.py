@@ -15,10 +15,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from math import isfinite
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.cli.arguments import add_budget, add_common, count, import_files, processes
+from hybrid_des.cli.arguments import add_budget, add_common, as_path, count, import_files, processes
 from hybrid_des.cli.output import say, text_table, write_file
 from hybrid_des.errors import UsageError
 
@@ -40,8 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dask", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://10.0.0.1:8786")
     add_budget(parser, "stop after so long, such as 60s")
     parser.add_argument("--resume", action="store_true", help="go on with what an earlier search left in --out")
-    parser.add_argument("--write", metavar="FILE", type=Path, help="write the best plan as a scenario file")
-    parser.add_argument("--order", metavar="FILE", type=Path, help="write its order of ops in PyTorch's format")
+    parser.add_argument("--write", metavar="FILE", type=as_path, help="write the best plan as a scenario file")
+    parser.add_argument("--order", metavar="FILE", type=as_path, help="write its order of ops in PyTorch's format")
     parser.add_argument("--tune", metavar="N", type=count, help="then try N values of the knobs in search.tune")
     parser.add_argument("--verify", action="store_true", help="verify its order on real numbers, as `verify` does")
 
