@@ -127,6 +127,7 @@ def _seconds(text: str) -> float:
 
 
 def as_path(text: str) -> Path:
+    """Parse the name of a file or folder."""
     if not text:  # Path("") is the current folder
         raise argparse.ArgumentTypeError("expected a path, found an empty string; the current folder is .")
     try:
