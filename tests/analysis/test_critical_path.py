@@ -7,6 +7,7 @@ from random import Random
 
 import numpy as np
 import pytest
+import support.scenarios
 from support.paths import SCENARIOS
 from system.fuzzing.valid import scenario
 
@@ -24,22 +25,34 @@ from hybrid_des.analysis.idle import account
 from hybrid_des.analysis.step_times import step_times
 from hybrid_des.errors import Refusal
 from hybrid_des.network import topologies
+from hybrid_des.network.times import TimeTable
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario import load
 from hybrid_des.simulation.run import run
 
 SEEDS = [*range(40), 44]  # with these, every schedule, topology, collective and sharing; 343 seeds took 20 s
-SHIPPED = ("llama3.1-8b_8", "vit-l_8", "prototype_4gpu", "contention_slower", "dgx1_cube_mesh")
+SHIPPED = ("llama3.1-8b_8", "vit-l_8", "prototype_4gpu", "contention_slower", "dgx1_cube_mesh", "measured")
+TABLE = TimeTable(((1000, 10**7), (10**10, 10**11)))  # bytes and picoseconds
 
 
 @cache
 def traced(case):
     """A traced run with its slack; None where a collective does not support the groups."""
-    source = scenario(Random(case)) if isinstance(case, int) else SCENARIOS / f"{case}.yaml"
     try:
-        return Slack.of(graph_of(traced_run(load(source))))
+        return Slack.of(graph_of(traced_run(scenario_of(case))))
     except Refusal:
         return None
+
+
+def scenario_of(case):
+    """A random scenario by its seed, a shipped one by its name, or one with all-reduces of measured times."""
+    if isinstance(case, int):
+        return load(scenario(Random(case)))
+    if case != "measured":
+        return load(SCENARIOS / f"{case}.yaml")
+    measured = {"algorithm": "measured", "table": TABLE, "overlap": True, "bucket": "100 MB"}
+    workload = {"forward": "10 ms", "backward": "25 ms", "activation": "50 MB", "parameters": "1e8"}
+    return support.scenarios.scenario("1f1b", 4, 8, 2, gradients=measured, workload=workload)
 
 
 def test_the_scenarios_are_of_everything_there_is():
@@ -52,7 +65,7 @@ def test_the_scenarios_are_of_everything_there_is():
     assert seen["schedule"] == set(schedules.names())
     assert seen["topology"] == set(topologies.names())
     assert seen["sharing"] == {"fifo", "fair"}
-    assert seen["collective"] == {*collectives.all_reduce_names()} - {"measured"}  # which sends no messages
+    assert seen["collective"] == {*collectives.all_reduce_names()} - {"measured"}  # which has a scenario of its own
 
 
 @pytest.fixture(params=[*SEEDS, *SHIPPED])
