@@ -12,6 +12,8 @@ from hybrid_des.analysis.metrics import Findings
 from hybrid_des.pipeline.order_csv import crossed_messages, write_order
 from hybrid_des.report.files import output
 
+ROW_GROUP = 2**17  # rows, at least: a file's directory grows with the number of its groups
+
 
 @output("summary.json", rows=False)
 def summary_json(findings: Findings, folder: Path) -> None:
@@ -41,11 +43,16 @@ def timeline_parquet(findings: Findings, folder: Path) -> None:
     from pyarrow import parquet
 
     with contextlib.ExitStack() as files:
-        writer = None
+        writer, waiting = None, []
         for piece in findings.table_pieces(exact=True):
             rows = pyarrow.Table.from_pandas(piece, writer.schema if writer else None, preserve_index=False)
             writer = writer or files.enter_context(parquet.ParquetWriter(folder / "timeline.parquet", rows.schema))
-            writer.write_table(rows)
+            waiting.append(rows)
+            if sum(map(len, waiting)) >= ROW_GROUP:
+                writer.write_table(pyarrow.concat_tables(waiting))
+                waiting = []
+        if writer and waiting:
+            writer.write_table(pyarrow.concat_tables(waiting))
 
 
 @output("order.csv", rows=False)
