@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -32,7 +33,13 @@ def case(seed: int) -> Case:
     rng = Random(seed)
     kinds, weights = zip(*KINDS.items(), strict=True)
     made = rng.choices(kinds, weights)[0](rng)
-    return Case(tuple(map(_argument, made.argv)), made.files, made.stdin)
+    return Case(_alone(tuple(map(_argument, made.argv))), made.files, made.stdin)
+
+
+def _alone(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The arguments, with one process instead of a few: a daemon runs the case, which may have none of its own."""
+    few = [before == "--jobs" and one.isdecimal() and 1 < int(one[:9]) <= 1024 for before, one in pairwise(("", *argv))]
+    return tuple("1" if several else one for one, several in zip(argv, few, strict=True))
 
 
 def _argument(text: str) -> str:
