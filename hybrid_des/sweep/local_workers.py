@@ -46,19 +46,20 @@ def local_workers(count: int) -> Iterator[list[LocalWorker]]:
     silence_the_tracker()
     theirs, ours = Pipe(duplex=False)
     workers = [LocalWorker(theirs) for _ in range(count)]
-    failed = True
-    try:
-        yield workers
-        failed = False
-    finally:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Failed to kill subprocesses")  # a list of those that it has none of
-            if failed:
-                ours.close()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Failed to kill subprocesses")  # a list of those that it has none of
+        try:
+            yield workers
             for worker in workers:
-                worker.stop(kill=failed)
-        ours.close()
-        theirs.close()
+                worker.stop(kill=False)
+        except BaseException:  # also a Ctrl-C while they end
+            ours.close()
+            for worker in workers:
+                worker.stop(kill=True)
+            raise
+        finally:
+            ours.close()
+            theirs.close()
 
 
 def silence_the_tracker() -> None:
