@@ -20,6 +20,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
+SHARING = ("tensor", "context", "expert")  # along which ranks share layers, and exchange messages inside ops
 SHORT = 32  # ranks that are counted faster one by one
 
 
@@ -85,10 +86,12 @@ class Layout:
     Attributes:
         sizes: axis → number of ranks along it.
         order: the axes, the one that varies fastest along ranks first.
+        expert: how many successive ranks along context and data share the experts of each layer.
     """
 
     sizes: Mapping[str, int]
     order: Sequence[str]
+    expert: int = 1
 
     @cached_property
     def ranks(self) -> int:
@@ -123,13 +126,19 @@ class Layout:
             ranks = [start + place * self.strides[axis] for start in ranks for place in range(self.sizes[axis])]
         return sorted(ranks)
 
-    def groups(self, axis: str, expert: int = 1) -> list[list[int]]:
-        """The groups of ranks along an axis; `expert` successive ranks along context and data share the experts."""
+    @cached_property
+    def shared(self) -> dict[str, list[list[int]]]:
+        """Axis → the groups of ranks along it that share layers or experts, where those are several ranks."""
+        sizes = {**self.sizes, "expert": self.expert}
+        return {axis: self.groups(axis) for axis in SHARING if sizes.get(axis, 1) > 1}
+
+    def groups(self, axis: str) -> list[list[int]]:
+        """The groups of ranks along an axis, or of those that share experts."""
         axes = ("context", "data") if axis == "expert" else (axis,)
         ranks = np.arange(self.ranks, dtype=np.int64)
         starts = ranks[self.first(ranks, *axes) == ranks].tolist()
         whole = (self.group(start, *axes) for start in starts)
-        size = expert if axis == "expert" else self.sizes[axis]
+        size = self.expert if axis == "expert" else self.sizes[axis]
         return [group[first : first + size] for group in whole for first in range(0, len(group), size)]
 
     def first(self, ranks: NDArray[np.int64], *axes: str) -> NDArray[np.int64]:

@@ -17,7 +17,7 @@ from hybrid_des.analysis.step_times import StepTimes, step_times, total
 from hybrid_des.analysis.table import empty_table, pieces, table
 from hybrid_des.folding.expansion import expanded
 from hybrid_des.network.purpose import PARAMETERS, PURPOSES, REDUCTION
-from hybrid_des.simulation.memory import gpus_of, worst_peak
+from hybrid_des.simulation.memory import worst_peak
 from hybrid_des.simulation.run import Run
 from hybrid_des.timeline import Column, Columns
 from hybrid_des.units import PICOSECONDS_PER_SECOND
@@ -148,7 +148,7 @@ def _memory(run: Run) -> dict[str, Any]:
     return {
         "peak_activations": [_plain(value) for value in activations],
         "peak_memory_bytes": held,
-        "out_of_memory": not worst_peak(run.ranks, run.peak_memory, gpus_of(run.scenario.cluster, run.ranks)).fits,
+        "out_of_memory": not worst_peak(run.ranks, run.peak_memory, run.scenario.cluster.gpus_of(run.ranks)).fits,
     }
 
 

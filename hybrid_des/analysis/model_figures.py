@@ -27,7 +27,7 @@ from hybrid_des.network.purpose import ACTIVATION, OF_LAYERS, PURPOSES
 from hybrid_des.network.rate import idle_time
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.lowering import message_size
-from hybrid_des.simulation.memory import gpus_of, memory_parts, worst_peak
+from hybrid_des.simulation.memory import memory_parts, worst_peak
 from hybrid_des.simulation.run import Run
 from hybrid_des.timeline import Column
 from hybrid_des.units import PICOSECONDS_PER_SECOND
@@ -164,5 +164,5 @@ def _flights(run: Run, fabric: Fabric) -> Column:
 def _memory_parts(run: Run) -> dict[str, int]:
     """What the rank holds at its peak that exceeds its memory most, or has the least left."""
     layout = run.scenario.parallel.layout
-    worst = worst_peak(run.ranks, run.peak_memory, gpus_of(run.scenario.cluster, run.ranks))
+    worst = worst_peak(run.ranks, run.peak_memory, run.scenario.cluster.gpus_of(run.ranks))
     return memory_parts(run.costs, layout.coordinate(worst.rank, "pipeline"), worst.held)

@@ -63,7 +63,6 @@ def replica_groups(
     parts: Sequence[tuple[int, int]],
     gradients: Gradients,
     *,
-    expert: int = 1,
     keep_empty: bool = False,
 ) -> list[ReplicaGroup]:
     """Find the replica groups of each part of each stage, where several ranks hold it.
@@ -73,16 +72,15 @@ def replica_groups(
         layout: the ranks of each replica.
         parts: per stage and tensor rank, numbers of parameters: those of experts apart.
         gradients: how gradients are split into buckets.
-        expert: how many ranks share the experts of a layer.
         keep_empty: whether to include stages without parameters (their arrays may still be reduced).
     """
     codec = codecs.find(gradients.codec).build()
     found = []
     for stage, places in enumerate(zip(*plan.paths, strict=True)):  # one place per copy of the model
-        for part, parameters in enumerate(parts_of_stage(*parts[stage], expert)):
+        for part, parameters in enumerate(parts_of_stage(*parts[stage], layout.expert)):
             if not (parameters or (keep_empty and not part)):
                 continue
-            holders = [held for held in _holders(layout, places, expert if part else 1) if len(held[0]) > 1]
+            holders = [held for held in _holders(layout, places, layout.expert if part else 1) if len(held[0]) > 1]
             if holders:
                 buckets = buckets_of(parameters, codec, gradients.bucket, gradients.bucket_rule, stage)
                 if gradients.pad:

@@ -27,17 +27,16 @@ class LayerTraffic:
         groups: the groups of each part: of all parameters but those of experts, and of these.
     """
 
-    def __init__(self, layout: Layout, expert: int, codec: str, fabric: Fabric, sharing: str) -> None:
+    def __init__(self, layout: Layout, codec: str, fabric: Fabric, sharing: str) -> None:
         """Find the groups.
 
         Args:
             layout: the ranks.
-            expert: how many ranks share the experts of a layer.
             codec: of gradients.
             fabric: the wiring.
             sharing: how links are shared.
         """
-        held = layout.holders
+        held, expert = layout.holders, layout.expert
         apart = [ranks[first::expert] for ranks in held for first in range(expert)] if expert > 1 else []
         self.groups = [[ranks for ranks in groups if len(ranks) > 1] for groups in (held, apart)]
         self._expert = expert

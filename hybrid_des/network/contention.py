@@ -29,8 +29,7 @@ class AllFlows:
 
     Attributes:
         layout: the ranks.
-        groups: axis → the groups of ranks along it.
-        layers: axis → the flows of each of these groups.
+        layers: axis → the flows of each group of ranks along it that share layers.
         pipeline: between stages.
         gradients: of replica groups, also for their parameters; None if not known.
         beside: whether gradients or parameters travel while the pipeline runs.
@@ -38,7 +37,6 @@ class AllFlows:
     """
 
     layout: Layout
-    groups: Mapping[str, Groups]
     layers: Mapping[str, Sequence[Sequence[Connection]]]
     pipeline: Sequence[Connection]
     gradients: Sequence[Connection] | None
@@ -59,7 +57,7 @@ def crossing(fabric: Fabric, traffic: AllFlows) -> set[str]:
 def exact(fabric: Fabric, traffic: AllFlows) -> set[str]:
     """The axes whose collectives are proven to take as long in a run as alone."""
     used = {axis: [links_of(fabric, flows) for flows in each] for axis, each in traffic.layers.items()}
-    found = {axis for axis in used if _groups_are_alike(fabric, traffic.groups[axis]) and _disjoint(used[axis])}
+    found = {axis for axis in used if _groups_are_alike(fabric, traffic.layout.shared[axis]) and _disjoint(used[axis])}
     if found == set(used) and all(_in_step(fabric, traffic, axis, used) for axis in used):
         return found
     return {axis for axis in found if _apart(fabric, traffic, axis, used)}
@@ -96,7 +94,7 @@ def reached_together(fabric: Fabric, traffic: AllFlows, axis: str) -> bool:
 
 
 def _members_alike(fabric: Fabric, traffic: AllFlows, axis: str, flows: Sequence[Connection]) -> bool:
-    first = {rank: ranks[0] for ranks in traffic.groups[axis] for rank in ranks}
+    first = {rank: ranks[0] for ranks in traffic.layout.shared[axis] for rank in ranks}
     images = {flow: flow._replace(sender=first[flow.sender], receiver=first[flow.receiver]) for flow in flows}
     return all(image.sender != image.receiver for image in images.values()) and alike(fabric, images)
 
@@ -107,7 +105,9 @@ def _in_step(fabric: Fabric, traffic: AllFlows, axis: str, used: Mapping[str, Se
     layout, stride = traffic.layout, traffic.layout.strides["pipeline"]
     place = [layout.coordinate(rank, "pipeline") for rank in range(layout.ranks)]
     mine = {
-        link: place[ranks[0]] for ranks, links in zip(traffic.groups[axis], used[axis], strict=True) for link in links
+        link: place[ranks[0]]
+        for ranks, links in zip(traffic.layout.shared[axis], used[axis], strict=True)
+        for link in links
     }
     if not links_of(fabric, traffic.pipeline).isdisjoint(mine):
         return False

@@ -9,7 +9,7 @@ from hybrid_des.analysis.model_figures import peak_of
 from hybrid_des.report.perturbations import perturbations_of
 from hybrid_des.report.shares import Share, shares_of
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.memory import MemoryPeak, gpus_of, memory_parts, misfit, worst_peak
+from hybrid_des.simulation.memory import MemoryPeak, memory_parts, misfit, worst_peak
 from hybrid_des.simulation.remedies import what_would_fit
 from hybrid_des.simulation.run import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_seconds
@@ -47,7 +47,7 @@ def content_of(findings: Findings) -> Content:
     """Make the content of a report."""
     run, facts = findings.run, findings.summary
     scenario = run.scenario
-    peak = worst_peak(run.ranks, run.peak_memory, gpus_of(scenario.cluster, run.ranks))
+    peak = worst_peak(run.ranks, run.peak_memory, scenario.cluster.gpus_of(run.ranks))
     return Content(
         scenario.name,
         scenario.description,
@@ -230,8 +230,7 @@ def _limits(scenario: Scenario) -> str:
         sends = "sends block as in plain Megatron-LM 1F1B"
     elif scenario.schedule.kind == "1f1b":
         sends += ", where plain Megatron-LM 1F1B blocks (schedule.p2p: blocking)"
-    layered = scenario.sharding in ("zero-2", "zero-3") and scenario.parallel.pipeline == 1
-    slowed = "compute slowed down by communication" + (" inside layers" if layered else "")
+    slowed = "compute slowed down by communication" + (" inside layers" if scenario.layered else "")
     jitter = "" if scenario.jitter else "jitter, "
     return f"Not modelled: kernel launches, the host, {jitter}and {slowed}; {sends}."
 

@@ -81,6 +81,11 @@ class Scenario(Perturbed):
     record: Annotated[Literal["all", "compute", "none"], choice("all", "compute", "none")] = "all"
     """What the timeline records; compute: no rows for messages; none: summary only."""
 
+    @property
+    def layered(self) -> bool:
+        """Whether gradients or weights are divided within a step, so that ranks communicate layer by layer."""
+        return self.sharding in ("zero-2", "zero-3") and self.parallel.pipeline == 1
+
     @model_validator(mode="before")
     @classmethod
     def _fill(cls, values: Any) -> Any:
@@ -188,11 +193,10 @@ def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
         *misfits_of_recompute(scenario.recompute, scenario.workload),
     ):
         yield _misfit(message, *paths)
-    layered = scenario.sharding in ("zero-2", "zero-3") and scenario.parallel.pipeline == 1
-    if layered and scenario.gradients.bucket is not None:
+    if scenario.layered and scenario.gradients.bucket is not None:
         message = f"{scenario.sharding} scatters gradients layer by layer; expected none"
         yield _misfit(message, "gradients.bucket", "sharding")
-    if layered and scenario.tensor_traffic == "messages":
+    if scenario.layered and scenario.tensor_traffic == "messages":
         message = f"{scenario.sharding} replays the collectives of layers; expected auto or replay"
         yield _misfit(message, "tensor_traffic", "sharding", "parallel.pipeline")
     if scenario.numerics is not None:

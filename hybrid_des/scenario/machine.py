@@ -1,8 +1,10 @@
 """The `cluster` section of a scenario: GPUs, nodes and links."""
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, PlainValidator, TypeAdapter, WithJsonSchema
@@ -171,6 +173,15 @@ class Cluster(PluginSection):
     def spec(self) -> ClusterSpec:
         """The view of the cluster that topologies get."""
         return ClusterSpec(tuple(node for kind in self.kinds for node in (kind.spec,) * kind.count))
+
+    def nodes_of(self, ranks: Iterable[int]) -> list[NodeKind]:
+        """The kind of node of each of some global ranks; ranks fill the nodes in order."""
+        behind = list(accumulate(kind.count * kind.gpus_per_node for kind in self.kinds))
+        return [self.kinds[bisect_right(behind, rank)] for rank in ranks]
+
+    def gpus_of(self, ranks: Iterable[int]) -> list[GpuKind]:
+        """The kind of GPU of each of some global ranks."""
+        return [node.gpu for node in self.nodes_of(ranks)]
 
     def each_gpu(self) -> Iterator[NodeKind]:
         """The kind of node of each GPU, in rank order."""

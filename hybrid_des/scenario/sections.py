@@ -38,9 +38,9 @@ ZERO = Fraction(0)
 
 
 @lru_cache(maxsize=8)
-def _layout(order: tuple[str, ...], sizes: tuple[int, ...]) -> Layout:
+def _layout(order: tuple[str, ...], sizes: tuple[int, ...], expert: int) -> Layout:
     """One layout for equal sizes: it keeps what it computes."""
-    return Layout(dict(zip(order, sizes, strict=True)), order)
+    return Layout(dict(zip(order, sizes, strict=True)), order, expert)
 
 
 class Parallel(Section):
@@ -70,7 +70,7 @@ class Parallel(Section):
         """The ranks with their coordinates."""
         place = self.order.index("tensor") + 1
         order = self.order if "context" in self.order else (*self.order[:place], "context", *self.order[place:])
-        return _layout(order, tuple([getattr(self, axis) for axis in order]))
+        return _layout(order, tuple([getattr(self, axis) for axis in order]), self.expert)
 
     @property
     def ranks(self) -> int:

@@ -85,8 +85,7 @@ def _counts(scenario: Any, kept: int) -> Iterator[tuple[int, int, str, tuple[str
     yield planned, MOST_PLANNED, "ops", ("schedule.microbatches", "parallel.pipeline", "schedule.chunks")
     of_run = ("steps", "parallel.data", "schedule.microbatches", "parallel.pipeline")
     yield ran, MOST_OPS, "ops in all steps", of_run
-    layered = scenario.sharding in ("zero-2", "zero-3") and parallel.pipeline == 1
-    whole = layered or scenario.gradients.algorithm == AUTO  # collectives of all replicas are tried out
+    whole = scenario.layered or scenario.gradients.algorithm == AUTO  # collectives of all replicas are tried out
     yield (
         int(_messages(scenario) * (1 if whole else share)),
         MOST_RECORDED if recorded else MOST_MESSAGES,

@@ -27,7 +27,6 @@ from hybrid_des.search.bound import least_step
 from hybrid_des.search.screening import check_stages, first_bound
 from hybrid_des.search.terms import Settings
 from hybrid_des.search.twins import twin_of
-from hybrid_des.simulation.memory import gpus_of
 from hybrid_des.simulation.planner import build_plan, parts_of
 from hybrid_des.simulation.remedies import planned_peaks
 from hybrid_des.simulation.run import few_collections, run
@@ -39,7 +38,7 @@ from hybrid_des.units import format_bytes, to_seconds
 from hybrid_des.workload.costs import RankCosts
 from hybrid_des.workload.modelled import model_costs
 from hybrid_des.workload.ranks import costs_per_rank
-from hybrid_des.workload.stages import costs_of, with_gathered
+from hybrid_des.workload.stages import costs_of
 
 _WIRING = ("cluster.", "efficiency.")  # what keys start with on which the wiring depends
 # keys on which neither costs nor wiring depend, but for the counts in `_shared`
@@ -140,10 +139,7 @@ def _weigh(settings: Settings, case: Case) -> Finding:
     scenario = scenario_in(settings, case)
     fabric, ranks = _shared(settings, case, scenario)
     plan = build_plan(scenario, ranks, fabric)
-    costs = costs_of(ranks, plan)
-    if scenario.sharding == "zero-3":
-        costs = with_gathered(costs, plan, scenario.parallel.data * scenario.parallel.context)
-    found = _finding(settings, scenario, 0, planned_peaks(plan, costs), "")
+    found = _finding(settings, scenario, 0, planned_peaks(plan, costs_of(ranks, plan)), "")
     if found.reason:
         return found
     parts = parts_of(scenario, plan, fabric, ranks=ranks)
@@ -199,7 +195,7 @@ def _allowed(settings: Settings, scenario: Scenario) -> Sequence[int]:
         return [settings.allowed(kinds[0])] * scenario.parallel.pipeline
     allowed = {kind.memory: settings.allowed(kind) for kind in kinds}
     tightest = [max(allowed.values())] * scenario.parallel.pipeline
-    ranks = zip(layout.along("pipeline").tolist(), gpus_of(scenario.cluster, range(layout.ranks)), strict=True)
+    ranks = zip(layout.along("pipeline").tolist(), scenario.cluster.gpus_of(range(layout.ranks)), strict=True)
     for place, kind in ranks:
         tightest[place] = min(tightest[place], allowed[kind.memory])
     return tightest

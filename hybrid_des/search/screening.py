@@ -21,7 +21,7 @@ from hybrid_des.pipeline import Plan, PlanRequest, schedules
 from hybrid_des.pipeline.op import Kind
 from hybrid_des.scenario import Scenario
 from hybrid_des.workload.costs import Costs, RankCosts
-from hybrid_des.workload.stages import costs_of, with_gathered
+from hybrid_des.workload.stages import costs_of
 
 OWN = "hybrid_des."  # modules of the schedules whose ways are known
 
@@ -45,8 +45,6 @@ def first_bound(scenario: Scenario, ranks: RankCosts) -> FirstBound:
     few = min(scenario.schedule.microbatches, 2 * p)
     shape = _shape(kind, scenario.schedule.options, p, few, scenario.schedule.chunks)
     costs = costs_of(ranks, shape.plan)
-    if scenario.sharding == "zero-3":
-        costs = with_gathered(costs, shape.plan, scenario.parallel.data * scenario.parallel.context)
     largest = _largest(shape, costs)
     held = [costs.resident[rank] - costs.transient[rank] + largest[rank] for rank in range(p)]
     return FirstBound(0 if is_perturbed(scenario) else _time(scenario, shape, costs), held)

@@ -18,7 +18,7 @@ from hybrid_des.simulation.exchanges import NO_EXCHANGERS, Exchangers
 from hybrid_des.simulation.folds import folded_transport
 from hybrid_des.simulation.gpu import Gpu, Job
 from hybrid_des.simulation.meeting import barrier_of, meetings_of
-from hybrid_des.simulation.memory import MemoryLedger, nodes_of
+from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.pace import Pace
 from hybrid_des.simulation.perturbing import Perturbation, conditions_of
 from hybrid_des.simulation.planner import Parts
@@ -66,7 +66,7 @@ def simulated_gpus(
         perturbation = Perturbation(scenario, parts.plan, parts.costs, parts.durations)
     vary = cache(lambda place, pace: in_parts(lower(place, pace)))
     gpus = []
-    for rank, node in zip(ranks, nodes_of(scenario.cluster, ranks), strict=True):
+    for rank, node in zip(ranks, scenario.cluster.nodes_of(ranks), strict=True):
         place = layout.coordinate(rank, "pipeline")
         first = rank - place * stride
         usual, varying = Pace(node.speed), None

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from hybrid_des.pipeline.plan import Plan
     from hybrid_des.scenario import Scenario
 
-AXES = ("tensor", "context", "expert")
 MOST_PAIRS = 64  # members of a group whose collective may use any pair of them
 
 
@@ -34,28 +33,35 @@ def flows_of(
         reduced: the replica groups.
     """
     ring = scenario.gradients.algorithm == "ring"
-    axes = (axis for axis in AXES if getattr(scenario.parallel, axis) > 1)
-    groups = {axis: layout.groups(axis, scenario.parallel.expert) for axis in axes}
     together = scenario.barrier or scenario.steps == 1
     pairs = {"expert"} | ({"context"} if scenario.parallel.context_method == "all-to-all" else set())
-    layers = {
-        axis: [list(_of_group(fabric, axis, ranks, ring=axis not in pairs)) for ranks in each]
-        for axis, each in groups.items()
-    }
+    pipeline = list(_of_pipeline(plan, layout))
     known = ring or all(len(group.ranks) <= MOST_PAIRS for group in reduced)
     gradients: list[Connection] = []
     for group in reduced if known else ():
         ends = _around(group.ranks) if ring else permutations(group.ranks, 2)
         gradients += [Connection(*pair, f"gradients {group.stage} {group.part}") for pair in ends]
+    layers = {
+        axis: [list(_of_group(fabric, axis, ranks, ring=axis not in pairs)) for ranks in each]
+        for axis, each in layout.shared.items()
+    }
     return AllFlows(
         layout,
-        groups,
         layers,
-        pipeline=list(_of_pipeline(plan, layout)),
+        pipeline=pipeline,
         gradients=gradients if known else None,
         beside=scenario.gradients.overlap or scenario.overlap.parameters or not together,
         pairs=pairs,
     )
+
+
+def _of_pipeline(plan: Plan, layout: Layout) -> Iterator[Connection]:
+    stride = layout.strides["pipeline"]
+    steps = {(a, b) for path in plan.paths for (a, _), (b, _) in pairwise(path) if a != b}
+    for start in (rank for rank in range(layout.ranks) if not layout.coordinate(rank, "pipeline")):
+        for a, b in sorted(steps):
+            yield Connection(start + a * stride, start + b * stride, "activation")
+            yield Connection(start + b * stride, start + a * stride, "gradient")
 
 
 def _around(ring: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -68,12 +74,3 @@ def _of_group(fabric: Fabric, axis: str, ranks: Sequence[int], *, ring: bool) ->
         return
     for number, members in enumerate(channels(fabric, ranks)):
         yield from (Connection(*pair, f"{axis} {number}") for pair in _around(members))
-
-
-def _of_pipeline(plan: Plan, layout: Layout) -> Iterator[Connection]:
-    stride = layout.strides["pipeline"]
-    steps = {(a, b) for path in plan.paths for (a, _), (b, _) in pairwise(path) if a != b}
-    for start in (rank for rank in range(layout.ranks) if not layout.coordinate(rank, "pipeline")):
-        for a, b in sorted(steps):
-            yield Connection(start + a * stride, start + b * stride, "activation")
-            yield Connection(start + b * stride, start + a * stride, "gradient")

@@ -27,7 +27,6 @@ from hybrid_des.folding.orbits import Element, Fold, FoldedAxis
 from hybrid_des.gradients.groups import ReplicaGroup
 from hybrid_des.scenario import Scenario, folded
 from hybrid_des.scenario.sizes import too_large
-from hybrid_des.simulation.memory import nodes_of
 from hybrid_des.simulation.planner import Parts
 
 MOST_TRIES = 4  # folds that turn out to be wrong while they are simulated
@@ -213,7 +212,7 @@ def _kinds(scenario: Scenario) -> Ranks:
 
 def _unlike(scenario: Scenario, rank: int, other: int) -> str:
     """What tells the nodes of two ranks apart."""
-    node, another = nodes_of(scenario.cluster, (rank, other))
+    node, another = scenario.cluster.nodes_of((rank, other))
     if node.speed != another.speed:
         return f"rank {rank} runs at {float(node.speed):g} times the speed, rank {other} at {float(another.speed):g}"
     return f"the nodes of ranks {rank} and {other} differ in their GPUs, their links, or how many ranks they have"

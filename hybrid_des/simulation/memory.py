@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from hybrid_des.engine.recorder import Rows
 from hybrid_des.units import format_bytes
 
 if TYPE_CHECKING:
-    from hybrid_des.scenario.machine import Cluster, GpuKind, NodeKind
+    from hybrid_des.scenario.machine import GpuKind
     from hybrid_des.workload.costs import Costs
 
 
@@ -68,17 +66,6 @@ class MemoryPeak:
     def fits(self) -> bool:
         """Whether no GPU exceeds its memory."""
         return self.held <= self.gpu.memory
-
-
-def nodes_of(cluster: Cluster, ranks: Iterable[int]) -> list[NodeKind]:
-    """The kind of node of each of some global ranks; ranks fill the nodes in order."""
-    behind = list(accumulate(kind.count * kind.gpus_per_node for kind in cluster.kinds))
-    return [cluster.kinds[bisect_right(behind, rank)] for rank in ranks]
-
-
-def gpus_of(cluster: Cluster, ranks: Iterable[int]) -> list[GpuKind]:
-    """The kind of GPU of each of some global ranks."""
-    return [node.gpu for node in nodes_of(cluster, ranks)]
 
 
 def worst_peak(ranks: Sequence[int], held: Sequence[int], gpus: Sequence[GpuKind]) -> MemoryPeak:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from hybrid_des.errors import UsageError
@@ -23,7 +24,7 @@ from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.workload.costs import Costs, RankCosts
 from hybrid_des.workload.durations import Durations
 from hybrid_des.workload.ranks import costs_per_rank, durations_in
-from hybrid_des.workload.stages import costs_of, with_gathered
+from hybrid_des.workload.stages import costs_of
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ def parts_of(
         PlanError: the order of ops is impossible.
         UsageError: an order file cannot be read, or is for other sizes.
     """
-    layout, gradients, numerics = scenario.parallel.layout, scenario.gradients, scenario.numerics
+    layout, numerics = scenario.parallel.layout, scenario.numerics
     fabric = fabric or fabric_of(scenario)
     durations = durations or durations_in(scenario)
     ranks = ranks or costs_per_rank(scenario, fabric, durations)
@@ -80,16 +81,13 @@ def parts_of(
     costs = costs_of(ranks, plan, training.parameters if training and counted else None)
     if durations is not None:
         durations.check(plan, scenario.parallel.data, scenario.steps)
-    expert, sharded = scenario.parallel.expert, scenario.sharding != "none"
-    if scenario.sharding == "zero-3":
-        costs = with_gathered(costs, plan, scenario.parallel.data * scenario.parallel.context)
-    layered = None
-    if scenario.sharding in ("zero-2", "zero-3") and plan.pipeline == 1:
-        layered = _layered(scenario, plan, costs, fabric)
-    groups = []
-    if layered is None:
-        groups = replica_groups(plan, layout, costs.parts, gradients, expert=expert, keep_empty=numerics is not None)
-    reductions = Reductions(gradients, groups, fabric, layout.ranks, scenario.cluster.sharing, sharded=sharded)
+    gradients, sharing = scenario.gradients, scenario.cluster.sharing
+    groups, by_layer = [], None
+    if scenario.layered:
+        by_layer = LayerTraffic(layout, gradients.codec, fabric, sharing)
+    else:
+        groups = replica_groups(plan, layout, costs.parts, gradients, keep_empty=numerics is not None)
+    reductions = Reductions(gradients, groups, fabric, layout.ranks, sharing, sharded=scenario.sharding != "none")
     traffic = tensor_traffic(scenario, plan, costs, fabric, groups)
     lowering = Lowering(
         plan,
@@ -99,16 +97,14 @@ def parts_of(
         blocking=scenario.schedule.p2p == "blocking",
         gathers=reductions.gathers,
         ahead=scenario.overlap.parameters,
-        layered=layered,
+        layered=_layered(scenario, plan, costs, by_layer) if by_layer else None,
         axes=frozenset(traffic.messages),
     )
     return Parts(fabric, plan, costs, training, workers, reductions, lowering, traffic, durations)
 
 
-def _layered(scenario: Scenario, plan: Plan, costs: Costs, fabric: Fabric) -> Layered:
+def _layered(scenario: Scenario, plan: Plan, costs: Costs, traffic: LayerTraffic) -> Layered:
     """Lowering layer by layer, for gradients or weights that are sharded within a step."""
-    parallel, sharing = scenario.parallel, scenario.cluster.sharing
-    traffic = LayerTraffic(parallel.layout, parallel.expert, scenario.gradients.codec, fabric, sharing)
     slowing = Slowing(scenario.efficiency.slowed) if scenario.efficiency else Slowing()
     once, ahead = scenario.sharding == "zero-2", scenario.overlap.parameters
     beside = scenario.gradients.overlap if once else ahead
@@ -132,6 +128,7 @@ def build_plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
     schedule, p = scenario.schedule, scenario.parallel.pipeline
     if schedule.file is not None:
         return _plan_in_file(schedule.file, scenario)
+    hops = zip(pairwise(scenario.parallel.layout.group(0, "pipeline")), ranks.message, strict=False)
     request = PlanRequest(
         pipeline=p,
         microbatches=schedule.microbatches,
@@ -139,7 +136,7 @@ def build_plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
         forward=ranks.forward,
         input=ranks.input,
         weight=ranks.weight,
-        delay=max((_delay(scenario, ranks, fabric, rank) for rank in range(p - 1)), default=0),
+        delay=max((idle_time(fabric, *ends, activation) for ends, activation in hops), default=0),
         weight_share=ranks.weight_share,
     )
     assert schedule.kind is not None  # the scenario has one or the other
@@ -159,9 +156,3 @@ def _plan_in_file(file: Path, scenario: Scenario) -> Plan:
     if "chunks" in schedule.model_fields_set and schedule.chunks != chunks:
         raise UsageError(f"{file}: an order of {chunks} chunks per rank; schedule.chunks is {schedule.chunks}")
     return plan
-
-
-def _delay(scenario: Scenario, ranks: RankCosts, fabric: Fabric, rank: int) -> int:
-    """Time of an activation from one pipeline rank to the next on idle links."""
-    sender, receiver = (scenario.parallel.layout.rank(pipeline=r) for r in (rank, rank + 1))
-    return idle_time(fabric, sender, receiver, ranks.message[rank])

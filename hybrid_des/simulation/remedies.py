@@ -13,13 +13,13 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.lowering import Lowering
-from hybrid_des.simulation.memory import MemoryPeak, gpus_of, worst_peak
+from hybrid_des.simulation.memory import MemoryPeak, worst_peak
 from hybrid_des.simulation.pace import Pace
 from hybrid_des.simulation.planner import build_plan
 from hybrid_des.units import format_bytes
 from hybrid_des.workload.costs import Costs
 from hybrid_des.workload.modelled import model_costs
-from hybrid_des.workload.stages import costs_of, with_gathered
+from hybrid_des.workload.stages import costs_of
 
 RECOMPUTE = ("none", "selective", "full")
 SHARDING = ("none", "zero-1", "zero-2", "zero-3")
@@ -50,16 +50,13 @@ def remedies(scenario: Scenario, plan: Plan, fabric: Fabric) -> Iterator[Remedy]
     """The changes to a scenario with a model that might make it fit, each with its peak."""
     layout = scenario.parallel.layout
     everyone = range(layout.ranks)
-    gpus = gpus_of(scenario.cluster, everyone)
+    gpus = scenario.cluster.gpus_of(everyone)
     for change, variant in _variants(scenario):
         try:
             ranks = model_costs(variant, fabric if scenario.parallel.stages == "balanced" else None)
             same = variant.schedule is scenario.schedule
             planned = plan if same else build_plan(variant, ranks, fabric)
-            costs = costs_of(ranks, planned)
-            if variant.sharding == "zero-3":
-                costs = with_gathered(costs, planned, layout.sizes["data"] * layout.sizes["context"])
-            held = planned_peaks(planned, costs)
+            held = planned_peaks(planned, costs_of(ranks, planned))
         except HybridDesError:
             continue  # the schedule does not support so many micro-batches
         yield Remedy(change, worst_peak(everyone, [held[place] for place in layout.along("pipeline").tolist()], gpus))

@@ -28,7 +28,7 @@ from hybrid_des.simulation.assembly import network_of, simulated_gpus
 from hybrid_des.simulation.changes import Retime
 from hybrid_des.simulation.folds import check_size, folds_of, refused
 from hybrid_des.simulation.gpu import Gpu
-from hybrid_des.simulation.memory import gpus_of, memory_parts, misfit, worst_peak
+from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
 from hybrid_des.simulation.planner import Parts, parts_of
 from hybrid_des.simulation.tensor_traffic import TensorTraffic
 from hybrid_des.simulation.watch import BudgetSpentError, Watch, ops_of
@@ -250,7 +250,7 @@ def _check_memory(scenario: Scenario, parts: Parts, gpus: Sequence[Gpu]) -> None
     if scenario.on_oom != "error":
         return
     layout, ranks = scenario.parallel.layout, [gpu.rank for gpu in gpus]
-    peak = worst_peak(ranks, [gpu.memory.peak_bytes for gpu in gpus], gpus_of(scenario.cluster, ranks))
+    peak = worst_peak(ranks, [gpu.memory.peak_bytes for gpu in gpus], scenario.cluster.gpus_of(ranks))
     if not peak.fits:
         sizes = f"holds {format_bytes(peak.held)}; its GPU ({peak.gpu.name}) has {format_bytes(peak.gpu.memory)}"
         held = memory_parts(parts.costs, layout.coordinate(peak.rank, "pipeline"), peak.held)

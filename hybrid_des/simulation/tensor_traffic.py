@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid_des.network.contention import AllFlows, Groups, crossing, exact, reached_together
 from hybrid_des.network.symmetry import Connection, links_of
-from hybrid_des.simulation.flows import AXES, flows_of
+from hybrid_des.simulation.flows import flows_of
 from hybrid_des.simulation.sample import sample_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
@@ -152,28 +152,25 @@ def tensor_traffic(
 
     Where few replicas tell what is true of all, only their routes are looked at.
     """
-    parallel, layout = scenario.parallel, scenario.parallel.layout
-    axes = [axis for axis in AXES if getattr(parallel, axis) > 1]
-    if scenario.model is None or not axes:
+    layout, groups = scenario.parallel.layout, scenario.parallel.layout.shared
+    if scenario.model is None or not groups:
         return TensorTraffic()
-    groups = {axis: layout.groups(axis, parallel.expert) for axis in axes}
-    loads, uneven = _loads(plan, costs, axes)
-    layered = scenario.sharding in ("zero-2", "zero-3") and plan.pipeline == 1
+    loads, uneven = _loads(plan, costs, list(groups))
     perturbed = bool(scenario.slow or scenario.jitter)
     mode = scenario.tensor_traffic
-    if layered or (perturbed and mode == "auto"):
+    if scenario.layered or (perturbed and mode == "auto"):
         mode = "replay"
     whole = partial(flows_of, scenario, plan, fabric, layout, reduced)
     sample = sample_of(scenario, plan, costs, fabric, reduced)
     flows = sample or whole()
     alike = len({kind.speed for kind in scenario.cluster.kinds}) == 1 and plan.fused_time >= 1
     unsettled = uneven | crossing(fabric, flows)
-    proven = exact(fabric, flows) - unsettled if alike and not (layered or perturbed) else set()
-    chosen = [axis for axis in axes if mode == "messages" or (mode == "auto" and axis not in proven)]
+    proven = exact(fabric, flows) - unsettled if alike and not (scenario.layered or perturbed) else set()
+    chosen = [axis for axis in groups if mode == "messages" or (mode == "auto" and axis not in proven)]
     events = sum(_events(loads, axis, groups[axis], layout) for axis in chosen)
     if mode == "auto" and events > MOST_EVENTS:
         chosen = []
-    others = [axis for axis in axes if axis not in chosen]
+    others = [axis for axis in groups if axis not in chosen]
     disturbed = frozenset(axis for axis in others if axis not in proven)
     return TensorTraffic(
         messages={axis: groups[axis] for axis in chosen},

@@ -56,6 +56,7 @@ class RankCosts:
         kept: bytes of activations kept per micro-batch.
         weight_share: share of them kept from the input gradient to the weight gradient of a split backward.
         repeated: whether the backward repeats the whole forward, so that only the stage's input is kept.
+        gathered: whether ranks divide the weights among them, and gather them for use.
         stages: of a model: number of stages → the costs of each.
         layers: of a model: the costs of each layer.
     """
@@ -70,6 +71,7 @@ class RankCosts:
     kept: tuple[int, ...]
     weight_share: tuple[Fraction, ...]
     repeated: bool = False
+    gathered: bool = False
     stages: Callable[[int], Sequence[StageCosts]] | None = None
     layers: tuple[StageCosts, ...] = ()
 

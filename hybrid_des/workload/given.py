@@ -46,6 +46,7 @@ def rank_costs(workload: Workload, ranks: int, sharding: Sharding = WHOLE, *, re
         kept=_amounts(workload, workload.memory.activation, ranks),
         weight_share=tuple(round(share, DIGITS) for share in _each(workload.memory.weight_share, ranks)),
         repeated=repeated,
+        gathered=sharding.weights > 1,
     )
 
 

@@ -88,6 +88,7 @@ def model_costs(scenario: Scenario, fabric: Fabric | None) -> RankCosts:
         per_parameter=(Fraction(0),) * ranks,
         kept=nothing,
         weight_share=tuple(one.weight_share for one in whole),
+        gathered=costing.gathered,
         stages=stages,
         layers=layers,
     )
@@ -121,13 +122,18 @@ class _Costing:
         )
         self._known: dict[Exchange, Collective] = {}
         self._replay = None if fabric is None else Replay(fabric, scenario.cluster.sharing)
-        self._groups = cache(lambda axis: _different(layout.groups(axis, parallel.expert), fabric))
+        self._groups = cache(lambda axis: _different(layout.groups(axis), fabric))
         self._hidden = {"tensor": scenario.overlap.tensor, "expert": scenario.overlap.experts, "context": Fraction(0)}
         holders = parallel.data * parallel.context
         pipelined = parallel.pipeline > 1
         self._dense = Sharding.of(scenario.sharding, holders, pipelined=pipelined)
         self._experts = Sharding.of(scenario.sharding, max(1, holders // parallel.expert), pipelined=pipelined)
         self._gradient = codecs.find(scenario.gradients.codec).build().bytes_per_element
+
+    @property
+    def gathered(self) -> bool:
+        """Whether ranks divide the weights among them."""
+        return self._dense.weights > 1
 
     def of(self, layer: Layer, received: int) -> StageCosts:
         """The costs of a layer; `received` are bytes per token of the layer before."""

@@ -11,7 +11,7 @@ from hybrid_des.workload.costs import WEIGHTS, Costs, RankCosts, StageCosts
 
 
 def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None) -> Costs:
-    """Split the costs of every rank evenly over its stages.
+    """The costs of a plan: those of a model's stages, or those of every rank, split evenly over its stages.
 
     Args:
         ranks: the costs of each pipeline rank.
@@ -19,7 +19,13 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
         trained: parameters per stage of the model that is really trained, for workloads that give none.
     """
     if ranks.stages is not None:
-        return _of_stages(ranks.stages(plan.stages), ranks.optimizer, plan)
+        costs = _of_stages(ranks.stages(plan.stages), ranks.optimizer, plan)
+    else:
+        costs = _of_ranks(ranks, plan, trained)
+    return _with_gathered(costs, plan) if ranks.gathered else costs
+
+
+def _of_ranks(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None) -> Costs:
     stages: dict[Place, StageCosts] = {}
     for path in plan.paths:
         stages |= _along(path, ranks, plan.pipeline)
@@ -51,10 +57,8 @@ def _of_stages(stages: Sequence[StageCosts], optimizer: Sequence[int], plan: Pla
     )
 
 
-def with_gathered(costs: Costs, plan: Plan, holders: int) -> Costs:
-    """Add gathered weights to the memory of ranks that share them with others: two layers, or all in a pipeline."""
-    if holders == 1:
-        return costs
+def _with_gathered(costs: Costs, plan: Plan) -> Costs:
+    """Add gathered weights to the memory of ranks: two layers, or all in a pipeline."""
     more = []
     for rank in range(plan.pipeline):
         stages = [cost for (at, _), cost in costs.stages.items() if at == rank]

@@ -16,7 +16,7 @@ from hybrid_des import plots
 from hybrid_des.errors import OutOfMemoryError
 from hybrid_des.result import simulate
 from hybrid_des.scenario import scenario_from
-from hybrid_des.simulation.memory import gpus_of, worst_peak
+from hybrid_des.simulation.memory import worst_peak
 
 GB = 10**9
 LARGE, SMALL = {"name": "large", "memory": "80 GB"}, {"name": "small", "memory": "40 GB"}
@@ -58,7 +58,7 @@ def test_the_error_names_the_gpu_that_exceeds_its_memory():
 def test_the_largest_excess_counts_not_the_largest_amount():
     scenario = unlike_nodes(["1 GB", "1 GB"])
     ranks = range(2)
-    gpus = gpus_of(scenario.cluster, ranks)
+    gpus = scenario.cluster.gpus_of(ranks)
     assert [gpu.name for gpu in gpus] == ["large", "small"]
     worst = worst_peak(ranks, [90 * GB, 60 * GB], gpus)
     assert (worst.rank, worst.held, worst.fits) == (1, 60 * GB, False)

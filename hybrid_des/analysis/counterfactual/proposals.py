@@ -22,7 +22,7 @@ from hybrid_des.analysis.counterfactual.slowest import SLOW, Stragglers
 from hybrid_des.analysis.counterfactual.variant import Variant
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.memory import gpus_of, worst_peak
+from hybrid_des.simulation.memory import worst_peak
 from hybrid_des.simulation.run import Run
 
 EVENTS = 2_000_000  # of all simulations, about
@@ -162,4 +162,4 @@ def _proposal(against: str, change: str, base: Run, scenario: Scenario, duration
 
 
 def _fits(run: Run) -> bool:
-    return worst_peak(run.ranks, run.peak_memory, gpus_of(run.scenario.cluster, run.ranks)).fits
+    return worst_peak(run.ranks, run.peak_memory, run.scenario.cluster.gpus_of(run.ranks)).fits

@@ -24,7 +24,6 @@ from hybrid_des.report.plots.style import (
     verbatim,
 )
 from hybrid_des.scenario.machine import GpuKind
-from hybrid_des.simulation.memory import gpus_of
 from hybrid_des.simulation.run import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
@@ -112,7 +111,7 @@ def memory_curve(run: Run, ax: Axes | None = None, replica: int = 0) -> Axes:
         mine = timeline.memory["rank"] == rank
         time = timeline.memory["time"][mine] / PICOSECONDS_PER_SECOND / scale
         held = timeline.memory["bytes"][mine] / 1e9
-        (gpu,) = gpus_of(run.scenario.cluster, [rank])
+        (gpu,) = run.scenario.cluster.gpus_of([rank])
         highest[gpu] = max(highest.get(gpu, 0.0), float(held.max(initial=0.0)))
         label = f"pipeline rank {place}" if pipeline <= LABELLED or place in (0, pipeline - 1) else None
         ax.step(time, held, where="post", color=_along(place, pipeline), label=label, linewidth=1.3)
