@@ -129,3 +129,15 @@ class LineageFifo(Fifo):
     def link(self, spec: LinkSpec, rate: Rate) -> LineageLink:
         """Make a link."""
         return LineageLink(self._env, spec, rate)
+
+
+def folded_transport(
+    fabric: Fabric, sharing: str, recorder: Recorder, fold: Fold, *, receipts: bool, ordered: bool
+) -> FoldedTransport:
+    """The network of a folded run; orders are traced where something depends on them.
+
+    Under `fair` nothing does, unless ranks meet: messages that meet share a link, whoever came first.
+    """
+    if sharing == "fair" and not ordered:
+        return FoldedTransport(Environment(), fabric, sharing, recorder, receipts, fold=fold)
+    return LineageTransport(LineageEnvironment(fold), fabric, sharing, recorder, receipts, fold=fold)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.collectives.channels import channels
+from hybrid_des.collectives.channels import Ring
 from hybrid_des.collectives.group import Group, ProcessGroup, Routine
 from hybrid_des.network.purpose import OF_LAYERS
 from hybrid_des.simulation.pace import Pace
@@ -26,9 +26,9 @@ from hybrid_des.workload.replay import CODEC, elements_of
 from hybrid_des.workload.traffic import Collective
 
 if TYPE_CHECKING:
-    from hybrid_des.network.fabric import Fabric
     from hybrid_des.network.transport import Transport
     from hybrid_des.pipeline.op import Kind
+    from hybrid_des.simulation.tensor_traffic import TensorTraffic
 
 Part = tuple[int, StageCosts, "Kind"]  # of an action: a stage, its costs, and which op
 Point = tuple[int, Fill | Await]  # picoseconds after the start of an action, and what happens then
@@ -110,7 +110,7 @@ def _pieces(stage: int, cost: StageCosts, kind: Kind, axes: Collection[str]) -> 
 class Exchanger:
     """A rank's part in the collectives of one stage along one axis."""
 
-    def __init__(self, transport: Transport, ranks: Sequence[int], rings: Sequence[Sequence[int]], at: At) -> None:
+    def __init__(self, transport: Transport, ranks: Sequence[int], rings: Sequence[Ring], at: At) -> None:
         """Join the group.
 
         Args:
@@ -153,13 +153,12 @@ NO_EXCHANGERS: Mapping[tuple[str, int], Exchanger] = {}
 class Exchangers:
     """Makes the exchangers of ranks."""
 
-    def __init__(self, transport: Transport, fabric: Fabric, groups: Mapping[str, Sequence[Sequence[int]]]) -> None:
-        """Find each rank's groups; `groups` are those along each axis whose collectives are messages."""
+    def __init__(self, transport: Transport, traffic: TensorTraffic) -> None:
+        """Find each rank's groups, along axes whose collectives are messages."""
         self._transport = transport
-        self._of: dict[int, dict[str, tuple[Sequence[int], Sequence[Sequence[int]]]]] = {}
-        for axis, of_axis in groups.items():
-            for ranks in of_axis:
-                rings = channels(fabric, ranks)
+        self._of: dict[int, dict[str, tuple[Sequence[int], Sequence[Ring]]]] = {}
+        for axis, groups in traffic.messages.items():
+            for ranks, rings in zip(groups, traffic.rings[axis], strict=True):
                 for rank in ranks:
                     self._of.setdefault(rank, {})[axis] = ranks, rings
 

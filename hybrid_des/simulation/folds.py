@@ -6,10 +6,8 @@ looks the same to all images of its members. Routes are checked as flows open, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from itertools import product
-from math import prod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,167 +15,61 @@ from numpy.typing import NDArray
 from hybrid_des import collectives
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.collectives.seating import Seating
-from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.lineage import LineageEnvironment
-from hybrid_des.engine.recorder import Recorder
-from hybrid_des.errors import Refusal
 from hybrid_des.folding import FoldRefusal
-from hybrid_des.folding.folded_transport import FoldedTransport, LineageTransport
-from hybrid_des.folding.orbits import Element, Fold, FoldedAxis
-from hybrid_des.gradients.groups import ReplicaGroup
-from hybrid_des.scenario import Scenario, folded
-from hybrid_des.scenario.sizes import too_large
-from hybrid_des.simulation.planner import Parts
-
-MOST_TRIES = 4  # folds that turn out to be wrong while they are simulated
-INNER = ("tensor", "context")  # axes of ranks that share layers
+from hybrid_des.folding.orbits import Element, Fold
+from hybrid_des.gradients.groups import Reductions, ReplicaGroup
+from hybrid_des.network.contention import Groups
+from hybrid_des.scenario import Scenario
 
 Ranks = NDArray[np.int64]
-Groups = Mapping[tuple[int, int, int], ReplicaGroup]  # by stage, part and first rank
+ByFirst = Mapping[tuple[int, int, int], ReplicaGroup]  # by stage, part and first rank
 
 
-def folds_of(scenario: Scenario, parts: Parts, reasons: list[str]) -> Iterator[Fold]:
-    """The folds that look exact, those with the fewest replicas first; why others do not is added to `reasons`.
+@dataclass(frozen=True)
+class Replicas:
+    """What the replicas of a scenario do, as far as a fold must respect it.
 
-    Of each, those come first that also fold ranks which share layers.
-
-    Raises:
-        FoldRefusal: the scenario asks for a fold that is not exact.
+    Attributes:
+        reductions: of their gradients.
+        exchanging: axis → groups of ranks whose layers exchange messages.
+        meeting: part → groups of ranks that share layers, and begin collectives together; None if none do.
+        apart: why replicas differ beside what the scenario says; nothing, if nothing else differs.
     """
-    asked, replicas = scenario.fold, scenario.parallel.data
-    if asked == "off" or (asked == "auto" and scenario.parallel.ranks < folded.FROM):
-        return
-    sizes = [asked] if isinstance(asked, int) else [k for k in range(1, replicas) if replicas % k == 0]
-    tried = 0
-    for keep in sizes:
-        found = None
-        if tried == MOST_TRIES:
-            break
-        try:
-            found = _first(scenario, parts, keep)
-        except FoldRefusal as refusal:
-            if isinstance(asked, int):
-                raise FoldRefusal(f"fold: {keep}: {refusal}") from None
-            reasons.append(str(refusal))
-        if found is not None:
-            tried += 1
-            if asked == "auto":
-                yield from _narrower(scenario, parts, found.turns)
-            yield found
-    if asked == "auto" and not _perturbed(scenario, parts):
-        yield from _narrower(scenario, parts, ())
+
+    scenario: Scenario
+    reductions: Reductions
+    exchanging: Mapping[str, Groups]
+    meeting: Sequence[Groups] | None = None
+    apart: str = ""
+
+    @property
+    def differ(self) -> str:
+        """What is different, or random, on every replica; nothing, if nothing is."""
+        if self.apart:
+            return self.apart
+        if self.scenario.jitter:
+            return "with `jitter` every rank has durations of its own"
+        if (sharing := self.scenario.cluster.sharing) not in ("fifo", "fair"):
+            return f"who waits for whom under `sharing: {sharing}` is not known"
+        of_ranks = (one.target for one in self.scenario.slow if one.target[0] != "stage")
+        return next((f"{kind} {value} is slow" for kind, value in of_ranks), "")
 
 
-def _narrower(scenario: Scenario, parts: Parts, turns: Sequence[FoldedAxis]) -> Iterator[Fold]:
-    """A fold with tensor and context ranks folded too, where their collectives are replayed and all do the same."""
-    layout, traffic = scenario.parallel.layout, parts.traffic
-    if traffic.messages or parts.lowering.layered:
-        return
-    keeps = [
-        [k for k in range(1, layout.sizes.get(axis, 1) + 1) if layout.sizes.get(axis, 1) % k == 0] for axis in INNER
-    ]
-    tried = 0
-    for kept in sorted(product(*keeps), key=prod)[:-1]:
-        inner = [FoldedAxis(axis, k) for axis, k in zip(INNER, kept, strict=True) if k < layout.sizes.get(axis, 1)]
-        fold = Fold(layout, [*turns, *inner])
-        with suppress(FoldRefusal):
-            check(fold, scenario, parts)
-            tried += 1
-            yield fold
-        if tried == MOST_TRIES:
-            return
-
-
-def refused(scenario: Scenario, fold: Fold, refusal: FoldRefusal, reasons: list[str]) -> None:
-    """Note why a fold turned out not to be exact; of ranks that share layers, others will be tried.
-
-    Raises:
-        FoldRefusal: the scenario asks for it.
-    """
-    if any(turn.axis in INNER for turn in fold.turns):
-        return
-    if isinstance(scenario.fold, int):
-        raise FoldRefusal(f"fold: {scenario.fold}: {refusal}") from None
-    reasons.append(str(refusal))
-
-
-def check_size(scenario: Scenario, fold: Fold | None, reasons: Sequence[str]) -> None:
-    """Check that a run is not too large, which a scenario that may be folded has been allowed to be.
-
-    Raises:
-        Refusal: it is, with the reason why it was not folded, or not more.
-    """
-    kept = scenario.parallel.data if fold is None else fold.kept("data")
-    if found := too_large(scenario, kept):
-        raise Refusal("; ".join([found, *(f"replicas differ: {reason}" for reason in reasons[-1:])]))
-
-
-def folded_transport(scenario: Scenario, parts: Parts, fold: Fold, recorder: Recorder) -> FoldedTransport:
-    """The network of a folded run; orders are traced where something depends on them.
-
-    Under `fair` nothing does: messages that meet share a link, whoever came first.
-    """
-    sharing, receipts = scenario.cluster.sharing, parts.lowering.blocking
-    if sharing == "fair" and parts.lowering.layered is None:
-        return FoldedTransport(Environment(), parts.fabric, sharing, recorder, receipts, fold=fold)
-    return LineageTransport(LineageEnvironment(fold), parts.fabric, sharing, recorder, receipts, fold=fold)
-
-
-def _first(scenario: Scenario, parts: Parts, keep: int) -> Fold | None:
-    """The exact fold that keeps so many replicas; None if that is all of them."""
-    layout, replicas = scenario.parallel.layout, scenario.parallel.data
-    if replicas % keep:
-        raise FoldRefusal(f"{replicas} replicas are not a multiple of it")
-    if keep == replicas:
-        return None
-    if found := _perturbed(scenario, parts):
-        raise FoldRefusal(found)
-    powers = not (keep & (keep - 1) or replicas & (replicas - 1))
-    refusals = []
-    for swap in (False, True)[: 1 + powers]:
-        fold = Fold(layout, [FoldedAxis("data", keep, swap)])
-        try:
-            check(fold, scenario, parts)
-        except FoldRefusal as refusal:
-            refusals.append(refusal)
-        else:
-            return fold
-    raise refusals[0]
-
-
-def _perturbed(scenario: Scenario, parts: Parts) -> str:
-    """What of a scenario is different, or random, on every replica."""
-    if parts.training:
-        return "with `numerics` every replica trains on samples of its own"
-    if scenario.jitter:
-        return "with `jitter` every rank has durations of its own"
-    if parts.durations is not None:
-        return "with `workload.durations` every replica has durations of its own"
-    if scenario.cluster.sharing not in ("fifo", "fair"):
-        return f"who waits for whom under `sharing: {scenario.cluster.sharing}` is not known"
-    for one in scenario.slow:
-        kind, value = one.target
-        if kind != "stage":
-            return f"{kind} {value} is slow"
-    return ""
-
-
-def check(fold: Fold, scenario: Scenario, parts: Parts) -> None:
+def check(fold: Fold, replicas: Replicas) -> None:
     """Check placement and collectives.
 
     Raises:
         FoldRefusal: they tell ranks apart that would be folded on each other.
     """
-    nodes = _nodes(scenario, fold.layout.ranks)
-    _check_placement(fold, scenario, nodes)
-    by_first = {(group.stage, group.part, group.ranks[0]): group for _, group in parts.reductions.processes}
-    for processes, group in parts.reductions.processes:
+    nodes = _nodes(replicas.scenario, fold.layout.ranks)
+    _check_placement(fold, replicas.scenario, nodes)
+    by_first = {(group.stage, group.part, group.ranks[0]): group for _, group in replicas.reductions.processes}
+    for processes, group in replicas.reductions.processes:
         if _simulated(fold, group):
-            _check_group(fold, parts, processes, group, by_first, nodes)
-    for axis, groups in parts.traffic.messages.items():
+            _check_group(fold, replicas, processes, group, by_first, nodes)
+    for axis, groups in replicas.exchanging.items():
         _check_exchanges(fold, axis, groups)
-    layered = parts.lowering.layered
-    for ranks in (ranks for groups in layered.traffic.groups for ranks in groups) if layered else ():
+    for ranks in (ranks for groups in replicas.meeting or () for ranks in groups):
         if any(fold.simulated(rank) for rank in ranks):
             members = set(ranks)
             if any(fold.home(rank)[0] not in members for rank in ranks):
@@ -225,7 +117,7 @@ def _simulated(fold: Fold, group: ReplicaGroup) -> bool:
 
 
 def _check_group(
-    fold: Fold, parts: Parts, processes: ProcessGroup, group: ReplicaGroup, groups: Groups, nodes: Ranks
+    fold: Fold, parts: Replicas, processes: ProcessGroup, group: ReplicaGroup, groups: ByFirst, nodes: Ranks
 ) -> None:
     """The images of a group must be a group in which everyone does the same."""
     ranks = _array(group.ranks)
@@ -239,7 +131,7 @@ def _check_group(
             raise FoldRefusal(f"ranks {here} and {there}: {found}")
 
 
-def _check_exchanges(fold: Fold, axis: str, groups: Sequence[Sequence[int]]) -> None:
+def _check_exchanges(fold: Fold, axis: str, groups: Groups) -> None:
     """The image of a group whose layers exchange messages must be such a group, in the same order."""
     whole = {tuple(ranks) for ranks in groups}
     for ranks in groups:
@@ -248,7 +140,7 @@ def _check_exchanges(fold: Fold, axis: str, groups: Sequence[Sequence[int]]) -> 
                 raise FoldRefusal(f"the {axis} ranks of rank {ranks[0]} go to several groups")
 
 
-def _image(fold: Fold, element: Element, ranks: Ranks, group: ReplicaGroup, groups: Groups) -> tuple[Ranks, Ranks]:
+def _image(fold: Fold, element: Element, ranks: Ranks, group: ReplicaGroup, groups: ByFirst) -> tuple[Ranks, Ranks]:
     """The group that the image of a group is, and the seats of the images in it."""
     moved = fold.move(ranks, element)
     images = np.sort(moved)

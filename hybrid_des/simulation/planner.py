@@ -1,6 +1,6 @@
 """Planning: turns a scenario into the parts of a simulation (fabric, plan, costs, training, reductions)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -8,6 +8,7 @@ from pathlib import Path
 from hybrid_des.errors import UsageError
 from hybrid_des.gradients.groups import Reductions, replica_groups
 from hybrid_des.gradients.replayed import LayerTraffic
+from hybrid_des.network.contention import Groups
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.rate import idle_time
 from hybrid_des.numerics.training import Training
@@ -49,6 +50,18 @@ class Parts:
     lowering: Lowering
     traffic: TensorTraffic
     durations: Durations | None = None
+
+    @property
+    def meeting(self) -> Sequence[Groups] | None:
+        """Part → the groups of ranks that share layers and begin collectives together; None if none do."""
+        return self.lowering.layered.traffic.groups if self.lowering.layered else None
+
+    @property
+    def apart(self) -> str:
+        """Why replicas differ beside what the scenario says; nothing, if nothing else differs."""
+        if self.training:
+            return "with `numerics` every replica trains on samples of its own"
+        return "" if self.durations is None else "with `workload.durations` every replica has durations of its own"
 
 
 def parts_of(

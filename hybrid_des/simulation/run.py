@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybrid_des.engine.causes import Causes
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.long_rows import LongRows
-from hybrid_des.engine.recorder import CHUNK, MESSAGE_COLUMNS, Recorder
+from hybrid_des.engine.recorder import CHUNK, Recorder
 from hybrid_des.errors import DeadlockError, OutOfMemoryError
-from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.orbits import Fold
 from hybrid_des.gradients.reducer import Server
 from hybrid_des.network.fabric import Fabric
@@ -26,10 +25,12 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.assembly import network_of, simulated_gpus
 from hybrid_des.simulation.changes import Retime
-from hybrid_des.simulation.folds import check_size, folds_of, refused
+from hybrid_des.simulation.choice import simulated_once
+from hybrid_des.simulation.folds import Replicas
 from hybrid_des.simulation.gpu import Gpu
 from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
 from hybrid_des.simulation.planner import Parts, parts_of
+from hybrid_des.simulation.programs import Programs
 from hybrid_des.simulation.tensor_traffic import TensorTraffic
 from hybrid_des.simulation.watch import BudgetSpentError, Watch, ops_of
 from hybrid_des.timeline import Timeline
@@ -141,34 +142,27 @@ def run(
     """
     started = time.perf_counter()
     parts = parts or parts_of(scenario, plan, fabric, training)
-    reasons: list[str] = []
-    outcome, fold = None, None
-    every = trace is not None or retime is not None  # what is explained, or changed rank by rank, is simulated whole
-    for fold in () if every else folds_of(scenario, parts, reasons):
-        check_size(scenario, fold, reasons)
-        try:
-            outcome = _simulated(scenario, parts, fold, scratch, watch)
-            break
-        except FoldRefusal as refusal:
-            refused(scenario, fold, refusal, reasons)
-    if outcome is None:
-        check_size(scenario, None, reasons)
-        outcome, fold = _simulated(scenario, parts, None, scratch, watch, trace=trace, retime=retime), None
-    env, recorder, transport, gpus = outcome
-    _check_memory(scenario, parts, gpus)
-    layout = scenario.parallel.layout
-    whole = [CHUNK * parts.plan.visits[layout.coordinate(gpu.rank, "pipeline")] for gpu in gpus]
+
+    def simulate(fold: Fold | None) -> _Ended:
+        return _simulated(scenario, parts, fold, scratch, watch, trace=trace, retime=retime)
+
+    replicas = Replicas(scenario, parts.reductions, parts.traffic.messages, parts.meeting, parts.apart)
+    whole = trace is not None or retime is not None  # what is explained, or changed rank by rank
+    ended, fold, unfolded = simulated_once(replicas, simulate, whole=whole)
+    _check_memory(scenario, parts, ended.gpus)
+    layout, visits = scenario.parallel.layout, parts.plan.visits
+    counted = [CHUNK * visits[layout.coordinate(gpu.rank, "pipeline")] for gpu in ended.gpus]
     return Run(
         scenario,
         parts.plan,
         parts.costs,
-        Timeline.of(recorder, parts.plan, layout, fold.order if fold else 1),
-        **_sent(parts, transport, scenario.steps),
-        duration=env.now,
-        ranks=[gpu.rank for gpu in gpus],
-        peak_activations=[Fraction(gpu.memory.peak_activations, n) for gpu, n in zip(gpus, whole, strict=True)],
-        peak_memory=[gpu.memory.peak_bytes for gpu in gpus],
-        events=env.events,
+        Timeline.of(ended.recorder, parts.plan, layout, fold.order if fold else 1),
+        **_sent(parts, ended.transport, scenario.steps),
+        duration=ended.env.now,
+        ranks=[gpu.rank for gpu in ended.gpus],
+        peak_activations=[Fraction(gpu.memory.peak_activations, n) for gpu, n in zip(ended.gpus, counted, strict=True)],
+        peak_memory=[gpu.memory.peak_bytes for gpu in ended.gpus],
+        events=ended.env.events,
         wall_s=time.perf_counter() - started,
         algorithm=parts.reductions.algorithm,
         numerics=parts.training.progress.summary() if parts.training else None,
@@ -176,10 +170,19 @@ def run(
         fabric=parts.fabric,
         trace=trace,
         traffic=parts.traffic,
-        tensor_delay=parts.traffic.delay(parts.fabric, transport.carried, scenario.steps),
+        tensor_delay=parts.traffic.delay(parts.fabric, ended.transport.carried, scenario.steps),
         fold=fold,
-        unfolded=reasons[-1] if reasons and not (fold and fold.kept("data") < layout.sizes["data"]) else "",
+        unfolded=unfolded,
     )
+
+
+class _Ended(NamedTuple):
+    """A simulation at its end: its environment, what was recorded, the network and the simulated GPUs."""
+
+    env: Environment
+    recorder: Recorder
+    transport: Transport
+    gpus: Sequence[Gpu]
 
 
 def _simulated(
@@ -189,24 +192,20 @@ def _simulated(
     scratch: Path | None,
     watch: Watch | None,
     *,
-    trace: Causes | None = None,
-    retime: Retime | None = None,
-) -> tuple[Environment, Recorder, Transport, list[Gpu]]:
+    trace: Causes | None,
+    retime: Retime | None,
+) -> _Ended:
     """Simulate all ranks, or those that a fold keeps."""
-    recorder = Recorder(messages=scenario.record == "all")
-    if recorder.messages is not None and trace is None:  # what is explained needs all rows at once
-        recorder.messages = LongRows(MESSAGE_COLUMNS, "start", scratch)
-    transport = network_of(scenario, parts, recorder, fold, trace)
-    gpus = simulated_gpus(scenario, parts, transport, recorder, fold, retime)
+    recorder, transport = network_of(scenario, parts, fold, trace, scratch)
+    gpus = simulated_gpus(scenario, parts, transport, recorder, fold, Programs(scenario, parts, retime))
     servers = parts.reductions.servers(transport, scenario.steps, _lengths(parts.workers))
     transport.env.beat = _beat(scenario, transport.env, recorder, gpus, watch)
     try:
-        _carry_out(transport.env, [*gpus, *servers])
+        _carry_out(transport, [*gpus, *servers])
     except BudgetSpentError:
         assert watch is not None
         raise watch.unfinished(scenario, transport.env, recorder, transport, gpus, fold) from None
-    transport.check_empty()
-    return transport.env, recorder, transport, gpus
+    return _Ended(transport.env, recorder, transport, gpus)
 
 
 def _beat(
@@ -233,12 +232,13 @@ def _sent(parts: Parts, transport: Transport, steps: int) -> dict[str, int]:
     return {key: total + steps * replayed.get(key, 0) for key, total in transport.sent().items()}
 
 
-def _carry_out(env: Environment, workers: Sequence[Gpu | Server]) -> None:
-    """Run until the event queue is empty; processes that are still alive then are deadlocked."""
-    env.run()
+def _carry_out(transport: Transport, workers: Sequence[Gpu | Server]) -> None:
+    """Run until no event is left; processes that are still alive then are deadlocked, and every message was read."""
+    transport.env.run()
     stuck = [worker for worker in workers if any(process.is_alive for process in worker.processes)]
     if stuck:
         raise DeadlockError("\n".join(["deadlock: no event is left", *(worker.where() for worker in stuck)]))
+    transport.check_empty()
 
 
 def _lengths(workers: Mapping[int, Worker]) -> dict[int, int]:

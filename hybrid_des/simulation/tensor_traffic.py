@@ -16,6 +16,7 @@ from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
+from hybrid_des.collectives.channels import Ring, channels
 from hybrid_des.network.contention import AllFlows, Groups, crossing, exact, reached_together
 from hybrid_des.network.symmetry import Connection, links_of
 from hybrid_des.simulation.flows import flows_of
@@ -49,7 +50,8 @@ class TensorTraffic:
 
     Attributes:
         messages: axis → groups of ranks, for axes whose collectives are messages.
-        replayed: the same for the others.
+        rings: axis → the channels of each of these groups.
+        replayed: as `messages`, for the other axes.
         disturbed: those of the others that other traffic may delay.
         loads: (axis, pipeline rank) → what each group sends in a step.
         unsettled: axes whose collectives depend on the order of asking, or end unevenly.
@@ -57,6 +59,7 @@ class TensorTraffic:
     """
 
     messages: Mapping[str, Groups] = field(default_factory=dict)
+    rings: Mapping[str, Sequence[Sequence[Ring]]] = field(default_factory=dict)
     replayed: Mapping[str, Groups] = field(default_factory=dict)
     disturbed: frozenset[str] = frozenset()
     loads: Mapping[tuple[str, int], Load] = field(default_factory=dict)
@@ -174,6 +177,7 @@ def tensor_traffic(
     disturbed = frozenset(axis for axis in others if axis not in proven)
     return TensorTraffic(
         messages={axis: groups[axis] for axis in chosen},
+        rings={axis: [channels(fabric, ranks) for ranks in groups[axis]] for axis in chosen},
         replayed={axis: groups[axis] for axis in others},
         disturbed=disturbed,
         loads=loads,

@@ -10,7 +10,8 @@ from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.courses import Courses
 from hybrid_des.folding.lineage_flows import LineageLink
 from hybrid_des.scenario import folded
-from hybrid_des.simulation import folds
+from hybrid_des.simulation import choice
+from hybrid_des.simulation.folds import Replicas
 
 SIXTEEN = {
     "cluster": {"nodes": 2, "nvlink": {"latency": "1 us"}, "infiniband": {"latency": "2 us"}},
@@ -134,8 +135,8 @@ def test_a_fold_that_ignored_it_would_be_wrong(name, monkeypatch):
     keep, changes = (1, TIE) if name == "tie" else CASES[name][:2]
     values = merged(SIXTEEN, changes)
     whole = run_of(values, "off")
-    monkeypatch.setattr(folds, "check", lambda *_: None)
-    monkeypatch.setattr(folds, "_perturbed", lambda *_: "")
+    monkeypatch.setattr(choice, "check", lambda *_: None)
+    monkeypatch.setattr(Replicas, "differ", "")
     monkeypatch.setattr(LineageLink, "meet", lambda *_: None)
     monkeypatch.setattr(Courses, "_blockwise", (False,))
     monkeypatch.setattr(Courses, "_by_images", blindly)
@@ -187,7 +188,7 @@ def test_a_fold_of_numerics_would_train_other_weights(monkeypatch):
     assert run_of(values, "auto").run.fold is None
     monkeypatch.setattr(folded, "FROM", 2)
     assert run_of(values, "auto").run.unfolded == "with `numerics` every replica trains on samples of its own"
-    monkeypatch.setattr(folds, "_perturbed", lambda *_: "")
+    monkeypatch.setattr(Replicas, "differ", "")
     run = run_of(values, "auto")
     assert run.run.fold is not None
     assert run.summary["loss"] != whole.summary["loss"]

@@ -1,0 +1,40 @@
+"""The programs that ranks run, each at the pace of its rank; equal ranks share theirs."""
+
+from fractions import Fraction
+from functools import cache
+
+from hybrid_des.scenario import Scenario
+from hybrid_des.simulation.changes import Retime, retimed
+from hybrid_des.simulation.pace import Pace
+from hybrid_des.simulation.perturbing import Perturbation
+from hybrid_des.simulation.planner import Parts
+from hybrid_des.simulation.tasks import Program
+from hybrid_des.simulation.varying import VaryingPace, in_parts
+
+
+class Programs:
+    """Lowers the programs of ranks when they are first asked for.
+
+    Args:
+        scenario: what perturbs ranks.
+        parts: what is lowered.
+        retime: other durations of ops.
+    """
+
+    def __init__(self, scenario: Scenario, parts: Parts, retime: Retime | None = None) -> None:
+        self._retime = retime
+        self._lower = cache(parts.lowering.lower)
+        self._vary = cache(lambda place, pace: in_parts(self._lower(place, pace)))
+        self._perturbation = None
+        if scenario.slow or scenario.jitter or parts.durations:
+            self._perturbation = Perturbation(scenario, parts.plan, parts.costs, parts.durations)
+
+    def of(self, rank: int, place: int, speed: Fraction) -> tuple[Program, VaryingPace | None]:
+        """The program of a rank on a GPU of this speed, and the pace at which it varies, if it does."""
+        usual, varying = Pace(speed), None
+        if self._perturbation is not None:
+            usual, varying = Pace(speed * self._perturbation.speed(rank)), self._perturbation.pace(rank)
+        if self._retime is None:
+            return (self._lower if varying is None else self._vary)(place, usual), varying
+        program = retimed(self._lower(place, usual), rank, self._retime)
+        return program if varying is None else in_parts(program), varying
