@@ -20,9 +20,9 @@ from hybrid_des.simulation.exchanges import NO_EXCHANGERS, Exchangers
 from hybrid_des.simulation.gpu import Gpu, Job
 from hybrid_des.simulation.meeting import barrier_of, meetings_of
 from hybrid_des.simulation.memory import MemoryLedger
-from hybrid_des.simulation.perturbing import conditions_of
 from hybrid_des.simulation.planner import Parts
 from hybrid_des.simulation.programs import Programs
+from hybrid_des.simulation.slow_links import conditions_of
 from hybrid_des.simulation.varying import VaryingGpu
 
 UNCONTENDED = "uncontended"  # a sharing that only runs to compare with have

@@ -4,7 +4,7 @@
     gradient   communicate (stage 3, bucket 0) ── communicate (stage 3, bucket 1) ── …
     parameters gather (stage 0) ── gather (stage 1) ── …                            sharded: see `layered` too
 
-Collectives of tensor, context and expert ranks are part of an op's duration, or segments of it (`exchanges`).
+Collectives of tensor, context and expert ranks are part of an op's duration, or segments of it (`inside_ops`).
 
 Actions that differ only in their micro-batches share their work, and equal ranks share their program.
 """

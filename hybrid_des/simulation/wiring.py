@@ -8,7 +8,7 @@ from hybrid_des.errors import UsageError
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import Fabric, LinksByOwner, LinkSpec, Route
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.perturbing import slowed
+from hybrid_des.simulation.slow_links import slowed
 
 
 def fabric_of(scenario: Scenario) -> Fabric:
