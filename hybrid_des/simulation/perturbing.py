@@ -1,6 +1,6 @@
 """What perturbs the computation of a run, by `slow` and `jitter` of its scenario: the paces of ranks.
 
-What is slow for good is a slower GPU (`Pace`), as if the machine were built that way; links are in `slow_links`. What is
+What is slow for good is a slower GPU (`Pace`), as if the machine were built that way (links: `slow_links`). What is
 slow for an interval, a slow stage, jitter and noise need a pace that varies. Tensor and context ranks wait for each
 other inside every op: they go as the slowest of them, and have their jitter and noise in common.
 """
