@@ -4,6 +4,7 @@ A message is one line (for an impossible order, followed by a grid; for a deadlo
 where, and what would be right. Whatever it quotes, it holds printable characters only.
 """
 
+import difflib
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -23,6 +24,26 @@ def one_line(text: str, longest: int = LONGEST_LINE, tail: int = 0) -> str:
     spaced = _BREAK.sub(" ", text.strip("\r\n"))
     line = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in spaced)
     return line if len(line) <= longest else f"{line[: longest - tail - 1]}…{line[len(line) - tail :]}"
+
+
+def unknown(name: str, known: Iterable[str]) -> str:
+    """The message for an unknown name, with similar known names or, if there are none, all of them."""
+    choices = sorted(known)
+    near = _similar(name.lower(), choices)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(choices)}"
+    return f'unknown "{one_line(name, LONGEST_SHOWN)}"; {hint}'
+
+
+def _similar(name: str, choices: Iterable[str]) -> list[str]:
+    """Similar choices, quoted, case ignored: the one within a typo, else all that start with `name` or contain it."""
+    by_lower = {choice.lower(): f'"{choice}"' for choice in choices}
+
+    def closest(cutoff: float) -> list[str]:
+        return [by_lower[one] for one in difflib.get_close_matches(name, by_lower, n=1, cutoff=cutoff)]
+
+    begin = [quoted for lower, quoted in by_lower.items() if name and lower.startswith(name)]
+    contain = [quoted for lower, quoted in by_lower.items() if len(name) > 2 and name in lower]
+    return closest(0.8) or begin or contain or closest(0.5)
 
 
 def _message(text: str) -> str:

@@ -14,17 +14,16 @@ maps a plain value to the checked one, or raises `ValueError` with one sentence.
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Annotated, Any, TypeVar, get_args
 
 from annotated_types import GroupedMetadata
-from pydantic import BaseModel, ConfigDict, PlainValidator, ValidationError, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, PlainValidator, WithJsonSchema
 from pydantic.fields import FieldInfo
 
-from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
-from hybrid_des.registry import Entry, unknown
+from hybrid_des.errors import LONGEST_SHOWN, one_line, unknown
 from hybrid_des.units import EXAMPLES, Dimension, parse_quantity
 
 Mark = TypeVar("Mark")
@@ -85,30 +84,6 @@ class WrittenNone:
 
 class NamesFile:
     """Marks a field that holds a file path, relative to the folder of the scenario file."""
-
-
-def options_of(entry: Entry[Any], given: Options | Mapping[str, Any] | None = None) -> tuple[Options, ...]:
-    """The trailing argument of a plug-in's functions: its validated options, or nothing if it declares none.
-
-    Args:
-        entry: the registered plug-in.
-        given: its options, or values by name; names it does not declare are ignored.
-
-    Raises:
-        UsageError: a value is invalid or missing.
-    """
-    kind: type[Options] | None = entry.options
-    if kind is None:
-        return ()
-    if isinstance(given, kind):
-        return (given,)
-    values = {key: value for key, value in dict(given or {}).items() if key in kind.model_fields and value is not None}
-    try:
-        return (kind.model_validate(values),)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        path = ".".join(map(str, first["loc"]))
-        raise UsageError(f"{entry.name}: {path}: {first.get('ctx', {}).get('error', first['msg'])}") from None
 
 
 def required_keys(kind: type[Options] | None) -> tuple[str, ...]:

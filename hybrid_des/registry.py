@@ -8,18 +8,19 @@ def one_forward_one_backward(request): ...
 schedule["1f1b"].build
 """
 
-import difflib
 import importlib
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
+from pydantic import BaseModel, ValidationError
+
+from hybrid_des.errors import UsageError, unknown
 
 T = TypeVar("T")
 
@@ -37,6 +38,28 @@ class Entry(Generic[T]):
     def keys(self) -> tuple[str, ...]:
         """Names of its options."""
         return tuple(self.options.model_fields) if self.options else ()
+
+    def arguments(self, given: BaseModel | Mapping[str, Any] | None = None) -> tuple[Any, ...]:
+        """The trailing argument of the plug-in's functions: its validated options, or nothing if it declares none.
+
+        Args:
+            given: its options, or values by name; names it does not declare are ignored.
+
+        Raises:
+            UsageError: a value is invalid or missing.
+        """
+        kind = self.options
+        if kind is None:
+            return ()
+        if isinstance(given, kind):
+            return (given,)
+        values = {key: one for key, one in dict(given or {}).items() if key in kind.model_fields and one is not None}
+        try:
+            return (kind.model_validate(values),)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            path = ".".join(map(str, first["loc"]))
+            raise UsageError(f"{self.name}: {path}: {first.get('ctx', {}).get('error', first['msg'])}") from None
 
 
 class Registry(Generic[T]):
@@ -89,26 +112,6 @@ class Registry(Generic[T]):
         for module in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"{self._package}.{module.name}")
         self._complete = True
-
-
-def unknown(name: str, known: Iterable[str]) -> str:
-    """The message for an unknown name, with similar known names or, if there are none, all of them."""
-    choices = sorted(known)
-    near = _similar(name.lower(), choices)
-    hint = f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(choices)}"
-    return f'unknown "{one_line(name, LONGEST_SHOWN)}"; {hint}'
-
-
-def _similar(name: str, choices: Iterable[str]) -> list[str]:
-    """Similar choices, quoted, case ignored: the one within a typo, else all that start with `name` or contain it."""
-    by_lower = {choice.lower(): f'"{choice}"' for choice in choices}
-
-    def closest(cutoff: float) -> list[str]:
-        return [by_lower[one] for one in difflib.get_close_matches(name, by_lower, n=1, cutoff=cutoff)]
-
-    begin = [quoted for lower, quoted in by_lower.items() if name and lower.startswith(name)]
-    contain = [quoted for lower, quoted in by_lower.items() if len(name) > 2 and name in lower]
-    return closest(0.8) or begin or contain or closest(0.5)
 
 
 def import_file(path: str | Path) -> None:

@@ -5,9 +5,9 @@ import sys
 import pytest
 from support import registries
 
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import UsageError, unknown
 from hybrid_des.pipeline import schedules
-from hybrid_des.registry import import_file, unknown
+from hybrid_des.registry import import_file
 
 MINE = """
 from hybrid_des.pipeline.schedules import find, schedule

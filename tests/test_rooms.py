@@ -12,8 +12,7 @@ from support.paths import PACKAGE
 # from the ground up; a room imports only from rows above its own
 FLOORS = (
     {"errors", "units"},
-    {"registry", "engine", "layout", "reading"},
-    {"options"},
+    {"registry", "options", "engine", "layout", "reading"},
     {"hardware", "models", "pipeline", "network", "jitter"},
     {"collectives", "numerics", "timeline"},
     {"scenario", "calibration", "folding"},

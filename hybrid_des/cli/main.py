@@ -19,7 +19,7 @@ from typing import NoReturn
 from hybrid_des.cli import commands, simulate
 from hybrid_des.cli.arguments import Parser
 from hybrid_des.cli.output import discard_output, make_output_safe, say
-from hybrid_des.errors import HybridDesError, SimulationError, UsageError
+from hybrid_des.errors import HybridDesError, SimulationError, UsageError, unknown
 
 SIGNALED = 128  # plus the signal, as shells say it
 AGAIN_S = 0.01  # later than what an interrupt was dropped in
@@ -156,8 +156,6 @@ def _run(arguments: list[str]) -> int:
         if args.file is None:
             parser.error("expected a scenario FILE or a command")
         if not Path(args.file).exists() and not Path(args.file).suffix and args.file.isidentifier():
-            from hybrid_des.registry import unknown  # a mistyped command is reported before anything is loaded
-
             raise UsageError(f"{args.file}: no such file or command: {unknown(args.file, commands.names())}")
         return simulate.run(args)
     except SystemExit as done:  # --help and --version

@@ -26,7 +26,7 @@ from typing import Any, Literal
 from hybrid_des.collectives.group import ProcessGroup, Routine
 from hybrid_des.collectives.seating import Images, Seating, in_place
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.options import Options, options_of, required_keys
+from hybrid_des.options import Options, required_keys
 from hybrid_des.registry import Registry
 
 Does = Literal["all-reduce", "reduce-scatter", "all-gather", "all-to-all"]
@@ -70,7 +70,7 @@ def collective(
 def configured(name: str, options: Given = None) -> Collective:
     """A collective with its options bound."""
     entry = find(name)
-    last = options_of(entry, options)
+    last = entry.arguments(options)
     return (lambda group, buffer: entry.build(group, buffer, *last)) if last else entry.build
 
 
@@ -84,7 +84,7 @@ def process_group(
     """
     entry = find(name)
     find_servers = entry.facts["servers"]
-    servers = find_servers(site, *options_of(entry, options)) if find_servers else ()
+    servers = find_servers(site, *entry.arguments(options)) if find_servers else ()
     members, held = site.members, (-1,) * len(site.members) if chunks is None else chunks
     if servers:
         members, held = [*members, *servers], [*held, *(-1 for _ in servers)]
@@ -97,7 +97,7 @@ def told_apart(name: str, seating: Seating, options: Given = None) -> str:
     images: Images | None = entry.facts["images"]
     if images is None:
         return "" if in_place(seating) else f"the members of {name} do not all do the same"
-    return images(seating, *options_of(entry, options))
+    return images(seating, *entry.arguments(options))
 
 
 def all_reduce_names() -> list[str]:

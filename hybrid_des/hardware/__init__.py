@@ -12,8 +12,7 @@ from typing import Any
 
 import yaml
 
-from hybrid_des.errors import UsageError
-from hybrid_des.registry import unknown
+from hybrid_des.errors import UsageError, unknown
 from hybrid_des.units import parse_quantity
 
 DEFAULT = "a100-80gb"

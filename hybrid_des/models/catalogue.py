@@ -11,11 +11,10 @@ from typing import Any
 
 import yaml
 
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import UsageError, unknown
 from hybrid_des.models.kinds import DEFAULT, make_model
 from hybrid_des.models.layer import Model
 from hybrid_des.options import describe
-from hybrid_des.registry import unknown
 
 Values = Mapping[str, Any]
 

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import accumulate, pairwise
 
-from hybrid_des.errors import Refusal, UsageError
+from hybrid_des.errors import Refusal, UsageError, unknown
 from hybrid_des.models.layer import Layer
-from hybrid_des.registry import unknown
 
 RULES = ("even", "ends-1", "balanced")
 

@@ -12,7 +12,7 @@ from hybrid_des.errors import Refusal
 from hybrid_des.models.kinds import ModelRefusal
 from hybrid_des.network import topologies
 from hybrid_des.network.topologies import OptionRefusal
-from hybrid_des.options import MOST, Count, Elsewhere, Flag, Text, choice, mark_of, options_of, whole
+from hybrid_des.options import MOST, Count, Elsewhere, Flag, Text, choice, mark_of, whole
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.defaults import fill, of_ranks
 from hybrid_des.scenario.fault_checks import misfits_of_faults
@@ -232,7 +232,7 @@ def _wiring_exists(scenario: Scenario) -> Iterator[Problem]:
     own = ("topology", "nodes", "gpus_per_node", "nvlink", "infiniband")
     needs = tuple(("cluster", key) for key in (*own, *entry.keys))
     try:
-        entry.facts["check"](cluster.spec, *options_of(entry, cluster.options))
+        entry.facts["check"](cluster.spec, *entry.arguments(cluster.options))
     except OptionRefusal as refusal:
         yield Problem(("cluster", refusal.option, *refusal.at), refusal.message, needs)
     except Refusal as refusal:

@@ -7,8 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hybrid_des.errors import ScenarioError, one_line
-from hybrid_des.registry import unknown
+from hybrid_des.errors import ScenarioError, one_line, unknown
 from hybrid_des.scenario.composition import anchor_overrides, override, with_base
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.problem import Problem, problems_in, sections_at

@@ -12,11 +12,10 @@ from pydantic import Field, PlainValidator, TypeAdapter
 
 from hybrid_des import jitter as distributions
 from hybrid_des.engine.timetable import Spell
-from hybrid_des.errors import HybridDesError
+from hybrid_des.errors import HybridDesError, unknown
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import Fabric, LinkSpec
 from hybrid_des.options import MOST, Reads, Section, Text, Time, choice, describe, read_positive, whole
-from hybrid_des.registry import unknown
 from hybrid_des.scenario.machine import Cluster
 from hybrid_des.scenario.plugins import Plugins, PluginSection
 from hybrid_des.scenario.problem import Problem

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import ModelWrapValidatorHandler, PrivateAttr, ValidationError, create_model, model_validator
 from pydantic.fields import FieldInfo
 
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import UsageError, unknown
 from hybrid_des.options import Options, Section, SharedOptions, required_keys
-from hybrid_des.registry import Entry, unknown
+from hybrid_des.registry import Entry
 from hybrid_des.scenario.problem import Problem, Problems, problems_in
 
 AnySection = TypeVar("AnySection", bound=Section)

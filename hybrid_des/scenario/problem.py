@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, get_args
 
 from pydantic import ValidationError
 
+from hybrid_des.errors import unknown
 from hybrid_des.options import Section, describe
-from hybrid_des.registry import unknown
 from hybrid_des.scenario.strict_yaml import KeyPath
 
 _REPHRASED = {  # types of pydantic's errors; {} is what was found

@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-from hybrid_des.errors import UsageError
-from hybrid_des.registry import unknown
+from hybrid_des.errors import UsageError, unknown
 from hybrid_des.scenario.strict_yaml import read
 
 _PACKAGE = Path(__file__).resolve().parents[1]

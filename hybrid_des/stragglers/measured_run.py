@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybrid_des.errors import PlanError, Refusal, UsageError
-from hybrid_des.options import options_of, required_keys
+from hybrid_des.options import required_keys
 from hybrid_des.pipeline import Op, Plan, PlanRequest, loop, schedules
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 from hybrid_des.workload.durations import Durations, Sizes, durations_of, read_table
@@ -136,4 +136,4 @@ def _plan(name: str, sizes: Sizes, table: pd.DataFrame) -> Plan:
         input=(inputs,) * sizes.stage,
         weight=(weight,) * sizes.stage,
     )
-    return entry.build(request, *options_of(entry))
+    return entry.build(request, *entry.arguments())

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hybrid_des.errors import ScenarioError, UsageError
+from hybrid_des.errors import ScenarioError, UsageError, unknown
 from hybrid_des.options import describe
-from hybrid_des.registry import unknown
 from hybrid_des.scenario import misnamed, read_scenario
 from hybrid_des.scenario.strict_yaml import Document, KeyPath
 from hybrid_des.sweep.rows import is_key, read_rows

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import UsageError, unknown
 from hybrid_des.options import describe
-from hybrid_des.registry import unknown
 from hybrid_des.sweep.axes import Case, Sweep
 from hybrid_des.sweep.rows import is_key
 

@@ -6,8 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from hybrid_des.errors import UsageError
-from hybrid_des.registry import unknown
+from hybrid_des.errors import UsageError, unknown
 
 Condition = Callable[[Mapping[str, Any]], bool]
 

@@ -15,7 +15,6 @@ from support.plans import plan_of
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import ClusterSpec, NodeSpec, PortSpec
 from hybrid_des.network.figures import LinkFigures
-from hybrid_des.options import options_of
 from hybrid_des.result import simulate
 
 
@@ -84,7 +83,7 @@ def wiring(name: str) -> float:
     port = PortSpec(Fraction(25 * 10**9), 10**6)
     cluster = ClusterSpec((NodeSpec(8, port, port, 8),) * 256)
     entry = topologies.find(name)
-    options = options_of(entry, {"pcie": LinkFigures(bandwidth=20 * 10**9, latency="2 us")} if name == "pcie" else {})
+    options = entry.arguments({"pcie": LinkFigures(bandwidth=20 * 10**9, latency="2 us")} if name == "pcie" else {})
 
     def work() -> None:
         fabric = entry.build(cluster, *options)

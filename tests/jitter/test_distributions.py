@@ -7,7 +7,6 @@ import pytest
 
 from hybrid_des import jitter
 from hybrid_des.jitter.streams import Draws, stream
-from hybrid_des.options import options_of
 
 COUNT = 200_000
 CASES = [
@@ -23,7 +22,7 @@ CASES = [
 
 def sample(name, options, seed=1, count=COUNT):
     entry = jitter.find(name)
-    return entry.build(*options_of(entry, options))(stream(seed, name), count)
+    return entry.build(*entry.arguments(options))(stream(seed, name), count)
 
 
 @pytest.mark.parametrize(("name", "options", "mean", "deviation"), CASES)
@@ -56,7 +55,7 @@ def test_streams_of_other_keys_and_seeds_differ():
 
 def test_draws_do_not_depend_on_the_order_of_asking():
     entry = jitter.find("lognormal")
-    kind = entry.build(*options_of(entry, {"sigma": 0.1}))
+    kind = entry.build(*entry.arguments({"sigma": 0.1}))
     up, down = (Draws(stream(3, "x"), kind) for _ in range(2))
     assert [up.at(i) for i in range(300)] == [down.at(i) for i in reversed(range(300))][::-1]
     assert np.std(up) > 0

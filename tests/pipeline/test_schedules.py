@@ -13,7 +13,6 @@ from support.experiments import KINDS
 from support.plans import UNIT, options_of, plan_of, rows, timing_of
 from support.sizes import chunks_of, exists, grid, sizes
 
-from hybrid_des import options as plugin_options
 from hybrid_des.errors import Refusal
 from hybrid_des.pipeline import PlanRequest, schedules
 from hybrid_des.pipeline.schedules.interleaved import round_length
@@ -98,7 +97,7 @@ def test_a_plan_is_valid_and_keeps_its_peak(kind, data):
         assert all(end <= start for end, start in zip(ends, starts[1:], strict=False))
     request = PlanRequest(p, m, chunks, *costs, delay, shares)
     for rank, peak in enumerate(oracle.peaks(plan, shares)):
-        assert peak <= facts["peak"](request, rank, *plugin_options.options_of(entry, options))
+        assert peak <= facts["peak"](request, rank, *entry.arguments(options))
 
 
 @pytest.mark.parametrize("kind", schedules.names())

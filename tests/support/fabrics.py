@@ -6,7 +6,6 @@ from hybrid_des.network import topologies
 from hybrid_des.network.fabric import ClusterSpec, NodeSpec, PortSpec
 from hybrid_des.network.figures import LinkFigures
 from hybrid_des.network.topologies.links import Wire
-from hybrid_des.options import options_of
 from support.messages import GB
 
 NVLINK, NETWORK = PortSpec(Fraction(300 * GB), 15 * 10**5), PortSpec(Fraction(25 * GB), 5 * 10**6)
@@ -20,7 +19,7 @@ def node(gpus=4, nics=None, nvlink=NVLINK, network=NETWORK):
 
 def build(name, *nodes, **options):
     entry = topologies.find(name)
-    return entry.build(ClusterSpec(nodes), *options_of(entry, options))
+    return entry.build(ClusterSpec(nodes), *entry.arguments(options))
 
 
 def wires(*pairs, bandwidth=GB, latency=0, one_way=False):

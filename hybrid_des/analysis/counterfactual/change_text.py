@@ -16,8 +16,7 @@ from fractions import Fraction
 from typing import Any
 
 from hybrid_des.analysis.counterfactual.variant import Variant, scaled_ops
-from hybrid_des.errors import ScenarioError, UsageError
-from hybrid_des.registry import unknown
+from hybrid_des.errors import ScenarioError, UsageError, unknown
 from hybrid_des.scenario import Scenario, misnamed, scenario_of, to_mapping
 from hybrid_des.scenario.composition import override
 from hybrid_des.scenario.strict_yaml import Document

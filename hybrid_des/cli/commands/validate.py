@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_common, import_files, processes
 from hybrid_des.cli.output import progress_bar, say, text_table
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import UsageError, unknown
 
 if TYPE_CHECKING:
     from hybrid_des.sweep import Sweep
@@ -69,7 +69,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _corpus(args: argparse.Namespace) -> "Sweep":
     """The rows, checked."""
-    from hybrid_des.registry import unknown
     from hybrid_des.scenario import read_scenario
     from hybrid_des.sweep import sweep_of
     from hybrid_des.validation.corpus import check_corpus

@@ -12,10 +12,10 @@ Options extend a scenario's `model:`.
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hybrid_des.errors import Refusal, UsageError
+from hybrid_des.errors import Refusal, UsageError, unknown
 from hybrid_des.models.layer import Model
-from hybrid_des.options import Options, options_of
-from hybrid_des.registry import Registry, unknown
+from hybrid_des.options import Options
+from hybrid_des.registry import Registry
 
 DEFAULT = "transformer"
 
@@ -57,4 +57,4 @@ def make_model(name: str, options: Options | Mapping[str, Any] | None = None) ->
     for key in options if isinstance(options, Mapping) else ():
         if key not in entry.keys:
             raise UsageError(f"{name}: {unknown(key, entry.keys)}")
-    return entry.build(*options_of(entry, options))
+    return entry.build(*entry.arguments(options))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import Any
 
-from hybrid_des.options import Options, options_of
+from hybrid_des.options import Options
 from hybrid_des.pipeline import Plan, PlanRequest
 from hybrid_des.registry import Registry
 
@@ -35,7 +35,7 @@ def make_plan(name: str, request: PlanRequest, options: Options | Mapping[str, A
         UsageError: there is no such schedule, or an option is invalid.
     """
     entry = find(name)
-    return entry.build(request, *options_of(entry, options))
+    return entry.build(request, *entry.arguments(options))
 
 
 def schedule(
