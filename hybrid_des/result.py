@@ -18,14 +18,14 @@ from hybrid_des.analysis.metrics import Findings
 from hybrid_des.errors import OutOfMemoryError
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.planner import plan_of
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report.files import Written, write
 from hybrid_des.report.terminal import render
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.planner import plan_of
 from hybrid_des.simulation.remedies import what_would_fit
 from hybrid_des.simulation.run import run
 from hybrid_des.simulation.watch import Show, Watch
-from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ FLOORS = (
     {"collectives", "numerics", "timeline"},
     {"scenario", "calibration", "folding"},
     {"workload", "gradients"},
+    {"planning"},
     {"simulation"},
     {"analysis", "renewal"},
     {"report"},

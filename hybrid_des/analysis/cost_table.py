@@ -13,10 +13,10 @@ from hybrid_des.errors import UsageError
 from hybrid_des.models import Attention, Elementwise, Gemm, Kernel
 from hybrid_des.models.layer import Operation
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.planner import build_plan
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.planner import build_plan
 from hybrid_des.simulation.remedies import planned_peaks
-from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes
 from hybrid_des.workload.costs import RankCosts, StageCosts
 from hybrid_des.workload.division import Exchange

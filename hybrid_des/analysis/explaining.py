@@ -17,9 +17,9 @@ from hybrid_des.analysis.explanation import TOP, TWICE, Explanation, Tried
 from hybrid_des.engine.causes import Causes
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.run import Run, run
-from hybrid_des.simulation.wiring import fabric_of
 
 QUARTER = Fraction(3, 4)  # what "25 % quicker" leaves of a duration
 WITHOUT_BARRIER = 4  # steps that show what a schedule gains across steps

@@ -25,8 +25,8 @@ from hybrid_des.models import Attention, Model
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.purpose import ACTIVATION, OF_LAYERS, PURPOSES
 from hybrid_des.network.rate import idle_time
+from hybrid_des.planning.lowering import message_size
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.lowering import message_size
 from hybrid_des.simulation.memory import memory_parts, worst_peak
 from hybrid_des.simulation.run import Run
 from hybrid_des.timeline import Column

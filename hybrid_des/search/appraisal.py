@@ -19,6 +19,8 @@ from typing import Any
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric
+from hybrid_des.planning.planner import build_plan, parts_of
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.registry import import_file
 from hybrid_des.renewal.states import Steps
 from hybrid_des.renewal.summary import goodput_columns
@@ -27,10 +29,8 @@ from hybrid_des.search.bound import least_step
 from hybrid_des.search.screening import check_stages, first_bound
 from hybrid_des.search.terms import Settings
 from hybrid_des.search.twins import twin_of
-from hybrid_des.simulation.planner import build_plan, parts_of
 from hybrid_des.simulation.remedies import planned_peaks
 from hybrid_des.simulation.run import few_collections, run
-from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.sweep.axes import Case
 from hybrid_des.sweep.dispatch import Row
 from hybrid_des.sweep.runner import with_case

@@ -20,13 +20,9 @@ from collections.abc import Callable, Mapping, Sequence
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.network.purpose import PARAMETERS
-from hybrid_des.scenario import Scenario
-from hybrid_des.search.cheapest import CheapestTimes
-from hybrid_des.search.screening import is_perturbed
-from hybrid_des.search.ways import Ways
-from hybrid_des.simulation.pace import Pace
-from hybrid_des.simulation.planner import Parts
-from hybrid_des.simulation.tasks import (
+from hybrid_des.planning.pace import Pace
+from hybrid_des.planning.planner import Parts
+from hybrid_des.planning.tasks import (
     Await,
     Compute,
     ComputeBeside,
@@ -39,6 +35,10 @@ from hybrid_des.simulation.tasks import (
     Transfer,
     Turn,
 )
+from hybrid_des.scenario import Scenario
+from hybrid_des.search.cheapest import CheapestTimes
+from hybrid_des.search.screening import is_perturbed
+from hybrid_des.search.ways import Ways
 
 Key = tuple[int, str, int]  # receiver's place, what a message carries, its tag
 PARAMETER_STREAM: Key = (-1, "parameters", -1)  # what an op waits for that is no message

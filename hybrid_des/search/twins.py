@@ -7,8 +7,8 @@ import hashlib
 from collections.abc import Iterator
 
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.planner import Parts
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.planner import Parts
 from hybrid_des.workload.costs import StageCosts
 
 _FIELDS = ("forward", "backward", "weight", "message", "kept", "parameters", "weight_share", "experts")

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import UsageError
+from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.registry import import_file
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.planner import Parts, parts_of
 from hybrid_des.simulation.run import run
 from hybrid_des.sweep.axes import Case
 from hybrid_des.sweep.dispatch import Row, dispatch, split

@@ -1,1 +1,1 @@
-"""From a scenario to a run: planner, lowering, GPUs, memory."""
+"""From parts to a run: GPUs that run their programs, what perturbs them, and their memory."""

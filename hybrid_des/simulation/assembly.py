@@ -14,15 +14,15 @@ from hybrid_des.folding.orbits import Fold, root_of
 from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.traced import TracedTransport
 from hybrid_des.network.transport import Transport
+from hybrid_des.planning.planner import Parts
+from hybrid_des.planning.slow_links import conditions_of
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.arithmetic import RealTraining, SizesOnly
 from hybrid_des.simulation.exchanges import NO_EXCHANGERS, Exchangers
 from hybrid_des.simulation.gpu import Gpu, Job
 from hybrid_des.simulation.meeting import barrier_of, meetings_of
 from hybrid_des.simulation.memory import MemoryLedger
-from hybrid_des.simulation.planner import Parts
 from hybrid_des.simulation.programs import Programs
-from hybrid_des.simulation.slow_links import conditions_of
 from hybrid_des.simulation.varying import VaryingGpu
 
 UNCONTENDED = "uncontended"  # a sharing that only runs to compare with have

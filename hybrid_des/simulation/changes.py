@@ -7,7 +7,7 @@ whatever decides about durations before is seen too.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from hybrid_des.simulation.tasks import Compute, ComputeBeside, Program, Segment, Task, Work
+from hybrid_des.planning.tasks import Compute, ComputeBeside, Program, Segment, Task, Work
 
 Retime = Callable[[int, Task, int], int]
 

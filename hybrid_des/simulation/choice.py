@@ -1,6 +1,6 @@
 """How many replicas a run simulates: as few as is exact, or as its scenario asks for.
 
-A fold that looks exact (`folds`) may turn out not to be while it is simulated; then others are tried.
+A fold that looks exact (`planning.folds`) may turn out not to be while it is simulated; then others are tried.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Generic, NamedTuple, TypeVar
 from hybrid_des.errors import Refusal
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.orbits import Fold, FoldedAxis
+from hybrid_des.planning.folds import Replicas, check
 from hybrid_des.scenario import Scenario, folded
 from hybrid_des.scenario.sizes import too_large
-from hybrid_des.simulation.folds import Replicas, check
 
 MOST_TRIES = 4  # folds that turn out to be wrong while they are simulated
 INNER = ("tensor", "context")  # axes of ranks that share layers

@@ -11,13 +11,13 @@ from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.channels import Ring
 from hybrid_des.collectives.group import Group, ProcessGroup, Routine
 from hybrid_des.network.purpose import OF_LAYERS
-from hybrid_des.simulation.tasks import LayerCollective
+from hybrid_des.planning.tasks import LayerCollective
 from hybrid_des.units import split_evenly
 from hybrid_des.workload.replay import CODEC, elements_of
 
 if TYPE_CHECKING:
     from hybrid_des.network.transport import Transport
-    from hybrid_des.simulation.tensor_traffic import TensorTraffic
+    from hybrid_des.planning.tensor_traffic import TensorTraffic
 
 At = tuple[int, int, int, str]  # rank, chunk, stage, axis
 

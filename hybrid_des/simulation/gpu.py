@@ -13,11 +13,7 @@ from hybrid_des.gradients.reducer import Reducer
 from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.mailbox import Handoff
 from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, PURPOSES
-from hybrid_des.simulation.arithmetic import SizesOnly
-from hybrid_des.simulation.exchanges import NO_EXCHANGERS, Exchanger
-from hybrid_des.simulation.meeting import Barrier, Meeting
-from hybrid_des.simulation.memory import MemoryLedger
-from hybrid_des.simulation.tasks import (
+from hybrid_des.planning.tasks import (
     Await,
     Communicate,
     Compute,
@@ -33,6 +29,10 @@ from hybrid_des.simulation.tasks import (
     Turn,
     purpose_of,
 )
+from hybrid_des.simulation.arithmetic import SizesOnly
+from hybrid_des.simulation.exchanges import NO_EXCHANGERS, Exchanger
+from hybrid_des.simulation.meeting import Barrier, Meeting
+from hybrid_des.simulation.memory import MemoryLedger
 
 STREAM = -1  # in `released`: the op did not wait for a message
 

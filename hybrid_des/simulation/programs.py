@@ -3,12 +3,12 @@
 from fractions import Fraction
 from functools import cache
 
+from hybrid_des.planning.pace import Pace
+from hybrid_des.planning.planner import Parts
+from hybrid_des.planning.tasks import Program
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.changes import Retime, retimed
-from hybrid_des.simulation.pace import Pace
 from hybrid_des.simulation.perturbing import Perturbation
-from hybrid_des.simulation.planner import Parts
-from hybrid_des.simulation.tasks import Program
 from hybrid_des.simulation.varying import VaryingPace, in_parts
 
 

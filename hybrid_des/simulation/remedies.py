@@ -11,11 +11,11 @@ from typing import NamedTuple
 from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.lowering import Lowering
+from hybrid_des.planning.pace import Pace
+from hybrid_des.planning.planner import build_plan
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.lowering import Lowering
 from hybrid_des.simulation.memory import MemoryPeak, worst_peak
-from hybrid_des.simulation.pace import Pace
-from hybrid_des.simulation.planner import build_plan
 from hybrid_des.units import format_bytes
 from hybrid_des.workload.costs import Costs
 from hybrid_des.workload.modelled import model_costs

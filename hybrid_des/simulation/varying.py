@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.timetable import Timetable
 from hybrid_des.pipeline.op import Op
+from hybrid_des.planning.tasks import Compute, ComputeBeside, Program, Segment, Task
 from hybrid_des.simulation.gpu import Gpu
-from hybrid_des.simulation.tasks import Compute, ComputeBeside, Program, Segment, Task
 
 UPDATE = "optimizer"
 Factor = Callable[[str, int, int, int], float]  # of (kind, chunk, step, micro-batch); kind is F, B, W or UPDATE

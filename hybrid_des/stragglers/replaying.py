@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario import Scenario, scenario_from
-from hybrid_des.simulation.planner import parts_of
 from hybrid_des.simulation.run import Run, run
 from hybrid_des.stragglers.ideals import Ideals
 from hybrid_des.stragglers.measured_run import MeasuredRun, read_trace

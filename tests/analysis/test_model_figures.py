@@ -7,7 +7,7 @@ from support.scenarios import scenario as given
 
 from hybrid_des import load, simulate
 from hybrid_des.models import catalogue
-from hybrid_des.simulation.planner import parts_of
+from hybrid_des.planning.planner import parts_of
 
 GPT = {"base": "gpt3-175b", "layers": 8, "attention": "plain"}
 AXES = ["tensor", "context", "expert", "pipeline", "gradients"]

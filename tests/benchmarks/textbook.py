@@ -10,8 +10,8 @@ import simpy
 
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.rate import rate_of
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.units import split_evenly
 
 

@@ -6,8 +6,8 @@ from support.scenarios import SPINE, scenario
 from hybrid_des import load
 from hybrid_des.cli.main import main
 from hybrid_des.network import topologies
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report.plots.fabric_map import draw_fabric
-from hybrid_des.simulation.wiring import fabric_of
 
 
 @pytest.mark.parametrize(

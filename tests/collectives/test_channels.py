@@ -8,7 +8,7 @@ from support import scenarios
 from hybrid_des.collectives import channels, codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.simulation.wiring import fabric_of
+from hybrid_des.planning.wiring import fabric_of
 
 BF16 = codecs.find("bf16").build()
 US = 10**6  # picoseconds

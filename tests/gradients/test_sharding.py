@@ -10,7 +10,7 @@ from hybrid_des.analysis.metrics import summary
 from hybrid_des.analysis.table import table as table_of
 from hybrid_des.errors import ScenarioError
 from hybrid_des.pipeline import schedules
-from hybrid_des.simulation.planner import parts_of
+from hybrid_des.planning.planner import parts_of
 from hybrid_des.simulation.run import run
 
 MS = 10**9  # picoseconds

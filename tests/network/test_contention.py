@@ -9,9 +9,9 @@ from support import scenarios
 
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.network.rate import rate_of
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import load
 from hybrid_des.simulation.run import run
-from hybrid_des.simulation.wiring import fabric_of
 
 MB, MS = 10**6, 10**9  # picoseconds
 

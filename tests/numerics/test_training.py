@@ -16,10 +16,10 @@ from hybrid_des.numerics.data import Data
 from hybrid_des.numerics.layers import StageLayers
 from hybrid_des.numerics.setup import all_layers, initial_weights
 from hybrid_des.pipeline import Op, Plan, schedules
+from hybrid_des.planning.planner import plan_of
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import load
-from hybrid_des.simulation.planner import plan_of
 from hybrid_des.simulation.run import run
-from hybrid_des.simulation.wiring import fabric_of
 
 
 def scenario(kind="1f1b", p=2, m=4, d=2, codec="fp64", **sections):

@@ -16,13 +16,13 @@ from hybrid_des.analysis.link_use import link_rates
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT, REDUCTION
 from hybrid_des.pipeline import PlanRequest, schedules
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report import plots
 from hybrid_des.report.bars import ACTIVITIES
 from hybrid_des.report.plots.curves import times_and_bandwidths
 from hybrid_des.report.plots.fabric_map import draw_fabric
 from hybrid_des.report.plots.style import LINES
 from hybrid_des.result import Result, simulate
-from hybrid_des.simulation.wiring import fabric_of
 
 MS = 10**9
 COLOURS = {kind: activity.colour for kind, activity in ACTIVITIES.items()}

@@ -7,9 +7,9 @@ from support.scenarios import SPINE
 from hybrid_des import hardware as catalogue
 from hybrid_des.cli.main import main
 from hybrid_des.errors import ScenarioError
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import load, scenario_from, to_mapping
 from hybrid_des.simulation.run import run
-from hybrid_des.simulation.wiring import fabric_of
 
 GB = 10**9
 

@@ -14,12 +14,12 @@ from hybrid_des.analysis.step_times import step_times
 from hybrid_des.errors import HybridDesError, Refusal
 from hybrid_des.network import topologies
 from hybrid_des.pipeline import PlanRequest, schedules
+from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario import scenario_from
 from hybrid_des.search import bound
 from hybrid_des.search.bound import least_step
 from hybrid_des.search.cheapest import CheapestTimes
 from hybrid_des.search.screening import _stages_per_rank, first_bound
-from hybrid_des.simulation.planner import parts_of
 from hybrid_des.simulation.remedies import planned_peaks
 from hybrid_des.simulation.run import run
 from hybrid_des.workload.ranks import costs_per_rank

@@ -8,8 +8,8 @@ from support.scenarios import scenario as given
 
 from hybrid_des import load, simulate
 from hybrid_des.errors import OutOfMemoryError
+from hybrid_des.planning.planner import parts_of
 from hybrid_des.simulation.memory import memory_parts, misfit
-from hybrid_des.simulation.planner import parts_of
 from hybrid_des.simulation.remedies import planned_peaks, remedies, what_would_fit
 
 GB = 10**9

@@ -16,8 +16,8 @@ from hybrid_des.analysis.metrics import summary
 from hybrid_des.collectives import collective
 from hybrid_des.errors import DeadlockError, OutOfMemoryError, PlanError, SimulationError, TooLongError
 from hybrid_des.pipeline import Op, Plan, loop, schedules
+from hybrid_des.planning.planner import plan_of
 from hybrid_des.scenario import load
-from hybrid_des.simulation.planner import plan_of
 from hybrid_des.simulation.run import run
 
 FREE = {"bandwidth": "inf", "latency": 0}

@@ -6,7 +6,7 @@ import pytest
 
 from hybrid_des import load, simulate
 from hybrid_des.errors import Refusal, ScenarioError
-from hybrid_des.simulation.planner import parts_of
+from hybrid_des.planning.planner import parts_of
 from hybrid_des.workload.costs import Sharding
 
 GPT = {

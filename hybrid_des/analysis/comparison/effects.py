@@ -15,9 +15,9 @@ from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric, Route
+from hybrid_des.planning.tasks import Program, Task
 from hybrid_des.simulation.changes import Retime
 from hybrid_des.simulation.run import Run
-from hybrid_des.simulation.tasks import Program, Task
 
 Pair = tuple[str, Variant, Variant]  # a class, A with it from B, B with it from A
 IGNORED = ("name", "description", "record", "seed", "on_oom", "version", "steps")

@@ -17,11 +17,11 @@ from typing import Any
 
 from hybrid_des.analysis.counterfactual.variant import Variant, scaled_ops
 from hybrid_des.errors import ScenarioError, UsageError, unknown
+from hybrid_des.planning.tasks import Task
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import Scenario, misnamed, scenario_of, to_mapping
 from hybrid_des.scenario.composition import override
 from hybrid_des.scenario.strict_yaml import Document
-from hybrid_des.simulation.tasks import Task
-from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.timeline import OP_KINDS
 
 Build = Callable[[Sequence[str]], Scenario]  # overrides → scenario

@@ -14,10 +14,10 @@ from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric
+from hybrid_des.planning.tasks import Compute, ComputeBeside, Program, Task
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.perturbed import Slow
 from hybrid_des.simulation.run import Run
-from hybrid_des.simulation.tasks import Compute, ComputeBeside, Program, Task
 from hybrid_des.timeline import Column
 
 TIMES = {"forward", "backward", "weight", "recompute", "ends", "optimizer"}  # keys of `workload` that are durations

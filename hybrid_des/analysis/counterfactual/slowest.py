@@ -19,9 +19,9 @@ from hybrid_des.analysis.counterfactual.variant import (
     ranks_at,
     scaled_ops,
 )
+from hybrid_des.planning.tasks import Program
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.run import Run
-from hybrid_des.simulation.tasks import Program
 from hybrid_des.timeline import Column
 
 MOST_GROUPS = 8

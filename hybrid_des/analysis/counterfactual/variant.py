@@ -10,14 +10,14 @@ from functools import cache
 
 from hybrid_des.network.fabric import Fabric, LinkSpec, Route
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.pace import Pace
+from hybrid_des.planning.planner import Parts, parts_of
+from hybrid_des.planning.tasks import Compute, ComputeBeside, Program, Task
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.assembly import UNCONTENDED
 from hybrid_des.simulation.changes import Retime
-from hybrid_des.simulation.pace import Pace
 from hybrid_des.simulation.perturbing import Perturbation
-from hybrid_des.simulation.planner import Parts, parts_of
 from hybrid_des.simulation.run import Run, run
-from hybrid_des.simulation.tasks import Compute, ComputeBeside, Program, Task
 
 Factors = Mapping[str, Fraction | None]  # link → factor of its bandwidth; None: infinite
 

@@ -135,8 +135,8 @@ def _limit(bench: Bench) -> float | None:
 
 def _bench(args: argparse.Namespace, sizes: int) -> Bench:
     from hybrid_des.collectives import AUTO
+    from hybrid_des.planning.wiring import fabric_of
     from hybrid_des.scenario.sizes import MOST_MESSAGES, MOST_PAIRS, PAIRS, reduction_messages, reduction_pairs
-    from hybrid_des.simulation.wiring import fabric_of
 
     scenario = _scenario(args)
     ranks = scenario.parallel.ranks if args.ranks is None else args.ranks

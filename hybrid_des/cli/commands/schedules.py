@@ -96,10 +96,10 @@ def _csv(rows: Sequence[Mapping[str, str]]) -> str:
 def _simulated(args: argparse.Namespace) -> Run:
     """The schedule's run on free links."""
     from hybrid_des.pipeline import schedules
+    from hybrid_des.planning.planner import plan_of
     from hybrid_des.scenario import scenario_of
     from hybrid_des.scenario.composition import override
     from hybrid_des.scenario.strict_yaml import Document
-    from hybrid_des.simulation.planner import plan_of
     from hybrid_des.simulation.run import run as simulate
 
     free = {"bandwidth": "inf", "latency": 0}

@@ -172,7 +172,7 @@ def _about_the_best(args: argparse.Namespace, found: Found, best: Candidate) -> 
         write_file(args.write, scenario_file(found, best))
     if args.order is not None:
         from hybrid_des.pipeline.order_csv import write_order
-        from hybrid_des.simulation.planner import plan_of
+        from hybrid_des.planning.planner import plan_of
 
         write_order_of = plan_of(scenario)
         write_file(args.order, write_order(write_order_of))

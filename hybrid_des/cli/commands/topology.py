@@ -48,8 +48,8 @@ def run(args: argparse.Namespace) -> int:
         print(_json([dict(zip(heads, row, strict=True)) for row in rows]) if args.json else text_table(heads, rows))
         return 0
 
+    from hybrid_des.planning.wiring import fabric_of
     from hybrid_des.scenario import load
-    from hybrid_des.simulation.wiring import fabric_of
 
     scenario = load(args.file, args.set)
     fabric = fabric_of(scenario)

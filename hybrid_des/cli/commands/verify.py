@@ -57,11 +57,11 @@ def verify(scenario: Scenario, plan: Plan | None = None) -> str:
         SimulationError: the simulation deadlocks.
     """
     from hybrid_des.numerics.checked import CheckedTraining
+    from hybrid_des.planning.planner import plan_of
+    from hybrid_des.planning.wiring import fabric_of
     from hybrid_des.scenario import Numerics
     from hybrid_des.scenario.sharded import divided
-    from hybrid_des.simulation.planner import plan_of
     from hybrid_des.simulation.run import run as simulate
-    from hybrid_des.simulation.wiring import fabric_of
     from hybrid_des.workload.given import rank_costs
 
     if paths := divided(scenario.parallel, scenario.sharding):

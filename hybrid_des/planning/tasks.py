@@ -15,7 +15,7 @@ from typing import NamedTuple
 from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import PARAMETERS, REDUCTION, Purpose
 from hybrid_des.pipeline.op import Action
-from hybrid_des.simulation.pace import Slowing
+from hybrid_des.planning.pace import Slowing
 
 
 class Input(NamedTuple):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hybrid_des.gradients.groups import ReplicaGroup, replica_groups
 from hybrid_des.network.symmetry import links_of
-from hybrid_des.simulation.flows import flows_of
+from hybrid_des.planning.flows import flows_of
 
 if TYPE_CHECKING:
     from hybrid_des.network.contention import AllFlows

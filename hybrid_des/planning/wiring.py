@@ -7,8 +7,8 @@ from fractions import Fraction
 from hybrid_des.errors import UsageError
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import Fabric, LinksByOwner, LinkSpec, Route
+from hybrid_des.planning.slow_links import slowed
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.slow_links import slowed
 
 
 def fabric_of(scenario: Scenario) -> Fabric:

@@ -5,11 +5,11 @@ from itertools import product
 import pytest
 
 from hybrid_des.network.contention import crossing, exact
+from hybrid_des.planning import tensor_traffic
+from hybrid_des.planning.flows import flows_of
+from hybrid_des.planning.planner import parts_of
+from hybrid_des.planning.sample import sample_of
 from hybrid_des.scenario import scenario_from
-from hybrid_des.simulation import tensor_traffic
-from hybrid_des.simulation.flows import flows_of
-from hybrid_des.simulation.planner import parts_of
-from hybrid_des.simulation.sample import sample_of
 
 ORDERS = (["tensor", "data", "pipeline"], ["tensor", "pipeline", "data"])
 CASES = list(product((2, 4, 8), (1, 4), ("nodes", "rails"), ORDERS, (False, True)))[::3]

@@ -15,13 +15,13 @@ from hybrid_des.numerics.training import Training
 from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline import Plan, PlanRequest, schedules
 from hybrid_des.pipeline.order_csv import OrderFile, read_order
+from hybrid_des.planning.layered import Layered
+from hybrid_des.planning.lowering import Lowering
+from hybrid_des.planning.pace import Slowing
+from hybrid_des.planning.tensor_traffic import TensorTraffic, tensor_traffic
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.reading import read_text
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.layered import Layered
-from hybrid_des.simulation.lowering import Lowering
-from hybrid_des.simulation.pace import Slowing
-from hybrid_des.simulation.tensor_traffic import TensorTraffic, tensor_traffic
-from hybrid_des.simulation.wiring import fabric_of
 from hybrid_des.workload.costs import Costs, RankCosts
 from hybrid_des.workload.durations import Durations
 from hybrid_des.workload.ranks import costs_per_rank, durations_in

@@ -16,8 +16,8 @@ from hybrid_des.gradients.replayed import LayerTraffic
 from hybrid_des.network.purpose import PARAMETERS, REDUCTION
 from hybrid_des.pipeline.op import Action
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.simulation.pace import Pace, Slowing
-from hybrid_des.simulation.tasks import Await, Compute, ComputeBeside, Segment, Transfer, Turn
+from hybrid_des.planning.pace import Pace, Slowing
+from hybrid_des.planning.tasks import Await, Compute, ComputeBeside, Segment, Transfer, Turn
 from hybrid_des.workload.costs import Costs
 
 NOTHING: tuple[Outcome, ...] = ()

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from hybrid_des.collectives.channels import Ring, channels
 from hybrid_des.network.contention import AllFlows, Groups, crossing, exact, reached_together
 from hybrid_des.network.symmetry import Connection, links_of
-from hybrid_des.simulation.flows import flows_of
-from hybrid_des.simulation.sample import sample_of
+from hybrid_des.planning.flows import flows_of
+from hybrid_des.planning.sample import sample_of
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:

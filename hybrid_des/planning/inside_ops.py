@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybrid_des.simulation.pace import Pace
-from hybrid_des.simulation.tasks import Await, Compute, Fill, LayerCollective, Segment
+from hybrid_des.planning.pace import Pace
+from hybrid_des.planning.tasks import Await, Compute, Fill, LayerCollective, Segment
 from hybrid_des.workload.costs import StageCosts
 from hybrid_des.workload.traffic import Collective
 

@@ -12,10 +12,10 @@ from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import Purpose, purpose_named
 from hybrid_des.pipeline.op import Action, Op, Place, carried
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.simulation.inside_ops import segments_of
-from hybrid_des.simulation.layered import Layered, LayerPass
-from hybrid_des.simulation.pace import Pace
-from hybrid_des.simulation.tasks import (
+from hybrid_des.planning.inside_ops import segments_of
+from hybrid_des.planning.layered import Layered, LayerPass
+from hybrid_des.planning.pace import Pace
+from hybrid_des.planning.tasks import (
     Await,
     Communicate,
     Compute,
