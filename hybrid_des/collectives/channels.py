@@ -1,7 +1,4 @@
-"""Channels: the rings that a library such as NCCL runs at once for a collective of one group.
-
-With nodes of GPUs 0 1 2 and 3 4 5, one ring would leave a node by the adapter of one GPU. Three use all adapters:
-0 1 2 3 4 5, 1 2 0 4 5 3 and 2 0 1 5 3 4.
+"""Collectives around all rings of a group at once, as a library such as NCCL runs them.
 
 A ring over many nodes that are wired alike is folded: the same happens on every second node (or third, …), so the
 members on two nodes act and send to each other as if they were the whole ring, step for step.
@@ -15,26 +12,11 @@ from hybrid_des.collectives.benchmark import Outcome, measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs import Codec
 from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.rings import Ring, channels
 from hybrid_des.network.symmetry import Connection, alike
 from hybrid_des.units import split_evenly
 
 LONG = 16  # members; shorter rings are not folded, so that shards of any size are exact
-
-Ring = Sequence[int]
-
-
-def channels(fabric: Fabric, ranks: Sequence[int]) -> list[list[int]]:
-    """As many rings as the group has members on each of its nodes, each leaving a node by another member's adapter.
-
-    A group on one node, or with different numbers of members on its nodes, has one. Each carries an equal share.
-    """
-    on: dict[int, list[int]] = {}
-    for rank in ranks:
-        on.setdefault(fabric.node_of[rank], []).append(rank)
-    nodes = list(on.values())
-    if len(nodes) == 1 or len({len(members) for members in nodes}) > 1:
-        return [list(ranks)]
-    return [[rank for members in nodes for rank in members[i:] + members[:i]] for i in range(len(nodes[0]))]
 
 
 def measure_rings(

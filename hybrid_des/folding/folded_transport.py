@@ -18,11 +18,13 @@ from hybrid_des.folding.lineage_mailboxes import (
     LineageTaggedMailbox,
     UnorderedMailbox,
 )
-from hybrid_des.folding.orbits import Fold
+from hybrid_des.folding.lineage_meetings import LineageBarrier, LineageMeeting
+from hybrid_des.folding.orbits import Fold, root_of
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.fabric import Fabric, LinkSpec
 from hybrid_des.network.link import Hop
 from hybrid_des.network.mailbox import Handoff, Mailbox, Rendezvous, TaggedMailbox
+from hybrid_des.network.meeting import Barrier, Meeting
 from hybrid_des.network.rate import Rate
 from hybrid_des.network.sharing import Flow, Put
 from hybrid_des.network.sharing.fifo import Fifo, FifoFlow
@@ -107,6 +109,18 @@ class LineageTransport(FoldedTransport):
     def tagged_mailbox(self) -> TaggedMailbox:
         """A mailbox of pipeline messages."""
         return LineageTaggedMailbox(self.env)
+
+    def barrier(self, parties: int) -> Barrier:
+        """A barrier of the simulated GPUs."""
+        return LineageBarrier(self.env, parties)
+
+    def meeting(self, size: int) -> Meeting:
+        """A meeting of the simulated members of a group."""
+        return LineageMeeting(self.env, size)
+
+    def begin(self, rank: int) -> None:
+        """Let events that are booked next descend from a rank."""
+        self.env.begin(root_of(rank))
 
     def _meeting(self, members: Sequence[int]) -> Rendezvous:
         return LineageRendezvous(self.env, sum(map(self._fold.simulated, members)))

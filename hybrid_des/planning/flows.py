@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise, permutations
 from typing import TYPE_CHECKING
 
-from hybrid_des.collectives.channels import channels
 from hybrid_des.network.contention import AllFlows
+from hybrid_des.network.rings import channels
 from hybrid_des.network.symmetry import Connection
 
 if TYPE_CHECKING:

@@ -101,6 +101,7 @@ def parts_of(
     else:
         groups = replica_groups(plan, layout, costs.parts, gradients, keep_empty=numerics is not None)
     reductions = Reductions(gradients, groups, fabric, layout.ranks, sharing, sharded=scenario.sharding != "none")
+    layered = _layered(scenario, plan, costs, by_layer) if by_layer else None
     traffic = tensor_traffic(scenario, plan, costs, fabric, groups)
     lowering = Lowering(
         plan,
@@ -110,7 +111,7 @@ def parts_of(
         blocking=scenario.schedule.p2p == "blocking",
         gathers=reductions.gathers,
         ahead=scenario.overlap.parameters,
-        layered=_layered(scenario, plan, costs, by_layer) if by_layer else None,
+        layered=layered,
         axes=frozenset(traffic.messages),
     )
     return Parts(fabric, plan, costs, training, workers, reductions, lowering, traffic, durations)

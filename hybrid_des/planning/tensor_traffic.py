@@ -16,8 +16,8 @@ from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
-from hybrid_des.collectives.channels import Ring, channels
 from hybrid_des.network.contention import AllFlows, Groups, crossing, exact, reached_together
+from hybrid_des.network.rings import Ring, channels
 from hybrid_des.network.symmetry import Connection, links_of
 from hybrid_des.planning.flows import flows_of
 from hybrid_des.planning.sample import sample_of
@@ -25,7 +25,6 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
     from hybrid_des.gradients.groups import ReplicaGroup
-    from hybrid_des.layout import Layout
     from hybrid_des.network.fabric import Fabric
     from hybrid_des.pipeline.plan import Plan
     from hybrid_des.scenario import Scenario
@@ -159,6 +158,7 @@ def tensor_traffic(
     if scenario.model is None or not groups:
         return TensorTraffic()
     loads, uneven = _loads(plan, costs, list(groups))
+    events = {axis: _events(loads, axis, groups[axis]) for axis in groups}
     perturbed = bool(scenario.slow or scenario.jitter)
     mode = scenario.tensor_traffic
     if scenario.layered or (perturbed and mode == "auto"):
@@ -170,8 +170,7 @@ def tensor_traffic(
     unsettled = uneven | crossing(fabric, flows)
     proven = exact(fabric, flows) - unsettled if alike and not (scenario.layered or perturbed) else set()
     chosen = [axis for axis in groups if mode == "messages" or (mode == "auto" and axis not in proven)]
-    events = sum(_events(loads, axis, groups[axis], layout) for axis in chosen)
-    if mode == "auto" and events > MOST_EVENTS:
+    if mode == "auto" and sum(events[axis] for axis in chosen) > MOST_EVENTS:
         chosen = []
     others = [axis for axis in groups if axis not in chosen]
     disturbed = frozenset(axis for axis in others if axis not in proven)
@@ -186,13 +185,11 @@ def tensor_traffic(
     )
 
 
-def _events(loads: Mapping[tuple[str, int], Load], axis: str, groups: Groups, layout: Layout) -> int:
-    """About how many events a step needs for the collectives along an axis as messages."""
-    each = [(len(ranks), loads[axis, layout.coordinate(ranks[0], "pipeline")]) for ranks in groups]
-    return sum(
-        EVENTS_OF_A_COLLECTIVE * members * load.collectives + EVENTS_OF_A_MESSAGE * load.messages
-        for members, load in each
-    )
+def _events(loads: Mapping[tuple[str, int], Load], axis: str, groups: Groups) -> int:
+    """About how many events a step needs for the collectives along an axis as messages; its groups are of one size."""
+    of_axis, members = [load for (other, _), load in loads.items() if other == axis], len(groups[0])
+    each = (EVENTS_OF_A_COLLECTIVE * members * one.collectives + EVENTS_OF_A_MESSAGE * one.messages for one in of_axis)
+    return sum(each) * (len(groups) // len(of_axis))
 
 
 def _loads(plan: Plan, costs: Costs, axes: Sequence[str]) -> tuple[dict[tuple[str, int], Load], set[str]]:

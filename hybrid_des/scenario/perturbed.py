@@ -80,6 +80,11 @@ class Slow(Section):
         return Spell(start, until, Fraction(1) if self.factor is None else self.factor)
 
     @property
+    def for_good(self) -> bool:
+        """Whether it is so from the beginning to the end."""
+        return self.until is None and self.from_ == 0 and self.flap is None
+
+    @property
     def links(self) -> tuple[str, ...]:
         """The names of its links; none for what computes."""
         if self.nic is not None:

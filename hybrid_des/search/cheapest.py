@@ -16,12 +16,12 @@ from functools import cache
 
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import MOST_SEGMENTS, Buffer, message_of
-from hybrid_des.collectives.channels import channels
 from hybrid_des.collectives.codecs import Codec
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.collectives.measured import Measured
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.rate import idle_time
+from hybrid_des.network.rings import channels
 from hybrid_des.options import Options
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 from hybrid_des.workload.replay import CODEC, elements_of

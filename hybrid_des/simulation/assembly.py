@@ -1,27 +1,27 @@
 """The network and the GPUs of a run, made from the parts of a scenario."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 
 from hybrid_des.engine.causes import Causes, TracedEnvironment, traced
 from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.lineage import LineageEnvironment
 from hybrid_des.engine.long_rows import LongRows
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder
 from hybrid_des.folding.folded_transport import folded_transport
-from hybrid_des.folding.orbits import Fold, root_of
+from hybrid_des.folding.orbits import Fold
+from hybrid_des.network.contention import Groups
 from hybrid_des.network.endpoint import Endpoint
+from hybrid_des.network.meeting import Meeting
 from hybrid_des.network.traced import TracedTransport
 from hybrid_des.network.transport import Transport
 from hybrid_des.planning.planner import Parts
-from hybrid_des.planning.slow_links import conditions_of
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.arithmetic import RealTraining, SizesOnly
 from hybrid_des.simulation.exchanges import NO_EXCHANGERS, Exchangers
 from hybrid_des.simulation.gpu import Gpu, Job
-from hybrid_des.simulation.meeting import barrier_of, meetings_of
 from hybrid_des.simulation.memory import MemoryLedger
+from hybrid_des.simulation.perturbing import conditions_of
 from hybrid_des.simulation.programs import Programs
 from hybrid_des.simulation.varying import VaryingGpu
 
@@ -35,14 +35,14 @@ def network_of(
     sharing, receipts = scenario.cluster.sharing, parts.lowering.blocking
     conditions = {} if sharing == UNCONTENDED else conditions_of(scenario.slow, parts.fabric)
     recorder = Recorder(messages=scenario.record == "all")
-    if trace is not None:  # what is explained needs all rows at once
-        env = TracedEnvironment(trace)
-        return recorder, TracedTransport(env, parts.fabric, sharing, traced(recorder, trace), receipts, conditions)
-    if recorder.messages is not None:
+    if recorder.messages is not None and trace is None:  # what is explained needs all rows at once
         recorder.messages = LongRows(MESSAGE_COLUMNS, "start", scratch)
     if fold is not None:
         met = parts.meeting is not None
         return recorder, folded_transport(parts.fabric, sharing, recorder, fold, receipts=receipts, ordered=met)
+    if trace is not None:
+        env, told = TracedEnvironment(trace), traced(recorder, trace)
+        return recorder, TracedTransport(env, parts.fabric, sharing, told, receipts, conditions)
     return recorder, Transport(Environment(), parts.fabric, sharing, recorder, receipts, conditions)
 
 
@@ -52,8 +52,8 @@ def simulated_gpus(
     """The GPUs of all ranks, or of those that a fold keeps."""
     env, layout = transport.env, scenario.parallel.layout
     ranks: Sequence[int] = fold.ranks if fold else range(layout.ranks)
-    job = Job(env, recorder, scenario.steps, barrier_of(env, len(ranks)) if scenario.barrier else None)
-    meetings = meetings_of(env, parts.meeting or (), fold)
+    job = Job(env, recorder, scenario.steps, transport.barrier(len(ranks)) if scenario.barrier else None)
+    meetings = _meetings(transport, parts.meeting or (), fold)
     exchangers = Exchangers(transport, parts.traffic)
     memberships = parts.reductions.of(transport, ranks)
     stages = cache(lambda place: {parts.plan.stage_of[place, chunk]: chunk for chunk in parts.plan.chunks_of(place)})
@@ -63,8 +63,7 @@ def simulated_gpus(
         place = layout.coordinate(rank, "pipeline")
         first = rank - place * stride
         program, pace = programs.of(rank, place, node.speed)
-        if isinstance(env, LineageEnvironment):
-            env.begin(root_of(rank))
+        transport.begin(rank)
         gpus.append(
             (Gpu if pace is None else partial(VaryingGpu, pace=pace))(
                 job,
@@ -78,3 +77,17 @@ def simulated_gpus(
             )
         )
     return gpus
+
+
+def _meetings(
+    transport: Transport, groups: Sequence[Groups], fold: Fold | None
+) -> Mapping[int, Sequence[Meeting | None]]:
+    """Rank → where it meets the other members of its groups, part by part; of a fold, the simulated ranks."""
+    found: dict[int, list[Meeting | None]] = {}
+    for part, of_part in enumerate(groups):
+        for ranks in of_part:
+            members = [rank for rank in ranks if fold is None or fold.simulated(rank)]
+            meeting = transport.meeting(len(members))
+            for rank in members:
+                found.setdefault(rank, [None] * len(groups))[part] = meeting
+    return found

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.collectives.channels import Ring
 from hybrid_des.collectives.group import Group, ProcessGroup, Routine
 from hybrid_des.network.purpose import OF_LAYERS
+from hybrid_des.network.rings import Ring
 from hybrid_des.planning.tasks import LayerCollective
 from hybrid_des.units import split_evenly
 from hybrid_des.workload.replay import CODEC, elements_of

@@ -12,6 +12,7 @@ from hybrid_des.gradients.groups import Membership
 from hybrid_des.gradients.reducer import Reducer
 from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.mailbox import Handoff
+from hybrid_des.network.meeting import Barrier, Meeting
 from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, PURPOSES
 from hybrid_des.planning.tasks import (
     Await,
@@ -31,7 +32,6 @@ from hybrid_des.planning.tasks import (
 )
 from hybrid_des.simulation.arithmetic import SizesOnly
 from hybrid_des.simulation.exchanges import NO_EXCHANGERS, Exchanger
-from hybrid_des.simulation.meeting import Barrier, Meeting
 from hybrid_des.simulation.memory import MemoryLedger
 
 STREAM = -1  # in `released`: the op did not wait for a message

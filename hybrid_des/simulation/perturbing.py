@@ -1,14 +1,14 @@
-"""What perturbs the computation of a run, by `slow` and `jitter` of its scenario: the paces of ranks.
+"""What perturbs a run, by `slow` and `jitter` of its scenario: the paces of ranks and the conditions of links.
 
-What is slow for good is a slower GPU (`Pace`), as if the machine were built that way (links: `slow_links`). What is
-slow for an interval, a slow stage, jitter and noise need a pace that varies. Tensor and context ranks wait for each
-other inside every op: they go as the slowest of them, and have their jitter and noise in common.
+What is slow for good is a slower GPU (`Pace`) or a narrower link (`planning.slow_links`), as if the machine were built
+that way. What is slow for an interval, a slow stage, jitter and noise need a pace that varies. Tensor and context ranks
+wait for each other inside every op: they go as the slowest of them, and have their jitter and noise in common.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, cached_property
@@ -18,12 +18,45 @@ from hybrid_des.engine.timetable import Noise, Spell, Timetable
 from hybrid_des.errors import UsageError
 from hybrid_des.jitter import Sample
 from hybrid_des.jitter.streams import Draws, stream
+from hybrid_des.network.conditions import Conditions
+from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.op import Op
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
+from hybrid_des.scenario.perturbed import Slow
 from hybrid_des.simulation.varying import Factor, Variation, VaryingPace
+from hybrid_des.units import to_picoseconds
 from hybrid_des.workload.costs import Costs
 from hybrid_des.workload.durations import Durations
+
+
+def conditions_of(slow: Sequence[Slow], fabric: Fabric) -> dict[str, Conditions]:
+    """By link: what is slow for an interval; and, where times are measured, by a factor for good.
+
+    Raises:
+        UsageError: a wiring of the user's own has no such link.
+    """
+    spells: dict[str, list[Spell]] = {}
+    more: dict[str, list[tuple[Spell, int]]] = {}
+    for one in slow:
+        names = [name for name in one.links if name in fabric.links]
+        if one.links and not names:
+            raise UsageError(f"slow: this wiring has no {' '.join(map(str, one.target))}")
+        for name in names:
+            if not one.for_good:
+                more.setdefault(name, []).append((one.spell, to_picoseconds(one.latency)))
+            if not one.for_good or not isinstance(fabric.links[name].bandwidth, Fraction):
+                spells.setdefault(name, []).append(one.spell)
+    return {name: Conditions(Timetable.of(each), _latencies(more.get(name, ()))) for name, each in spells.items()}
+
+
+def _latencies(spells: Iterable[tuple[Spell, int]]) -> tuple[tuple[int, int], ...]:
+    """From each time on, the sum of the latencies of the spells that are on."""
+    spells = list(spells)
+    starts = sorted({0, *(s.start for s, _ in spells), *(s.until for s, _ in spells if s.until is not None)})
+    return tuple(
+        (at, sum(extra for s, extra in spells if s.start <= at and (s.until is None or at < s.until))) for at in starts
+    )
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from support import scenarios
 from hybrid_des.collectives import channels, codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.network.rings import channels as channels_of
 from hybrid_des.planning.wiring import fabric_of
 
 BF16 = codecs.find("bf16").build()
@@ -23,16 +24,16 @@ def fabric(nodes, gpus, topology="nodes", sharing="fifo", nics=8, **cluster):
 
 def whole(fabric, name, groups, elements, sharing):
     """All members act, whether or not they could be folded."""
-    rings = [ring for ranks in groups for ring in channels.channels(fabric, ranks)]
+    rings = [ring for ranks in groups for ring in channels_of(fabric, ranks)]
     size = elements * len(groups) // len(rings)
     return measure(fabric, name, rings, lambda ring, place: Buffer(size, BF16), sharing=sharing)
 
 
 def test_every_member_of_a_node_leaves_it_once():
-    rings = channels.channels(fabric(2, 3), range(6))
+    rings = channels_of(fabric(2, 3), range(6))
     assert rings == [[0, 1, 2, 3, 4, 5], [1, 2, 0, 4, 5, 3], [2, 0, 1, 5, 3, 4]]
-    assert channels.channels(fabric(2, 3), [0, 1]) == [[0, 1]]
-    assert channels.channels(fabric(2, 3), [0, 1, 3]) == [[0, 1, 3]]
+    assert channels_of(fabric(2, 3), [0, 1]) == [[0, 1]]
+    assert channels_of(fabric(2, 3), [0, 1, 3]) == [[0, 1, 3]]
 
 
 def test_all_adapters_together_are_as_fast_as_one_wire():
@@ -58,7 +59,7 @@ def test_folded_rings_take_as_long_as_whole_ones(nodes, gpus, tensor, topology, 
     machine = fabric(nodes, gpus, topology, sharing, nics)
     tensor = min(tensor, gpus)
     groups = [range(first, nodes * gpus, tensor) for first in range(tensor)]
-    rings = [ring for ranks in groups for ring in channels.channels(machine, ranks)]
+    rings = [ring for ranks in groups for ring in channels_of(machine, ranks)]
     members = nodes * gpus // tensor
     assert channels.folded(machine, rings) == (3 if nodes == 9 else 2) * gpus // tensor < members
     elements = 100 * members * gpus
@@ -81,5 +82,5 @@ def test_rings_over_different_nodes_are_not_folded(kinds):
     machine = fabric_of(
         scenarios.scenario("1f1b", 1, 1, 16, cluster={"nodes": kinds, "gpus_per_node": 2, "topology": "nodes"})
     )
-    rings = channels.channels(machine, groups[0])
+    rings = channels_of(machine, groups[0])
     assert channels.folded(machine, rings) == (16 if len(kinds) == 2 else 4)
