@@ -88,8 +88,7 @@ def parts_of(
     plan.check()
     if training is None and numerics is not None:
         training = Training(numerics.settings, plan, scenario.parallel.data, scenario.seed)
-    at = [layout.coordinates(rank) for rank in range(layout.ranks if training else 0)]
-    workers = {rank: training.worker(rank, here["data"], here["pipeline"]) for rank, here in enumerate(at) if training}
+    workers = training.workers_of(layout) if training else {}
     counted = training and scenario.workload and "parameters" not in scenario.workload.model_fields_set
     costs = costs_of(ranks, plan, training.parameters if training and counted else None)
     if durations is not None:

@@ -9,7 +9,7 @@ auto        replay along axes where it is proven exact (`contention`); messages 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -26,11 +26,11 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND
 if TYPE_CHECKING:
     from hybrid_des.gradients.groups import ReplicaGroup
     from hybrid_des.network.fabric import Fabric
+    from hybrid_des.network.transport import Transport
     from hybrid_des.pipeline.plan import Plan
     from hybrid_des.scenario import Scenario
     from hybrid_des.workload.costs import Costs
 
-Carried = Callable[[], Mapping[str, int]]
 MOST_EVENTS = 2**21  # some seconds
 EVENTS_OF_A_COLLECTIVE, EVENTS_OF_A_MESSAGE = 8, 2  # at most, per member and per message
 
@@ -73,7 +73,7 @@ class TensorTraffic:
             for axis, groups in self.replayed.items()
         }
 
-    def delay(self, fabric: Fabric, carried: Carried, steps: int) -> int:
+    def delay(self, fabric: Fabric, network: Transport, steps: int) -> int:
         """Picoseconds by which a step may be longer than it is with replayed collectives.
 
         Members of a group wait for each other and for the links that they share with others. A link delays what passes
@@ -85,12 +85,12 @@ class TensorTraffic:
 
         Args:
             fabric: the wiring.
-            carried: tells link → bytes of the run, all but those of replayed collectives.
+            network: what carried the messages of the run, those of replayed collectives not among them.
             steps: training steps of the run.
         """
         if self.flows is None or not self.disturbed:
             return 0
-        by_messages = {link: Fraction(size, steps) for link, size in carried().items()}
+        by_messages = {link: Fraction(size, steps) for link, size in network.carried().items()}
         longest = self._behind_others(fabric, by_messages)
         if not all(reached_together(fabric, self.flows, axis) for axis in self.disturbed):
             longest += self._apart_from_each_other(fabric, by_messages)

@@ -170,7 +170,7 @@ def run(
         fabric=parts.fabric,
         trace=trace,
         traffic=parts.traffic,
-        tensor_delay=parts.traffic.delay(parts.fabric, ended.transport.carried, scenario.steps),
+        tensor_delay=parts.traffic.delay(parts.fabric, ended.transport, scenario.steps),
         fold=fold,
         unfolded=unfolded,
     )
