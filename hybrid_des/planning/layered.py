@@ -116,7 +116,7 @@ class Layered:
                 yield from before.scatters if self.beside else ()
             before = one
 
-    def carried(self, passes: Iterable[LayerPass]) -> Mapping[str, int]:
+    def replayed(self, passes: Iterable[LayerPass]) -> Mapping[str, int]:
         """What all ranks send for these layers, by the keys of a run."""
         sent = dict.fromkeys(("messages", "bytes_scales", PARAMETERS.counter, REDUCTION.counter), 0)
         for one in passes:

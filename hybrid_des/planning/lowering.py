@@ -77,9 +77,9 @@ class Lowering:
             parameters=beside,
         )
 
-    def carried(self, rank: int) -> Mapping[str, int]:
+    def replayed(self, rank: int) -> Mapping[str, int]:
         """What is sent in a step without messages, by all ranks, which run the same program as `rank`."""
-        return self.layered.carried(self._passes(rank, Pace())) if self.layered else {}
+        return self.layered.replayed(self._passes(rank, Pace())) if self.layered else {}
 
     def _passes(self, rank: int, pace: Pace) -> Iterator[LayerPass]:
         assert self.layered is not None

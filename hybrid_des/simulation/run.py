@@ -28,7 +28,7 @@ from hybrid_des.planning.tensor_traffic import TensorTraffic
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.assembly import network_of, simulated_gpus
 from hybrid_des.simulation.changes import Retime
-from hybrid_des.simulation.choice import simulated_once
+from hybrid_des.simulation.choice import Folded, simulated_once
 from hybrid_des.simulation.gpu import Gpu
 from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
 from hybrid_des.simulation.programs import Programs
@@ -148,32 +148,9 @@ def run(
 
     replicas = Replicas(scenario, parts.reductions, parts.traffic.messages, parts.meeting, parts.apart)
     whole = trace is not None or retime is not None  # what is explained, or changed rank by rank
-    ended, fold, unfolded = simulated_once(replicas, simulate, whole=whole)
-    _check_memory(scenario, parts, ended.gpus)
-    layout, visits = scenario.parallel.layout, parts.plan.visits
-    counted = [CHUNK * visits[layout.coordinate(gpu.rank, "pipeline")] for gpu in ended.gpus]
-    return Run(
-        scenario,
-        parts.plan,
-        parts.costs,
-        Timeline.of(ended.recorder, parts.plan, layout, fold.order if fold else 1),
-        **_sent(parts, ended.transport, scenario.steps),
-        duration=ended.env.now,
-        ranks=[gpu.rank for gpu in ended.gpus],
-        peak_activations=[Fraction(gpu.memory.peak_activations, n) for gpu, n in zip(ended.gpus, counted, strict=True)],
-        peak_memory=[gpu.memory.peak_bytes for gpu in ended.gpus],
-        events=ended.env.events,
-        wall_s=time.perf_counter() - started,
-        algorithm=parts.reductions.algorithm,
-        numerics=parts.training.progress.summary() if parts.training else None,
-        weights={rank: worker.weights for rank, worker in parts.workers.items()} if parts.training else None,
-        fabric=parts.fabric,
-        trace=trace,
-        traffic=parts.traffic,
-        tensor_delay=parts.traffic.delay(parts.fabric, ended.transport, scenario.steps),
-        fold=fold,
-        unfolded=unfolded,
-    )
+    folded = simulated_once(replicas, simulate, whole=whole)
+    _check_memory(scenario, parts, folded.outcome.gpus)
+    return _run_of(scenario, parts, folded, trace, started)
 
 
 class _Ended(NamedTuple):
@@ -208,6 +185,35 @@ def _simulated(
     return _Ended(transport.env, recorder, transport, gpus)
 
 
+def _run_of(scenario: Scenario, parts: Parts, folded: Folded[_Ended], trace: Causes | None, started: float) -> Run:
+    """What a simulation that began at this second leaves behind."""
+    (env, recorder, transport, gpus), fold, reason = folded
+    layout, training, visits = scenario.parallel.layout, parts.training, parts.plan.visits
+    counted = [CHUNK * visits[layout.coordinate(gpu.rank, "pipeline")] for gpu in gpus]
+    return Run(
+        scenario,
+        parts.plan,
+        parts.costs,
+        Timeline.of(recorder, parts.plan, layout, fold.order if fold else 1),
+        **_sent(parts, transport, scenario.steps),
+        duration=env.now,
+        ranks=[gpu.rank for gpu in gpus],
+        peak_activations=[Fraction(gpu.memory.peak_activations, n) for gpu, n in zip(gpus, counted, strict=True)],
+        peak_memory=[gpu.memory.peak_bytes for gpu in gpus],
+        events=env.events,
+        wall_s=time.perf_counter() - started,
+        algorithm=parts.reductions.algorithm,
+        numerics=training.progress.summary() if training else None,
+        weights={rank: worker.weights for rank, worker in parts.workers.items()} if training else None,
+        fabric=parts.fabric,
+        trace=trace,
+        traffic=parts.traffic,
+        tensor_delay=parts.traffic.delay(parts.fabric, transport, scenario.steps),
+        fold=fold,
+        unfolded=reason,
+    )
+
+
 def _beat(
     scenario: Scenario, env: Environment, recorder: Recorder, gpus: Sequence[Gpu], watch: Watch | None
 ) -> Callable[[], None] | None:
@@ -228,7 +234,7 @@ def _beat(
 def _sent(parts: Parts, transport: Transport, steps: int) -> dict[str, int]:
     """What was sent, by messages or in replayed collectives."""
     replayed = {f"bytes_{axis}": size for axis, size in parts.traffic.replayed_bytes.items()}
-    replayed |= parts.lowering.carried(0)
+    replayed |= parts.lowering.replayed(0)
     return {key: total + steps * replayed.get(key, 0) for key, total in transport.sent().items()}
 
 
