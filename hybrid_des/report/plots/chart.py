@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MANY_BARS = 20_000  # above this, an SVG contains the bars as an image
-MOST_LINES = 1024  # of a whole run: a picture has hardly more rows of pixels
+MOST_LINES = 512  # of a whole run: a picture has hardly more rows of pixels
 NUMBER_SIZE = 6.5  # points
 POINTS_PER_DIGIT = 0.62 * NUMBER_SIZE
 NUMBER: dict[str, Any] = {
