@@ -81,13 +81,14 @@ def add_messages(run, channel, rows):
 def _scenario(plan, parallel, steps, record):
     gpu = GpuKind(name="a100-80gb", memory=80 * 10**9)
     node = SimpleNamespace(gpu=gpu, speed=1, count=1, gpus_per_node=2**20)
-    cluster = SimpleNamespace(gpu=gpu, sharing="fifo", kinds=(node,), each_gpu=lambda: repeat(node))
+    gpus = {"each_gpu": lambda: repeat(node), "gpus_of": lambda ranks: [gpu for _ in ranks]}
+    cluster = SimpleNamespace(gpu=gpu, sharing="fifo", kinds=(node,), **gpus)
     return SimpleNamespace(
         version=1, name="handmade", description="", model=None,
         workload=None, parallel=parallel, steps=steps, barrier=True, record=record,
         cluster=cluster, gradients=SimpleNamespace(algorithm="ring", overlap=False),
         schedule=SimpleNamespace(kind="1f1b", microbatches=plan.microbatches, p2p="async"),
-        on_oom="warn", sharding="none", slow=(), jitter=(),
+        on_oom="warn", sharding="none", layered=False, slow=(), jitter=(),
     )  # fmt: skip
 
 
