@@ -6,8 +6,11 @@ looks the same to all images of its members. Routes are checked as flows open, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +19,13 @@ from hybrid_des import collectives
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.collectives.seating import Seating
 from hybrid_des.folding import FoldRefusal
-from hybrid_des.folding.orbits import Element, Fold
+from hybrid_des.folding.orbits import Element, Fold, FoldedAxis
 from hybrid_des.gradients.groups import Reductions, ReplicaGroup
 from hybrid_des.network.contention import Groups
-from hybrid_des.scenario import Scenario
+from hybrid_des.scenario import Scenario, folded
+
+MOST_TRIES = 4  # folds that turn out to be wrong while they are simulated
+INNER = ("tensor", "context")  # axes of ranks that share layers
 
 Ranks = NDArray[np.int64]
 ByFirst = Mapping[tuple[int, int, int], ReplicaGroup]  # by stage, part and first rank
@@ -53,6 +59,80 @@ class Replicas:
             return f"who waits for whom under `sharing: {sharing}` is not known"
         of_ranks = (one.target for one in self.scenario.slow if one.target[0] != "stage")
         return next((f"{kind} {value} is slow" for kind, value in of_ranks), "")
+
+
+def folds_of(replicas: Replicas, reasons: list[str]) -> Iterator[Fold]:
+    """The folds that look exact, those with the fewest replicas first; why others do not is added to `reasons`.
+
+    Of each, those come first that also fold ranks which share layers.
+
+    Raises:
+        FoldRefusal: the scenario asks for a fold that is not exact.
+    """
+    asked, parallel = replicas.scenario.fold, replicas.scenario.parallel
+    if asked == "off" or (asked == "auto" and parallel.ranks < folded.FROM):
+        return
+    sizes = [asked] if isinstance(asked, int) else [k for k in range(1, parallel.data) if parallel.data % k == 0]
+    tried = 0
+    for keep in sizes:
+        found = None
+        if tried == MOST_TRIES:
+            break
+        try:
+            found = _first(replicas, keep)
+        except FoldRefusal as refusal:
+            if isinstance(asked, int):
+                raise FoldRefusal(f"fold: {keep}: {refusal}") from None
+            reasons.append(str(refusal))
+        if found is not None:
+            tried += 1
+            if asked == "auto":
+                yield from _narrower(replicas, found.turns)
+            yield found
+    if asked == "auto" and not replicas.differ:
+        yield from _narrower(replicas, ())
+
+
+def _narrower(replicas: Replicas, turns: Sequence[FoldedAxis]) -> Iterator[Fold]:
+    """A fold with tensor and context ranks folded too, where their collectives are replayed and all do the same."""
+    layout = replicas.scenario.parallel.layout
+    if replicas.exchanging or replicas.meeting is not None:
+        return
+    keeps = [
+        [k for k in range(1, layout.sizes.get(axis, 1) + 1) if layout.sizes.get(axis, 1) % k == 0] for axis in INNER
+    ]
+    tried = 0
+    for kept in sorted(product(*keeps), key=prod)[:-1]:
+        inner = [FoldedAxis(axis, k) for axis, k in zip(INNER, kept, strict=True) if k < layout.sizes.get(axis, 1)]
+        fold = Fold(layout, [*turns, *inner])
+        with suppress(FoldRefusal):
+            check(fold, replicas)
+            tried += 1
+            yield fold
+        if tried == MOST_TRIES:
+            return
+
+
+def _first(replicas: Replicas, keep: int) -> Fold | None:
+    """The exact fold that keeps so many replicas; None if that is all of them."""
+    layout, every = replicas.scenario.parallel.layout, replicas.scenario.parallel.data
+    if every % keep:
+        raise FoldRefusal(f"{every} replicas are not a multiple of it")
+    if keep == every:
+        return None
+    if found := replicas.differ:
+        raise FoldRefusal(found)
+    powers = not (keep & (keep - 1) or every & (every - 1))
+    refusals = []
+    for swap in (False, True)[: 1 + powers]:
+        fold = Fold(layout, [FoldedAxis("data", keep, swap)])
+        try:
+            check(fold, replicas)
+        except FoldRefusal as refusal:
+            refusals.append(refusal)
+        else:
+            return fold
+    raise refusals[0]
 
 
 def check(fold: Fold, replicas: Replicas) -> None:

@@ -9,9 +9,9 @@ from hybrid_des.errors import DeadlockError, ScenarioError
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.courses import Courses
 from hybrid_des.folding.lineage_flows import LineageLink
+from hybrid_des.planning import folds
 from hybrid_des.planning.folds import Replicas
 from hybrid_des.scenario import folded
-from hybrid_des.simulation import choice
 
 SIXTEEN = {
     "cluster": {"nodes": 2, "nvlink": {"latency": "1 us"}, "infiniband": {"latency": "2 us"}},
@@ -135,7 +135,7 @@ def test_a_fold_that_ignored_it_would_be_wrong(name, monkeypatch):
     keep, changes = (1, TIE) if name == "tie" else CASES[name][:2]
     values = merged(SIXTEEN, changes)
     whole = run_of(values, "off")
-    monkeypatch.setattr(choice, "check", lambda *_: None)
+    monkeypatch.setattr(folds, "check", lambda *_: None)
     monkeypatch.setattr(Replicas, "differ", "")
     monkeypatch.setattr(LineageLink, "meet", lambda *_: None)
     monkeypatch.setattr(Courses, "_blockwise", (False,))
