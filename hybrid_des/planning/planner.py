@@ -141,7 +141,8 @@ def build_plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
     schedule, p = scenario.schedule, scenario.parallel.pipeline
     if schedule.file is not None:
         return _plan_in_file(schedule.file, scenario)
-    hops = zip(pairwise(scenario.parallel.layout.group(0, "pipeline")), ranks.message, strict=False)
+    stride = scenario.parallel.layout.strides["pipeline"]
+    hops = zip(pairwise(range(0, p * stride, stride)), ranks.message, strict=False)
     request = PlanRequest(
         pipeline=p,
         microbatches=schedule.microbatches,

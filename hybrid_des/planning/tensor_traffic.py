@@ -154,8 +154,7 @@ def tensor_traffic(
 
     Where few replicas tell what is true of all, only their routes are looked at.
     """
-    layout, groups = scenario.parallel.layout, scenario.parallel.layout.shared
-    if scenario.model is None or not groups:
+    if scenario.model is None or not (groups := scenario.parallel.layout.shared):
         return TensorTraffic()
     loads, uneven = _loads(plan, costs, list(groups))
     events = {axis: _events(loads, axis, groups[axis]) for axis in groups}
@@ -163,7 +162,7 @@ def tensor_traffic(
     mode = scenario.tensor_traffic
     if scenario.layered or (perturbed and mode == "auto"):
         mode = "replay"
-    whole = partial(flows_of, scenario, plan, fabric, layout, reduced)
+    whole = partial(flows_of, scenario, plan, fabric, scenario.parallel.layout, reduced)
     sample = sample_of(scenario, plan, costs, fabric, reduced)
     flows = sample or whole()
     alike = len({kind.speed for kind in scenario.cluster.kinds}) == 1 and plan.fused_time >= 1

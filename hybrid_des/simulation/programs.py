@@ -24,6 +24,7 @@ class Programs:
     def __init__(self, scenario: Scenario, parts: Parts, retime: Retime | None = None) -> None:
         self._retime = retime
         self._lower = cache(parts.lowering.lower)
+        self._known: dict[tuple[int, int], Program] = {}
         self._vary = cache(lambda place, pace: in_parts(self._lower(place, pace)))
         self._perturbation = None
         if scenario.slow or scenario.jitter or parts.durations:
@@ -31,6 +32,11 @@ class Programs:
 
     def of(self, rank: int, place: int, speed: Fraction) -> tuple[Program, VaryingPace | None]:
         """The program of a rank on a GPU of this speed, and the pace at which it varies, if it does."""
+        if self._perturbation is None and self._retime is None:
+            alike = place, id(speed)  # of the scenario's node; hashing a fraction takes longer than all else here
+            if alike not in self._known:
+                self._known[alike] = self._lower(place, Pace(speed))
+            return self._known[alike], None
         usual, varying = Pace(speed), None
         if self._perturbation is not None:
             usual, varying = Pace(speed * self._perturbation.speed(rank)), self._perturbation.pace(rank)
