@@ -13,7 +13,7 @@ from hybrid_des.analysis.metrics import Findings
 from hybrid_des.pipeline.order_csv import crossed_messages, write_order
 from hybrid_des.report.files import output
 
-ROW_GROUP = 2**16  # rows, at least: a file's directory grows with the number of its groups
+ROW_GROUP = 2**15  # rows, at least: a file's directory grows with the number of its groups
 
 
 @output("summary.json", rows=False)
