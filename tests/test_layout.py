@@ -57,3 +57,11 @@ def test_holders_are_groups_by_rule(order):
         assert list(holders[1::3]) == listed[1::3]
         assert list(holders[1::3].shifted(5)) == [rank + 5 for rank in listed[1::3]]
         assert holders[-1] == listed[-1]
+
+
+def test_successive_ranks_share_experts_and_layers():
+    order = ("tensor", "context", "data", "pipeline")
+    layout = Layout({"tensor": 1, "context": 2, "data": 2, "pipeline": 2}, order, expert=2)
+    assert layout.shared == {"context": [[0, 1], [2, 3], [4, 5], [6, 7]], "expert": [[0, 1], [2, 3], [4, 5], [6, 7]]}
+    assert layout.groups("data") == [[0, 2], [1, 3], [4, 6], [5, 7]]
+    assert Layout({"tensor": 1, "data": 4, "pipeline": 2}, order=("tensor", "data", "pipeline")).shared == {}

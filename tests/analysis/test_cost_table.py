@@ -32,6 +32,12 @@ def test_busy_time_of_a_step_is_that_of_its_stages(parallel, recompute):
     assert frame.peak_bytes.tolist() == summary["peak_memory_bytes"]
 
 
+@pytest.mark.parametrize("pipeline", [1, 2])
+def test_peaks_hold_gathered_weights_too(pipeline):
+    chosen = scenario(parallel={"pipeline": pipeline, "data": 2}, sharding="zero-3")
+    assert costs(chosen).peak_bytes.tolist() == simulate(chosen).summary["peak_memory_bytes"]
+
+
 @pytest.mark.parametrize("kind", ["interleaved-1f1b", "zb-v", "dualpipe"])
 def test_a_row_is_a_stage_on_a_rank(kind):
     chunks = {"chunks": 4} if kind == "interleaved-1f1b" else {}
