@@ -4,7 +4,6 @@ A message is one line (for an impossible order, followed by a grid; for a deadlo
 where, and what would be right. Whatever it quotes, it holds printable characters only.
 """
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -36,6 +35,8 @@ def unknown(name: str, known: Iterable[str]) -> str:
 
 def _similar(name: str, choices: Iterable[str]) -> list[str]:
     """Similar choices, quoted, case ignored: the one within a typo, else all that start with `name` or contain it."""
+    import difflib  # only a mistake needs it
+
     by_lower = {choice.lower(): f'"{choice}"' for choice in choices}
 
     def closest(cutoff: float) -> list[str]:
