@@ -24,7 +24,7 @@ from hybrid_des.errors import CircularOrderError, PlanError
 from hybrid_des.pipeline.edges import Edges
 from hybrid_des.pipeline.grid import draw_grid
 from hybrid_des.pipeline.op import KINDS, NEEDS, SOURCE, SPLIT, TARGET, WHOLE, Action, Kind, Op, Path, Place
-from hybrid_des.pipeline.progress import progress
+from hybrid_des.pipeline.side_by_side import actions_done
 
 Spot = tuple[int, int]  # (pipeline rank, index of an action in its program)
 WEIGHT_SHARE = Fraction(43, 100)
@@ -203,7 +203,7 @@ class Plan:
             PlanError: with the first problem and an action × rank grid in which the place is marked.
             CircularOrderError: the order deadlocks; each stuck rank and op has a line.
         """
-        done = progress(self.programs, self.paths, self.path_of, self.stage_of)
+        done = actions_done(self.programs, self.paths, self.path_of, self.stage_of)
         if done == [*map(len, self.programs)]:
             return
         _ = self.edges  # what is wrong with a single op is an error of theirs

@@ -14,7 +14,7 @@ class RepeatedOpError(Exception):
     """An op occurs twice."""
 
 
-def progress(
+def actions_done(
     programs: Sequence[Sequence[Action]], paths: Sequence[Path], path_of: Sequence[int], stage_of: Mapping[Place, int]
 ) -> list[int] | None:
     """How many actions of each rank are done when none can go on.
