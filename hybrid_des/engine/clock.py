@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from math import inf
 from types import MethodType
 from typing import Any
 
@@ -22,6 +21,7 @@ from hybrid_des.engine.recorder import LAST_TIME, TimeRangeError
 RESUMED = EventPriority(URGENT - 1)  # an event that `run(until=…)` left half processed
 LAST = EventPriority(NORMAL + 1)  # behind everything else at the same time
 BEAT = 2**12  # events from one beat to the next
+ALL = 2**62  # more events than there are
 MOMENT = 2  # bits: a moment is `time << MOMENT | priority − RESUMED`
 USUAL = NORMAL - RESUMED
 
@@ -66,7 +66,7 @@ class Environment(simpy.Environment):
         now: the current simulated time.
         events: how many events have been processed.
         agenda: the events to come.
-        beat: what `run` calls after every `BEAT` events, those of a moment together, if anything.
+        beat: what `run` calls after every `BEAT` events, if anything.
         timeout, process, event: make events, as in SimPy.
     """
 
@@ -115,17 +115,7 @@ class Environment(simpy.Environment):
         Raises:
             EmptySchedule: there is none.
         """
-        moments = self.agenda.moments
-        if not moments:
-            raise EmptySchedule
-        moment = moments[0]
-        first, *rest = self.agenda[moment]
-        self.agenda[moment] = [first]
-        try:
-            self._process(1)
-        finally:
-            if rest:
-                self.agenda[moment][:0] = rest
+        self._process(1)
 
     def run(self, until: float | Event | None = None) -> Any:
         """Process events until there are none, until a time, or until an event; give that event's value.
@@ -145,7 +135,7 @@ class Environment(simpy.Environment):
             while self.beat is not None:
                 self._process(BEAT)
                 self.beat()
-            self._process(inf)
+            self._process(ALL)
         except StopSimulation as stop:
             value = stop.args[0]
         except EmptySchedule:
@@ -166,15 +156,15 @@ class Environment(simpy.Environment):
         self.at(at, end, URGENT)
         return end
 
-    def _process(self, least: float) -> None:
-        """Process events, moment by moment, until there have been so many.
+    def _process(self, most: int) -> None:
+        """Process so many events.
 
         Raises:
             EmptySchedule: there are fewer.
         """
         agenda, moments = self.agenda, self.agenda.moments
         number = self.events
-        end = number + least
+        end = number + most
         while number < end:
             if not moments:
                 raise EmptySchedule
@@ -190,8 +180,8 @@ class Environment(simpy.Environment):
                         callback(event)
                     if not event._ok and not hasattr(event, "_defused"):
                         raise copied(event._value)
-                    if moments and moments[0] < moment:
-                        break  # a more urgent event has come up at this time
+                    if number == end or (moments and moments[0] < moment):
+                        break  # these were all, or a more urgent event has come up at this time
             except StopSimulation:
                 # the rest of its callbacks is for whoever goes on with the simulation
                 event.callbacks = callbacks[callbacks.index(callback) + 1 :]

@@ -140,11 +140,11 @@ class LineageEnvironment(Environment):
             event.callbacks.append(check)
         return done
 
-    def _process(self, least: float) -> None:
-        """Process events until there have been so many, each under its lineage."""
+    def _process(self, most: int) -> None:
+        """Process so many events, each under its lineage."""
         agenda, moments = self.agenda, self.agenda.moments
         number = self.events
-        end = number + least
+        end = number + most
         while number < end:
             if not moments:
                 raise EmptySchedule
@@ -161,7 +161,7 @@ class LineageEnvironment(Environment):
                     callback(event)
                 if not event._ok and not hasattr(event, "_defused"):
                     raise copied(event._value)
-                if moments and moments[0] < moment:
+                if number == end or (moments and moments[0] < moment):
                     break
             if number - before < len(events):
                 agenda[moment][:0] = events[number - before :]
