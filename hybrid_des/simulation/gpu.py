@@ -77,7 +77,6 @@ class Gpu:
         self.memory = memory
         self._job = job
         self._endpoint = endpoint
-        self._receive = endpoint.inbox.receive
         self._record = job.recorder.ops.add
         self._program = program
         self._arithmetic = arithmetic
@@ -145,14 +144,14 @@ class Gpu:
         """Run tasks: wait for the inputs of each, run its segments and send its outputs."""
         env, step, arithmetic, endpoint = self._job.env, self._step, self._arithmetic, self._endpoint
         base, timeout, memory = step << STEP_SHIFT, env.timeout, self.memory
-        receive, record = self._receive, self._record
+        inboxes, record = endpoint.inboxes, self._record
         for task in tasks:
             number, ops, (_, inputs, segments, outputs, confirms, holds, frees, needs) = task
             self._task = task
             asked = now = env.now
             released = STREAM
             for place, (index, _, purpose, tag) in enumerate(inputs):
-                message = yield receive(purpose, base + tag + ops[index].microbatch)
+                message = yield inboxes[purpose].receive(base + tag + ops[index].microbatch)
                 arithmetic.receive(ops[index], message)
                 if env.now > now:
                     now, released = env.now, place
@@ -160,7 +159,7 @@ class Gpu:
                 yield from self._wait(need, BEFORE)
             start = env.now
             if holds[1]:
-                memory.hold(start, *holds)
+                memory.hold(start, holds)
             # arithmetic takes no simulated time; it runs first because a bucket may be sent before the op ends
             arithmetic.compute(step, ops)
             for segment in segments:
@@ -175,12 +174,12 @@ class Gpu:
                     yield from self._wait(segment, INSIDE)
             record((step, self.rank, number, asked, start, env.now, released))
             if frees[1]:
-                memory.free(env.now, *frees)
+                memory.free(env.now, frees)
             for index, peer, purpose, tag, empty in outputs:
                 op = ops[index]
                 endpoint.to(peer, purpose).send(arithmetic.message(op, empty), base + tag + op.microbatch)
             for output in confirms:
-                yield endpoint.receipts.receive(output.purpose, base + output.tag + ops[output.op].microbatch)
+                yield endpoint.receipts(output.purpose).receive(base + output.tag + ops[output.op].microbatch)
 
     def _wait(self, segment: Segment, place: int) -> Routine:
         """Run a segment of communication, and record how long the compute stream waited for it."""
