@@ -8,12 +8,28 @@ from hybrid_des.network.sharing import Flow
 from hybrid_des.network.transport import Transport
 
 
+class Flows(dict[tuple[int, Purpose], Flow]):
+    """Peer in the pipeline and purpose → the flow of these messages to it, opened when it is first asked for."""
+
+    __slots__ = ("_pipeline", "_rank", "_transport")
+
+    def __init__(self, transport: Transport, rank: int, pipeline: Sequence[int]) -> None:
+        super().__init__()
+        self._transport, self._rank, self._pipeline = transport, rank, pipeline
+
+    def __missing__(self, key: tuple[int, Purpose]) -> Flow:
+        peer, purpose = key
+        flow = self[key] = self._transport.pipeline_flow(self._rank, self._pipeline[peer], purpose)
+        return flow
+
+
 class Endpoint:
     """One GPU's endpoint of the network.
 
     Attributes:
         rank: its global rank.
         inboxes: by purpose, the pipeline messages that arrive here.
+        flows: the flows of pipeline messages from here.
     """
 
     def __init__(self, transport: Transport, rank: int, pipeline: Sequence[int]) -> None:
@@ -21,17 +37,9 @@ class Endpoint:
         self.rank = rank
         purposes = (ACTIVATION, GRADIENT) if len(pipeline) > 1 else ()
         self.inboxes = {purpose: transport.inbox(rank, purpose) for purpose in purposes}
+        self.flows = Flows(transport, rank, pipeline)
         self._transport = transport
         self._pipeline = pipeline
-        self._out: dict[tuple[int, Purpose], Flow] = {}
-
-    def to(self, peer: int, purpose: Purpose) -> Flow:
-        """The flow of messages of one purpose to another rank of the pipeline."""
-        try:
-            return self._out[peer, purpose]
-        except KeyError:
-            flow = self._out[peer, purpose] = self._transport.pipeline_flow(self.rank, self.rank_of(peer), purpose)
-            return flow
 
     def receipts(self, purpose: Purpose) -> TaggedMailbox:
         """Messages of its own that have arrived, where the transport hands out receipts."""

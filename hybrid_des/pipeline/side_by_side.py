@@ -24,7 +24,9 @@ def actions_done(
     stride = len(path_of)
     beyond = b"\1" * stride  # the results of a stage are a byte for each micro-batch, and stand beyond either end
     results = [bytearray(beyond + bytes(stride * len(paths[0])) + beyond) for _ in range(3)]
-    needs = {kind: list(dict.fromkeys((RESULT[other], away * stride) for other, away in NEEDS[kind])) for kind in KINDS}
+    result_of = {kind: results[RESULT[kind]] for kind in KINDS}
+    needs = {kind: {(RESULT[other], away): None for other, away in NEEDS[kind]} for kind in KINDS}  # each once
+    needed = {kind: [(results[result], away * stride) for result, away in needs[kind]] for kind in KINDS}
     path_at = dict(enumerate(path_of))
     waiting: dict[int, list[int]] = {}  # the place of a result → ranks that wait for it
     at = [0] * len(programs)
@@ -34,16 +36,16 @@ def actions_done(
         for action in programs[rank]:
             for kind, microbatch, chunk in action:
                 place = first[path_at[microbatch]][chunk] + microbatch
-                for result, away in needs[kind]:
-                    while not results[result][place + away]:
+                for result, away in needed[kind]:
+                    while not result[place + away]:
                         waiting.setdefault(place + away, []).append(rank)
                         yield
             for kind, microbatch, chunk in action:
                 place = first[path_at[microbatch]][chunk] + microbatch
-                found = results[RESULT[kind]]
-                if found[place]:
+                result = result_of[kind]
+                if result[place]:
                     raise RepeatedOpError
-                found[place] = MARK[kind]
+                result[place] = MARK[kind]
                 if place in waiting:
                     ready.extend(waiting.pop(place))
             at[rank] += 1

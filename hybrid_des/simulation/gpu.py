@@ -144,7 +144,7 @@ class Gpu:
         """Run tasks: wait for the inputs of each, run its segments and send its outputs."""
         env, step, arithmetic, endpoint = self._job.env, self._step, self._arithmetic, self._endpoint
         base, timeout, memory = step << STEP_SHIFT, env.timeout, self.memory
-        inboxes, record = endpoint.inboxes, self._record
+        inboxes, flows, record = endpoint.inboxes, endpoint.flows, self._record
         for task in tasks:
             number, ops, (_, inputs, segments, outputs, confirms, holds, frees, needs) = task
             self._task = task
@@ -164,8 +164,8 @@ class Gpu:
             arithmetic.compute(step, ops)
             for segment in segments:
                 if type(segment) is Compute:
-                    if segment.duration:
-                        yield timeout(segment.duration)
+                    if duration := segment.duration:
+                        yield timeout(duration)
                 elif type(segment) is ComputeBeside:
                     yield from self._compute_beside(segment)
                 elif type(segment) is LayerCollective:
@@ -177,7 +177,7 @@ class Gpu:
                 memory.free(env.now, frees)
             for index, peer, purpose, tag, empty in outputs:
                 op = ops[index]
-                endpoint.to(peer, purpose).send(arithmetic.message(op, empty), base + tag + op.microbatch)
+                flows[peer, purpose].send(arithmetic.message(op, empty), base + tag + op.microbatch)
             for output in confirms:
                 yield endpoint.receipts(output.purpose).receive(base + output.tag + ops[output.op].microbatch)
 

@@ -98,9 +98,11 @@ class Lowering:
         works: dict[tuple[Any, ...], Work] = {}
         tasks = []
         for index, action in enumerate(self.plan.programs[rank]):
-            alike: tuple[Any, ...] = completes.get(index), fresh.get(index)
+            alike: tuple[Any, ...] = ()
             for kind, microbatch, chunk in action:
                 alike += kind, chunk, path_of[microbatch]
+            if index in completes or index in fresh:
+                alike += completes.get(index), fresh.get(index)
             work = works.get(alike)
             if work is None:
                 stages, new = completes.get(index, ()), fresh.get(index, frozenset())
