@@ -14,7 +14,6 @@ class Flows(dict[tuple[int, Purpose], Flow]):
     __slots__ = ("_pipeline", "_rank", "_transport")
 
     def __init__(self, transport: Transport, rank: int, pipeline: Sequence[int]) -> None:
-        super().__init__()
         self._transport, self._rank, self._pipeline = transport, rank, pipeline
 
     def __missing__(self, key: tuple[int, Purpose]) -> Flow:

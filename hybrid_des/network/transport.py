@@ -99,7 +99,7 @@ class Transport:
         key = (sender, receiver, purpose.name)
         if key not in self._pipeline:
             channel = Channel(sender, receiver, purpose, purpose.name)
-            put = self.inbox(receiver, purpose).put
+            put: Put = self.inbox(receiver, purpose).put
             if self._receipts:
                 put = _both(put, self.outbox(sender, purpose).put)
             self._pipeline[key] = self._open(channel, put)
@@ -171,7 +171,7 @@ class Transport:
     def _hops(self, channel: Channel) -> tuple[Hop, ...]:
         route = self._fabric.route(channel.sender, channel.receiver)
         return tuple(
-            Hop(self.link(name), latency, self._trace.channel(channel._replace(link=name, hop=hop)))
+            Hop(self.link(name), latency, self._trace.channel(channel.on(name, hop)))
             for hop, (name, latency) in enumerate(zip(route.links, route.latencies, strict=True))
         )
 

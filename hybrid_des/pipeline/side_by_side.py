@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from hybrid_des.pipeline.op import KINDS, NEEDS, Action, Kind, Path, Place
 
 RESULT: Mapping[Kind, int] = {"F": 0, "B": 1, "I": 1, "W": 2}  # activations, their gradients, those of weights
+NEEDED = {kind: {(RESULT[other], away): None for other, away in NEEDS[kind]} for kind in KINDS}  # each once
 MARK: Mapping[Kind, int] = {"F": 1, "B": 1, "I": 2, "W": 2}  # how a result is marked: 2 where the backward is split
 
 
@@ -25,8 +26,7 @@ def actions_done(
     beyond = b"\1" * stride  # the results of a stage are a byte for each micro-batch, and stand beyond either end
     results = [bytearray(beyond + bytes(stride * len(paths[0])) + beyond) for _ in range(3)]
     result_of = {kind: results[RESULT[kind]] for kind in KINDS}
-    needs = {kind: {(RESULT[other], away): None for other, away in NEEDS[kind]} for kind in KINDS}  # each once
-    needed = {kind: [(results[result], away * stride) for result, away in needs[kind]] for kind in KINDS}
+    needed = {kind: [(results[result], away * stride) for result, away in NEEDED[kind]] for kind in KINDS}
     path_at = dict(enumerate(path_of))
     waiting: dict[int, list[int]] = {}  # the place of a result → ranks that wait for it
     at = [0] * len(programs)
