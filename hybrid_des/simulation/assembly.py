@@ -12,7 +12,7 @@ from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.traced import TracedTransport
 from hybrid_des.network.transport import Transport
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.arithmetic import RealTraining, SizesOnly
+from hybrid_des.simulation.arithmetic import Arithmetic
 from hybrid_des.simulation.changes import Retime, retimed
 from hybrid_des.simulation.exchanges import NO_EXCHANGERS, Exchangers
 from hybrid_des.simulation.folds import folded_transport
@@ -86,7 +86,7 @@ def simulated_gpus(
                 program,
                 MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
                 memberships[rank],
-                RealTraining(parts.workers[rank]) if parts.training else SizesOnly(),
+                Arithmetic(parts.workers[rank]) if parts.training else None,
                 meetings=meetings.get(rank, ()),
                 exchangers=exchangers.of(rank, stages(place)) if parts.traffic.messages else NO_EXCHANGERS,
             )

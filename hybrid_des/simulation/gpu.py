@@ -13,7 +13,7 @@ from hybrid_des.gradients.reducer import Reducer
 from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.mailbox import Handoff
 from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, PURPOSES
-from hybrid_des.simulation.arithmetic import SizesOnly
+from hybrid_des.simulation.arithmetic import Arithmetic
 from hybrid_des.simulation.exchanges import NO_EXCHANGERS, Exchanger
 from hybrid_des.simulation.meeting import Barrier, Meeting
 from hybrid_des.simulation.memory import MemoryLedger
@@ -68,7 +68,7 @@ class Gpu:
         program: Program,
         memory: MemoryLedger,
         membership: Membership,
-        arithmetic: SizesOnly,
+        arithmetic: Arithmetic | None,
         *,
         meetings: Sequence[Meeting | None] = (),
         exchangers: Mapping[tuple[str, int], Exchanger] = NO_EXCHANGERS,
@@ -116,7 +116,8 @@ class Gpu:
                 yield from self._run_segment(segment)
             reduced = env.now
             yield from self._run(program.update)
-            self._arithmetic.learn(step)
+            if self._arithmetic:
+                self._arithmetic.learn(step)
             for segment in program.gathers:
                 yield from self._wait(segment, AFTER)
             recorder.steps.add((step, self.rank, begin, sent, reduced, env.now))
@@ -152,7 +153,8 @@ class Gpu:
             released = STREAM
             for place, (index, _, purpose, tag) in enumerate(inputs):
                 message = yield inboxes[purpose].receive(base + tag + ops[index].microbatch)
-                arithmetic.receive(ops[index], message)
+                if arithmetic:
+                    arithmetic.receive(ops[index], message)
                 if env.now > now:
                     now, released = env.now, place
             for need in needs:
@@ -160,8 +162,8 @@ class Gpu:
             start = env.now
             if holds[1]:
                 memory.hold(start, holds)
-            # arithmetic takes no simulated time; it runs first because a bucket may be sent before the op ends
-            arithmetic.compute(step, ops)
+            if arithmetic:  # takes no simulated time; it runs first because a bucket may be sent before the op ends
+                arithmetic.compute(step, ops)
             for segment in segments:
                 if type(segment) is Compute:
                     if duration := segment.duration:
@@ -177,7 +179,8 @@ class Gpu:
                 memory.free(env.now, frees)
             for index, peer, purpose, tag, empty in outputs:
                 op = ops[index]
-                flows[peer, purpose].send(arithmetic.message(op, empty), base + tag + op.microbatch)
+                message = arithmetic.message(op, empty) if arithmetic else empty
+                flows[peer, purpose].send(message, base + tag + op.microbatch)
             for output in confirms:
                 yield endpoint.receipts(output.purpose).receive(base + output.tag + ops[output.op].microbatch)
 
@@ -253,7 +256,8 @@ class Gpu:
             self._buffers[stage] = []
             for reducer in self._reducers[stage]:
                 reducer.begin(step)
-                buffers = self._arithmetic.buffers(reducer) if reducer.trained else reducer.buffers()
+                trained = self._arithmetic if reducer.trained else None
+                buffers = trained.buffers(reducer) if trained else reducer.buffers()
                 self._buffers[stage] += [(reducer, buffer) for buffer in buffers]
         start = env.now
         reducer, buffer = self._buffers[stage][bucket]
