@@ -7,10 +7,8 @@ SimPy's: by time, then priority, then booking.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from heapq import heappop, heappush
-from itertools import count
 from types import MethodType
 from typing import Any
 
@@ -23,11 +21,12 @@ from hybrid_des.engine.recorder import LAST_TIME, TimeRangeError
 RESUMED = EventPriority(URGENT - 1)  # an event that `run(until=…)` left half processed
 LAST = EventPriority(NORMAL + 1)  # behind everything else at the same time
 BEAT = 2**12  # events from one beat to the next
+ALL = 2**62  # more events than there are
 MOMENT = 2  # bits: a moment is `time << MOMENT | priority − RESUMED`
 USUAL = NORMAL - RESUMED
 
 
-class Agenda(dict[int, deque[Any]]):
+class Agenda(dict[int, list[Any]]):
     """Moment → its events.
 
     Attributes:
@@ -38,9 +37,10 @@ class Agenda(dict[int, deque[Any]]):
         super().__init__()
         self.moments: list[int] = []
 
-    def __missing__(self, moment: int) -> deque[Any]:
+    def __missing__(self, moment: int) -> list[Any]:
         heappush(self.moments, moment)
-        events = self[moment] = deque()
+        events: list[Any] = []
+        self[moment] = events
         return events
 
 
@@ -115,7 +115,7 @@ class Environment(simpy.Environment):
         Raises:
             EmptySchedule: there is none.
         """
-        self._process(range(self.events + 1, self.events + 2))
+        self._process(1)
 
     def run(self, until: float | Event | None = None) -> Any:
         """Process events until there are none, until a time, or until an event; give that event's value.
@@ -133,9 +133,9 @@ class Environment(simpy.Environment):
         value = None
         try:
             while self.beat is not None:
-                self._process(range(self.events + 1, self.events + BEAT + 1))
+                self._process(BEAT)
                 self.beat()
-            self._process(count(self.events + 1))
+            self._process(ALL)
         except StopSimulation as stop:
             value = stop.args[0]
         except EmptySchedule:
@@ -156,34 +156,47 @@ class Environment(simpy.Environment):
         self.at(at, end, URGENT)
         return end
 
-    def _process(self, numbers: Iterable[int]) -> None:
-        """Process one event per number; the numbers go on counting `events`."""
+    def _process(self, most: int) -> None:
+        """Process so many events.
+
+        Raises:
+            EmptySchedule: there are fewer.
+        """
         agenda, moments = self.agenda, self.agenda.moments
-        moment, events = 0, deque[Any]()
-        for number in numbers:
-            if not events or moments[0] != moment:  # the moment is over, or a more urgent event has come up in it
-                if not moments:
-                    raise EmptySchedule
-                moment = moments[0]
-                events = agenda[moment]
-                self.now = moment >> MOMENT
-            event = events.popleft()
-            if not events:
-                del agenda[heappop(moments)]
-            self.events = number
-            callbacks, event.callbacks = event.callbacks, None
+        number = self.events
+        end = number + most
+        while number < end:
+            if not moments:
+                raise EmptySchedule
+            moment = heappop(moments)
+            events = agenda.pop(moment)
+            self.now = moment >> MOMENT
+            before = number
             try:
-                for callback in callbacks:
-                    callback(event)
+                for event in events:
+                    self.events = number = number + 1
+                    callbacks, event.callbacks = event.callbacks, None
+                    for callback in callbacks:
+                        callback(event)
+                    if not event._ok and not hasattr(event, "_defused"):
+                        raise copied(event._value)
+                    if number == end or (moments and moments[0] < moment):
+                        break  # these were all, or a more urgent event has come up at this time
             except StopSimulation:
                 # the rest of its callbacks is for whoever goes on with the simulation
                 event.callbacks = callbacks[callbacks.index(callback) + 1 :]
                 self.at(self.now, event, RESUMED)
                 raise
-            if not event._ok and not hasattr(event, "_defused"):
-                failure = type(event._value)(*event._value.args)  # a copy, for a traceback of its own
-                failure.__cause__ = event._value
-                raise failure
+            finally:
+                if number - before < len(events):
+                    agenda[moment][:0] = events[number - before :]
+
+
+def copied(failure: BaseException) -> BaseException:
+    """A copy of an exception, for a traceback of its own."""
+    copy = type(failure)(*failure.args)
+    copy.__cause__ = failure
+    return copy
 
 
 def whole(number: float) -> int:

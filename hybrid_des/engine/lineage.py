@@ -13,7 +13,6 @@ the order of their roots. Urgent events follow at once on the event that books t
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from heapq import heappop
@@ -23,7 +22,7 @@ from typing import Any, Protocol
 from simpy.core import EmptySchedule
 from simpy.events import NORMAL, Event, EventPriority
 
-from hybrid_des.engine.clock import MOMENT, USUAL, Environment, Timeout
+from hybrid_des.engine.clock import MOMENT, USUAL, Environment, Timeout, copied
 from hybrid_des.engine.events import Arrival
 
 Lineage = tuple[int | None, int]
@@ -141,27 +140,28 @@ class LineageEnvironment(Environment):
             event.callbacks.append(check)
         return done
 
-    def _process(self, numbers: Iterable[int]) -> None:
-        """Process one event per number, each under its lineage."""
+    def _process(self, most: int) -> None:
+        """Process so many events, each under its lineage."""
         agenda, moments = self.agenda, self.agenda.moments
-        moment, events = 0, deque[Any]()
-        for number in numbers:
-            if not events or moments[0] != moment:
-                if not moments:
-                    raise EmptySchedule
-                moment = moments[0]
-                events = agenda[moment]
-                self.now = moment >> MOMENT
-            event = events.popleft()
-            if not events:
-                del agenda[heappop(moments)]
-            self.events = number
-            self.lineage = chain, root = event.lineage
-            self.born = (None if chain is None else hash((self.now, chain)), root)
-            callbacks, event.callbacks = event.callbacks, None
-            for callback in callbacks:
-                callback(event)
-            if not event._ok and not hasattr(event, "_defused"):
-                failure = type(event._value)(*event._value.args)
-                failure.__cause__ = event._value
-                raise failure
+        number = self.events
+        end = number + most
+        while number < end:
+            if not moments:
+                raise EmptySchedule
+            moment = heappop(moments)
+            events = agenda.pop(moment)
+            self.now = now = moment >> MOMENT
+            before = number
+            for event in events:
+                self.events = number = number + 1
+                self.lineage = chain, root = event.lineage
+                self.born = (None if chain is None else hash((now, chain)), root)
+                callbacks, event.callbacks = event.callbacks, None
+                for callback in callbacks:
+                    callback(event)
+                if not event._ok and not hasattr(event, "_defused"):
+                    raise copied(event._value)
+                if number == end or (moments and moments[0] < moment):
+                    break
+            if number - before < len(events):
+                agenda[moment][:0] = events[number - before :]

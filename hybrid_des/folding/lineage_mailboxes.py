@@ -12,7 +12,6 @@ from hybrid_des.engine.events import Here
 from hybrid_des.engine.lineage import Lineage, LineageArrival, LineageEnvironment
 from hybrid_des.network.mailbox import Handoff, Mailbox, Rendezvous, TaggedMailbox
 from hybrid_des.network.message import Message
-from hybrid_des.network.purpose import Purpose
 
 Put = tuple[int, Message, int, Lineage]  # when a message arrives, and since when and by which event that is known
 
@@ -102,20 +101,20 @@ class LineageTaggedMailbox(TaggedMailbox):
     _arrived: dict[Any, Any]
     _waiting: dict[Any, Any]
 
-    def put(self, purpose: Purpose, message: Message, tag: int, at: int) -> None:
+    def put(self, message: Message, tag: int, at: int) -> None:
         """Take a message that arrives at `at`."""
-        arrival = self._waiting.pop((purpose, tag), None)
+        arrival = self._waiting.pop(tag, None)
         if arrival is None:
-            self._arrived[purpose, tag] = (at, message, self._env.now, self._env.lineage)
+            self._arrived[tag] = (at, message, self._env.now, self._env.lineage)
         else:
             wake(self._env, arrival, at, message)
 
-    def receive(self, purpose: Purpose, tag: int) -> Event | Here:
-        """The message of this purpose and tag, to be yielded; its value is a `Message`."""
-        put = self._arrived.pop((purpose, tag), None)
+    def receive(self, tag: int) -> Event | Here:
+        """The message of this tag, to be yielded; its value is a `Message`."""
+        put = self._arrived.pop(tag, None)
         if put is not None:
             return find(self._env, put)
-        arrival = self._waiting[purpose, tag] = LineageArrival(self._env)
+        arrival = self._waiting[tag] = LineageArrival(self._env)
         return arrival
 
 

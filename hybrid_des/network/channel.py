@@ -1,5 +1,7 @@
 """What the recorded messages of one flow on one link have in common."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 from hybrid_des.network.purpose import Purpose
@@ -24,3 +26,7 @@ class Channel(NamedTuple):
     chunk: int = -1
     link: str = ""
     hop: int = 0
+
+    def on(self, link: str, hop: int) -> Channel:
+        """The same flow on one of its links."""
+        return Channel(*self[:-2], link, hop)

@@ -1,11 +1,25 @@
-"""One GPU's ends of the network: its inbox, and flows to the other ranks of its pipeline."""
+"""One GPU's ends of the network: its inboxes, and flows to the other ranks of its pipeline."""
 
 from collections.abc import Sequence
 
 from hybrid_des.network.mailbox import Handoff, TaggedMailbox
-from hybrid_des.network.purpose import Purpose
+from hybrid_des.network.purpose import ACTIVATION, GRADIENT, Purpose
 from hybrid_des.network.sharing import Flow
 from hybrid_des.network.transport import Transport
+
+
+class Flows(dict[tuple[int, Purpose], Flow]):
+    """Peer in the pipeline and purpose → the flow of these messages to it, opened when it is first asked for."""
+
+    __slots__ = ("_pipeline", "_rank", "_transport")
+
+    def __init__(self, transport: Transport, rank: int, pipeline: Sequence[int]) -> None:
+        self._transport, self._rank, self._pipeline = transport, rank, pipeline
+
+    def __missing__(self, key: tuple[int, Purpose]) -> Flow:
+        peer, purpose = key
+        flow = self[key] = self._transport.pipeline_flow(self._rank, self._pipeline[peer], purpose)
+        return flow
 
 
 class Endpoint:
@@ -13,25 +27,22 @@ class Endpoint:
 
     Attributes:
         rank: its global rank.
-        inbox: pipeline messages that arrive here.
-        receipts: pipeline messages of its own that have arrived, where the transport hands out receipts.
+        inboxes: by purpose, the pipeline messages that arrive here.
+        flows: the flows of pipeline messages from here.
     """
 
     def __init__(self, transport: Transport, rank: int, pipeline: Sequence[int]) -> None:
         """Give a GPU its ends; `pipeline` are the global ranks of its pipeline, in order."""
         self.rank = rank
-        self.inbox: TaggedMailbox = transport.inbox(rank)
-        self.receipts: TaggedMailbox = transport.outbox(rank)
+        purposes = (ACTIVATION, GRADIENT) if len(pipeline) > 1 else ()
+        self.inboxes = {purpose: transport.inbox(rank, purpose) for purpose in purposes}
+        self.flows = Flows(transport, rank, pipeline)
         self._transport = transport
         self._pipeline = pipeline
-        self._out: dict[tuple[int, Purpose], Flow] = {}
 
-    def to(self, peer: int, purpose: Purpose) -> Flow:
-        """The flow of messages of one purpose to another rank of the pipeline."""
-        key = (peer, purpose)
-        if key not in self._out:
-            self._out[key] = self._transport.pipeline_flow(self.rank, self.rank_of(peer), purpose)
-        return self._out[key]
+    def receipts(self, purpose: Purpose) -> TaggedMailbox:
+        """Messages of its own that have arrived, where the transport hands out receipts."""
+        return self._transport.outbox(self.rank, purpose)
 
     def handoff(self) -> Handoff:
         """A queue between two streams of this GPU."""

@@ -7,7 +7,6 @@ from simpy.events import Event
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.events import Arrival, Here, receive_at
 from hybrid_des.network.message import Message
-from hybrid_des.network.purpose import Purpose
 
 
 class Mailbox:
@@ -42,29 +41,28 @@ class Mailbox:
 
 
 class TaggedMailbox:
-    """Where the pipeline messages of one GPU arrive, each read by its tag."""
+    """Where the pipeline messages of one GPU and purpose arrive, each read by its tag."""
 
     __slots__ = ("_arrived", "_env", "_waiting")
 
     def __init__(self, env: Environment) -> None:
         self._env = env
-        self._arrived: dict[tuple[Purpose, int], tuple[int, Message]] = {}
-        self._waiting: dict[tuple[Purpose, int], Arrival] = {}
+        self._arrived: dict[int, tuple[int, Message]] = {}
+        self._waiting: dict[int, Arrival] = {}
 
-    def put(self, purpose: Purpose, message: Message, tag: int, at: int) -> None:
+    def put(self, message: Message, tag: int, at: int) -> None:
         """Take a message that arrives at `at`."""
-        waiting = self._waiting.pop((purpose, tag), None)
-        if waiting is None:
-            self._arrived[purpose, tag] = (at, message)
+        if tag in self._waiting:
+            self._waiting.pop(tag).happen(at, message)
         else:
-            waiting.happen(at, message)
+            self._arrived[tag] = (at, message)
 
-    def receive(self, purpose: Purpose, tag: int) -> Event | Here:
-        """The message of this purpose and tag, to be yielded; its value is a `Message`."""
-        arrived = self._arrived.pop((purpose, tag), None)
-        if arrived is not None:
-            return receive_at(self._env, *arrived)
-        arrival = self._waiting[purpose, tag] = Arrival(self._env)
+    def receive(self, tag: int) -> Event | Here:
+        """The message of this tag, to be yielded; its value is a `Message`."""
+        if tag in self._arrived:
+            at, message = self._arrived.pop(tag)
+            return receive_at(self._env, at, message)
+        arrival = self._waiting[tag] = Arrival(self._env)
         return arrival
 
     def unread(self) -> int:

@@ -10,7 +10,6 @@ from hybrid_des.engine.events import Here, KnownHere
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.mailbox import Handoff, Mailbox, TaggedMailbox
 from hybrid_des.network.message import Message
-from hybrid_des.network.purpose import Purpose
 from hybrid_des.network.sharing import Flow, Put
 from hybrid_des.network.transport import Transport
 
@@ -65,20 +64,20 @@ class TracedTaggedMailbox(TaggedMailbox):
     def __init__(self, env: TracedEnvironment) -> None:
         super().__init__(env)
         self._trace = env.trace
-        self._origins: dict[tuple[Purpose, int], int] = {}
+        self._origins: dict[int, int] = {}
 
-    def put(self, purpose: Purpose, message: Message, tag: int, at: int) -> None:
+    def put(self, message: Message, tag: int, at: int) -> None:
         """Take a message that arrives at `at`."""
-        waiting = self._waiting.get((purpose, tag))
+        waiting = self._waiting.get(tag)
         if waiting is None:
-            self._origins[purpose, tag] = self._trace.origin
+            self._origins[tag] = self._trace.origin
         else:
             known(waiting, self._trace.origin)
-        super().put(purpose, message, tag, at)
+        super().put(message, tag, at)
 
-    def receive(self, purpose: Purpose, tag: int) -> Any:
-        """The message of this purpose and tag, to be yielded."""
-        return known(super().receive(purpose, tag), self._origins.pop((purpose, tag), NOTHING))
+    def receive(self, tag: int) -> Any:
+        """The message of this tag, to be yielded."""
+        return known(super().receive(tag), self._origins.pop(tag, NOTHING))
 
 
 class TracedFlow(Flow):

@@ -51,8 +51,8 @@ class Transport:
         self._pipeline: dict[tuple[int, int, str], Flow] = {}
         self._rendezvous: dict[tuple[str, int, int, int], Rendezvous] = {}
         self._opened: list[tuple[Purpose, Flow]] = []
-        self._inboxes: dict[int, TaggedMailbox] = {}
-        self._outboxes: dict[int, TaggedMailbox] = {}
+        self._inboxes: dict[tuple[int, str], TaggedMailbox] = {}
+        self._outboxes: dict[tuple[int, str], TaggedMailbox] = {}
 
     def rendezvous(self, kind: str, stage: int, part: int, members: Sequence[int]) -> Rendezvous:
         """Where the members of a group meet to exchange messages without a link."""
@@ -99,14 +99,11 @@ class Transport:
         """The flow of pipeline messages of one purpose between two GPUs; they arrive in the receiver's inbox."""
         key = (sender, receiver, purpose.name)
         if key not in self._pipeline:
-            inbox, outbox = self.inbox(receiver), self.outbox(sender)
-
-            def put(message: Message, tag: int, at: int) -> None:
-                inbox.put(purpose, message, tag, at)
-                if self._receipts:
-                    outbox.put(purpose, message, tag, at)
-
-            self._pipeline[key] = self._open(Channel(sender, receiver, purpose, purpose.name), put)
+            channel = Channel(sender, receiver, purpose, purpose.name)
+            put: Put = self.inbox(receiver, purpose).put
+            if self._receipts:
+                put = _both(put, self.outbox(sender, purpose).put)
+            self._pipeline[key] = self._open(channel, put)
         return self._pipeline[key]
 
     def sent(self) -> dict[str, int]:
@@ -127,17 +124,19 @@ class Transport:
                 totals[name] = totals.get(name, 0) + flow.bytes
         return totals
 
-    def inbox(self, rank: int) -> TaggedMailbox:
-        """The mailbox of a GPU's pipeline messages."""
-        if rank not in self._inboxes:
-            self._inboxes[rank] = self.tagged_mailbox()
-        return self._inboxes[rank]
+    def inbox(self, rank: int, purpose: Purpose) -> TaggedMailbox:
+        """The mailbox of a GPU's pipeline messages of a purpose."""
+        key = rank, purpose.name
+        if key not in self._inboxes:
+            self._inboxes[key] = self.tagged_mailbox()
+        return self._inboxes[key]
 
-    def outbox(self, rank: int) -> TaggedMailbox:
+    def outbox(self, rank: int, purpose: Purpose) -> TaggedMailbox:
         """The receipts of a GPU's pipeline messages, for a sender that waits until they have arrived."""
-        if rank not in self._outboxes:
-            self._outboxes[rank] = self.tagged_mailbox()
-        return self._outboxes[rank]
+        key = rank, purpose.name
+        if key not in self._outboxes:
+            self._outboxes[key] = self.tagged_mailbox()
+        return self._outboxes[key]
 
     def mailbox(self) -> Mailbox:
         """A new mailbox."""
@@ -184,9 +183,19 @@ class Transport:
     def _hops(self, channel: Channel) -> tuple[Hop, ...]:
         route = self._fabric.route(channel.sender, channel.receiver)
         return tuple(
-            Hop(self.link(name), latency, self._trace.channel(channel._replace(link=name, hop=hop)))
+            Hop(self.link(name), latency, self._trace.channel(channel.on(name, hop)))
             for hop, (name, latency) in enumerate(zip(route.links, route.latencies, strict=True))
         )
+
+
+def _both(one: Put, other: Put) -> Put:
+    """Hand a message over twice."""
+
+    def put(message: Message, tag: int, at: int) -> None:
+        one(message, tag, at)
+        other(message, tag, at)
+
+    return put
 
 
 def step_label(step: int) -> int:

@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
+from operator import add
 from typing import NoReturn
 
 from hybrid_des.errors import CircularOrderError, PlanError
 from hybrid_des.pipeline.edges import Edges
 from hybrid_des.pipeline.grid import draw_grid
 from hybrid_des.pipeline.op import KINDS, NEEDS, SOURCE, SPLIT, TARGET, WHOLE, Action, Kind, Op, Path, Place
+from hybrid_des.pipeline.side_by_side import actions_done
 
 Spot = tuple[int, int]  # (pipeline rank, index of an action in its program)
 WEIGHT_SHARE = Fraction(43, 100)
@@ -201,7 +203,16 @@ class Plan:
             PlanError: with the first problem and an action × rank grid in which the place is marked.
             CircularOrderError: the order deadlocks; each stuck rank and op has a line.
         """
-        self._check_order()
+        done = actions_done(self.programs, self.paths, self.path_of, self.stage_of)
+        if done == [*map(len, self.programs)]:
+            return
+        _ = self.edges  # what is wrong with a single op is an error of theirs
+        assert done is not None
+        at = list(map(add, self._first, done))
+        stuck = [rank for rank in range(self.pipeline) if at[rank] < self._first[rank + 1]]
+        lines = ["deadlock: the order waits in a circle", *(self._describe_wait(rank, at) for rank in stuck)]
+        marked = frozenset(self._spot(at[rank]) for rank in stuck)
+        raise CircularOrderError("\n".join([*lines, self.grid(marked)]))
 
     def grid(self, marked: frozenset[tuple[int, int]] = frozenset()) -> str:
         """Draw action × rank as text; (rank, index) pairs in `marked` are set in >arrows<, index −1 marks the rank."""
@@ -260,30 +271,6 @@ class Plan:
         kind = next(kind for kind in present if kind not in wanted)
         why = "its backward is split into I and W" if "W" in present else "no W follows it"
         self._fail(f"rank {rank}: {stage}{kind}{microbatch} does not belong: {why}", present[kind])
-
-    def _check_order(self) -> None:
-        """Run all programs side by side; where none can go on, those at the front wait for each other."""
-        producers, rank_of = self.edges.producers, self.edges.rank
-        at, ends = self._first[:-1], self._first[1:]  # the next action of each rank, and the one behind its last
-        ready = list(range(self.pipeline))
-        waiting: dict[int, list[int]] = {}  # an action → ranks that wait for it to be done
-        while ready:
-            rank = ready.pop()
-            for here in range(at[rank], ends[rank]):
-                for needed in producers[here]:
-                    if needed >= at[rank_of[needed]]:
-                        break
-                else:
-                    ready += waiting.pop(here, ())
-                    at[rank] += 1
-                    continue
-                waiting.setdefault(needed, []).append(rank)
-                break
-        stuck = [rank for rank in range(self.pipeline) if at[rank] < ends[rank]]
-        if stuck:
-            lines = ["deadlock: the order waits in a circle", *(self._describe_wait(rank, at) for rank in stuck)]
-            marked = frozenset(self._spot(at[rank]) for rank in stuck)
-            raise CircularOrderError("\n".join([*lines, self.grid(marked)]))
 
     def _spot(self, number: int) -> Spot:
         rank = bisect(self._first, number) - 1

@@ -98,23 +98,27 @@ class Lowering:
         works: dict[tuple[Any, ...], Work] = {}
         tasks = []
         for index, action in enumerate(self.plan.programs[rank]):
-            stages, new = completes.get(index, ()), fresh.get(index, frozenset())
-            alike = (*[(op.kind, op.chunk, path_of[op.microbatch]) for op in action], *stages, new)
+            alike: tuple[Any, ...] = ()
+            for kind, microbatch, chunk in action:
+                alike += kind, chunk, path_of[microbatch]
+            if index in completes or index in fresh:
+                alike += completes.get(index), fresh.get(index)
             work = works.get(alike)
             if work is None:
+                stages, new = completes.get(index, ()), fresh.get(index, frozenset())
                 work = works[alike] = self._work(rank, action, pace, stages, new)
             tasks.append(Task(index, action, work))
         return tasks
 
-    def _completes(self, rank: int) -> dict[int, list[int]]:
+    def _completes(self, rank: int) -> dict[int, tuple[int, ...]]:
         """Map each action that completes the weight gradients of stages with buckets to those stages."""
         last: dict[int, int] = {}
         for index, action in enumerate(self.plan.programs[rank]):
             last.update({self.plan.stage_of[rank, op.chunk]: index for op in action if op.kind in "BW"})
-        complete: dict[int, list[int]] = {}
+        complete: dict[int, tuple[int, ...]] = {}
         for stage, index in last.items():
             if stage in self.buckets:
-                complete.setdefault(index, []).append(stage)
+                complete[index] = *complete.get(index, ()), stage
         return complete
 
     def _fresh(self, rank: int) -> dict[int, frozenset[int]]:

@@ -1,4 +1,4 @@
-"""The arithmetic of a simulated GPU: none, or that of a small model that really trains."""
+"""The arithmetic of a simulated GPU, where a small model is really trained."""
 
 from typing import Any
 
@@ -9,28 +9,7 @@ from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline.op import Action, Op
 
 
-class SizesOnly:
-    """No arithmetic: messages and buffers have sizes but no content."""
-
-    def receive(self, op: Op, message: Message) -> None:
-        """Accept an op's input."""
-
-    def compute(self, step: int, ops: Action) -> None:
-        """Compute an action on the received inputs."""
-
-    def message(self, op: Op, empty: Message) -> Message:
-        """The output message of an op; `empty` is one of the same size without content."""
-        return empty
-
-    def buffers(self, reducer: Reducer) -> list[Buffer]:
-        """The gradients of a stage, bucket by bucket."""
-        return reducer.buffers()
-
-    def learn(self, step: int) -> None:
-        """Take the optimizer step."""
-
-
-class RealTraining(SizesOnly):
+class Arithmetic:
     """The arithmetic of one GPU; messages carry arrays."""
 
     def __init__(self, worker: Worker) -> None:
@@ -52,7 +31,7 @@ class RealTraining(SizesOnly):
         return Message(empty.size, 0, self._results[op])
 
     def buffers(self, reducer: Reducer) -> list[Buffer]:
-        """Views of the stage's gradient, which is reduced in place."""
+        """Views of the stage's gradient, bucket by bucket, which is reduced in place."""
         residual = self._worker.residual(reducer.stage) if reducer.error_feedback else None
         return reducer.buffers(self._worker.gradient(reducer.stage), residual)
 

@@ -17,7 +17,7 @@ from hybrid_des.network.traced import TracedTransport
 from hybrid_des.network.transport import Transport
 from hybrid_des.planning.planner import Parts
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.arithmetic import RealTraining, SizesOnly
+from hybrid_des.simulation.arithmetic import Arithmetic
 from hybrid_des.simulation.exchanges import NO_EXCHANGERS, Exchangers
 from hybrid_des.simulation.gpu import Gpu, Job
 from hybrid_des.simulation.memory import MemoryLedger
@@ -71,7 +71,7 @@ def simulated_gpus(
                 program,
                 MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
                 memberships[rank],
-                RealTraining(parts.workers[rank]) if parts.training else SizesOnly(),
+                Arithmetic(parts.workers[rank]) if parts.training else None,
                 meetings=meetings.get(rank, ()),
                 exchangers=exchangers.of(rank, stages(place)) if parts.traffic.messages else NO_EXCHANGERS,
             )

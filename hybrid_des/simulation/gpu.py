@@ -30,7 +30,7 @@ from hybrid_des.planning.tasks import (
     Turn,
     purpose_of,
 )
-from hybrid_des.simulation.arithmetic import SizesOnly
+from hybrid_des.simulation.arithmetic import Arithmetic
 from hybrid_des.simulation.exchanges import NO_EXCHANGERS, Exchanger
 from hybrid_des.simulation.memory import MemoryLedger
 
@@ -68,7 +68,7 @@ class Gpu:
         program: Program,
         memory: MemoryLedger,
         membership: Membership,
-        arithmetic: SizesOnly,
+        arithmetic: Arithmetic | None,
         *,
         meetings: Sequence[Meeting | None] = (),
         exchangers: Mapping[tuple[str, int], Exchanger] = NO_EXCHANGERS,
@@ -77,7 +77,6 @@ class Gpu:
         self.memory = memory
         self._job = job
         self._endpoint = endpoint
-        self._receive = endpoint.inbox.receive
         self._record = job.recorder.ops.add
         self._program = program
         self._arithmetic = arithmetic
@@ -117,7 +116,8 @@ class Gpu:
                 yield from self._run_segment(segment)
             reduced = env.now
             yield from self._run(program.update)
-            self._arithmetic.learn(step)
+            if self._arithmetic:
+                self._arithmetic.learn(step)
             for segment in program.gathers:
                 yield from self._wait(segment, AFTER)
             recorder.steps.add((step, self.rank, begin, sent, reduced, env.now))
@@ -145,28 +145,29 @@ class Gpu:
         """Run tasks: wait for the inputs of each, run its segments and send its outputs."""
         env, step, arithmetic, endpoint = self._job.env, self._step, self._arithmetic, self._endpoint
         base, timeout, memory = step << STEP_SHIFT, env.timeout, self.memory
-        receive, record = self._receive, self._record
+        inboxes, flows, record = endpoint.inboxes, endpoint.flows, self._record
         for task in tasks:
             number, ops, (_, inputs, segments, outputs, confirms, holds, frees, needs) = task
             self._task = task
             asked = now = env.now
             released = STREAM
             for place, (index, _, purpose, tag) in enumerate(inputs):
-                message = yield receive(purpose, base + tag + ops[index].microbatch)
-                arithmetic.receive(ops[index], message)
+                message = yield inboxes[purpose].receive(base + tag + ops[index].microbatch)
+                if arithmetic:
+                    arithmetic.receive(ops[index], message)
                 if env.now > now:
                     now, released = env.now, place
             for need in needs:
                 yield from self._wait(need, BEFORE)
             start = env.now
             if holds[1]:
-                memory.hold(start, *holds)
-            # arithmetic takes no simulated time; it runs first because a bucket may be sent before the op ends
-            arithmetic.compute(step, ops)
+                memory.hold(start, holds)
+            if arithmetic:  # takes no simulated time; it runs first because a bucket may be sent before the op ends
+                arithmetic.compute(step, ops)
             for segment in segments:
                 if type(segment) is Compute:
-                    if segment.duration:
-                        yield timeout(segment.duration)
+                    if duration := segment.duration:
+                        yield timeout(duration)
                 elif type(segment) is ComputeBeside:
                     yield from self._compute_beside(segment)
                 elif type(segment) is LayerCollective:
@@ -175,12 +176,13 @@ class Gpu:
                     yield from self._wait(segment, INSIDE)
             record((step, self.rank, number, asked, start, env.now, released))
             if frees[1]:
-                memory.free(env.now, *frees)
+                memory.free(env.now, frees)
             for index, peer, purpose, tag, empty in outputs:
                 op = ops[index]
-                endpoint.to(peer, purpose).send(arithmetic.message(op, empty), base + tag + op.microbatch)
+                message = arithmetic.message(op, empty) if arithmetic else empty
+                flows[peer, purpose].send(message, base + tag + op.microbatch)
             for output in confirms:
-                yield endpoint.receipts.receive(output.purpose, base + output.tag + ops[output.op].microbatch)
+                yield endpoint.receipts(output.purpose).receive(base + output.tag + ops[output.op].microbatch)
 
     def _wait(self, segment: Segment, place: int) -> Routine:
         """Run a segment of communication, and record how long the compute stream waited for it."""
@@ -254,7 +256,8 @@ class Gpu:
             self._buffers[stage] = []
             for reducer in self._reducers[stage]:
                 reducer.begin(step)
-                buffers = self._arithmetic.buffers(reducer) if reducer.trained else reducer.buffers()
+                trained = self._arithmetic if reducer.trained else None
+                buffers = trained.buffers(reducer) if trained else reducer.buffers()
                 self._buffers[stage] += [(reducer, buffer) for buffer in buffers]
         start = env.now
         reducer, buffer = self._buffers[stage][bucket]

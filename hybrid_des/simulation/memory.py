@@ -31,8 +31,9 @@ class MemoryLedger:
         self.activations = self.peak_activations = 0
         self._record((rank, 0, resident, 0))
 
-    def hold(self, now: int, size: int, parts: int) -> None:
+    def hold(self, now: int, change: tuple[int, int]) -> None:
         """Allocate activations: their bytes, and the parts of a chunk that they count."""
+        size, parts = change
         self.bytes += size
         self.activations += parts
         if self.bytes > self.peak_bytes:
@@ -41,8 +42,9 @@ class MemoryLedger:
             self.peak_activations = self.activations
         self._record((self._rank, now, self.bytes, self.activations))
 
-    def free(self, now: int, size: int, parts: int) -> None:
+    def free(self, now: int, change: tuple[int, int]) -> None:
         """Release activations."""
+        size, parts = change
         self.bytes -= size
         self.activations -= parts
         self._record((self._rank, now, self.bytes, self.activations))

@@ -52,6 +52,8 @@ def rank_costs(workload: Workload, ranks: int, sharding: Sharding = WHOLE, *, re
 
 def _with_ends(times: tuple[int, ...], extra: Fraction) -> tuple[int, ...]:
     """Add the extra time of the first and the last pipeline rank; a single rank has both."""
+    if not extra:
+        return times
     more = [0] * len(times)
     more[0] += to_picoseconds(extra)
     more[-1] += to_picoseconds(extra)
