@@ -89,7 +89,8 @@ def parts_of(
     groups = []
     if layered is None:
         groups = replica_groups(plan, layout, costs.parts, gradients, expert=expert, keep_empty=numerics is not None)
-    reductions = Reductions(gradients, groups, fabric, layout.ranks, scenario.cluster.sharing, sharded=sharded)
+    sharing, folded = scenario.cluster.sharing, scenario.fold != "off"
+    reductions = Reductions(gradients, groups, fabric, layout, sharing, sharded=sharded, folded=folded)
     traffic = tensor_traffic(scenario, plan, costs, fabric, groups)
     lowering = Lowering(
         plan,
