@@ -1,17 +1,16 @@
-"""Benchmark of collectives on idle links, for the `collective` command and for `auto`."""
+"""Collectives on idle links: every member of every group, or those that act."""
 
-import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybrid_des import collectives
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.collectives.group import Group
+from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
-from hybrid_des.errors import DeadlockError, Refusal, UsageError
+from hybrid_des.errors import DeadlockError
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.transport import Transport
 
@@ -32,6 +31,10 @@ class Outcome:
 
 
 NOTHING = Outcome(0, 0, 0, 0)
+
+
+class OvertakenError(Exception):
+    """A collective takes longer than was asked for."""
 
 
 def measure(
@@ -56,47 +59,77 @@ def measure(
         Refusal: the collective does not support the group or wiring.
         DeadlockError: its members deadlock.
     """
-    env = Environment()
-    network = Transport(env, fabric, sharing, trace or Recorder(messages=False))
-    algorithm = collectives.configured(name, options)
-    processes = []
-    ends: dict[int, int] = {}
+    network = Transport(Environment(), fabric, sharing, trace or Recorder(messages=False))
+    wholes = [
+        collectives.process_group(name, collectives.Site(fabric, ranks, spare), options, stage=number)
+        for number, ranks in enumerate(groups)
+    ]
+    seats = [Seat(whole, place) for whole in wholes for place in range(acting or len(whole.ranks))]
+    return carried_out(network, collectives.configured(name, options), seats, buffer)
+
+
+class Seat(NamedTuple):
+    """A member of a group, or a server, by its place; the number of the group is its `stage`."""
+
+    group: ProcessGroup
+    place: int
+
+    @property
+    def rank(self) -> int:
+        """The place in the fabric."""
+        return self.group.ranks[self.place]
+
+
+def carried_out(
+    network: Transport,
+    algorithm: collectives.Collective,
+    seats: Iterable[Seat],
+    buffer: Callable[[int, int], Buffer],
+    *,
+    begin: Callable[[int], None] | None = None,
+    limit: int | None = None,
+) -> Outcome:
+    """Run a collective on these seats of a network, all starting at the same time, in this order.
+
+    Args:
+        network: empty, at the beginning of time.
+        algorithm: the collective with its options.
+        seats: the members and servers that act.
+        buffer: maps (group, place in it) to a member's buffer.
+        begin: called with the rank before each one starts.
+        limit: picoseconds; the run ends some time after it has exceeded them.
+
+    Raises:
+        Refusal: the collective does not support the group or wiring.
+        DeadlockError: its members deadlock.
+        OvertakenError: it takes longer than the limit.
+    """
+    env = network.env
+    processes, ends, kind = [], dict[int, int](), ""
 
     def completed(rank: int, _: Any) -> None:
         ends[rank] = env.now
 
-    for number, ranks in enumerate(groups):
-        whole = collectives.process_group(name, collectives.Site(fabric, ranks, spare), options, stage=number)
-        views = [Group(network, whole, place) for place in range(acting or len(whole.ranks))]
-        begun = [env.process(algorithm(view, buffer(number, view.me))) for view in views]
-        for process, rank in zip(begun, whole.ranks, strict=False):
-            process.callbacks.append(partial(completed, rank))
-        processes += begun
+    def beat() -> None:
+        if limit is not None and env.now > limit:
+            raise OvertakenError
+
+    for seat in seats:
+        if begin is not None:
+            begin(seat.rank)
+        view = Group(network, seat.group, seat.place)
+        process = env.process(algorithm(view, buffer(seat.group.stage, seat.place)))
+        if seat.place < seat.group.size:
+            process.callbacks.append(partial(completed, seat.rank))
+        processes.append(process)
+        kind = seat.group.kind
+    env.beat = None if limit is None else beat
     env.run()
+    if limit is not None and env.now > limit:
+        raise OvertakenError
     if stuck := sum(process.is_alive for process in processes):
-        raise DeadlockError(f"deadlock: {stuck} of {len(processes)} members of {name} wait for each other")
+        raise DeadlockError(f"deadlock: {stuck} of {len(processes)} members of {kind} wait for each other")
     network.check_empty()
     sent = network.sent()
-    even = len({ends[rank] for ranks in groups for rank in ranks}) == 1
+    even = len(set(ends.values())) == 1
     return Outcome(env.now, sent["messages"], sent["bytes_gradients"], sent["bytes_scales"], even)
-
-
-def quickest(
-    fabric: Fabric, groups: Sequence[Sequence[int]], buffer: Callable[[int, int], Buffer], **more: Any
-) -> tuple[str, Outcome]:
-    """Run every all-reduce once; returns the name and outcome of the fastest (ties: first by name).
-
-    Arguments are those of `measure`. Algorithms that do not support these groups or this wiring are left out.
-
-    Raises:
-        Refusal: none supports them.
-    """
-    took: dict[str, Outcome] = {}
-    given = [name for name, value in dict(more.get("options") or {}).items() if value is not None]
-    for name in collectives.all_reduces(given):
-        with contextlib.suppress(Refusal, UsageError):
-            took[name] = measure(fabric, name, groups, buffer, **more)
-    if not took:
-        raise Refusal("no all-reduce supports these groups on this wiring")
-    best = min(took, key=lambda name: (took[name].duration, name))
-    return best, took[best]

@@ -92,7 +92,11 @@ class Group:
 
     def lane(self, number: int) -> Group:
         """The same members with separate flows and mailboxes."""
-        return self.among(range(self.size), number)
+        if self.servers:
+            return self.among(range(self.size), number)
+        group = Group(self._transport, self._processes, self.me, number)
+        group._label = self._label
+        return group
 
     def together(self, *parts: Routine) -> simpy.Event:
         """Run phases of a collective concurrently; yield the returned event to wait for all of them."""

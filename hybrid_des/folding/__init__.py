@@ -14,3 +14,7 @@ from hybrid_des.errors import Refusal
 
 class FoldRefusal(Refusal):
     """Ranks cannot be folded on each other; the message names what tells them apart."""
+
+
+class UnwieldyError(Refusal):
+    """More would have to be simulated than can be; the message says of what."""

@@ -47,6 +47,7 @@ class Courses:
         self._fold = fold
         self._known: dict[str, tuple[str, Element]] = {}  # link → the simulated link, and how it is turned against it
         self._found: dict[tuple[int, int], list[Leg]] = {}
+        self._turns: dict[int, tuple[Element, Element]] = {}
 
     def of(self, sender: int, receiver: int) -> list[Leg]:
         """The legs of a message from a simulated rank.
@@ -93,17 +94,24 @@ class Courses:
             block = blocks.of(name)
             if block is None:
                 raise FoldRefusal(f"link {name} carries the messages of all replicas")
-            _, home = fold.home(block * blocks.size)
-            turned = tuple(times if whole else 0 for times, whole in zip(home, self._blockwise, strict=True))
+            turned, back = self._turned(block * blocks.size)
             link, within = name, fold.identity
             if turned != fold.identity or not all(self._blockwise):
-                back = fold.inverse(turned)
                 ends = fold.move(sender, back), fold.move(receiver, back)
                 image = self._fabric.route(*ends)
                 link, within = (
                     (image.links[hop], within) if all(self._blockwise) else self._by_images(image, *ends)[hop]
                 )
             found.append((link, fold.combined(turned, within)))
+        return found
+
+    def _turned(self, first: int) -> tuple[Element, Element]:
+        """How the block of this first rank is turned against the simulated one, and back."""
+        found = self._turns.get(first)
+        if found is None:
+            _, home = self._fold.home(first)
+            turned = tuple(times if whole else 0 for times, whole in zip(home, self._blockwise, strict=True))
+            found = self._turns[first] = turned, self._fold.inverse(turned)
         return found
 
     def _by_images(self, route: Route, sender: int, receiver: int) -> list[tuple[str, Element]]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from simpy.events import Event
+
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.lineage import LineageEnvironment
 from hybrid_des.engine.recorder import Recorder
@@ -25,6 +27,7 @@ from hybrid_des.network.fabric import Fabric, LinkSpec
 from hybrid_des.network.link import Hop
 from hybrid_des.network.mailbox import Handoff, Mailbox, Rendezvous, TaggedMailbox
 from hybrid_des.network.meeting import Barrier, Meeting
+from hybrid_des.network.message import Message
 from hybrid_des.network.rate import Rate
 from hybrid_des.network.sharing import Flow, Put
 from hybrid_des.network.sharing.fifo import Fifo, FifoFlow
@@ -66,6 +69,9 @@ class FoldedTransport(Transport):
                 totals.update(dict.fromkeys(route.links, size))
         return dict(totals)
 
+    def _meeting(self, members: Sequence[int]) -> Rendezvous:
+        return FoldedRendezvous(self.env, sum(map(self._fold.simulated, members)))
+
     def _hops(self, channel: Channel) -> tuple[Hop, ...]:
         return self._along(channel, self._courses.of(channel.sender, channel.receiver))
 
@@ -78,6 +84,14 @@ class FoldedTransport(Transport):
             Hop(self.link(leg.link), leg.latency, self._trace.channel(channel.on(leg.name, hop)))
             for hop, leg in enumerate(legs)
         )
+
+
+class FoldedRendezvous(Rendezvous):
+    """Where the simulated members of a group wait for each other, numbered as they come; what they bring is alike."""
+
+    def arrive(self, place: int, message: Message, delay: int) -> Event:
+        """Bring a message; the event's value has one of each."""
+        return super().arrive(len(self._brought), message, delay)
 
 
 class LineageTransport(FoldedTransport):

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
-from hybrid_des.collectives.benchmark import quickest
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, ProcessGroup
+from hybrid_des.folding.rehearsal import Rehearsal
 from hybrid_des.gradients.buckets import Bucket, buckets_of, padded
 from hybrid_des.gradients.reducer import Gatherer, Reducer, Server
 from hybrid_des.layout import SHORT, Layout
@@ -22,6 +22,7 @@ from hybrid_des.network.purpose import PARAMETERS
 from hybrid_des.network.transport import Transport
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Gradients
+from hybrid_des.scenario.sizes import too_many
 
 SCATTER = "ring-reduce-scatter"
 
@@ -125,10 +126,11 @@ class Reductions:
         gradients: Gradients,
         groups: Sequence[ReplicaGroup],
         fabric: Fabric,
-        ranks: int,
+        layout: Layout,
         sharing: str,
         *,
         sharded: bool = False,
+        folded: bool = True,
     ) -> None:
         """Choose the algorithm and its servers.
 
@@ -136,16 +138,15 @@ class Reductions:
             gradients: the algorithm, its options and the codec.
             groups: the replica groups of all stages.
             fabric: the wiring.
-            ranks: number of ranks; they run on the first GPUs of the fabric, and the others may serve.
+            layout: the ranks; they run on the first GPUs of the fabric, and the others may serve.
             sharing: how links are shared.
             sharded: whether gradients are scattered, and parameters gathered.
+            folded: whether some ranks may stand for others where algorithms are tried out.
         """
         self._gradients = gradients
-        self._fabric = fabric
-        self._sharing = sharing
         self._options = None if sharded else gradients.options
         self._codec = codecs.find(gradients.codec).build()
-        self._spare = range(ranks, fabric.gpus)
+        self._spare = range(layout.ranks, fabric.gpus)
         self._sharded = sharded
         whole = {(group.stage, group.part): group.buckets for group in groups}
         self.buckets: dict[int, tuple[Bucket, ...]] = {}
@@ -156,7 +157,10 @@ class Reductions:
             self.gathers.setdefault(stage, {})[part] = buckets
         self.algorithm = gradients.algorithm
         if self.algorithm == collectives.AUTO:
-            self.algorithm = self._quickest(groups)
+            sizes = [max(bucket.elements for bucket in group.buckets) for group in groups]
+            ranks = [group.ranks for group in groups]
+            tried = Rehearsal(fabric, layout, ranks, sizes, self._codec, self._options, sharing, folded, too_many)
+            self.algorithm = tried.quickest()[0] if groups else "ring"
         kind = SCATTER if sharded else self.algorithm
         self.processes: list[tuple[ProcessGroup, ReplicaGroup]] = []
         for group in groups:
@@ -215,21 +219,6 @@ class Reductions:
             self._gradients.error_feedback,
             trained=not group.part,
         )
-
-    def _quickest(self, groups: Sequence[ReplicaGroup]) -> str:
-        """Simulate each all-reduce once, on the largest bucket of each group, all groups concurrently."""
-        if not groups:
-            return "ring"
-        largest = [max(bucket.elements for bucket in group.buckets) for group in groups]
-        name, _ = quickest(
-            self._fabric,
-            [group.ranks for group in groups],
-            lambda group, place: Buffer(largest[group], self._codec),
-            options=self._options,
-            spare=self._spare,
-            sharing=self._sharing,
-        )
-        return name
 
 
 def _gatherer(transport: Transport, group: ReplicaGroup, place: int) -> Gatherer:

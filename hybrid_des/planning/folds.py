@@ -13,22 +13,16 @@ from itertools import product
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hybrid_des import collectives
-from hybrid_des.collectives.group import ProcessGroup
-from hybrid_des.collectives.seating import Seating
 from hybrid_des.folding import FoldRefusal
-from hybrid_des.folding.orbits import Element, Fold, FoldedAxis
+from hybrid_des.folding.images import Ranks, array_of, check_images
+from hybrid_des.folding.orbits import Fold, FoldedAxis
 from hybrid_des.gradients.groups import Reductions, ReplicaGroup
 from hybrid_des.network.contention import Groups
 from hybrid_des.scenario import Scenario, folded
 
 MOST_TRIES = 4  # folds that turn out to be wrong while they are simulated
 INNER = ("tensor", "context")  # axes of ranks that share layers
-
-Ranks = NDArray[np.int64]
-ByFirst = Mapping[tuple[int, int, int], ReplicaGroup]  # by stage, part and first rank
 
 
 @dataclass(frozen=True)
@@ -143,10 +137,12 @@ def check(fold: Fold, replicas: Replicas) -> None:
     """
     nodes = _nodes(replicas.scenario, fold.layout.ranks)
     _check_placement(fold, replicas.scenario, nodes)
-    by_first = {(group.stage, group.part, group.ranks[0]): group for _, group in replicas.reductions.processes}
-    for processes, group in replicas.reductions.processes:
+    reductions = replicas.reductions
+    by_first = {(group.stage, group.part, group.ranks[0]): group.ranks for _, group in reductions.processes}
+    for processes, group in reductions.processes:
         if _simulated(fold, group):
-            _check_group(fold, replicas, processes, group, by_first, nodes)
+            buffers = reductions.buffers_of(group)
+            check_images(fold, processes, buffers, reductions.options, nodes=nodes, groups=by_first)
     for axis, groups in replicas.exchanging.items():
         _check_exchanges(fold, axis, groups)
     for ranks in (ranks for groups in replicas.meeting or () for ranks in groups):
@@ -193,22 +189,7 @@ def _unlike(scenario: Scenario, rank: int, other: int) -> str:
 def _simulated(fold: Fold, group: ReplicaGroup) -> bool:
     """Whether some of a group are simulated."""
     ranks = group.ranks
-    return any(map(fold.simulated, (ranks[0], ranks[-1]))) or bool(fold.simulated_of(_array(ranks)).any())
-
-
-def _check_group(
-    fold: Fold, parts: Replicas, processes: ProcessGroup, group: ReplicaGroup, groups: ByFirst, nodes: Ranks
-) -> None:
-    """The images of a group must be a group in which everyone does the same."""
-    ranks = _array(group.ranks)
-    options = parts.reductions.options
-    buffers = parts.reductions.buffers_of(group)
-    for element in fold.generators:
-        images, seats = _image(fold, element, ranks, group, groups)
-        seating = Seating(seats, nodes[ranks].tolist(), nodes[images].tolist(), buffers)
-        if found := collectives.told_apart(processes.kind, seating, options):
-            here, there = int(ranks[0]), int(fold.move(int(ranks[0]), element))
-            raise FoldRefusal(f"ranks {here} and {there}: {found}")
+    return any(map(fold.simulated, (ranks[0], ranks[-1]))) or bool(fold.simulated_of(array_of(ranks)).any())
 
 
 def _check_exchanges(fold: Fold, axis: str, groups: Groups) -> None:
@@ -218,20 +199,3 @@ def _check_exchanges(fold: Fold, axis: str, groups: Groups) -> None:
         for element in fold.generators:
             if fold.simulated(ranks[0]) and tuple(fold.move(rank, element) for rank in ranks) not in whole:
                 raise FoldRefusal(f"the {axis} ranks of rank {ranks[0]} go to several groups")
-
-
-def _image(fold: Fold, element: Element, ranks: Ranks, group: ReplicaGroup, groups: ByFirst) -> tuple[Ranks, Ranks]:
-    """The group that the image of a group is, and the seats of the images in it."""
-    moved = fold.move(ranks, element)
-    images = np.sort(moved)
-    if (np.diff(ranks) <= 0).any():
-        raise FoldRefusal(f"rank {int(ranks[0])} holds stage {group.stage} twice")
-    if (images != ranks).any():
-        found = groups.get((group.stage, group.part, int(images[0])))
-        if found is None or len(found.ranks) != len(images) or (_array(found.ranks) != images).any():
-            raise FoldRefusal(f"ranks {int(moved[0])} and {int(moved[-1])} reduce gradients in different groups")
-    return images, np.searchsorted(images, moved)
-
-
-def _array(ranks: Sequence[int]) -> Ranks:
-    return np.fromiter(ranks, dtype=np.int64, count=len(ranks))

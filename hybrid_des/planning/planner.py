@@ -99,7 +99,8 @@ def parts_of(
         by_layer = LayerTraffic(layout, gradients.codec, fabric, sharing)
     else:
         groups = replica_groups(plan, layout, costs.parts, gradients, keep_empty=numerics is not None)
-    reductions = Reductions(gradients, groups, fabric, layout.ranks, sharing, sharded=scenario.sharding != "none")
+    sharded, folded = scenario.sharding != "none", scenario.fold != "off"
+    reductions = Reductions(gradients, groups, fabric, layout, sharing, sharded=sharded, folded=folded)
     layered = _layered(scenario, plan, costs, by_layer) if by_layer else None
     traffic = tensor_traffic(scenario, plan, costs, fabric, groups)
     lowering = Lowering(

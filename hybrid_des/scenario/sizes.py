@@ -15,14 +15,15 @@
 | bytes a GPU could hold                           | parameters, and the activations of all micro-batches        |
 
 Replicas that are folded on each other count once. A scenario that leaves it to the run how many those are is taken as
-if one were simulated; what is too large after all is refused when the run knows (`too_large`).
+if one were simulated; what is too large after all is refused when the run knows (`too_large`), and so is a collective
+that `auto` would have to try out (`too_many`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from hybrid_des.collectives import AUTO, codecs, hierarchical
+from hybrid_des.collectives import codecs, hierarchical
 from hybrid_des.collectives.buffer import MOST_SEGMENTS
 from hybrid_des.errors import Refusal
 from hybrid_des.scenario.folded import FROM
@@ -85,7 +86,7 @@ def _counts(scenario: Any, kept: int) -> Iterator[tuple[int, int, str, tuple[str
     yield planned, MOST_PLANNED, "ops", ("schedule.microbatches", "parallel.pipeline", "schedule.chunks")
     of_run = ("steps", "parallel.data", "schedule.microbatches", "parallel.pipeline")
     yield ran, MOST_OPS, "ops in all steps", of_run
-    whole = scenario.layered or scenario.gradients.algorithm == AUTO  # collectives of all replicas are tried out
+    whole = scenario.layered  # layers' collectives of all replicas
     yield (
         int(_messages(scenario) * (1 if whole else share)),
         MOST_RECORDED if recorded else MOST_MESSAGES,
@@ -110,6 +111,25 @@ def _counts(scenario: Any, kept: int) -> Iterator[tuple[int, int, str, tuple[str
 
 def _refused(count: int, most: int, what: str) -> str:
     return f"{_written(count)} {what} are more than can be simulated (at most {_written(most)})"
+
+
+def too_many(algorithm: str, options: Mapping[str, Any], groups: Iterable[tuple[int, int]]) -> str:
+    """Why a collective cannot be simulated once in some groups; nothing, if it can.
+
+    Args:
+        algorithm: its name.
+        options: its options by name.
+        groups: of each the number of members, and of those that are simulated.
+    """
+    members = list(groups)
+    for estimate, most, what in (
+        (reduction_messages, MOST_MESSAGES, "messages"),
+        (reduction_pairs, MOST_PAIRS, PAIRS),
+    ):
+        count = sum(estimate(algorithm, size, options) * acting // size for size, acting in members)
+        if count > most:
+            return f"{algorithm}: {_refused(count, most, what)}"
+    return ""
 
 
 def reduction_messages(algorithm: str, ranks: int, options: Mapping[str, Any]) -> int:

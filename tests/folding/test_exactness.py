@@ -114,9 +114,11 @@ def test_sharded_optimizers_fold(level, pipeline):
     assert not differences(run, run_of(values, "off"))
 
 
-def test_measured_all_reduces_fold_to_one_replica_a_node(tmp_path):
+@pytest.mark.parametrize("sharing", ["fifo", "fair"])
+def test_measured_all_reduces_fold_to_one_replica_a_node(tmp_path, sharing):
     (tmp_path / "t.csv").write_text("bytes,time_us\n1000,50\n10000000,900\n", encoding="utf-8")
-    values = mixed(gradients={"algorithm": "measured", "table": str(tmp_path / "t.csv")})
+    measured = {"algorithm": "measured", "table": str(tmp_path / "t.csv")}
+    values = mixed(gradients=measured, cluster={"sharing": sharing})
     run = run_of(values, "auto")
     assert run.run.fold is not None
     assert not differences(run, run_of(values, "off"))

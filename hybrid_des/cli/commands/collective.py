@@ -210,26 +210,24 @@ def _behind_a_switch(args: argparse.Namespace) -> dict[str, Any]:
 def _measure(name: str, bench: Bench, sizes: Sequence[int]) -> Iterator[BenchRow]:
     from hybrid_des import collectives
     from hybrid_des.collectives import codecs
-    from hybrid_des.collectives.benchmark import measure, quickest
-    from hybrid_des.collectives.buffer import Buffer
+    from hybrid_des.folding.rehearsal import Rehearsal
+    from hybrid_des.layout import Layout
 
-    more: dict[str, Any] = {
-        "options": bench.scenario.gradients.options,
-        "spare": range(bench.ranks, bench.fabric.gpus),
-        "sharing": bench.scenario.cluster.sharing,
-    }
-    groups = [range(bench.ranks)]
-    codec = codecs.find(bench.scenario.gradients.codec).build()
+    scenario, layout = bench.scenario, Layout({"data": bench.ranks}, ("data",))
+    codec = codecs.find(scenario.gradients.codec).build()
     for size in sizes:
         elements = max(1, int(size / codec.bytes_per_element))
-
-        def buffer(group: int, member: int, elements: int = elements) -> Buffer:
-            return Buffer(elements, codec)
-
-        if name == collectives.AUTO:
-            ran, outcome = quickest(bench.fabric, groups, buffer, **more)
-        else:
-            ran, outcome = name, measure(bench.fabric, name, groups, buffer, **more)
+        tried = Rehearsal(
+            bench.fabric,
+            layout,
+            [range(bench.ranks)],
+            [elements],
+            codec,
+            scenario.gradients.options,
+            scenario.cluster.sharing,
+            folded=scenario.fold != "off",
+        )
+        ran, outcome = tried.quickest() if name == collectives.AUTO else (name, tried.measure(name))
         rate = size * 1000 / outcome.duration if outcome.duration else 0.0
         factor = collectives.bus_factor(collectives.find(ran).facts["does"], bench.ranks)
         yield BenchRow(size, elements, outcome.duration, rate, rate * float(factor), ran)

@@ -1,0 +1,67 @@
+"""Which images of a group's members do the same in its collective."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybrid_des import collectives
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.group import ProcessGroup
+from hybrid_des.collectives.seating import Seating
+from hybrid_des.folding import FoldRefusal
+from hybrid_des.folding.orbits import Element, Fold
+
+Ranks = NDArray[np.int64]
+Groups = Mapping[tuple[int, int, int], Sequence[int]]  # by stage, part and first rank: the members
+
+
+def check_images(
+    fold: Fold,
+    processes: ProcessGroup,
+    buffers: Sequence[Buffer],
+    options: collectives.Given,
+    *,
+    nodes: Ranks,
+    groups: Groups,
+) -> None:
+    """Check that the images of a group are a group in which everyone does the same.
+
+    Args:
+        fold: the images.
+        processes: the group, its members in ascending order.
+        buffers: of a member, one for each bucket.
+        options: of the collective.
+        nodes: the node of each rank.
+        groups: all groups.
+
+    Raises:
+        FoldRefusal: they do not; with what tells members apart.
+    """
+    ranks = array_of(processes.ranks[: processes.size])
+    for element in fold.generators:
+        images, seats = _image(fold, element, ranks, processes, groups)
+        seating = Seating(seats, nodes[ranks].tolist(), nodes[images].tolist(), buffers)
+        if found := collectives.told_apart(processes.kind, seating, options):
+            here, there = int(ranks[0]), int(fold.move(int(ranks[0]), element))
+            raise FoldRefusal(f"ranks {here} and {there}: {found}")
+
+
+def _image(fold: Fold, element: Element, ranks: Ranks, processes: ProcessGroup, groups: Groups) -> tuple[Ranks, Ranks]:
+    """The group that the image of a group is, and the seats of the images in it."""
+    moved = fold.move(ranks, element)
+    images = np.sort(moved)
+    if (np.diff(ranks) <= 0).any():
+        raise FoldRefusal(f"rank {int(ranks[0])} holds stage {processes.stage} twice")
+    if (images != ranks).any():
+        found = groups.get((processes.stage, processes.part, int(images[0])))
+        if found is None or len(found) != len(images) or (array_of(found) != images).any():
+            raise FoldRefusal(f"ranks {int(moved[0])} and {int(moved[-1])} reduce gradients in different groups")
+    return images, np.searchsorted(images, moved)
+
+
+def array_of(ranks: Sequence[int]) -> Ranks:
+    """Ranks as an array."""
+    return np.fromiter(ranks, dtype=np.int64, count=len(ranks))
