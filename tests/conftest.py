@@ -7,12 +7,15 @@ from fractions import Fraction
 import pytest
 from hypothesis import HealthCheck, settings
 from support import registries
+from support.campaigns import TIMES
 from support.paths import SCENARIOS, TESTS
 
 from hybrid_des.cli import main as cli
 
 # no clock decides about a test: the first example pays for imports, and the machine may be busy
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50 * TIMES
+)
 settings.load_profile("any machine")
 LONG = 60  # characters of the id of a parameter
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import oracle
+from support.campaigns import TIMES
 from support.experiments import KINDS
 from support.plans import UNIT, options_of, plan_of, rows, timing_of
 from support.sizes import chunks_of, exists, grid, sizes
@@ -74,7 +75,7 @@ weight_shares = st.fractions(0, 1, max_denominator=100)
 
 
 @pytest.mark.parametrize("kind", schedules.names())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10 * TIMES)
 @given(data=st.data())
 def test_a_plan_is_valid_and_keeps_its_peak(kind, data):
     entry = schedules.find(kind)
@@ -113,7 +114,7 @@ def test_a_schedule_exists_exactly_for_its_sizes(kind):
 
 
 @pytest.mark.parametrize("kind", schedules.names())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6 * TIMES)
 @given(data=st.data())
 def test_the_unit_of_time_does_not_matter(kind, data):
     size = data.draw(sizes(kind))
@@ -221,7 +222,7 @@ LAWS = [
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.kind)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10 * TIMES)
 @given(
     data=st.data(), p=st.integers(2, 8), k=st.integers(1, 16), costs=st.tuples(costs_of_op, costs_of_op, costs_of_op)
 )

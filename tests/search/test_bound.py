@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 from support import scenarios, spaces
+from support.campaigns import TIMES
 from system.fuzzing import valid
 
 from hybrid_des import collectives
@@ -24,7 +25,7 @@ from hybrid_des.simulation.remedies import planned_peaks
 from hybrid_des.simulation.run import run
 from hybrid_des.workload.ranks import costs_per_rank
 
-BATCHES = 8  # of random scenarios
+BATCHES = 4 * TIMES  # of random scenarios
 
 
 def taken(result):
