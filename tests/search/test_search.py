@@ -107,14 +107,6 @@ def test_plans_that_are_the_same_take_the_same_time():
         assert simulate(settings, plans[a]).least == simulate(settings, plans[b]).least
 
 
-def test_several_processes_find_the_same_best_plan():
-    settings = spaces.settings(spaces.of_workload(), top=2)
-    plans = plans_in(settings)
-    one, two = explore(settings, plans), explore(settings, plans, jobs=2)
-    assert one.ranked[0].least == two.ranked[0].least
-    assert one.counts[MISFIT] == two.counts[MISFIT]
-
-
 def test_the_default_plans_use_all_gpus_at_one_batch():
     settings = spaces.settings(spaces.of_model(8, gradients={"codec": "bf16", "overlap": True}))
     plans = plans_in(settings)
