@@ -167,7 +167,8 @@ class Timeline:
     @cached_property
     def _parts(self) -> Column:
         """Stage and chunk of every channel, one row each."""
-        return np.array([(channel.stage, channel.chunk) for channel in self.channels] or [(NONE, NONE)])
+        numbers = (number for channel in self.channels for number in (channel.stage, channel.chunk))
+        return np.fromiter(numbers, np.int64).reshape(-1, 2) if self.channels else np.array([(NONE, NONE)])
 
     def _place(self, of_ranks: Column) -> Column:
         servers = max((channel.sender + 1 - self.layout.ranks for channel in self.channels), default=0)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid_des.analysis.idle import EXPOSED, account, hidden_gathers, hidden_reduction, inside_waits
 from hybrid_des.analysis.model_figures import model_figures
 from hybrid_des.analysis.step_times import StepTimes, step_times, total
-from hybrid_des.analysis.table import empty_table, pieces, table
+from hybrid_des.analysis.table import empty_table, frames, table
 from hybrid_des.folding.expansion import expanded
 from hybrid_des.network.purpose import PARAMETERS, PURPOSES, REDUCTION
 from hybrid_des.simulation.memory import gpus_of, worst_peak
@@ -51,12 +51,8 @@ class Findings:
         return table(expanded(run.timeline, run.fold, run.fabric))
 
     def table_pieces(self, exact: bool = False) -> Iterator[pd.DataFrame]:
-        """The timeline in pieces: a single one, unless the run is too long for memory; `exact` adds picoseconds."""
-        timeline = self.run.timeline
-        if timeline.stream is not None:
-            yield from pieces(timeline, exact)
-        else:
-            yield table(timeline, exact=True) if exact else self.timeline
+        """The timeline in pieces of which each fits into memory; `exact` adds picoseconds."""
+        yield from frames(self.run.timeline, exact)
 
     @cached_property
     def timeline(self) -> pd.DataFrame:

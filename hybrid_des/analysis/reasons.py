@@ -80,15 +80,16 @@ def idle_pieces(timeline: Timeline) -> Columns:
         (rank_of, times.sent, times.reduced, REDUCTION.cause),
         (rank_of, times.done, _next_begin(times), END),
     ]
-    columns = [
-        np.array([np.broadcast_to(part, end.shape).ravel() for part in (rank, start, end, CAUSES.index(cause))])
-        for rank, start, end, cause in pieces
-    ]
+    columns = []
+    for of_rank, begin, until, name in pieces:
+        some = until > begin
+        length = int(some.sum())
+        columns.append(np.array([of_rank[some], begin[some], until[some], np.full(length, CAUSES.index(name))]))
     causes = np.array([CAUSES.index(purpose.cause) for purpose in PURPOSES])[waits["purpose"]]
-    columns.append(np.array([waits["rank"], waits["start"], waits["end"], causes]))
+    some = waits["end"] > waits["start"]
+    columns.append(np.array([waits["rank"], waits["start"], waits["end"], causes])[:, some])
     rank, start, end, cause = np.concatenate(columns, axis=1)
-    kept = np.flatnonzero(end > start)
-    order = kept[np.lexsort((start[kept], rank[kept]))]
+    order = np.lexsort((start, rank))
     return {"rank": rank[order], "start": start[order], "end": end[order], "cause": cause[order]}
 
 

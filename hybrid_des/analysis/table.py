@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hybrid_des.engine.recorder import MESSAGE_COLUMNS
+from hybrid_des.network.channel import Channel
 from hybrid_des.network.purpose import PURPOSES
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Columns, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND
@@ -20,6 +22,10 @@ COLUMNS = (
 )  # fmt: skip
 EXACT = ("asked_ps", "start_ps", "end_ps")  # whole picoseconds: a float of seconds loses some beyond 4,500 s
 COMPUTE = "compute"  # the lane of ops; every other lane is a link
+PIECE = 2**16  # rows, of a run whose messages are in memory
+SECONDS = ("asked_s", "start_s", "end_s")
+COUNTED = ("step", "rank")  # never missing
+PLACES = ("replica", "pipeline_rank")  # missing for parameter servers
 
 
 def table(timeline: Timeline, exact: bool = False) -> pd.DataFrame:
@@ -28,28 +34,41 @@ def table(timeline: Timeline, exact: bool = False) -> pd.DataFrame:
     Times are seconds, with `exact` also whole picoseconds in three more columns; `microbatch`, `chunk`, `stage`,
     `peer`, `bytes` and `hop` are nullable integers. The table is reproducible byte for byte.
     """
-    names, exact_columns = _Names(timeline), EXACT if exact else ()
-    blocks = [_ops(timeline.op_rows())]
-    if (messages := timeline.all_messages()) is not None and timeline.channels:
-        blocks.append(_messages(timeline, messages, names))
-    return _frame(blocks, names, exact_columns)
+    names = RowNames.of(timeline)
+    return _frame(_rows(timeline, names, timeline.op_rows(), timeline.all_messages()), names, EXACT if exact else ())
 
 
-def pieces(timeline: Timeline, exact: bool = False) -> Iterator[pd.DataFrame]:
-    """Make the table of a run whose messages are in a file, piece by piece in its order."""
-    assert timeline.stream is not None
-    names, order = _Names(timeline), np.argsort(timeline.ops["start"], kind="stable")
-    start, first = timeline.ops["start"][order], 0
-    for messages, end in timeline.stream.in_order():
-        last = len(start) if end is None else int(np.searchsorted(start, end))
-        ops = timeline.op_rows(order[first:last])
-        yield _frame([_ops(ops), _messages(timeline, messages, names)], names, EXACT if exact else ())
-        first = last
+def frames(timeline: Timeline, exact: bool = False) -> Iterator[pd.DataFrame]:
+    """Make the table in pieces, so that a long one never is in memory as a whole."""
+    names = RowNames.of(timeline)
+    return (_frame(piece, names, EXACT if exact else ()) for piece in pieces(timeline, names))
+
+
+def pieces(timeline: Timeline, names: RowNames) -> Iterator[Columns]:
+    """The rows as numbers, in the order of the table; between two pieces there are no equal keys of order."""
+    ops = timeline.ops["start"]
+    if timeline.stream is not None:
+        order, first = np.argsort(ops, kind="stable"), 0
+        ops = ops[order]
+        for messages, end in timeline.stream.in_order():
+            last = len(ops) if end is None else int(np.searchsorted(ops, end))
+            yield _rows(timeline, names, timeline.op_rows(order[first:last]), messages)
+            first = last
+        return
+    sent = timeline.messages or dict.fromkeys(MESSAGE_COLUMNS, ops[:0])
+    sender, lane = names.channels[:2, sent["channel"]]
+    keys = (np.zeros_like(ops), lane), (timeline.ops["rank"], sender), (ops, sent["start"])
+    order = np.lexsort([np.concatenate(key) for key in keys])
+    for first in range(0, max(len(order), 1), PIECE):
+        rows = np.sort(order[first : first + PIECE])
+        own, others = rows[rows < len(ops)], rows[rows >= len(ops)] - len(ops)
+        messages = {name: column[others] for name, column in sent.items()}
+        yield _rows(timeline, names, timeline.op_rows(own), messages)
 
 
 def empty_table() -> pd.DataFrame:
     """Make the table of a run with `record: none`: all columns and no rows."""
-    return _frame([], None)
+    return _frame(dict.fromkeys(COLUMNS, np.empty(0, dtype=np.int64)), RowNames(()))
 
 
 def ops_of(frame: pd.DataFrame) -> Columns:
@@ -84,46 +103,61 @@ def _numbers(rows: pd.DataFrame, names: Sequence[str]) -> Columns:
     return columns
 
 
-class _Names:
-    """What the numbers in blocks of rows stand for.
+class RowNames:
+    """What the numbers in rows stand for.
 
     Attributes:
-        lanes, kinds: names by number.
+        words: for each column of names, the names by number.
         channels: for each channel its sender, lane, kind, receiver and hop, one column each.
-        servers: whether rows of other pieces may be a parameter server's, which has no replica and no pipeline rank.
+        servers: whether some rows are a parameter server's, which has no replica and no pipeline rank.
     """
 
-    def __init__(self, timeline: Timeline) -> None:
-        channels = timeline.channels
-        self.lanes = [COMPUTE, *sorted({channel.link for channel in channels})]
-        self.kinds = [*OP_KINDS, *sorted({channel.kind for channel in channels})]
-        lane, kind = ({name: i for i, name in enumerate(names)} for names in (self.lanes, self.kinds))
-        facts = [(c.sender, lane[c.link], kind[c.kind], c.receiver, c.hop) for c in channels]
-        self.channels = np.array(facts, dtype=np.int64).reshape(-1, 5).T
-        self.servers = timeline.stream is not None and bool((timeline.replica == NONE).any())
+    def __init__(self, channels: Sequence[Channel], servers: bool = False) -> None:
+        lanes = [COMPUTE, *sorted({channel.link for channel in channels})]
+        kinds = [*OP_KINDS, *sorted({channel.kind for channel in channels})]
+        self.words = {"lane": lanes, "kind": kinds}
+        lane, kind = ({name: i for i, name in enumerate(names)} for names in (lanes, kinds))
+        facts = (fact for c in channels for fact in (c.sender, lane[c.link], kind[c.kind], c.receiver, c.hop))
+        self.channels = np.fromiter(facts, np.int64, 5 * len(channels)).reshape(-1, 5).T
+        self.servers = servers
+
+    @classmethod
+    def of(cls, timeline: Timeline) -> RowNames:
+        """The names of a whole run, however its rows are divided."""
+        recorded = timeline.messages is not None or timeline.stream is not None
+        return cls(timeline.channels, recorded and bool((timeline.replica == NONE).any()))
 
 
-def _frame(blocks: Sequence[Columns], names: _Names | None, exact: Sequence[str] = ()) -> pd.DataFrame:
-    """Join and sort blocks of rows, and convert them to names, seconds and missing values."""
+def _rows(timeline: Timeline, names: RowNames, ops: Columns, messages: Columns | None) -> Columns:
+    """The table of some ops and messages, as numbers in its order."""
+    blocks = [_ops(ops)]
+    if messages is not None and timeline.channels:
+        blocks.append(_messages(timeline, messages, names))
+    order = np.lexsort([np.concatenate([block[key] for block in blocks]) for key in ("lane", "rank", "start_s")])
+    return {name: np.concatenate([block[name] for block in blocks])[order] for name in COLUMNS}
+
+
+def _frame(columns: Columns, names: RowNames, exact: Sequence[str] = ()) -> pd.DataFrame:
+    """Convert numbers to names, seconds and missing values."""
     import pandas as pd
 
-    servers = names is not None and names.servers
-    nothing = np.empty(0, dtype=np.int64)
-    columns = {name: np.concatenate([block[name] for block in blocks] or [nothing]) for name in COLUMNS}
-    order = np.lexsort((columns["lane"], columns["rank"], columns["start_s"]))
-    named: dict[str, Any] = {name: columns[f"{name.removesuffix('_ps')}_s"][order] for name in exact}
-    for name in COLUMNS:
-        values = columns.pop(name)[order]
-        if name in ("lane", "kind"):
-            words = [] if names is None else names.lanes if name == "lane" else names.kinds
-            named[name] = np.array(words, dtype=object)[values]
-        elif name.endswith("_s"):
+    named: dict[str, Any] = {}
+    for name in (*COLUMNS, *exact):
+        values = columns[source(name)]
+        if name in names.words:
+            named[name] = np.array(names.words[name], dtype=object)[values]
+        elif name in SECONDS:
             named[name] = values / PICOSECONDS_PER_SECOND
-        elif name in ("step", "rank") or (name in ("replica", "pipeline_rank") and not (servers or NONE in values)):
+        elif name in COUNTED or name in exact or (name in PLACES and not (names.servers or NONE in values)):
             named[name] = values
         else:
             named[name] = pd.arrays.IntegerArray(values, values == NONE)
     return pd.DataFrame(named, columns=[*COLUMNS, *exact])
+
+
+def source(name: str) -> str:
+    """The column of picoseconds that a column is made from."""
+    return f"{name.removesuffix('_ps')}_s" if name in EXACT else name
 
 
 def _ops(rows: Columns) -> Columns:
@@ -132,7 +166,7 @@ def _ops(rows: Columns) -> Columns:
     return {**_common(rows), "lane": np.zeros_like(nothing), **dict.fromkeys(("peer", "bytes", "hop"), nothing)}
 
 
-def _messages(timeline: Timeline, rows: Columns, names: _Names) -> Columns:
+def _messages(timeline: Timeline, rows: Columns, names: RowNames) -> Columns:
     """The columns of message rows, as numbers."""
     sender, lane, kind, peer, hop = names.channels[:, rows["channel"]]
     places = {"replica": timeline.replica[sender], "pipeline_rank": timeline.pipeline_rank[sender]}

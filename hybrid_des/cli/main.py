@@ -27,6 +27,7 @@ AGAIN_S = 0.01  # later than what an interrupt was dropped in
 
 def program() -> NoReturn:
     """Run one command as a process of its own."""
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # Arrow's own keep much of what is freed
     code = main()
     if code > SIGNALED:
         # Python may end by another signal, or crash, if an interrupt has left exec() or the import of compiled code

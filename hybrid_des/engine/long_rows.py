@@ -1,4 +1,4 @@
-"""Rows of a run that may be long: the first million in memory; of more, all but the latest in a file.
+"""Rows of a run that may be long: the first 262,144 in memory; of more, all but the latest in a file.
 
 The file has no name and ends with the process, however that ends. It holds blocks, which are sorted when somebody reads
 the rows in order, so that at no time more than a few blocks are in memory.
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hybrid_des.engine.recorder import NO_ROWS, Rows
 from hybrid_des.errors import SimulationError
 
-KEPT = 2**20  # rows that stay in memory
+KEPT = 2**18  # rows that stay in memory
 BLOCK = 2**14  # rows of a block, at least
 EVERY = 2**8  # rows from one sample of a sorted block to the next
 WIDTH = 8  # bytes of a number

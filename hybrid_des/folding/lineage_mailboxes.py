@@ -4,7 +4,6 @@ Times do not depend on it, but the lineage of the event that wakes the receiver 
 second.
 """
 
-from collections import deque
 from typing import Any
 
 from simpy.events import Event
@@ -50,7 +49,7 @@ class LineageMailbox(Mailbox):
     __slots__ = ()
 
     _env: LineageEnvironment
-    _arrived: deque[Any]
+    _arrived: list[Any]
     _waiting: list[Any]
 
     def put(self, message: Message, tag: int, at: int) -> None:
@@ -68,7 +67,7 @@ class LineageMailbox(Mailbox):
     def receive(self) -> Event | Here:
         """The next message, to be yielded; its value is a `Message`."""
         if self._arrived:
-            return find(self._env, self._arrived.popleft())
+            return find(self._env, self._arrived.pop(0))
         arrival = LineageArrival(self._env)
         self._waiting.append(arrival)
         return arrival

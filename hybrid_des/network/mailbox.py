@@ -1,6 +1,5 @@
 """Mailboxes: where messages arrive, and where the members of a group meet."""
 
-from collections import deque
 from typing import Any
 
 from simpy.events import Event
@@ -18,8 +17,8 @@ class Mailbox:
 
     def __init__(self, env: Environment) -> None:
         self._env = env
-        self._arrived: deque[tuple[int, Message]] = deque()
-        self._waiting: list[Arrival] = []  # one at most, as a rule; an empty deque is ten times as large
+        self._arrived: list[tuple[int, Message]] = []  # a few, as a rule; an empty deque is ten times as large
+        self._waiting: list[Arrival] = []
 
     def put(self, message: Message, tag: int, at: int) -> None:
         """Take a message that arrives at `at`."""
@@ -31,7 +30,7 @@ class Mailbox:
     def receive(self) -> Event | Here:
         """The next message, to be yielded; its value is a `Message`."""
         if self._arrived:
-            at, message = self._arrived.popleft()
+            at, message = self._arrived.pop(0)
             return receive_at(self._env, at, message)
         arrival = Arrival(self._env)
         self._waiting.append(arrival)

@@ -74,14 +74,16 @@ class Bars:
         return max(float(self.end.max(initial=0.0)), float(self.waits[:, 2].max(initial=0.0)))
 
 
-def bars_of(source: Timeline | pd.DataFrame) -> Bars:
+def bars_of(source: Timeline | pd.DataFrame, every: int = 1) -> Bars:
     """Arrange ops and gradient reductions in lines: by replica, then by pipeline rank.
 
     A rank reduces gradients while it sends a message of a collective and, known only for a whole run, while it waits
-    for reductions after its last op.
+    for reductions after its last op. Of a whole run, `every` so many replicas are arranged.
     """
     if isinstance(source, Timeline):
-        ops, reductions = source.op_rows(), _reductions(source)
+        mine = None if every == 1 else source.replica % every == 0
+        ops = source.op_rows(None if mine is None else np.flatnonzero(mine[source.ops["rank"]]))
+        reductions = _reductions(source, mine)
     else:
         ops, reductions = ops_of(source), reductions_of(source)
     rank, replica, place = (
@@ -123,15 +125,21 @@ def _second(source: Timeline | pd.DataFrame, ops: Columns) -> Column:
     return found
 
 
-def _reductions(timeline: Timeline) -> Columns:
-    """Every message of a collective on its first link, and each rank's wait for reductions at the end of a step."""
+def _reductions(timeline: Timeline, mine: NDArray[np.bool_] | None) -> Columns:
+    """Every message of a collective on its first link, and each rank's wait for reductions at the end of a step.
+
+    They are those of all ranks, or of some.
+    """
     ranks = timeline.layout.ranks  # parameter servers have no line
     sender = np.array([channel.sender for channel in timeline.channels], dtype=np.int64)
     times, steps = step_times(timeline), timeline.steps
     place = timeline.pipeline[steps["rank"]], steps["step"], timeline.pipeline_rank[steps["rank"]]
-    found = [(steps["rank"], times.last_compute()[place], steps["reduced"])]
+    some = slice(None) if mine is None else mine[steps["rank"]]
+    found = [(steps["rank"][some], times.last_compute()[place][some], steps["reduced"][some])]
     for sent in timeline.message_pieces(
-        lambda c: c.hop == 0 and c.purpose.cause == REDUCTION.cause and c.sender < ranks
+        lambda c: (
+            c.hop == 0 and c.purpose.cause == REDUCTION.cause and c.sender < ranks and (mine is None or mine[c.sender])
+        )
     ):
         periods = sender[sent["channel"]], sent["asked"], sent["end"]
         found.append(periods if timeline.stream is None else _merge(*periods, gap=timeline.duration // FINEST))

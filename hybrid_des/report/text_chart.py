@@ -51,16 +51,18 @@ def chart_of(timeline: Timeline, width: int) -> list[Line]:
 
     Tensor and context ranks share the stages of one line.
     """
-    bars, steps = bars_of(timeline), timeline.steps
+    layout, steps = timeline.layout, timeline.steps
     first = steps["step"] == 0
     begin, end = int(steps["begin"][first].min()), int(steps["end"][first].max())
     if end <= begin:
         return []
-    layout = timeline.layout
     inner = [axis for axis in layout.order if axis not in ("data", "pipeline")]
+    ranks, replicas = np.unique(steps["rank"]), layout.sizes["data"]
+    many = np.count_nonzero(layout.first(ranks, *inner) == ranks) > MOST_LINES
+    bars = bars_of(timeline, every=replicas if many else 1)
     alike = [layout.group(rank, *inner) for rank in bars.ranks]
     firsts = [i for i, group in enumerate(alike) if bars.ranks[i] == group[0]]
-    shown, note = _shown(bars, firsts, len(alike[0]), layout.sizes["data"])
+    shown, note = _shown(bars, firsts, len(alike[0]), replicas)
     label = max(len(_name(alike[i])) for i in shown) + 2
     whole = Window(begin / PICOSECONDS_PER_SECOND, end / PICOSECONDS_PER_SECOND, width - label)
     windows, shares = _windows(bars, shown, whole)
@@ -69,10 +71,10 @@ def chart_of(timeline: Timeline, width: int) -> list[Line]:
     for place, i in enumerate(shown):
         if place == MOST_LINES // 2 and "without" in note:
             lines.append([(" " * label + "⋮", "dim")])
-        lines.append([(f"{_name(alike[i]):<{label}}", ""), *_join([_parts(cells[i]) for cells in blocks])])
+        lines.append([(f"{_name(alike[i]):<{label}}", ""), *_join([_parts(cells[place]) for cells in blocks])])
     lines.append([(" " * label + _scale(windows), "dim")])
     key: Line = [(" " * label, "")]
-    seen = np.unique(np.concatenate([cells[shown].ravel() for cells in blocks]))
+    seen = np.unique(np.concatenate([cells.ravel() for cells in blocks]))
     for kind in seen.tolist():
         name = KINDS[kind]
         key += [(ACTIVITIES[name].letter, style_of(name)), (f" {ACTIVITIES[name].label}   ", "dim")]
@@ -130,7 +132,7 @@ def _windows(bars: Bars, shown: list[int], whole: Window) -> tuple[list[Window],
 
 
 def _cells(bars: Bars, shown: list[int], window: Window, shares: bool) -> Column:
-    """Content of each cell, line × column, as an index into `KINDS`."""
+    """Content of each cell, shown line × column, as an index into `KINDS`."""
     width = (window.end - window.begin) / window.columns
     filled = _filled(bars, shown, window)
     reduced = filled[..., REDUCTION].copy()
@@ -146,20 +148,20 @@ def _cells(bars: Bars, shown: list[int], window: Window, shares: bool) -> Column
 
 
 def _filled(bars: Bars, shown: list[int], window: Window) -> Seconds:
-    """How long each kind lasts in each cell, line × column × kind, in seconds."""
+    """How long each kind lasts in each cell, shown line × column × kind, in seconds."""
     begin, end, columns = window
     width = (end - begin) / columns
-    filled = np.zeros((len(bars.ranks), columns, len(KINDS)))
+    filled, place = np.zeros((len(shown), columns, len(KINDS))), {line: i for i, line in enumerate(shown)}
     waits = bars.waits.T
     line = np.concatenate([bars.line, waits[0].astype(np.int64)])
     kind = np.concatenate([bars.kind, np.full(len(bars.waits), REDUCTION)])
     start, stop = (np.concatenate(pair) for pair in ((bars.start, waits[1]), (bars.end, waits[2])))
     inside = (start < end) & (stop >= begin) & np.isin(line, shown)
-    for row, what, low, high in zip(*(column[inside].tolist() for column in (line, kind, start, stop)), strict=True):
+    for one, what, low, high in zip(*(column[inside].tolist() for column in (line, kind, start, stop)), strict=True):
         last = min(int((high - begin) / width), columns - 1)
         for column in range(max(min(int((low - begin) / width), last), 0), last + 1):
             left = begin + column * width
-            filled[row, column, what] += max(min(high, left + width) - max(low, left), 0.0)
+            filled[place[one], column, what] += max(min(high, left + width) - max(low, left), 0.0)
     return filled
 
 

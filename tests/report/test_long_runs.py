@@ -9,12 +9,15 @@ import pytest
 from support.scenarios import scenario
 
 from hybrid_des import timeline
+from hybrid_des.analysis import table
 from hybrid_des.engine import clock, long_rows
 from hybrid_des.report.bars import bars_of
+from hybrid_des.report.files import formats
 from hybrid_des.report.files.formats import timeline_csv, timeline_parquet
 from hybrid_des.result import simulate
 from hybrid_des.scenario import load
 
+HOSTS = {"nodes": 5, "gpus_per_node": 4}
 SENT = {"activation": "1 MB", "parameters": 100_000_000}
 
 
@@ -49,14 +52,30 @@ def test_the_file_of_a_long_run_is_the_usual_one(long, tmp_path, sharing, algori
     gradients = {"algorithm": algorithm, "overlap": True, "bucket": "50 MB"}
     if algorithm == "parameter-server":
         gradients |= {"servers": 2, "servers_on": "hosts"}
-    cluster = {"nodes": 5, "gpus_per_node": 4, "sharing": sharing}
+    cluster = {**HOSTS, "sharing": sharing}
     kept, streamed = both(scenario("1f1b", 2, 8, 8, cluster=cluster, workload=SENT, gradients=gradients), long)
     for name, result in (("kept", kept), ("streamed", streamed)):
         (tmp_path / name).mkdir()
         timeline_parquet(result, tmp_path / name)
     files = [pd.read_parquet(tmp_path / name / "timeline.parquet") for name in ("kept", "streamed")]
     pd.testing.assert_frame_equal(*files)
+    pd.testing.assert_frame_equal(files[0], table.table(kept.run.timeline, exact=True))
     pd.testing.assert_frame_equal(kept.timeline, streamed.timeline)
+
+
+@pytest.mark.parametrize("record", ["all", "compute"])
+def test_files_are_made_piece_by_piece(tmp_path, monkeypatch, record):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    gradients = {"algorithm": "parameter-server", "servers": 2, "servers_on": "hosts"}
+    whole = simulate(scenario("1f1b", 2, 8, 8, cluster=HOSTS, workload=SENT, gradients=gradients, record=record))
+    monkeypatch.setattr(table, "PIECE", 100)
+    monkeypatch.setattr(formats, "ROW_GROUP", 150)
+    timeline_parquet(whole, tmp_path)
+    timeline_csv(whole, tmp_path)
+    file = parquet.ParquetFile(tmp_path / "timeline.parquet")
+    assert file.num_row_groups == -(-len(whole.timeline) // 200) > 1
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "timeline.parquet"), table.table(whole.run.timeline, True))
+    assert (tmp_path / "timeline.csv").read_text() == whole.timeline.to_csv(index=False, lineterminator="\n")
 
 
 def test_the_other_files_are_made_without_all_rows(long, tmp_path):

@@ -18,6 +18,7 @@ from hybrid_des.network.purpose import ACTIVATION, GRADIENT, REDUCTION
 from hybrid_des.pipeline import PlanRequest, schedules
 from hybrid_des.report import plots
 from hybrid_des.report.bars import ACTIVITIES
+from hybrid_des.report.plots import chart
 from hybrid_des.report.plots.curves import times_and_bandwidths
 from hybrid_des.report.plots.fabric_map import draw_fabric
 from hybrid_des.report.plots.style import LINES
@@ -140,6 +141,16 @@ def test_128_ranks_are_two_collections():
     assert len(figure.axes[0].collections) == 2
     assert figure.get_size_inches()[1] < 18.1
     assert len(figure.axes[0].get_yticks()) <= 40
+
+
+def test_of_more_ranks_than_rows_some_replicas_are_drawn(monkeypatch):
+    run = run_of(data=6, reduction=0)
+    monkeypatch.setattr(chart, "MOST_LINES", 8)
+    axes = plots.draw(run, plots.gantt).axes[0]
+    assert axes.get_title(loc="left").endswith("one replica in 3")
+    drawn = [label.get_text().removeprefix("rank ") for label in axes.get_yticklabels()]
+    assert drawn == ["0", "6", "12", "18", "3", "9", "15", "21"]
+    assert sum(len(bars.get_paths()) for bars in axes.collections) == 8 * (2 * 8 + 1)
 
 
 def test_pyplot_knows_nothing_of_figures_for_files():

@@ -187,7 +187,7 @@ def test_workers_that_are_interrupted_are_cleaned_up_in_silence(monkeypatch):
     silence_the_tracker()
     silence_the_tracker()
     assert os.environ["PYTHONWARNINGS"] == "error::BytesWarning,ignore:resource_tracker"
-    code = "import warnings; warnings.warn('resource_tracker: leaked'); warnings.warn('something else')"
+    code = "import warnings\nfor text in ('resource_tracker: leaked', 'something else'):\n    warnings.warn(text)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
     assert "something else" in told
     assert "leaked" not in told

@@ -56,7 +56,8 @@ def write(findings: Findings, folder: str | Path) -> Written:
     Raises:
         UsageError: the folder cannot be created or written.
     """
-    formats = [find(name) for name in names()]
+    # a module once imported stays in memory: optional ones are imported last
+    formats = sorted((find(name) for name in names()), key=lambda one: one.facts["needs"] is not None)
 
     def fill(workshop: Path) -> list[str]:
         notes: list[str] = []

@@ -8,11 +8,12 @@ import importlib.util
 import json
 from pathlib import Path
 
+from hybrid_des.analysis.arrow_table import arrow_tables
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.pipeline.order_csv import crossed_messages, write_order
 from hybrid_des.report.files import output
 
-ROW_GROUP = 2**17  # rows, at least: a file's directory grows with the number of its groups
+ROW_GROUP = 2**15  # rows, at least: a file's directory grows with the number of its groups
 
 
 @output("summary.json", rows=False)
@@ -39,20 +40,18 @@ def timeline_csv(findings: Findings, folder: Path) -> list[str]:
 @output("timeline.parquet", needs="pyarrow")
 def timeline_parquet(findings: Findings, folder: Path) -> None:
     """Write the timeline with nullable integers, and times also as whole picoseconds."""
-    import pyarrow
-    from pyarrow import parquet
+    from pyarrow import concat_tables, parquet
 
     with contextlib.ExitStack() as files:
         writer, waiting = None, []
-        for piece in findings.table_pieces(exact=True):
-            rows = pyarrow.Table.from_pandas(piece, writer.schema if writer else None, preserve_index=False)
+        for rows in arrow_tables(findings.run.timeline):
             writer = writer or files.enter_context(parquet.ParquetWriter(folder / "timeline.parquet", rows.schema))
             waiting.append(rows)
             if sum(map(len, waiting)) >= ROW_GROUP:
-                writer.write_table(pyarrow.concat_tables(waiting))
+                writer.write_table(concat_tables(waiting))
                 waiting = []
         if writer and waiting:
-            writer.write_table(pyarrow.concat_tables(waiting))
+            writer.write_table(concat_tables(waiting))
 
 
 @output("order.csv", rows=False)

@@ -81,13 +81,14 @@ def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
     Heads come last because an arrow between two ops of zero length starts and ends at the same time.
     """
     replica, pipeline_rank, plan = timeline.pipeline, timeline.pipeline_rank, timeline.plan
+    beside, memory = _beside(timeline), _rows_of_memory(timeline)
     rows = timeline.op_rows()
     first, last = nanoseconds(rows["start"]), nanoseconds(rows["end"])
     ranks = list(groups(np.lexsort((last, first, rows["rank"])), rows["rank"]))
     facts = (rows[name] for name in ("kind", "microbatch", "chunk", "stage"))
     columns = (rows["step"], rows["index"], first, last, *facts)
+    del rows
     arrows = Arrows(plan, replicas=int(replica.max()) + 1)
-    memory, beside = _memory_rows(timeline), _beside(timeline)
     tracks = {rank: (rank + 1, next(threads)) for rank, _ in ranks}
     digits = len(str(timeline.layout.ranks - 1))
     for rank, mine in ranks:
@@ -100,11 +101,12 @@ def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
             yield _op_slice(pid, tid, row, many_chunks=plan.visits[place] > 1)
             yield from arrows.ends("s", place, copy, row, f'"pid":{pid},"tid":{tid}')
         for thread, slices in beside.items():
-            if rank in slices:
+            if rank in slices.rows_of:
                 tid = next(threads)
                 yield from name_thread(pid, tid, thread)
-                yield from (slice_line(f'"pid":{pid},"tid":{tid}', *about) for about in slices[rank])
-        yield from _memory_counters(pid, memory.get(rank, ((), (), ())), plan.visits[place])
+                yield from (slice_line(f'"pid":{pid},"tid":{tid}', *about) for about in slices.of(rank))
+        if rank in memory:
+            yield from _memory_counters(pid, _changes(timeline, memory[rank]), plan.visits[place])
     for rank, mine in ranks:
         (pid, tid), copy, place = tracks[rank], int(replica[rank]), int(pipeline_rank[rank])
         for row in zip(*(column[mine].tolist() for column in columns[:4]), strict=True):
@@ -121,36 +123,44 @@ def _op_slice(pid: int, tid: int, row: tuple[int, ...], many_chunks: bool) -> st
     return slice_line(f'"pid":{pid},"tid":{tid}', start, end, name, OP_KINDS[kind], args)
 
 
-def _beside(timeline: Timeline) -> dict[str, dict[int, list[Slice]]]:
-    """What a GPU's process shows beside its ops: thread → rank → slices."""
+class Slices:
+    """The slices of a table of periods, made rank by rank.
+
+    Attributes:
+        rows_of: rank → its rows, in the order of their slices.
+    """
+
+    def __init__(
+        self, table: Mapping[str, Column], describe: Callable[[Mapping[str, int]], tuple[str, str, str]]
+    ) -> None:
+        """Sort the rows; `describe` gives a row's name, category and arguments."""
+        self._columns = {**table, "start": nanoseconds(table["start"]), "end": nanoseconds(table["end"])}
+        self._describe = describe
+        order = np.lexsort((self._columns["end"], self._columns["start"], table["rank"]))
+        self.rows_of = dict(groups(order, table["rank"]))
+
+    def of(self, rank: int) -> Iterator[Slice]:
+        """The slices of a rank: start, end, name, category and arguments."""
+        columns = {name: column[self.rows_of[rank]].tolist() for name, column in self._columns.items()}
+        for values in zip(*columns.values(), strict=True):
+            row = dict(zip(columns, values, strict=True))
+            yield row["start"], row["end"], *self._describe(row)
+
+
+def _beside(timeline: Timeline) -> dict[str, Slices]:
+    """What a GPU's process shows beside its ops, by thread."""
     names = [CAUSE_NAMES.get(cause, cause.replace("_", " ")) for cause in CAUSES]
-    waits = idle_pieces(timeline)
-    found = {"waits": _slices(waits, lambda row: (names[row["cause"]], "wait", ""))}
-    for thread, table, kind, part in (
-        ("gradient reduction", timeline.reductions, "reduction", "bucket"),
-        ("parameter gathers", timeline.gathers, "gather", "layer"),
-    ):
-        found[thread] = _slices(table, partial(_collective, kind, part))
-    return found
+    reduction, gather = partial(_collective, "reduction", "bucket"), partial(_collective, "gather", "layer")
+    return {
+        "waits": Slices(idle_pieces(timeline), lambda row: (names[row["cause"]], "wait", "")),
+        "gradient reduction": Slices(timeline.reductions, reduction),
+        "parameter gathers": Slices(timeline.gathers, gather),
+    }
 
 
 def _collective(kind: str, part: str, row: Mapping[str, int]) -> tuple[str, str, str]:
     name = f"{kind} stage {row['stage']}" + (f" {part} {row[part]}" if row[part] != NONE else "")
     return name, kind, f'"step":{row["step"]},"stage":{row["stage"]},"{part}":{row[part]}'
-
-
-def _slices(
-    table: Mapping[str, Column], describe: Callable[[Mapping[str, int]], tuple[str, str, str]]
-) -> dict[int, list[Slice]]:
-    """Slices of each rank: start, end, name, category and arguments."""
-    start, end = nanoseconds(table["start"]), nanoseconds(table["end"])
-    found = {}
-    for rank, mine in groups(np.lexsort((end, start, table["rank"])), table["rank"]):
-        columns = {name: column[mine].tolist() for name, column in table.items()}
-        rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
-        times = zip(start[mine].tolist(), end[mine].tolist(), strict=True)
-        found[rank] = [(*both, *describe(row)) for both, row in zip(times, rows, strict=True)]
-    return found
 
 
 class Arrows:
@@ -187,16 +197,18 @@ class Arrows:
             )
 
 
-def _memory_rows(timeline: Timeline) -> dict[int, tuple[Column, ...]]:
-    """Time in ns, bytes and parts of chunks in flight of each rank; only the last change per nanosecond."""
+def _rows_of_memory(timeline: Timeline) -> dict[int, Column]:
+    """Rank → its rows of memory, by time."""
     table = timeline.memory
-    time = nanoseconds(table["time"])
-    order = np.lexsort((table["time"], table["rank"]))
-    result = {}
-    for rank, mine in groups(order, table["rank"]):
-        final = np.append(np.diff(time[mine]) > 0, True)
-        result[rank] = tuple(column[mine][final] for column in (time, table["bytes"], table["activations"]))
-    return result
+    return dict(groups(np.lexsort((table["time"], table["rank"])), table["rank"]))
+
+
+def _changes(timeline: Timeline, mine: Column) -> tuple[Column, ...]:
+    """Time in ns, bytes and parts of chunks in flight of some rows; only the last change per nanosecond."""
+    time, *others = (timeline.memory[name][mine] for name in ("time", "bytes", "activations"))
+    time = nanoseconds(time)
+    final = np.append(np.diff(time) > 0, True)
+    return tuple(column[final] for column in (time, *others))
 
 
 def _memory_counters(pid: int, changes: Iterable[Iterable[int]], visits: int) -> Iterator[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import pairwise
 from typing import Any
 
@@ -115,7 +116,7 @@ def _pipelines(timeline: Timeline, reasons: Reasons) -> list[list[int]]:
         order = np.lexsort((*facts.T[::-1], pipeline[rank]))
         ends = np.searchsorted(pipeline[rank][order], np.arange(pipeline.max() + 2))
         for number, (first, last) in enumerate(pairwise(ends.tolist())):
-            digests.setdefault(number, []).append(facts[order[first:last]].tobytes())
+            digests.setdefault(number, []).append(sha256(facts[order[first:last]].tobytes()).digest())
     groups: dict[tuple[bytes, ...], list[int]] = {}
     for number in np.unique(pipeline[timeline.steps["rank"]]).tolist():
         groups.setdefault(tuple(digests[number]), []).append(number)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MANY_BARS = 20_000  # above this, an SVG contains the bars as an image
+MOST_LINES = 512  # of a whole run: a picture has hardly more rows of pixels
 NUMBER_SIZE = 6.5  # points
 POINTS_PER_DIGIT = 0.62 * NUMBER_SIZE
 NUMBER: dict[str, Any] = {
@@ -46,12 +47,15 @@ def size_of(ranks: int) -> tuple[float, float]:
 def gantt(source: Run | pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw the ops of each rank over time; numbers are micro-batches, two of a fused pair, lighter shades later chunks.
 
+    Of a run with too many ranks for a picture, some replicas are drawn, at equal distances.
+
     Args:
         source: a run, or its timeline table, whole or filtered.
         ax: axes to draw on; default: a new pyplot figure.
     """
     run = None if hasattr(source, "columns") else source
-    bars = bars_of(cast("pd.DataFrame", source) if run is None else run.timeline)
+    every = 1 if run is None else replicas_apart(run)
+    bars = bars_of(cast("pd.DataFrame", source) if run is None else run.timeline, every)
     ax = axes(ax, size_of(len(bars.ranks)))
     scale, unit = scale_of(bars.last)
     ax.set_xlim(0, bars.last / scale or 1)
@@ -66,11 +70,19 @@ def gantt(source: Run | pd.DataFrame, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def replicas_apart(run: Run) -> int:
+    """How many replicas are between two that are drawn."""
+    replicas = len({run.timeline.layout.coordinate(rank, "data") for rank in run.ranks})
+    return max(1, min(-(-len(run.ranks) // MOST_LINES), replicas))
+
+
 def title_of(run: Run) -> str:
     """Name, schedule and sizes, and the main figures."""
     facts, parallel, schedule = summary(run), run.scenario.parallel, run.scenario.schedule
     sizes = f"p {parallel.pipeline}, d {parallel.data}, m {schedule.microbatches}"
     figures = f"step {format_seconds(facts['step_time_s'])},  bubble {facts['bubble_ratio']:.1%}"
+    if (every := replicas_apart(run)) > 1:
+        figures += f",  one replica in {every:,}"
     if run.timeline.alike > 1:
         figures += f",  each rank stands for {run.timeline.alike:,} alike"
     kind = verbatim(str(schedule.kind or "order from a file"))
