@@ -39,6 +39,11 @@ def test_the_name_of_a_test_is_at_most_ten_words():
     assert [name for name in names if len(name[1].split("_")) > 11] == []
 
 
+def test_files_of_tests_stay_short():
+    lines = {name: file.read_bytes().count(b"\n") for name, file in FILES.items()}
+    assert {name: count for name, count in lines.items() if count > 300} == {}
+
+
 def test_only_benchmarks_read_a_clock():
     assert importing(CLOCKS, but=()) != []
     assert importing(CLOCKS, but=("benchmarks",)) == []
