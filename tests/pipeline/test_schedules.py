@@ -24,9 +24,7 @@ VARIANTS = sorted({row["variant"] for row in rows("schedules.csv")} - {"zb_h1_au
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_golden_table(variant):
-    for row in rows("schedules.csv"):
-        if row["variant"] != variant:
-            continue
+    for row in (row for row in rows("schedules.csv") if row["variant"] == variant):
         costs = tuple(round(float(row[key]) * UNIT) for key in "FBW")
         delay = round(float(row["T_C"]) * UNIT)
         p, m, chunks = int(row["p"]), int(row["m"]), int(row["chunks"])
@@ -50,9 +48,9 @@ def test_golden_table(variant):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_notebook_experiments(name):
-    for row in rows("schedule_experiments.csv"):
-        if row["schedule"] != name:
-            continue
+    mine = [row for row in rows("schedule_experiments.csv") if row["schedule"] == name]
+    assert mine
+    for row in mine:
         p, m, chunks = int(row["D"]), int(row["MBS"]), int(row["chunks"])
         costs = tuple(ranks_of(row[key], p) for key in ("T_F", "T_B", "T_W"))
         delay = round(float(row["T_C"]) * UNIT)

@@ -92,6 +92,7 @@ def test_slices_on_a_track_follow_each_other(any_run_and_events):
     for event in events:
         if event["ph"] == "X":
             tracks[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
+    assert tracks
     for slices in tracks.values():
         assert slices == sorted(slices)
         assert all(end <= start for (_, end), (start, _) in pairwise(slices))
