@@ -5,10 +5,9 @@ from random import Random
 
 import pytest
 from support.campaigns import TIMES
-from support.foldings import differences, run_of, scenario_values
+from support.foldings import both_of, differences, run_of, scenario_values
 from support.layered_foldings import model_values
 
-from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario import folded
 
 CAMPAIGNS = 6 * TIMES
@@ -39,13 +38,10 @@ def _fold_however_small(monkeypatch):
 def test_folded_runs_equal_unfolded_ones(campaign):
     reached = Counter()
     for seed in range(campaign * EACH, (campaign + 1) * EACH):
-        values = scenario_values(Random(seed))
-        try:
-            whole = run_of(values, "off")
-        except HybridDesError:
+        if (both := both_of(scenario_values(Random(seed)))) is None:
             reached["impossible"] += 1
             continue
-        run = run_of(values, "auto")
+        run, whole = both
         reached[run.run.fold is not None] += 1
         if run.run.fold is not None:
             assert not differences(run, whole), f"seed {seed}"
