@@ -152,7 +152,7 @@ def test_every_excluded_plan_has_its_reason():
 
 def test_a_reserve_is_memory_that_no_plan_may_use():
     def largest(**block):
-        found = search({**spaces.of_workload(), "search": {"top": 20, **block}})
+        found = search({**spaces.of_workload(), "search": {"axes": AXES, "top": 20, **block}})
         return max(one.held for one in found.ranked)
 
     assert largest() > 1.5e9
@@ -169,7 +169,7 @@ def test_the_objective_may_be_tokens_per_gpu():
 
 
 def test_a_search_that_is_stopped_and_resumed_loses_nothing(tmp_path, monkeypatch):
-    settings = spaces.settings(spaces.of_workload(8), top=3)
+    settings = spaces.settings(spaces.of_workload(), top=3)
     plans = plans_in(settings)
     whole = explore(settings, plans)
     honest, budget = branch._STEPS["simulate"], [2]

@@ -175,10 +175,10 @@ class Here(Executor):
 
 def test_batches_stay_small(write):
     here = Here()
-    many = load_sweep(write(BASE + f"sweep:\n  - {{seed: [{', '.join(map(str, range(300)))}]}}\n"))
+    many = load_sweep(write(BASE + f"sweep:\n  - {{seed: [{', '.join(map(str, range(100)))}]}}\n"))
     rows = run_sweep(many, executor=here)
     assert max(here.sizes) <= BATCH
-    assert [row["seed"] for row in rows] == list(range(300))
+    assert [row["seed"] for row in rows] == list(range(100))
 
 
 def test_a_long_batch_returns_what_it_has(write, monkeypatch):
