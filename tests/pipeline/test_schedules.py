@@ -48,8 +48,9 @@ def test_golden_table(variant):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_notebook_experiments(name):
-    mine = [row for row in rows("schedule_experiments.csv") if row["schedule"] == name]
-    assert mine
+    """On up to 4 ranks; tests/system simulates those of 8."""
+    mine = [row for row in rows("schedule_experiments.csv") if row["schedule"] == name and int(row["D"]) <= 4]
+    assert len(mine) > 20
     for row in mine:
         p, m, chunks = int(row["D"]), int(row["MBS"]), int(row["chunks"])
         costs = tuple(ranks_of(row[key], p) for key in ("T_F", "T_B", "T_W"))
