@@ -1,17 +1,21 @@
 """Fixtures that tests share, and the marker of tests that start processes."""
 
+import gc
 from collections.abc import Mapping
 from fractions import Fraction
 
 import pytest
 from hypothesis import HealthCheck, settings
 from support import registries
+from support.campaigns import TIMES
 from support.paths import SCENARIOS, TESTS
 
 from hybrid_des.cli import main as cli
 
 # no clock decides about a test: the first example pays for imports, and the machine may be busy
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50 * TIMES
+)
 settings.load_profile("any machine")
 LONG = 60  # characters of the id of a parameter
 
@@ -29,6 +33,17 @@ def pytest_make_parametrize_id(val):
 
 def short(text):
     return f"{text[:LONG]}…" if len(text) > LONG else text or "none"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Spare the garbage collector what lives as long as the session: a sixth of the time to collect the tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items):

@@ -1,43 +1,54 @@
 """The tests themselves: their names, and what only some of them may use."""
 
 import ast
+from functools import cache
 
-import pytest
 from support.paths import TESTS
 
 FILES = {file.relative_to(TESTS).as_posix(): file for file in sorted(TESTS.rglob("*.py"))}
-TREES = {name: ast.parse(file.read_text(encoding="utf-8")) for name, file in FILES.items()}
 PROCESSES = {"subprocess", "multiprocessing"}
 CLOCKS = {"time", "timeit"}
 
 
-def imported(tree):
-    """Top-level packages that a file imports."""
+@cache
+def contents():
+    """What each file imports at any depth, by top-level package, and its tests."""
+    return {name: _read(ast.parse(file.read_bytes())) for name, file in FILES.items()}
+
+
+def _read(tree):
+    packages, tests = set(), set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[0] for alias in node.names)
+            packages |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            yield (node.module or "").split(".")[0]
+            packages.add((node.module or "").split(".")[0])
+        elif isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+            tests.add(node.name)
+    return packages, tests
+
+
+def importing(packages, *, but):
+    """Files that import one of some packages, except those in folders that may."""
+    return [name for name, (used, _) in contents().items() if used & packages and name.split("/")[0] not in but]
 
 
 def test_the_name_of_a_test_is_at_most_ten_words():
-    names = {
-        (file, node.name)
-        for file, tree in TREES.items()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-    }
-    assert names
-    assert sorted(name for name in names if len(name[1].split("_")) > 11) == []
+    names = [(file, name) for file, (_, tests) in contents().items() for name in tests]
+    assert len(names) > 1000
+    assert [name for name in names if len(name[1].split("_")) > 11] == []
 
 
-@pytest.mark.parametrize("file", [name for name in FILES if not name.startswith("benchmarks/")])
-def test_only_benchmarks_read_a_clock(file):
-    assert not CLOCKS & set(imported(TREES[file]))
+def test_files_of_tests_stay_short():
+    lines = {name: file.read_bytes().count(b"\n") for name, file in FILES.items()}
+    assert {name: count for name, count in lines.items() if count > 300} == {}
 
 
-@pytest.mark.parametrize(
-    "file", [name for name in FILES if name.split("/")[0] not in ("system", "support", "benchmarks")]
-)
-def test_only_system_tests_start_processes(file):
-    assert not PROCESSES & set(imported(TREES[file]))
+def test_only_benchmarks_read_a_clock():
+    assert importing(CLOCKS, but=()) != []
+    assert importing(CLOCKS, but=("benchmarks",)) == []
+
+
+def test_only_system_tests_start_processes():
+    assert importing(PROCESSES, but=()) != []
+    assert importing(PROCESSES, but=("system", "support", "benchmarks")) == []

@@ -23,25 +23,22 @@ from hybrid_des.analysis.critical_path.tables import released_by
 from hybrid_des.analysis.explaining import traced_run
 from hybrid_des.analysis.idle import account
 from hybrid_des.analysis.step_times import step_times
-from hybrid_des.errors import Refusal
 from hybrid_des.network import topologies
 from hybrid_des.network.times import TimeTable
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario import load
 from hybrid_des.simulation.run import run
 
-SEEDS = [*range(40), 44]  # with these, every schedule, topology, collective and sharing; 343 seeds took 20 s
+# with these, every schedule, topology, collective and sharing; 343 seeds took 20 s
+SEEDS = sorted({*range(40), 41, 44, 45} - {1, 25, 26, 33})  # of those four, a collective refuses the groups
 SHIPPED = ("llama3.1-8b_8", "vit-l_8", "prototype_4gpu", "contention_slower", "dgx1_cube_mesh", "measured")
 TABLE = TimeTable(((1000, 10**7), (10**10, 10**11)))  # bytes and picoseconds
 
 
 @cache
 def traced(case):
-    """A traced run with its slack; None where a collective does not support the groups."""
-    try:
-        return Slack.of(graph_of(traced_run(scenario_of(case))))
-    except Refusal:
-        return None
+    """A traced run with its slack."""
+    return Slack.of(graph_of(traced_run(scenario_of(case))))
 
 
 def scenario_of(case):
@@ -70,10 +67,7 @@ def test_the_scenarios_are_of_everything_there_is():
 
 @pytest.fixture(params=[*SEEDS, *SHIPPED])
 def slack(request):
-    found = traced(request.param)
-    if found is None:
-        pytest.skip("a collective does not support the groups of this scenario")
-    return found
+    return traced(request.param)
 
 
 def test_recomputed_times_are_the_recorded_ones(slack):
@@ -183,22 +177,17 @@ def test_what_released_an_op_ends_before_it_starts(slack):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_tracing_changes_nothing(seed):
-    slack = traced(seed)
-    if slack is not None:
-        plain = run(load(scenario(Random(seed)))).timeline
-        for table in ("ops", "messages", "steps", "reductions", "memory"):
-            for name, column in getattr(plain, table).items():
-                assert (column == getattr(slack.graph.timeline, table)[name]).all()
+    plain, timeline = run(load(scenario(Random(seed)))).timeline, traced(seed).graph.timeline
+    for table in ("ops", "messages", "steps", "reductions", "memory"):
+        for name, column in getattr(plain, table).items():
+            assert (column == getattr(timeline, table)[name]).all()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", SEEDS[:7])
 def test_a_simulated_what_if_is_the_changed_scenario(seed):
     one = load(scenario(Random(seed)))
     change = "workload.forward=3x"
-    try:
-        found = variant_of(change, Variant(one), builder_of(one)).simulated()
-    except Refusal:
-        return
+    found = variant_of(change, Variant(one), builder_of(one)).simulated()
     values = scenario(Random(seed))
     changed = values | {"workload": values["workload"] | {"forward": thrice(values["workload"]["forward"])}}
     assert found.duration == run(load(changed)).duration

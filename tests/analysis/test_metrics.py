@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import handmade
+from support.campaigns import TIMES
 from support.handmade import uniform
 from support.scenarios import shared_nics
 
@@ -69,7 +70,7 @@ def test_a_rank_held_up_by_its_sends_waits_for_bytes():
     assert sum(parts.values()) == 64
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20 * TIMES)
 @given(
     kind=st.sampled_from(["gpipe", "1f1b"]),
     pipeline=st.integers(1, 4),

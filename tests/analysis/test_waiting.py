@@ -13,20 +13,16 @@ from hybrid_des.analysis.explaining import traced_run
 from hybrid_des.analysis.idle import account
 from hybrid_des.analysis.step_times import step_times
 from hybrid_des.analysis.waiting import waiting
-from hybrid_des.errors import Refusal
 from hybrid_des.scenario import load
 from hybrid_des.simulation.run import run
 
-SEEDS = range(20)
+SEEDS = sorted({*range(20)} - {1})  # whose groups a collective refuses
 FILES = [SCENARIOS / "contention_slower.yaml", SCENARIOS / "a100_8x.yaml", GOLDEN / "explain/e4.yaml"]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_parts_sum_to_the_causes_of_the_summary(seed):
-    try:
-        found = run(load(scenario(Random(seed))))
-    except Refusal:
-        pytest.skip("a collective does not support the groups of this scenario")
+    found = run(load(scenario(Random(seed))))
     whole = account(found.timeline.plan, step_times(found.timeline), found.timeline.waits)
     dependency, messages = waiting(found)
     assert sum(dependency.values()) == whole["dependency"]

@@ -14,10 +14,9 @@ from random import Random
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from support.foldings import differences, run_of, scenario_values
+from support.foldings import both_of, differences, scenario_values
 from support.layered_foldings import model_values
 
-from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario import folded
 
 
@@ -34,12 +33,10 @@ def main() -> None:
     saved = 0
     for seed in range(arguments.first, arguments.first + arguments.scenarios):
         values = (model_values if arguments.models else scenario_values)(Random(seed))
-        try:
-            whole = run_of(values, "off")
-        except HybridDesError:
+        if (both := both_of(values)) is None:
             reached["impossible"] += 1
             continue
-        run = run_of(values, "auto")
+        run, whole = both
         fold = run.run.fold
         if fold is None:
             reached["not folded"] += 1

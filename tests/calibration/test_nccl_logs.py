@@ -1,59 +1,15 @@
 """Output of nccl-tests and rccl-tests of many versions: what is read, what is assumed aloud, what is refused."""
 
-import io
 import re
-import sys
 
 import pytest
+from support.nccl_logs import NAMES, SETTINGS, STARTING, TIMES, group, log, rank_list, row, rows
 
 from hybrid_des.calibration.nccl_tests import link_table, parse_nccl_tests
-from hybrid_des.cli.main import main
 from hybrid_des.errors import UsageError
 
 MICROSECOND = 10**6
-STARTING = "# nccl-tests version 2.18.0 nccl-headers=22907 nccl-library=22907\n# Collective test starting: {}\n"
-SETTINGS = (
-    "# nThread 1 nGpus {} minBytes 1048576 maxBytes 4194304 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1\n"
-)
 CHOICES = "all_reduce, all_gather, reduce_scatter or sendrecv"
-NAMES = """\
-#
-#                                                              out-of-place                       in-place
-#       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw   busbw  #wrong
-#        (B)    (elements)                               (us)  (GB/s)  (GB/s)             (us)  (GB/s)  (GB/s)
-"""
-TIMES = {1048576: 50.0, 2097152: 70.0, 4194304: 110.0}  # microseconds
-FACTORS = {"all_reduce": lambda n: 2 * (n - 1) / n, "all_gather": lambda n: (n - 1) / n, "broadcast": lambda n: 1}
-
-
-def group(size, time, wrong="0", test="all_reduce", ranks=8):
-    """Time, both bandwidths and wrong elements as the programs print them."""
-    rate = size / time / 1000
-    printed = f"{time:7.2f}" if time < 1e4 else f"{time:7.0f}" if time < 1e7 else f"{time:7.1e}"
-    return f"  {printed}  {rate:6.2f}  {rate * FACTORS[test](ranks):6.2f}  {wrong:>6}"
-
-
-def row(size, time, kind="float     sum      -1", wrong="0", **of):
-    return (
-        f"{size:12}  {size // 4:12}     {kind}{group(size, time, wrong, **of)}{group(size, time * 0.99, wrong, **of)}\n"
-    )
-
-
-def rank_list(
-    ranks, of="#  Rank {0:2} Group  0 Pid   3713 on   node0001 device {0:2} [0000:07:00] NVIDIA A100-SXM4-40GB\n"
-):
-    return "# Using devices\n" + "".join(of.format(rank) for rank in ranks)
-
-
-def rows(times=TIMES, **of):
-    return "".join(row(size, time, **of) for size, time in times.items())
-
-
-def log(test="all_reduce", program="{}_perf", ranks=range(8), **of):
-    """The output of one run on 8 GPUs."""
-    head = STARTING.format(program.format(test)) + SETTINGS.format(8) + rank_list(ranks) + NAMES
-    tail = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 50.1\n#\n"
-    return f"{head}{rows(test=test, **of)}{tail}# Collective test concluded: {program.format(test)}\n"
 
 
 def microseconds(measured):
@@ -275,60 +231,7 @@ def test_a_log_must_name_its_collective(text, collective, said):
         parse_nccl_tests(text, "n.txt", collective)
 
 
-def test_the_option_names_the_collective_of_a_log(write, run):
-    file = write("ls: all_reduce_perf all_gather_perf\n" + rank_list(range(8)) + NAMES + rows(), "n.txt")
-    code, out, _ = run("calibrate", file, "--collective", "all_reduce")
-    assert (code, out.splitlines()[:3]) == (0, ["# all_reduce in n.txt", "# operation: all_reduce", "# ranks: 8"])
-    assert run("calibrate", file)[0] == 2
-    assert run("calibrate", file, "--collective", "all_redoce")[0] == 2
-
-
-def test_another_collective_is_no_all_reduce(write, run):
-    file = write(log("all_gather"), "n.txt")
-    code, _, err = run("calibrate", file)
-    assert (code, err) == (2, [f"{file}:2: times of all_gather, expected all_reduce; --link makes a link's table"])
-    code, out, _ = run("calibrate", file, "--link")
-    assert (code, out.splitlines()[1]) == (0, "# operation: message")
-
-
 def test_messages_of_less_than_a_byte_are_left_out():
     small = {4: 30.0, **TIMES}
     table = link_table(parse_nccl_tests(log(times=small), "n.txt"))
     assert [size for size, _ in table.entries] == [size // 8 for size in TIMES]
-
-
-def test_standard_input_is_read(monkeypatch, run):
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(log().encode())))
-    code, out, err = run("calibrate", "-")
-    assert (code, out.splitlines()[0], err[0]) == (0, "# all_reduce in stdin", "3 sizes from all_reduce in stdin")
-    monkeypatch.setattr(sys, "stdin", None)
-    assert run("calibrate", "-")[0] == 2
-
-
-def test_notes_are_printed_beside_the_table(write, run):
-    _, out, err = run("calibrate", write(log(ranks=()), "n.txt"))
-    assert err[0] == "note: no list of ranks; 8 ranks, as busbw / algbw says"
-    assert "# ranks: 8" in out
-
-
-@pytest.mark.parametrize("out", [".", "/", ".."])
-def test_a_folder_is_no_table(write, run, out):
-    code, printed, err = run("calibrate", write(log(), "n.txt"), "--out", out)
-    assert (code, printed, err) == (2, "", [f"{out}: is a folder, expected the name of a file"])
-
-
-def test_a_table_may_go_to_a_device(write, run):
-    assert run("calibrate", write(log(), "n.txt"), "--out", "/dev/null")[0] == 0
-
-
-def test_a_device_is_refused(run):
-    said = "/dev/zero: a device, not a file"
-    assert run("calibrate", "/dev/zero") == (2, "", [said])
-
-
-def test_control_characters_never_reach_the_terminal(write, capsys):
-    evil = "\x1b]0;owned\x07\x1b[2J\x9b31m\x00\u202e"
-    for text in (log().replace("  110.00", f" x{evil}"), log().replace("all_reduce", evil), evil + log() + evil, evil):
-        main(["calibrate", str(write(text, "n.txt"))])
-        printed = "".join(capsys.readouterr())
-        assert not set(printed) & set(evil) - set("owned]0;[2J31m")

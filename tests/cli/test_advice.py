@@ -10,18 +10,6 @@ CONTENTION, GPUS = SCENARIOS / "contention_slower.yaml", SCENARIOS / "h100_2x8.y
 FEW, MORE = ("--set", "schedule.microbatches=8"), ("--set", "schedule.microbatches=16")
 
 
-@pytest.fixture
-def explained(run):
-    """The JSON of `explain`."""
-
-    def explained(*arguments):
-        code, out, errors = run("explain", *arguments, "--json")
-        assert code == 0, errors
-        return json.loads(out)
-
-    return explained
-
-
 def test_every_gain_is_that_of_the_changed_run(explained, run):
     found = explained(CONTENTION)
     before = found["step_time_s"] / 4

@@ -1,6 +1,6 @@
 """The command compare: what changed between two runs, and what each change did."""
 
-import json
+from functools import partial
 
 import pytest
 from support.paths import GOLDEN, SCENARIOS
@@ -9,15 +9,9 @@ ORACLES = GOLDEN / "explain"
 
 
 @pytest.fixture
-def compared(run):
+def compared(printed):
     """The JSON of `compare`."""
-
-    def compared(*sides):
-        code, out, errors = run("compare", *sides, "--json")
-        assert code == 0, errors
-        return json.loads(out)
-
-    return compared
+    return partial(printed, "compare")
 
 
 @pytest.fixture

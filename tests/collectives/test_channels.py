@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import scenarios
+from support.campaigns import TIMES
 
 from hybrid_des.collectives import channels, codecs
 from hybrid_des.collectives.benchmark import measure
@@ -45,7 +46,7 @@ def test_all_adapters_together_are_as_fast_as_one_wire():
     assert found.bytes == 15 * 2 * elements
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=20 * TIMES)
 @given(
     nodes=st.sampled_from([4, 6, 8, 9]),
     gpus=st.sampled_from([1, 2, 4]),

@@ -6,6 +6,7 @@ import pytest
 import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.campaigns import TIMES
 
 from hybrid_des.engine.clock import LAST, Environment
 
@@ -151,7 +152,7 @@ def carry_out(env, programs, runs):
     return world.log
 
 
-@settings(max_examples=300)
+@settings(max_examples=100 * TIMES)
 @given(PROGRAMS, RUNS)
 def test_events_happen_in_simpys_order(programs, runs):
     assert carry_out(Environment(), programs, runs) == carry_out(simpy.Environment(), programs, runs)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import scenarios
+from support.campaigns import TIMES
 
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.network.rate import rate_of
@@ -167,7 +168,7 @@ WIRINGS = [
 ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20 * TIMES)
 @given(st.data())
 def test_messages_never_overlap_on_a_link_in_any_layout(data):
     """Nor does a link carry less or more than was sent over it, nor a run differ from the same one again."""

@@ -48,6 +48,6 @@ def allocated(scenario):
 
 
 def test_a_ring_equals_its_textbook_form():
-    scenario = cases.ring(64).scenario
+    scenario = cases.ring(32).scenario
     run = simulate(scenario).run
     assert (run.duration, run.messages) == textbook.ring(scenario)

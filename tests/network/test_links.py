@@ -8,6 +8,7 @@ import pytest
 import simpy
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from support.campaigns import TIMES
 from support.messages import GB, MS, carry, chain
 
 from hybrid_des.network.fabric import Fabric, LinkSpec, Route
@@ -53,7 +54,7 @@ def textbook(routes, times, sends):
 def test_links_in_order_equal_the_textbook_form():
     compared = []
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=150 * TIMES)
     @given(st.data())
     def every_case(data):
         compared.append(equals_the_textbook_form(data))
@@ -91,7 +92,7 @@ def equals_the_textbook_form(data):
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30 * TIMES)
 @given(path=st.lists(st.tuples(bandwidths, latencies), min_size=1, max_size=5), size=sizes, at=st.integers(0, 10**6))
 def test_a_message_pays_its_latency_and_slowest_link_once(sharing, path, size, at):
     arrived, _ = carry(chain(*zip(*path, strict=True)), [(at, 0, 1, size)], sharing)
@@ -100,7 +101,7 @@ def test_a_message_pays_its_latency_and_slowest_link_once(sharing, path, size, a
 
 
 @pytest.mark.parametrize("sharing", SHARINGS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30 * TIMES)
 @given(path=st.lists(st.tuples(bandwidths, latencies), min_size=1, max_size=4), size=sizes, data=st.data())
 def test_more_bandwidth_never_delays_a_message_on_an_idle_route(sharing, path, size, data):
     which = data.draw(st.integers(0, len(path) - 1))
@@ -112,7 +113,7 @@ def test_more_bandwidth_never_delays_a_message_on_an_idle_route(sharing, path, s
     assert after <= before
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50 * TIMES)
 @given(
     path=st.lists(st.tuples(bandwidths, latencies), min_size=1, max_size=4),
     sends=st.lists(st.tuples(st.integers(0, 10**7), st.just(0), st.just(1), sizes), min_size=1, max_size=12),

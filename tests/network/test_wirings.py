@@ -5,6 +5,7 @@ from itertools import permutations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.campaigns import TIMES
 from support.fabrics import build, node, star, wires
 from support.messages import GB, MS, carry
 
@@ -68,7 +69,7 @@ def over(gpus, pairs):
     return build("links", node(len(gpus)), links=ways)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30 * TIMES)
 @given(one_way_links())
 def test_routes_over_any_list_of_links_are_shortest(case):
     gpus, pairs = case
@@ -84,7 +85,7 @@ def test_routes_over_any_list_of_links_are_shortest(case):
         assert len(fabric.route(a, b).links) == fabric.route(a, b).latency == distance[f"gpu{a}", f"gpu{b}"] < far
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30 * TIMES)
 @given(one_way_links(), st.integers(0, 1), st.data())
 def test_a_gpu_without_a_way_in_or_out_is_refused(case, end, data):
     gpus, pairs = case

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import oracle
+from support.campaigns import TIMES
 from support.experiments import KINDS
 from support.plans import UNIT, options_of, plan_of, rows, timing_of
 from support.sizes import chunks_of, exists, grid, sizes
@@ -22,9 +23,7 @@ VARIANTS = sorted({row["variant"] for row in rows("schedules.csv")} - {"zb_h1_au
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_golden_table(variant):
-    for row in rows("schedules.csv"):
-        if row["variant"] != variant:
-            continue
+    for row in (row for row in rows("schedules.csv") if row["variant"] == variant):
         costs = tuple(round(float(row[key]) * UNIT) for key in "FBW")
         delay = round(float(row["T_C"]) * UNIT)
         p, m, chunks = int(row["p"]), int(row["m"]), int(row["chunks"])
@@ -48,9 +47,10 @@ def test_golden_table(variant):
 
 @pytest.mark.parametrize("name", KINDS)
 def test_notebook_experiments(name):
-    for row in rows("schedule_experiments.csv"):
-        if row["schedule"] != name:
-            continue
+    """On up to 4 ranks; tests/system simulates those of 8."""
+    mine = [row for row in rows("schedule_experiments.csv") if row["schedule"] == name and int(row["D"]) <= 4]
+    assert len(mine) > 20
+    for row in mine:
         p, m, chunks = int(row["D"]), int(row["MBS"]), int(row["chunks"])
         costs = tuple(ranks_of(row[key], p) for key in ("T_F", "T_B", "T_W"))
         delay = round(float(row["T_C"]) * UNIT)
@@ -73,7 +73,7 @@ weight_shares = st.fractions(0, 1, max_denominator=100)
 
 
 @pytest.mark.parametrize("kind", schedules.names())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10 * TIMES)
 @given(data=st.data())
 def test_a_plan_is_valid_and_keeps_its_peak(kind, data):
     entry = schedules.find(kind)
@@ -112,7 +112,7 @@ def test_a_schedule_exists_exactly_for_its_sizes(kind):
 
 
 @pytest.mark.parametrize("kind", schedules.names())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6 * TIMES)
 @given(data=st.data())
 def test_the_unit_of_time_does_not_matter(kind, data):
     size = data.draw(sizes(kind))
@@ -220,7 +220,7 @@ LAWS = [
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.kind)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10 * TIMES)
 @given(
     data=st.data(), p=st.integers(2, 8), k=st.integers(1, 16), costs=st.tuples(costs_of_op, costs_of_op, costs_of_op)
 )

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import oracle
+from support.campaigns import TIMES
 from support.plans import UNIT, plan_of, rows, timing_of
 
 from hybrid_des.errors import Refusal
@@ -25,7 +26,7 @@ KINDS = {
 FARTHEST = {"1F1B": 0.00005, "1F1B-I": 0.004, "ZB-H1": 0.00005, "ZB-H2": 0.00005, "ZB-1p": 0.00005, "ZB-2p": 0.0005}
 
 
-MOST_SEARCHED = 64  # micro-batches of zb-auto; rows of 128 take seconds each, and hold with 128 here
+MOST_SEARCHED = 32 * TIMES  # micro-batches of zb-auto; rows of 128 take seconds each, and hold too
 QUICK = [row for row in TABLE.values() if KINDS[row["schedule"]] != "zb-auto" or int(row["m"]) <= MOST_SEARCHED]
 
 
@@ -54,7 +55,7 @@ def pipelines(draw):
     return p, draw(st.integers(1, 20)), costs, draw(st.integers(0, 10))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15 * TIMES)
 @given(pipelines())
 def test_the_search_is_no_worse_than_handmade_orders(case):
     p, m, costs, delay = case
@@ -67,7 +68,7 @@ def test_the_search_is_no_worse_than_handmade_orders(case):
     assert searched[2 * p].span <= timing_of(plan_of("zb-h2", p, m), costs, delay).span
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20 * TIMES)
 @given(pipelines(), st.sampled_from(["zb-h1", "zb-h2", "zb-auto"]))
 def test_the_clock_of_the_search_is_the_oracles(case, kind):
     p, m, costs, delay = case
@@ -83,7 +84,7 @@ def test_without_times_all_ops_are_alike():
     assert bare == plan_of("zb-auto", 4, 8, 1, (5, 5, 5))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20 * TIMES)
 @given(pipelines(), st.data())
 def test_the_peak_keeps_the_limit(case, data):
     p, m, costs, delay = case

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from support.campaigns import TIMES
 
 from hybrid_des import load
 from hybrid_des.analysis.metrics import summary
@@ -56,7 +57,7 @@ def layouts(draw, topologies=("nodes", "leaf-spine", "rails")):
     }  # fmt: skip
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=20 * TIMES)
 @given(sections=layouts())
 def test_replay_is_exact_where_it_says_so(sections):
     """Elsewhere messages take longer by no more than the bound."""

@@ -46,7 +46,9 @@ def test_every_rank_has_a_file_that_names_it(tmp_path):
 
 def test_kernels_of_ops_are_the_compute_lane(result, tmp_path):
     rows = result.timeline
-    for rank, trace in traces(result, tmp_path).items():
+    found = traces(result, tmp_path)
+    assert len(found) == rows["rank"].nunique()
+    for rank, trace in found.items():
         mine = rows[(rows["lane"] == "compute") & (rows["rank"] == rank)]
         names = [KERNELS.get(kind, kind) for kind in mine["kind"]]
         expected = Counter(zip(names, whole(mine["start_s"]), whole(mine["end_s"]), strict=True))
@@ -74,18 +76,22 @@ def test_communication_is_named_as_nccl_names_it(tmp_path):
 
 
 def test_every_kernel_has_its_launch_before_it(tmp_path):
-    for trace in traces(simulated(), tmp_path).values():
+    found = traces(simulated(), tmp_path)
+    assert len(found) == 8
+    for trace in found.values():
         events = trace["traceEvents"]
         launches = {event["args"]["correlation"]: event for event in events if event.get("cat") == "cuda_runtime"}
         kernels = {event["args"]["correlation"]: event for event in events if event.get("cat") == "kernel"}
-        assert launches.keys() == kernels.keys()
+        assert launches.keys() == kernels.keys() != set()
         ends = sorted((event["ts"], event["ts"] + event["dur"]) for event in launches.values())
         assert all(end <= start for (_, end), (start, _) in pairwise(ends))
 
 
 def test_every_step_is_marked(tmp_path):
     result = result_of(steps=3, forward=5 * 10**6, backward=7 * 10**6, delay=10**6, reduction=0, optimizer=0)
-    for trace in traces(result, tmp_path).values():
+    found = traces(result, tmp_path)
+    assert len(found) == 6
+    for trace in found.values():
         steps = [event for event in trace["traceEvents"] if event.get("cat") == "user_annotation"]
         assert [event["name"] for event in steps] == [f"ProfilerStep#{step}" for step in range(3)]
         assert steps[-1]["ts"] + steps[-1]["dur"] <= result.run.timeline.duration // 10**6

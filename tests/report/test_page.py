@@ -119,6 +119,7 @@ def test_a_page_holds_every_row_of_what_it_draws(result):
     about, tables = unpacked(page_of([Shown(result)]))
     bars, lanes = tables["bars"], about["lanes"]
     rows = result.timeline
+    assert "rank" in {lane["group"] for lane in lanes}
     for number, lane in enumerate(lanes):
         mine = bars["lane"] == number
         if lane["group"] == "rank":

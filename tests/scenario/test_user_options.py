@@ -2,10 +2,10 @@
 
 import json
 import pickle
-import re
 
 import pytest
 from support.paths import ROOT
+from support.readme import PLUGINS
 from support.scenarios import values
 
 from hybrid_des import collectives
@@ -15,11 +15,6 @@ from hybrid_des.pipeline import schedules
 from hybrid_des.registry import import_file
 from hybrid_des.scenario import json_schema, load, misnamed, scenario_from, to_mapping
 
-FILES = {
-    name: text
-    for text in re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL)
-    for name in re.findall(r"^# (my_\w+\.py)$", text, flags=re.MULTILINE)
-}
 BASE = """\
 parallel: {pipeline: 2, data: 2}
 schedule: {kind: 1f1b, microbatches: 8}
@@ -30,7 +25,7 @@ workload: {forward: 1 ms, backward: 2 ms, activation: 1 MB, parameters: 1e6}
 @pytest.fixture
 def own(scratch, tmp_path):
     """The README's files in a folder; what they register is forgotten afterwards."""
-    for name, text in FILES.items():
+    for name, text in PLUGINS.items():
         (tmp_path / name).write_text(text)
     return tmp_path
 
@@ -38,7 +33,7 @@ def own(scratch, tmp_path):
 @pytest.fixture
 def imported(own):
     """The README's files, imported."""
-    for name in FILES:
+    for name in PLUGINS:
         import_file(own / name)
     return own
 
@@ -50,7 +45,7 @@ def summary(run, file, *arguments):
 
 
 def test_the_readme_shows_one_file_of_each_kind():
-    assert sorted(FILES) == ["my_collective.py", "my_schedule.py", "my_topology.py"]
+    assert sorted(PLUGINS) == ["my_collective.py", "my_schedule.py", "my_topology.py"]
 
 
 def test_a_schedule_reads_its_option(own, run, write):
@@ -142,10 +137,9 @@ def test_a_wrong_key_is_answered_with_the_nearest_option(imported):
     assert [misnamed(path) for path in ("schedule.group", "cluster.links.0.between", "gradients.pieces")] == [None] * 3
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
-def test_options_vary_in_sweeps(own, run, write, jobs):
+def test_options_vary_in_sweeps(own, run, write):
     sweep = "sweep:\n  - {schedule.group: [1, 2, 0]}\n  - {schedule.kind: [gpipe-in-groups, gpipe]}\n"
-    code, out, err = run(write(BASE + sweep), "--import", own / "my_schedule.py", "--json", "--jobs", jobs)
+    code, out, err = run(write(BASE + sweep), "--import", own / "my_schedule.py", "--json")
     assert code == 0, err
     rows = json.loads(out)
     assert [row["peak_activations"][0] for row in rows if "error" not in row] == [1, 2]

@@ -50,9 +50,9 @@ def test_a_shipped_search_holds_the_plan_of_its_file(file):
     assert matching
 
 
-@pytest.mark.parametrize("memory", ["80 GB", "640 GB"])  # 160 GB holds too
-def test_at_most_a_fifth_of_336_plans_is_simulated(memory):
-    settings = spaces.settings(KORTHIKANTI, axes=AXES, memory=memory, top=1)
+def test_at_most_a_fifth_of_336_plans_is_simulated():
+    """Where memory excludes nothing; it holds for 80 and 160 GB too."""
+    settings = spaces.settings(KORTHIKANTI, axes=AXES, memory="640 GB", top=1)
     plans = plans_in(settings)
     found = explore(settings, plans)
     assert len(plans) == 336

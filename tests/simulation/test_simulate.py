@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import oracle, scenarios
+from support.campaigns import TIMES
 from support.paths import GOLDEN, ROOT
 from support.sizes import sizes
 
@@ -64,7 +65,7 @@ def times(ranks):
 
 
 @pytest.mark.parametrize("kind", schedules.names())
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8 * TIMES)
 @given(data=st.data())
 def test_every_schedule_equals_the_longest_path_on_idle_links(kind, data):
     p, m, chunks = data.draw(sizes(kind))

@@ -87,11 +87,7 @@ def test_our_own_timelines_replay_to_the_picosecond(kind, options, tmp_path):
     if kind not in ("looped-bfs", "zb-v"):
         assert replayed.trace.schedule == kind
     assert not replayed.trace.assumed
-
-
-@pytest.mark.parametrize(("kind", "options"), SCHEDULES)
-def test_longest_paths_are_what_the_simulation_gives(kind, options, tmp_path):
-    replayed = replay(timeline(instant(kind, 4, 8, 2, schedule=options, jitter=JITTER, steps=2), tmp_path))
+    # and longest paths are what the simulation gives
     assert replayed.what_if.measured.max(axis=1).tolist() == [round(time * S) for time in replayed.steps.simulated_s]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from fractions import Fraction
 
 import pytest
@@ -46,12 +47,12 @@ def references(experiment: str) -> list[dict[str, str]]:
         return [row for row in csv.DictReader(file) if row["experiment"] == experiment]
 
 
-def compare(experiment: str, ranks: Sequence[int], jobs: int = 1) -> int:
+def compare(experiment: str, ranks: Sequence[int], executor: Executor | None = None) -> int:
     """Run the cases of an experiment on some numbers of ranks; return how many rows of the table they agree with."""
     whole = load_sweep(FOLDER / f"{FILES[experiment]}.yaml")
     sizes, *others = whole.axes
     chosen = dataclasses.replace(whole, axes=([case for case in sizes if case["parallel.pipeline"] in ranks], *others))
-    rows = run_sweep(chosen, jobs=jobs)
+    rows = run_sweep(chosen, executor=executor)
     found = {place_of_case(case, chosen): row for case, row in zip(chosen.cases(), rows, strict=True)}
     wanted = [row for row in references(experiment) if int(row["D"]) in ranks]
     for reference in wanted:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hybrid_des.analysis.table import table
+from hybrid_des.errors import HybridDesError
 from hybrid_des.folding.expansion import expanded
 from hybrid_des.result import Result, simulate
 from hybrid_des.scenario import scenario_from
@@ -167,6 +168,15 @@ def _schedule(rng: Random, pipeline: int) -> dict[str, Any]:
 def run_of(values: dict[str, Any], fold: str | int) -> Result:
     """Simulate a scenario under a fold."""
     return simulate(scenario_from({**values, "fold": fold}))
+
+
+def both_of(values: dict[str, Any]) -> tuple[Result, Result] | None:
+    """A run folded where it can be, and unfolded; None where the scenario is impossible."""
+    try:
+        whole = run_of(values, "off")
+    except HybridDesError:
+        return None
+    return run_of(values, "auto"), whole
 
 
 def differences(folded: Result, whole: Result) -> list[str]:

@@ -9,9 +9,8 @@ import sys
 
 import pytest
 from support.paths import ROOT
+from support.readme import FENCES, FILES, README
 
-README = (ROOT / "README.md").read_text()
-FENCES = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
 LINES = [line for language, text in FENCES if language == "sh" for line in text.splitlines()]
 INSTALL, TEST, *COMMANDS = LINES
 EXAMPLES = [text for language, text in FENCES if language == "python"]
@@ -22,11 +21,8 @@ def folder(tmp_path_factory):
     """A place with the scenarios and the README's own files, to run its commands in."""
     place = tmp_path_factory.mktemp("newcomer")
     shutil.copytree(ROOT / "scenarios", place / "scenarios")
-    for language, text in FENCES:
-        name = re.match(r"# (\S+\.(?:py|yaml))", text)
-        if name:
-            assert language in ("python", "yaml")
-            (place / name.group(1)).write_text(text)
+    for name, text in FILES.items():
+        (place / name).write_text(text)
     return place
 
 
@@ -66,8 +62,9 @@ def test_own_schedule_is_short():
 
 
 def test_every_file_it_names_is_there():
-    for name in re.findall(r"\]\(([^)#:]+)\)", README):
-        assert (ROOT / name).exists(), name
+    names = re.findall(r"\]\(([^)#:]+)\)", README)
+    assert len(names) > 5
+    assert [name for name in names if not (ROOT / name).exists()] == []
 
 
 def test_the_reference_names_every_key_of_a_scenario():

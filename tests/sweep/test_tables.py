@@ -1,0 +1,170 @@
+"""What a sweep shows: its table in a file and on the terminal, and its picture."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+
+import pytest
+from matplotlib.figure import Figure
+from support.sweeps import AXES, BASE, without_wall
+
+from hybrid_des.errors import UsageError
+from hybrid_des.sweep import Plot, draw, load_sweep, render, run_sweep, table
+from hybrid_des.sweep import write as write_sweep
+
+
+def test_out_holds_a_table_and_a_picture(run, write, tmp_path):
+    for folder in ("first", "second"):
+        assert run(write(BASE + AXES), "--out", tmp_path / folder, "--quiet") == (0, "", [])
+        assert sorted(path.name for path in (tmp_path / folder).iterdir()) == ["sweep.csv", "sweep.png"]
+    first, second = ((tmp_path / name / "sweep.csv").read_text() for name in ("first", "second"))
+    rows = list(csv.DictReader(first.splitlines()))
+    assert without_wall(rows) == without_wall(csv.DictReader(second.splitlines()))
+    assert list(rows[0])[:4] == ["parallel.pipeline", "schedule.microbatches", "schedule.kind", "version"]
+    assert [row["events"] == "" for row in rows] == [bool(row["error"]) for row in rows]
+    assert rows[2]["ranks"] == "2"
+    assert json.loads(rows[2]["peak_memory_bytes"]) == [0, 0]
+    assert float(rows[2]["idle_s.dependency"]) > 0
+    png = [(tmp_path / name / "sweep.png").read_bytes() for name in ("first", "second")]
+    assert png[0] == png[1]
+
+
+def test_write_needs_no_picture(write, tmp_path):
+    plain = load_sweep(write(BASE + AXES), ["plot=none"])
+    rows = run_sweep(plain)
+    written = write_sweep(rows, plain, tmp_path / "o")
+    assert [path.name for path in written.paths] == ["sweep.csv"]
+    assert len(table(rows)) == 6
+
+
+def test_the_table_on_the_terminal_is_cut(write):
+    many = load_sweep(write(BASE + f"sweep:\n  - {{seed: [{', '.join(map(str, range(50)))}]}}\n"))
+    text = render(run_sweep(many), many)
+    assert "50 cases, 0 failed; the best 40 are shown" in text
+    assert len(text.splitlines()) == 44
+
+
+def test_long_swept_texts_are_cut_in_the_table(write, run):
+    _, out, _ = run(write(BASE + f"sweep: [{{name: [{'x' * 1000}, b]}}]\n"))
+    assert max(map(len, out.splitlines())) < 200
+
+
+RANKED = """sweep:
+  - {schedule.kind: [gpipe, 1f1b, zb-h1, dualpipe]}
+  - {schedule.microbatches: [4, 32]}
+parallel: {pipeline: 4}
+plot: {x: schedule.microbatches, y: bubble_ratio, hue: schedule.kind}
+"""
+
+
+def test_a_table_is_ranked_by_what_is_plotted(write):
+    sweep = load_sweep(write(BASE + RANKED), ["workload.memory.activation=5 GB"])
+    rows = run_sweep(sweep)
+    lines = render(rows, sweep).splitlines()
+    kinds = [line.split()[:2] for line in lines[1:9]]
+    assert kinds[-2:] == [["gpipe", "32"], ["dualpipe", "4"]]
+    assert lines[7].endswith("160 GB does not fit")
+    ratios = [float(re.search(r"([\d.]+)%", line)[1]) for line in lines[1:7]]
+    assert ratios == sorted(ratios)
+    best = min((row for row in rows if "error" not in row), key=lambda row: row["bubble_ratio"])
+    figure = f"bubble ratio {best['bubble_ratio']:.1%}"
+    assert lines[-2] == f"best: schedule.kind {best['schedule.kind']}, schedule.microbatches 32: {figure}"
+    assert lines[-1] == "8 cases, 1 do not fit, 1 failed"
+
+
+def test_larger_is_better_where_it_is(write):
+    sweep = load_sweep(
+        write(BASE + "sweep: [{parallel.pipeline: [1, 2, 4]}]\n"), ["plot={x: parallel.pipeline, y: speedup}"]
+    )
+    lines = render(run_sweep(sweep), sweep).splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["4", "2", "1"]
+    assert lines[0].split()[-1] == "speedup"
+
+
+def test_the_largest_memory_is_a_column_of_numbers(write):
+    frame = table(run_sweep(load_sweep(write(BASE + AXES), ["workload.memory={activation: 5 GB}"])))
+    fits = frame[frame["error"].isna()]
+    assert fits["peak_memory_bytes.max"].tolist() == [max(json.loads(cell)) for cell in fits["peak_memory_bytes"]]
+    assert fits["peak_activations.max"].tolist() == [max(json.loads(cell)) for cell in fits["peak_activations"]]
+
+
+@pytest.mark.parametrize(
+    ("cells", "written"),
+    [
+        ([9007199254740993, None], ["9007199254740993", ""]),
+        ([9007199254740993, 1.5], ["9007199254740993", "1.5"]),
+        ([2**63 - 1, None, -(2**63) + 1], ["9223372036854775807", "", "-9223372036854775807"]),
+        ([10**30, None], [str(10**30), ""]),
+        ([2**63, -1], [str(2**63), "-1"]),
+        ([2**53 + 1, "p"], [str(2**53 + 1), "p"]),
+        ([True, None], ["True", ""]),
+        ([1, 2.5, None], ["1.0", "2.5", ""]),
+    ],
+)
+def test_whole_numbers_are_written_exactly(cells, written):
+    frame = table([{"seed": cell, "name": "a"} if cell is not None else {"name": "a"} for cell in cells])
+    assert frame.to_csv(index=False, columns=["seed"]).splitlines()[1:] == [cell or '""' for cell in written]
+
+
+def test_what_does_not_fit_is_drawn_hollow(write):
+    sweep = load_sweep(write(BASE + RANKED), ["workload.memory.activation=5 GB"])
+    ax = draw(run_sweep(sweep), sweep.picture, Figure().subplots())
+    hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white" and len(line.get_xdata())]
+    assert [line.get_xdata().tolist() for line in hollow] == [[32.0]]
+    assert "hollow: does not fit" in [text.get_text() for text in ax.get_legend().get_texts()]
+    gpipe = next(line for line in ax.lines if line.get_label() == "gpipe")
+    assert gpipe.get_markevery() == [0]
+
+
+@pytest.mark.parametrize(
+    ("plot", "said"),
+    [
+        ("plot.y=bubble", 'unknown "bubble"; did you mean "bubble_ratio"?'),
+        ("plot.hue=schedule.knd", 'unknown "schedule.knd"; did you mean "schedule.kind"?'),
+        ("plot.y=name", 'y: name contains "a"; expected a column of numbers'),
+    ],
+)
+def test_a_picture_of_missing_columns_fails_at_the_first_row(run, write, tmp_path, plot, said):
+    assert run(write(BASE + AXES), "--set", plot, "--out", tmp_path / "o") == (2, "", [f"plot: {said}"])
+    assert not (tmp_path / "o").exists()
+    done = []
+    sweep = load_sweep(write(BASE + AXES), [plot])
+    with pytest.raises(UsageError, match="plot: "):
+        run_sweep(sweep, progress=lambda cases, total: done.append(cases))
+    assert done == [1]
+
+
+def test_a_picture_says_what_it_shows(write):
+    axes = "sweep:\n  - {workload.forward: [2 ms, 10 ms, 1 s]}\n  - {parallel.pipeline: [2, 4]}\n  - {seed: [0, 1]}\n"
+    rows = run_sweep(load_sweep(write(BASE + axes)))
+    ax = draw(rows, Plot("workload.forward", "step_time_s", ("parallel.pipeline",), {"seed": 0}), Figure().subplots())
+    assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title(loc="left")) == ("forward", "step time (s)", "a,  seed 0")
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["2", "4"]
+    assert ax.get_legend().get_title().get_text() == "pipeline"
+    assert [line.get_xdata().tolist() for line in ax.lines] == [[0.002, 0.01, 1.0]] * 2
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["2 ms", "10 ms", "1 s"]
+
+
+def test_a_picture_keeps_word_order_and_list_maxima(write):
+    axes = "sweep:\n  - {schedule.kind: [zb-h1, gpipe, 1f1b]}\nparallel: {pipeline: 2}\n"
+    rows = run_sweep(load_sweep(write(BASE + axes)))
+    ax = draw(rows, Plot("schedule.kind", "peak_activations"), Figure().subplots())
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["zb-h1", "gpipe", "1f1b"]
+    assert ax.lines[0].get_ydata().tolist() == [2, 4, 2]
+
+
+def test_equal_lines_stay_in_sight(write):
+    rows = run_sweep(
+        load_sweep(write(BASE + AXES), ["sweep.1.schedule.kind=[gpipe, 1f1b]", "cluster.nvlink.latency=0"])
+    )
+    ax = draw(rows, Plot("parallel.pipeline", "pipeline_time_s", ("schedule.kind",)), Figure().subplots())
+    assert ax.lines[0].get_linewidth() > ax.lines[1].get_linewidth()
+
+
+@pytest.mark.parametrize("plot", ["{x: name, y: step_time_s}", "{x: seed, y: step_time_s, hue: name}"])
+def test_swept_texts_are_no_formulas_in_pictures(write, run, tmp_path, plot):
+    axes = f"sweep: [{{name: ['$x_{{^$', '$$', 'a$b']}}, {{seed: [1]}}]\nplot: {plot}\n"
+    assert run(write(BASE + axes), "--out", tmp_path / "o", "--quiet") == (0, "", [])
+    assert (tmp_path / "o" / "sweep.png").is_file()
