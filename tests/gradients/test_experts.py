@@ -5,7 +5,7 @@ import pytest
 from support.sharded import MIXTURE, gpt
 
 from hybrid_des import load
-from hybrid_des.simulation.planner import parts_of
+from hybrid_des.planning.planner import parts_of
 from hybrid_des.simulation.run import run
 
 

@@ -5,7 +5,7 @@ from support.sharded import MS, PARAMETERS, gpt, scenario, waits
 
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.analysis.table import table as table_of
-from hybrid_des.simulation.planner import parts_of
+from hybrid_des.planning.planner import parts_of
 from hybrid_des.simulation.run import run
 
 
