@@ -4,7 +4,6 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hybrid_des.simulation.planner import parts_of
 from support.foldings import run_of, scenario_values
 from support.layered_foldings import model_values
 from support.scenarios import merged
@@ -15,6 +14,7 @@ from hybrid_des.errors import HybridDesError, Refusal, ScenarioError
 from hybrid_des.folding import UnwieldyError, rehearsal
 from hybrid_des.folding.rehearsal import Rehearsal
 from hybrid_des.network.separation import Alike
+from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario import scenario_from
 
 EACH = {scenario_values: 8, model_values: 2}  # once 1,000 and 300: 8,372 collectives, all alike
