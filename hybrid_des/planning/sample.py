@@ -7,23 +7,21 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from hybrid_des.gradients.groups import ReplicaGroup, replica_groups
 from hybrid_des.network.symmetry import links_of
 from hybrid_des.planning.flows import flows_of
 
 if TYPE_CHECKING:
+    from hybrid_des.gradients.groups import ReplicaGroup
+    from hybrid_des.layout import Layout
     from hybrid_des.network.contention import AllFlows
     from hybrid_des.network.fabric import Fabric
     from hybrid_des.pipeline.plan import Plan
     from hybrid_des.scenario import Scenario
-    from hybrid_des.workload.costs import Costs
 
 PERIODS = 3  # so that a ring's blocks before and behind are two
 
 
-def sample_of(
-    scenario: Scenario, plan: Plan, costs: Costs, fabric: Fabric, reduced: Sequence[ReplicaGroup]
-) -> AllFlows | None:
+def sample_of(scenario: Scenario, plan: Plan, fabric: Fabric, reduced: Sequence[ReplicaGroup]) -> AllFlows | None:
     """The flows of few replicas, which share links as those of all do; None if there may be no such.
 
     Where successive replicas take up equal blocks of GPUs, again and again, and gradients go around rings in that
@@ -39,8 +37,13 @@ def sample_of(
     if PERIODS * period >= replicas:
         return None
     few = replace(layout, sizes={**layout.sizes, "data": PERIODS * period})
-    groups = replica_groups(plan, few, costs.parts, scenario.gradients) if reduced else []
-    found = flows_of(scenario, plan, fabric, few, groups)
+    found = flows_of(scenario, plan, fabric, few, [_among(few, layout, group) for group in reduced])
     of_layers = (flow for each in found.layers.values() for flows in each for flow in flows)
     links = links_of(fabric, chain(found.pipeline, found.gradients or (), of_layers))
     return None if any(blocks.of(link) is None for link in links) else found
+
+
+def _among(few: Layout, layout: Layout, group: ReplicaGroup) -> ReplicaGroup:
+    """The group of the same stage among few replicas."""
+    ranks = few.group(few.rank(**layout.coordinates(group.ranks[0])), "context", "data")
+    return replace(group, ranks=ranks, chunks=group.chunks[: len(ranks)])

@@ -163,7 +163,7 @@ def tensor_traffic(
     if scenario.layered or (perturbed and mode == "auto"):
         mode = "replay"
     whole = partial(flows_of, scenario, plan, fabric, scenario.parallel.layout, reduced)
-    sample = sample_of(scenario, plan, costs, fabric, reduced)
+    sample = sample_of(scenario, plan, fabric, reduced)
     flows = sample or whole()
     alike = len({kind.speed for kind in scenario.cluster.kinds}) == 1 and plan.fused_time >= 1
     unsettled = uneven | crossing(fabric, flows)

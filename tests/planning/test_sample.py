@@ -30,7 +30,7 @@ def test_few_replicas_prove_what_all_do(monkeypatch, tensor, adapters, topology,
     parts = parts_of(scenario)
     reduced = [group for _, group in parts.reductions.processes]
     whole = flows_of(scenario, parts.plan, parts.fabric, scenario.parallel.layout, reduced)
-    sample = sample_of(scenario, parts.plan, parts.costs, parts.fabric, reduced)
+    sample = sample_of(scenario, parts.plan, parts.fabric, reduced)
     assert len(sample.pipeline) < len(whole.pipeline)
     assert crossing(parts.fabric, sample) == crossing(parts.fabric, whole)
     assert exact(parts.fabric, sample) == exact(parts.fabric, whole)
@@ -46,4 +46,4 @@ def test_a_shared_spine_is_looked_at_as_a_whole():
     scenario = scenario_from(values)
     parts = parts_of(scenario)
     reduced = [group for _, group in parts.reductions.processes]
-    assert sample_of(scenario, parts.plan, parts.costs, parts.fabric, reduced) is None
+    assert sample_of(scenario, parts.plan, parts.fabric, reduced) is None

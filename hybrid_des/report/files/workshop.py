@@ -71,7 +71,7 @@ def _new(folder: Path) -> tuple[Path, IO[str] | None]:
                 return workshop, lock
             if lock is not None:  # another run took it for stale before it was locked
                 lock.close()
-        except (FileNotFoundError, BlockingIOError):
+        except (FileNotFoundError, FileExistsError, BlockingIOError):  # mkdir looks twice: it may go in between
             if not tries_left:
                 raise
     raise BlockingIOError(f"no lock after {TRIES} tries")
