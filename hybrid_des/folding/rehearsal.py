@@ -1,7 +1,7 @@
 """Collectives run once, alone, in all groups at the same time: what each takes, and which is the fastest.
 
-Of sets of groups that disturb each other as little as they differ (`network.separation`) one is simulated, and of its
-members those that do not do the same as others (`orbits`). What is found is what all members of all groups would take,
+Of sets of groups that share no link and are alike one is simulated (`network.separation`), and of its members one of
+those that do the same (`orbits`). What is found is what all members of all groups would take,
 to the picosecond; where neither helps, all are simulated.
 """
 
