@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -114,6 +115,13 @@ class Registry(Generic[T]):
         self._complete = True
 
 
+class _UserFile(SourceFileLoader):
+    """Loads a user's file without writing bytecode beside it."""
+
+    def set_data(self, path: str, data: Any, *, _mode: int = 0) -> None:
+        """Write nothing."""
+
+
 def import_file(path: str | Path) -> None:
     """Import a user's Python file so that it can register plug-ins; importing it again has no effect.
 
@@ -126,7 +134,8 @@ def import_file(path: str | Path) -> None:
     name = f"hybrid_des_user_{source.resolve().as_posix().replace('/', '_').replace('.', '_')}"
     if name in sys.modules:
         return
-    spec = importlib.util.spec_from_file_location(name, source)
+    loader = _UserFile(name, str(source)) if source.suffix == ".py" else None
+    spec = importlib.util.spec_from_file_location(name, source, loader=loader)
     if spec is None or spec.loader is None:
         raise UsageError(f"{source}: not a Python file")
     module = importlib.util.module_from_spec(spec)

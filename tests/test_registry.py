@@ -86,6 +86,13 @@ def test_a_user_file_registers_and_may_run_twice(tmp_path, scratch):
     assert schedules.find("mine-of-a-test").name == "mine-of-a-test"
 
 
+def test_nothing_is_written_beside_a_user_file(tmp_path, scratch, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    (tmp_path / "mine.py").write_text(MINE)
+    import_file(tmp_path / "mine.py")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]
+
+
 def test_what_is_registered_in_scratch_is_forgotten_after(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(MINE)
