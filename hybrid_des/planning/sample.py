@@ -37,7 +37,8 @@ def sample_of(scenario: Scenario, plan: Plan, fabric: Fabric, reduced: Sequence[
     if PERIODS * period >= replicas:
         return None
     few = replace(layout, sizes={**layout.sizes, "data": PERIODS * period})
-    found = flows_of(scenario, plan, fabric, few, [_among(few, layout, group) for group in reduced])
+    groups = [_among(few, layout, group) for group in reduced]
+    found = flows_of(scenario, plan, fabric, few, groups)
     of_layers = (flow for each in found.layers.values() for flows in each for flow in flows)
     links = links_of(fabric, chain(found.pipeline, found.gradients or (), of_layers))
     return None if any(blocks.of(link) is None for link in links) else found
