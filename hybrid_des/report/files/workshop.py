@@ -5,10 +5,10 @@ workshop is alive: the next run removes the workshops of runs that were killed.
 """
 
 import contextlib
+import secrets
 import shutil
 import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -29,21 +29,34 @@ def reserved(folder: Path) -> Iterator[Path]:
         UsageError: the folder cannot be created or written.
     """
     missing: list[Path] = []
+    begun: list[Path] = []  # known before it exists: an interrupt may come at any time
+    lock = None
     try:
-        with cannot_be_written(folder):
-            missing += [place for place in (folder, *folder.parents) if not place.exists()]
-            _remove_stale(folder)
-            workshop, lock = _new(folder)
         try:
+            with cannot_be_written(folder):
+                missing += [place for place in (folder, *folder.parents) if not place.exists()]
+                _remove_stale(folder)
+                workshop, lock = _new(folder, begun)
             yield workshop
         finally:
             if lock is not None:
                 lock.close()
-            shutil.rmtree(workshop, ignore_errors=True)
+            _remove(begun)
     except BaseException:
         for place in missing:
             with contextlib.suppress(OSError):  # another run writes there
                 place.rmdir()
+        raise
+
+
+def _remove(workshops: Sequence[Path]) -> None:
+    """Remove workshops, whole even if an interrupt comes meanwhile."""
+    try:
+        for workshop in workshops:
+            shutil.rmtree(workshop, ignore_errors=True)
+    except BaseException:
+        for workshop in workshops:
+            shutil.rmtree(workshop, ignore_errors=True)
         raise
 
 
@@ -60,12 +73,14 @@ def cannot_be_written(folder: Path) -> Iterator[None]:
         raise UsageError(f"{folder}: cannot be written: {error.strerror or error}") from error
 
 
-def _new(folder: Path) -> tuple[Path, IO[str] | None]:
-    """Create a folder, and a workshop in it with its lock."""
+def _new(folder: Path, begun: list[Path]) -> tuple[Path, IO[str] | None]:
+    """Create a folder, and a workshop in it with its lock; its path is appended to `begun` before."""
     for tries_left in reversed(range(TRIES)):
+        workshop = folder / f"{PREFIX}{secrets.token_hex(4)}"
+        begun.append(workshop)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            workshop = Path(tempfile.mkdtemp(prefix=PREFIX, dir=folder))
+            workshop.mkdir(mode=0o700)
             lock = _lock(workshop)
             if (workshop / "lock").exists():
                 return workshop, lock
