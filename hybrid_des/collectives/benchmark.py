@@ -59,7 +59,7 @@ def measure(
         Refusal: the collective does not support the group or wiring.
         DeadlockError: its members deadlock.
     """
-    network = Transport(Environment(), fabric, sharing, trace or Recorder(messages=False))
+    network = Transport(Environment(), fabric, sharing, trace or Recorder())
     wholes = [
         collectives.process_group(name, collectives.Site(fabric, ranks, spare), options, stage=number)
         for number, ranks in enumerate(groups)

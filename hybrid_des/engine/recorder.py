@@ -106,7 +106,7 @@ class Recorder:
         channels: what `messages.channel` counts; a `hybrid_des.network.channel.Channel` each.
     """
 
-    def __init__(self, messages: bool) -> None:
+    def __init__(self, messages: bool = False) -> None:
         self.ops = Rows(OP_COLUMNS)
         self.messages = Rows(MESSAGE_COLUMNS) if messages else None
         self.steps = Rows(STEP_COLUMNS)

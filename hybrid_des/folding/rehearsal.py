@@ -231,7 +231,7 @@ class Rehearsal:
         )
 
     def _network(self, fold: Fold | None) -> Transport:
-        recorder = Recorder(messages=False)
+        recorder = Recorder()
         if fold is None:
             return Transport(Environment(), self.fabric, self.sharing, recorder)
         if self.sharing == "fair":

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from hybrid_des.layout import Layout
 from hybrid_des.network.mailbox import Handoff, TaggedMailbox
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT, Purpose
 from hybrid_des.network.sharing import Flow
@@ -51,3 +52,23 @@ class Endpoint:
     def rank_of(self, peer: int) -> int:
         """The global rank of a rank of the pipeline."""
         return self._pipeline[peer]
+
+
+class Endpoints:
+    """The endpoints of the GPUs of a run, each made when it is asked for.
+
+    Args:
+        transport: the network.
+        layout: the ranks.
+        pipeline: number of pipeline ranks.
+    """
+
+    def __init__(self, transport: Transport, layout: Layout, pipeline: int) -> None:
+        self._transport, self._layout = transport, layout
+        self._stride = layout.strides["pipeline"]
+        self._length = pipeline * self._stride
+
+    def of(self, rank: int) -> Endpoint:
+        """A new endpoint of a global rank."""
+        first = rank - self._layout.coordinate(rank, "pipeline") * self._stride
+        return Endpoint(self._transport, rank, range(first, first + self._length, self._stride))

@@ -3,15 +3,16 @@
 from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
+from typing import NamedTuple
 
 from hybrid_des.engine.causes import Causes, TracedEnvironment, traced
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.long_rows import LongRows
-from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder
+from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.folding.folded_transport import folded_transport
 from hybrid_des.folding.orbits import Fold
 from hybrid_des.network.contention import Groups
-from hybrid_des.network.endpoint import Endpoint
+from hybrid_des.network.endpoint import Endpoints
 from hybrid_des.network.meeting import Meeting
 from hybrid_des.network.traced import TracedTransport
 from hybrid_des.network.transport import Transport
@@ -28,46 +29,60 @@ from hybrid_des.simulation.varying import VaryingGpu
 UNCONTENDED = "uncontended"  # a sharing that only runs to compare with have
 
 
+class Network(NamedTuple):
+    """The network of a run, every GPU's end of it, and what records both."""
+
+    recorder: Recorder
+    transport: Transport
+    endpoints: Endpoints
+
+
 def network_of(
     scenario: Scenario, parts: Parts, fold: Fold | None, trace: Causes | None, scratch: Path | None
-) -> tuple[Recorder, Transport]:
-    """The network, in an environment of its own, and what records it."""
+) -> Network:
+    """The network, in an environment of its own."""
+    recorder = Recorder()
+    if scenario.record == "all":  # what is explained needs all rows at once
+        recorder.messages = LongRows(MESSAGE_COLUMNS, "start", scratch) if trace is None else Rows(MESSAGE_COLUMNS)
+    transport = _transport(scenario, parts, fold, trace, recorder)
+    return Network(recorder, transport, Endpoints(transport, scenario.parallel.layout, parts.plan.pipeline))
+
+
+def _transport(
+    scenario: Scenario, parts: Parts, fold: Fold | None, trace: Causes | None, recorder: Recorder
+) -> Transport:
     sharing, receipts = scenario.cluster.sharing, parts.lowering.blocking
     conditions = {} if sharing == UNCONTENDED else conditions_of(scenario.slow, parts.fabric)
-    recorder = Recorder(messages=scenario.record == "all")
-    if recorder.messages is not None and trace is None:  # what is explained needs all rows at once
-        recorder.messages = LongRows(MESSAGE_COLUMNS, "start", scratch)
     if fold is not None:
         met = parts.meeting is not None
-        return recorder, folded_transport(parts.fabric, sharing, recorder, fold, receipts=receipts, ordered=met)
+        return folded_transport(parts.fabric, sharing, recorder, fold, receipts=receipts, ordered=met)
     if trace is not None:
         env, told = TracedEnvironment(trace), traced(recorder, trace)
-        return recorder, TracedTransport(env, parts.fabric, sharing, told, receipts, conditions)
-    return recorder, Transport(Environment(), parts.fabric, sharing, recorder, receipts, conditions)
+        return TracedTransport(env, parts.fabric, sharing, told, receipts, conditions)
+    return Transport(Environment(), parts.fabric, sharing, recorder, receipts, conditions)
 
 
 def simulated_gpus(
-    scenario: Scenario, parts: Parts, transport: Transport, recorder: Recorder, fold: Fold | None, programs: Programs
+    scenario: Scenario, parts: Parts, network: Network, fold: Fold | None, programs: Programs
 ) -> list[Gpu]:
     """The GPUs of all ranks, or of those that a fold keeps."""
-    env, layout = transport.env, scenario.parallel.layout
+    recorder, transport, endpoints = network
+    layout = scenario.parallel.layout
     ranks: Sequence[int] = fold.ranks if fold else range(layout.ranks)
-    job = Job(env, recorder, scenario.steps, transport.barrier(len(ranks)) if scenario.barrier else None)
+    job = Job(transport.env, recorder, scenario.steps, transport.barrier(len(ranks)) if scenario.barrier else None)
     meetings = _meetings(transport, parts.meeting or (), fold)
     exchangers = Exchangers(transport, parts.traffic)
     memberships = parts.reductions.of(transport, ranks)
     stages = cache(lambda place: {parts.plan.stage_of[place, chunk]: chunk for chunk in parts.plan.chunks_of(place)})
-    stride, pipeline = layout.strides["pipeline"], parts.plan.pipeline
     gpus = []
     for rank, node in zip(ranks, scenario.cluster.nodes_of(ranks), strict=True):
         place = layout.coordinate(rank, "pipeline")
-        first = rank - place * stride
         program, pace = programs.of(rank, place, node.speed)
         transport.begin(rank)
         gpus.append(
             (Gpu if pace is None else partial(VaryingGpu, pace=pace))(
                 job,
-                Endpoint(transport, rank, range(first, first + pipeline * stride, stride)),
+                endpoints.of(rank),
                 program,
                 MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
                 memberships[rank],

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hybrid_des.engine.causes import Causes
-from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.long_rows import LongRows
-from hybrid_des.engine.recorder import CHUNK, Recorder
+from hybrid_des.engine.recorder import CHUNK
 from hybrid_des.errors import DeadlockError, OutOfMemoryError
 from hybrid_des.folding.orbits import Fold
 from hybrid_des.gradients.reducer import Server
@@ -26,7 +25,7 @@ from hybrid_des.planning.folds import Replicas
 from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.planning.tensor_traffic import TensorTraffic
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.assembly import network_of, simulated_gpus
+from hybrid_des.simulation.assembly import Network, network_of, simulated_gpus
 from hybrid_des.simulation.changes import Retime
 from hybrid_des.simulation.choice import Folded, simulated_once
 from hybrid_des.simulation.gpu import Gpu
@@ -154,11 +153,9 @@ def run(
 
 
 class _Ended(NamedTuple):
-    """A simulation at its end: its environment, what was recorded, the network and the simulated GPUs."""
+    """A simulation at its end: the network, with what was recorded, and the simulated GPUs."""
 
-    env: Environment
-    recorder: Recorder
-    transport: Transport
+    network: Network
     gpus: Sequence[Gpu]
 
 
@@ -173,21 +170,22 @@ def _simulated(
     retime: Retime | None,
 ) -> _Ended:
     """Simulate all ranks, or those that a fold keeps."""
-    recorder, transport = network_of(scenario, parts, fold, trace, scratch)
-    gpus = simulated_gpus(scenario, parts, transport, recorder, fold, Programs(scenario, parts, retime))
+    network = network_of(scenario, parts, fold, trace, scratch)
+    gpus = simulated_gpus(scenario, parts, network, fold, Programs(scenario, parts, retime))
+    transport = network.transport
     servers = parts.reductions.servers(transport, scenario.steps, _lengths(parts.workers))
-    transport.env.beat = _beat(scenario, transport.env, recorder, gpus, watch)
+    transport.env.beat = _beat(scenario, network, gpus, watch)
     try:
         _carry_out(transport, [*gpus, *servers])
     except BudgetSpentError:
         assert watch is not None
-        raise watch.unfinished(scenario, transport.env, recorder, transport, gpus, fold) from None
-    return _Ended(transport.env, recorder, transport, gpus)
+        raise watch.unfinished(scenario, network, gpus) from None
+    return _Ended(network, gpus)
 
 
 def _run_of(scenario: Scenario, parts: Parts, folded: Folded[_Ended], trace: Causes | None, started: float) -> Run:
     """What a simulation that began at this second leaves behind."""
-    (env, recorder, transport, gpus), fold, reason = folded
+    ((recorder, transport, _), gpus), fold, reason = folded
     layout, training, visits = scenario.parallel.layout, parts.training, parts.plan.visits
     counted = [CHUNK * visits[layout.coordinate(gpu.rank, "pipeline")] for gpu in gpus]
     return Run(
@@ -196,11 +194,11 @@ def _run_of(scenario: Scenario, parts: Parts, folded: Folded[_Ended], trace: Cau
         parts.costs,
         Timeline.of(recorder, parts.plan, layout, fold.order if fold else 1),
         **_sent(parts, transport, scenario.steps),
-        duration=env.now,
+        duration=transport.env.now,
         ranks=[gpu.rank for gpu in gpus],
         peak_activations=[Fraction(gpu.memory.peak_activations, n) for gpu, n in zip(gpus, counted, strict=True)],
         peak_memory=[gpu.memory.peak_bytes for gpu in gpus],
-        events=env.events,
+        events=transport.env.events,
         wall_s=time.perf_counter() - started,
         algorithm=parts.reductions.algorithm,
         numerics=training.progress.summary() if training else None,
@@ -214,10 +212,9 @@ def _run_of(scenario: Scenario, parts: Parts, folded: Folded[_Ended], trace: Cau
     )
 
 
-def _beat(
-    scenario: Scenario, env: Environment, recorder: Recorder, gpus: Sequence[Gpu], watch: Watch | None
-) -> Callable[[], None] | None:
+def _beat(scenario: Scenario, network: Network, gpus: Sequence[Gpu], watch: Watch | None) -> Callable[[], None] | None:
     """What is done now and then while a run goes on."""
+    env, recorder = network.transport.env, network.recorder
     relieve = recorder.messages.relieve if isinstance(recorder.messages, LongRows) else None
     if watch is None:
         return relieve

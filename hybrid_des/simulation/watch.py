@@ -10,12 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import SimulationError
-from hybrid_des.folding.orbits import Fold
-from hybrid_des.network.transport import Transport
 from hybrid_des.scenario import Scenario
+from hybrid_des.simulation.assembly import Network
 from hybrid_des.simulation.gpu import Gpu
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
@@ -101,13 +98,11 @@ class Watch:
             self._ops, self._since = ops, elapsed
         self._show(Headway(ops / of_ops if of_ops else 1.0, events, elapsed, elapsed - self._since))
 
-    def unfinished(
-        self, scenario: Scenario, env: Environment, recorder: Recorder, transport: Transport, gpus: Sequence[Gpu],
-        fold: Fold | None,
-    ) -> UnfinishedError:  # fmt: skip
+    def unfinished(self, scenario: Scenario, network: Network, gpus: Sequence[Gpu]) -> UnfinishedError:
         """What is known of a run that ends now."""
-        layout, ops, steps = scenario.parallel.layout, recorder.ops.table(), recorder.steps.table()
-        place = layout.along("pipeline")
+        recorder, transport, _ = network
+        ops, steps = recorder.ops.table(), recorder.steps.table()
+        place = scenario.parallel.layout.along("pipeline")
         ranks = np.array([gpu.rank for gpu in gpus])
         held = [0] * scenario.parallel.pipeline
         for gpu in gpus:
@@ -121,14 +116,14 @@ class Watch:
             "budget_s": self.budget_s,
             "share_of_ops": len(ops["rank"]) / ops_of(scenario, gpus),
             "steps_done": int((np.bincount(steps["step"], minlength=1) == len(gpus)).sum()),
-            "simulated_s": env.now / PICOSECONDS_PER_SECOND,
+            "simulated_s": transport.env.now / PICOSECONDS_PER_SECOND,
             "ranks": scenario.parallel.ranks,
             "ranks_simulated": len(gpus),
             "busy_s": mean.tolist(),
             "peak_memory_bytes": held,
             "messages": transport.sent()["messages"],
             "wall_s": time.perf_counter() - self._started,
-            "events": env.events,
+            "events": transport.env.events,
         }
         return UnfinishedError(facts)
 

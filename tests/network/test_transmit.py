@@ -138,7 +138,7 @@ def test_transmissions_are_not_messages_of_the_run():
 
 
 def test_a_link_is_found_by_name_and_made_once():
-    transport = Transport(Environment(), one_wire(), "fifo", Recorder(messages=False))
+    transport = Transport(Environment(), one_wire(), "fifo", Recorder())
     assert transport.link("wire") is transport.link("wire")
     with pytest.raises(UsageError, match='there is no link "wier"; such as: wire'):
         transport.link("wier")
@@ -158,7 +158,7 @@ def test_links_of_one_bandwidth_share_its_rate():
         Environment(),
         Fabric({n: LinkSpec(n, Fraction(GB)) for n in "ab"}, lambda *_: Route(("a", "b"), (0, 0)), 2, (0, 0)),
         "fifo",
-        Recorder(messages=False),
+        Recorder(),
     )
     assert transport.link("a").rate is transport.link("b").rate
     assert transport.link("a").rate[1000] == rate_of(Fraction(GB))[1000] == 10**6

@@ -92,7 +92,7 @@ def test_latency_in_addition_holds_while_it_lasts(sharing):
 
 def carried_by_one_flow(fabric, sizes, sharing, conditions):
     env = Environment()
-    network = Transport(env, fabric, sharing, Recorder(messages=False), conditions=conditions)
+    network = Transport(env, fabric, sharing, Recorder(), conditions=conditions)
     flow, mailbox = network.flow(Channel(0, 1, REDUCTION, "one", 0, 0))
     arrived = []
 
@@ -119,7 +119,7 @@ def test_a_change_that_comes_too_late_is_no_event():
     for sharing in ("fifo", "fair"):
         env = Environment()
         network = Transport(
-            env, chain([Fraction(GB)], [0]), sharing, Recorder(messages=False), conditions=on("0", (50, 60, HALF))
+            env, chain([Fraction(GB)], [0]), sharing, Recorder(), conditions=on("0", (50, 60, HALF))
         )
         env.process(_send(network.link("0")))
         env.run()
