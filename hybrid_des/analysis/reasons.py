@@ -80,15 +80,16 @@ def idle_pieces(timeline: Timeline) -> Columns:
         (rank_of, times.sent, times.reduced, REDUCTION.cause),
         (rank_of, times.done, _next_begin(times), END),
     ]
-    columns = []
-    for of_rank, begin, until, name in pieces:
-        some = until > begin
-        length = int(some.sum())
-        columns.append(np.array([of_rank[some], begin[some], until[some], np.full(length, CAUSES.index(name))]))
-    causes = np.array([CAUSES.index(purpose.cause) for purpose in PURPOSES])[waits["purpose"]]
-    some = waits["end"] > waits["start"]
-    columns.append(np.array([waits["rank"], waits["start"], waits["end"], causes])[:, some])
-    rank, start, end, cause = np.concatenate(columns, axis=1)
+    pieces.append((waits["rank"], waits["start"], waits["end"], ""))
+    some = [until > begin for _, begin, until, _ in pieces]
+    rank, start, end = (
+        np.concatenate([piece[i][long] for piece, long in zip(pieces, some, strict=True)]) for i in range(3)
+    )
+    causes = [
+        np.full(int(long.sum()), CAUSES.index(name)) for (*_, name), long in zip(pieces, some, strict=True) if name
+    ]
+    of_purpose = np.array([CAUSES.index(purpose.cause) for purpose in PURPOSES])
+    cause = np.concatenate([*causes, of_purpose[waits["purpose"][some[-1]]]])
     order = np.lexsort((start, rank))
     return {"rank": rank[order], "start": start[order], "end": end[order], "cause": cause[order]}
 

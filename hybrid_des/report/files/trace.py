@@ -82,12 +82,8 @@ def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
     """
     replica, pipeline_rank, plan = timeline.pipeline, timeline.pipeline_rank, timeline.plan
     beside, memory = _beside(timeline), _rows_of_memory(timeline)
-    rows = timeline.op_rows()
-    first, last = nanoseconds(rows["start"]), nanoseconds(rows["end"])
-    ranks = list(groups(np.lexsort((last, first, rows["rank"])), rows["rank"]))
-    facts = (rows[name] for name in ("kind", "microbatch", "chunk", "stage"))
-    columns = (rows["step"], rows["index"], first, last, *facts)
-    del rows
+    ops = timeline.ops
+    ranks = list(groups(np.lexsort((nanoseconds(ops["end"]), nanoseconds(ops["start"]), ops["rank"])), ops["rank"]))
     arrows = Arrows(plan, replicas=int(replica.max()) + 1)
     tracks = {rank: (rank + 1, next(threads)) for rank, _ in ranks}
     digits = len(str(timeline.layout.ranks - 1))
@@ -97,7 +93,7 @@ def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
         title += f" ({timeline.alike} GPUs alike)" if timeline.alike > 1 else ""
         yield from name_process(pid, title, copy * plan.pipeline + place)
         yield from name_thread(pid, tid, COMPUTE)
-        for row in zip(*(column[mine].tolist() for column in columns), strict=True):
+        for row in _facts(timeline, mine):
             yield _op_slice(pid, tid, row, many_chunks=plan.visits[place] > 1)
             yield from arrows.ends("s", place, copy, row, f'"pid":{pid},"tid":{tid}')
         for thread, slices in beside.items():
@@ -109,8 +105,16 @@ def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
             yield from _memory_counters(pid, _changes(timeline, memory[rank]), plan.visits[place])
     for rank, mine in ranks:
         (pid, tid), copy, place = tracks[rank], int(replica[rank]), int(pipeline_rank[rank])
-        for row in zip(*(column[mine].tolist() for column in columns[:4]), strict=True):
+        for row in _facts(timeline, mine):
             yield from arrows.ends("f", place, copy, row, f'"pid":{pid},"tid":{tid}')
+
+
+def _facts(timeline: Timeline, ops: Column) -> Iterator[tuple[int, ...]]:
+    """Step, index, start, end (nanoseconds), kind, micro-batch, chunk and stage of some op rows."""
+    rows = timeline.op_rows(ops)
+    rows = {**rows, **{name: nanoseconds(rows[name]) for name in ("start", "end")}}
+    names = ("step", "index", "start", "end", "kind", "microbatch", "chunk", "stage")
+    return zip(*(rows[name].tolist() for name in names), strict=True)
 
 
 def _op_slice(pid: int, tid: int, row: tuple[int, ...], many_chunks: bool) -> str:

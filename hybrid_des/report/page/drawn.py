@@ -110,13 +110,13 @@ def _pipelines(timeline: Timeline, reasons: Reasons) -> list[list[int]]:
     digests: dict[int, list[bytes]] = {}
     tables = (ops, timeline.reductions, timeline.gathers, timeline.memory, reasons.idle)
     for table in tables:
-        rank = table["rank"]
-        names = [name for name in table if name != "rank"]
-        facts = np.column_stack([place[rank], *(table[name] for name in names)])
-        order = np.lexsort((*facts.T[::-1], pipeline[rank]))
-        ends = np.searchsorted(pipeline[rank][order], np.arange(pipeline.max() + 2))
+        of_pipeline = pipeline[table["rank"]]
+        facts = [place[table["rank"]], *(column for name, column in table.items() if name != "rank")]
+        order = np.lexsort((*facts[::-1], of_pipeline))
+        ends = np.searchsorted(of_pipeline[order], np.arange(pipeline.max() + 2))
         for number, (first, last) in enumerate(pairwise(ends.tolist())):
-            digests.setdefault(number, []).append(sha256(facts[order[first:last]].tobytes()).digest())
+            mine = np.column_stack([column[order[first:last]] for column in facts])
+            digests.setdefault(number, []).append(sha256(mine.tobytes()).digest())
     groups: dict[tuple[bytes, ...], list[int]] = {}
     for number in np.unique(pipeline[timeline.steps["rank"]]).tolist():
         groups.setdefault(tuple(digests[number]), []).append(number)
@@ -146,9 +146,8 @@ def _block(count: int, **columns: Column | int) -> dict[str, Column]:
 
 
 def _ops(timeline: Timeline, lane_of: Column) -> dict[str, Column]:
-    rows = timeline.op_rows()
-    kept = np.flatnonzero(lane_of[rows["rank"]] >= 0)
-    rows = {name: column[kept] for name, column in rows.items()}
+    kept = np.flatnonzero(lane_of[timeline.ops["rank"]] >= 0)
+    rows = timeline.op_rows(kept)
     names = ("kind", "step", "microbatch", "chunk", "stage", "asked", "start", "end")
     facts = {name: rows[name] for name in names}
     return _block(len(kept), lane=lane_of[rows["rank"]], row=0, source=kept, **facts)
