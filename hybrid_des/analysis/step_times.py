@@ -1,11 +1,12 @@
 """Times of ops and steps as arrays: pipeline × step × op or rank; each tensor rank has a pipeline of its own."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hybrid_des.engine.recorder import OPTIMIZER
-from hybrid_des.timeline import Column, Timeline
+from hybrid_des.timeline import Column, Columns, Timeline
 
 
 @dataclass(frozen=True)
@@ -51,25 +52,33 @@ def step_times(timeline: Timeline) -> StepTimes:
     ops, steps = timeline.ops, timeline.steps
     sizes = np.array([len(program) for program in timeline.plan.programs], dtype=np.int64)
     lasts = np.cumsum(sizes)
-    rank, step = steps["rank"], steps["step"]
-    order = np.lexsort((pipeline_rank[rank], step, of_rank[rank]))
-    shape = (int(of_rank[rank].max()) + 1, int(step.max()) + 1, pipeline)
-    of_steps = {name: steps[name][order].reshape(shape) for name in ("begin", "sent", "reduced")}
-    done = steps["end"][order].reshape(shape)
+    firsts = lasts - sizes
+    size = int(of_rank[steps["rank"]].max()) + 1, int(steps["step"].max()) + 1
+
+    def arranged(rows: Columns, names: Sequence[str], length: int, place: Column) -> dict[str, Column]:
+        """Columns as arrays pipeline × step × place, each row at its own."""
+        at = (of_rank[rows["rank"]] * size[1] + rows["step"]) * length + place
+        return {name: _scattered(rows[name], at, (*size, length)) for name in names}
+
     optimizer = ops["index"] == OPTIMIZER
-    rows = np.flatnonzero(~optimizer)
-    rank = ops["rank"][rows]
-    order = rows[np.lexsort((ops["index"][rows], pipeline_rank[rank], ops["step"][rows], of_rank[rank]))]
-    of_ops = {name: ops[name][order].reshape(*shape[:2], int(lasts[-1])) for name in ("asked", "start", "end")}
+    computed = {name: ops[name][~optimizer] for name in ("rank", "step", "index", "asked", "start", "end")}
+    place = firsts[pipeline_rank[computed["rank"]]] + computed["index"]
+    of_steps = arranged(steps, ("begin", "sent", "reduced", "end"), pipeline, pipeline_rank[steps["rank"]])
     return StepTimes(
-        **of_ops,
+        **arranged(computed, ("asked", "start", "end"), int(lasts[-1]), place),
+        done=of_steps.pop("end"),
         **of_steps,
-        done=done,
         optimizer=total((ops["end"] - ops["start"])[optimizer]),
         rank_of_op=np.repeat(np.arange(pipeline), sizes),
-        first=(lasts - sizes)[sizes > 0],
+        first=firsts[sizes > 0],
         last=lasts[sizes > 0] - 1,
     )
+
+
+def _scattered(column: Column, at: Column, shape: tuple[int, ...]) -> Column:
+    found = np.empty(shape, dtype=np.int64)
+    found.reshape(-1)[at] = column
+    return found
 
 
 def total(times: Column) -> int:

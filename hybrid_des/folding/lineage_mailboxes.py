@@ -98,23 +98,21 @@ class LineageTaggedMailbox(TaggedMailbox):
     """A mailbox of pipeline messages in a folded run."""
 
     _env: LineageEnvironment
-    _arrived: dict[Any, Any]
-    _waiting: dict[Any, Any]
 
     def put(self, message: Message, tag: int, at: int) -> None:
         """Take a message that arrives at `at`."""
-        arrival = self._waiting.pop(tag, None)
+        arrival = self._held.pop(tag, None)
         if arrival is None:
-            self._arrived[tag] = (at, message, self._env.now, self._env.lineage)
+            self._held[tag] = (at, message, self._env.now, self._env.lineage)
         else:
             wake(self._env, arrival, at, message)
 
     def receive(self, tag: int) -> Event | Here:
         """The message of this tag, to be yielded; its value is a `Message`."""
-        put = self._arrived.pop(tag, None)
+        put = self._held.pop(tag, None)
         if put is not None:
             return find(self._env, put)
-        arrival = self._waiting[tag] = LineageArrival(self._env)
+        arrival = self._held[tag] = LineageArrival(self._env)
         return arrival
 
 

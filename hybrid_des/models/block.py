@@ -7,7 +7,7 @@ activation 4f and 8f (GELU) or 6f and 12f (SwiGLU). Kept activations: Korthikant
 GELU are trained with dropout, those with SwiGLU without.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Annotated, Literal
 
@@ -26,6 +26,7 @@ from hybrid_des.models.layer import (
 from hybrid_des.options import MOST, Count, Factor, Flag, Section, whole
 
 OrNone = Annotated[int, whole(0, MOST)]
+Depth = Annotated[int, whole(1, 2**14)]  # layers; beyond, a plan takes minutes, and no model has a tenth of it
 
 
 class Latent(Section):
@@ -102,6 +103,12 @@ def block(shape: BlockShape, name: str, experts: Experts | None = None) -> Layer
     else:
         parts.append(Part(kept=Kept(sequence=ELEMENT * h)))  # the router's input
     return layer_of(name, parts, ELEMENT * h, dispatched=ELEMENT * experts.active * h, balance=experts.balance)
+
+
+def blocks(count: int, shape: BlockShape, experts: Experts | None = None, dense: int = 0) -> list[Layer]:
+    """Blocks with experts, the first `dense` of them with an MLP instead; equal ones share their parts."""
+    kinds = [block(shape, "", None)] * min(dense, count) + [block(shape, "", experts)] * max(count - dense, 0)
+    return [replace(kind, name=f"block {i}") for i, kind in enumerate(kinds)]
 
 
 def linear(

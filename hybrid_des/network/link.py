@@ -32,6 +32,8 @@ from hybrid_des.engine.events import succeed_at
 from hybrid_des.network.fabric import Bandwidth, LinkSpec
 from hybrid_des.network.rate import Rate, rate_of
 
+NOTHING: list[Get[Any]] = []
+
 
 class Transmission(Put[Any]):
     """Bytes that a process sends over one link; the event happens when the last of them has arrived."""
@@ -61,8 +63,8 @@ class Link(BaseResource[Transmission, Get[Any]]):
     __slots__ = ("env", "free", "rate", "spec")
 
     def __init__(self, env: Environment, spec: LinkSpec, rate: Rate | None = None) -> None:
-        # What SimPy's __init__ does, without its search for nested event classes: a link has none.
-        self._env, self._capacity, self.put_queue, self.get_queue = env, 1, [], []
+        # What SimPy's __init__ does, without its search for nested event classes: a link has none, and nothing to get.
+        self._env, self._capacity, self.put_queue, self.get_queue = env, 1, [], NOTHING
         self.env = env
         self.spec = spec
         self.rate = rate_of(spec.bandwidth) if rate is None else rate

@@ -43,31 +43,31 @@ class Mailbox:
 class TaggedMailbox:
     """Where the pipeline messages of one GPU and purpose arrive, each read by its tag."""
 
-    __slots__ = ("_arrived", "_env", "_waiting")
+    __slots__ = ("_env", "_held")
 
     def __init__(self, env: Environment) -> None:
         self._env = env
-        self._arrived: dict[int, tuple[int, Message]] = {}
-        self._waiting: dict[int, Arrival] = {}
+        self._held: dict[int, Any] = {}  # by tag a message and when it arrives, or the `Arrival` that waits for it
 
     def put(self, message: Message, tag: int, at: int) -> None:
         """Take a message that arrives at `at`."""
-        if tag in self._waiting:
-            self._waiting.pop(tag).happen(at, message)
+        waiting = self._held.pop(tag, None)
+        if waiting is None:
+            self._held[tag] = (at, message)
         else:
-            self._arrived[tag] = (at, message)
+            waiting.happen(at, message)
 
     def receive(self, tag: int) -> Event | Here:
         """The message of this tag, to be yielded; its value is a `Message`."""
-        if tag in self._arrived:
-            at, message = self._arrived.pop(tag)
-            return receive_at(self._env, at, message)
-        arrival = self._waiting[tag] = Arrival(self._env)
+        arrived = self._held.pop(tag, None)
+        if arrived is not None:
+            return receive_at(self._env, *arrived)
+        arrival = self._held[tag] = Arrival(self._env)
         return arrival
 
     def unread(self) -> int:
         """Number of messages that nobody has received."""
-        return len(self._arrived)
+        return sum(isinstance(held, tuple) for held in self._held.values())
 
 
 class Rendezvous:

@@ -68,7 +68,7 @@ class TracedTaggedMailbox(TaggedMailbox):
 
     def put(self, message: Message, tag: int, at: int) -> None:
         """Take a message that arrives at `at`."""
-        waiting = self._waiting.get(tag)
+        waiting = self._held.get(tag)
         if waiting is None:
             self._origins[tag] = self._trace.origin
         else:

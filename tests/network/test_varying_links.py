@@ -118,9 +118,7 @@ def test_a_change_that_comes_too_late_is_no_event():
     """The clock stops with the last message, not at a change of bandwidth after it."""
     for sharing in ("fifo", "fair"):
         env = Environment()
-        network = Transport(
-            env, chain([Fraction(GB)], [0]), sharing, Recorder(), conditions=on("0", (50, 60, HALF))
-        )
+        network = Transport(env, chain([Fraction(GB)], [0]), sharing, Recorder(), conditions=on("0", (50, 60, HALF)))
         env.process(_send(network.link("0")))
         env.run()
         assert env.now == S

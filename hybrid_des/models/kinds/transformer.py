@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Literal
 
-from hybrid_des.models.block import BlockShape, Experts, Latent, OrNone, block, linear, norm
+from hybrid_des.models.block import BlockShape, Depth, Experts, Latent, OrNone, blocks, linear, norm
 from hybrid_des.models.kinds import ModelRefusal, kind
 from hybrid_des.models.layer import ELEMENT, Elementwise, Gemm, Kept, Layer, Model, Parameters, Part, layer_of
 from hybrid_des.options import Count, Flag, Options, choice
@@ -26,7 +26,7 @@ AttentionKind = Annotated[Literal["plain", "flash"], choice("plain", "flash")]
 class Transformer(Options):
     """Sizes of a transformer; the defaults are those of Llama."""
 
-    layers: Count
+    layers: Depth
     """Number of blocks."""
     hidden: Count
     """Length of the vector of a token."""
@@ -75,9 +75,8 @@ def transformer(options: Transformer) -> Model:
     _check(options)
     shape = _shape(options)
     experts = options.experts
-    dense = experts.dense_layers if experts else options.layers
-    blocks = [block(shape, f"block {i}", experts if i >= dense else None) for i in range(options.layers)]
-    return Model(options.sequence, (_embedding(options, shape), *blocks, _logits(options, shape)), "sequence")
+    inner = blocks(options.layers, shape, experts, dense=experts.dense_layers if experts else 0)
+    return Model(options.sequence, (_embedding(options, shape), *inner, _logits(options, shape)), "sequence")
 
 
 def check_heads(hidden: int, heads: int) -> None:

@@ -8,7 +8,7 @@ transformer, not causal, with GELU, layer norms and biases. Counts of parameters
 
 from fractions import Fraction
 
-from hybrid_des.models.block import BlockShape, block, linear, norm
+from hybrid_des.models.block import BlockShape, Depth, blocks, linear, norm
 from hybrid_des.models.kinds import ModelRefusal, kind
 from hybrid_des.models.kinds.transformer import AttentionKind, check_heads
 from hybrid_des.models.layer import ELEMENT, Kept, Model, Parameters, Part, layer_of
@@ -20,7 +20,7 @@ COLOURS = 3
 class Vision(Options):
     """Sizes of a vision transformer."""
 
-    layers: Count
+    layers: Depth
     """Number of blocks."""
     hidden: Count
     """Length of the vector of a token."""
@@ -60,7 +60,7 @@ def vision(options: Vision) -> Model:
         tokens,
         (
             layer_of("patches", (first, learned), ELEMENT * h, "first"),
-            *(block(shape, f"block {i}") for i in range(options.layers)),
+            *blocks(options.layers, shape),
             layer_of("classes", (norm("norm", h, shape.norm_parameters), last), 0, "last"),
         ),
         "image",
