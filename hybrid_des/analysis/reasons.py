@@ -144,26 +144,20 @@ def _releases_of_ops(timeline: Timeline) -> Column:
     first = np.cumsum(sizes) - sizes
     place = timeline.pipeline_rank[ops["rank"]]
     index = np.where(ops["index"] == OPTIMIZER, sizes[place] - 1, ops["index"])
-    key = (timeline.pipeline[ops["rank"]] * (ops["step"].max(initial=0) + 1) + ops["step"]) * int(sizes.sum())
-    order = np.argsort(key + first[place] + index)
-    sorted_keys = (key + first[place] + index)[order]
-
-    def row_of(keys: Column) -> Column:
-        if not len(order):
-            return keys
-        at = np.minimum(np.searchsorted(sorted_keys, keys), len(order) - 1)
-        return np.where(sorted_keys[at] == keys, order[at], NONE)
-
+    steps = int(ops["step"].max(initial=0)) + 1
+    of_step = (timeline.pipeline[ops["rank"]] * steps + ops["step"]) * int(sizes.sum())  # place of its first op
+    row_at = np.full((int(timeline.pipeline.max(initial=0)) + 1) * steps * int(sizes.sum()), NONE, dtype=np.int64)
+    row_at[of_step + first[place] + index] = np.arange(len(index))
     inputs = _inputs(timeline)
     width = max(map(len, inputs.values()), default=0) or 1
     producers = np.full((int(sizes.sum()), width), NONE, dtype=np.int64)
     for (rank, action), found in inputs.items():
         producers[first[rank] + action, : len(found)] = [first[r] + i for r, i in found]
     chosen = producers[first[place] + index, np.maximum(ops["released"], 0)]
-    before = np.where(index > 0, row_of(key + first[place] + index - 1), NONE)
-    before = np.where(before == NONE, NONE, np.where(ops["end"][before] == ops["start"], before, NONE))
+    before = np.where(index > 0, row_at[of_step + first[place] + index - 1], NONE)
+    before[ops["end"][before] != ops["start"]] = NONE
     by_message = (ops["released"] >= 0) & (chosen >= 0)
-    return np.where(by_message, row_of(key + chosen), before)
+    return np.where(by_message, row_at[of_step + chosen], before)
 
 
 def _inputs(timeline: Timeline) -> dict[tuple[int, int], list[tuple[int, int]]]:

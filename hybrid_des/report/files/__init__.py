@@ -10,8 +10,10 @@ run that are not rewritten are removed.
 """
 
 import contextlib
+import ctypes
 import importlib.util
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,9 +67,17 @@ def write(findings: Findings, folder: str | Path) -> Written:
             kept = findings.run.scenario.record != "none" or not one.facts["rows"]
             if kept and (one.facts["needs"] is None or importlib.util.find_spec(one.facts["needs"])):
                 notes += one.build(findings, workshop) or []
+                _give_back()
         return notes
 
     return write_whole(folder, fill, replaces=[UNFINISHED, *(file for one in formats for file in one.facts["files"])])
+
+
+def _give_back() -> None:
+    """Return freed memory to the system: glibc keeps it once arrays as large have been freed before."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:  # other C libraries have none
+        trim(0)
 
 
 def write_unfinished(facts: Mapping[str, Any], folder: str | Path) -> Written:
