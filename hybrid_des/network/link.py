@@ -91,8 +91,8 @@ class Link(BaseResource[Transmission, Get[Any]]):
 
     def _do_put(self, event: Transmission) -> bool:
         """Serve a transmission behind everything asked for so far."""
-        self.free = max(self.free, self.env.now) + self.rate[event.size]
-        succeed_at(self.env, event, self.free + self.latency)
+        self.free = end = max(self.free, self.env.now) + self.rate[event.size]
+        succeed_at(self.env, event, end + self.latency)
         return True
 
 
