@@ -8,6 +8,7 @@ from typing import Any
 
 import simpy
 
+from hybrid_des.engine.events import Arrival
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.mailbox import Handoff, Mailbox
 from hybrid_des.network.message import Message
@@ -107,12 +108,11 @@ class Group:
         """A queue between two phases of a collective on this GPU; it uses no link."""
         return self._transport.handoff()
 
-    def meet(self, message: Message, delay: int) -> simpy.Event:
+    def meet(self, message: Message, delay: int) -> Arrival:
         """Rendezvous of all members, plus `delay` picoseconds; the event's value is the list of their messages."""
         processes = self._processes
         rendezvous = self._transport.rendezvous(processes.kind, processes.stage, processes.part, processes.ranks)
-        event: simpy.Event = rendezvous.arrive(self.me, message, delay)
-        return event
+        return rendezvous.arrive(self.me, message, delay)
 
     def begin(self, step: int) -> None:
         """Label messages sent from now on with a training step."""

@@ -7,15 +7,16 @@ from simpy.events import Event
 from hybrid_des.engine.clock import MOMENT, USUAL, Environment
 
 
-class Arrival(Event):
+class Arrival:
     """A message that a receiver waits for; it is booked as soon as its time is known."""
 
-    env: Environment
+    __slots__ = ("__dict__", "_value", "callbacks", "env")
+
     _ok = True
 
     def __init__(self, env: Environment) -> None:
         self.env = env
-        self.callbacks = []
+        self.callbacks: Any = []
 
     def happen(self, at: int, value: Any) -> None:
         """Wake the receiver at that time, with the message."""
@@ -57,7 +58,7 @@ class Booking:
     callbacks: Any
 
 
-def receive_at(env: Environment, at: int, value: Any) -> Event | Here:
+def receive_at(env: Environment, at: int, value: Any) -> Arrival | Here:
     """A message that has arrived, or is known to arrive at a later time; to be yielded."""
     if at <= env.now:
         return Here(value)

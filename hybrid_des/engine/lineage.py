@@ -47,6 +47,8 @@ class LineageArrival(Arrival):
         lineage: of this event, once it is booked.
     """
 
+    __slots__ = ("asked", "lineage", "when")
+
     env: LineageEnvironment
 
     def __init__(self, env: LineageEnvironment) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from simpy.events import Event
-
 from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.events import Arrival
 from hybrid_des.engine.lineage import LineageEnvironment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.folding import FoldRefusal
@@ -89,7 +88,7 @@ class FoldedTransport(Transport):
 class FoldedRendezvous(Rendezvous):
     """Where the simulated members of a group wait for each other, numbered as they come; what they bring is alike."""
 
-    def arrive(self, place: int, message: Message, delay: int) -> Event:
+    def arrive(self, place: int, message: Message, delay: int) -> Arrival:
         """Bring a message; the event's value has one of each."""
         return super().arrive(len(self._brought), message, delay)
 

@@ -97,7 +97,7 @@ class LineageFlow(FifoFlow):
 
     def send(self, message: Message, tag: int | None = None) -> None:
         """Hand a message to the first link; the sender continues at once."""
-        link: Any = self.hops[0].link
+        link: Any = self.link
         if link.shared:
             link.meet(self._sender, ())
         else:
@@ -112,7 +112,7 @@ class LineageFlow(FifoFlow):
         else:
             env = self.env
             link.last = (env.now, env.events, env.lineage)
-        super()._arrive(head)
+        FifoFlow._arrive(self, head)
 
     def _forward(self, hop: int, at: int, slowest: int, message: Message, tag: int) -> None:
         head = LineageHead()
@@ -152,7 +152,7 @@ class TurnedFlow(LineageFlow):
         env = self.env
         before = env.lineage, env.born
         self._enter(0)
-        link: Any = self.hops[0].link
+        link: Any = self.link
         if link.shared:
             link.meet(self._sender, self._course[0])
         else:

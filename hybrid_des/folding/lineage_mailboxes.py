@@ -6,9 +6,7 @@ second.
 
 from typing import Any
 
-from simpy.events import Event
-
-from hybrid_des.engine.events import Here
+from hybrid_des.engine.events import Arrival, Here
 from hybrid_des.engine.lineage import Lineage, LineageArrival, LineageEnvironment
 from hybrid_des.network.mailbox import Handoff, Mailbox, Rendezvous, TaggedMailbox
 from hybrid_des.network.message import Message
@@ -25,7 +23,7 @@ def wake(env: LineageEnvironment, arrival: LineageArrival, at: int, message: Mes
         arrival.happen(at, message)
 
 
-def find(env: LineageEnvironment, put: Put) -> Event | Here:
+def find(env: LineageEnvironment, put: Put) -> Arrival | Here:
     """A message that was put before the receiver asks for it, now."""
     at, message, when, lineage = put
     undecided = when == env.now and not env.decided(lineage, env.lineage)
@@ -48,27 +46,26 @@ class LineageMailbox(Mailbox):
     __slots__ = ()
 
     _env: LineageEnvironment
-    _arrived: list[Any]
-    _waiting: list[Any]
 
     def put(self, message: Message, tag: int, at: int) -> None:
         """Take a message that arrives at `at`."""
-        env = self._env
-        if self._waiting:
-            arrival = self._waiting.pop(0)
+        env, held = self._env, self._held
+        if held and held[0].__class__ is not tuple:
+            arrival = held.pop(0)
             if arrival.when != env.now:
                 arrival.happen(at, message)
             else:
                 wake(env, arrival, at, message)
         else:
-            self._arrived.append((at, message, env.now, env.lineage))
+            held.append((at, message, env.now, env.lineage))
 
-    def receive(self) -> Event | Here:
+    def receive(self) -> Arrival | Here:
         """The next message, to be yielded; its value is a `Message`."""
-        if self._arrived:
-            return find(self._env, self._arrived.pop(0))
+        held = self._held
+        if held and held[0].__class__ is tuple:
+            return find(self._env, held.pop(0))
         arrival = LineageArrival(self._env)
-        self._waiting.append(arrival)
+        held.append(arrival)
         return arrival
 
 
@@ -82,7 +79,7 @@ class UnorderedMailbox(LineageMailbox):
         with self._env.births((None, self._env.born[1])):
             super().put(message, tag, at)
 
-    def receive(self) -> Event | Here:
+    def receive(self) -> Arrival | Here:
         """The next message, to be yielded; its value is a `Message`."""
         with self._env.births((None, self._env.born[1])):
             return super().receive()
@@ -107,7 +104,7 @@ class LineageTaggedMailbox(TaggedMailbox):
         else:
             wake(self._env, arrival, at, message)
 
-    def receive(self, tag: int) -> Event | Here:
+    def receive(self, tag: int) -> Arrival | Here:
         """The message of this tag, to be yielded; its value is a `Message`."""
         put = self._held.pop(tag, None)
         if put is not None:
@@ -127,7 +124,7 @@ class Round:
         self._size = size
         self._here: list[tuple[LineageArrival, Lineage]] = []
 
-    def join(self, delay: int, value: Any = None) -> Event:
+    def join(self, delay: int, value: Any = None) -> Arrival:
         """Arrive; the event happens `delay` picoseconds after the last member's arrival."""
         arrival = LineageArrival(self._env)
         self._here.append((arrival, self._env.born))
@@ -151,6 +148,6 @@ class LineageRendezvous(Rendezvous):
         super().__init__(env, size)
         self._round = Round(env, size)
 
-    def arrive(self, place: int, message: Message, delay: int) -> Event:
+    def arrive(self, place: int, message: Message, delay: int) -> Arrival:
         """Bring a message; the event's value has those of all members, which are alike."""
         return self._round.join(delay, [message] * self._size)

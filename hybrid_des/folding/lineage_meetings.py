@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simpy.events import Event
 
+from hybrid_des.engine.events import Arrival
 from hybrid_des.engine.lineage import Lineage, LineageEnvironment
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.lineage_mailboxes import Round
@@ -17,7 +18,7 @@ class LineageBarrier(Barrier):
         super().__init__(env, parties)
         self._round = Round(env, parties)
 
-    def wait(self) -> Event:
+    def wait(self) -> Event | Arrival:
         """Arrive at the barrier; the returned event triggers when all have arrived."""
         return self._round.join(0)
 
@@ -36,7 +37,7 @@ class LineageMeeting(Meeting):
 
     _env: LineageEnvironment
 
-    def join(self, duration: int) -> Event:
+    def join(self, duration: int) -> Arrival:
         """Arrive; the event happens `duration` picoseconds after the last member's arrival."""
         event = self._round.join(duration)
         if self._round.empty:

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from simpy.events import Event
-
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.events import Arrival, Here, receive_at
 from hybrid_des.network.message import Message
@@ -12,32 +10,34 @@ from hybrid_des.network.message import Message
 class Mailbox:
     """Where the messages of one flow arrive, read in the order in which they were sent."""
 
-    __slots__ = ("_arrived", "_env", "_waiting")
+    __slots__ = ("_env", "_held")
 
     def __init__(self, env: Environment) -> None:
         self._env = env
-        self._arrived: list[tuple[int, Message]] = []  # a few, as a rule; an empty deque is ten times as large
-        self._waiting: list[Arrival] = []
+        # Messages, each behind its time of arrival, or the `Arrival`s that wait for them; never both. They are few, as
+        # a rule, and an empty deque is ten times as large.
+        self._held: list[Any] = []
 
     def put(self, message: Message, tag: int, at: int) -> None:
         """Take a message that arrives at `at`."""
-        if self._waiting:
-            self._waiting.pop(0).happen(at, message)
+        held = self._held
+        if held and held[0].__class__ is not tuple:
+            held.pop(0).happen(at, message)
         else:
-            self._arrived.append((at, message))
+            held.append((at, message))
 
-    def receive(self) -> Event | Here:
+    def receive(self) -> Arrival | Here:
         """The next message, to be yielded; its value is a `Message`."""
-        if self._arrived:
-            at, message = self._arrived.pop(0)
-            return receive_at(self._env, at, message)
+        held = self._held
+        if held and held[0].__class__ is tuple:
+            return receive_at(self._env, *held.pop(0))
         arrival = Arrival(self._env)
-        self._waiting.append(arrival)
+        held.append(arrival)
         return arrival
 
     def unread(self) -> int:
         """Number of messages that nobody has received."""
-        return len(self._arrived)
+        return sum(isinstance(held, tuple) for held in self._held)
 
 
 class TaggedMailbox:
@@ -57,7 +57,7 @@ class TaggedMailbox:
         else:
             waiting.happen(at, message)
 
-    def receive(self, tag: int) -> Event | Here:
+    def receive(self, tag: int) -> Arrival | Here:
         """The message of this tag, to be yielded; its value is a `Message`."""
         arrived = self._held.pop(tag, None)
         if arrived is not None:
@@ -79,7 +79,7 @@ class Rendezvous:
         self._brought: dict[int, Message] = {}
         self._over = Arrival(env)
 
-    def arrive(self, place: int, message: Message, delay: int) -> Event:
+    def arrive(self, place: int, message: Message, delay: int) -> Arrival:
         """Bring a message; the event, `delay` picoseconds after the last member's arrival, has all of them in order."""
         self._brought[place] = message
         over = self._over

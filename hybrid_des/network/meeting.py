@@ -19,7 +19,7 @@ class Barrier:
         self._missing = parties
         self._open = env.event()
 
-    def wait(self) -> Event:
+    def wait(self) -> Event | Arrival:
         """Arrive at the barrier; the returned event triggers when all have arrived."""
         event = self._open
         self._missing -= 1
@@ -43,7 +43,7 @@ class Meeting:
         self._periods: list[tuple[int, int]] = []
         self.until = 0
 
-    def join(self, duration: int) -> Event:
+    def join(self, duration: int) -> Arrival:
         """Arrive; the event happens `duration` picoseconds after the last member's arrival."""
         over, now = self._over, self._env.now
         self._missing -= 1

@@ -34,8 +34,8 @@ class TracedMailbox(Mailbox):
 
     def put(self, message: Message, tag: int, at: int) -> None:
         """Take a message that arrives at `at`."""
-        if self._waiting:
-            known(self._waiting[0], self._trace.origin)
+        if self._held and not isinstance(self._held[0], tuple):
+            known(self._held[0], self._trace.origin)
         else:
             self._origins.append(self._trace.origin)
         super().put(message, tag, at)

@@ -38,13 +38,21 @@ class Head(Booking):
 
 
 class FifoFlow(Flow):
-    """One flow under `fifo`."""
+    """One flow under `fifo`.
 
-    __slots__ = ("env", "on_head")
+    Attributes:
+        link, latency, channel: its first hop.
+        direct: whether that is its only one.
+        on_head: what happens when a head reaches a further link.
+    """
+
+    __slots__ = ("channel", "direct", "env", "latency", "link", "on_head")
 
     def __init__(self, env: Environment, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
         super().__init__(hops, put, rows)
         self.env = env
+        self.link, self.latency, self.channel = hops[0]
+        self.direct = len(hops) == 1
         self.on_head: list[Callable[[Any], None]] = [self._arrive]
 
     def send(self, message: Message, tag: int | None = None) -> None:
@@ -55,7 +63,7 @@ class FifoFlow(Flow):
         self.messages += 1
         self.bytes += size
         self.scales += message.scales
-        link, latency, channel = self.hops[0]
+        link, latency = self.link, self.latency
         now = self.env.now
         start = link.free
         if start < now:
@@ -64,10 +72,10 @@ class FifoFlow(Flow):
         end = link.free = start + time
         if (rows := self.rows) is not None:
             try:
-                rows.write(rows.pack(channel, tag, now, start, end, size))
+                rows.write(rows.pack(self.channel, tag, now, start, end, size))
             except error as refusal:
                 raise out_of_range(refusal, end) from None
-        if len(self.hops) == 1:
+        if self.direct:
             self.put(message, tag, end + latency)
         else:
             self._forward(1, start + latency, time, message, tag)
