@@ -65,13 +65,13 @@ class LongRows(Rows):
         if not self.in_file:
             return super().table()
         self._move()
-        return self._named(np.concatenate([self._read(block) for block in range(len(self._sizes))]))
+        return self._named(self._read(0, sum(self._sizes)))
 
     def pieces(self) -> Iterator[dict[str, Column]]:
         """All rows, block by block."""
         self._move()
-        for block in range(len(self._sizes)):
-            yield self._named(self._read(block))
+        for block, size in enumerate(self._sizes):
+            yield self._named(self._read(self._first(block), size))
 
     def in_order(self) -> Iterator[tuple[dict[str, Column], int | None]]:
         """All rows by the column of order, in pieces, each with the number that its rows are below and later ones not.
@@ -90,7 +90,7 @@ class LongRows(Rows):
         """The rows of a sorted block that are below a number and have not been read yet."""
         samples, first = self._samples[block], int(done[block])
         later = len(samples) if end is None else int(np.searchsorted(samples, end))
-        rows = self._read(block, first, max(first, min(later * EVERY, self._sizes[block])))
+        rows = self._read(self._first(block) + first, max(0, min(later * EVERY, self._sizes[block]) - first))
         if end is not None:
             rows = rows[rows[:, self._order] < end]
         done[block] += len(rows)
@@ -110,18 +110,21 @@ class LongRows(Rows):
     def _sort(self) -> None:
         """Sort every block in its place."""
         for block in range(len(self._samples), len(self._sizes)):
-            rows = self._sorted(self._read(block))
-            self._write(sum(self._sizes[:block]), rows)
+            rows = self._sorted(self._read(self._first(block), self._sizes[block]))
+            self._write(self._first(block), rows)
             self._samples.append(rows[::EVERY, self._order].copy())
 
     def _sorted(self, rows: Column) -> Column:
         return rows[np.argsort(rows[:, self._order], kind="stable")]
 
-    def _read(self, block: int, first: int = 0, last: int | None = None) -> Column:
-        count = (self._sizes[block] if last is None else last) - first
+    def _first(self, block: int) -> int:
+        return sum(self._sizes[:block])
+
+    def _read(self, first: int, count: int) -> Column:
+        """Read so many rows of the file, from one on."""
         rows = np.empty((count, len(self.columns)), dtype=np.int64)
         assert self._file is not None
-        self._file.seek((sum(self._sizes[:block]) + first) * len(self.columns) * WIDTH)
+        self._file.seek(first * len(self.columns) * WIDTH)
         self._file.readinto(rows.reshape(-1).view(np.uint8).data)  # type: ignore[attr-defined]
         return rows
 
