@@ -17,6 +17,7 @@ settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=50 * TIMES
 )
 settings.load_profile("any machine")
+LONGEST = ("test_notebooks", "test_gallery")
 LONG = 60  # characters of the id of a parameter
 
 
@@ -47,10 +48,11 @@ def pytest_collection():
 
 
 def pytest_collection_modifyitems(items):
-    """Mark every test of tests/system."""
+    """Mark every test of tests/system, and run them first: at the end, no worker waits for the long test of another."""
     for item in items:
         if item.path.is_relative_to(TESTS / "system"):
             item.add_marker(pytest.mark.system)
+    items.sort(key=lambda item: (item.get_closest_marker("system") is None, item.path.stem not in LONGEST))
 
 
 @pytest.fixture(scope="session")
