@@ -20,7 +20,7 @@ from benchmarks.cases import Case
 
 from hybrid_des.result import simulate
 
-MOST_TIMEOUTS = 2**22  # of a bare loop that is run; with fewer processes each takes less time
+MOST_TIMEOUTS = 2**22  # of the bare loop beside a folded case; with fewer processes each takes less time
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,8 @@ def measure(case: Case, repeats: int = 3) -> Figures:
     """Simulate a case at least `repeats` times, each beside a bare loop of as many timeouts; the timeline is kept.
 
     Short runs are repeated for a tenth of a second, so that the first one, with cold caches, does not decide; long ones
-    end with the repeat in which a minute is over. Of very many timeouts a part is measured, and the rest counted alike.
+    end with the repeat in which a minute is over. Beside a folded case, which stands for more messages than can be had
+    one by one, a part of the bare loop is measured, and the rest counted alike.
     """
     ratios: list[float] = []
     times: list[float] = []
@@ -63,7 +64,7 @@ def measure(case: Case, repeats: int = 3) -> Figures:
         assert len(kept) * run.timeline.alike >= messages
         del run, kept
         timeouts = -(-(messages + case.ops) // case.ranks)
-        share = min(1, MOST_TIMEOUTS / (case.ranks * timeouts))
+        share = min(1, MOST_TIMEOUTS / (case.ranks * timeouts)) if case.scenario.fold == "auto" else 1
         processes = max(1, int(case.ranks * share))
         ratios.append(times[-1] / (bare_loop(processes, timeouts) * case.ranks / processes))
     return Figures(messages, events, ratios, min(times), peak_memory())
