@@ -80,16 +80,16 @@ def idle_pieces(timeline: Timeline) -> Columns:
         (rank_of, times.sent, times.reduced, REDUCTION.cause),
         (rank_of, times.done, _next_begin(times), END),
     ]
-    pieces.append((waits["rank"], waits["start"], waits["end"], ""))
-    some = [until > begin for _, begin, until, _ in pieces]
-    rank, start, end = (
-        np.concatenate([piece[i][long] for piece, long in zip(pieces, some, strict=True)]) for i in range(3)
-    )
-    causes = [
-        np.full(int(long.sum()), CAUSES.index(name)) for (*_, name), long in zip(pieces, some, strict=True) if name
+    columns = [
+        (rank, begin, until, np.broadcast_to(CAUSES.index(name), begin.shape)) for rank, begin, until, name in pieces
     ]
     of_purpose = np.array([CAUSES.index(purpose.cause) for purpose in PURPOSES])
-    cause = np.concatenate([*causes, of_purpose[waits["purpose"][some[-1]]]])
+    columns.append((waits["rank"], waits["start"], waits["end"], of_purpose[waits["purpose"]]))
+    lasting = [until > begin for _, begin, until, _ in columns]
+    rank, start, end, cause = (
+        np.concatenate([column[shown] for column, shown in zip(same, lasting, strict=True)])
+        for same in zip(*columns, strict=True)
+    )
     order = np.lexsort((start, rank))
     return {"rank": rank[order], "start": start[order], "end": end[order], "cause": cause[order]}
 

@@ -77,6 +77,7 @@ def step_times(timeline: Timeline) -> StepTimes:
 
 def _scattered(column: Column, at: Column, shape: tuple[int, ...]) -> Column:
     found = np.empty(shape, dtype=np.int64)
+    assert len(at) == found.size  # a run that has ended has a row for every place
     found.reshape(-1)[at] = column
     return found
 

@@ -8,7 +8,10 @@ from hybrid_des.engine.clock import MOMENT, USUAL, Environment
 
 
 class Arrival:
-    """A message that a receiver waits for; it is booked as soon as its time is known."""
+    """A message that a receiver waits for; it is booked as soon as its time is known.
+
+    It has what SimPy asks of an event that a process yields, and nothing else but what a trace notes on it.
+    """
 
     __slots__ = ("__dict__", "_value", "callbacks", "env")
 

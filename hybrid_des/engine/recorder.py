@@ -106,9 +106,9 @@ class Recorder:
         channels: what `messages.channel` counts; a `hybrid_des.network.channel.Channel` each.
     """
 
-    def __init__(self, messages: bool = False) -> None:
+    def __init__(self, messages: Rows | None = None) -> None:
         self.ops = Rows(OP_COLUMNS)
-        self.messages = Rows(MESSAGE_COLUMNS) if messages else None
+        self.messages = messages
         self.steps = Rows(STEP_COLUMNS)
         self.reductions = Rows(REDUCTION_COLUMNS)
         self.gathers = Rows(GATHER_COLUMNS)

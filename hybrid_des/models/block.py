@@ -26,7 +26,7 @@ from hybrid_des.models.layer import (
 from hybrid_des.options import MOST, Count, Factor, Flag, Section, whole
 
 OrNone = Annotated[int, whole(0, MOST)]
-Depth = Annotated[int, whole(1, 2**14)]  # layers; beyond, a plan takes minutes, and no model has a tenth of it
+Depth = Annotated[int, whole(1, 2**14)]  # a million layers would take minutes to plan
 
 
 class Latent(Section):
@@ -107,8 +107,8 @@ def block(shape: BlockShape, name: str, experts: Experts | None = None) -> Layer
 
 def blocks(count: int, shape: BlockShape, experts: Experts | None = None, dense: int = 0) -> list[Layer]:
     """Blocks with experts, the first `dense` of them with an MLP instead; equal ones share their parts."""
-    kinds = [block(shape, "", None)] * min(dense, count) + [block(shape, "", experts)] * max(count - dense, 0)
-    return [replace(kind, name=f"block {i}") for i, kind in enumerate(kinds)]
+    unnamed = [block(shape, "")] * min(dense, count) + [block(shape, "", experts)] * max(count - dense, 0)
+    return [replace(one, name=f"block {i}") for i, one in enumerate(unnamed)]
 
 
 def linear(

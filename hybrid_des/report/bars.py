@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from hybrid_des.analysis.step_times import step_times
 from hybrid_des.analysis.table import ops_of, reductions_of
-from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.network.purpose import REDUCTION
 from hybrid_des.timeline import NONE, Column, Columns, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND
@@ -83,7 +83,7 @@ def bars_of(source: Timeline | pd.DataFrame, every: int = 1) -> Bars:
     if isinstance(source, Timeline):
         mine = None if every == 1 else source.replica % every == 0
         ops = source.op_rows(None if mine is None else np.flatnonzero(mine[source.ops["rank"]]))
-        reductions = _reductions(source, mine, ops)
+        reductions = _reductions(source, mine)
     else:
         ops, reductions = ops_of(source), reductions_of(source)
     rank, replica, place = (
@@ -125,16 +125,17 @@ def _second(source: Timeline | pd.DataFrame, ops: Columns) -> Column:
     return found
 
 
-def _reductions(timeline: Timeline, mine: NDArray[np.bool_] | None, ops: Columns) -> Columns:
+def _reductions(timeline: Timeline, mine: NDArray[np.bool_] | None) -> Columns:
     """Every message of a collective on its first link, and each rank's wait for reductions at the end of a step.
 
-    They are those of all ranks, or of some, whose ops are given.
+    They are those of all ranks, or of some.
     """
     ranks = timeline.layout.ranks  # parameter servers have no line
     sender = np.array([channel.sender for channel in timeline.channels], dtype=np.int64)
-    some = slice(None) if mine is None else mine[timeline.steps["rank"]]
-    steps = {name: column[some] for name, column in timeline.steps.items()}
-    found = [(steps["rank"], _last_compute(steps, ops), steps["reduced"])]
+    times, steps = step_times(timeline), timeline.steps
+    place = timeline.pipeline[steps["rank"]], steps["step"], timeline.pipeline_rank[steps["rank"]]
+    some = slice(None) if mine is None else mine[steps["rank"]]
+    found = [(steps["rank"][some], times.last_compute()[place][some], steps["reduced"][some])]
     for sent in timeline.message_pieces(
         lambda c: (
             c.hop == 0 and c.purpose.cause == REDUCTION.cause and c.sender < ranks and (mine is None or mine[c.sender])
@@ -152,17 +153,6 @@ def _reductions(timeline: Timeline, mine: NDArray[np.bool_] | None, ops: Columns
         "asked": start[real],
         "end": end[real],
     }
-
-
-def _last_compute(steps: Columns, ops: Columns) -> Column:
-    """For each step of a rank, the end of its last op before the optimizer; the step's begin if there is none."""
-    count = int(steps["step"].max(initial=0)) + 1
-    of_step, of_op = (rows["rank"] * count + rows["step"] for rows in (steps, ops))
-    order = np.argsort(of_step)
-    computed = ops["index"] != OPTIMIZER
-    last: Column = steps["begin"].copy()
-    np.maximum.at(last, order[np.searchsorted(of_step[order], of_op[computed])], ops["end"][computed])
-    return last
 
 
 def _merge(rank: Column, start: Column, end: Column, gap: int) -> tuple[Column, Column, Column]:

@@ -41,9 +41,10 @@ def network_of(
     scenario: Scenario, parts: Parts, fold: Fold | None, trace: Causes | None, scratch: Path | None
 ) -> Network:
     """The network, in an environment of its own."""
-    recorder = Recorder()
+    rows: Rows | None = None
     if scenario.record == "all":  # what is explained needs all rows at once
-        recorder.messages = LongRows(MESSAGE_COLUMNS, "start", scratch) if trace is None else Rows(MESSAGE_COLUMNS)
+        rows = LongRows(MESSAGE_COLUMNS, "start", scratch) if trace is None else Rows(MESSAGE_COLUMNS)
+    recorder = Recorder(rows)
     transport = _transport(scenario, parts, fold, trace, recorder)
     return Network(recorder, transport, Endpoints(transport, scenario.parallel.layout, parts.plan.pipeline))
 

@@ -49,8 +49,8 @@ def measure(case: Case, repeats: int = 3) -> Figures:
     """Simulate a case at least `repeats` times, each beside a bare loop of as many timeouts; the timeline is kept.
 
     Short runs are repeated for a tenth of a second, so that the first one, with cold caches, does not decide; long ones
-    end with the repeat in which a minute is over. Beside a folded case, which stands for more messages than can be had
-    one by one, a part of the bare loop is measured, and the rest counted alike.
+    end with the repeat in which a minute is over. Beside a folded case, whose messages are too many to
+    simulate one by one, a part of the bare loop is measured, and the rest counted alike.
     """
     ratios: list[float] = []
     times: list[float] = []

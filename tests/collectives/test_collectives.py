@@ -9,7 +9,7 @@ from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs import find as codec
 from hybrid_des.collectives.double_binary_tree import family
-from hybrid_des.engine.recorder import Recorder
+from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.network.fabric import ClusterSpec, Fabric, LinkSpec, NodeSpec, PortSpec, Route
 from hybrid_des.network.topologies.leaf_spine import LeafSpine, leaf_spine
@@ -239,7 +239,7 @@ def test_bus_bandwidth_is_that_of_nccl_tests():
 
 
 def test_every_message_has_a_row():
-    trace = Recorder(messages=True)
+    trace = Recorder(Rows(MESSAGE_COLUMNS))
     outcome = alone("hierarchical", cluster(2, 2), 4, trace=trace)
     sent = [row for row in trace.messages.table()["channel"] if trace.channels[row].hop == 0]
     assert len(sent) == outcome.messages

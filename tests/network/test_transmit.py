@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.messages import GB, MS, carry
 
 from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.recorder import Recorder
+from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.errors import UsageError
 from hybrid_des.network import link as link_module
 from hybrid_des.network import topologies
@@ -103,7 +103,7 @@ def test_an_unlimited_link_serves_everybody_at_once(sharing):
 @pytest.mark.parametrize("sharing", ["fifo", "fair"])
 def test_what_a_link_was_given_it_carries_though_nobody_waits(sharing):
     env = Environment()
-    transport = Transport(env, one_wire(latency=0), sharing, Recorder(messages=True))
+    transport = Transport(env, one_wire(latency=0), sharing, Recorder(Rows(MESSAGE_COLUMNS)))
     wire, log = transport.link("wire"), []
 
     def impatient():
@@ -125,7 +125,7 @@ def test_what_a_link_was_given_it_carries_though_nobody_waits(sharing):
 
 
 def test_transmissions_are_not_messages_of_the_run():
-    env, trace = Environment(), Recorder(messages=True)
+    env, trace = Environment(), Recorder(Rows(MESSAGE_COLUMNS))
     transport = Transport(env, one_wire(), "fifo", trace)
     flow, mailbox = transport.flow(Channel(0, 1, REDUCTION, "ring"))
     flow.send(Message(8))

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from hybrid_des.engine.recorder import CHUNK, OPTIMIZER, STEP_SHIFT, Recorder, pipeline_tag
+from hybrid_des.engine.recorder import CHUNK, MESSAGE_COLUMNS, OPTIMIZER, STEP_SHIFT, Recorder, Rows, pipeline_tag
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT, REDUCTION
 from hybrid_des.pipeline.plan import Plan
@@ -28,7 +28,7 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
     parallel = Parallel(pipeline=plan.pipeline, data=data)
     layout = parallel.layout
     timing = oracle.solve(plan, durations, delay)
-    trace = Recorder(messages=record == "all")
+    trace = Recorder(Rows(MESSAGE_COLUMNS) if record == "all" else None)
     channels, totals = {}, {"messages": 0}
     now = 0
     for step in range(steps):

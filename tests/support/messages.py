@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.recorder import Recorder
+from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.fabric import Fabric, LinkSpec, Route
 from hybrid_des.network.message import Message
@@ -27,7 +27,7 @@ def carry(fabric: Fabric, sends, sharing="fifo", conditions=None):
     In place of a sender may stand a link: then a process transmits the bytes over that link alone.
     Gives when each one has arrived, and the rows of links that flows occupied: (link, message, asked, start, end).
     """
-    env, trace = Environment(), Recorder(messages=True)
+    env, trace = Environment(), Recorder(Rows(MESSAGE_COLUMNS))
     network = Transport(env, fabric, sharing, trace, conditions=conditions)
     arrived: dict[int, int] = {}
 
