@@ -54,8 +54,8 @@ class Buffer:
 
     def split(self, pieces: int) -> Pieces:
         """Split the buffer into pieces that differ by at most one element and are encoded one by one."""
-        sizes = piece_sizes_of(self.elements, pieces, self.codec)
-        return Pieces(sizes) if self.array is None else ArrayPieces(sizes, self.array, self.residual)
+        like = pieces_of(self.elements, pieces, self.codec)
+        return like if self.array is None else ArrayPieces(like, self.array, self.residual)
 
     def parts(self, count: int) -> list[Buffer]:
         """Split the buffer as `split` does, into separate buffers."""
@@ -77,41 +77,20 @@ class Buffer:
         return [Buffer(size, self.codec, *pair) for size, *pair in zip(sizes, arrays, residuals, strict=True)]
 
 
-class PieceSizes:
-    """Sizes of a buffer's pieces on the wire; shared by all ranks, and equal pieces share a message."""
+class Pieces:
+    """The pieces of a buffer without an array: only their sizes on the wire. All ranks share one, as it never changes.
+
+    Attributes:
+        codec: their encoding on the wire.
+        elements: of each piece.
+    """
 
     def __init__(self, elements: int, pieces: int, codec: Codec) -> None:
         self.codec = codec
         self.elements = split_evenly(elements, pieces)
         by_size = {size: message_of(size, codec) for size in set(self.elements)}
-        self.messages = [by_size[size] for size in self.elements]
+        self._messages = [by_size[size] for size in self.elements]
         self._packs: dict[tuple[int, int], Message] = {}
-
-    def span(self, start: int, stop: int) -> Message:
-        """Several pieces encoded as one."""
-        return message_of(self._before[stop] - self._before[start], self.codec)
-
-    def pack(self, start: int, stop: int) -> Message:
-        """Several pieces, each encoded by itself, in one message."""
-        key = (start, stop)
-        if key not in self._packs:
-            parts = self.messages[start:stop]
-            self._packs[key] = Message(sum(part.size for part in parts), sum(part.scales for part in parts))
-        return self._packs[key]
-
-    @cached_property
-    def _before(self) -> list[int]:
-        return [0, *accumulate(self.elements)]
-
-
-class Pieces:
-    """The pieces of a buffer without an array: only their sizes on the wire."""
-
-    __slots__ = ("_messages", "_sizes")
-
-    def __init__(self, sizes: PieceSizes) -> None:
-        self._sizes = sizes
-        self._messages = sizes.messages
 
     def encode(self, piece: int) -> Message:
         """Encode the current content of a piece."""
@@ -133,36 +112,42 @@ class Pieces:
 
     def encode_span(self, start: int, stop: int) -> Message:
         """Encode the current content of pieces `start` up to `stop` as one message."""
-        return self._sizes.span(start, stop)
+        return message_of(self._before[stop] - self._before[start], self.codec)
 
     def add_span(self, start: int, stop: int, message: Message) -> None:
         """Add a received message to these pieces."""
 
     def pack(self, start: int, stop: int) -> Message:
         """Finished pieces, each as encoded by its owner, as one message."""
-        return self._sizes.pack(start, stop)
+        key = (start, stop)
+        if key not in self._packs:
+            parts = self._messages[start:stop]
+            self._packs[key] = Message(sum(part.size for part in parts), sum(part.scales for part in parts))
+        return self._packs[key]
 
     def unpack(self, start: int, stop: int, message: Message) -> None:
         """Replace pieces with those received in one message."""
+
+    @cached_property
+    def _before(self) -> list[int]:
+        return [0, *accumulate(self.elements)]
 
 
 class ArrayPieces(Pieces):
     """The pieces of a buffer with an array, as views into it."""
 
-    __slots__ = ("_array", "_codec", "_ends", "_finished", "_residual", "_views")
-
-    def __init__(self, sizes: PieceSizes, array: NDArray[Any], residual: NDArray[Any] | None) -> None:
-        super().__init__(sizes)
-        self._codec = sizes.codec
+    def __init__(self, like: Pieces, array: NDArray[Any], residual: NDArray[Any] | None) -> None:
+        self._like = like
+        self.codec, self.elements = like.codec, like.elements
         self._array = array
         self._residual = residual
-        self._views = cut(array, len(sizes.elements))
+        self._views = cut(array, len(self.elements))
         self._ends = [0, *accumulate(view.size for view in self._views)]
         self._finished: dict[int, Message] = {}
 
     def encode(self, piece: int) -> Message:
         """Encode the current content of a piece."""
-        return self._encode(self._messages[piece], piece, piece + 1)
+        return self._encode(self._like.encode(piece), piece, piece + 1)
 
     def add(self, piece: int, message: Message) -> None:
         """Add a received message to a piece."""
@@ -176,8 +161,8 @@ class ArrayPieces(Pieces):
 
     def agree(self, piece: int) -> Message:
         """Finish a piece that other ranks hold and finish too, without this rank's residual."""
-        like = self._messages[piece]
-        message = Message(like.size, like.scales, self._codec.encode(self._views[piece]))
+        like = self._like.agree(piece)
+        message = Message(like.size, like.scales, self.codec.encode(self._views[piece]))
         self.put(piece, message)
         return message
 
@@ -188,7 +173,7 @@ class ArrayPieces(Pieces):
 
     def encode_span(self, start: int, stop: int) -> Message:
         """Encode the current content of pieces `start` up to `stop` as one message."""
-        return self._encode(self._sizes.span(start, stop), start, stop)
+        return self._encode(self._like.encode_span(start, stop), start, stop)
 
     def add_span(self, start: int, stop: int, message: Message) -> None:
         """Add a received message to these pieces."""
@@ -196,7 +181,7 @@ class ArrayPieces(Pieces):
 
     def pack(self, start: int, stop: int) -> Message:
         """Finished pieces, each as encoded by its owner, as one message."""
-        like = self._sizes.pack(start, stop)
+        like = self._like.pack(start, stop)
         return Message(like.size, like.scales, [self._finished[piece] for piece in range(start, stop)])
 
     def unpack(self, start: int, stop: int, message: Message) -> None:
@@ -206,15 +191,15 @@ class ArrayPieces(Pieces):
 
     def _decoded(self, payload: Any) -> NDArray[Any]:
         """The elements of a payload, rounded to the array's type: partners must add the same two terms."""
-        return self._codec.decode(payload).astype(self._array.dtype, copy=False)
+        return self.codec.decode(payload).astype(self._array.dtype, copy=False)
 
     def _encode(self, like: Message, start: int, stop: int) -> Message:
         """Encode adjacent pieces as one, including their residual; the new error is kept."""
         span = slice(self._ends[start], self._ends[stop])
         if self._residual is None:
-            return Message(like.size, like.scales, self._codec.encode(self._array[span]))
+            return Message(like.size, like.scales, self.codec.encode(self._array[span]))
         wanted = self._array[span] + self._residual[span]
-        payload = self._codec.encode(wanted)
+        payload = self.codec.encode(wanted)
         self._residual[span] = wanted - self._decoded(payload)
         return Message(like.size, like.scales, payload)
 
@@ -230,9 +215,9 @@ def _between(array: NDArray[Any], ends: Sequence[int]) -> list[NDArray[Any]]:
 
 
 @lru_cache(maxsize=4096)
-def piece_sizes_of(elements: int, pieces: int, codec: Codec) -> PieceSizes:
-    """The piece sizes of a buffer, cached for all ranks of a group."""
-    return PieceSizes(elements, pieces, codec)
+def pieces_of(elements: int, pieces: int, codec: Codec) -> Pieces:
+    """The pieces of a buffer without an array, the same ones for all ranks of a group."""
+    return Pieces(elements, pieces, codec)
 
 
 @lru_cache(maxsize=4096)

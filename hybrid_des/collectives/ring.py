@@ -46,22 +46,24 @@ def ring_all_gather(group: Group, buffer: Buffer) -> Routine:
 
 def scatter(group: Group, shards: Pieces) -> Routine:
     """Pass partial sums around until rank i has the sum of shard i+1."""
-    n, me = group.size, group.me
+    n, shard = group.size, group.me
     if n == 1:
         return
-    send, receive = group.to((me + 1) % n).send, group.from_((me - 1) % n).receive
-    for k in range(n - 1):
-        send(shards.encode((me - k) % n))
-        shards.add((me - k - 1) % n, (yield receive()))
+    right, left = group.to((shard + 1) % n), group.from_((shard - 1) % n)
+    for _ in range(n - 1):
+        right.send(shards.encode(shard))
+        shard = (shard - 1) % n
+        shards.add(shard, (yield left.receive()))
 
 
 def gather(group: Group, message: Message, put: Callable[[int, Message], None]) -> Routine:
     """Pass finished shards around unchanged; rank i starts with `message`, which is shard i+1."""
-    n, me = group.size, group.me
+    n, shard = group.size, group.me
     if n == 1:
         return
-    send, receive = group.to((me + 1) % n).send, group.from_((me - 1) % n).receive
-    for k in range(n - 1):
-        send(message)
-        message = yield receive()
-        put((me - k) % n, message)
+    right, left = group.to((shard + 1) % n), group.from_((shard - 1) % n)
+    for _ in range(n - 1):
+        right.send(message)
+        message = yield left.receive()
+        put(shard, message)
+        shard = (shard - 1) % n

@@ -17,11 +17,10 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import numpy as np
-import simpy
 from numpy.typing import NDArray
 from simpy.events import Condition
 
-from hybrid_des.engine.clock import Environment, Timeout
+from hybrid_des.engine.clock import Environment, Process, Timeout
 from hybrid_des.engine.recorder import Recorder, Rows
 
 Column = NDArray[np.int64]
@@ -138,7 +137,7 @@ def _columns(numbers: array[int], heads: tuple[str, ...]) -> dict[str, Column]:
     return dict(zip(heads, table.T, strict=True))
 
 
-class TracedProcess(simpy.Process):
+class TracedProcess(Process):
     """A process with the thread that follows it."""
 
     def __init__(self, env: TracedEnvironment, steps: Steps) -> None:
@@ -156,7 +155,7 @@ class TracedEnvironment(Environment):
         self.trace = trace
         self.process = self._follow
 
-    def _follow(self, steps: Steps) -> simpy.Process:
+    def _follow(self, steps: Steps) -> Process:
         return TracedProcess(self, steps)
 
     def followed(self, steps: Steps, thread: Thread) -> Steps:
@@ -197,7 +196,7 @@ class TracedEnvironment(Environment):
 
 def _is_meeting(event: Any) -> bool:
     """Whether an event is none of a process's own, so that all who wait for it have met there."""
-    return not isinstance(event, Timeout | simpy.Process | Condition) and not hasattr(event, "origin")
+    return not isinstance(event, Timeout | Process | Condition) and not hasattr(event, "origin")
 
 
 def _causes(event: Any) -> Iterator[int]:

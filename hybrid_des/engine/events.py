@@ -1,25 +1,32 @@
 """Events at known times: what processes wait for without another process that makes it happen."""
 
+from collections.abc import Callable
 from typing import Any
 
 from simpy.events import Event
 
 from hybrid_des.engine.clock import MOMENT, USUAL, Environment
 
+Callback = Callable[[Any], None]
 
-class Arrival:
+
+class Arrival(list[Callback]):
     """A message that a receiver waits for; it is booked as soon as its time is known.
 
-    It has what SimPy asks of an event that a process yields, and nothing else but what a trace notes on it.
+    It has what SimPy asks of an event that a process yields, and nothing else but what a trace notes on it. Its list of
+    callbacks is itself: one object less.
     """
 
     __slots__ = ("__dict__", "_value", "callbacks", "env")
 
     _ok = True
 
+    __eq__, __ne__ = object.__eq__, object.__ne__
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
     def __init__(self, env: Environment) -> None:
         self.env = env
-        self.callbacks: Any = []
+        self.callbacks: Any = self
 
     def happen(self, at: int, value: Any) -> None:
         """Wake the receiver at that time, with the message."""

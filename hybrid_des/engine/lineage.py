@@ -53,7 +53,7 @@ class LineageArrival(Arrival):
 
     def __init__(self, env: LineageEnvironment) -> None:
         self.env = env
-        self.callbacks = []
+        self.callbacks = self
         self.when = env.now
         self.asked = env.lineage
 
@@ -152,9 +152,10 @@ class LineageEnvironment(Environment):
                 raise EmptySchedule
             moment = heappop(moments)
             events = agenda.pop(moment)
+            events.reverse()
             self.now = now = moment >> MOMENT
-            before = number
-            for event in events:
+            while events:
+                event = events.pop()
                 self.events = number = number + 1
                 self.lineage = chain, root = event.lineage
                 self.born = (None if chain is None else hash((now, chain)), root)
@@ -165,5 +166,5 @@ class LineageEnvironment(Environment):
                     raise copied(event._value)
                 if number == end or (moments and moments[0] < moment):
                     break
-            if number - before < len(events):
-                agenda[moment][:0] = events[number - before :]
+            if events:
+                agenda[moment][:0] = reversed(events)

@@ -49,23 +49,22 @@ class LineageMailbox(Mailbox):
 
     def put(self, message: Message, tag: int, at: int) -> None:
         """Take a message that arrives at `at`."""
-        env, held = self._env, self._held
-        if held and held[0].__class__ is not tuple:
-            arrival = held.pop(0)
-            if arrival.when != env.now:
-                arrival.happen(at, message)
-            else:
-                wake(env, arrival, at, message)
+        env, first = self._env, self._first
+        if first is None or first.__class__ is tuple:
+            self._keep((at, message, env.now, env.lineage))
         else:
-            held.append((at, message, env.now, env.lineage))
+            self._next()
+            if first.when != env.now:
+                first.happen(at, message)
+            else:
+                wake(env, first, at, message)
 
     def receive(self) -> Arrival | Here:
         """The next message, to be yielded; its value is a `Message`."""
-        held = self._held
-        if held and held[0].__class__ is tuple:
-            return find(self._env, held.pop(0))
+        if self._first.__class__ is tuple:
+            return find(self._env, self._next())
         arrival = LineageArrival(self._env)
-        held.append(arrival)
+        self._keep(arrival)
         return arrival
 
 

@@ -10,34 +10,51 @@ from hybrid_des.network.message import Message
 class Mailbox:
     """Where the messages of one flow arrive, read in the order in which they were sent."""
 
-    __slots__ = ("_env", "_held")
+    __slots__ = ("_behind", "_env", "_first")
 
     def __init__(self, env: Environment) -> None:
         self._env = env
-        # Messages, each behind its time of arrival, or the `Arrival`s that wait for them; never both. They are few, as
-        # a rule, and an empty deque is ten times as large.
-        self._held: list[Any] = []
+        # Messages, each behind its time of arrival, or the `Arrival`s that wait for them; never both, and rarely more
+        # than one, which then needs no list.
+        self._first: Any = None
+        self._behind: list[Any] | None = None
 
     def put(self, message: Message, tag: int, at: int) -> None:
         """Take a message that arrives at `at`."""
-        held = self._held
-        if held and held[0].__class__ is not tuple:
-            held.pop(0).happen(at, message)
+        first = self._first
+        if first is None:
+            self._first = at, message
+        elif first.__class__ is tuple:
+            self._keep((at, message))
         else:
-            held.append((at, message))
+            self._next().happen(at, message)
 
     def receive(self) -> Arrival | Here:
         """The next message, to be yielded; its value is a `Message`."""
-        held = self._held
-        if held and held[0].__class__ is tuple:
-            return receive_at(self._env, *held.pop(0))
+        if self._first.__class__ is tuple:
+            return receive_at(self._env, *self._next())
         arrival = Arrival(self._env)
-        held.append(arrival)
+        self._keep(arrival)
         return arrival
 
     def unread(self) -> int:
         """Number of messages that nobody has received."""
-        return sum(isinstance(held, tuple) for held in self._held)
+        return sum(isinstance(held, tuple) for held in (self._first, *(self._behind or ())))
+
+    def _keep(self, held: Any) -> None:
+        """Put a message or an `Arrival` behind the others."""
+        if self._first is None:
+            self._first = held
+        elif self._behind is None:
+            self._behind = [held]
+        else:
+            self._behind.append(held)
+
+    def _next(self) -> Any:
+        """Take out the first."""
+        first = self._first
+        self._first = self._behind.pop(0) if self._behind else None
+        return first
 
 
 class TaggedMailbox:

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any
 
 from hybrid_des.engine.causes import NOTHING, Causes, TracedEnvironment
-from hybrid_des.engine.events import Here, KnownHere
+from hybrid_des.engine.events import Arrival, Here, KnownHere
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.mailbox import Handoff, Mailbox, TaggedMailbox
 from hybrid_des.network.message import Message
@@ -34,8 +34,8 @@ class TracedMailbox(Mailbox):
 
     def put(self, message: Message, tag: int, at: int) -> None:
         """Take a message that arrives at `at`."""
-        if self._held and not isinstance(self._held[0], tuple):
-            known(self._held[0], self._trace.origin)
+        if isinstance(self._first, Arrival):
+            known(self._first, self._trace.origin)
         else:
             self._origins.append(self._trace.origin)
         super().put(message, tag, at)

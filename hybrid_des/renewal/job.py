@@ -9,7 +9,7 @@ from fractions import Fraction
 from hybrid_des.errors import UsageError
 from hybrid_des.renewal.formulas import best_interval
 from hybrid_des.renewal.history import history
-from hybrid_des.renewal.process import Campaign, Process, Replication
+from hybrid_des.renewal.process import Campaign, RenewalProcess, Replication
 from hybrid_des.renewal.sources import Source, faults_of, sources_of
 from hybrid_des.renewal.states import Steps, gpu_stages_of, replicas_of, stages_of
 from hybrid_des.renewal.work import Saving
@@ -104,4 +104,4 @@ def replicate(job: Campaign, steps: Steps, numbers: Iterable[int]) -> list[Repli
         HybridDesError: the step of a state cannot be simulated.
     """
     seed = steps.scenario.seed
-    return [Process(job, history(job.sources, job.horizon, seed, number), steps).live() for number in numbers]
+    return [RenewalProcess(job, history(job.sources, job.horizon, seed, number), steps).live() for number in numbers]

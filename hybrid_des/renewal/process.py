@@ -96,7 +96,7 @@ class Replication:
         return sum(one.effect == "stop" and one.phase in UP for one in self.failures)
 
 
-class Process:
+class RenewalProcess:
     """One replication of a job; `live` runs it to the horizon."""
 
     def __init__(self, job: Campaign, strikes: Sequence[Strike], steps: Steps) -> None:
