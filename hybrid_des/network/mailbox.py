@@ -32,7 +32,8 @@ class Mailbox:
     def receive(self) -> Arrival | Here:
         """The next message, to be yielded; its value is a `Message`."""
         if self._first.__class__ is tuple:
-            return receive_at(self._env, *self._next())
+            at, message = self._next()
+            return receive_at(self._env, at, message)
         arrival = Arrival(self._env)
         self._keep(arrival)
         return arrival
@@ -78,7 +79,8 @@ class TaggedMailbox:
         """The message of this tag, to be yielded; its value is a `Message`."""
         arrived = self._held.pop(tag, None)
         if arrived is not None:
-            return receive_at(self._env, *arrived)
+            at, message = arrived
+            return receive_at(self._env, at, message)
         arrival = self._held[tag] = Arrival(self._env)
         return arrival
 
