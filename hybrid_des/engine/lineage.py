@@ -15,14 +15,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from heapq import heappop
 from types import MethodType
 from typing import Any, Protocol
 
-from simpy.core import EmptySchedule
 from simpy.events import NORMAL, Event, EventPriority
 
-from hybrid_des.engine.clock import MOMENT, USUAL, Environment, Timeout, copied
+from hybrid_des.engine.clock import MOMENT, USUAL, Environment, Timeout
 from hybrid_des.engine.events import Arrival
 
 Lineage = tuple[int | None, int]
@@ -54,6 +52,7 @@ class LineageArrival(Arrival):
     def __init__(self, env: LineageEnvironment) -> None:
         self.env = env
         self.callbacks = self
+        self.append(env.follow)
         self.when = env.now
         self.asked = env.lineage
 
@@ -71,6 +70,7 @@ class LineageTimeout(Timeout):
     def __init__(self, env: LineageEnvironment, delay: int, value: Any = None) -> None:
         self.lineage = env.born
         super().__init__(env, delay, value)
+        self.callbacks = [env.follow]
 
 
 class LineageEnvironment(Environment):
@@ -79,14 +79,16 @@ class LineageEnvironment(Environment):
     Attributes:
         lineage: of the event that is processed now.
         born: of events that are booked now.
+        follow: the first callback of every event: takes over its lineage.
     """
 
-    __slots__ = ("_roots", "born", "lineage")
+    __slots__ = ("_roots", "born", "follow", "lineage")
 
     def __init__(self, roots: Roots) -> None:
         super().__init__()
         self._roots = roots
         self.timeout = MethodType(LineageTimeout, self)
+        self.follow = self._follow
         self.lineage: Lineage = (0, 0)
         self.born: Lineage = (0, 0)
 
@@ -115,6 +117,7 @@ class LineageEnvironment(Environment):
     def schedule(self, event: Event, priority: EventPriority = NORMAL, delay: float = 0) -> None:
         """Book a triggered event after a delay; an urgent one continues the event that books it."""
         event.lineage = self.born if priority is NORMAL else self.lineage  # type: ignore[attr-defined]
+        event.callbacks.insert(0, self.follow)
         super().schedule(event, priority, delay)
 
     @contextmanager
@@ -142,29 +145,7 @@ class LineageEnvironment(Environment):
             event.callbacks.append(check)
         return done
 
-    def _process(self, most: int) -> None:
-        """Process so many events, each under its lineage."""
-        agenda, moments = self.agenda, self.agenda.moments
-        number = self.events
-        end = number + most
-        while number < end:
-            if not moments:
-                raise EmptySchedule
-            moment = heappop(moments)
-            events = agenda.pop(moment)
-            events.reverse()
-            self.now = now = moment >> MOMENT
-            while events:
-                event = events.pop()
-                self.events = number = number + 1
-                self.lineage = chain, root = event.lineage
-                self.born = (None if chain is None else hash((now, chain)), root)
-                callbacks, event.callbacks = event.callbacks, None
-                for callback in callbacks:
-                    callback(event)
-                if not event._ok and not hasattr(event, "_defused"):
-                    raise copied(event._value)
-                if number == end or (moments and moments[0] < moment):
-                    break
-            if events:
-                agenda[moment][:0] = reversed(events)
+    def _follow(self, event: Any) -> None:
+        """Take over the lineage of the event that is processed now."""
+        self.lineage = chain, root = event.lineage
+        self.born = (None if chain is None else hash((self.now, chain)), root)

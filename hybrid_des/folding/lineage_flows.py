@@ -92,6 +92,7 @@ class LineageFlow(FifoFlow):
     def __init__(self, sender: int, base: FifoFlow) -> None:
         super().__init__(base.env, base.hops, base.put, base.rows)
         self._sender = sender
+        self.on_head.insert(0, self.env.follow)
         for hop in base.hops:
             hop.link.join(sender)  # type: ignore[attr-defined]
 
