@@ -73,7 +73,8 @@ def receive_at(env: Environment, at: int, value: Any) -> Arrival | Here:
     if at <= env.now:
         return Here(value)
     arrival = Arrival(env)
-    arrival.happen(at, value)
+    arrival._value = value  # what `happen` does, in one call less
+    env.agenda[at << MOMENT | USUAL].append(arrival)
     return arrival
 
 
