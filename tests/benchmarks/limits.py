@@ -35,7 +35,8 @@ class Limit:
 
 def limits() -> Iterator[Limit]:
     """All limits."""
-    for case, limit in ((ring(256, "ring"), 3.2), (ring(256), 6.5), (mixed(32), 6.5), (mixed(32, "fair"), 8)):
+    rings = (ring(256, "ring"), 3.2), (ring(256), 6.5), (ring(1024, "ring"), 1.9), (ring(1024), 4.0)
+    for case, limit in (*rings, (pipeline(1024), 5), (mixed(32), 6.5), (mixed(32, "fair"), 8)):
         yield Limit(f"{case.name}: time / bare loop", lambda case=case: measure(case, 1).ratio, limit)
     for topology in ("ring", "nodes"):
         small, large = ring(64, topology), ring(512, topology)
