@@ -17,7 +17,7 @@ from typing import Any
 
 import simpy
 from simpy.core import EmptySchedule, StopSimulation
-from simpy.events import NORMAL, PENDING, URGENT, Event, EventPriority, ProcessGenerator
+from simpy.events import NORMAL, URGENT, Event, EventPriority
 
 from hybrid_des.engine.recorder import LAST_TIME, TimeRangeError
 
@@ -67,11 +67,7 @@ class Timeout(simpy.Timeout):
 class Process(simpy.Process):
     """SimPy's process, in less memory."""
 
-    __slots__ = ("_generator", "_ok", "_target", "_value", "callbacks", "env")
-
-    def __init__(self, env: Environment, generator: ProcessGenerator) -> None:
-        self._value = PENDING
-        super().__init__(env, generator)
+    __slots__ = ("_generator", "_target", "callbacks", "env")
 
 
 class Environment(simpy.Environment):

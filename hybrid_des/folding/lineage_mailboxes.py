@@ -53,7 +53,7 @@ class LineageMailbox(Mailbox):
         if first is None or first.__class__ is tuple:
             self._keep((at, message, env.now, env.lineage))
         else:
-            self._next()
+            self._first = self._behind.pop(0) if self._behind else None
             if first.when != env.now:
                 first.happen(at, message)
             else:
@@ -61,8 +61,10 @@ class LineageMailbox(Mailbox):
 
     def receive(self) -> Arrival | Here:
         """The next message, to be yielded; its value is a `Message`."""
-        if self._first.__class__ is tuple:
-            return find(self._env, self._next())
+        first = self._first
+        if first.__class__ is tuple:
+            self._first = self._behind.pop(0) if self._behind else None
+            return find(self._env, first)
         arrival = LineageArrival(self._env)
         self._keep(arrival)
         return arrival

@@ -29,4 +29,5 @@ class Channel(NamedTuple):
 
     def on(self, link: str, hop: int) -> Channel:
         """The same flow on one of its links."""
-        return Channel(*self[:-2], link, hop)
+        sender, receiver, purpose, kind, stage, chunk, _, _ = self
+        return Channel(sender, receiver, purpose, kind, stage, chunk, link, hop)

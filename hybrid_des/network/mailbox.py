@@ -27,15 +27,21 @@ class Mailbox:
         elif first.__class__ is tuple:
             self._keep((at, message))
         else:
-            self._next().happen(at, message)
+            self._first = self._behind.pop(0) if self._behind else None
+            first.happen(at, message)
 
     def receive(self) -> Arrival | Here:
         """The next message, to be yielded; its value is a `Message`."""
-        if self._first.__class__ is tuple:
-            at, message = self._next()
+        first = self._first
+        if first.__class__ is tuple:
+            self._first = self._behind.pop(0) if self._behind else None
+            at, message = first
             return receive_at(self._env, at, message)
         arrival = Arrival(self._env)
-        self._keep(arrival)
+        if first is None:
+            self._first = arrival
+        else:
+            self._keep(arrival)
         return arrival
 
     def unread(self) -> int:
@@ -50,12 +56,6 @@ class Mailbox:
             self._behind = [held]
         else:
             self._behind.append(held)
-
-    def _next(self) -> Any:
-        """Take out the first."""
-        first = self._first
-        self._first = self._behind.pop(0) if self._behind else None
-        return first
 
 
 class TaggedMailbox:

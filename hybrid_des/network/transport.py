@@ -72,9 +72,11 @@ class Transport:
             UsageError: the fabric has no link of this name.
         """
         if name not in self._links:
-            spec = self._fabric.links.get(name)
-            if spec is None:
-                raise UsageError(f'there is no link "{name}"; such as: {", ".join([*self._fabric.links][:3])}')
+            try:
+                spec = self._fabric.links[name]
+            except KeyError:
+                some = ", ".join([*self._fabric.links][:3])
+                raise UsageError(f'there is no link "{name}"; such as: {some}') from None
             same = id(spec.bandwidth)  # hashing a fraction takes longer than all else here
             if same not in self._rate_of:
                 self._rate_of[same] = self._rates.setdefault(spec.bandwidth, rate_of(spec.bandwidth))
