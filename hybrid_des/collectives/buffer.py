@@ -78,7 +78,7 @@ class Buffer:
 
 
 class Pieces:
-    """The pieces of a buffer without an array: only their sizes on the wire. All ranks share one, as it never changes.
+    """The pieces of a buffer without an array: only their sizes on the wire. All ranks of a group share one.
 
     Attributes:
         codec: their encoding on the wire.

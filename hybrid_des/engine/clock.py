@@ -4,8 +4,8 @@ Many GPUs act at the same time, so events are kept by time: a heap of distinct m
 into one integer) and for each moment its events in the order in which they were booked. The order of events is exactly
 SimPy's: by time, then priority, then booking.
 
-What a message of a ring over 1,024 ranks costs is mostly the memory that it touches: each rank's objects have left the
-processor's cache when its turn comes again. So they are few and small, and an event is let go as soon as it is over.
+In a ring over 1,024 ranks, the objects of all ranks are more than a processor's cache of 1 MiB holds, so every message
+misses it. So objects per rank are few and small, and an event is released as soon as it has been processed.
 """
 
 from __future__ import annotations

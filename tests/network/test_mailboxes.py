@@ -42,7 +42,7 @@ def test_receivers_are_served_in_the_order_of_asking(sent, asked):
 
 
 def test_a_process_can_wait_for_messages_of_two_mailboxes():
-    """Those who wait are told apart, though both have the same callbacks."""
+    """The two events are told apart, though neither has a callback yet."""
     env = Environment()
     one, other = Mailbox(env), Mailbox(env)
     waits = [one.receive(), other.receive()]
