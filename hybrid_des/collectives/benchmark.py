@@ -123,8 +123,7 @@ def carried_out(
             process.callbacks.append(partial(completed, seat.rank))
         processes.append(process)
         kind = seat.group.kind
-    env.beat = None if limit is None else beat
-    env.run()
+    env.run(beat=None if limit is None else beat)
     if limit is not None and env.now > limit:
         raise OvertakenError
     if stuck := sum(process.is_alive for process in processes):

@@ -122,6 +122,6 @@ class Group:
 
     def _between(self, sender: int, receiver: int) -> tuple[Flow, Mailbox]:
         whole = self._processes
-        ends = whole.ranks[sender], whole.ranks[receiver]
-        channel = Channel(*ends, whole.purpose, whole.kind, whole.stage, whole.chunks[sender])
+        ranks = whole.ranks
+        channel = Channel(ranks[sender], ranks[receiver], whole.purpose, whole.kind, whole.stage, whole.chunks[sender])
         return self._transport.flow(channel, self._lane, whole.part)

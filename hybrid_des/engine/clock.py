@@ -77,11 +77,10 @@ class Environment(simpy.Environment):
         now: the current simulated time.
         events: how many events have been processed.
         agenda: the events to come.
-        beat: what `run` calls after every `BEAT` events, if anything.
         timeout, process, event: make events, as in SimPy.
     """
 
-    __slots__ = ("agenda", "beat", "event", "events", "now", "process", "timeout")
+    __slots__ = ("agenda", "event", "events", "now", "process", "timeout")
 
     now: int
     timeout: Callable[..., Timeout]
@@ -93,7 +92,6 @@ class Environment(simpy.Environment):
         self.now = whole(initial_time)
         self.events = 0
         self.agenda = Agenda()
-        self.beat: Callable[[], None] | None = None
         self._active_proc = None
         self.timeout = MethodType(Timeout, self)
         self.process = MethodType(Process, self)
@@ -128,8 +126,12 @@ class Environment(simpy.Environment):
         """
         self._process(1)
 
-    def run(self, until: float | Event | None = None) -> Any:
+    def run(self, until: float | Event | None = None, beat: Callable[[], None] | None = None) -> Any:
         """Process events until there are none, until a time, or until an event; give that event's value.
+
+        Args:
+            until: a time or an event.
+            beat: what is called after every `BEAT` events, if anything.
 
         Raises:
             ValueError: the time is not in the future, or is not whole.
@@ -143,9 +145,9 @@ class Environment(simpy.Environment):
             end.callbacks.append(StopSimulation.callback)
         value = None
         try:
-            while self.beat is not None:
+            while beat is not None:
                 self._process(BEAT)
-                self.beat()
+                beat()
             self._process(ALL)
         except StopSimulation as stop:
             value = stop.args[0]

@@ -81,7 +81,7 @@ class Rows:
         """The columns as int64 arrays, in the order in which the rows were added (views, not copies)."""
         if not self._numbers:
             return dict.fromkeys(self.columns, NO_ROWS)
-        rows = np.frombuffer(self._numbers, dtype=np.int64).reshape(-1, len(self.columns))
+        rows = np.ndarray((len(self), len(self.columns)), np.int64, self._numbers)
         return dict(zip(self.columns, rows.T, strict=True))
 
 

@@ -92,7 +92,7 @@ class LineageFlow(FifoFlow):
     def __init__(self, sender: int, base: FifoFlow) -> None:
         super().__init__(base.env, base.hops, base.put, base.rows)
         self._sender = sender
-        self.on_head.insert(0, self.env.follow)
+        self.on_head = (self.env.follow, LineageFlow.arrive)
         for hop in base.hops:
             hop.link.join(sender)  # type: ignore[attr-defined]
 
@@ -106,18 +106,22 @@ class LineageFlow(FifoFlow):
             link.last = (env.now, env.events, env.lineage)
         FifoFlow.send(self, message, tag)
 
-    def _arrive(self, head: Head) -> None:
-        link: Any = self.hops[head.hop].link
+    @staticmethod
+    def arrive(head: Head) -> None:
+        """Serve a head at a further link, and send it on or hand the message over."""
+        flow: Any = head.flow
+        link: Any = flow.hops[head.hop].link
         if link.shared:
-            link.meet(self._sender, ())
+            link.meet(flow._sender, ())
         else:
-            env = self.env
+            env = flow.env
             link.last = (env.now, env.events, env.lineage)
-        FifoFlow._arrive(self, head)
+        FifoFlow.arrive(head)
 
     def _forward(self, hop: int, at: int, slowest: int, message: Message, tag: int) -> None:
         head = LineageHead()
         head.callbacks = self.on_head
+        head.flow = self
         head.hop = hop
         head.slowest = slowest
         head.message = message

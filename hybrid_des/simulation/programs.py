@@ -1,7 +1,6 @@
 """The programs that ranks run, each at the pace of its rank; equal ranks share theirs."""
 
 from fractions import Fraction
-from functools import cache
 
 from hybrid_des.planning.pace import Pace
 from hybrid_des.planning.planner import Parts
@@ -23,9 +22,9 @@ class Programs:
 
     def __init__(self, scenario: Scenario, parts: Parts, retime: Retime | None = None) -> None:
         self._retime = retime
-        self._lower = cache(parts.lowering.lower)
-        self._known: dict[tuple[int, int], Program] = {}
-        self._vary = cache(lambda place, pace: in_parts(self._lower(place, pace)))
+        self._lowering = parts.lowering
+        self._alike: dict[tuple[int, int], Program] = {}
+        self._known: dict[tuple[int, Pace, bool], Program] = {}
         self._perturbation = None
         if scenario.slow or scenario.jitter or parts.durations:
             self._perturbation = Perturbation(scenario, parts.plan, parts.costs, parts.durations)
@@ -34,13 +33,20 @@ class Programs:
         """The program of a rank on a GPU of this speed, and the pace at which it varies, if it does."""
         if self._perturbation is None and self._retime is None:
             alike = place, id(speed)  # of the scenario's node; hashing a fraction takes longer than all else here
-            if alike not in self._known:
-                self._known[alike] = self._lower(place, Pace(speed))
-            return self._known[alike], None
+            if alike not in self._alike:
+                self._alike[alike] = self._lowering.lower(place, Pace(speed))
+            return self._alike[alike], None
         usual, varying = Pace(speed), None
         if self._perturbation is not None:
             usual, varying = Pace(speed * self._perturbation.speed(rank)), self._perturbation.pace(rank)
         if self._retime is None:
-            return (self._lower if varying is None else self._vary)(place, usual), varying
-        program = retimed(self._lower(place, usual), rank, self._retime)
+            return self._lowered(place, usual, parted=varying is not None), varying
+        program = retimed(self._lowered(place, usual), rank, self._retime)
         return program if varying is None else in_parts(program), varying
+
+    def _lowered(self, place: int, pace: Pace, *, parted: bool = False) -> Program:
+        """The program of all ranks of this place and pace, in parts where the pace varies."""
+        key = place, pace, parted
+        if key not in self._known:
+            self._known[key] = in_parts(self._lowered(place, pace)) if parted else self._lowering.lower(place, pace)
+        return self._known[key]

@@ -174,9 +174,8 @@ def _simulated(
     gpus = simulated_gpus(scenario, parts, network, fold, Programs(scenario, parts, retime))
     transport = network.transport
     servers = parts.reductions.servers(transport, scenario.steps, _lengths(parts.workers))
-    transport.env.beat = _beat(scenario, network, gpus, watch)
     try:
-        _carry_out(transport, [*gpus, *servers])
+        _carry_out(transport, [*gpus, *servers], _beat(scenario, network, gpus, watch))
     except BudgetSpentError:
         assert watch is not None
         raise watch.unfinished(scenario, network, gpus) from None
@@ -235,9 +234,9 @@ def _sent(parts: Parts, transport: Transport, steps: int) -> dict[str, int]:
     return {key: total + steps * replayed.get(key, 0) for key, total in transport.sent().items()}
 
 
-def _carry_out(transport: Transport, workers: Sequence[Gpu | Server]) -> None:
+def _carry_out(transport: Transport, workers: Sequence[Gpu | Server], beat: Callable[[], None] | None) -> None:
     """Run until no event is left; processes that are still alive then are deadlocked, and every message was read."""
-    transport.env.run()
+    transport.env.run(beat=beat)
     stuck = [worker for worker in workers if any(process.is_alive for process in worker.processes)]
     if stuck:
         raise DeadlockError("\n".join(["deadlock: no event is left", *(worker.where() for worker in stuck)]))

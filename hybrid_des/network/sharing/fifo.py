@@ -7,6 +7,8 @@ so a message over equal links is cut through (bytes/bandwidth counted once), and
 held by a slow sender. Cost: no event at the first link, one at each further link, one for a waiting receiver.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from struct import error
 from typing import Any
@@ -25,12 +27,14 @@ class Head(Booking):
     """The head of a message on its way to a further link.
 
     Attributes:
+        flow: the flow of the message.
         hop: the place of that link on the route.
         slowest: the longest service time so far; the tail is that far behind the head.
     """
 
-    __slots__ = ("hop", "message", "slowest", "tag")
+    __slots__ = ("flow", "hop", "message", "slowest", "tag")
 
+    flow: FifoFlow
     hop: int
     message: Message
     slowest: int
@@ -43,7 +47,7 @@ class FifoFlow(Flow):
     Attributes:
         link, latency, channel: its first hop.
         direct: whether that is its only one.
-        on_head: what happens when a head reaches a further link.
+        on_head: what is called when a head reaches a further link; all flows of a class share it.
     """
 
     __slots__ = ("channel", "direct", "env", "latency", "link", "on_head")
@@ -53,7 +57,7 @@ class FifoFlow(Flow):
         self.env = env
         self.link, self.latency, self.channel = hops[0]
         self.direct = len(hops) == 1
-        self.on_head: list[Callable[[Any], None]] = [self._arrive]
+        self.on_head = ARRIVE
 
     def send(self, message: Message, tag: int | None = None) -> None:
         """Hand a message to the first link; the sender continues at once."""
@@ -80,17 +84,18 @@ class FifoFlow(Flow):
         else:
             self._forward(1, start + latency, time, message, tag)
 
-    def _arrive(self, head: Head) -> None:
+    @staticmethod
+    def arrive(head: Head) -> None:
         """Serve a head at a further link, and send it on or hand the message over."""
-        message, tag, slowest = head.message, head.tag, head.slowest
-        link, latency, channel = self.hops[head.hop]
-        now = self.env.now
+        flow, message, tag, slowest = head.flow, head.message, head.tag, head.slowest
+        link, latency, channel = flow.hops[head.hop]
+        now = flow.env.now
         start = link.free
         if start < now:
             start = now
         time = link.rate[message.size]
         end = link.free = start + time
-        if (rows := self.rows) is not None:
+        if (rows := flow.rows) is not None:
             try:
                 rows.write(rows.pack(channel, tag, now, start, end, message.size))
             except error as refusal:
@@ -99,22 +104,26 @@ class FifoFlow(Flow):
         if end < tail:
             end = tail
         hop = head.hop + 1
-        if hop == len(self.hops):
-            self.put(message, tag, end + latency)
+        if hop == len(flow.hops):
+            flow.put(message, tag, end + latency)
         else:
             if slowest < time:
                 slowest = time
-            self._forward(hop, end - slowest + latency, slowest, message, tag)
+            flow._forward(hop, end - slowest + latency, slowest, message, tag)
 
     def _forward(self, hop: int, at: int, slowest: int, message: Message, tag: int) -> None:
         """Book the arrival of a head at a further link."""
         head = Head()  # filled in here: a constructor would take as long as the rest
         head.callbacks = self.on_head
+        head.flow = self
         head.hop = hop
         head.slowest = slowest
         head.message = message
         head.tag = tag
         self.env.agenda[at << MOMENT | USUAL].append(head)
+
+
+ARRIVE: tuple[Callable[[Any], None], ...] = (FifoFlow.arrive,)
 
 
 @sharing("fifo")

@@ -54,6 +54,7 @@ class VaryingFifoFlow(FifoFlow):
 
     def __init__(self, env: Environment, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
         super().__init__(env, hops, put, rows)
+        self.on_head = SERVE
         self.reached = [0] * len(hops)  # behind each link, when the last message got to the next or to the receiver
 
     def send(self, message: Message, tag: int | None = None) -> None:
@@ -63,8 +64,11 @@ class VaryingFifoFlow(FifoFlow):
         self.scales += message.scales
         self._serve(0, message, self.label if tag is None else tag, 0)
 
-    def _arrive(self, head: Head) -> None:
-        self._serve(head.hop, head.message, head.tag, head.slowest)
+    @staticmethod
+    def arrive(head: Head) -> None:
+        """Serve a head at a further link."""
+        assert isinstance(head.flow, VaryingFifoFlow)
+        head.flow._serve(head.hop, head.message, head.tag, head.slowest)
 
     def _serve(self, hop: int, message: Message, tag: int, slowest: int) -> None:
         """Serve a head at a link, and send it on or hand the message over."""
@@ -87,6 +91,9 @@ class VaryingFifoFlow(FifoFlow):
             self.put(message, tag, at)
         else:
             self._forward(hop + 1, at, slowest, message, tag)
+
+
+SERVE = (VaryingFifoFlow.arrive,)
 
 
 @varying("fifo")
