@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-import hybrid_des
 from hybrid_des.cli.arguments import add_budget, add_common, add_out, import_files, processes
 from hybrid_des.cli.output import progress_bar, say, status_line
 from hybrid_des.errors import UsageError
@@ -27,6 +26,17 @@ if TYPE_CHECKING:
     from hybrid_des.sweep import Row, Sweep
 
 
+class ShowVersion(argparse.Action):
+    """Prints the version that is installed, which takes longer to find than all help texts, and ends the program."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Do so."""
+        from importlib.metadata import version
+
+        print(f"hybrid-des {version('hybrid-des')}")
+        parser.exit()
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a scenario or sweep file, and output options."""
     parser.add_argument("file", nargs="?", metavar="FILE", help="a scenario, such as scenarios/a100_8x.yaml")
@@ -39,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_budget(parser, "end a single run after so long, such as 60s, with what is known; exit code 3")
     parser.add_argument("--dask", metavar="ADDRESS", help="run a sweep on a Dask cluster, such as tcp://10.0.0.1:8786")
-    parser.add_argument("--version", action="version", version=f"hybrid-des {hybrid_des.__version__}")
+    parser.add_argument("--version", action=ShowVersion, nargs=0, help="show the program's version number and exit")
 
 
 def run(args: argparse.Namespace) -> int:

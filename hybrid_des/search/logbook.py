@@ -14,10 +14,10 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import hybrid_des
 from hybrid_des.errors import UsageError
 from hybrid_des.report.files.workshop import cannot_be_written
 from hybrid_des.search.appraisal import Finding
@@ -60,7 +60,7 @@ def _line(step: str, number: int, finding: Finding) -> str:
 
 
 def _head(settings: Settings, cases: Sequence[Case]) -> dict[str, Any]:
-    same = (hybrid_des.__version__, settings.digest, settings.imports, settings.block, cases)
+    same = (version("hybrid-des"), settings.digest, settings.imports, settings.block, cases)
     return {"search": hashlib.sha256(repr(same).encode()).hexdigest(), "plans": len(cases)}
 
 
