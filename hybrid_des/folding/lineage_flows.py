@@ -120,12 +120,9 @@ class LineageFlow(FifoFlow):
 
     def _forward(self, hop: int, at: int, slowest: int, message: Message, tag: int) -> None:
         head = LineageHead()
-        head.callbacks = self.on_head
-        head.flow = self
-        head.hop = hop
-        head.slowest = slowest
-        head.message = message
-        head.tag = tag
+        head.callbacks, head.flow = self.on_head, self
+        head.message, head.tag = message, tag
+        head.hop, head.slowest = hop, slowest
         head.lineage = self.env.born
         self.env.agenda[at << MOMENT | USUAL].append(head)
 

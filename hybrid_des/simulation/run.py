@@ -228,19 +228,19 @@ def _beat(scenario: Scenario, network: Network, gpus: Sequence[Gpu], watch: Watc
 
 
 def _sent(parts: Parts, transport: Transport, steps: int) -> dict[str, int]:
-    """What was sent, by messages or in replayed collectives."""
+    """What was sent, by messages, of which every one was received, or in replayed collectives."""
+    transport.check_empty()
     replayed = {f"bytes_{axis}": size for axis, size in parts.traffic.replayed_bytes.items()}
     replayed |= parts.lowering.replayed(0)
     return {key: total + steps * replayed.get(key, 0) for key, total in transport.sent().items()}
 
 
 def _carry_out(transport: Transport, workers: Sequence[Gpu | Server], beat: Callable[[], None] | None) -> None:
-    """Run until no event is left; processes that are still alive then are deadlocked, and every message was read."""
+    """Run until no event is left; processes that are still alive then are deadlocked."""
     transport.env.run(beat=beat)
     stuck = [worker for worker in workers if any(process.is_alive for process in worker.processes)]
     if stuck:
         raise DeadlockError("\n".join(["deadlock: no event is left", *(worker.where() for worker in stuck)]))
-    transport.check_empty()
 
 
 def _lengths(workers: Mapping[int, Worker]) -> dict[int, int]:

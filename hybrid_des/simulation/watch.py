@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from typing import Any
 
@@ -51,20 +52,48 @@ class BudgetSpentError(Exception):
 
 
 class UnfinishedError(SimulationError):
-    """A run was ended by its budget.
-
-    Attributes:
-        facts: what is known of it, by public keys: shares, seconds, bytes.
-    """
+    """A run was ended by its budget, in real seconds."""
 
     exit_code = 3
 
-    def __init__(self, facts: dict[str, Any]) -> None:
-        self.facts = facts
-        super().__init__(
-            f"{facts['name']}: not complete: the budget of {format_seconds(facts['budget_s'])} is spent, "
-            f"{facts['share_of_ops']:.1%} of the ops are done"
-        )
+    def __init__(
+        self, scenario: Scenario, network: Network, gpus: Sequence[Gpu], *, budget_s: float, wall_s: float
+    ) -> None:
+        """Keep the run as it is."""
+        self._scenario, self._network, self._gpus = scenario, network, gpus
+        self._budget_s, self._wall_s = budget_s, wall_s
+        self._share = len(network.recorder.ops) / ops_of(scenario, gpus)
+        spent = f"the budget of {format_seconds(budget_s)} is spent"
+        super().__init__(f"{scenario.name}: not complete: {spent}, {self._share:.1%} of the ops are done")
+
+    @cached_property
+    def facts(self) -> dict[str, Any]:
+        """What is known of the run, by public keys: shares, seconds, bytes."""
+        scenario, gpus, (recorder, transport, _) = self._scenario, self._gpus, self._network
+        ops, steps = recorder.ops.table(), recorder.steps.table()
+        place = scenario.parallel.layout.along("pipeline")
+        ranks = np.array([gpu.rank for gpu in gpus])
+        held = [0] * scenario.parallel.pipeline
+        for gpu in gpus:
+            held[place[gpu.rank]] = max(held[place[gpu.rank]], gpu.memory.peak_bytes)
+        busy = np.bincount(place[ops["rank"]], (ops["end"] - ops["start"]).astype(float), len(held))
+        mean = busy / np.bincount(place[ranks], minlength=len(held)) / PICOSECONDS_PER_SECOND
+        return {
+            "version": scenario.version,
+            "name": scenario.name,
+            "stopped": "budget",
+            "budget_s": self._budget_s,
+            "share_of_ops": self._share,
+            "steps_done": int((np.bincount(steps["step"], minlength=1) == len(gpus)).sum()),
+            "simulated_s": transport.env.now / PICOSECONDS_PER_SECOND,
+            "ranks": scenario.parallel.ranks,
+            "ranks_simulated": len(gpus),
+            "busy_s": mean.tolist(),
+            "peak_memory_bytes": held,
+            "messages": transport.sent()["messages"],
+            "wall_s": self._wall_s,
+            "events": transport.env.events,
+        }
 
 
 class Watch:
@@ -99,33 +128,9 @@ class Watch:
         self._show(Headway(ops / of_ops if of_ops else 1.0, events, elapsed, elapsed - self._since))
 
     def unfinished(self, scenario: Scenario, network: Network, gpus: Sequence[Gpu]) -> UnfinishedError:
-        """What is known of a run that ends now."""
-        recorder, transport, _ = network
-        ops, steps = recorder.ops.table(), recorder.steps.table()
-        place = scenario.parallel.layout.along("pipeline")
-        ranks = np.array([gpu.rank for gpu in gpus])
-        held = [0] * scenario.parallel.pipeline
-        for gpu in gpus:
-            held[place[gpu.rank]] = max(held[place[gpu.rank]], gpu.memory.peak_bytes)
-        busy = np.bincount(place[ops["rank"]], (ops["end"] - ops["start"]).astype(float), len(held))
-        mean = busy / np.bincount(place[ranks], minlength=len(held)) / PICOSECONDS_PER_SECOND
-        facts = {
-            "version": scenario.version,
-            "name": scenario.name,
-            "stopped": "budget",
-            "budget_s": self.budget_s,
-            "share_of_ops": len(ops["rank"]) / ops_of(scenario, gpus),
-            "steps_done": int((np.bincount(steps["step"], minlength=1) == len(gpus)).sum()),
-            "simulated_s": transport.env.now / PICOSECONDS_PER_SECOND,
-            "ranks": scenario.parallel.ranks,
-            "ranks_simulated": len(gpus),
-            "busy_s": mean.tolist(),
-            "peak_memory_bytes": held,
-            "messages": transport.sent()["messages"],
-            "wall_s": time.perf_counter() - self._started,
-            "events": transport.env.events,
-        }
-        return UnfinishedError(facts)
+        """The error that ends a run now."""
+        wall_s = time.perf_counter() - self._started
+        return UnfinishedError(scenario, network, gpus, budget_s=self.budget_s, wall_s=wall_s)
 
 
 def ops_of(scenario: Scenario, gpus: Sequence[Gpu]) -> int:

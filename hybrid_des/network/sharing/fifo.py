@@ -114,12 +114,9 @@ class FifoFlow(Flow):
     def _forward(self, hop: int, at: int, slowest: int, message: Message, tag: int) -> None:
         """Book the arrival of a head at a further link."""
         head = Head()  # filled in here: a constructor would take as long as the rest
-        head.callbacks = self.on_head
-        head.flow = self
-        head.hop = hop
-        head.slowest = slowest
-        head.message = message
-        head.tag = tag
+        head.callbacks, head.flow = self.on_head, self
+        head.message, head.tag = message, tag
+        head.hop, head.slowest = hop, slowest
         self.env.agenda[at << MOMENT | USUAL].append(head)
 
 
