@@ -95,5 +95,5 @@ def wiring(name: str) -> float:
 
 
 def start_up() -> float:
-    """`--help` beside the imports that nobody can do without."""
+    """`--help` beside the imports that no program can avoid."""
     return command_seconds("-m", "hybrid_des", "--help") / command_seconds("-c", "import simpy, yaml")

@@ -77,7 +77,7 @@ def peak_memory() -> float:
 
 
 def bare_loop(processes: int, timeouts: int) -> float:
-    """Seconds that SimPy takes for so many processes that each wait so many times, and do nothing else."""
+    """Seconds that SimPy takes for processes that only wait, each the given number of times."""
     env = simpy.Environment()
 
     def wait():

@@ -128,7 +128,7 @@ class World:
             self.note("handles", error.args)
 
     def fail(self, number, delay, other, rest):
-        """An exception that nobody handles unless somebody joins: it ends the run."""
+        """An exception that is handled only if another process joins this one; otherwise it ends the run."""
         yield self.env.timeout(delay)
         raise LookupError(number)
 

@@ -51,7 +51,7 @@ def test_exchanged_blocks_take_routes_to_routes(name, nodes, options):
 
 def test_unlike_nodes_make_no_blocks():
     assert build("nodes", node(), node(gpus=2)).blocks is None
-    assert build("nodes", *(node() for _ in range(4))).blocks is None  # they look alike, but nobody says that they are
+    assert build("nodes", *(node() for _ in range(4))).blocks is None  # equal, but not the same object
     kind = node()
     assert build("leaf-spine", *(kind,) * 5, leaf_size=2).blocks is None  # the last leaf is half full
 

@@ -144,7 +144,7 @@ def test_with_separate_links_pipeline_and_ring_do_not_meet():
         sections["gradients"]["overlap"] = overlap
         one = scenario(2, 2, cluster=cluster, **sections)
         durations[overlap] = run(one).duration
-    assert durations == {False: 4.75 * MS, True: 4.625 * MS}  # ahead by half a backward, and nobody waits
+    assert durations == {False: 4.75 * MS, True: 4.625 * MS}  # ahead by half a backward, so no rank waits
 
 
 @pytest.mark.parametrize(

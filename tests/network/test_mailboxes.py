@@ -1,4 +1,4 @@
-"""Mailboxes: messages in the order of sending, to receivers in the order of asking, whoever comes first."""
+"""Mailboxes: messages in the order of sending, to receivers in the order of asking, early or late."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -142,7 +142,7 @@ SPELLS = st.lists(
 def test_a_link_with_work_to_do_loses_none(sharing, spells, sizes):
     """Messages that all start at 0: the last one arrives when the link has done the work of all.
 
-    Each end is rounded by at most half a picosecond, in which the link does at most so much as at its fastest.
+    Each end is rounded by at most half a picosecond, in which the link serves at most what it can at full bandwidth.
     """
     table = Timetable.of(spells)
     fabric = chain([Fraction(GB)], [0])

@@ -1,4 +1,4 @@
-"""A wiring of one's own, link by link: shortest paths, and what is refused of it and of other topologies."""
+"""User-defined wirings, link by link: shortest paths, and the refusals of these and other topologies."""
 
 from itertools import permutations
 

@@ -114,7 +114,7 @@ def test_long_orders_are_drawn_around_the_mark():
     assert "2B40 is missing" in message and ">2F40<" in message and len(message.splitlines()) < 40
 
 
-def test_plan_that_names_a_place_nobody_has():
+def test_plan_that_names_a_place_that_does_not_exist():
     plan = Plan.of([[Op("F", 0), Op("B", 0)], [Op("F", 0, 7), Op("B", 0)]], [loop(2, 1)], [0])
     with pytest.raises(PlanError, match=r"rank 1, action 0: F of micro-batch 0 on chunk 7.*\n(.*\n)*.*>\?F0<"):
         plan.check()

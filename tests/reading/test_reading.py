@@ -17,7 +17,7 @@ READERS = {"a scenario": load, "a table": read_table, "layers": read_layers, "ro
 
 @pytest.fixture
 def pipe(tmp_path):
-    """A named pipe into which nobody writes."""
+    """A named pipe without a writer."""
     os.mkfifo(tmp_path / "pipe")
     return tmp_path / "pipe"
 

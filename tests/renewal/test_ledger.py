@@ -58,7 +58,7 @@ def test_a_checkpoint_waits_until_the_last_one_is_written():
 @pytest.mark.parametrize("mode", [SYNC, {"every": "100 s", "mode": "async", "blocking": "20 s", "write": "90 s"}])
 @pytest.mark.parametrize("cycles", [2, 3, 50])
 def test_many_checkpoints_are_counted_like_few(mode, cycles):
-    """A failure 10 s into the work after so many checkpoints of 100 + 20 s; async, that work is not yet written."""
+    """A failure 10 s into the work after a number of checkpoints of 100 + 20 s; async, that work is not yet written."""
     at = 120 * cycles + 10
     fails = {"what": "job", "times": [at]}
     scenario = weeks(horizon=at, classes=[fails, {"what": "job", "times": [at - 1]}], checkpoint=mode)

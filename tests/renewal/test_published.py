@@ -50,7 +50,7 @@ def test_classes_have_the_shares_of_their_rates(failures):
 
 
 def llama_losing(minutes):
-    """The effective time with so many minutes lost per stop, unexpected or planned: all of them restarting."""
+    """The effective time if every stop, unexpected or planned, loses this many minutes, all of them restarting."""
     stops = [{"what": "job", "count": count, "over": "54 d"} for count in (419, 47)]
     scenario = weeks(6, horizon="54 d", classes=stops, detect=0, restart={"time": f"{minutes} min"},
                      checkpoint={"every": "1 steps", "cost": 0})  # fmt: skip
@@ -63,7 +63,7 @@ def test_llama_trains_above_90_percent_losing_16_minutes():
 
 
 def cluster(nodes, gpus_per_node=8, **faults):
-    """So many nodes, each GPU a replica, failing 6.5 times per 1,000 node-days."""
+    """Nodes that fail 6.5 times per 1,000 node-days, with a replica per GPU."""
     return scenario_from(
         {
             "cluster": {"nodes": nodes, "gpus_per_node": gpus_per_node},

@@ -172,7 +172,7 @@ def test_the_slowest_of_many_takes_what_theory_says(ranks):
     normal = steps_of(ranks, {"distribution": "normal", "sigma": 0.05, "level": "rank-step"}, steps)
     assert agrees((normal - 1) / 0.05, NORMAL[ranks])
     assert agrees(steps_of(ranks, {"distribution": "lognormal", "sigma": 0.1}, steps), LOGNORMAL[ranks])
-    largest = ranks / (ranks + 1)  # of so many numbers between 0 and 1
+    largest = ranks / (ranks + 1)  # the expected maximum of `ranks` numbers between 0 and 1
     assert agrees(steps_of(ranks, {"distribution": "uniform", "spread": 0.5}, steps), 0.5 + largest)
 
 

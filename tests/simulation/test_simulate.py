@@ -223,7 +223,7 @@ def test_a_plan_with_an_op_missing_is_no_plan():
 
 
 def test_a_collective_that_waits_forever_deadlocks(scratch):
-    @collective("deaf", summary="receives what nobody sends")
+    @collective("deaf", summary="receives a message that no member sends")
     def deaf(group, buffer):
         yield group.from_((group.me + 1) % group.size).receive()
 
@@ -232,7 +232,7 @@ def test_a_collective_that_waits_forever_deadlocks(scratch):
 
 
 def test_a_collective_that_leaves_messages_unread_is_an_error(scratch):
-    @collective("talkative", summary="sends what nobody receives")
+    @collective("talkative", summary="sends a message that no member receives")
     def talkative(group, buffer):
         group.to((group.me + 1) % group.size).send(buffer.split(1).encode(0))
         yield from ()

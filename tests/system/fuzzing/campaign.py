@@ -75,7 +75,7 @@ def mutate(pool: Pool, seeds: Iterable[int], say: Say = quiet, folder: Path | No
 
 
 def recount(pool: Pool, first: int, count: int, say: Say = quiet, folder: Path | None = None) -> Failures:
-    """Simulate and recount so many random valid scenarios, not counting those that an algorithm refuses."""
+    """Simulate and recount this many random valid scenarios, not counting those that an algorithm refuses."""
     failures = Failures(folder)
     jobs = (Simulated(valid.scenario(Random(seed))) for seed in range(first, first + 2 * count))
     for job, answer in pool.map(_until(jobs, lambda: failures.done["recounted"] < count)):

@@ -147,7 +147,7 @@ def _killed(kill: Kill, process: subprocess.Popen[bytes], notes: Path, patience:
 
 
 def _far_enough(kill: Kill, notes: Path) -> bool:
-    """Whether so many cases have started; before the entry point is reached, Ctrl-C is Python's own affair."""
+    """Whether this many cases have started; before the entry point is reached, Python itself handles Ctrl-C."""
     return notes.stat().st_size > 0 and len(_noted(notes)) >= kill.cases
 
 

@@ -44,7 +44,7 @@ class Worker:
 
 
 class Pool:
-    """So many workers; jobs are anything that a worker takes."""
+    """A pool of workers; a job is anything that a worker accepts."""
 
     def __init__(self, size: int) -> None:
         self._size = size

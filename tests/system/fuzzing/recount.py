@@ -207,7 +207,7 @@ def durations(one: Recount) -> Iterator[str]:
 
 
 def _rounding(one: Recount, rank: int, exact: Fraction = Fraction(1, 2)) -> Fraction:
-    """How much shares of a picosecond may add up to, at the speed of a rank."""
+    """The largest sum of rounding errors, at the speed of a rank."""
     return Fraction(0) if exact.denominator == 1 else 1 / one.facts.speed(rank) + Fraction(1, 2)
 
 

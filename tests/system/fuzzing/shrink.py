@@ -16,7 +16,7 @@ MOST_RUNS = 400
 
 
 class Budget:
-    """So many tries; beyond them nothing counts as a failure, and shrinking ends."""
+    """A limited number of tries; after the last one nothing counts as a failure, and shrinking ends."""
 
     def __init__(self, fails: Fails, runs: int = MOST_RUNS) -> None:
         self._fails, self._left = fails, runs
@@ -49,7 +49,7 @@ def fewest_single(kept: list[Any], fails: Fails) -> list[Any]:
 
 
 def smaller(case: Case, fails: Fails, runs: int = MOST_RUNS) -> Case:
-    """A call with as few files, arguments, lines and tokens as still fail, as far as so many runs tell."""
+    """A call with as few files, arguments, lines and tokens as still fail, within a number of runs."""
     fails = Budget(fails, runs)
     case = _fewest(
         case, fails, list(case.files), lambda one, names: replace(one, files={n: one.files[n] for n in names})

@@ -29,7 +29,7 @@ class Totals:
         return self.one.ops[step, rank][0].asked
 
     def sent(self, step: int, rank: int) -> int:
-        """When a rank is through with its ops, and with blocking sends."""
+        """When a rank has finished its ops and its blocking sends."""
         row, action = self.one.actions[step, rank][-1]
         times = [row.end]
         if self.facts.blocking:

@@ -96,7 +96,7 @@ def ring(one: Recount) -> Iterator[str]:
 
 
 def turns(one: Recount) -> Iterator[str]:
-    """In a ring, a rank sends on as soon as it has received, and begins a bucket when the one before is through."""
+    """In a ring, a rank sends on as soon as it has received, and begins a bucket when the one before is complete."""
     flows: dict[tuple[int, ...], list[list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in sorted(one.messages, key=lambda row: (row.start, row.end, row.asked)):
         if row.kind == "ring":

@@ -59,7 +59,7 @@ def warm_up() -> None:
 
 @contextlib.contextmanager
 def out_of_memory() -> Iterator[None]:
-    """Allow so much more memory than the process has now; afterwards what happened can be told without a limit."""
+    """Allow this much more memory than the process has now; afterwards the outcome is reported without a limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + BYTES, hard))
@@ -109,7 +109,7 @@ def _program() -> Iterator[None]:
 
 @contextlib.contextmanager
 def out_of_time(seconds: float) -> Iterator[None]:
-    """Raise `OutOfTimeError` after so much processor time, and again every second if it is swallowed."""
+    """Raise `OutOfTimeError` after this much processor time, and again every second if it is swallowed."""
 
     def ring(number: int, frame: Any) -> None:
         raise OutOfTimeError
