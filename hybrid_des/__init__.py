@@ -35,7 +35,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import the public names when they are first used, so that starting up stays light."""
+    """Import the public names on first use, to keep start-up fast."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = importlib.import_module(_HOME[name])
@@ -43,5 +43,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """List the public names too, which are imported only when they are used."""
+    """Include the public names, which are imported only on first use."""
     return sorted({*globals(), *__all__})

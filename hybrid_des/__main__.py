@@ -1,4 +1,4 @@
-"""What `python -m hybrid_des` runs."""
+"""Entry point of `python -m hybrid_des`."""
 
 from hybrid_des.cli.main import program
 

@@ -1,7 +1,7 @@
-"""Errors raised deliberately, and their exit codes; and text made safe for a terminal.
+"""Errors raised deliberately, their exit codes, and text made safe for a terminal.
 
 A message is one line (for an impossible order, followed by a grid; for a deadlock, one line per rank): what is wrong,
-where, and what would be right. Whatever it quotes, it holds printable characters only.
+where, and what would be right. It contains printable characters only, in quoted text too.
 """
 
 import re
@@ -9,15 +9,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 LONGEST_LINE = 400  # characters
-LONGEST_SHOWN = 40  # of a foreign text in a message
+LONGEST_SHOWN = 40  # of quoted text in a message
 MOST_LINES = 39  # of a message with a grid
 MOST_PROBLEMS = 20  # of a scenario in a message
 
-_BREAK = re.compile(r"\s*[^\S ]\s*")  # white space that is more than spaces
+_BREAK = re.compile(r"\s*[^\S ]\s*")  # whitespace other than plain spaces
 
 
 def one_line(text: str, longest: int = LONGEST_LINE, tail: int = 0) -> str:
-    """Make a text safe for a terminal: one line of printable characters; a longer one is cut before its last `tail`."""
+    """Make a text safe for a terminal: one line of printable characters, cut before its last `tail` if too long."""
     if len(text) > 8 * LONGEST_LINE:
         text = text[: 4 * LONGEST_LINE] + text[-4 * LONGEST_LINE :]
     spaced = _BREAK.sub(" ", text.strip("\r\n"))
@@ -34,8 +34,8 @@ def unknown(name: str, known: Iterable[str]) -> str:
 
 
 def _similar(name: str, choices: Iterable[str]) -> list[str]:
-    """Similar choices, quoted, case ignored: the one within a typo, else all that start with `name` or contain it."""
-    import difflib  # only a mistake needs it
+    """Similar choices, quoted, case ignored: one that differs by a typo, else all that start with or contain `name`."""
+    import difflib  # needed only for errors
 
     by_lower = {choice.lower(): f'"{choice}"' for choice in choices}
 
@@ -48,12 +48,12 @@ def _similar(name: str, choices: Iterable[str]) -> list[str]:
 
 
 def _message(text: str) -> str:
-    """One line of a message, of which the end says what would be right."""
+    """One line of a message; if it is cut, its end is kept, which says what would be right."""
     return one_line(text, tail=LONGEST_LINE // 3)
 
 
 def _few(lines: Iterable[str], most: int, what: str) -> str:
-    """The lines of a message; of more than `most`, the first ones and the number of the others."""
+    """The lines of a message; if more than `most`, the first ones and the number of the rest."""
     safe = list(map(_message, lines))
     if len(safe) <= most:
         return "\n".join(safe)
@@ -69,7 +69,7 @@ class HybridDesError(Exception):
         super().__init__(_message(message))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Survive the way back from a worker process, whatever a subclass is made from."""
+        """Pickle without calling the constructor, so that any subclass can return from a worker process."""
         return _same, (type(self), self.args, self.__dict__)
 
 
@@ -87,7 +87,7 @@ class _Drawn(HybridDesError):
 
 
 class UsageError(HybridDesError):
-    """A command or an argument of a function is wrong."""
+    """A command or a function argument is wrong."""
 
 
 class ScenarioError(HybridDesError):

@@ -1,4 +1,4 @@
-"""Ranks and axes: where each rank stands along every axis of parallelism, and on which GPU it runs.
+"""Ranks and axes: the place of each rank along every axis of parallelism, and its GPU.
 
     Layout({"tensor": 1, "data": 2, "pipeline": 4}, order=("tensor", "data", "pipeline"))
 
@@ -6,7 +6,7 @@
     data         0  1  0  1  0  1  0  1
     pipeline     0  0  1  1  2  2  3  3
 
-Every rank-to-coordinate question of the package is answered here, and an axis more is an entry more in `sizes`.
+Every rank-to-coordinate question of the package is answered here, and a new axis is one more entry in `sizes`.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-SHARING = ("tensor", "context", "expert")  # along which ranks share layers, and exchange messages inside ops
-SHORT = 32  # ranks that are counted faster one by one
+SHARING = ("tensor", "context", "expert")  # axes along which ranks share layers and exchange messages inside ops
+SHORT = 32  # below this many ranks, a Python loop is faster than an array
 
 
 class RankGroup(Sequence[int]):
-    """Ranks along some axes, in ascending order, by rule: nothing is kept for each of them.
+    """Ranks along some axes, in ascending order, computed on demand: no list of them is stored.
 
     Args:
         first: the lowest of all ranks along the axes.
-        spans: (number of places, stride) of each axis, the one that varies fastest first.
-        chosen: which of them, counted from the first, are in the group.
+        spans: (number of places, stride) of each axis, fastest-varying first.
+        chosen: indices of those that are in the group; None: all.
     """
 
     def __init__(self, first: int, spans: Sequence[tuple[int, int]], chosen: range | None = None) -> None:
@@ -46,7 +46,7 @@ class RankGroup(Sequence[int]):
     @overload
     def __getitem__(self, place: slice) -> RankGroup: ...
     def __getitem__(self, place: int | slice) -> int | RankGroup:
-        """The rank at a place, or the group of those at some places."""
+        """The rank at an index, or the group of the ranks in a slice."""
         if isinstance(place, slice):
             return RankGroup(self._first, self._spans, self._chosen[place])
         return int(self._rank_of(self._chosen[place]))
@@ -61,7 +61,7 @@ class RankGroup(Sequence[int]):
         return hash((self._first, self._spans, self._chosen))
 
     def shifted(self, by: int) -> RankGroup:
-        """The group of the ranks that are so many behind these."""
+        """The same group with `by` added to every rank."""
         return RankGroup(self._first + by, self._spans, self._chosen)
 
     @property
@@ -85,8 +85,8 @@ class Layout:
 
     Attributes:
         sizes: axis → number of ranks along it.
-        order: the axes, the one that varies fastest along ranks first.
-        expert: how many successive ranks along context and data share the experts of each layer.
+        order: the axes, fastest-varying first.
+        expert: number of consecutive ranks along context and data that share the experts of each layer.
     """
 
     sizes: Mapping[str, int]
@@ -100,7 +100,7 @@ class Layout:
 
     @cached_property
     def strides(self) -> dict[str, int]:
-        """Axis → by how much the rank grows from one place along it to the next."""
+        """Axis → difference between the ranks at neighbouring places along it."""
         strides, stride = {}, 1
         for axis in self.order:
             strides[axis] = stride
@@ -120,7 +120,7 @@ class Layout:
         return sum(place * self.strides[axis] for axis, place in at.items())
 
     def group(self, rank: int, *axes: str) -> list[int]:
-        """The ranks that differ from this one along these axes only, itself among them, in ascending order."""
+        """The ranks that differ from this one along these axes only, itself included, in ascending order."""
         ranks = [rank - sum(self.coordinate(rank, axis) * self.strides[axis] for axis in axes)]
         for axis in axes:
             ranks = [start + place * self.strides[axis] for start in ranks for place in range(self.sizes[axis])]
@@ -128,7 +128,7 @@ class Layout:
 
     @cached_property
     def shared(self) -> dict[str, list[list[int]]]:
-        """Axis → the groups of ranks along it that share layers or experts, where those are several ranks."""
+        """Axis → the groups of ranks along it that share layers or experts, if there is more than one rank along it."""
         sizes = {**self.sizes, "expert": self.expert}
         return {axis: self.groups(axis) for axis in SHARING if sizes.get(axis, 1) > 1}
 
@@ -142,14 +142,14 @@ class Layout:
         return [group[first : first + size] for group in whole for first in range(0, len(group), size)]
 
     def first(self, ranks: NDArray[np.int64], *axes: str) -> NDArray[np.int64]:
-        """For each of these ranks the first of its group along these axes."""
+        """For each of these ranks, the first rank of its group along these axes."""
         for axis in axes:
             ranks = ranks - ranks // self.strides[axis] % self.sizes[axis] * self.strides[axis]
         return ranks
 
     @cached_property
     def holders(self) -> list[RankGroup]:
-        """Of the first pipeline rank: the ranks that hold the same parameters, one group per tensor rank."""
+        """Ranks of the first pipeline rank that hold the same parameters, one group per tensor rank."""
         spans = [(self.sizes[axis], self.strides[axis]) for axis in self.order if axis in ("context", "data")]
         return [RankGroup(tensor, spans) for tensor in self.group(0, "tensor")]
 
@@ -159,7 +159,7 @@ class Layout:
 
     @cached_property
     def pipelines(self) -> NDArray[np.int64]:
-        """Which pipeline every rank is part of: numbered by replica, then by its other coordinates."""
+        """The pipeline of every rank, numbered by replica, then by its other coordinates."""
         numbers, axes = self.along("data"), [axis for axis in reversed(self.order) if axis not in ("data", "pipeline")]
         for axis in axes:
             numbers = numbers * self.sizes[axis] + self.along(axis)

@@ -32,7 +32,7 @@ MOST = 2**20 - 1  # largest value that fits into a field of a message's tag
 # Simulated time is an int64 in picoseconds (106 days), sizes are int64 bytes; anything larger is a typing error.
 LARGEST = {
     "time": (Fraction(10**6), "1e6 s"),
-    "span": (Fraction(10**13), "1e13 s"),  # failures are rarer than int64 picoseconds can say
+    "span": (Fraction(10**13), "1e13 s"),  # mean times between failures exceed int64 picoseconds
     "size": (Fraction(10**15), "1 PB"),
     "bandwidth": (Fraction(10**15), "1 PB/s, or inf"),
     "compute": (Fraction(10**21), "1e21 FLOP/s"),

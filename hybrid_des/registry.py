@@ -1,4 +1,4 @@
-"""Registries of plug-ins: each file of a package registers what it builds under a name; no central list is kept.
+"""Registries of plug-ins: each file of a package registers its builder under a name; there is no central list.
 
 schedule = Registry("schedule", "hybrid_des.pipeline.schedules")
 
@@ -116,7 +116,7 @@ class Registry(Generic[T]):
 
 
 class _UserFile(SourceFileLoader):
-    """Loads a user's file without writing bytecode beside it."""
+    """Loads a user's file without writing bytecode next to it."""
 
     def set_data(self, path: str, data: Any, *, _mode: int = 0) -> None:
         """Write nothing."""

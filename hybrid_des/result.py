@@ -1,4 +1,4 @@
-"""What a user holds after a run: summary, timeline, picture and files of one `Run`.
+"""The result of a run for users: summary, timeline, pictures and files of one `Run`.
 
 result = simulate(load("scenarios/a100_8x.yaml"))
 result.summary["bubble_ratio"]
@@ -48,9 +48,9 @@ def simulate(
         scenario: what to simulate.
         plan: a plan instead of the schedule's.
         fabric: a fabric instead of the topology's.
-        scratch: the folder of the file of rows that are too many for memory; default: that for temporary files.
-        budget_s: real seconds that it may take; a planning that takes longer is not cut off.
-        progress: is told a few times per second how far the simulation is.
+        scratch: folder for rows that do not fit into memory; default: the system's folder for temporary files.
+        budget_s: limit in real seconds; planning is not interrupted.
+        progress: called a few times per second with the progress of the simulation.
 
     Raises:
         HybridDesError: the scenario cannot be simulated (`exit_code` 2) or its simulation failed (1).
@@ -79,17 +79,17 @@ class Result(Findings):
         return self.run.weights
 
     def gantt(self, ax: Axes | None = None) -> Axes:
-        """Draw what each rank computes when, on the axes given or on a new figure."""
+        """Draw the ops of each rank over time, on the given axes or on a new figure."""
         from hybrid_des.report import plots
 
         return plots.gantt(self.run, ax)
 
     def report(self, color: bool = False, width: int = 100) -> str:
-        """Give the report of the command line as text."""
+        """Return the report of the command line as text."""
         return render(self, color=color, width=width)
 
     def explain(self, *what_if: str) -> dict[str, pd.DataFrame]:
-        """Say why the step takes as long as it does, and what would help, as tables; times in seconds per step.
+        """Explain the step time, and what would shorten it, as tables; times in seconds per step.
 
         The step is simulated again with all causes recorded, then with each change.
 
@@ -98,7 +98,7 @@ class Result(Findings):
 
         Returns:
             Tables by name: `path` (pieces of the critical path), `nearly_critical`, `classes` (least and most time over
-            all critical paths), `what_if`, `ladder`, `ranking`, `idle` (pieces, each with what went on), `stragglers`,
+            all critical paths), `what_if`, `ladder`, `ranking`, `idle` (pieces, each with its reason), `stragglers`,
             `collectives`, and `activities` with float, drag and releaser of every op and message.
 
         Raises:

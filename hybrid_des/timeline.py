@@ -1,6 +1,6 @@
-"""What happened in a run, as typed columns: all that analyses and reports read.
+"""The record of a run, as typed columns: the only input of analyses and reports.
 
-Every column is an int64 array, times are picoseconds. Rows stand in the order in which they were recorded; an analysis
+Every column is an int64 array, times are picoseconds. Rows are in the order in which they were recorded; an analysis
 that needs another order sorts them. Tables with names and seconds are made from these columns (`analysis.table`).
 """
 
@@ -34,7 +34,7 @@ Columns = Mapping[str, Column]
 
 OP_KINDS = ("F", "B", "W", "FB", "optimizer")
 NONE = -1  # in any column: no value
-MOST_WHOLE = 2**21  # message rows that are read at once
+MOST_WHOLE = 2**21  # message rows that are read in one piece
 
 
 @dataclass(frozen=True)
@@ -44,22 +44,22 @@ class Timeline:
     Attributes:
         layout: the replica and pipeline rank of each global rank.
         plan: the programs of the pipeline ranks.
-        channels: what `messages["channel"]` counts.
+        channels: the list that `messages["channel"]` indexes.
         ops: one row per action and optimizer step: `step`, `rank`, `index` (of the action in its program; `OPTIMIZER`),
             `asked`, `start`, `end`, `released`.
         messages: one row per message and link: `channel`, `tag` (training step, and stage and micro-batch of a pipeline
             message), `asked`, `start`, `end`, `bytes`; None if the run kept no messages, or too many.
         steps: one row per training step and rank: `step`, `rank`, `begin`, `sent`, `reduced`, `end`.
         reductions: one row per bucket and rank: `step`, `rank`, `stage`, `bucket`, `start`, `end`.
-        memory: one row per change of what a GPU holds: `rank`, `time`, `bytes`, `activations` (in
-            parts of a chunk, `CHUNK` of them each).
+        memory: one row per change of a GPU's memory: `rank`, `time`, `bytes`, `activations` (in
+            parts of a chunk, `CHUNK` parts per chunk).
         gathers: one row per all-gather of parameters and rank: `step`, `rank`, `stage`, `layer`, `start`, `end`.
         waits: one row per period in which ops wait for a collective: `step`, `rank`, `purpose` (of `PURPOSES`),
             `place` (`BEFORE` an op, `INSIDE`, `AFTER` the optimizer), `start`, `end`.
-        exchanges: one row per collective by messages inside an op and rank: `step`, `rank`, `purpose`, `start`, `free`
-            (the rank has nothing left to compute beside it), `end`.
-        alike: for how many ranks each of these stands, itself among them, that do the same.
-        stream: the message rows where they are too many for `messages`; `message_pieces` and `messages_of` read both.
+        exchanges: one row per rank and collective by messages inside ops: `step`, `rank`, `purpose`, `start`, `free`
+            (the rank has nothing left to compute meanwhile), `end`.
+        alike: number of ranks with the same behaviour that each of these stands for, itself included.
+        stream: the message rows if there are too many for `messages`; `message_pieces` and `messages_of` read both.
 
     Further columns are kept and ignored.
     """
@@ -100,7 +100,7 @@ class Timeline:
 
     @cached_property
     def pipeline(self) -> Column:
-        """The pipeline of every global rank, in the order of `Layout.pipelines`; `NONE` where no rows are."""
+        """The pipeline of every global rank, in the order of `Layout.pipelines`; `NONE` for those without rows."""
         numbers = self._place(self.layout.pipelines)
         found = np.full(len(numbers), NONE)
         ranks = np.unique(self.steps["rank"])
@@ -113,9 +113,9 @@ class Timeline:
         return self._place(self.layout.along("pipeline"))
 
     def op_rows(self, rows: Column | None = None) -> Columns:
-        """Give op rows with `replica`, `pipeline_rank`, `kind` (of `OP_KINDS`), `microbatch`, `chunk` and `stage`.
+        """Return op rows with `replica`, `pipeline_rank`, `kind` (of `OP_KINDS`), `microbatch`, `chunk` and `stage`.
 
-        They are all rows, in their order, or those of these numbers. A fused pair is described by its forward; the
+        All rows in order, or those at the given indices. A fused pair is described by its forward; the
         input part of a split backward shows as B.
         """
         ops = self.ops if rows is None else {name: column[rows] for name, column in self.ops.items()}
@@ -132,7 +132,7 @@ class Timeline:
         return {name: np.concatenate([piece[name] for piece in found]) for name in MESSAGE_COLUMNS}
 
     def message_pieces(self, wanted: Callable[[Channel], bool]) -> Iterator[Columns]:
-        """The message rows of some channels, in pieces of which each fits into memory; none if the run kept none."""
+        """The message rows of some channels, in pieces that each fit into memory; none if the run kept none."""
         chosen = np.array([wanted(channel) for channel in self.channels], dtype=bool)
         kept = [] if self.messages is None else [self.messages]
         for piece in kept if self.stream is None else self.stream.pieces():
@@ -140,19 +140,19 @@ class Timeline:
             yield {name: column[mine] for name, column in piece.items()}
 
     def all_messages(self) -> Columns | None:
-        """The message rows, read into memory if they are too many for it; None if the run kept no messages."""
+        """The message rows, read into memory from a file if necessary; None if the run kept no messages."""
         return self.messages if self.stream is None else self.stream.table()
 
     def message_rows(self) -> Columns | None:
-        """Give the message rows, described; None if the run kept no messages, or too many."""
+        """Return the message rows, `described`; None if the run kept no messages, or too many."""
         return None if self.messages is None else self.described(self.messages)
 
     def described(self, messages: Columns) -> Columns:
-        """Give some message rows with `step`, `microbatch`, `chunk` and `stage`."""
+        """Return message rows with added columns `step`, `microbatch`, `chunk` and `stage`."""
         channel, tag = messages["channel"], messages["tag"]
         stage, chunk = self._parts[channel].T.copy()
         microbatch = np.full(len(tag), NONE, dtype=np.int64)
-        pipeline = np.flatnonzero(stage == NONE)  # their tags say the stage and the micro-batch
+        pipeline = np.flatnonzero(stage == NONE)  # their tags hold the stage and the micro-batch
         microbatch[pipeline] = tag[pipeline] & FIELD
         stage[pipeline] = (tag[pipeline] >> STAGE_SHIFT) & FIELD
         chunks = np.array([[place[1] for place in path] for path in self.plan.paths])

@@ -47,7 +47,7 @@ EXAMPLES = {
     "compute": "a rate such as 312 TFLOP/s",
     "number": "a plain number such as 125e6",
 }
-LARGEST = Fraction(10**300)  # both it and one part in it are numbers in every format
+LARGEST = Fraction(10**300)  # both it and its inverse fit into a float
 _QUANTITY = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([^\d\s.+-]\S*)?\s*")
 
 

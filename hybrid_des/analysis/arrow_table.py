@@ -1,6 +1,6 @@
-"""The timeline as Arrow tables, which pandas reads back as the DataFrame of `analysis.table`, made without pandas.
+"""The timeline as Arrow tables, made without pandas, which reads them back as the DataFrame of `analysis.table`.
 
-Of a long run they are small pieces, beside which pandas would take much memory.
+A long run is converted in small pieces; importing pandas would take much more memory than they do.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def arrow_tables(timeline: Timeline) -> Iterator[pyarrow.Table]:
 
 
 def _array(values: NDArray[Any], *, missing: bool = False) -> pyarrow.Array:
-    """An array of the same memory, with missing values where asked for; `pyarrow.array` would import pandas."""
+    """An array that shares memory with `values`, optionally with missing ones; `pyarrow.array` would import pandas."""
     import pyarrow
 
     valid = pyarrow.py_buffer(np.packbits(values != NONE, bitorder="little")) if missing else None
@@ -65,7 +65,7 @@ def _nullable(name: str, names: RowNames) -> bool:
 
 
 def _schema(names: RowNames) -> pyarrow.Schema:
-    """Types of the columns, and what pandas wants to know of them.
+    """Types of the columns, and the metadata that pandas expects.
 
     Source: pandas developer guide, "Storing pandas DataFrame objects in Apache Parquet format".
     """

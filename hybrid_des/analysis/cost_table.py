@@ -27,23 +27,23 @@ from hybrid_des.workload.stages import costs_of
 if TYPE_CHECKING:
     import pandas as pd
 
-TOTAL, COLLECTIVES = "total", "collectives"  # rows of a layer; the second after an axis
+TOTAL, COLLECTIVES = "total", "collectives"  # rows of a layer; the second follows the name of an axis
 
 
 def costs(scenario: Scenario, layers: bool = False) -> pd.DataFrame:
     """The costs of one micro-batch on a rank, in seconds and bytes.
 
-    Times of stages are of computation alone. `{axis}_exposed_s` and `{axis}_hidden_s` are collectives along an axis, in
-    a forward and a backward together; `state_bytes` parameters, gradients and optimizer state; `kept_bytes` activations
-    from a forward to its backward; `peak_bytes` what the whole rank holds at most.
+    Times of stages are computation only. `{axis}_exposed_s` and `{axis}_hidden_s` are collectives along an axis, in a
+    forward and a backward together; `state_bytes` is parameters, gradients and optimizer state; `kept_bytes` the
+    activations kept from a forward to its backward; `peak_bytes` the peak memory of the whole rank.
 
     Args:
-        scenario: any scenario; a workload has what was given.
+        scenario: any scenario; for a workload, costs are as given.
         layers: a row per layer and operation instead of one per stage. Collectives are rows too; their time in a
-            backward stands in `input_gradient_s`. The row `total` sums up the layer.
+            backward is in `input_gradient_s`. The row `total` is the sum of the layer.
 
     Raises:
-        UsageError: layers are asked for, and there is no model.
+        UsageError: `layers` is set, and the scenario has no model.
         Refusal: the model or the schedule does not support these sizes.
     """
     import pandas as pd
@@ -84,7 +84,7 @@ def _stage_rows(scenario: Scenario, ranks: RankCosts, plan: Plan) -> Iterator[di
 
 
 def _times(cost: StageCosts) -> dict[str, float]:
-    """Seconds of computation: without collectives, and what is computed again apart."""
+    """Seconds of computation, without collectives; recomputation is separate."""
     forward = cost.forward - sum(traffic.forward for traffic in cost.traffic)
     inputs = cost.time("I") - cost.again - sum(traffic.backward for traffic in cost.traffic)
     times = {"forward": forward, "input_gradient": max(0, inputs), "weight_gradient": cost.weight}
@@ -125,7 +125,7 @@ def _columns(*times: float) -> dict[str, float]:
 
 
 def _layer_times(cost: StageCosts) -> tuple[float, float, float]:
-    """Seconds of a layer with its collectives and what is computed again."""
+    """Seconds of a layer with its collectives and recomputation."""
     forward, inputs, weight = (time / PICOSECONDS_PER_SECOND for time in (cost.forward, cost.time("I"), cost.weight))
     return forward, inputs, weight
 
@@ -141,7 +141,7 @@ def _sizes(cost: StageCosts) -> dict[str, int]:
 
 
 def described(operation: Operation) -> str:
-    """What an operation computes for each token, before tensor ranks divide it."""
+    """Description of an operation: its work per token, before tensor ranks divide it."""
     if isinstance(operation, Gemm):
         count = f"{operation.count} × " if operation.count > 1 else ""
         divided = {"none": "", "sequence": ", by tokens"}.get(operation.split, f", by {operation.split}")
@@ -150,9 +150,9 @@ def described(operation: Operation) -> str:
         kind = f"{'flash' if operation.flash else 'plain'}{', causal' if operation.causal else ''}"
         return f"{kind}, {operation.heads} heads of {operation.key_size}, {operation.sequence:,} keys"
     if isinstance(operation, Elementwise):
-        return f"moves {format_bytes(operation.forward)} and {format_bytes(operation.backward)} a token"
+        return f"moves {format_bytes(operation.forward)} and {format_bytes(operation.backward)} per token"
     assert isinstance(operation, Kernel)
-    return f"{float(operation.flop):.4g} FLOP, {format_bytes(operation.bytes)} a token"
+    return f"{float(operation.flop):.4g} FLOP, {format_bytes(operation.bytes)} per token"
 
 
 def _exchanged(exchanges: Sequence[Exchange]) -> str:

@@ -21,12 +21,12 @@ from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.run import Run, run
 
-QUARTER = Fraction(3, 4)  # what "25 % quicker" leaves of a duration
+QUARTER = Fraction(3, 4)  # factor of a duration that is "25 % quicker"
 WITHOUT_BARRIER = 4  # steps that show what a schedule gains across steps
 
 
 def traced_run(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None) -> Run:
-    """Simulate a scenario with all messages and causes recorded, and without its training, which takes no time."""
+    """Simulate a scenario with all messages and causes recorded, but without training, which takes no time."""
     whole = scenario.model_copy(update={"record": "all", "on_oom": "warn"})
     return run(whole, plan, fabric, trace=Causes(), parts=untrained(whole, plan, fabric))
 
@@ -43,19 +43,19 @@ def explain(
     """Find out why a step takes as long as it does, and simulate what would help.
 
     Args:
-        scenario: what to explain.
+        scenario: the scenario to explain.
         what_if: changes, such as "cluster.nvlink.bandwidth=2x".
-        plan: instead of the schedule's.
-        fabric: instead of the topology's.
-        build: makes a scenario of overrides, for one that was read from a file.
-        top: how many rows lists have.
+        plan: replaces the schedule's plan.
+        fabric: replaces the topology's fabric.
+        build: builds a scenario from overrides, for one that was read from a file.
+        top: number of rows in lists.
 
     Raises:
         HybridDesError: the scenario cannot be simulated, or a what-if is wrong.
     """
     build = build or builder_of(scenario)
     planned = Variant(scenario, plan, fabric or fabric_of(scenario))
-    for text in what_if:  # what is wrong is found out before a long simulation
+    for text in what_if:  # errors are found before a long simulation
         variant_of(text, planned, build)
     base = traced_run(scenario, plan, fabric)
     slack = Slack.of(graph_of(base))
@@ -69,7 +69,7 @@ def explain(
 
 
 def _busiest(found: Explanation) -> list[int]:
-    """The pipeline ranks on critical paths, those with the most time first; the others behind them."""
+    """The pipeline ranks on critical paths, those with the most time first, then the others."""
     layout = found.run.timeline.layout
     spans_of = {int(name): span for (sort, name), span in found.classes.items() if sort == "rank"}
     order = sorted(spans_of, key=lambda rank: (-spans_of[rank].least, -spans_of[rank].most, rank))
@@ -78,7 +78,7 @@ def _busiest(found: Explanation) -> list[int]:
 
 
 def _usual(base: Run, busiest: Sequence[int]) -> dict[str, Variant]:
-    """What is always asked: the busiest rank quicker, faster links, a free network."""
+    """The usual what-ifs: the busiest rank quicker, faster links, a free network."""
     at = Variant.of(base)
     ranks = ranks_at(at, busiest[0])
     free = at.with_all_links(None).with_latency(Fraction(0))
@@ -95,7 +95,7 @@ def _simulated(name: str, change: Variant, base: Run, slack: Slack) -> Tried:
 
 
 def _without_barrier(base: Run) -> list[Tried]:
-    """Several steps without the barrier between them, where there is one."""
+    """Several steps without the barrier between them, if there is one."""
     scenario = base.scenario
     if not scenario.barrier or scenario.parallel.pipeline == 1:
         return []

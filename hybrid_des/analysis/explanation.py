@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TOP = 10
-TWICE = "links twice as fast"  # a change that is always asked for
+TWICE = "links twice as fast"  # one of the usual what-ifs
 
 
 class Tried(NamedTuple):
-    """A change: what it is called, the end of the run to first order (None: another run altogether), and simulated.
+    """A change: its name, the end of the run to first order (None if order or messages change), and the simulated end.
 
     `steps` and `microbatches` (per replica and step) are those of the changed run.
     """
@@ -58,10 +58,10 @@ class Explanation:
     Attributes:
         run: the run, traced.
         slack: its graph of causes, with how late each point may be.
-        what_if: changes asked for, and the usual ones.
-        rungs, gains, slow: the ladder of idealisations, the ranking of classes, what slow ranks cost.
+        what_if: the usual what-ifs and those of the user.
+        rungs, gains, slow: the ladder of idealisations, the ranking of classes, the cost of slow ranks.
         proposals: changes that help, in the order in which to try them.
-        top: how many rows lists have.
+        top: number of rows in lists.
     """
 
     run: Run
@@ -95,7 +95,7 @@ class Explanation:
 
     @cached_property
     def paths(self) -> int | None:
-        """How many critical paths there are; None where there are too many to count."""
+        """Number of critical paths; None if the graph is too large to count them."""
         return count_paths(self.slack)
 
     @cached_property
@@ -110,7 +110,7 @@ class Explanation:
 
     @cached_property
     def on_path(self) -> dict[str, int]:
-        """What the critical path consists of, in picoseconds that add up to the run."""
+        """The parts of the critical path, in picoseconds that sum to the run."""
         parts = ("compute", "transfer", "latency", "queue")
         sums = {part: sum(getattr(piece, part) for piece in self.path) for part in parts}
         return {"compute": sums["compute"], "transfer": sums["transfer"], "latency": sums["latency"],
@@ -131,7 +131,7 @@ class Explanation:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Of the time of all ranks: computing, waiting for other ranks to compute, waiting for bytes."""
+        """Shares of the time of all ranks: computing, waiting for other ranks to compute, waiting for bytes."""
         waits = {name: time for name, time in self.reasons.items() if name in REASONS[: REASONS.index(BARRIER) + 1]}
         idle, others = sum(self.reasons.values()), sum(waits.values())
         whole = max(self.whole, 1)
@@ -152,7 +152,7 @@ class Explanation:
 
     @property
     def network(self) -> int:
-        """What the network costs: picoseconds that a free one would save."""
+        """The cost of the network: picoseconds that a free one would save."""
         return self.duration - self.rung("no latency")
 
     def to_mapping(self) -> dict[str, Any]:
@@ -223,7 +223,7 @@ class Explanation:
         }
 
     def during(self, rank: int) -> dict[str, int]:
-        """What went on while a rank was idle, the most first: ranks that computed, links, latency, queues."""
+        """What happened while a rank was idle, longest first: ranks that computed, links, latency, queues."""
         sums = Counter[str]()
         for one in self.idle:
             if one.rank == rank:

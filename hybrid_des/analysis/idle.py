@@ -83,7 +83,7 @@ def hidden_gathers(timeline: Timeline) -> int:
 
 
 def slower_replica_share(timeline: Timeline) -> float:
-    """Of the time that ranks wait for reductions after their last op, the share before all others are there.
+    """The share of ranks' waits for reductions after their last op that passes before all others have begun.
 
     A rank waits for a slower replica until the last member of its group has begun the bucket that it waits for last.
     """
@@ -105,7 +105,7 @@ def slower_replica_share(timeline: Timeline) -> float:
 
 
 def _last_of(rows: Columns) -> Column:
-    """Of each row, the last bucket of its stage."""
+    """The last bucket of each row's stage."""
     most = np.zeros(int(rows["stage"].max()) + 1, dtype=np.int64)
     np.maximum.at(most, rows["stage"], rows["bucket"])
     return np.asarray(most[rows["stage"]])
@@ -118,7 +118,7 @@ def inside_waits(waits: Columns) -> Column:
 
 
 def _waited(waits: Columns | None) -> tuple[int, int, int, int]:
-    """Picoseconds waited before and inside ops, and altogether for reductions and for gathers."""
+    """Picoseconds waited before and inside ops, and in total for reductions and for gathers."""
     if waits is None:
         return 0, 0, 0, 0
     took, place, purpose = waits["end"] - waits["start"], waits["place"], waits["purpose"]

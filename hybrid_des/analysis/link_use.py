@@ -19,7 +19,7 @@ class LinkUse:
 
     Attributes:
         links: names, sorted.
-        edges: boundaries of the windows in picoseconds, one more than windows.
+        edges: boundaries of the windows in picoseconds, one more than there are windows.
         rate: link × window, bytes per second averaged over the window.
     """
 

@@ -44,14 +44,14 @@ class Findings:
         return summary(self.run)
 
     def table(self, all_replicas: bool = False) -> pd.DataFrame:
-        """The timeline, if asked for with the rows of replicas that were not simulated because others do the same."""
+        """The timeline, optionally with the rows of replicas that were not simulated because others do the same."""
         run = self.run
         if not all_replicas or run.fold is None or run.fabric is None or run.scenario.record == "none":
             return self.timeline
         return table(expanded(run.timeline, run.fold, run.fabric))
 
     def table_pieces(self, exact: bool = False) -> Iterator[pd.DataFrame]:
-        """The timeline in pieces of which each fits into memory; `exact` adds picoseconds."""
+        """The timeline in pieces that each fit into memory; `exact` adds picoseconds."""
         yield from frames(self.run.timeline, exact)
 
     @cached_property

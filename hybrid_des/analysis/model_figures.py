@@ -1,10 +1,10 @@
 """The summary of a run with a model: FLOP, their share of the peak, throughput, communication and memory by part.
 
-    model FLOP       3 × the forward of all samples: the backward takes twice as many; nothing that is recomputed
-    hardware FLOP    the same, and the forward of whatever `recompute` repeats
+    model FLOP       3 × the forward of all samples: the backward takes twice as many; no recomputation
+    hardware FLOP    the same, plus the part of the forward that `recompute` repeats
     MFU, HFU         model or hardware FLOP / (step time · GPUs · dense peak of the precision)
 
-2 FLOP per multiply-add of a product; look-ups and memory-bound operations count none. Causal flash attention counts the
+2 FLOP per multiply-add of a product; none for look-ups and memory-bound operations. Causal flash attention counts the
 half of the scores that it computes. MFU: Chowdhery et al., arXiv 2204.02311, appendix B; HFU: Korthikanti et al., arXiv
 2205.05198, section 6.2.
 """
@@ -80,7 +80,7 @@ def peak_of(scenario: Scenario) -> float:
 
 
 def recomputed_flop(model: Model, recompute: str) -> int:
-    """FLOP per sample that the backward repeats of the forward."""
+    """FLOP per sample of the forward that the backward repeats."""
     kinds = {"none": (), "selective": (Attention,), "full": (object,)}[recompute]
     blocks = (layer for layer in model.layers if layer.place == "block")
     again = (one.flop for layer in blocks for one in layer.operations if isinstance(one, kinds))
@@ -117,7 +117,7 @@ def _inside_ops(run: Run) -> dict[str, dict[str, float]]:
 
 
 def _tensor_traffic(run: Run) -> dict[str, Any]:
-    """How collectives inside ops were simulated, the bytes of each axis, and what others could add to a step."""
+    """How collectives inside ops were simulated, the bytes of each axis, and the delay that other traffic could add."""
     traffic, steps = run.traffic, run.scenario.steps
     used = [axis for axis in AXES if axis in traffic.messages or axis in traffic.replayed]
     if not used:
@@ -162,7 +162,7 @@ def _flights(run: Run, fabric: Fabric) -> Column:
 
 
 def _memory_parts(run: Run) -> dict[str, int]:
-    """What the rank holds at its peak that exceeds its memory most, or has the least left."""
+    """Peak memory by part, of the rank that exceeds its memory most or has the least left."""
     layout = run.scenario.parallel.layout
     worst = worst_peak(run.ranks, run.peak_memory, run.scenario.cluster.gpus_of(run.ranks))
     return memory_parts(run.costs, layout.coordinate(worst.rank, "pipeline"), worst.held)

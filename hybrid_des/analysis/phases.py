@@ -1,8 +1,8 @@
 """Which part of a collective each of its messages carries: bucket, phase and place in it.
 
 A rank reduces the buckets of a stage one after another, so a message belongs to the one that its sender was reducing
-when it sent it. The messages of one flow in one bucket come in order, and a collective that registers `phases` sends as
-many of them in each.
+when it sent it. The messages of one flow in one bucket are in order, and a collective that registers `phases` sends
+the same number of them in each.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ def phases_of(timeline: Timeline) -> Columns:
     bucket, part, parts = (np.full(count, NONE, dtype=np.int64) for _ in range(3))
     found = {"bucket": bucket, "part": part, "parts": parts}
     hop = np.array([channel.hop for channel in timeline.channels] or [0])[rows["channel"]]
-    flow = rows["channel"] - hop  # the channels of a flow's hops follow each other
+    flow = rows["channel"] - hop  # the channels of a flow's hops are consecutive
     stage = np.array([channel.stage for channel in timeline.channels] or [NONE])[rows["channel"]]
     mine = np.flatnonzero(stage != NONE)
     if not len(mine) or not len(timeline.reductions["rank"]):
@@ -41,7 +41,7 @@ def phases_of(timeline: Timeline) -> Columns:
 
 
 def phase_name(kind: str, part: int, parts: int) -> str:
-    """The phase of a collective that a message belongs to, "" where it has none or is not known to have any."""
+    """The phase of a collective that a message belongs to, "" if it has none or none is known."""
     phases = collectives.find(kind).facts["phases"] if kind in collectives.names() else ()
     if part == NONE or not phases or parts % len(phases):
         return ""
@@ -70,7 +70,7 @@ def _buckets(timeline: Timeline, asked: Column, channel: Column, tag: Column) ->
 
 
 def _number(flow: Column, bucket: Column, rows: Column, part: Column, parts: Column) -> None:
-    """Number the messages of each flow in each bucket, which follow each other."""
+    """Number the messages of each flow in each bucket, which are consecutive."""
     change = np.flatnonzero((np.diff(flow) != 0) | (np.diff(bucket) != 0)) + 1
     for mine in np.split(np.arange(len(rows)), change):
         if len(mine) and bucket[mine[0]] != NONE:

@@ -1,7 +1,7 @@
 """Why things started when they did: what released each row, and each rank's idle time piece by piece.
 
-`reasons_of` reads this from a timeline alone. What only a search through all dependencies finds, the critical path and
-finer causes, is added with `Reasons._replace` by whoever has searched.
+`reasons_of` derives this from a timeline alone. The critical path and finer causes need a search through all
+dependencies, as in `analysis.critical_path`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ CAUSES = (DEPENDENCY, *dict.fromkeys(purpose.cause for purpose in PURPOSES), END
 class Reasons(NamedTuple):
     """What is known about the rows of a timeline beyond their times.
 
-    Rows are counted ops first, in the order of `Timeline.ops`, then messages, in that of `Timeline.messages`.
+    Ops are numbered first, in the order of `Timeline.ops`, then messages, in that of `Timeline.messages`.
 
     Attributes:
-        released_by: for each row the row whose end released it; `NONE` where it is not known.
+        released_by: for each row the row whose end released it; `NONE` if unknown.
         idle: `rank`, `start`, `end` and `cause` (of `causes`) of each piece of idle time, in picoseconds.
-        causes: what `idle["cause"]` counts.
-        path: rows on the critical path, in order; empty where nobody has searched for it.
+        causes: the names that `idle["cause"]` indexes.
+        path: rows on the critical path, in order; empty if it was not computed.
         verdict: lines to show above everything else.
         tables: further tables to show, with their titles.
     """
@@ -47,10 +47,10 @@ class Reasons(NamedTuple):
 
 
 def reasons_of(timeline: Timeline) -> Reasons:
-    """Find what the rows of a timeline say by themselves.
+    """Derive reasons from the rows of a timeline alone.
 
-    An op that starts when it asks is released by the op before it on its rank; one that waits for a message by the op
-    that sent the message which came last. A message that queues is released by the one before it on its link.
+    An op that starts when it asks is released by the op before it on its rank; one that waits for messages, by the op
+    that sent the last one to arrive. A message that queues is released by the one before it on its link.
     """
     by = [_releases_of_ops(timeline)]
     if timeline.messages is not None:
@@ -62,7 +62,7 @@ def idle_pieces(timeline: Timeline) -> Columns:
     """Every rank's idle time in pieces, whose sums by cause are those of `analysis.idle.account`.
 
     Returns:
-        `rank`, `start`, `end` and `cause`, which counts `CAUSES`; pieces of no length are left out.
+        `rank`, `start`, `end` and `cause`, an index into `CAUSES`; pieces of zero length are left out.
     """
     times, waits = step_times(timeline), timeline.waits
     op_rank, rank_of = _ranks(timeline, times)
@@ -178,7 +178,7 @@ def _inputs(timeline: Timeline) -> dict[tuple[int, int], list[tuple[int, int]]]:
 
 
 def _releases_of_messages(timeline: Timeline) -> Column:
-    """For each message row that queued, the row of the message served before it on its link, counted behind ops."""
+    """For each message row that queued, the row of the message served before it on its link, numbered after ops."""
     rows = timeline.messages
     assert rows is not None
     by = np.full(len(rows["start"]), NONE, dtype=np.int64)

@@ -39,13 +39,13 @@ def table(timeline: Timeline, exact: bool = False) -> pd.DataFrame:
 
 
 def frames(timeline: Timeline, exact: bool = False) -> Iterator[pd.DataFrame]:
-    """Make the table in pieces, so that a long one never is in memory as a whole."""
+    """Make the table in pieces, so that a long one is never in memory as a whole."""
     names = RowNames.of(timeline)
     return (_frame(piece, names, EXACT if exact else ()) for piece in pieces(timeline, names))
 
 
 def pieces(timeline: Timeline, names: RowNames) -> Iterator[Columns]:
-    """The rows as numbers, in the order of the table; between two pieces there are no equal keys of order."""
+    """The rows as numbers, piece by piece in the order of the table."""
     ops = timeline.ops["start"]
     if timeline.stream is not None:
         order, first = np.argsort(ops, kind="stable"), 0

@@ -1,7 +1,7 @@
 """The idle time of a run in finer parts than the summary's causes, from its rows alone.
 
-    dependency         warm-up (until a rank's first backward), drain (after its last forward), between them the rest
-    pipeline_message   the latency and the transfer of the message that ended the wait; before these it queued
+    dependency         warm-up (until a rank's first backward), drain (after its last forward), and the rest between
+    pipeline_message   the latency and transfer of the message that ended the wait; before these, queueing
 
 `explain` knows more, since it records what released everything; here nothing is simulated again.
 """
@@ -22,9 +22,9 @@ Parts = dict[str, int]  # reason → picoseconds of all ranks
 
 
 def waiting(run: Run) -> tuple[Parts, Parts]:
-    """Split what ranks wait for other ranks, and for pipeline messages; the latter empty where it is not known.
+    """Split the time that ranks wait for other ranks, and for pipeline messages; the latter is empty if unknown.
 
-    Messages are not known if none were recorded, if sends block, or if a rank's ops also wait for collectives.
+    It is unknown if no messages were recorded, if sends block, or if a rank's ops also wait for collectives.
     """
     timeline = run.timeline
     times = step_times(timeline)
@@ -44,7 +44,7 @@ def waiting(run: Run) -> tuple[Parts, Parts]:
 
 
 def _of_messages(run: Run, times: StepTimes, ready: Column) -> Parts:
-    """The waits for messages by what the last message to arrive did meanwhile."""
+    """The waits for messages by the state of the last message to arrive."""
     timeline = run.timeline
     wait = _by_row(timeline, times.start - ready)
     rows = np.flatnonzero(wait > 0)
@@ -64,7 +64,7 @@ def _of_messages(run: Run, times: StepTimes, ready: Column) -> Parts:
 
 
 def _by_row(timeline: Timeline, values: Column) -> Column:
-    """Values by pipeline, step and op as values by op row; 0 for the optimizer."""
+    """Convert values by pipeline, step and op to values by op row; 0 for the optimizer."""
     rows = timeline.ops
     place = timeline.pipeline_rank[rows["rank"]]
     first = np.concatenate([[0], np.cumsum([len(program) for program in timeline.plan.programs])])
@@ -74,7 +74,7 @@ def _by_row(timeline: Timeline, values: Column) -> Column:
 
 
 def _arrivals(run: Run) -> tuple[Column, Column, Column, Column]:
-    """Of each pipeline message its receiver, arrival, transfer and latency (`network.sharing` has the formula)."""
+    """Receiver, arrival, transfer and latency of each pipeline message (`network.sharing` has the formula)."""
     timeline = run.timeline
     rows = timeline.messages_of(lambda channel: channel.stage == NONE)
     channel = rows["channel"]
@@ -108,7 +108,7 @@ def _arrivals(run: Run) -> tuple[Column, Column, Column, Column]:
 
 
 def _latencies(run: Run, flows: Column, most: int) -> Column:
-    """Message × link: the latency behind each link of its route."""
+    """Message × link: the latency after each link of its route."""
     assert run.fabric is not None
     found = np.zeros((len(run.timeline.channels), most), dtype=np.int64)
     for one in np.unique(flows).tolist():
@@ -119,7 +119,7 @@ def _latencies(run: Run, flows: Column, most: int) -> Column:
 
 
 def _alone(fabric: Fabric, timeline: Timeline, channel: Column, size: Column) -> Column:
-    """Picoseconds that each row's message takes where nothing else is on its link."""
+    """Picoseconds that each row's message takes if nothing else uses its link."""
     links = sorted({one.link for one in timeline.channels})
     number = {name: place for place, name in enumerate(links)}
     link_of = np.array([number[one.link] for one in timeline.channels])

@@ -9,8 +9,8 @@
 
 The line of column names says what a row holds. Versions and options differ: older ones have no first line, no
 `redop` or `root`, `error` or `res` for `#wrong`, four columns per iteration (-I 1), a timestamp (-S 1), one group of
-columns (-O of rccl-tests), algorithms (-A). Without that line, the columns are told by their number. Launchers put
-prefixes before lines. Source: `src/common.cu` and `src/util.cu` of NVIDIA/nccl-tests and ROCm/rccl-tests.
+columns (-O of rccl-tests), algorithms (-A). Without that line, the columns follow from their number. Launchers add
+prefixes to lines. Source: `src/common.cu` and `src/util.cu` of NVIDIA/nccl-tests and ROCm/rccl-tests.
 """
 
 import re
@@ -72,19 +72,19 @@ class Row(NamedTuple):
 
 @dataclass
 class NcclLog:
-    """What a log of one run says; `name` is the file, for messages.
+    """Contents of the log of one run; `name` is the file, for error messages.
 
     Attributes:
         rows: printed sizes above 0 bytes.
         empty: number of rows of 0 bytes.
         tests: names such as all_reduce, with the line that first names them; only that of the first line of the output
             in versions that print it.
-        lines: where the things stand that a run says once.
+        lines: line numbers of what a run prints only once.
         ranks: group of each listed rank.
         elided: whether the list of ranks was shortened visibly.
         per_process: GPUs per process.
         columns: names of the columns, and the line that gave them.
-        guessed: whether the names were told by their number.
+        guessed: whether the names were inferred from the number of columns.
         places: out-of-place, in-place or both.
     """
 
@@ -102,7 +102,7 @@ class NcclLog:
     _cycle: int = 0
 
     def refuse(self, line: int, problem: str) -> NoReturn:
-        """Raise a one-line error at a line."""
+        """Raise a one-line error that names a line."""
         raise UsageError(f"{self.name}:{line}: {problem}")
 
     def add(self, number: int, line: str) -> None:

@@ -1,4 +1,4 @@
-"""Measured times of one collective from nccl-tests output, checked against what else the output says.
+"""Measured times of one collective from nccl-tests output, checked against the rest of the output.
 
 Bandwidths check times and ranks: algbw is size / time, and busbw / algbw is 2(n−1)/n for an all-reduce and (n−1)/n for
 an all-gather or reduce-scatter on n ranks (doc/PERFORMANCE.md of NVIDIA/nccl-tests).
@@ -50,7 +50,7 @@ def read_nccl_tests(path: str | Path, collective: str | None = None) -> NcclTest
 
 
 def parse_nccl_tests(text: str, name: str, collective: str | None = None) -> NcclTests:
-    """Read the output of one run; `collective` names it where the output does not.
+    """Read the output of one run; `collective` names its collective if the output does not.
 
     Raises:
         UsageError: there are no results, results of several runs, or results that contradict each other.
@@ -155,7 +155,7 @@ def _test(log: NcclLog, collective: str | None) -> str:
 
 
 def _unit(log: NcclLog, notes: list[str]) -> int:
-    """Picoseconds of the unit of time: that of size / algbw; milliseconds before NCCL 2.5."""
+    """Picoseconds per unit of time, inferred from size / algbw; milliseconds before NCCL 2.5."""
     microseconds = [row for row in log.rows if not _fits(row, 1)]
     milliseconds = [row for row in log.rows if not _fits(row, 1000)]
     if microseconds and not milliseconds:

@@ -75,7 +75,7 @@ def import_files(files: Sequence[str]) -> None:
 
 
 def whole(text: str) -> int:
-    """Parse an integer as YAML writes it: Python would also take 1_000 and other digits than 0 to 9."""
+    """Parse an integer as YAML writes it: Python would also accept 1_000 and digits other than 0 to 9."""
     if not re.fullmatch(r"[-+]?[0-9]{1,300}", text):
         raise argparse.ArgumentTypeError(f'expected a whole number, found "{one_line(text, LONGEST_SHOWN)}"')
     return int(text)

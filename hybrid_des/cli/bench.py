@@ -1,4 +1,4 @@
-"""What the command `collective` prints and writes."""
+"""Output of the command `collective`."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,14 +39,14 @@ def columns_of(row: BenchRow) -> dict[str, Any]:
 
 
 def write_bench(folder: Path, about: str, rows: Sequence[BenchRow], limit: float | None, *, by_name: bool) -> None:
-    """Write the table, which `calibrate` reads if it is of one collective, and the picture in both formats.
+    """Write the table, which `calibrate` reads if it has one collective, and the picture as PNG and SVG.
 
     Args:
-        folder: where to.
+        folder: the target folder.
         about: what was measured.
-        rows: of one collective, or of several one after the other.
-        limit: of bus bandwidth, to draw.
-        by_name: whether a line of the picture is a collective; else all rows are one.
+        rows: rows of one collective, or of several one after the other.
+        limit: limit of bus bandwidth, drawn as a line.
+        by_name: whether each collective is a line of the picture; else all rows are one line.
     """
     from hybrid_des.network.times import TimeTable, write_table
     from hybrid_des.report.files import write_whole

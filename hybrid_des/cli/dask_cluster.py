@@ -1,4 +1,4 @@
-"""A connection to a Dask cluster that ends at once: on an error, on Ctrl-C, when its workers stay away."""
+"""A connection to a Dask cluster that ends promptly: on an error, on Ctrl-C, if its workers stay away."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from hybrid_des.cli.output import say
 from hybrid_des.errors import UsageError
 from hybrid_des.sweep import WorkersLostError
 
-LONGEST_SILENCE_S = 10  # of a scheduler that is asked for a connection
+LONGEST_SILENCE_S = 10  # of a scheduler that was asked for a connection
 LONGEST_WITHOUT_S = 30  # without workers, before a sweep is given up
 
 
@@ -28,7 +28,7 @@ def connected(address: str) -> Iterator[tuple[Executor, Callable[[], None]]]:
         from distributed import Client
     except ImportError:
         raise UsageError("--dask needs the dask extra: pip install 'hybrid-des[dask]'") from None
-    logging.disable(logging.ERROR)  # it would log at length what is said below in one line
+    logging.disable(logging.ERROR)  # it would log at length what is reported below in one line
     try:
         with _client(Client, address) as client, client.get_executor() as executor:
             try:
@@ -56,7 +56,7 @@ def _client(connect: Callable[..., Any], address: str) -> Iterator[Any]:
 
 
 async def _greet(address: str) -> None:
-    """Connect and disconnect: a client would wait without end for a scheduler that accepts it and says nothing."""
+    """Connect and disconnect: a client would wait forever for a scheduler that accepts it and never replies."""
     from distributed.comm.core import connect
     from distributed.security import Security
 
@@ -66,7 +66,7 @@ async def _greet(address: str) -> None:
 
 
 def workers_check(client: Any) -> Callable[[], None]:
-    """A check, to call now and then, that a cluster has not been without workers for long."""
+    """A check, to call periodically, that a cluster has not been without workers for long."""
     since: list[float] = []
 
     def check() -> None:

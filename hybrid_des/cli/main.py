@@ -21,13 +21,13 @@ from hybrid_des.cli.arguments import Parser
 from hybrid_des.cli.output import discard_output, make_output_safe, say
 from hybrid_des.errors import HybridDesError, SimulationError, UsageError, unknown
 
-SIGNALED = 128  # plus the signal, as shells say it
-AGAIN_S = 0.01  # later than what an interrupt was dropped in
+SIGNALED = 128  # plus the signal number, as in shells
+AGAIN_S = 0.01  # long enough to leave the code that dropped an interrupt
 
 
 def program() -> NoReturn:
     """Run one command as a process of its own."""
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # Arrow's own keep much of what is freed
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # Arrow's own pools keep much of the freed memory
     code = main()
     if code > SIGNALED:
         # Python may end by another signal, or crash, if an interrupt has left exec() or the import of compiled code

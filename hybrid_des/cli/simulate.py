@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class ShowVersion(argparse.Action):
-    """Prints the version that is installed, which takes longer to find than all help texts, and ends the program."""
+    """Print the installed version, which takes longer to find than all help texts, and exit."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        """Do so."""
+        """Print the version and exit."""
         from importlib.metadata import version
 
         print(f"hybrid-des {version('hybrid-des')}")
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--jobs", metavar="N", type=processes, help="local worker processes for a sweep (default: by its size)"
     )
-    add_budget(parser, "end a single run after so long, such as 60s, with what is known; exit code 3")
+    add_budget(parser, "stop a single run after this time, such as 60s, and report what is known; exit code 3")
     parser.add_argument("--dask", metavar="ADDRESS", help="run a sweep on a Dask cluster, such as tcp://10.0.0.1:8786")
     parser.add_argument("--version", action=ShowVersion, nargs=0, help="show the program's version number and exit")
 
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace, scenario: Scenario) -> tuple[Result, dict[Path, Written]]:
-    """Simulate, and write what was asked for; folders that cannot be written are found out before."""
+    """Simulate, and write what was asked for; folders that cannot be written are detected first."""
     from hybrid_des.report.files.workshop import reserved
     from hybrid_des.report.kineto import write_kineto
     from hybrid_des.result import simulate
@@ -121,7 +121,7 @@ def _progress(headway: Headway) -> str:
 
 
 def _show_unfinished(args: argparse.Namespace, facts: dict[str, Any]) -> None:
-    """Output what is known of a run that its budget has ended."""
+    """Output what is known of a run that its budget stopped."""
     from hybrid_des.report.files import write_unfinished
     from hybrid_des.report.unfinished import unfinished_report
 

@@ -15,7 +15,7 @@ Arguments of the registration:
               collective and of `servers`
     servers   endpoints that serve the group without being members: a function from `Site` to their places in the fabric
     images    which images of its members do the same (`seating`), so that they are simulated once; default none
-    phases    what its messages between two members are for, in order, where they are as many for each; for traces
+    phases    the phases of its messages between two members, in order, if each has equally many; for traces
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -92,7 +92,7 @@ def process_group(
 
 
 def told_apart(name: str, seating: Seating, options: Given = None) -> str:
-    """What tells the members of a collective apart from their images, in words; nothing, if they do the same."""
+    """How the members of a collective differ from their images, in words; empty if they do the same."""
     entry = find(name)
     images: Images | None = entry.facts["images"]
     if images is None:

@@ -1,4 +1,4 @@
-"""Collectives on idle links: every member of every group, or those that act."""
+"""Collectives run on idle links, with every member of every group or only those that act."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ NOTHING = Outcome(0, 0, 0, 0)
 
 
 class OvertakenError(Exception):
-    """A collective takes longer than was asked for."""
+    """A collective takes longer than its limit."""
 
 
 def measure(
@@ -52,8 +52,8 @@ def measure(
     """Run one collective once in every group, all starting at the same time.
 
     Members of `groups` and `spare`, the places for servers, are places in the fabric. `buffer` maps (group, place in
-    it) to a member's buffer; servers follow the members. Options that the collective does not declare are ignored. Of
-    `acting` members only the first so many act; the places of the others are theirs (see `channels`).
+    it) to a member's buffer; servers follow the members. Options that the collective does not declare are ignored. If
+    `acting` is given, only that many members act, the first ones, at whose places the others are (see `channels`).
 
     Raises:
         Refusal: the collective does not support the group or wiring.
@@ -92,12 +92,12 @@ def carried_out(
     """Run a collective on these seats of a network, all starting at the same time, in this order.
 
     Args:
-        network: empty, at the beginning of time.
+        network: an unused one, at time 0.
         algorithm: the collective with its options.
         seats: the members and servers that act.
         buffer: maps (group, place in it) to a member's buffer.
         begin: called with the rank before each one starts.
-        limit: picoseconds; the run ends some time after it has exceeded them.
+        limit: picoseconds; the run stops some time after exceeding it.
 
     Raises:
         Refusal: the collective does not support the group or wiring.

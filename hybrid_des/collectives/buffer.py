@@ -216,7 +216,7 @@ def _between(array: NDArray[Any], ends: Sequence[int]) -> list[NDArray[Any]]:
 
 @lru_cache(maxsize=4096)
 def pieces_of(elements: int, pieces: int, codec: Codec) -> Pieces:
-    """The pieces of a buffer without an array, the same ones for all ranks of a group."""
+    """The pieces of a buffer without an array, shared by all ranks of a group."""
     return Pieces(elements, pieces, codec)
 
 

@@ -1,7 +1,7 @@
-"""Collectives around all rings of a group at once, as a library such as NCCL runs them.
+"""Collectives around all rings of a group concurrently, as a library such as NCCL runs them.
 
 A ring over many nodes that are wired alike is folded: the same happens on every second node (or third, …), so the
-members on two nodes act and send to each other as if they were the whole ring, step for step.
+members on two nodes act and send to each other as if they were the whole ring, step by step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONG = 16  # members; shorter rings are not folded, so that shards of any size a
 def measure_rings(
     fabric: Fabric, name: str, groups: Sequence[Sequence[int]], elements: int, codec: Codec, sharing: str
 ) -> Outcome:
-    """Run a ring reduce-scatter, all-gather or all-reduce of `elements` in every group at once, on all channels.
+    """Run a ring reduce-scatter, all-gather or all-reduce of `elements` in all groups concurrently, on all channels.
 
     Where rings are folded, shards are rounded up to whole elements, as if padded; bytes are counted without padding.
     """
@@ -54,7 +54,7 @@ def measure_rings(
 def folded(fabric: Fabric, rings: Sequence[Ring]) -> int:
     """The number of members of each ring that can stand for all of them.
 
-    That is so if their flows are alike: then nothing tells the members from their stand-ins.
+    They can if their flows are alike: then nothing distinguishes the members from their stand-ins.
     """
     members = len(rings[0])
     if any(len(ring) != members for ring in rings):
@@ -69,7 +69,7 @@ def folded(fabric: Fabric, rings: Sequence[Ring]) -> int:
 
 
 def _repeats(fabric: Fabric, rings: Sequence[Ring], period: int) -> bool:
-    """Whether the flows of all members are alike those of the members `period` places before."""
+    """Whether the flows of all members are like those of the members `period` places before."""
     stand_in: dict[int, int] = {}
     images: dict[Connection, Connection] = {}
     for number, ring in enumerate(rings):

@@ -10,8 +10,8 @@ messages stay within a node or a leaf.
 On idle equal links 2 log2(n) · latency + 2(n−1)/n · S/bandwidth, if n is a power of two; every rank sends
 2(n−1)/n · S bytes. Otherwise the excess ranks first send their buffers to a neighbour and finally receive the sum from
 it: 2(latency + S/bandwidth) more, and longer where other ranks share the neighbour's port meanwhile: under `fair`, or
-with the nearest first, since ranks without an excess one are a step ahead (under `fifo` by S/(2·bandwidth) at most, for
-2 to 32 ranks). Finished shards are forwarded as encoded by their owners.
+with the nearest first, since ranks without an excess partner are a step ahead (under `fifo` by S/(2·bandwidth) at most,
+for 2 to 32 ranks). Finished shards are forwarded as encoded by their owners.
 """
 
 from functools import partial
@@ -29,11 +29,11 @@ class Partners(Options):
     """Order of the partners."""
 
     partner: Annotated[Literal["nearest", "farthest"], choice("nearest", "farthest")] = "nearest"
-    """With whom halves of the buffer are exchanged, before smaller parts with others."""
+    """The partner with which halves of the buffer are exchanged first."""
 
 
 def in_halves(seating: Seating, options: Partners) -> str:
-    """Partners are exchanged, and their parts of the buffer with them."""
+    """Images exchange partners, and with them their parts of the buffer."""
     members, turn = len(seating.places), exchange(seating.places) or 0
     if options.partner == "nearest":
         turn = _reversed(turn, members.bit_length() - 1)
@@ -53,7 +53,7 @@ def halving_doubling(group: Group, buffer: Buffer, options: Partners) -> Routine
 
 
 def _nearest_first(group: Group, shards: Pieces, core: list[int], place: int) -> Routine:
-    """The farthest first, among places whose bits are reversed."""
+    """Run `_farthest_first` on places with their bits reversed."""
     bits = len(core).bit_length() - 1
     reverse = [_reversed(number, bits) for number in range(len(core))]
     return _farthest_first(group, shards, [core[number] for number in reverse], reverse[place])

@@ -27,17 +27,17 @@ MOST_SEGMENTS = 16
 
 
 def between_nodes(seating: Seating, options: Pipelining) -> str:
-    """Nodes turn around their ring, and members around that of their node."""
+    """Images rotate nodes around their ring, and members around that of their node."""
     here, there = (list(_by_node(nodes).values()) for nodes in (seating.nodes, seating.image_nodes))
     seat = {place: (node, index) for node, places in enumerate(there) for index, place in enumerate(places)}
     moved = [[seat[int(seating.places[place])] for place in places] for places in here]
     across = rotation(np.array([members[0][0] for members in moved]))
     inside = {rotation(np.array([index for _, index in members])) for members in moved}
     if any(len({node for node, _ in members}) > 1 for members in moved) or across is None or len(inside) > 1:
-        return "nodes, or the members on them, do not turn by the same number of places"
+        return "nodes, or the members on them, are not rotated by the same number of places"
     turn = inside.pop()
     if turn is None:
-        return "the members on a node do not turn by the same number of places"
+        return "the members on a node are not rotated by the same number of places"
     width, nodes = len(here[0]), len(here)
     for buffer in seating.buffers:
         for segment in set(split_evenly(buffer.elements, _segments(buffer, width, options))):

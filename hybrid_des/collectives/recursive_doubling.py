@@ -40,10 +40,10 @@ def recursive_doubling(group: Group, buffer: Buffer) -> Routine:
 
 
 def folded(group: Group, pieces: Pieces, count: int, exchange: Callable[[list[int], int], Routine]) -> Routine:
-    """Run an all-reduce of `count` pieces that needs a power of two of members.
+    """Run an all-reduce of `count` pieces that needs a power-of-two number of members.
 
     Of the first 2(n − 2^k) members, every odd one also represents the even one before it, its guest. `exchange` is run
-    by the 2^k others, with their places in the group and this member's place among them; it ends with finished pieces.
+    by the 2^k non-guests, given their places in the group and this one's place among them; it finishes all pieces.
     """
     extra = group.size - (1 << group.size.bit_length() - 1)
     core = [*range(1, 2 * extra, 2), *range(2 * extra, group.size)]

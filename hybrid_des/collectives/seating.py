@@ -1,7 +1,7 @@
 """Which images of a group's members do the same in a collective: conditions that a collective registers as `images`.
 
 An image seats every member at a place in the group, its own or that of another part of the model. A ring looks the
-same to all of its members, and so does an exchange of halves; what is left to check is that they send as much.
+same to all of its members, and so does an exchange of halves; what is left to check is that they send the same amount.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ class Seating(NamedTuple):
         places: the place of each member's image.
         nodes: the node of each member.
         image_nodes: in the group of the images, the node at each place.
-        buffers: of a member, one for each bucket.
+        buffers: those of a member, one per bucket.
     """
 
     places: NDArray[np.int64]
@@ -30,11 +30,11 @@ class Seating(NamedTuple):
     buffers: Sequence[Buffer]
 
 
-Images = Callable[[Seating, Any], str]  # what tells the members apart; nothing, if they do the same
+Images = Callable[[Seating, Any], str]  # how the members differ, in words; empty if they do the same
 
 
 def rotation(places: NDArray[np.int64]) -> int | None:
-    """By how much every place turns; None if they do not all turn by the same."""
+    """The number of places by which every place is rotated; None if it is not the same for all."""
     turned = (places - np.arange(len(places))) % len(places)
     return int(turned[0]) if (turned == turned[0]).all() else None
 
@@ -58,7 +58,7 @@ def _shared(nodes: Sequence[int]) -> list[int]:
 
 
 def differing(elements: int, pieces: int, turn: int) -> str:
-    """Whether pieces of so many elements that are `turn` apart differ in size, in words."""
+    """How pieces of `elements` elements that are `turn` places apart differ in size, in words; empty if they do not."""
     if turn % (pieces // gcd(pieces, elements)):
         return f"the {pieces} pieces of {elements:,} gradients differ in size (gradients.pad makes them equal)"
     return ""
@@ -68,7 +68,7 @@ def around(seating: Seating, options: Any = None) -> str:
     """A ring, in which every member owns a piece."""
     turn = rotation(seating.places)
     if turn is None:
-        return "the members of a ring do not turn by the same number of places"
+        return "the members of a ring are not rotated by the same number of places"
     return differing_buckets(seating, turn)
 
 
@@ -86,6 +86,6 @@ def in_pairs(seating: Seating, options: Any = None) -> str:
 
 
 def differing_buckets(seating: Seating, turn: int) -> str:
-    """Whether pieces of a bucket, one for each member, differ in size where they are `turn` apart."""
+    """How pieces of a bucket, one per member, differ in size if `turn` places apart; empty if they do not."""
     members = len(seating.places)
     return next(filter(None, (differing(buffer.elements, members, turn) for buffer in seating.buffers)), "")

@@ -1,13 +1,13 @@
-"""What made each moment of a run happen: a graph of causes, recorded beside the rows where somebody asks for it.
+"""Why each moment of a run happened: a graph of causes, recorded beside the rows on request.
 
-A process is a chain of points, one wherever it has waited. A point has an edge from the point before, with what it
-computed in between as lag, and one from what it waited for:
+A process is a chain of points, one after each wait. A point has an edge from the previous point, with the time spent
+computing in between as lag, and one from each cause that it waited for:
 
     start ── computed ──► point ── received ──► point ── all have met ──► point
                                       ▲                        ▲
                                message or handoff        the others' points
 
-Processes are followed from outside, by what they yield, so that schedules and collectives know nothing of it.
+Processes are followed from outside, by the events they yield, so that schedules and collectives need not know of it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Thread:
     Attributes:
         number: its place among all processes.
         at: its latest point.
-        pieces: points of what it has computed since its last row of an op.
+        pieces: the points at which pieces of computing have ended since its last op row.
     """
 
     __slots__ = ("at", "number", "pieces")
@@ -52,13 +52,13 @@ class Causes:
     """The causes of one run.
 
     Attributes:
-        rows: the message rows, whose number orders points among them.
-        points: per point its kind, thread, time, rows of messages so far, the point before, and the lag from it.
+        rows: the message rows; their number so far orders points among them.
+        points: per point its kind, thread, time, message rows so far, the previous point, and the lag from it.
         edges: further edges: from a point, or from message −2−n; to a point; lag.
         sends: per message its flow, and the point at which it is sent.
         marks: per row of the tables its table, number, thread, and the thread's point.
         pieces: per piece of an op its row and the point at its end.
-        flows: per flow the channel of its first link, and of each link the latency behind it.
+        flows: per flow the channel of its first link, and the latency after each link.
     """
 
     def __init__(self) -> None:
@@ -72,13 +72,13 @@ class Causes:
         self._count = self._threads = self._sent = 0
 
     def point(self, kind: int, thread: int, time: int, before: int, lag: int = 0) -> int:
-        """Add a point and give its number."""
+        """Add a point and return its number."""
         self.points.extend((kind, thread, time, len(self.rows) if self.rows is not None else 0, before, lag))
         self._count += 1
         return self._count - 1
 
     def open(self, channel: int, latencies: tuple[int, ...]) -> int:
-        """Add a flow and give its number."""
+        """Add a flow and return its number."""
         self.flows.append((channel, latencies))
         self._arrived.append([])
         return len(self.flows) - 1
@@ -90,12 +90,12 @@ class Causes:
         self.sends.extend((flow, self.here))
 
     def delivered(self, flow: int, count: int) -> int:
-        """The code of the message that a flow delivers after so many others."""
+        """The code of the message that a flow delivers after `count` others."""
         return self._arrived[flow][count]
 
     @property
     def here(self) -> int:
-        """The point of the process that acts."""
+        """The point of the running process."""
         return NOTHING if self.current is None else self.current.at
 
     def mark(self, table: int, number: int) -> None:
@@ -114,7 +114,7 @@ class Causes:
         return Thread(self._threads - 1, self.point(START, self._threads - 1, time, self.here))
 
     def join(self, thread: Thread, time: int, *causes: int) -> None:
-        """Let a thread go on after what it has waited for."""
+        """Resume a thread after the causes that it has waited for."""
         thread.at = self.point(WAITED, thread.number, time, thread.at)
         for cause in causes:
             if cause != NOTHING:
@@ -195,7 +195,7 @@ class TracedEnvironment(Environment):
 
 
 def _is_meeting(event: Any) -> bool:
-    """Whether an event is none of a process's own, so that all who wait for it have met there."""
+    """Whether an event belongs to no single process, so that all processes that wait for it meet there."""
     return not isinstance(event, Timeout | Process | Condition) and not hasattr(event, "origin")
 
 
@@ -211,7 +211,7 @@ def _causes(event: Any) -> Iterator[int]:
 
 
 class MarkedRows(Rows):
-    """Rows of which a trace keeps the points at which they were written."""
+    """Rows for which a trace keeps the points at which they were written."""
 
     def __init__(self, rows: Rows, trace: Causes, table: int) -> None:
         super().__init__(rows.columns)
@@ -225,7 +225,7 @@ class MarkedRows(Rows):
 
 
 def traced(recorder: Recorder, trace: Causes) -> Recorder:
-    """Let a recorder tell a trace of its rows."""
+    """Make a recorder report its rows to a trace."""
     for table, name in enumerate(TABLES):
         setattr(recorder, name, MarkedRows(getattr(recorder, name), trace, table))
     trace.rows = recorder.messages

@@ -4,8 +4,8 @@ Many GPUs act at the same time, so events are kept by time: a heap of distinct m
 into one integer) and for each moment its events in the order in which they were booked. The order of events is exactly
 SimPy's: by time, then priority, then booking.
 
-In a ring over 1,024 ranks, the objects of all ranks are more than a processor's cache of 1 MiB holds, so every message
-misses it. So objects per rank are few and small, and an event is released as soon as it has been processed.
+In a ring over 1,024 ranks, the objects of all ranks do not fit into a processor's cache of 1 MiB, so every message
+misses it. Objects per rank are therefore few and small, and an event is released as soon as it has been processed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from simpy.events import NORMAL, URGENT, Event, EventPriority
 from hybrid_des.engine.recorder import LAST_TIME, TimeRangeError
 
 RESUMED = EventPriority(URGENT - 1)  # an event that `run(until=…)` left half processed
-LAST = EventPriority(NORMAL + 1)  # behind everything else at the same time
+LAST = EventPriority(NORMAL + 1)  # after everything else at the same time
 BEAT = 2**12  # events from one beat to the next
 ALL = 2**62  # more events than there are
 MOMENT = 2  # bits: a moment is `time << MOMENT | priority − RESUMED`
@@ -48,7 +48,7 @@ class Agenda(dict[int, list[Any]]):
 
 
 class Timeout(simpy.Timeout):
-    """SimPy's timeout, in fewer calls and less memory."""
+    """SimPy's timeout, with fewer calls and less memory."""
 
     __slots__ = ("_delay", "_ok", "_value", "callbacks", "env")
 
@@ -65,7 +65,7 @@ class Timeout(simpy.Timeout):
 
 
 class Process(simpy.Process):
-    """SimPy's process, in less memory."""
+    """SimPy's process, with less memory."""
 
     __slots__ = ("_generator", "_target", "callbacks", "env")
 
@@ -75,8 +75,8 @@ class Environment(simpy.Environment):
 
     Attributes:
         now: the current simulated time.
-        events: how many events have been processed.
-        agenda: the events to come.
+        events: the number of events processed.
+        agenda: the pending events.
         timeout, process, event: make events, as in SimPy.
     """
 
@@ -88,7 +88,7 @@ class Environment(simpy.Environment):
     event: Callable[[], Event]
 
     def __init__(self, initial_time: int = 0) -> None:
-        # SimPy's own list of events is not made: nothing reads it but the methods below
+        # SimPy's own event queue is not made: the methods that would read it are overridden below
         self.now = whole(initial_time)
         self.events = 0
         self.agenda = Agenda()
@@ -98,14 +98,14 @@ class Environment(simpy.Environment):
         self.event = MethodType(Event, self)
 
     def at(self, time: int, event: Any, priority: int = NORMAL) -> None:
-        """Book an event for a time that is not past; `event` is triggered, or a `Booking`."""
+        """Book an event for a time not in the past; `event` is triggered, or a `Booking`."""
         self.agenda[time << MOMENT | priority - RESUMED].append(event)
 
     def schedule(self, event: Event, priority: EventPriority = NORMAL, delay: float = 0) -> None:
         """Book a triggered event after a delay.
 
         Raises:
-            ValueError: the delay is no whole number, or the priority is not one of SimPy's or `LAST`.
+            ValueError: the delay is not a whole number, or the priority is not one of SimPy's or `LAST`.
         """
         if delay.__class__ is not int:
             delay = whole(delay)
@@ -127,16 +127,16 @@ class Environment(simpy.Environment):
         self._process(1)
 
     def run(self, until: float | Event | None = None, beat: Callable[[], None] | None = None) -> Any:
-        """Process events until there are none, until a time, or until an event; give that event's value.
+        """Process events until there are none, until a time, or until an event; return that event's value.
 
         Args:
             until: a time or an event.
-            beat: what is called after every `BEAT` events, if anything.
+            beat: called after every `BEAT` events, if given.
 
         Raises:
             ValueError: the time is not in the future, or is not whole.
             RuntimeError: no events are left, but `until` has not happened.
-            TimeRangeError: simulated time has passed what 64 bits hold.
+            TimeRangeError: simulated time no longer fits into 64 bits.
         """
         if until is not None:
             end = until if isinstance(until, Event) else self._end_at(until)
@@ -159,7 +159,7 @@ class Environment(simpy.Environment):
         return value
 
     def _end_at(self, time: float) -> Event:
-        """Book an event for the end of a run, ahead of what happens at that time."""
+        """Book an event for the end of a run, ahead of everything else at that time."""
         at = whole(time)
         if at <= self.now:
             raise ValueError(f"until ({at}) must be greater than the current simulation time")
@@ -170,7 +170,7 @@ class Environment(simpy.Environment):
         return end
 
     def _process(self, most: int) -> None:
-        """Process so many events.
+        """Process `most` events.
 
         Raises:
             EmptySchedule: there are fewer.
@@ -195,9 +195,9 @@ class Environment(simpy.Environment):
                     if not event._ok and not hasattr(event, "_defused"):
                         raise copied(event._value)
                     if number == end or (moments and moments[0] < moment):
-                        break  # these were all, or a more urgent event has come up at this time
+                        break  # the limit is reached, or a more urgent event has been booked at this time
             except StopSimulation:
-                # the rest of its callbacks is for whoever goes on with the simulation
+                # the remaining callbacks run if the simulation is continued
                 event.callbacks = callbacks[callbacks.index(callback) + 1 :]
                 self.at(self.now, event, RESUMED)
                 raise
@@ -207,7 +207,7 @@ class Environment(simpy.Environment):
 
 
 def copied(failure: BaseException) -> BaseException:
-    """A copy of an exception, for a traceback of its own."""
+    """A copy of an exception, with its own traceback."""
     copy = type(failure)(*failure.args)
     copy.__cause__ = failure
     return copy

@@ -1,4 +1,4 @@
-"""Events at known times: what processes wait for without another process that makes it happen."""
+"""Events at known times, which processes wait for without another process to trigger them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,8 +13,8 @@ Callback = Callable[[Any], None]
 class Arrival(list[Callback]):
     """A message that a receiver waits for; it is booked as soon as its time is known.
 
-    It has what SimPy asks of an event that a process yields, and nothing else but what a trace notes on it. Its list of
-    callbacks is itself: one object less.
+    It has only what SimPy requires of an event that a process yields, and what a trace notes on it. It is its own list
+    of callbacks, which saves an object.
     """
 
     __slots__ = ("__dict__", "_value", "callbacks", "env")
@@ -35,7 +35,7 @@ class Arrival(list[Callback]):
 
 
 class Here:
-    """A message that has arrived already: a process that yields it continues at once, without an event."""
+    """A message that has arrived already: a process that yields it continues immediately, without an event."""
 
     __slots__ = ("_value",)
     callbacks = None
@@ -46,7 +46,7 @@ class Here:
 
 
 class KnownHere(Here):
-    """The same for a run that is traced, with what it came from."""
+    """A `Here` of a traced run, with its origin."""
 
     __slots__ = ("origin",)
 
@@ -69,17 +69,17 @@ class Booking:
 
 
 def receive_at(env: Environment, at: int, value: Any) -> Arrival | Here:
-    """A message that has arrived, or is known to arrive at a later time; to be yielded."""
+    """A message that has arrived, or is known to arrive at a later time, as an event to yield."""
     if at <= env.now:
         return Here(value)
     arrival = Arrival(env)
-    arrival._value = value  # what `happen` does, in one call less
+    arrival._value = value  # what `happen` does, with one call fewer
     env.agenda[at << MOMENT | USUAL].append(arrival)
     return arrival
 
 
 def succeed_at(env: Environment, event: Event, at: int, value: Any = None) -> None:
-    """Do what `event.succeed(value)` does, at a time that is not past."""
+    """Do what `event.succeed(value)` does, at a time not in the past."""
     event._ok = True
     event._value = value
     env.agenda[at << MOMENT | USUAL].append(event)

@@ -1,14 +1,14 @@
-"""Where events come from: enough of their ancestry to tell whether others, elsewhere, happen in the same order.
+"""The ancestry of events: enough of it to tell whether their images, elsewhere, happen in the same order.
 
-Events of one moment are processed in the order in which they were booked: of two, the one whose booking is earlier
-comes first and, if both were booked at the same time, the one whose parent came first; at the end of both chains stand
-the first events of two ranks, in the order of ranks. So an event keeps
+Events of one moment are processed in the order in which they were booked: of two, the one booked earlier is
+first or, if both were booked at the same time, the one whose parent was first; both chains end at the first events of
+two ranks, in rank order. So an event keeps
 
     chain   a hash of the times at which it, its parent, its parent's parent … were booked; None if they are not certain
-    root    the rank at the beginning, in the frame of whoever is asked (`folding.orbits`)
+    root    the rank at the beginning, in the frame of the rank or link that compares (`folding.orbits`)
 
 and two events whose chains differ are in the same order in every image of the simulation; two with equal chains are in
-the order of their roots. Urgent events follow at once on the event that books them and take over its lineage.
+the order of their roots. Urgent events immediately follow the event that books them and inherit its lineage.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ Lineage = tuple[int | None, int]
 
 
 class Roots(Protocol):
-    """What is known of the order of roots."""
+    """Knowledge of the order of roots."""
 
     def ordered(self, one: int, other: int) -> bool:
         """Whether the order of two roots is that of all their images."""
 
     def joined(self, one: int, other: int) -> int:
-        """What is certain of a root that may be either of two."""
+        """The certain part of a root that may be either of two."""
 
 
 class LineageArrival(Arrival):
     """A message that a receiver waits for.
 
     Attributes:
-        when: since when.
-        asked: by which event.
-        lineage: of this event, once it is booked.
+        when: since when the receiver waits.
+        asked: the lineage of the event in which it asked.
+        lineage: that of this event, once it is booked.
     """
 
     __slots__ = ("asked", "lineage", "when")
@@ -77,9 +77,9 @@ class LineageEnvironment(Environment):
     """An environment that knows the lineage of every event.
 
     Attributes:
-        lineage: of the event that is processed now.
-        born: of events that are booked now.
-        follow: the first callback of every event: takes over its lineage.
+        lineage: that of the event being processed.
+        born: that of events booked now.
+        follow: the first callback of every event: adopts its lineage.
     """
 
     __slots__ = ("_roots", "born", "follow", "lineage")
@@ -93,7 +93,7 @@ class LineageEnvironment(Environment):
         self.born: Lineage = (0, 0)
 
     def begin(self, root: int) -> None:
-        """Let the processes that start from now on descend from a root."""
+        """Make processes that start from now on descend from a root."""
         self.lineage = self.born = (0, root)
 
     def decided(self, one: Lineage, other: Lineage) -> bool:
@@ -105,13 +105,13 @@ class LineageEnvironment(Environment):
         return one[0] != other[0] or self._roots.ordered(one[1], other[1])
 
     def either(self, one: Lineage, other: Lineage) -> Lineage:
-        """The child's lineage of one of two events of this moment whose order is not decided."""
+        """The lineage of a child of either of two events of this moment whose order is not decided."""
         if one[0] is None or other[0] is None:
             return None, one[1]
         return hash((self.now, one[0])), self._roots.joined(one[1], other[1])
 
     def forget(self) -> None:
-        """Give up what is known of the order of the event that is processed now."""
+        """Discard what is known of the order of the event being processed."""
         self.lineage = self.born = (None, self.lineage[1])
 
     def schedule(self, event: Event, priority: EventPriority = NORMAL, delay: float = 0) -> None:
@@ -122,7 +122,7 @@ class LineageEnvironment(Environment):
 
     @contextmanager
     def births(self, lineage: Lineage) -> Iterator[None]:
-        """Let the events that are booked meanwhile have this lineage."""
+        """Give events booked inside the `with` block this lineage."""
         before, self.born = self.born, lineage
         yield
         self.born = before
@@ -146,6 +146,6 @@ class LineageEnvironment(Environment):
         return done
 
     def _follow(self, event: Any) -> None:
-        """Take over the lineage of the event that is processed now."""
+        """Adopt the lineage of the event being processed."""
         self.lineage = chain, root = event.lineage
         self.born = (None if chain is None else hash((self.now, chain)), root)

@@ -1,7 +1,7 @@
-"""Rows of a run that may be long: the first 262,144 in memory; of more, all but the latest in a file.
+"""Rows of a run that may be long: up to 262,144 in memory; beyond that, all but the latest in a file.
 
-The file has no name and ends with the process, however that ends. It holds blocks, which are sorted when somebody reads
-the rows in order, so that at no time more than a few blocks are in memory.
+The file has no name and disappears with the process, however that ends. It holds blocks, which are sorted when rows are
+read in order, so that there are never more than a few blocks in memory.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Column = NDArray[np.int64]
 
 
 class LongRows(Rows):
-    """A table of whole numbers that moves its rows to a file where they are many.
+    """A table of whole numbers that moves its rows to a file once there are many.
 
     Args:
         columns: names of the columns.
-        order: the column by which they can be read.
+        order: the column by which they can be read in order.
         folder: where the file is made; default: the system's folder for temporary files.
     """
 
@@ -52,7 +52,7 @@ class LongRows(Rows):
         return self._file is not None
 
     def relieve(self) -> None:
-        """Move what is in memory to the file, if it is much; to be called now and then.
+        """Move rows in memory to the file, if there are many; to be called periodically.
 
         Raises:
             SimulationError: the file cannot be written.
@@ -74,9 +74,9 @@ class LongRows(Rows):
             yield self._named(self._read(self._first(block), size))
 
     def in_order(self) -> Iterator[tuple[dict[str, Column], int | None]]:
-        """All rows by the column of order, in pieces, each with the number that its rows are below and later ones not.
+        """All rows by the column of order, in pieces, each with a bound that its rows are below and later ones not.
 
-        Rows with equal numbers are in the order in which they were added; behind the last piece there is no number.
+        Rows with equal numbers are in the order in which they were added; the last piece has no bound.
         """
         self._move()
         self._sort()
@@ -97,7 +97,7 @@ class LongRows(Rows):
         return rows
 
     def _move(self) -> None:
-        """Move what is in memory to the end of the file."""
+        """Move rows in memory to the end of the file."""
         if not self._numbers:
             return
         rows = np.frombuffer(self._numbers, dtype=np.int64).reshape(-1, len(self.columns))
@@ -108,7 +108,7 @@ class LongRows(Rows):
         del self._numbers[:]
 
     def _sort(self) -> None:
-        """Sort every block in its place."""
+        """Sort every block in place."""
         for block in range(len(self._samples), len(self._sizes)):
             rows = self._sorted(self._read(self._first(block), self._sizes[block]))
             self._write(self._first(block), rows)
@@ -121,7 +121,7 @@ class LongRows(Rows):
         return sum(self._sizes[:block])
 
     def _read(self, first: int, count: int) -> Column:
-        """Read so many rows of the file, from one on."""
+        """Read `count` rows of the file, starting at row `first`."""
         rows = np.empty((count, len(self.columns)), dtype=np.int64)
         assert self._file is not None
         self._file.seek(first * len(self.columns) * WIDTH)
@@ -139,7 +139,7 @@ class LongRows(Rows):
         except OSError as error:
             folder = self._folder or tempfile.gettempdir()
             raise SimulationError(
-                f"{folder}: {len(self):,} rows of messages cannot be kept there: {error.strerror or error}; "
+                f"{folder}: {len(self):,} message rows cannot be stored there: {error.strerror or error}; "
                 "--out or TMPDIR name another folder, record: compute keeps none"
             ) from None
 

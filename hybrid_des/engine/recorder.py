@@ -1,4 +1,4 @@
-"""What a simulation records while it runs: rows of whole numbers in flat arrays, a few bytes each.
+"""The record of a running simulation: rows of whole numbers in flat arrays, eight bytes per number.
 
 Times are picoseconds. Tables with names and seconds are made from these rows afterwards (`analysis`).
 """
@@ -20,7 +20,7 @@ GATHER_COLUMNS = ("step", "rank", "stage", "layer", "start", "end")
 WAIT_COLUMNS = ("step", "rank", "purpose", "place", "start", "end")
 EXCHANGE_COLUMNS = ("step", "rank", "purpose", "start", "free", "end")
 MEMORY_COLUMNS = ("rank", "time", "bytes", "activations")
-CHUNK = 1_000_000  # parts of a chunk, in which the column `activations` counts
+CHUNK = 1_000_000  # the column `activations` counts these parts of a chunk
 
 NO_ROWS = np.empty(0, dtype=np.int64)
 
@@ -28,8 +28,7 @@ OPTIMIZER = -1  # `index` of an optimizer row; every other one counts the steps 
 
 BEFORE, INSIDE, AFTER = range(3)  # `place` of a wait: before an op starts, between its parts, after the optimizer
 
-# A tag is the step and, below it, what tells messages of one flow apart: stage and micro-batch for pipeline
-# messages, a running number for a collective's.
+# A tag is the step and, below it, the stage and micro-batch of a pipeline message; 0 for a collective's messages.
 STEP_SHIFT = 40
 STAGE_SHIFT = 20
 FIELD = (1 << STAGE_SHIFT) - 1
@@ -40,7 +39,7 @@ def pipeline_tag(step: int, stage: int, microbatch: int) -> int:
     return step << STEP_SHIFT | stage << STAGE_SHIFT | microbatch
 
 
-LAST_TIME = 2**63 - 1  # picoseconds; what a column holds
+LAST_TIME = 2**63 - 1  # picoseconds; the most that a column holds
 
 
 class TimeRangeError(SimulationError):
@@ -93,8 +92,8 @@ class Recorder:
             `released` the place among its inputs of the message that it waited for last, −1 where it waited for none.
         messages: one row per message and link; `start` to `end` is the time that it occupies the link. None where
             the scenario records no messages.
-        steps: one row per training step and rank; `sent` is when it was free after its last op (its sends through,
-            where it waits for them), `reduced` the end of its last gradient reduction (`sent`, where it has none).
+        steps: one row per training step and rank; `sent` is when it was free after its last op (its sends complete,
+            if it waits for them), `reduced` the end of its last gradient reduction (`sent`, where it has none).
         reductions: one row per bucket of gradients and rank: when the rank began and finished reducing it.
         gathers: one row per all-gather of parameters and rank: when the rank began and finished it; `layer` is the
             place in its stage of the layer gathered, −1 for the whole stage.
@@ -102,8 +101,8 @@ class Recorder:
             `sent` and `reduced`: `purpose` is its place among `PURPOSES`, `place` is BEFORE, INSIDE or AFTER.
         exchanges: one row per collective inside an op, by messages, and rank: the rank computes from `start` to `free`,
             and waits to `end`; `purpose` as in `waits`.
-        memory: one row per change of what a GPU holds.
-        channels: what `messages.channel` counts; a `hybrid_des.network.channel.Channel` each.
+        memory: one row per change in a GPU's memory.
+        channels: the `hybrid_des.network.channel.Channel`s that `messages.channel` numbers.
     """
 
     def __init__(self, messages: Rows | None = None) -> None:
@@ -118,11 +117,11 @@ class Recorder:
         self.channels: list[Any] = []
 
     def channel(self, channel: Any) -> int:
-        """Register a channel and give its number."""
+        """Register a channel and return its number."""
         self.channels.append(channel)
         return len(self.channels) - 1
 
 
 def out_of_range(refusal: error, latest: int) -> Exception:
-    """The error to raise for a row that could not be packed: was its latest time out of range?"""
+    """The error to raise for a row that could not be packed: `TimeRangeError` if its latest time is out of range."""
     return TimeRangeError() if latest > LAST_TIME else refusal

@@ -1,4 +1,4 @@
-"""A factor that is piecewise constant in simulated time, known ahead, and the work done under it.
+"""A factor that is piecewise constant in simulated time, known in advance, and the work done under it.
 
     factor   1 ────┐         ┌──── 1
                    └── 0.5 ──┘                 work done from a to b: ∫ factor dt
@@ -21,7 +21,7 @@ Amount = int | Fraction  # picoseconds of work at factor 1
 
 
 class Spell(NamedTuple):
-    """A factor from one time until another, in picoseconds; `until` None is for good."""
+    """A factor from one time until another, in picoseconds; `until` None means forever."""
 
     start: int
     until: int | None
@@ -54,7 +54,7 @@ class Noise:
         return begun + self.detour + rest if rest else begun
 
     def _ran(self, time: Amount) -> Amount:
-        """The same since the phase; negative before it."""
+        """Picoseconds outside detours since the phase; negative before it."""
         whole, rest = divmod(time - self.phase, self.period)
         return whole * (self.period - self.detour) + max(rest - self.detour, 0)
 
@@ -64,8 +64,8 @@ class Timetable:
     """A factor over time.
 
     Attributes:
-        starts: when each factor begins, ascending from 0; the last one stays.
-        factors: at least 0, and the last one more.
+        starts: when each factor begins, ascending from 0; the last one holds forever.
+        factors: at least 0, the last one positive.
         noise: detours in which the factor is 0.
     """
 
@@ -97,7 +97,7 @@ class Timetable:
         return self.factors[0] if len(self.factors) == 1 and self.noise is None else None
 
     def factor(self, at: int) -> Fraction:
-        """The factor from this time on, detours apart."""
+        """The factor from this time on, ignoring detours."""
         return self.factors[bisect_right(self.starts, at) - 1]
 
     def next_change(self, at: int) -> int | None:
@@ -106,7 +106,7 @@ class Timetable:
         return self.starts[place] if place < len(self.starts) else None
 
     def resumes(self, at: int) -> int:
-        """The first time from `at` on at which the factor is not 0, detours apart."""
+        """The first time from `at` on at which the factor is not 0, ignoring detours."""
         place = bisect_right(self.starts, at) - 1
         while not self.factors[place]:
             place += 1
@@ -144,6 +144,6 @@ class Timetable:
 
 
 def _merged(starts: Sequence[int], factors: Sequence[Fraction]) -> tuple[tuple[int, ...], tuple[Fraction, ...]]:
-    """The same without changes from a factor to an equal one."""
+    """The same with consecutive equal factors merged."""
     kept = [place for place, factor in enumerate(factors) if not place or factor != factors[place - 1]]
     return tuple(starts[place] for place in kept), tuple(factors[place] for place in kept)

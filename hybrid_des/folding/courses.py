@@ -1,7 +1,7 @@
-"""The courses of folded messages: which picture of each link they take, where all images of a route are alike.
+"""The courses of folded messages: the simulated link for each of their links, if all images of a route are alike.
 
-Exchanging equal blocks of GPUs (nodes, or the nodes of a leaf) takes routes to routes in most wirings, which say so
-(`Fabric.blocks`): then no image is looked at. Along other folded axes all images of a route are.
+Exchanging equal blocks of GPUs (nodes, or the nodes of a leaf) maps routes to routes in most wirings, which declare
+it (`Fabric.blocks`): then no image is examined. Along other folded axes all images of a route are.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Leg(NamedTuple):
     Attributes:
         link: the link that is simulated in its place.
         name: its own name.
-        latency: picoseconds behind it.
-        turned: the element that takes the simulated link to it.
+        latency: picoseconds after it.
+        turned: the element that maps the simulated link to it.
     """
 
     link: str
@@ -45,7 +45,7 @@ class Courses:
     def __init__(self, fabric: Fabric, fold: Fold) -> None:
         self._fabric = fabric
         self._fold = fold
-        self._known: dict[str, tuple[str, Element]] = {}  # link → the simulated link, and how it is turned against it
+        self._known: dict[str, tuple[str, Element]] = {}  # link → the simulated link, and the element that maps it here
         self._found: dict[tuple[int, int], list[Leg]] = {}
         self._turns: dict[int, tuple[Element, Element]] = {}
 
@@ -53,7 +53,7 @@ class Courses:
         """The legs of a message from a simulated rank.
 
         Raises:
-            FoldRefusal: an image of the route is another route, or takes a link of another one.
+            FoldRefusal: the images of the route differ, or a link carries the messages of several replicas.
         """
         legs = self._found.get((sender, receiver))
         if legs is None:
@@ -68,7 +68,7 @@ class Courses:
 
     @cached_property
     def _blockwise(self) -> tuple[bool, ...]:
-        """Of each folded axis, whether images along it exchange whole blocks whose GPUs keep their places in them."""
+        """For each folded axis, whether images along it exchange whole blocks whose GPUs keep their places in them."""
         generators = self._fold.generators
         ranks = np.arange(self._fold.layout.ranks, dtype=np.int64)
         return tuple(
@@ -86,7 +86,7 @@ class Courses:
         return bool(keeps_place and (moved == moved[ranks // blocks.size * blocks.size]).all())
 
     def _by_rule(self, route: Route, sender: int, receiver: int) -> list[tuple[str, Element]]:
-        """Turn blocks by rule, and look at the images along axes within blocks only."""
+        """Exchange blocks by rule, and examine images only along axes within blocks."""
         fold, blocks = self._fold, self._fabric.blocks
         assert blocks is not None
         found = []
@@ -106,7 +106,7 @@ class Courses:
         return found
 
     def _turned(self, first: int) -> tuple[Element, Element]:
-        """How the block of this first rank is turned against the simulated one, and back."""
+        """The element that maps the simulated block to the one with this first rank, and its inverse."""
         found = self._turns.get(first)
         if found is None:
             _, home = self._fold.home(first)
@@ -115,7 +115,7 @@ class Courses:
         return found
 
     def _by_images(self, route: Route, sender: int, receiver: int) -> list[tuple[str, Element]]:
-        """Look at all images along axes that do not exchange whole blocks."""
+        """Examine all images along axes that do not exchange whole blocks."""
         fold = self._fold
         routes = []
         for element in product(
@@ -130,7 +130,7 @@ class Courses:
         return [self._picture([(element, links[hop]) for element, links in routes]) for hop in range(len(route.links))]
 
     def _picture(self, images: list[tuple[Element, str]]) -> tuple[str, Element]:
-        """Which link is simulated for the first of these, which are the images of a link."""
+        """The link simulated for the first of these images of a link, and the element that maps it there."""
         first, known = images[0][1], self._known
         if first not in known:
             rate = self._fabric.links[first].bandwidth
@@ -138,10 +138,10 @@ class Courses:
                 if name in known:
                     raise FoldRefusal(f"link {name} carries the messages of several replicas")
                 if self._fabric.links[name].bandwidth != rate:
-                    raise FoldRefusal(f"link {name} has another bandwidth than link {first}")
+                    raise FoldRefusal(f"link {name} has a different bandwidth from link {first}")
                 known[name] = (first, element)
         link, turned = known[first]
         for element, name in images:
             if known.get(name) != (link, self._fold.combined(turned, element)):
-                raise FoldRefusal(f"link {name} carries the messages of replicas that do not turn alike")
+                raise FoldRefusal(f"link {name} carries the messages of replicas that map differently")
         return link, turned

@@ -1,4 +1,4 @@
-"""The network of a folded run: what goes to a rank that is not simulated goes to its picture."""
+"""The network of a folded run: messages to a rank that is not simulated go to its picture."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class FoldedTransport(Transport):
         return super().flow(channel, lane, part)
 
     def sent(self) -> dict[str, int]:
-        """What was sent by all ranks."""
+        """Totals sent by all ranks."""
         return {key: total * self._fold.order for key, total in super().sent().items()}
 
     def carried(self) -> dict[str, int]:
@@ -86,15 +86,15 @@ class FoldedTransport(Transport):
 
 
 class FoldedRendezvous(Rendezvous):
-    """Where the simulated members of a group wait for each other, numbered as they come; what they bring is alike."""
+    """The rendezvous of the simulated members of a group, numbered as they arrive; their messages are alike."""
 
     def arrive(self, place: int, message: Message, delay: int) -> Arrival:
-        """Bring a message; the event's value has one of each."""
+        """Arrive with a message; the event's value has one per simulated member."""
         return super().arrive(len(self._brought), message, delay)
 
 
 class LineageTransport(FoldedTransport):
-    """The same for links that are served in order, where that order must be the same in all images."""
+    """The same for links served in order, where that order must be the same in all images."""
 
     env: LineageEnvironment
 
@@ -112,7 +112,7 @@ class LineageTransport(FoldedTransport):
         return super().flow(channel, lane, part)
 
     def mailbox(self) -> Mailbox:
-        """A mailbox for the collective whose flow is opened."""
+        """A mailbox for the collective whose flow is being opened."""
         return (UnorderedMailbox if self._kind == "parameter-server" else LineageMailbox)(self.env)
 
     def handoff(self) -> Handoff:
@@ -132,7 +132,7 @@ class LineageTransport(FoldedTransport):
         return LineageMeeting(self.env, size)
 
     def begin(self, rank: int) -> None:
-        """Let events that are booked next descend from a rank."""
+        """Make events booked next descend from a rank."""
         self.env.begin(root_of(rank))
 
     def _meeting(self, members: Sequence[int]) -> Rendezvous:
@@ -149,7 +149,7 @@ class LineageTransport(FoldedTransport):
 
 
 class LineageFifo(Fifo):
-    """Links that serve one message at a time and know what reaches them at the same time."""
+    """Links that serve one message at a time and know which messages reach them at the same time."""
 
     _env: LineageEnvironment
 
@@ -161,9 +161,9 @@ class LineageFifo(Fifo):
 def folded_transport(
     fabric: Fabric, sharing: str, recorder: Recorder, fold: Fold, *, receipts: bool, ordered: bool
 ) -> FoldedTransport:
-    """The network of a folded run; orders are traced where something depends on them.
+    """The network of a folded run; orders are traced if anything depends on them.
 
-    Under `fair` nothing does, unless ranks meet: messages that meet share a link, whoever came first.
+    Under `fair` nothing does, unless ranks meet: messages that meet share a link, whichever came first.
     """
     if sharing == "fair" and not ordered:
         return FoldedTransport(Environment(), fabric, sharing, recorder, receipts, fold=fold)

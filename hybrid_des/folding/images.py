@@ -27,18 +27,18 @@ def check_images(
     nodes: Ranks,
     groups: Groups,
 ) -> None:
-    """Check that the images of a group are a group in which everyone does the same.
+    """Check that the images of a group are a group in which every member does the same.
 
     Args:
         fold: the images.
         processes: the group, its members in ascending order.
-        buffers: of a member, one for each bucket.
-        options: of the collective.
+        buffers: those of a member, one per bucket.
+        options: those of the collective.
         nodes: the node of each rank.
         groups: all groups.
 
     Raises:
-        FoldRefusal: they do not; with what tells members apart.
+        FoldRefusal: they are not; names how the members differ.
     """
     ranks = array_of(processes.ranks[: processes.size])
     for element in fold.generators:
@@ -50,7 +50,7 @@ def check_images(
 
 
 def _image(fold: Fold, element: Element, ranks: Ranks, processes: ProcessGroup, groups: Groups) -> tuple[Ranks, Ranks]:
-    """The group that the image of a group is, and the seats of the images in it."""
+    """The group that the images of a group form, and the seats of the images in it."""
     moved = fold.move(ranks, element)
     images = np.sort(moved)
     if (np.diff(ranks) <= 0).any():

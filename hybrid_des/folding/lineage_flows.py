@@ -1,6 +1,6 @@
 """Links that are served in order, in a folded run: two messages that meet must meet in the same order in all images.
 
-A link stands for all of its images. What reaches it comes from a sender in its own frame, so that roots are moved from
+A link stands for all of its images. Each message comes from a sender with a frame of its own, so roots are moved from
 frame to frame: from the sender to the first link, from link to link, and to the receiver.
 """
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class LineageLink(Link):
-    """A link that remembers what reached it at this moment, if it has more than one flow.
+    """A link that remembers the messages that reached it at this moment, if it has more than one flow.
 
     Attributes:
-        shared: whether it has.
+        shared: whether it has, at finite bandwidth.
         last: when a message last reached it, and the number and lineage of the event by which it did.
     """
 
@@ -43,9 +43,9 @@ class LineageLink(Link):
         self._came: list[tuple[int, int, Element | None, Lineage]] = []
 
     def join(self, sender: int) -> None:
-        """Take on one more flow, of messages from a rank."""
+        """Add a flow of messages from a rank."""
         self._flows += 1
-        if self._flows == 2 and self.spec.bandwidth is not None:  # otherwise nobody waits, whoever comes first
+        if self._flows == 2 and self.spec.bandwidth is not None:  # otherwise no message waits
             self.shared = True
             self._when, number, lineage = self.last
             self._came = [(self._first, number, None, lineage)]
@@ -53,10 +53,10 @@ class LineageLink(Link):
             self._first = sender
 
     def meet(self, sender: int, frame: Element) -> None:
-        """Note that a message reaches the link, by the event that is processed now.
+        """Record that a message reaches the link, by the event being processed.
 
         Raises:
-            FoldRefusal: another one reaches it now, and which of them comes first depends on the image.
+            FoldRefusal: another one reaches it now, and which of them is first depends on the image.
         """
         env = self.env
         if self._when != env.now:
@@ -69,7 +69,7 @@ class LineageLink(Link):
             if not same and not env.decided(before, lineage):
                 ranks = " and ".join(map(str, sorted((sender, other))))
                 what = f"messages of ranks {ranks} reach link {self.spec.name} at the same time"
-                raise FoldRefusal(f"{what}, and which is first differs between replicas")
+                raise FoldRefusal(f"{what}, and which comes first differs between replicas")
         if self._came[-1][1:3] != (number, frame):
             self._came.append((sender, number, frame, lineage))
 
@@ -83,7 +83,7 @@ class LineageHead(Head):
 
 
 class LineageFlow(FifoFlow):
-    """A flow over such links that are those of the sender's own image, as is the receiver."""
+    """A flow over such links that, like the receiver, belong to the sender's own image."""
 
     __slots__ = ("_sender",)
 
@@ -97,7 +97,7 @@ class LineageFlow(FifoFlow):
             hop.link.join(sender)  # type: ignore[attr-defined]
 
     def send(self, message: Message, tag: int | None = None) -> None:
-        """Hand a message to the first link; the sender continues at once."""
+        """Hand a message to the first link; the sender continues immediately."""
         link: Any = self.link
         if link.shared:
             link.meet(self._sender, ())
@@ -128,7 +128,7 @@ class LineageFlow(FifoFlow):
 
 
 class TurnedFlow(LineageFlow):
-    """A flow to another image than the sender's own."""
+    """A flow to an image other than the sender's own."""
 
     __slots__ = ("_course", "_fold", "_moved", "_steps")
 
@@ -138,8 +138,8 @@ class TurnedFlow(LineageFlow):
         Args:
             fold: the group of images.
             sender: the rank that sends.
-            course: how each link and, last, the receiver is turned against the picture that stands for it.
-            base: the flow as it is without tracing.
+            course: for each link and, last, the receiver, the element that maps its picture to it.
+            base: the untraced flow.
         """
         super().__init__(sender, base)
         self.put = self._landing(base.put)
@@ -150,7 +150,7 @@ class TurnedFlow(LineageFlow):
         self._moved: list[dict[int, int]] = [{} for _ in self._steps]
 
     def send(self, message: Message, tag: int | None = None) -> None:
-        """Hand a message to the first link; the sender continues at once."""
+        """Hand a message to the first link; the sender continues immediately."""
         env = self.env
         before = env.lineage, env.born
         self._enter(0)
@@ -182,7 +182,7 @@ class TurnedFlow(LineageFlow):
         return landed
 
     def _enter(self, hop: int) -> None:
-        """Go on in the frame of a link or, behind the last, of the receiver."""
+        """Switch to the frame of a link or, after the last, of the receiver."""
         step = self._steps[hop]
         if step == self._fold.identity:
             return

@@ -1,7 +1,6 @@
-"""Mailboxes that know whether it is certain which came first: a message, or the receiver's asking for it.
+"""Mailboxes that know whether it is certain which came first: a message, or the receiver's request for it.
 
-Times do not depend on it, but the lineage of the event that wakes the receiver does: it is booked by whoever comes
-second.
+Times do not depend on it, but the lineage of the event that wakes the receiver does: the later one books it.
 """
 
 from typing import Any
@@ -60,7 +59,7 @@ class LineageMailbox(Mailbox):
                 wake(env, first, at, message)
 
     def receive(self) -> Arrival | Here:
-        """The next message, to be yielded; its value is a `Message`."""
+        """The next message, as an event to yield; its value is a `Message`."""
         first = self._first
         if first.__class__ is tuple:
             self._first = self._behind.pop(0) if self._behind else None
@@ -71,7 +70,7 @@ class LineageMailbox(Mailbox):
 
 
 class UnorderedMailbox(LineageMailbox):
-    """A mailbox whose receiver waits for several in an order that images do not share."""
+    """A mailbox whose receiver waits for several senders, in an order that images do not share."""
 
     __slots__ = ()
 
@@ -81,7 +80,7 @@ class UnorderedMailbox(LineageMailbox):
             super().put(message, tag, at)
 
     def receive(self) -> Arrival | Here:
-        """The next message, to be yielded; its value is a `Message`."""
+        """The next message, as an event to yield; its value is a `Message`."""
         with self._env.births((None, self._env.born[1])):
             return super().receive()
 
@@ -106,7 +105,7 @@ class LineageTaggedMailbox(TaggedMailbox):
             wake(self._env, arrival, at, message)
 
     def receive(self, tag: int) -> Arrival | Here:
-        """The message of this tag, to be yielded; its value is a `Message`."""
+        """The message with this tag, as an event to yield; its value is a `Message`."""
         put = self._held.pop(tag, None)
         if put is not None:
             return find(self._env, put)
@@ -115,9 +114,9 @@ class LineageTaggedMailbox(TaggedMailbox):
 
 
 class Round:
-    """Where the simulated members of a group wait for each other; each goes on in an event of its own.
+    """A point at which the simulated members of a group wait for each other; each continues in its own event.
 
-    Unfolded, one event wakes all members in the order in which they came.
+    Unfolded, one event wakes all members in order of arrival.
     """
 
     def __init__(self, env: LineageEnvironment, size: int) -> None:
@@ -138,7 +137,7 @@ class Round:
 
     @property
     def empty(self) -> bool:
-        """Whether nobody is waiting."""
+        """Whether no member is waiting."""
         return not self._here
 
 
@@ -150,5 +149,5 @@ class LineageRendezvous(Rendezvous):
         self._round = Round(env, size)
 
     def arrive(self, place: int, message: Message, delay: int) -> Arrival:
-        """Bring a message; the event's value has those of all members, which are alike."""
+        """Arrive with a message; the event's value has those of all members, which are alike."""
         return self._round.join(delay, [message] * self._size)

@@ -1,4 +1,4 @@
-"""Where the simulated ranks of a folded run wait for each other; each goes on in an event of its own."""
+"""Points at which the simulated ranks of a folded run wait for each other; each continues in its own event."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LineageBarrier(Barrier):
 class LineageMeeting(Meeting):
     """A meeting of the simulated members of a group, in a folded run.
 
-    How much of a collective is under way at a moment at which one begins depends on who comes first.
+    How much of a collective is under way at a moment at which one begins depends on which event is first.
     """
 
     def __init__(self, env: LineageEnvironment, size: int) -> None:
@@ -64,4 +64,4 @@ class LineageMeeting(Meeting):
     def _check(self, others: list[tuple[int, Lineage]]) -> None:
         env = self._env
         if any(at == env.now and not env.decided(one, env.lineage) for at, one in others):
-            raise FoldRefusal("a collective begins when a layer does, and which is first differs between replicas")
+            raise FoldRefusal("a collective begins when a layer does, and which comes first differs between replicas")

@@ -3,8 +3,8 @@
     rotation   image g of place x is (x + g·keep) mod size: rings, pipelines, parameter servers on the ranks
     swap       image g of place x is x xor g·keep, for powers of two: halving–doubling, recursive doubling
 
-A *root* is a rank as `engine.lineage` keeps it: `rank << 4 | known`, where `known` is how many axes, the slowest first,
-are certain; `SURE` if all are.
+A *root* is a rank as `engine.lineage` keeps it: `rank << 4 | known`, where `known` is the number of axes, slowest
+first, that are certain; `SURE` if all are.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hybrid_des.layout import Layout
 
 Ranks = TypeVar("Ranks", int, NDArray[np.int64])
-Element = tuple[int, ...]  # of the group: by how many times `keep` places turn along each folded axis
+Element = tuple[int, ...]  # of the group: along each folded axis, the multiple of `keep` places to move by
 
 SURE = 15
 
@@ -48,11 +48,11 @@ class Fold:
 
     Args:
         layout: the ranks.
-        turns: the folded axes; what is kept divides their sizes.
+        turns: the folded axes; each `keep` divides the size of its axis.
 
     Attributes:
         layout, turns: as given.
-        order: for how many ranks each simulated one stands.
+        order: the number of ranks that each simulated one stands for.
         identity: the element that leaves every rank where it is.
     """
 
@@ -69,7 +69,7 @@ class Fold:
         ]
 
     def kept(self, axis: str) -> int:
-        """How many places along an axis are simulated."""
+        """The number of places simulated along an axis."""
         return next((turn.keep for turn in self.turns if turn.axis == axis), self.layout.sizes[axis])
 
     @cached_property
@@ -92,7 +92,7 @@ class Fold:
         return found
 
     def home(self, rank: int) -> tuple[int, Element]:
-        """The picture of a rank, and the element that takes the picture to it."""
+        """The picture of a rank, and the element that maps the picture to it."""
         picture, element = rank, []
         for stride, size, turn in self._places:
             times = rank // stride % size // turn.keep
@@ -117,7 +117,7 @@ class Fold:
         )
 
     def combined(self, one: Element, other: Element) -> Element:
-        """Both elements, one after the other; their order does not matter."""
+        """The composition of two elements; their order does not matter."""
         return tuple(
             a ^ b if turn.swap else (a + b) % count
             for a, b, count, turn in zip(one, other, self.counts, self.turns, strict=True)
@@ -129,7 +129,7 @@ class Fold:
 
     @cached_property
     def generators(self) -> list[Element]:
-        """Elements of which all others are combined."""
+        """Elements that generate all others."""
         found = []
         for axis, (count, turn) in enumerate(zip(self.counts, self.turns, strict=True)):
             steps = [1 << bit for bit in range(count.bit_length() - 1)] if turn.swap else [1] if count > 1 else []
@@ -145,7 +145,7 @@ class Fold:
         return self._tied_at(one, other) is None
 
     def joined(self, one: int, other: int) -> int:
-        """What is certain of a root that may be either of two."""
+        """The certain part of a root that may be either of two."""
         place = self._tied_at(one, other)
         return one if place is None else one >> 4 << 4 | place
 

@@ -1,8 +1,8 @@
-"""Collectives run once, alone, in all groups at the same time: what each takes, and which is the fastest.
+"""Collectives run once, alone, in all groups at the same time: how long each takes, and which is the fastest.
 
-Of sets of groups that share no link and are alike one is simulated (`network.separation`), and of its members one of
-those that do the same (`orbits`). What is found is what all members of all groups would take,
-to the picosecond; where neither helps, all are simulated.
+Of the sets of groups that share no link and are alike, one is simulated (`network.separation`), and of its members
+that do the same, one (`orbits`). The result is exact to the picosecond, as if all members of all groups were
+simulated; where neither applies, all are.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.separation import Alike, separated
 from hybrid_des.network.transport import Transport
 
-MOST_TRIES = 2  # folds that turn out to be wrong while they are simulated: what two do not share, few do
-SHARINGS = ("fifo", "fair")  # those under which it is known who waits for whom
+MOST_TRIES = 2  # folds that may turn out to be inexact while simulated; after two, others rarely do better
+SHARINGS = ("fifo", "fair")  # those under which it is known which message waits for which
 
 
 class Cast(NamedTuple):
@@ -42,8 +42,8 @@ class Cast(NamedTuple):
 
     Attributes:
         groups: with their servers.
-        sets: for how many such sets they stand.
-        folds: what members may stand for others, the fewest first; not yet known to be exact.
+        sets: the number of such sets that they stand for.
+        folds: candidates for which members stand for others, the fewest first; not yet known to be exact.
     """
 
     groups: Sequence[ProcessGroup]
@@ -52,7 +52,7 @@ class Cast(NamedTuple):
 
     @property
     def acting(self) -> int:
-        """How many members and servers are simulated, if the first fold is exact."""
+        """The number of members and servers simulated, if the first fold is exact."""
         return sum(len(group.ranks) for group in self.groups) // (self.folds[0].order if self.folds else 1)
 
 
@@ -64,13 +64,13 @@ class Rehearsal:
         fabric: the wiring.
         layout: the ranks; those along data, or else context, may stand for each other.
         groups: the ranks of each group, in ascending order.
-        elements: of each group, the size of a member's buffer.
-        codec: of the buffers.
-        options: of the collectives; those that one does not declare are ignored.
+        elements: for each group, the number of elements of a member's buffer.
+        codec: that of the buffers.
+        options: those of the collectives; each ignores those that it does not declare.
         sharing: how links are shared.
         folded: whether some groups and members stand for others.
-        too_many: why a collective of this name and these options cannot be simulated in groups, of each of which the
-            number of members, and of those that are simulated, are given; nothing, if it can.
+        too_many: maps a collective's name, its options and, for each group, the numbers of members and of simulated
+            members to the reason why it cannot be simulated; empty if it can.
     """
 
     fabric: Fabric
@@ -91,8 +91,8 @@ class Rehearsal:
     def quickest(self) -> tuple[str, Outcome]:
         """The name and outcome of the fastest all-reduce (ties: the first by name).
 
-        Those that do not support these groups or this wiring are left out. The others are run in the order of their
-        effort, and no longer than the fastest so far.
+        Those that do not support these groups or this wiring are left out. The others are run in order of increasing
+        effort, each for no longer than the fastest so far.
 
         Raises:
             UnwieldyError: one would need too many messages.
@@ -130,7 +130,7 @@ class Rehearsal:
         return self._performed(name, self.casts(name), None)
 
     def casts(self, name: str) -> list[Cast]:
-        """Who is simulated for whom, those with the largest buffers first.
+        """The groups to simulate, those with the largest buffers first.
 
         Raises:
             Refusal: the collective does not support the wiring.

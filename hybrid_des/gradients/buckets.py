@@ -27,7 +27,7 @@ from hybrid_des.errors import Refusal
 from hybrid_des.units import split_evenly
 
 FIRST = 2**20  # bytes: torch.distributed._DEFAULT_FIRST_BUCKET_BYTES
-MOST = 2**20  # buckets of a stage
+MOST = 2**20  # buckets per stage
 DONE = Fraction(1)
 
 
@@ -59,9 +59,9 @@ def buckets_of(parameters: int, codec: Codec, size: int | None, rule: str, stage
 
 
 def padded(buckets: Sequence[Bucket], members: int) -> tuple[Bucket, ...]:
-    """Buckets filled up to a multiple of the group's size, so that all members hold equal shares.
+    """Buckets padded to a multiple of the group's size, so that all members hold equal shares.
 
-    Megatron's distributed optimizer does so (NVIDIA/Megatron-LM, megatron/core/distributed/param_and_grad_buffer.py).
+    As in Megatron's distributed optimizer (NVIDIA/Megatron-LM, megatron/core/distributed/param_and_grad_buffer.py).
     """
     return tuple(bucket._replace(elements=-(-bucket.elements // members) * members) for bucket in buckets)
 

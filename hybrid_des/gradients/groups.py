@@ -1,7 +1,7 @@
 """Replica groups: the ranks that hold each part of a stage, their buckets, and their collectives.
 
 A stage has up to two parts: its parameters without experts, held by all ranks along data and context, and its experts,
-which successive ranks along them share, so that only every n-th holds the same ones. Where optimizers are sharded, a
+divided among successive ranks along them, so that only every n-th holds the same ones. With sharded optimizers, a
 ring reduce-scatter takes the place of the all-reduce, and an all-gather of 16-bit parameters follows the optimizer
 (Rajbhandari et al., arXiv 1910.02054).
 """
@@ -50,8 +50,8 @@ class Membership:
     """One rank's part in the collectives of replica groups.
 
     Attributes:
-        reducers: of gradients, in the order of stages and parts.
-        gatherers: (stage, part) → of sharded parameters.
+        reducers: those of its gradients, in the order of stages and parts.
+        gatherers: (stage, part) → gatherer of sharded parameters.
     """
 
     reducers: Sequence[Reducer] = ()
@@ -71,7 +71,7 @@ def replica_groups(
     Args:
         plan: the stages and their ranks.
         layout: the ranks of each replica.
-        parts: per stage and tensor rank, numbers of parameters: those of experts apart.
+        parts: per stage, the parameters of a tensor rank outside experts and in experts.
         gradients: how gradients are split into buckets.
         keep_empty: whether to include stages without parameters (their arrays may still be reduced).
     """
@@ -98,7 +98,7 @@ def parts_of_stage(regular: int, experts: int, expert: int) -> tuple[int, int]:
 def _holders(
     layout: Layout, places: Sequence[tuple[int, int]], apart: int
 ) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-    """For every tensor rank, who holds the same, with their chunks: every `apart`-th rank along data and context."""
+    """For every tensor rank, ranks that hold the same, with their chunks: every `apart`-th along data and context."""
     copies = [(layout.strides["pipeline"] * rank, chunk) for rank, chunk in places]
     for holders in layout.holders:
         for first in range(apart):
@@ -138,10 +138,10 @@ class Reductions:
             gradients: the algorithm, its options and the codec.
             groups: the replica groups of all stages.
             fabric: the wiring.
-            layout: the ranks; they run on the first GPUs of the fabric, and the others may serve.
+            layout: the ranks; they run on the first GPUs of the fabric, and the others may host servers.
             sharing: how links are shared.
             sharded: whether gradients are scattered, and parameters gathered.
-            folded: whether some ranks may stand for others where algorithms are tried out.
+            folded: whether some ranks may stand for others when algorithms are tried out.
         """
         self._gradients = gradients
         self._options = None if sharded else gradients.options

@@ -1,4 +1,4 @@
-"""The reduction of one stage's gradients, from the view of one GPU or server."""
+"""The reduction of one stage's gradients, as seen by one GPU or server."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Reducer:
     Attributes:
         buckets: number of gradients per bucket.
         error_feedback: whether the error of a lossy codec is kept for the next step.
-        trained: whether the small model's gradients are among its own.
+        trained: whether it reduces the gradients of the small trained model.
     """
 
     stage: int

@@ -1,8 +1,8 @@
 """Collectives of single layers, for sharded weights that are gathered when they are needed (ZeRO-3, FSDP).
 
-A collective per layer, micro-batch and rank would be too many messages: each distinct one is simulated once, in all
-groups at the same time, along all channels of each, and alone on the scenario's wiring. Its duration is replayed: it
-still begins when the last member of its group is there, and groups with a slow member wait.
+A collective per layer, micro-batch and rank would need too many messages, so each distinct one is simulated once: in
+all groups at the same time, along all channels of each, and alone on the scenario's wiring. Its duration is replayed:
+it still begins when the last member of its group arrives, so groups with a slow member wait.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class LayerTraffic:
     """The collectives of layers among the ranks that hold the same ones, in a layout without pipeline.
 
     Attributes:
-        groups: the groups of each part: of all parameters but those of experts, and of these.
+        groups: the groups of each part: of all parameters outside experts, and of those in experts.
     """
 
     def __init__(self, layout: Layout, codec: str, fabric: Fabric, sharing: str) -> None:

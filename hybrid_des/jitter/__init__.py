@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hybrid_des.options import Options
 from hybrid_des.registry import Registry
 
-Sample = Callable[[np.random.Generator, int], NDArray[np.float64]]  # so many factors
+Sample = Callable[[np.random.Generator, int], NDArray[np.float64]]  # (generator, number of factors) → factors
 
 _REGISTRY: Registry[Callable[..., Sample]] = Registry("distribution", "hybrid_des.jitter")
 

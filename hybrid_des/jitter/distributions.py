@@ -1,8 +1,8 @@
-"""Distributions of the factor by which a duration differs from the usual one.
+"""Distributions of the factor by which a duration differs from its usual value.
 
 | name        | factor                                  | mean                | standard deviation |
 |-------------|-----------------------------------------|---------------------|--------------------|
-| normal      | max(0, 1 + σZ) over its own mean        | 1                   | σ, where σ ≪ 1     |
+| normal      | max(0, 1 + σZ) divided by its mean      | 1                   | σ, where σ ≪ 1     |
 | lognormal   | exp(σZ − σ²/2)                          | 1                   | √(exp σ² − 1)      |
 | exponential | 1 − share + share · E                   | 1                   | share              |
 | uniform     | 1 − spread … 1 + spread                 | 1                   | spread/√3          |
@@ -24,7 +24,7 @@ from hybrid_des.options import Factor, Options, Reads, describe, read_quantity
 
 Floats = NDArray[np.float64]
 
-WIDEST = 10  # standard deviations of a factor or its logarithm
+WIDEST = 10  # largest standard deviation of a factor or of its logarithm
 
 
 def _share(value: object) -> Fraction:
@@ -84,7 +84,7 @@ class Bernoulli(Options):
 
 @distribution("normal", summary="normal, cut at 0", options=Normal)
 def normal(options: Normal) -> Sample:
-    """Factors max(0, 1 + σZ), over the mean of these."""
+    """Factors max(0, 1 + σZ), divided by their mean."""
     sigma = float(options.sigma)
     standard = NormalDist()
     mean = standard.cdf(1 / sigma) + sigma * standard.pdf(1 / sigma) if sigma else 1.0

@@ -1,4 +1,4 @@
-"""Goodput over weeks, as a user holds it: the result with its tables, curves, pictures and files.
+"""Goodput over weeks: the result with its tables, curves, plots and files.
 
 from hybrid_des import goodput, load
 weeks = goodput(load("scenarios/goodput/llama3_54days.yaml"), jobs=2)

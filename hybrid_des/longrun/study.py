@@ -1,4 +1,4 @@
-"""The goodput of a scenario: its replications, on any number of processes, and tables of them."""
+"""The goodput of a scenario: its replications, on any number of processes, and their tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Progress = Callable[[int, int], None]
 def goodput(
     scenario: Scenario, jobs: int = 1, progress: Progress | None = None, imports: Sequence[str] = ()
 ) -> Goodput:
-    """Simulate the weeks that `faults` describes, as often as it says.
+    """Simulate the weeks that `faults` describes, once per replication.
 
     Args:
         scenario: a scenario with `faults`.
@@ -51,7 +51,7 @@ def goodput(
 
 
 class Crew:
-    """Who runs replications: a number of processes, whom to tell, and what they import."""
+    """How to run replications: the number of processes, a progress callback, and the files to import."""
 
     def __init__(self, jobs: int = 1, progress: Progress | None = None, imports: Sequence[str] = ()) -> None:
         self.jobs = jobs
@@ -99,7 +99,7 @@ class Goodput:
 
     Attributes:
         scenario: what was simulated.
-        job: the same, as the process reads it.
+        job: the scenario in the form that `RenewalProcess` takes.
         steps: the step of every state that occurred.
         outcomes: the replications.
     """
@@ -118,7 +118,7 @@ class Goodput:
 
     @property
     def warnings(self) -> list[str]:
-        """What is possible but can hardly be meant, one line each."""
+        """Warnings about values that are possible but hardly intended, one line each."""
         return warnings_of(self.scenario, self.job)
 
     @cached_property
@@ -142,7 +142,7 @@ class Goodput:
 
     @cached_property
     def failures(self) -> pd.DataFrame:
-        """One row per failure: when, of what, in which phase it struck, what it did, and the work it cost."""
+        """One row per failure: its time, class and part, the phase it struck in, its effect, and the work lost."""
         import pandas as pd
 
         rows = [
@@ -155,7 +155,7 @@ class Goodput:
 
     @cached_property
     def history(self) -> pd.DataFrame:
-        """One row per interval: from when to when, the phase, and while running the step time and the replicas."""
+        """One row per interval: its start, end and phase, the step time while running, and the replicas."""
         import pandas as pd
 
         rows = [

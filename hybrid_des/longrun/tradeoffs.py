@@ -1,4 +1,4 @@
-"""Goodput against the interval between checkpoints and against the number of spares, at the same failures."""
+"""Goodput against the interval between checkpoints and against the number of spares, for the same failures."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def over_intervals(
     Args:
         weeks: a result.
         seconds: the intervals; default: around the best one, or else around the scenario's.
-        crew: who simulates; default: this process.
+        crew: how to run the replications; default: in this process.
 
     Returns:
-        The table; None if the scenario saves nothing, or does not say what that costs.
+        The table; None if the scenario saves nothing, or neither its interval nor the best one is a known time.
     """
     facts = weeks.summary
     if not weeks.job.saving.ever or (facts["checkpoint_interval_s"] is None and facts["best_interval_s"] is None):
@@ -49,11 +49,11 @@ def over_spares(weeks: Goodput, counts: Sequence[int] | None = None, crew: Crew 
 
     Args:
         weeks: a result.
-        counts: the numbers; default: none to twice the scenario's.
-        crew: who simulates; default: this process.
+        counts: the numbers; default: 0 to twice the scenario's, at least to 4.
+        crew: how to run the replications; default: in this process.
 
     Returns:
-        The table; None if the scenario says nothing about spares.
+        The table; None if the scenario has no `spares`.
     """
     spares = faults_of(weeks.scenario).spares
     if spares is None:

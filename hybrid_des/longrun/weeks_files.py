@@ -16,7 +16,7 @@ CURVES = ("intervals.csv", "spares.csv")
 
 
 def write_weeks(weeks: Goodput, folder: str | Path, crew: Crew | None = None) -> Written:
-    """Write summary, replications, failures, history, the curves that there are, and the picture.
+    """Write summary, replications, failures, history, the available curves, and the plot.
 
     Raises:
         UsageError: the folder cannot be written.

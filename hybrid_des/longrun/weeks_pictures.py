@@ -1,4 +1,4 @@
-"""Pictures of weeks: one history, and goodput against the interval between checkpoints and against spares."""
+"""Plots of weeks: one history, and goodput against the interval between checkpoints and against spares."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEP, FAILED = LINES[0], "black"
 
 
 def history(weeks: Goodput, ax: Axes | None = None, replication: int = 0) -> Axes:
-    """Draw the step time of one replication over its weeks; marks are failures, shades the time in which it is down."""
+    """Draw the step time of one replication over its weeks; marks are failures, shaded areas downtime."""
     ax = axes(ax, (10.0, 3.2))
     rows = weeks.history.query("replication == @replication")
     size, unit = next((one for one in LONG if weeks.summary["horizon_s"] >= 2 * one[0]), (1.0, "s"))
@@ -86,7 +86,7 @@ def _band(ax: Axes, x: Any, table: pd.DataFrame) -> None:
 
 
 def picture(weeks: Goodput, intervals: pd.DataFrame | None, spares: pd.DataFrame | None) -> Figure:
-    """The history of the first replication, and below it the curves that there are."""
+    """The history of the first replication, and below it the available curves."""
     curves = [
         (draw, table) for draw, table in ((over_intervals, intervals), (over_spares, spares)) if table is not None
     ]

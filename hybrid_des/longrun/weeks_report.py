@@ -1,4 +1,4 @@
-"""The report of weeks as text: goodput, where the time went, failures, the best interval, what is exact."""
+"""The report of weeks as text: goodput, where the time went, failures, the best interval, the assumptions."""
 
 from __future__ import annotations
 

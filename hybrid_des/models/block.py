@@ -65,7 +65,7 @@ class Experts(Section):
 
 @dataclass(frozen=True)
 class BlockShape:
-    """Sizes of a block; `head` is the size of a head, for latent attention unused."""
+    """Sizes of a block; `head` is the size of a head, unused for latent attention."""
 
     hidden: int
     heads: int
@@ -114,7 +114,7 @@ def blocks(count: int, shape: BlockShape, experts: Experts | None = None, dense:
 def linear(
     name: str, inputs: int, outputs: int, split: GemmSplit, *, bias: bool = False, rows: Fraction = Fraction(1)
 ) -> Part:
-    """A product with weights and perhaps a bias, whose input is counted elsewhere."""
+    """A product with weights and optionally a bias, whose input is counted elsewhere."""
     weights = inputs * outputs
     own = Parameters(tensor=weights) if split in ("columns", "rows") else Parameters(replicated=weights)
     if bias:
@@ -123,7 +123,7 @@ def linear(
 
 
 def norm(name: str, size: int, parameters: int) -> Part:
-    """A norm on its own: reads and writes its input; the backward reads it again beside the gradient."""
+    """A norm on its own: reads and writes its input; the backward reads it again, with the gradient."""
     return Part(
         (Elementwise(name, 2 * ELEMENT * size, 3 * ELEMENT * size, "sequence"),),
         Parameters(replicated=parameters),
@@ -168,7 +168,7 @@ def _core(shape: BlockShape, kv_heads: int, key: int, value: int) -> Part:
 
 
 def _mlp(shape: BlockShape, ffn: int, prefix: str = "") -> Part:
-    """Two products around an activation; its input counts."""
+    """Two products around an activation; their input is counted."""
     h, up = shape.hidden, _up(shape, ffn)
     return (
         linear(f"{prefix}MLP up", h, up, "columns", bias=shape.bias)
@@ -203,5 +203,5 @@ def _activation(shape: BlockShape, name: str, ffn: int, *, expert: bool = False)
 
 
 def _up(shape: BlockShape, ffn: int) -> int:
-    """Width of the first product: SwiGLU has a gate beside the values."""
+    """Width of the first product: SwiGLU has a gate in addition to the values."""
     return 2 * ffn if shape.mlp == "swiglu" else ffn

@@ -1,7 +1,7 @@
 """Published models by name; `catalogue.yaml` holds their sizes with the sources.
 
 model("llama3.1-8b").parameters                        # 8030261248
-model({"base": "llama3.1-405b", "layers": 8})          # the same but for the number of layers
+model({"base": "llama3.1-405b", "layers": 8})          # the same except for the number of layers
 """
 
 from collections.abc import Mapping
@@ -63,7 +63,7 @@ def expanded(values: Values) -> dict[str, Any]:
 
 
 def model(values: str | Values) -> Model:
-    """A published model, or one described by its options, its kind and perhaps a `base`.
+    """A published model, or one described by its options, its kind and optionally a `base`.
 
     Raises:
         UsageError: a name or option is unknown, or a value invalid.
@@ -80,7 +80,7 @@ def _entry(name: str) -> dict[str, Any]:
 
 
 def _merged(below: Values, above: Values) -> dict[str, Any]:
-    """Both, the second in front."""
+    """Both mappings merged; values of the second take precedence."""
     merged = {**below, **above}
     for key, value in above.items():
         if isinstance(value, Mapping) and isinstance(below.get(key), Mapping):

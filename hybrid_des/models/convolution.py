@@ -1,7 +1,7 @@
 """Parts of convolutional networks on square images of 2-byte elements; a whole image counts as one token.
 
-A convolution is the product of its patches with its filters: (pixels out × channels·kernel²) · (… × filters), without
-the patches being written out. Bytes of the other operations are their reads and writes:
+A convolution is the product of its patches with its filters: (pixels out × channels·kernel²) · (… × filters); the
+patches are not materialized. Bytes of the other operations are their reads and writes:
 
     elements       forward                                  backward
     batch norm     2 reads, 1 write                         2 × (input and gradient), 1 write
@@ -9,7 +9,7 @@ the patches being written out. Bytes of the other operations are their reads and
     addition       2 reads, 1 write                         the same, for the sum of both gradients
     pooling        its input and output                     the same
 
-Kept are the inputs of convolutions, batch norms and max-pooling; the output of a ReLU is the input of what follows.
+The inputs of convolutions, batch norms and max-pooling are kept; the output of a ReLU is the input of the next one.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class FeatureMap:
 
     @property
     def bytes(self) -> int:
-        """Its size."""
+        """Size in bytes."""
         return ELEMENT * self.elements
 
     def after(self, kernel: int, stride: int, padding: int, channels: int | None = None) -> FeatureMap:
-        """What a window that moves over it gives.
+        """The output of a sliding window over it.
 
         Raises:
             ModelRefusal: the window does not fit.
@@ -56,7 +56,7 @@ class FeatureMap:
 def convolve(
     name: str, source: FeatureMap, target: FeatureMap, kernel: int, *, bias: bool = False, keeps: bool = True
 ) -> Part:
-    """A convolution; `keeps` is false if its input is kept for another operation already."""
+    """A convolution; `keeps` is false if another operation already keeps its input."""
     n, k, pixels = target.channels, source.channels * kernel**2, target.side**2
     reads = min(pixels * k, source.elements)  # strides of a 1 × 1 kernel skip pixels
     gemm = Gemm(name, n, k, "none", Fraction(pixels), reads=reads)
@@ -65,7 +65,7 @@ def convolve(
 
 
 def batch_norm(name: str, on: FeatureMap) -> Part:
-    """A batch norm over every channel."""
+    """A batch norm per channel."""
     passes = Elementwise(name, 3 * on.bytes, 5 * on.bytes, "none")
     return Part((passes,), Parameters(replicated=2 * on.channels), Kept(sequence=on.bytes))
 
@@ -81,7 +81,7 @@ def add(name: str, on: FeatureMap) -> Part:
 
 
 def pool(name: str, source: FeatureMap, target: FeatureMap, *, keeps: bool) -> Part:
-    """A pooling; `keeps` for the largest element, whose place is found again."""
+    """A pooling; `keeps` is true for max-pooling, whose backward needs the input to find the maximum again."""
     moved = source.bytes + target.bytes
     return Part((Elementwise(name, moved, moved, "none"),), kept=Kept(sequence=source.bytes if keeps else 0))
 

@@ -34,7 +34,7 @@ def cut(
 
     Raises:
         UsageError: the rule is unknown.
-        Refusal: the layers cannot be cut by it; one line that says why.
+        Refusal: the rule cannot cut these layers; one line that says why.
     """
     blocks = [place for place, layer in enumerate(layers) if layer.place == "block"]
     if stages > len(layers) or not blocks:
@@ -77,7 +77,7 @@ def _counts_of(rule: str, layers: Sequence[Layer], stages: int, costs: Sequence[
 
 
 def _block_costs(layers: Sequence[Layer], costs: Sequence[Cost]) -> list[Cost]:
-    """Costs of blocks; the first has those of the layers before it, the last those of the layers after it."""
+    """Costs of blocks; the first includes the layers before it, the last those after it."""
     found: list[Cost] = []
     before: Cost = 0
     for layer, cost in zip(layers, costs, strict=True):
@@ -92,9 +92,9 @@ def _block_costs(layers: Sequence[Layer], costs: Sequence[Cost]) -> list[Cost]:
 
 
 def balanced(costs: Sequence[Cost], stages: int) -> list[int]:
-    """How many of `costs` each stage takes, at least one, so that the largest sum is as small as possible.
+    """Number of `costs` per stage, at least one, such that the largest sum of a stage is minimal.
 
-    Exact for integers and fractions; among equals, stages of similar size are preferred. Dynamic programming over the
+    Exact for integers and fractions; among equals, stages with similar sums are preferred. Dynamic programming over the
     number of stages and the end of the last one, O(stages · n²).
     """
     sums = list(accumulate(costs, initial=0))

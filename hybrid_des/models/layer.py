@@ -1,7 +1,7 @@
-"""What a layer computes, holds, keeps and sends: the record from which times, bytes and memory are computed.
+"""Layers: operations, parameters, activations and messages, from which times, bytes and memory are computed.
 
 All amounts are per token on a rank that holds the whole layer; `split` and the field names say what parallelism
-divides. A rank has m = sequence · micro-batch / context tokens; t is tensor, e expert, x expert-tensor parallelism:
+divides. A rank has m = sequence · micro-batch / context tokens; t is tensor, e expert, x = t expert-tensor parallelism:
 
     Gemm, "columns"       (rows·m × k) · (k × n/t); gradients of its input are summed over the tensor ranks
     Gemm, "rows"          (rows·m × k/t) · (k/t × n); its output of 2·rows·m·n bytes is summed over the tensor ranks
@@ -10,7 +10,7 @@ divides. A rank has m = sequence · micro-batch / context tokens; t is tensor, e
     Gemm of experts       count/e products of e times as many rows; x takes the place of t
     Elementwise           bytes·m; "tensor": /t, "sequence": /t with sequence parallelism
 
-What does not divide is padded (n/t rounds up). Elements have 2 bytes, as in bf16. An image network without tokens
+Uneven divisions are padded (n/t rounds up). Elements have 2 bytes, as in bf16. An image network without tokens
 counts a whole image as one.
 """
 
@@ -53,7 +53,7 @@ class Gemm:
 
     @property
     def flop(self) -> Fraction:
-        """FLOP forward per token; each of the two gradients takes as much."""
+        """Forward FLOP per token; each of the two gradients takes as many."""
         return 2 * self.rows * self.count * self.n * self.k
 
 
@@ -81,7 +81,7 @@ class Attention:
 
     @property
     def flop(self) -> Fraction:
-        """FLOP forward per token that are carried out."""
+        """Forward FLOP per token that are executed."""
         whole = 2 * self.sequence * self.heads * (self.key_size + self.value_size)
         return Fraction(whole, 2 if self.causal and self.flash else 1)
 
@@ -109,10 +109,10 @@ class Elementwise:
 
 @dataclass(frozen=True)
 class Kernel:
-    """Anything else, not divided: FLOP and bytes moved per token; each gradient takes as much as the forward.
+    """Any other operation, not divided: FLOP and bytes moved per token; each gradient takes as much as the forward.
 
     Attributes:
-        weights: whether there are weights, and therefore a gradient of weights beside that of the input.
+        weights: whether there are weights, and thus a gradient of weights in addition to that of the input.
     """
 
     name: str
@@ -132,7 +132,7 @@ class Parameters:
         tensor: divided by t.
         replicated: held by every tensor rank.
         expert: divided by e and x.
-        idle: those of `expert` that a token does not pass, at balanced load.
+        idle: those of `expert` that a token does not use, at balanced load.
         tied: parameters of the first layer that this layer uses too: held once more on another stage, not counted.
     """
 
@@ -144,12 +144,12 @@ class Parameters:
 
     @property
     def total(self) -> int:
-        """All that count."""
+        """All that are counted."""
         return self.tensor + self.replicated + self.expert
 
     @property
     def active(self) -> int:
-        """Those that a token passes."""
+        """Those that a token uses."""
         return self.total - self.idle
 
     def __add__(self, other: Parameters) -> Parameters:
@@ -158,10 +158,10 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Kept:
-    """Bytes per token kept from forward to backward: inputs of operations, the layer's own input among them.
+    """Bytes per token kept from forward to backward: inputs of operations, the layer's own input included.
 
-    Source: Korthikanti et al., arXiv 2205.05198, section 4. Expert parallelism changes nothing: a rank gives away as
-    many tokens as it receives, but for `Layer.balance`.
+    Source: Korthikanti et al., arXiv 2205.05198, section 4. Expert parallelism changes nothing: a rank sends as many
+    tokens as it receives, except for `Layer.balance`.
 
     Attributes:
         sequence: divided by t with sequence parallelism.
@@ -179,7 +179,7 @@ class Kept:
 
     @property
     def total(self) -> int:
-        """All of it."""
+        """Sum of all fields."""
         return sum(_sums(self, Kept()))
 
     def __add__(self, other: Kept) -> Kept:
@@ -192,7 +192,7 @@ def _sums(one: Parameters | Kept, other: Parameters | Kept) -> list[int]:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a layer; `transient` as in `Layer`, the largest counts."""
+    """A part of a layer; `transient` is as in `Layer`, and a sum of parts has the largest."""
 
     operations: tuple[Operation, ...] = ()
     parameters: Parameters = Parameters()
@@ -210,16 +210,16 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Layer(Part):
-    """A layer of a network; see the module for what divides its amounts.
+    """A layer of a network; the module says how its amounts divide.
 
     Attributes:
         operations: in order of the forward.
         transient: bytes per token, divided by t, that exist only while the layer's backward runs.
         name: for messages.
         output: bytes per token passed on, and of their gradient on the way back.
-        dispatched: bytes per token sent to experts; as much comes back, and both again in the backward.
+        dispatched: bytes per token sent to experts; as many return, and the backward repeats both.
         balance: tokens of the busiest expert rank divided by the mean.
-        place: "block" for what stages are cut from; "first" and "last" stay with the first and the last block.
+        place: "block" for layers that stages are cut from; "first" and "last" stay with the first and the last block.
     """
 
     name: str
@@ -230,7 +230,7 @@ class Layer(Part):
 
     @property
     def flop(self) -> Fraction:
-        """FLOP forward per token, at balanced load."""
+        """Forward FLOP per token, at balanced load."""
         return sum((operation.flop for operation in self.operations), Fraction(0))
 
 
@@ -261,7 +261,7 @@ class Model:
 
     @property
     def active(self) -> int:
-        """Number of parameters that a token passes; fewer than all in a mixture of experts."""
+        """Number of parameters that a token uses; fewer than all in a mixture of experts."""
         return sum(layer.parameters.active for layer in self.layers)
 
     @property

@@ -1,4 +1,4 @@
-"""What the recorded messages of one flow on one link have in common."""
+"""The properties that the recorded messages of one flow on one link share."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class Channel(NamedTuple):
     """One link on the route of one flow.
 
     Attributes:
-        sender, receiver: global ranks; servers count behind the ranks.
-        purpose: what its messages are for.
-        kind: what the timeline calls them: the purpose's name, or that of the collective.
-        stage, chunk: of the gradients that are reduced; −1 for pipeline messages, whose tags tell.
+        sender, receiver: global ranks; servers are numbered after the ranks.
+        purpose: the purpose of its messages.
+        kind: their name in the timeline: that of the purpose, or of the collective.
+        stage, chunk: those of the gradients that are reduced; −1 for pipeline messages, whose tags give the stage.
         link, hop: the link's name and its place on the route.
     """
 

@@ -1,4 +1,4 @@
-"""Links whose bandwidth or latency varies in simulated time, as timetables that are known ahead."""
+"""Links whose bandwidth or latency varies over simulated time, as timetables known in advance."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ class Conditions:
     """The state of a link over time.
 
     Attributes:
-        bandwidth: the factor of its bandwidth.
-        latency: picoseconds of latency in addition, from each time on; times ascend from 0.
+        bandwidth: the factor that multiplies its bandwidth.
+        latency: pairs of a time and the additional latency from then on, in picoseconds; times ascend from 0.
     """
 
     bandwidth: Timetable = field(default_factory=Timetable)
     latency: tuple[tuple[int, int], ...] = ((0, 0),)
 
     def delay(self, at: Fraction | int) -> int:
-        """Picoseconds of latency in addition for what leaves the link at this time."""
+        """Additional latency in picoseconds for a message that leaves the link at this time."""
         return next(more for start, more in reversed(self.latency) if start <= at)

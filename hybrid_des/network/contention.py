@@ -1,14 +1,14 @@
-"""Whether collectives of layers may be replayed: a static look at the links that they and everything else use.
+"""Whether collectives of layers may be replayed: a static analysis of the links that they and all other traffic use.
 
-What is replayed takes as long as alone. That is exact where its members start and end together, do not meet each other
-on a link, and no other traffic uses a link of their routes at the same time, which either of two views can prove:
+A replayed collective takes as long as it would alone. That is exact if its members start and end together, share no
+link, and no other traffic uses a link of their routes at the same time, which either of two arguments can prove:
 
     apart       nothing else uses the links of the axis, and all other traffic treats the members of a group alike
     in step     pipeline messages treat all ranks of a pipeline rank alike, so these do the same at the same time, one
-                thing after the other; nothing of another pipeline rank uses the links of the axis
+                thing after the other; no traffic of another pipeline rank uses the links of the axis
 
-The first covers tensor ranks that have a node for themselves, the second those that share it with replicas whose
-gradients are reduced after the pipeline. Otherwise a collective by messages takes at most as much longer as `delay`.
+The first covers tensor ranks that have a node to themselves, the second those that share it with replicas whose
+gradients are reduced after the pipeline. Otherwise `TensorTraffic.delay` estimates how much longer a step may be.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Groups = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class AllFlows:
-    """All that ranks send, as flows.
+    """All messages that ranks send, as flows.
 
     Attributes:
         layout: the ranks.
         layers: axis → the flows of each group of ranks along it that share layers.
-        pipeline: between stages.
-        gradients: of replica groups, also for their parameters; None if not known.
-        beside: whether gradients or parameters travel while the pipeline runs.
-        pairs: axes with collectives between any two members.
+        pipeline: the flows between stages.
+        gradients: the flows of replica groups, parameter gathers included; None if not known.
+        beside: whether gradients or parameters are sent while the pipeline runs.
+        pairs: axes whose collectives send between any two members.
     """
 
     layout: Layout
@@ -45,7 +45,7 @@ class AllFlows:
 
 
 def crossing(fabric: Fabric, traffic: AllFlows) -> set[str]:
-    """The axes with groups whose own rings meet on some link, where the order of asking decides what they take."""
+    """The axes with groups whose own rings share some link, where the order of requests decides their duration."""
     return {
         axis
         for axis, each in traffic.layers.items()
@@ -64,7 +64,7 @@ def exact(fabric: Fabric, traffic: AllFlows) -> set[str]:
 
 
 def _groups_are_alike(fabric: Fabric, groups: Groups) -> bool:
-    """Whether one duration is that of all groups."""
+    """Whether one duration holds for all groups."""
     return len({connection(fabric, ranks) for ranks in groups}) == 1
 
 

@@ -1,4 +1,4 @@
-"""One GPU's ends of the network: its inboxes, and flows to the other ranks of its pipeline."""
+"""One GPU's endpoint of the network: its inboxes, and its flows to the other ranks of its pipeline."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from hybrid_des.network.transport import Transport
 
 
 class Flows(dict[tuple[int, Purpose], Flow]):
-    """Peer in the pipeline and purpose → the flow of these messages to it, opened when it is first asked for."""
+    """(pipeline peer, purpose) → the flow of these messages to it, opened on first use."""
 
     __slots__ = ("_pipeline", "_rank", "_transport")
 
@@ -33,7 +33,7 @@ class Endpoint:
     """
 
     def __init__(self, transport: Transport, rank: int, pipeline: Sequence[int]) -> None:
-        """Give a GPU its ends; `pipeline` are the global ranks of its pipeline, in order."""
+        """Create a GPU's endpoint; `pipeline` lists the global ranks of its pipeline, in order."""
         self.rank = rank
         purposes = (ACTIVATION, GRADIENT) if len(pipeline) > 1 else ()
         self.inboxes = {purpose: transport.inbox(rank, purpose) for purpose in purposes}
@@ -42,7 +42,7 @@ class Endpoint:
         self._pipeline = pipeline
 
     def receipts(self, purpose: Purpose) -> TaggedMailbox:
-        """Messages of its own that have arrived, where the transport hands out receipts."""
+        """The receipts of its own messages that have arrived, if the transport issues receipts."""
         return self._transport.outbox(self.rank, purpose)
 
     def handoff(self) -> Handoff:
@@ -50,12 +50,12 @@ class Endpoint:
         return self._transport.handoff()
 
     def rank_of(self, peer: int) -> int:
-        """The global rank of a rank of the pipeline."""
+        """The global rank of a pipeline rank."""
         return self._pipeline[peer]
 
 
 class Endpoints:
-    """The endpoints of the GPUs of a run, each made when it is asked for.
+    """The endpoints of the GPUs of a run, each created on request.
 
     Args:
         transport: the network.

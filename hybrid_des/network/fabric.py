@@ -49,7 +49,7 @@ class ClusterSpec:
 
     @cached_property
     def alike(self) -> bool:
-        """Whether all nodes are the same one."""
+        """Whether all nodes share one specification."""
         return all(node is self.nodes[0] for node in self.nodes)
 
     @cached_property
@@ -74,12 +74,12 @@ class ClusterSpec:
         return [0, *accumulate(node.gpus for node in self.nodes[:-1])]
 
     def latency(self, node: int, other: int) -> int:
-        """NIC-to-NIC latency in picoseconds: the larger one of the two nodes."""
+        """NIC-to-NIC latency in picoseconds: the larger one of the two nodes'."""
         return max(self.nodes[node].infiniband.latency, self.nodes[other].infiniband.latency)
 
 
 class _ByGpu(Sequence[Any]):
-    """What follows from a GPU's number and the first GPU of each node; nothing is kept for each GPU."""
+    """Values derived from a GPU's number and the first GPU of each node; nothing is stored per GPU."""
 
     def __init__(self, starts: Sequence[int], gpus: int) -> None:
         self._starts = starts
@@ -103,7 +103,7 @@ class NodeOfGpu(_ByGpu):
     @overload
     def __getitem__(self, gpu: slice) -> list[int]: ...
     def __getitem__(self, gpu: int | slice) -> int | list[int]:
-        """The node of a GPU, or of some."""
+        """The node of a GPU, or of each GPU in a slice."""
         if isinstance(gpu, slice):
             return [self[one] for one in self._gpus[gpu]]
         return bisect_right(self._starts, self._gpus[gpu]) - 1
@@ -117,7 +117,7 @@ class PlaceOfGpu(_ByGpu):
     @overload
     def __getitem__(self, gpu: slice) -> list[tuple[int, int]]: ...
     def __getitem__(self, gpu: int | slice) -> tuple[int, int] | list[tuple[int, int]]:
-        """The place of a GPU, or of some."""
+        """The place of a GPU, or of each GPU in a slice."""
         if isinstance(gpu, slice):
             return [self[one] for one in self._gpus[gpu]]
         number = self._gpus[gpu]
@@ -144,11 +144,11 @@ class LinkSpec(NamedTuple):
 
 
 class LinksByOwner(Mapping[str, LinkSpec]):
-    """Links by name; those of one owner, the first part of their names such as "node3", are made when first asked for.
+    """Links by name; those of one owner, the first part of their names such as "node3", are made on first use.
 
     Args:
         of_owner: owner → its links; none, if there is no such owner.
-        every: gives all links, in the order of the table.
+        every: returns all links, in the order of the table.
     """
 
     def __init__(self, of_owner: Callable[[str], Iterable[LinkSpec]], every: Callable[[], Iterable[LinkSpec]]) -> None:
@@ -157,7 +157,7 @@ class LinksByOwner(Mapping[str, LinkSpec]):
         self._made: dict[str, dict[str, LinkSpec]] = {}
 
     def __getitem__(self, name: str) -> LinkSpec:
-        """The link of a name."""
+        """The link of this name."""
         owner = name.partition("/")[0]
         links = self._made.get(owner)
         if links is None:
@@ -171,7 +171,7 @@ class LinksByOwner(Mapping[str, LinkSpec]):
         return sum(1 for _ in self._every())
 
     def changed(self, change: Callable[[LinkSpec], LinkSpec]) -> LinksByOwner:
-        """A table of the links with a change to each."""
+        """A table of the same links, each with a change applied."""
         return LinksByOwner(lambda owner: map(change, self._of_owner(owner)), lambda: map(change, self._every()))
 
 
@@ -198,11 +198,11 @@ class Route:
 class Blocks:
     """Equal blocks of consecutive GPUs, such as nodes.
 
-    Wherever blocks are exchanged and every GPU keeps its place in its block, routes become routes, and a link of a
-    block becomes the same link of the block in its place.
+    Any exchange of blocks in which every GPU keeps its place in its block maps routes to routes, and each link of a
+    block to the same link of the block that takes its place.
 
     Attributes:
-        size: GPUs of a block.
+        size: GPUs per block.
         of: name of a link → number of the block that it belongs to; None if it belongs to none.
     """
 
@@ -219,9 +219,9 @@ class Fabric:
         route: maps two global GPU indices (sender, receiver) to a route; raises `UsageError` if there is none.
         gpus: number of GPUs.
         node_of: the node of each GPU.
-        reducers: index of the switch with in-network reduction of each node that has one: a number after those of the
+        reducers: node → index of its switch with in-network reduction, if it has one: a number after those of the
             GPUs, accepted by `route`.
-        blocks: the blocks that it consists of, if it consists of equal ones.
+        blocks: the equal blocks that it consists of, if any.
     """
 
     links: Mapping[str, LinkSpec]

@@ -1,4 +1,4 @@
-"""The figures of a link as a scenario gives them: bandwidth and latency, or a table of measured times."""
+"""The figures of a link as given in a scenario: bandwidth and latency, or a table of measured times."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _table(value: Any, operation: str | None) -> TimeTable:
 
 
 def _reads(operation: str | None = None) -> Reads:
-    """Read a table; one whose file says that it is of another operation is refused."""
+    """Read a table; refuse one whose file names another operation."""
     return Reads(lambda value: _table(value, operation), {"type": "string"})
 
 
@@ -43,23 +43,23 @@ class LinkFigures(Section):
     """A kind of link: both figures are for one direction."""
 
     bandwidth: LinkBandwidth = None
-    """Bytes a second; inf for a free link. Default from the GPU."""
+    """Bytes per second; inf for a free link. Default from the GPU."""
     latency: Time = Fraction(0)
-    """From end to end, once. Default from the GPU."""
+    """End-to-end latency, counted once. Default from the GPU."""
     table: LinkTable | None = None
-    """Instead of both: a CSV file message size → time, such as `hybrid-des calibrate --link` makes.
+    """Instead of both: a CSV file of message sizes and times, as written by `hybrid-des calibrate --link`.
 
-    Under `sharing: fair` messages that meet slow each other down as on a link of the rate of its largest entries."""
+    Under `sharing: fair`, concurrent messages share the rate of its largest entries."""
 
     @model_validator(mode="after")
     def _one_or_the_other(self) -> LinkFigures:
         if self.table is not None and self.model_fields_set & {"bandwidth", "latency"}:
-            raise ValueError("a table stands instead of bandwidth and latency; give it or them")
+            raise ValueError("a table replaces bandwidth and latency; give one or the other")
         return self
 
     @property
     def port(self) -> PortSpec:
-        """The same in a topology's terms."""
+        """These figures as a topology's `PortSpec`."""
         if self.table is not None:
             return PortSpec(TableBandwidth(self.table), self.table.latency)
         return PortSpec(self.bandwidth, to_picoseconds(self.latency))

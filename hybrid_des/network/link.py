@@ -13,11 +13,11 @@
 first: arrived after 41.0 µs
 second: arrived after 81.0 µs
 
-The links of a cluster come from `Transport.link(name)`: what processes transmit there and the messages of flows are
-served together, in the order of asking (or share bandwidth, as the scenario's `sharing` says).
+The links of a cluster come from `Transport.link(name)`: bytes that processes transmit there and messages of flows are
+served together, in order of request (or share bandwidth, as the scenario's `sharing` says).
 
 SimPy's own `Resource` needs three events to serve a message. A link that serves in order knows when a message leaves
-it as soon as its head arrives, so it keeps one number instead: the time at which it falls free
+it as soon as its head arrives, so it keeps one number instead: the time at which it becomes free
 (`tests/network/test_links.py` compares it with the textbook form).
 """
 
@@ -43,21 +43,21 @@ class Transmission(Put[Any]):
         super().__init__(link)
 
     def cancel(self) -> None:
-        """Do nothing: a link carries what it has been given, whether or not somebody still waits for it."""
+        """Do nothing: a link carries what it has been given, whether or not a process still waits for it."""
 
 
 class Link(BaseResource[Transmission, Get[Any]]):
-    """One link while a simulation runs; it serves messages one at a time, in the order of asking.
+    """A link in a running simulation; it serves messages one at a time, in order of request.
 
     Args:
         env: the environment.
         spec: its name, bandwidth and latency.
-        rate: what turns bytes into service times, where links of one bandwidth are to share it.
+        rate: the conversion of bytes to service times, if links of one bandwidth are to share it.
 
     Attributes:
         env, spec: as given.
         rate: bytes → picoseconds of service.
-        free: when the last message asked for so far leaves it, in picoseconds.
+        free: when the last message requested so far leaves it, in picoseconds.
     """
 
     __slots__ = ("env", "free", "rate", "spec")
@@ -77,27 +77,27 @@ class Link(BaseResource[Transmission, Get[Any]]):
 
     @property
     def latency(self) -> int:
-        """Picoseconds from the end of service to arrival, for what processes transmit."""
+        """Picoseconds from the end of service to arrival, for bytes that processes transmit."""
         return self.spec.latency
 
     def transmit(self, size: int) -> Transmission:
-        """Send bytes over this link alone; the event, to be yielded, happens when they have arrived.
+        """Send bytes over this link alone; the event to yield happens when they have arrived.
 
-        They arrive after their turn, service time and latency. The timeline has no row of them.
+        They arrive after queueing, service time and latency. The timeline has no row for them.
         """
         return Transmission(self, size)
 
-    put = transmit  # type: ignore[assignment]  # what SimPy calls it
+    put = transmit  # type: ignore[assignment]  # SimPy's name for it
 
     def _do_put(self, event: Transmission) -> bool:
-        """Serve a transmission behind everything asked for so far."""
+        """Serve a transmission after everything requested so far."""
         self.free = end = max(self.free, self.env.now) + self.rate[event.size]
         succeed_at(self.env, event, end + self.latency)
         return True
 
 
 class Hop(NamedTuple):
-    """One link of a flow's route: the latency behind it, in picoseconds, and its channel in the record."""
+    """One link of a flow's route: the latency after it, in picoseconds, and its channel in the record."""
 
     link: Link
     latency: int

@@ -1,4 +1,4 @@
-"""Mailboxes: where messages arrive, and where the members of a group meet."""
+"""Mailboxes, in which messages arrive, and rendezvous, at which the members of a group meet."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ from hybrid_des.network.message import Message
 
 
 class Mailbox:
-    """Where the messages of one flow arrive, read in the order in which they were sent."""
+    """The mailbox of one flow, whose messages are read in the order in which they were sent."""
 
     __slots__ = ("_behind", "_env", "_first")
 
     def __init__(self, env: Environment) -> None:
         self._env = env
-        # Messages, each behind its time of arrival, or the `Arrival`s that wait for them; never both, and rarely more
-        # than one, which then needs no list.
+        # Pairs of a time of arrival and a message, or `Arrival`s that wait for messages; never both. A single one, the
+        # usual case, needs no list.
         self._first: Any = None
         self._behind: list[Any] | None = None
 
@@ -31,7 +31,7 @@ class Mailbox:
             first.happen(at, message)
 
     def receive(self) -> Arrival | Here:
-        """The next message, to be yielded; its value is a `Message`."""
+        """The next message, as an event to yield; its value is a `Message`."""
         first = self._first
         if first.__class__ is tuple:
             self._first = self._behind.pop(0) if self._behind else None
@@ -45,11 +45,11 @@ class Mailbox:
         return arrival
 
     def unread(self) -> int:
-        """Number of messages that nobody has received."""
+        """Number of messages not received yet."""
         return sum(isinstance(held, tuple) for held in (self._first, *(self._behind or ())))
 
     def _keep(self, held: Any) -> None:
-        """Put a message or an `Arrival` behind the others."""
+        """Append a message or an `Arrival` to the others."""
         if self._first is None:
             self._first = held
         elif self._behind is None:
@@ -59,13 +59,13 @@ class Mailbox:
 
 
 class TaggedMailbox:
-    """Where the pipeline messages of one GPU and purpose arrive, each read by its tag."""
+    """The mailbox of one GPU's pipeline messages of one purpose, each read by its tag."""
 
     __slots__ = ("_env", "_held")
 
     def __init__(self, env: Environment) -> None:
         self._env = env
-        self._held: dict[int, Any] = {}  # by tag a message and when it arrives, or the `Arrival` that waits for it
+        self._held: dict[int, Any] = {}  # tag → when a message arrives and the message, or its `Arrival`
 
     def put(self, message: Message, tag: int, at: int) -> None:
         """Take a message that arrives at `at`."""
@@ -76,7 +76,7 @@ class TaggedMailbox:
             waiting.happen(at, message)
 
     def receive(self, tag: int) -> Arrival | Here:
-        """The message of this tag, to be yielded; its value is a `Message`."""
+        """The message with this tag, as an event to yield; its value is a `Message`."""
         arrived = self._held.pop(tag, None)
         if arrived is not None:
             at, message = arrived
@@ -85,12 +85,12 @@ class TaggedMailbox:
         return arrival
 
     def unread(self) -> int:
-        """Number of messages that nobody has received."""
+        """Number of messages not received yet."""
         return sum(isinstance(held, tuple) for held in self._held.values())
 
 
 class Rendezvous:
-    """Where the members of a group wait for each other and learn what each one brought."""
+    """A point at which the members of a group wait for each other and exchange messages."""
 
     def __init__(self, env: Environment, size: int) -> None:
         self._env = env
@@ -99,7 +99,7 @@ class Rendezvous:
         self._over = Arrival(env)
 
     def arrive(self, place: int, message: Message, delay: int) -> Arrival:
-        """Bring a message; the event, `delay` picoseconds after the last member's arrival, has all of them in order."""
+        """Arrive with a message; the event, `delay` picoseconds after the last arrival, has all in member order."""
         self._brought[place] = message
         over = self._over
         if len(self._brought) == self._size:
@@ -114,5 +114,5 @@ class Handoff(Mailbox):
     __slots__ = ()
 
     def hand(self, work: Any) -> None:
-        """Put something in, now."""
+        """Put an item in, now."""
         self.put(work, 0, self._env.now)

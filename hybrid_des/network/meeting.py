@@ -1,4 +1,4 @@
-"""Meetings: where the members of a group begin a replayed collective together."""
+"""Meetings, at which the members of a group begin a replayed collective together."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Barrier:
 
 
 class Meeting:
-    """Where the members of a group begin a collective of known duration together.
+    """A point at which the members of a group begin a collective of known duration together.
 
     Attributes:
         until: when the latest collective ends.

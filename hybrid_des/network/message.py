@@ -1,10 +1,10 @@
-"""What a message carries."""
+"""The content of a message."""
 
 from typing import Any
 
 
 class Message:
-    """Bytes on the wire, the part of them that is a codec's scales, and the arrays, if any.
+    """Bytes on the wire, how many of them are a codec's scales, and the arrays, if any.
 
     Messages without data are sent many times; treat them as constants.
     """

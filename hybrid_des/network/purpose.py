@@ -1,6 +1,6 @@
-"""What messages are for: one entry for each purpose, so that nobody compares names.
+"""The purposes of messages: one entry per purpose, so that no code compares names.
 
-A purpose more is an entry more; pictures, counters and causes of idling follow.
+To add a purpose, add an entry; plots, counters and causes of idle time follow from it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ class Purpose:
     """A purpose of messages.
 
     Attributes:
-        name: as the timeline writes it, unless a collective's own name stands there.
-        label: what legends call it.
+        name: its name in the timeline, unless a collective's own name is used there.
+        label: its name in legends.
         colour: of its share of a link's lane, from Okabe and Ito's palette.
-        cause: the cause of idling that waiting for it counts as, a key of the summary's `idle_s`.
+        cause: the cause of idle time that waiting for it counts as, a key of the summary's `idle_s`.
         counter: the summary's key that counts its bytes.
-        usual: whether summaries and legends name it also in runs without it.
+        usual: whether summaries and legends list it even in runs without it.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Purpose:
     usual: bool = True
 
     def __reduce__(self) -> tuple[Callable[[str], Purpose], tuple[str]]:
-        """Stay the one entry of the table when copied or sent to another process."""
+        """Remain the table's one entry when copied or sent to another process."""
         return purpose_named, (self.name,)
 
 

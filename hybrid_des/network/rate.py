@@ -1,8 +1,8 @@
 """Rates: how long a number of bytes occupies a link.
 
 A link's rate is chosen once, when the link is first used. A flow looks service times up in it, so a constant rate and
-a measured one cost the same. Where a bandwidth varies in simulated time, links and flows are classes of their own
-(`sharing.varying_fifo`, `sharing.varying_fair`), so that these pay nothing for it.
+a measured one cost the same. Where a bandwidth varies over simulated time, links and flows have separate classes
+(`sharing.varying_fifo`, `sharing.varying_fair`), so that constant ones pay nothing for it.
 """
 
 from fractions import Fraction
@@ -12,11 +12,11 @@ from hybrid_des.network.fabric import Bandwidth, Fabric
 from hybrid_des.network.times import TableBandwidth, TimeTable
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bandwidth
 
-LONGEST_S = 86_400  # a day for one message: the clock counts 106 of them, for all messages of all ranks
+LONGEST_S = 86_400  # a day for one message: the clock holds 106 days, for all messages of all ranks
 
 
 class Rate(dict[int, int]):
-    """Bytes → picoseconds of service, each size computed once; this one serves any size in no time."""
+    """Bytes → picoseconds of service, computed once per size; this base class serves any size in no time."""
 
     def __missing__(self, size: int) -> int:
         time = self[size] = self.ticks(size, 1)
@@ -32,14 +32,14 @@ class Rate(dict[int, int]):
 
 
 class ConstantRate(Rate):
-    """So many bytes per second, whatever the size."""
+    """A fixed number of bytes per second, whatever the size."""
 
     def __init__(self, bandwidth: Fraction) -> None:
         super().__init__()
         self._bandwidth = bandwidth
 
     def ticks(self, size: int, per_picosecond: int) -> int:
-        """The service time of `size` bytes in a finer unit, rounded once to the nearest, with errors of `exactly`."""
+        """The service time of `size` bytes in a finer unit, rounded once to the nearest; raises as `exactly` does."""
         return round(self.exactly(size) * per_picosecond)
 
     def exactly(self, size: int) -> Fraction:
@@ -55,7 +55,7 @@ class ConstantRate(Rate):
 
 
 class MeasuredRate(Rate):
-    """What a table of measured times says, its latency left out."""
+    """The times of a table of measurements, without its latency."""
 
     def __init__(self, table: TimeTable) -> None:
         super().__init__()
@@ -80,6 +80,6 @@ def rate_of(bandwidth: Bandwidth) -> Rate:
 
 
 def idle_time(fabric: Fabric, sender: int, receiver: int, size: int) -> int:
-    """Picoseconds of a message from one GPU to another on idle links."""
+    """Picoseconds that a message takes from one GPU to another on idle links."""
     route = fabric.route(sender, receiver)
     return route.latency + max(rate_of(fabric.links[name].bandwidth)[size] for name in route.links)

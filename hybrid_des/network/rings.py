@@ -1,7 +1,7 @@
 """Channels: the rings of a group that together use all adapters of its nodes.
 
-With nodes of GPUs 0 1 2 and 3 4 5, one ring would leave a node by the adapter of one GPU. Three use all adapters:
-0 1 2 3 4 5, 1 2 0 4 5 3 and 2 0 1 5 3 4. A library such as NCCL runs them at once, each for an equal share.
+With nodes of GPUs 0 1 2 and 3 4 5, one ring would leave a node through the adapter of one GPU. Three use all adapters:
+0 1 2 3 4 5, 1 2 0 4 5 3 and 2 0 1 5 3 4. A library such as NCCL runs them concurrently, with equal shares.
 """
 
 from collections.abc import Sequence
@@ -12,9 +12,9 @@ Ring = Sequence[int]
 
 
 def channels(fabric: Fabric, ranks: Sequence[int]) -> list[list[int]]:
-    """As many rings as the group has members on each of its nodes, each leaving a node by another member's adapter.
+    """One ring per member that the group has on a node, each leaving a node through a different member's adapter.
 
-    A group on one node, or with different numbers of members on its nodes, has one. Each carries an equal share.
+    A group on one node, or with different numbers of members on its nodes, has one ring. All carry equal shares.
     """
     on: dict[int, list[int]] = {}
     for rank in ranks:

@@ -1,10 +1,10 @@
-"""Groups of GPUs that do not disturb each other: sets that share no link, and which of these sets are alike.
+"""Groups of GPUs that do not interfere with each other: sets that share no link, and which of these sets are alike.
 
     node 0    0 1 2 3     groups (0, 4) and (1, 5) leave both nodes by one adapter: one set;
     node 1    4 5 6 7     if every GPU has an adapter they are two sets, alike
 
-What happens in a set is then what happens in it alone, and in another that is alike it happens at the same times. A
-link counts as used by a group if it is on the route between any two members, whether or not they send to each other.
+A set then behaves as it would alone, and sets that are alike behave the same at the same times. A link counts as used
+by a group if it is on the route between any two members, whether or not they send to each other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hybrid_des.network.fabric import Bandwidth, Fabric, Route
 
 Numbers = NDArray[np.int64]
 
-MOST_ROUTES = 2**16  # between the places of blocks; groups that have more of them are taken as one set
+MOST_ROUTES = 2**16  # between the places of blocks; groups that have more in total are treated as one set
 SWITCH = -1  # the place of a node's switch with in-network reduction
 
 
@@ -29,7 +29,7 @@ class Alike(NamedTuple):
 
     Attributes:
         groups: the numbers of the groups of the first such set.
-        sets: how many there are.
+        sets: the number of such sets.
     """
 
     groups: Sequence[int]
@@ -37,19 +37,19 @@ class Alike(NamedTuple):
 
 
 class Seats(NamedTuple):
-    """Where the members of a group are: their blocks, and their places in them."""
+    """The seats of a group's members: their blocks, and their places in them."""
 
     blocks: Numbers
     places: Numbers
 
 
 class Footprint(NamedTuple):
-    """What decides which links of its blocks a group uses.
+    """The properties of a group that decide which links of its blocks it uses.
 
     Attributes:
-        places: those that it takes up in any of its blocks.
-        apart: whether it is in several blocks.
-        beside: whether several of it are in one.
+        places: those that it occupies in any of its blocks.
+        apart: whether it spans several blocks.
+        beside: whether several members are in one block.
     """
 
     places: tuple[int, ...]
@@ -58,7 +58,7 @@ class Footprint(NamedTuple):
 
     @property
     def routes(self) -> int:
-        """Number of routes to look at."""
+        """Number of routes to examine."""
         return len(self.places) ** 2 * (2 * self.apart + self.beside)
 
 
@@ -66,9 +66,9 @@ class Passage(NamedTuple):
     """A link of a course.
 
     Attributes:
-        link: its name in the first block; None if it belongs to no block, or to one between.
-        there: whether it belongs to the receiver's block, and that is another one.
-        bandwidth, latency: of the link, and behind it.
+        link: its name in the first block; None if it belongs to no block, or to one in between.
+        there: whether it belongs to the receiver's block, and that is not the sender's.
+        bandwidth, latency: of the link, and after it.
     """
 
     link: str | None
@@ -78,7 +78,7 @@ class Passage(NamedTuple):
 
 
 class Course(NamedTuple):
-    """The route from one place to another, of the same block or of another one."""
+    """The route from one place to another, in the same block or in another one."""
 
     sender: int
     receiver: int
@@ -90,15 +90,15 @@ OfFootprints = Mapping[Footprint, Sequence[Course]]
 
 
 def separated(fabric: Fabric, groups: Sequence[Sequence[int]], does: Sequence[Hashable]) -> list[Alike]:
-    """Divide groups into sets that share no link, and find those that are alike; all are one set if that is not known.
+    """Divide groups into sets that share no link, and find those that are alike; if that is unknown, all are one set.
 
     Sets are alike if their groups, in the same order, do the same and take the same courses over links that they share
-    alike. Exchanges of equal blocks show it, and then the courses between places.
+    alike. Sets are compared under exchanges of equal blocks first, then by the courses between places.
 
     Args:
         fabric: the wiring; without `blocks` nothing is known.
-        groups: the members of each group: GPUs, and switches with in-network reduction behind them.
-        does: for each group, what it does.
+        groups: the members of each group: GPUs, followed by switches with in-network reduction.
+        does: a value per group, equal for groups that do the same.
     """
     seats = [found for found in (_seats(fabric, ranks) for ranks in groups) if found is not None]
     kinds = [_footprint(one) for one in seats]
@@ -138,7 +138,7 @@ def _footprint(seats: Seats) -> Footprint:
 
 
 def _courses(fabric: Fabric, kind: Footprint) -> Iterator[Course]:
-    """The courses between members of a group of a kind."""
+    """The courses between members of a group of this kind."""
     assert fabric.blocks is not None
     size, places = fabric.blocks.size, kind.places
     for one, other in permutations(places, 2) if kind.beside else ():
@@ -152,7 +152,7 @@ def _courses(fabric: Fabric, kind: Footprint) -> Iterator[Course]:
 
 
 def _course(fabric: Fabric, sender: int, receiver: int, apart: bool, route: Route, back: Route | None = None) -> Course:
-    """A course; `back` is the same route where the first two blocks are exchanged."""
+    """A course; `back` is the same route with the first two blocks exchanged."""
     assert fabric.blocks is not None
     hops = []
     for hop, (name, latency) in enumerate(zip(route.links, route.latencies, strict=True)):
@@ -180,7 +180,7 @@ Item = TypeVar("Item", bound=Hashable)
 
 
 def _holders(held: Iterable[tuple[Item, Iterable[Hashable]]]) -> list[list[Item]]:
-    """For each thing that is held, who holds it."""
+    """For each thing that is held, its holders."""
     holders: dict[Hashable, list[Item]] = {}
     for holder, things in held:
         for thing in things:
@@ -189,7 +189,7 @@ def _holders(held: Iterable[tuple[Item, Iterable[Hashable]]]) -> list[list[Item]
 
 
 def _connected(together: Iterable[Sequence[Item]], every: Iterable[Item]) -> list[list[Item]]:
-    """Divide items so that those that are together in a list stay together."""
+    """Divide items into connected components: items in one list are connected."""
     above = {item: item for item in every}
 
     def first(item: Item) -> Item:
@@ -204,19 +204,19 @@ def _connected(together: Iterable[Sequence[Item]], every: Iterable[Item]) -> lis
 
 
 def _pattern(groups: Sequence[Seats]) -> tuple[Hashable, Numbers]:
-    """The sizes of groups with what tells their blocks apart, and the places of all members."""
+    """The sizes of groups with the pattern of their blocks, and the places of all members."""
     blocks = as_they_appear(np.concatenate([one.blocks for one in groups]))
     return (*(len(one.blocks) for one in groups), blocks.tobytes()), np.concatenate([one.places for one in groups])
 
 
 def as_they_appear(values: Numbers) -> Numbers:
-    """Equal values by equal numbers, in the order of their first appearance."""
+    """Number equal values alike, in the order of their first appearance."""
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse.ravel()]
 
 
 def _named(fabric: Fabric, places: Numbers, courses: Sequence[Sequence[Course]]) -> Hashable:
-    """The courses of a set of groups with places and links numbered as they appear; nothing if some are in no block."""
+    """The courses of a set of groups with places and links numbered as they appear; None if some are in no block."""
     if any(hop.link is None for each in courses for course in each for hop in course.hops):
         return None
     seat = {place: number for number, place in enumerate(dict.fromkeys(places.tolist()))} | {SWITCH: SWITCH}

@@ -7,7 +7,7 @@ from hybrid_des.network.fabric import Fabric
 
 
 class Connection(NamedTuple):
-    """Messages from one GPU to another; `what` tells flows between the same two apart."""
+    """Messages from one GPU to another; `what` distinguishes flows between the same two."""
 
     sender: int
     receiver: int
@@ -20,7 +20,7 @@ def links_of(fabric: Fabric, flows: Iterable[Connection]) -> set[str]:
 
 
 def distinct(fabric: Fabric, groups: Iterable[Sequence[int]]) -> list[Sequence[int]]:
-    """Of groups of GPUs that become each other where equal blocks are exchanged, the first."""
+    """The first of the groups of GPUs that map to each other when equal blocks are exchanged."""
     if fabric.blocks is None:
         return list(groups)
     found: dict[tuple[tuple[int, int], ...], Sequence[int]] = {}
@@ -34,8 +34,8 @@ def distinct(fabric: Fabric, groups: Iterable[Sequence[int]]) -> list[Sequence[i
 def alike(fabric: Fabric, images: Mapping[Connection, Connection]) -> bool:
     """Whether every flow shares its links just as its image does.
 
-    That is so if each link has one counterpart of the same bandwidth, and the images of the flows on it are different
-    and just those on the counterpart. Flows that send at the same times as their images then stay alike.
+    That is so if each link has one counterpart of the same bandwidth, and the images of the flows on it are distinct
+    and exactly those on the counterpart. Flows that send at the same times as their images then stay alike.
     """
     counterpart: dict[str, str] = {}
     carried: dict[str, list[Connection]] = {}
@@ -58,7 +58,7 @@ def alike(fabric: Fabric, images: Mapping[Connection, Connection]) -> bool:
 
 
 def connection(fabric: Fabric, ranks: Sequence[int]) -> tuple[Any, ...]:
-    """What decides how long a collective takes: links that members share, their bandwidths and latencies."""
+    """The wiring that decides how long a collective takes: links that members share, bandwidths and latencies."""
     names: dict[str, int] = {}
     routes = []
     for i, rank in enumerate(ranks):

@@ -159,5 +159,5 @@ def _microseconds(time: int) -> str:
 
 
 def shown(text: str) -> str:
-    """Reduce a foreign text to a few printable characters, for messages."""
+    """Reduce text from outside to a few printable characters, for messages."""
     return one_line(text.strip(), LONGEST_SHOWN)

@@ -1,4 +1,4 @@
-"""A transport that tells a trace which message or handoff each process waited for; for runs that are explained."""
+"""A transport that tells a trace which message or handoff each process waited for, so that a run can be explained."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hybrid_des.network.transport import Transport
 
 
 def known(event: Any, origin: int) -> Any:
-    """Tell an event where what it brings came from."""
+    """Note on an event the origin of its value."""
     if isinstance(event, Here):
         return KnownHere(event, origin)
     event.origin = origin
@@ -41,17 +41,17 @@ class TracedMailbox(Mailbox):
         super().put(message, tag, at)
 
     def receive(self) -> Any:
-        """The next message, to be yielded."""
+        """The next message, as an event to yield."""
         return known(super().receive(), self._origins.popleft() if self._origins else NOTHING)
 
 
 class TracedHandoff(Handoff, TracedMailbox):
-    """A handoff whose origin is the process that hands over."""
+    """A handoff whose origin is the process that hands work over."""
 
     __slots__ = ()
 
     def hand(self, work: Any) -> None:
-        """Put something in, now."""
+        """Put an item in, now."""
         self._trace.origin = self._trace.here
         super().hand(work)
 
@@ -76,12 +76,12 @@ class TracedTaggedMailbox(TaggedMailbox):
         super().put(message, tag, at)
 
     def receive(self, tag: int) -> Any:
-        """The message of this tag, to be yielded."""
+        """The message with this tag, as an event to yield."""
         return known(super().receive(tag), self._origins.pop(tag, NOTHING))
 
 
 class TracedFlow(Flow):
-    """A flow whose sends are noted."""
+    """A flow whose sends are recorded."""
 
     __slots__ = ("_flow", "_number", "_trace")
 
@@ -92,7 +92,7 @@ class TracedFlow(Flow):
         self._number = number
 
     def send(self, message: Message, tag: int | None = None) -> None:
-        """Hand a message to the first link; the sender continues at once."""
+        """Hand a message to the first link; the sender continues immediately."""
         self._trace.send(self._number)
         self._flow.send(message, self.label if tag is None else tag)
 

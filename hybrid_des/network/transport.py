@@ -24,10 +24,10 @@ class Transport:
     Args:
         env: the environment.
         fabric: the wiring.
-        sharing_name: the model of how links are shared.
+        sharing_name: name of the model of how links are shared.
         trace: where messages are recorded.
-        receipts: whether senders of pipeline messages are told when they have arrived.
-        conditions: by link, those whose bandwidth or latency varies.
+        receipts: whether senders of pipeline messages are notified when these have arrived.
+        conditions: by name, those of links whose bandwidth or latency varies.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Transport:
         self._outboxes: dict[tuple[int, str], TaggedMailbox] = {}
 
     def rendezvous(self, kind: str, stage: int, part: int, members: Sequence[int]) -> Rendezvous:
-        """Where the members of a group meet to exchange messages without a link."""
+        """The rendezvous at which the members of a group exchange messages without a link."""
         key = (kind, stage, part, members[0])
         if key not in self._rendezvous:
             self._rendezvous[key] = self._meeting(members)
@@ -77,7 +77,7 @@ class Transport:
             except KeyError:
                 some = ", ".join([*self._fabric.links][:3])
                 raise UsageError(f'there is no link "{name}"; such as: {some}') from None
-            same = id(spec.bandwidth)  # hashing a fraction takes longer than all else here
+            same = id(spec.bandwidth)  # hashing a fraction takes longer than everything else here
             if same not in self._rate_of:
                 self._rate_of[same] = self._rates.setdefault(spec.bandwidth, rate_of(spec.bandwidth))
             self._links[name] = self._sharing.link(spec, self._rate_of[same])
@@ -109,7 +109,7 @@ class Transport:
         return self._pipeline[key]
 
     def sent(self) -> dict[str, int]:
-        """What was sent: messages, payload bytes by the purposes' counters, and bytes of a lossy codec's scales."""
+        """Totals sent: messages, payload bytes by the purposes' counters, and bytes of a lossy codec's scales."""
         totals = {"messages": 0, "bytes_scales": 0, **dict.fromkeys((purpose.counter for purpose in PURPOSES), 0)}
         for purpose, flow in self._opened:
             totals["messages"] += flow.messages
@@ -127,7 +127,7 @@ class Transport:
         return totals
 
     def inbox(self, rank: int, purpose: Purpose) -> TaggedMailbox:
-        """The mailbox of a GPU's pipeline messages of a purpose."""
+        """The mailbox for a GPU's pipeline messages of a purpose."""
         key = rank, purpose.name
         if key not in self._inboxes:
             self._inboxes[key] = self.tagged_mailbox()
@@ -161,7 +161,7 @@ class Transport:
         return Meeting(self.env, size)
 
     def begin(self, rank: int) -> None:
-        """Take what happens next for the beginning of a rank; that matters where ranks stand for others."""
+        """Attribute the processes started next to a rank; that matters where ranks stand for others."""
 
     def check_empty(self) -> None:
         """Check that every message was received.
@@ -191,7 +191,7 @@ class Transport:
 
 
 def _both(one: Put, other: Put) -> Put:
-    """Hand a message over twice."""
+    """Deliver each message to both."""
 
     def put(message: Message, tag: int, at: int) -> None:
         one(message, tag, at)

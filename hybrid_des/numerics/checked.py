@@ -81,7 +81,7 @@ class CheckedTraining(Training):
 
         Args:
             peaks: of each GPU.
-            weight_share: for each pipeline rank, what counts of an activation between its I and its W.
+            weight_share: for each pipeline rank, the share of an activation that counts between its I and its W.
 
         Raises:
             NumericsError: they differ.

@@ -34,7 +34,7 @@ class LayerSpec(NamedTuple):
 
 
 class StageLayers:
-    """The layers of one stage with their weights in one flat array, and the gradient beside it.
+    """The layers of one stage with their weights in one flat array, and the gradient in another.
 
     Attributes:
         weights: flat, layer by layer, each W (features × outputs) and then b; changed in place by an optimizer.

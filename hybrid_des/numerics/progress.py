@@ -68,7 +68,7 @@ class TrainingProgress:
             self._close(step)
 
     def summary(self) -> dict[str, Any]:
-        """The keys for the summary."""
+        """The training entries of the summary."""
         return {
             "replica_difference": self.replica_difference,
             "gradient_error": max(self.gradient_errors, default=0.0),

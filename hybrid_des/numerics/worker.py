@@ -14,7 +14,7 @@ class Worker:
 
     Attributes:
         stages: stage → its layers with their weights and the gradient accumulated so far.
-        held: how many (micro-batch, chunk) pairs were kept before and after their input gradient, after each forward.
+        held: numbers of (micro-batch, chunk) pairs kept before and after their input gradient, after each forward.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Pipeline schedules as data: operations, plans and their check, and the schedules that make them.
 
-What a user-defined schedule needs is importable from here:
+The names that a user-defined schedule needs:
 
     from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
     from hybrid_des.pipeline.schedules import schedule

@@ -1,4 +1,4 @@
-"""The dependencies of a plan: which action needs which to be done before it."""
+"""The dependencies of a plan: which actions must be done before which."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

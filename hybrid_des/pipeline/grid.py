@@ -1,4 +1,4 @@
-"""Draws programs as text, action × rank, with places marked: how a schedule is shown and how an error says where."""
+"""Draws programs as text, action × rank, with places marked, to show schedules and to locate errors."""
 
 from collections.abc import Sequence
 
@@ -11,8 +11,8 @@ def draw_grid(columns: Sequence[Sequence[str]], marked: frozenset[tuple[int, int
 
     Args:
         columns: for each rank the names of its actions.
-        marked: (rank, action) pairs to set in >arrows<; −1 is the head of the column. Of a long grid with marks
-            only the actions around them are drawn.
+        marked: (rank, action) pairs to set in >arrows<; −1 is the head of the column. In a long grid with
+            marks, only the actions around them are drawn.
     """
     heads = [f">rank {rank}<" if (rank, -1) in marked else f"rank {rank}" for rank in range(len(columns))]
     cells = [

@@ -1,6 +1,6 @@
-"""Operations: what a pipeline rank does for a micro-batch, what each needs, and the paths through the model.
+"""Operations of a pipeline rank on a micro-batch, their dependencies, and the paths through the model.
 
-A stage is a place along the model, a chunk is one of the stages that a pipeline rank holds (a virtual pipeline stage).
+A stage is a part of the model, a chunk is one of the stages that a pipeline rank holds (a virtual pipeline stage).
 `F` is a forward, `B` a whole backward, `I` its input gradient and `W` its weight gradient where the backward is split.
 """
 
@@ -12,8 +12,8 @@ KINDS: tuple[Kind, ...] = ("F", "B", "I", "W")
 WHOLE: tuple[Kind, ...] = ("F", "B")  # a micro-batch's ops on a stage …
 SPLIT: tuple[Kind, ...] = ("F", "I", "W")  # … and where its backward is split
 
-# The dependency rule: an op of a kind needs these ops of its micro-batch, so many stages further along. Of B and I it
-# needs the one that the stage has. What crosses ranks is a message: an activation for a forward, a gradient for a
+# The dependency rule: an op of a kind needs these ops of its micro-batch, at this offset in stages. Of B and I it needs
+# the one that the stage has. A dependency across ranks is a message: an activation for a forward, a gradient for a
 # backward.
 NEEDS: Mapping[Kind, tuple[tuple[Kind, int], ...]] = {
     "F": (("F", -1),),
@@ -22,13 +22,13 @@ NEEDS: Mapping[Kind, tuple[tuple[Kind, int], ...]] = {
     "W": (("I", 0),),
 }
 SOURCE: Mapping[Kind, int] = {kind: offset for kind, needs in NEEDS.items() for _, offset in needs if offset}
-"""Where an op's message comes from, in stages along the model; an op that is not listed receives none."""
+"""Offset of the stage that sends an op's message; an op that is not listed receives none."""
 TARGET: Mapping[Kind, int] = {kind: -offset for needs in NEEDS.values() for kind, offset in needs if offset}
-"""Where an op's message goes; an op that is not listed sends none."""
+"""Offset of the stage that receives an op's message; an op that is not listed sends none."""
 
 
 class Op(NamedTuple):
-    """One operation of a pipeline rank: what is done, for which micro-batch, on which of the rank's chunks."""
+    """One operation of a pipeline rank: its kind, its micro-batch, and the rank's chunk on which it runs."""
 
     kind: Kind
     microbatch: int
@@ -37,11 +37,11 @@ class Op(NamedTuple):
 
 Action = tuple[Op, ...]  # one op, or two that run as one (F with B)
 Place = tuple[int, int]  # (pipeline rank, chunk)
-Path = tuple[Place, ...]  # a micro-batch's way through the model, stage by stage
+Path = tuple[Place, ...]  # a micro-batch's route through the model, stage by stage
 
 
 def carried(op: Op) -> str:
-    """Name what an op's messages carry, to it and from it."""
+    """Name the content of the messages that an op receives and sends."""
     return "activation" if op.kind == "F" else "gradient"
 
 

@@ -4,8 +4,8 @@
     1F0,1B0,1F1,1B1,1F2,1B2,1F3,1B3
 
 A cell is the global stage, F, B, I or W, and the micro-batch (B: the whole backward, I: its input gradient, W: its
-weight gradient); `(0F3;3B1)OVERLAP_F_B` is a fused pair; an empty cell means nothing. What the files are loaded with in
-PyTorch: torch.distributed.pipelining, `_PipelineScheduleRuntime._load_csv(…, format="compute_only")`.
+weight gradient); `(0F3;3B1)OVERLAP_F_B` is a fused pair; an empty cell means nothing. PyTorch
+loads the files by `_PipelineScheduleRuntime._load_csv(…, format="compute_only")` of torch.distributed.pipelining.
 """
 
 import csv
@@ -56,20 +56,20 @@ def write_order(plan: Plan) -> str:
 
 
 def read_order(text: str, where: str, pipeline: int | None = None, fused_time: Fraction = Fraction(1)) -> Plan:
-    """Read a plan from PyTorch's CSV; where each stage lives follows from the rows it stands in.
+    """Read a plan from PyTorch's CSV; the rank of each stage follows from the rows in which it appears.
 
     A stage lives on one rank (a loop, a V, waves, anything), or, where the model has two copies, each stage on two
-    ranks and each micro-batch on one of the two ways.
+    ranks and each micro-batch on one of the two paths.
 
     Args:
         text: the file's content.
         where: the file's name, for errors.
-        pipeline: how many ranks there must be; None: as many as there are rows.
+        pipeline: required number of ranks; None: the number of rows.
         fused_time: time of a fused pair divided by the time of its parts.
 
     Raises:
-        PlanError: the order cannot be read or carried out; the message says why and, where there is a place to show,
-            marks it in a action × rank grid.
+        PlanError: the order cannot be read or executed; the message says why and, if the error has a position,
+            marks it in an action × rank grid.
     """
     try:
         programs = _parse(text, pipeline)
@@ -88,9 +88,9 @@ def read_order(text: str, where: str, pipeline: int | None = None, fused_time: F
 
 
 def crossed_messages(plan: Plan) -> list[str]:
-    """Warn of each directed pair of ranks whose messages are sent in one order and awaited in another.
+    """Warn about each directed pair of ranks whose messages are sent in one order and awaited in another.
 
-    Messages that carry a tag arrive all the same. A runtime that pairs sends with receives by their order, such as
+    Messages matched by tag still arrive. A runtime that pairs sends with receives by their order, such as
     PyTorch with `defer_pp_recv`, computes wrong gradients on such a plan without an error.
     """
     sent: dict[tuple[int, int], list[str]] = {}
@@ -152,8 +152,8 @@ def _parse_action(text: str, rank: int, column: int) -> _Action:
 
 
 def _placement(programs: _Programs) -> tuple[list[Path], list[int]]:
-    """Deduce the paths, and the path of each micro-batch, from the rows in which stages stand."""
-    ranks: dict[int, Counter[int]] = {}  # stage → how many of its ops stand on each rank
+    """Deduce the paths, and the path of each micro-batch, from the rows in which stages appear."""
+    ranks: dict[int, Counter[int]] = {}  # stage → number of its ops on each rank
     places: dict[tuple[int, int], set[int]] = {}  # (micro-batch, stage) → ranks
     for rank, _, cell in _cells(programs):
         ranks.setdefault(cell.stage, Counter())[rank] += 1
@@ -177,7 +177,7 @@ def _cells(programs: _Programs) -> Iterator[tuple[int, int, _Cell]]:
 
 
 def _count(noun: str, numbers: Collection[int]) -> int:
-    """How many stages or micro-batches there are; none may be missing below the largest."""
+    """Number of stages or micro-batches; none below the largest may be missing."""
     missing = next(number for number in range(len(numbers) + 1) if number not in numbers)
     if missing < len(numbers):
         raise PlanError(f"{noun} {missing} has no operations, but {noun} {max(numbers)} has")
@@ -187,10 +187,10 @@ def _count(noun: str, numbers: Collection[int]) -> int:
 def _two_copies(
     programs: _Programs, stages: int, microbatches: int, places: Mapping[tuple[int, int], set[int]]
 ) -> tuple[list[Path], list[int]]:
-    """The two ways through the model, and which of them each micro-batch takes."""
+    """The two paths through the model, and the index of each micro-batch's path."""
 
     def wrong(microbatch: int, how: str, among: Collection[int]) -> PlanError:
-        copies = f"every stage stands on several ranks, as if the model had two copies, but micro-batch {microbatch}"
+        copies = f"every stage appears on several ranks, as if the model had two copies, but micro-batch {microbatch}"
         spots = [
             (rank, index)
             for rank, index, cell in _cells(programs)
@@ -201,20 +201,20 @@ def _two_copies(
     for microbatch, stage in product(range(microbatches), range(stages)):
         ranks = sorted(places.get((microbatch, stage), ()))
         if len(ranks) != 1:
-            how = f"passes stage {stage} on ranks {' and '.join(map(str, ranks))}" if ranks else f"skips stage {stage}"
+            how = f"runs stage {stage} on ranks {' and '.join(map(str, ranks))}" if ranks else f"skips stage {stage}"
             raise wrong(microbatch, how, [stage] if ranks else range(stages))
     ways = [tuple(rank for s in range(stages) for rank in places[i, s]) for i in range(microbatches)]
     both = sorted(way for way, _ in Counter(ways).most_common(2))
     apart = len(both) == 2 and all(a != b for a, b in zip(*both, strict=True))
     for microbatch, way in enumerate(ways):
         if way not in both or not apart:
-            how = f"passes ranks {', '.join(map(str, way))}, which is neither of two separate ways"
+            how = f"visits ranks {', '.join(map(str, way))}, which is neither of two disjoint paths"
             raise wrong(microbatch, how, range(stages))
     return _paths(both), [both.index(way) for way in ways]
 
 
 def _paths(ways: Sequence[tuple[int, ...]]) -> list[Path]:
-    """Number the chunks of each rank in the order in which the ways pass it, one way after the other."""
+    """Number the chunks of each rank in the order in which the ways visit it, one way after the other."""
     held: Counter[int] = Counter()
     paths = []
     for way in ways:
@@ -230,12 +230,12 @@ def _paths(ways: Sequence[tuple[int, ...]]) -> list[Path]:
 
 
 def _astray(programs: _Programs, home: Mapping[int, int]) -> PlanError:
-    """Say which ops stand on another rank than most of their stage do."""
+    """An error for ops that are not on the rank of most ops of their stage."""
     astray = [spot for spot in _cells(programs) if home[spot[2].stage] != spot[0]]
     rank, index, cell = astray[0]
     return _marked(
         programs,
-        f"rank {rank}, action {index}: {_name(cell)} does not belong there: stage {cell.stage} lives on rank "
+        f"rank {rank}, action {index}: {_name(cell)} does not belong there: stage {cell.stage} is on rank "
         f"{home[cell.stage]} (only where the model has two copies does each stage live on two ranks, and each "
         f"micro-batch pass one copy)",
         [(rank, index) for rank, index, _ in astray],
@@ -243,7 +243,7 @@ def _astray(programs: _Programs, home: Mapping[int, int]) -> PlanError:
 
 
 def _marked(programs: _Programs, problem: str, spots: Collection[tuple[int, int]]) -> PlanError:
-    """An error with the grid, in which what is wrong is marked."""
+    """An error with the grid, in which the faulty places are marked."""
     names = [["+".join(map(_name, action)) for action in program] for program in programs]
     return PlanError(f"{problem}\n{draw_grid(names, frozenset(spots))}")
 

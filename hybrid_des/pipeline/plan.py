@@ -31,12 +31,12 @@ WEIGHT_SHARE = Fraction(43, 100)
 """Share of an activation that the weight gradient needs: 32h/(34h+5as), by Table 1 of arXiv 2401.10241 (h features, a
 heads, s tokens); its models of 6.2 to 28.3 billion parameters have a·s/h = 8. The input gradient frees the rest."""
 
-Numbers = dict[Kind, list[int]]  # of each kind the numbers of actions by `_key`; −1 where there is no op
+Numbers = dict[Kind, list[int]]  # for each kind, the numbers of actions by `_key`; −1 where there is no op
 
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """All that a schedule may know when it makes a plan.
+    """The information that a schedule has when it makes a plan.
 
     Times are picoseconds per micro-batch, one entry per pipeline rank, for the rank's whole share (all its chunks):
     `forward` F, `input` (the input-gradient part of the backward, recomputation included) and `weight` W.
@@ -83,7 +83,7 @@ class Plan:
         path_of: Sequence[int],
         fused_time: Fraction = Fraction(1),
     ) -> Plan:
-        """Build a plan from programs in which a single op may stand for an action of one."""
+        """Build a plan from programs in which a bare op may stand for an action of one op."""
         actions = tuple(tuple((a,) if isinstance(a, Op) else tuple(a) for a in program) for program in programs)
         return cls(actions, tuple(paths), tuple(path_of), fused_time)
 
@@ -99,17 +99,17 @@ class Plan:
 
     @property
     def stages(self) -> int:
-        """Number of places along the model."""
+        """Number of stages along the model."""
         return len(self.paths[0])
 
     @cached_property
     def stage_of(self) -> dict[Place, int]:
-        """Which stage lives at (pipeline rank, chunk)."""
+        """(pipeline rank, chunk) → its stage."""
         return {place: stage for path in self.paths for stage, place in enumerate(path)}
 
     @cached_property
     def visits(self) -> tuple[int, ...]:
-        """How often one micro-batch passes through each pipeline rank: its time there is split into that many ops."""
+        """Number of times a micro-batch visits each pipeline rank: its time there is split into that many ops."""
         return tuple(sum(place[0] == rank for place in self.paths[0]) for rank in range(self.pipeline))
 
     @cached_property
@@ -122,7 +122,7 @@ class Plan:
         return tuple(frozenset(path) for path in self.paths)
 
     def chunks_of(self, rank: int) -> list[int]:
-        """The chunks that live on a pipeline rank, in order."""
+        """The chunks on a pipeline rank, in order."""
         return sorted(chunk for at, chunk in self.stage_of if at == rank)
 
     def ops(self) -> Iterator[tuple[int, Op]]:
@@ -162,7 +162,7 @@ class Plan:
         return self._across(rank, op, SOURCE.get(op.kind))
 
     def target(self, rank: int, op: Op) -> Place | None:
-        """The place to which an op sends a message; None where it sends none, or hands its result over on its rank."""
+        """The place to which an op sends a message; None where it sends none, or its result is used on its own rank."""
         return self._across(rank, op, TARGET.get(op.kind))
 
     def _across(self, rank: int, op: Op, distance: int | None) -> Place | None:
@@ -171,7 +171,7 @@ class Plan:
 
     @cached_property
     def edges(self) -> Edges:
-        """Which action needs which.
+        """The dependencies between actions.
 
         Raises:
             PlanError: an op is missing, repeated, or where it does not belong.
@@ -193,7 +193,7 @@ class Plan:
 
     @cached_property
     def _first(self) -> list[int]:
-        """The number of each rank's first action, and behind them the number of actions."""
+        """The number of each rank's first action, followed by the total number of actions."""
         return list(accumulate(map(len, self.programs), initial=0))
 
     def check(self) -> None:
@@ -206,11 +206,11 @@ class Plan:
         done = actions_done(self.programs, self.paths, self.path_of, self.stage_of)
         if done == [*map(len, self.programs)]:
             return
-        _ = self.edges  # what is wrong with a single op is an error of theirs
+        _ = self.edges  # raises the errors of single ops
         assert done is not None
         at = list(map(add, self._first, done))
         stuck = [rank for rank in range(self.pipeline) if at[rank] < self._first[rank + 1]]
-        lines = ["deadlock: the order waits in a circle", *(self._describe_wait(rank, at) for rank in stuck)]
+        lines = ["deadlock: circular wait", *(self._describe_wait(rank, at) for rank in stuck)]
         marked = frozenset(self._spot(at[rank]) for rank in stuck)
         raise CircularOrderError("\n".join([*lines, self.grid(marked)]))
 
@@ -240,7 +240,7 @@ class Plan:
         return numbers
 
     def _key(self, stage: int, microbatch: int) -> int:
-        """The place of a stage's ops for a micro-batch in lists that go one stage beyond either end."""
+        """Index of a stage's ops for a micro-batch in lists that extend one stage beyond either end."""
         return (stage + 1) * self.microbatches + microbatch
 
     def _check_place(self, rank: int, index: int, op: Op) -> None:
@@ -249,7 +249,7 @@ class Plan:
                        f"{self.microbatches - 1}", (rank, index))  # fmt: skip
         if (rank, op.chunk) not in self._places[self.path_of[op.microbatch]]:
             what = f"{op.kind} of micro-batch {op.microbatch} on chunk {op.chunk}"
-            self._fail(f"rank {rank}, action {index}: {what}: that micro-batch does not pass there", (rank, index))
+            self._fail(f"rank {rank}, action {index}: {what}: the micro-batch does not visit it", (rank, index))
 
     def _check_complete(self, numbers: Numbers) -> None:
         def complete(f: int, b: int, i: int, w: int) -> bool:

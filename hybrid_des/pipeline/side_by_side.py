@@ -1,4 +1,4 @@
-"""How far the programs of a plan come when they run side by side, each action after the ops that it needs."""
+"""Progress of a plan's programs when they run concurrently, each action after the ops that it needs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from hybrid_des.pipeline.op import KINDS, NEEDS, Action, Kind, Path, Place
 
-RESULT: Mapping[Kind, int] = {"F": 0, "B": 1, "I": 1, "W": 2}  # activations, their gradients, those of weights
-NEEDED = {kind: {(RESULT[other], away): None for other, away in NEEDS[kind]} for kind in KINDS}  # each once
+RESULT: Mapping[Kind, int] = {"F": 0, "B": 1, "I": 1, "W": 2}  # activations, their gradients, weight gradients
+NEEDED = {kind: {(RESULT[other], away): None for other, away in NEEDS[kind]} for kind in KINDS}  # without duplicates
 MARK: Mapping[Kind, int] = {"F": 1, "B": 1, "I": 2, "W": 2}  # how a result is marked: 2 where the backward is split
 
 
@@ -18,17 +18,17 @@ class RepeatedOpError(Exception):
 def actions_done(
     programs: Sequence[Sequence[Action]], paths: Sequence[Path], path_of: Sequence[int], stage_of: Mapping[Place, int]
 ) -> list[int] | None:
-    """How many actions of each rank are done when none can go on.
+    """Number of actions that each rank completes before no rank can proceed.
 
     None if an op is repeated, or not where it belongs, or if all are done and one is missing.
     """
     stride = len(path_of)
-    beyond = b"\1" * stride  # the results of a stage are a byte for each micro-batch, and stand beyond either end
+    beyond = b"\1" * stride  # a stage has one byte per micro-batch; beyond either end, all results exist
     results = [bytearray(beyond + bytes(stride * len(paths[0])) + beyond) for _ in range(3)]
     result_of = {kind: results[RESULT[kind]] for kind in KINDS}
     needed = {kind: [(results[result], away * stride) for result, away in NEEDED[kind]] for kind in KINDS}
     path_at = dict(enumerate(path_of))
-    waiting: dict[int, list[int]] = {}  # the place of a result → ranks that wait for it
+    waiting: dict[int, list[int]] = {}  # index of a result → ranks that wait for it
     at = [0] * len(programs)
 
     def run(rank: int) -> Iterator[None]:
@@ -61,6 +61,6 @@ def actions_done(
 
 
 def _complete(forwards: bytearray, gradients: bytearray, weights: bytearray) -> bool:
-    """Whether no op is missing: every result is there, and those of weights where the backward is split."""
+    """Whether no op is missing: all results exist, and weight gradients exactly where the backward is split."""
     split, made = (marks.replace(b"\1", b"\0") for marks in (gradients, weights))
     return 0 not in forwards and 0 not in gradients and split == made

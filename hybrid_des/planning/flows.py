@@ -1,4 +1,4 @@
-"""All that the ranks of a run send, as flows: of collectives of layers, between stages, and of gradients."""
+"""Everything that the ranks of a run send, as flows: layer collectives, stage-to-stage messages, and gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hybrid_des.pipeline.plan import Plan
     from hybrid_des.scenario import Scenario
 
-MOST_PAIRS = 64  # members of a group whose collective may use any pair of them
+MOST_PAIRS = 64  # members of the largest group whose collective may use any pair of them
 
 
 def flows_of(
@@ -26,8 +26,8 @@ def flows_of(
     """Collect the flows.
 
     Args:
-        scenario: how gradients are reduced, and what travels beside the pipeline.
-        plan: between which pipeline ranks messages travel.
+        scenario: how gradients are reduced, and whether collectives overlap with the pipeline.
+        plan: the pairs of pipeline ranks that exchange messages.
         fabric: the wiring.
         layout: the ranks, those of the scenario or of fewer replicas.
         reduced: the replica groups.

@@ -21,19 +21,19 @@ from hybrid_des.gradients.groups import Reductions, ReplicaGroup
 from hybrid_des.network.contention import Groups
 from hybrid_des.scenario import Scenario, folded
 
-MOST_TRIES = 4  # folds that turn out to be wrong while they are simulated
+MOST_TRIES = 4  # folds that are simulated and turn out not to be exact
 INNER = ("tensor", "context")  # axes of ranks that share layers
 
 
 @dataclass(frozen=True)
 class Replicas:
-    """What the replicas of a scenario do, as far as a fold must respect it.
+    """The behaviour of a scenario's replicas that a fold must preserve.
 
     Attributes:
         reductions: of their gradients.
         exchanging: axis → groups of ranks whose layers exchange messages.
-        meeting: part → groups of ranks that share layers, and begin collectives together; None if none do.
-        apart: why replicas differ beside what the scenario says; nothing, if nothing else differs.
+        meeting: part → groups of ranks that share layers and begin collectives together; None if none do.
+        apart: why replicas differ, apart from `slow`, `jitter` and `cluster.sharing`; empty if they do not.
     """
 
     scenario: Scenario
@@ -44,21 +44,21 @@ class Replicas:
 
     @property
     def differ(self) -> str:
-        """What is different, or random, on every replica; nothing, if nothing is."""
+        """Why replicas differ or vary at random; empty if they do not."""
         if self.apart:
             return self.apart
         if self.scenario.jitter:
-            return "with `jitter` every rank has durations of its own"
+            return "with `jitter` every rank has its own durations"
         if (sharing := self.scenario.cluster.sharing) not in ("fifo", "fair"):
-            return f"who waits for whom under `sharing: {sharing}` is not known"
+            return f"the order of waiting under `sharing: {sharing}` is not known"
         of_ranks = (one.target for one in self.scenario.slow if one.target[0] != "stage")
         return next((f"{kind} {value} is slow" for kind, value in of_ranks), "")
 
 
 def folds_of(replicas: Replicas, reasons: list[str]) -> Iterator[Fold]:
-    """The folds that look exact, those with the fewest replicas first; why others do not is added to `reasons`.
+    """The folds that look exact, fewest replicas first; the reasons why others do not are appended to `reasons`.
 
-    Of each, those come first that also fold ranks which share layers.
+    For each number of replicas, folds that also fold ranks sharing layers are first.
 
     Raises:
         FoldRefusal: the scenario asks for a fold that is not exact.
@@ -88,7 +88,7 @@ def folds_of(replicas: Replicas, reasons: list[str]) -> Iterator[Fold]:
 
 
 def _narrower(replicas: Replicas, turns: Sequence[FoldedAxis]) -> Iterator[Fold]:
-    """A fold with tensor and context ranks folded too, where their collectives are replayed and all do the same."""
+    """Folds that also fold tensor and context ranks, if their collectives are replayed and all behave alike."""
     layout = replicas.scenario.parallel.layout
     if replicas.exchanging or replicas.meeting is not None:
         return
@@ -108,10 +108,10 @@ def _narrower(replicas: Replicas, turns: Sequence[FoldedAxis]) -> Iterator[Fold]
 
 
 def _first(replicas: Replicas, keep: int) -> Fold | None:
-    """The exact fold that keeps so many replicas; None if that is all of them."""
+    """The exact fold that keeps `keep` replicas; None if that is all of them."""
     layout, every = replicas.scenario.parallel.layout, replicas.scenario.parallel.data
     if every % keep:
-        raise FoldRefusal(f"{every} replicas are not a multiple of it")
+        raise FoldRefusal(f"{every} replicas are not a multiple of {keep}")
     if keep == every:
         return None
     if found := replicas.differ:
@@ -133,7 +133,7 @@ def check(fold: Fold, replicas: Replicas) -> None:
     """Check placement and collectives.
 
     Raises:
-        FoldRefusal: they tell ranks apart that would be folded on each other.
+        FoldRefusal: they differ between ranks that would be folded on each other.
     """
     nodes = _nodes(replicas.scenario, fold.layout.ranks)
     _check_placement(fold, replicas.scenario, nodes)
@@ -149,7 +149,7 @@ def check(fold: Fold, replicas: Replicas) -> None:
         if any(fold.simulated(rank) for rank in ranks):
             members = set(ranks)
             if any(fold.home(rank)[0] not in members for rank in ranks):
-                raise FoldRefusal(f"the group of rank {ranks[0]} that shares layers goes to another group")
+                raise FoldRefusal(f"the group of rank {ranks[0]} that shares layers maps to another group")
 
 
 def _nodes(scenario: Scenario, ranks: int) -> Ranks:
@@ -159,7 +159,7 @@ def _nodes(scenario: Scenario, ranks: int) -> Ranks:
 
 
 def _check_placement(fold: Fold, scenario: Scenario, nodes: Ranks) -> None:
-    """Ranks on one node must go to one node, and to one of the same kind."""
+    """Ranks on one node must map to one node, of the same kind."""
     kinds = _kinds(scenario)[nodes]
     ranks = np.arange(len(nodes))
     first, on_node = np.searchsorted(nodes, nodes), np.bincount(nodes)[nodes]  # of each rank's node
@@ -173,29 +173,29 @@ def _check_placement(fold: Fold, scenario: Scenario, nodes: Ranks) -> None:
 
 
 def _kinds(scenario: Scenario) -> Ranks:
-    """For each node, which kind it is; two that differ in their number of nodes only are one."""
+    """The index of each node's kind; kinds that differ only in their number of nodes count as one."""
     kinds = [kind.model_copy(update={"count": 1}) for kind in scenario.cluster.kinds]
     return np.repeat([kinds.index(kind) for kind in kinds], [kind.count for kind in scenario.cluster.kinds])
 
 
 def _unlike(scenario: Scenario, rank: int, other: int) -> str:
-    """What tells the nodes of two ranks apart."""
+    """The difference between the nodes of two ranks."""
     node, another = scenario.cluster.nodes_of((rank, other))
     if node.speed != another.speed:
         return f"rank {rank} runs at {float(node.speed):g} times the speed, rank {other} at {float(another.speed):g}"
-    return f"the nodes of ranks {rank} and {other} differ in their GPUs, their links, or how many ranks they have"
+    return f"the nodes of ranks {rank} and {other} differ in their GPUs, their links, or their number of ranks"
 
 
 def _simulated(fold: Fold, group: ReplicaGroup) -> bool:
-    """Whether some of a group are simulated."""
+    """Whether some ranks of a group are simulated."""
     ranks = group.ranks
     return any(map(fold.simulated, (ranks[0], ranks[-1]))) or bool(fold.simulated_of(array_of(ranks)).any())
 
 
 def _check_exchanges(fold: Fold, axis: str, groups: Groups) -> None:
-    """The image of a group whose layers exchange messages must be such a group, in the same order."""
+    """The image of a group whose layers exchange messages must be one of these groups, in the same order."""
     whole = {tuple(ranks) for ranks in groups}
     for ranks in groups:
         for element in fold.generators:
             if fold.simulated(ranks[0]) and tuple(fold.move(rank, element) for rank in ranks) not in whole:
-                raise FoldRefusal(f"the {axis} ranks of rank {ranks[0]} go to several groups")
+                raise FoldRefusal(f"the {axis} ranks of rank {ranks[0]} map to several groups")

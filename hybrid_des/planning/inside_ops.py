@@ -3,7 +3,7 @@
     F   │ compute │ exchange ┄┄┄ │ compute │ exchange ┄┄┄ │ compute │     as long as with replayed collectives,
                     └ beside ┘               └ beside ┘                   if nothing else uses the links
 
-A layer's computation surrounds its collectives in equal parts; what may go on beside a collective starts with it.
+A layer's computation surrounds its collectives in equal parts; computation overlapped with a collective starts with it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from hybrid_des.workload.traffic import Collective
 if TYPE_CHECKING:
     from hybrid_des.pipeline.op import Kind
 
-Part = tuple[int, StageCosts, "Kind"]  # of an action: a stage, its costs, and which op
-Point = tuple[int, Fill | Await]  # picoseconds after the start of an action, and what happens then
+Part = tuple[int, StageCosts, "Kind"]  # of an action: a stage, its costs, and the kind of op
+Point = tuple[int, Fill | Await]  # picoseconds after the start of an action, and the segment due then
 
 
 class _Piece(NamedTuple):
@@ -40,9 +40,9 @@ def segments_of(
     Args:
         parts: its ops.
         duration: of the whole action on idle links.
-        pace: of the computation beside collectives.
-        axes: whose collectives are messages.
-        points: what else happens, and when on idle links, in order.
+        pace: of the computation that overlaps collectives.
+        axes: those whose collectives are messages.
+        points: the other segments and their times on idle links, in order.
     """
     pending = list(points)[::-1]
     segments: list[Segment] = []
@@ -66,7 +66,7 @@ def segments_of(
 def _alone(
     parts: Sequence[Part], duration: int, pace: Pace, axes: Collection[str]
 ) -> Iterator[tuple[Compute | LayerCollective, int]]:
-    """Computation and collectives in turn, with what each takes on idle links."""
+    """Computation and collectives in turn, with the time that each takes on idle links."""
     pieces = [piece for part in parts for piece in _pieces(*part, axes)]
     besides = {one: pace.duration(one.beside) for one in {piece.collective for piece in pieces} if one}
     takes = {one: max(one.launch + one.alone, beside) for one, beside in besides.items()}

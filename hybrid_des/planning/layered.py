@@ -1,10 +1,10 @@
-"""Lowering of ops whose gradients or weights are sharded (ZeRO-2, ZeRO-3, FSDP): layer by layer, beside collectives.
+"""Lowering of ops whose gradients or weights are sharded (ZeRO-2, ZeRO-3, FSDP): layer by layer, with collectives.
 
     compute       │ layer 0 │ layer 1 │ layer 2 │ …               of a backward, deepest layer first
     parameters  G0│ G1      │ S0 G2   │ S1 G3   │ … S             G: all-gather, S: reduce-scatter of gradients
 
-The gather of a layer may start when the layer before it begins, in whatever op that is; its scatter starts when the
-layer ends. Without overlap the compute stream does either itself. Beside a busy parameter stream, layers run slower.
+The gather of a layer may start when the layer before it begins, even in an earlier op; its scatter starts when the
+layer ends. Without overlap the compute stream runs them itself. While the parameter stream is busy, layers run slower.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -56,9 +56,9 @@ class Layered:
     """How ops are lowered layer by layer.
 
     Attributes:
-        once: whether layers are gathered once a step, before their first forward; else before every use.
-        ahead, beside: whether the parameter stream gathers, and scatters.
-        slowing: of computation beside that stream.
+        once: whether layers are gathered once per step, before their first forward, instead of before every use.
+        ahead, beside: whether the parameter stream runs the gathers (`ahead`) and the scatters (`beside`).
+        slowing: of computation while that stream is busy.
     """
 
     plan: Plan
@@ -91,7 +91,7 @@ class Layered:
         return tuple(found)
 
     def segments(self, passes: Iterable[LayerPass]) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
-        """What an action waits for before it starts, and its segments."""
+        """The segments that an action waits for before it starts, and those of the action itself."""
         found: list[Segment] = []
         for one in passes:
             found += [Await(one.stage) for _ in one.gathers] if self.ahead else one.gathers
@@ -102,7 +102,7 @@ class Layered:
         return tuple(found[:first]), tuple(found[first:])
 
     def stream(self, passes: Iterable[LayerPass]) -> Iterator[Segment]:
-        """The parameter stream beside these layers; it takes a turn when a layer begins, and when it ends."""
+        """The parameter stream during these layers; it takes a turn when a layer begins and when it ends."""
         if not (self.ahead or self.beside):
             return
         before: LayerPass | None = None
@@ -117,7 +117,7 @@ class Layered:
             before = one
 
     def replayed(self, passes: Iterable[LayerPass]) -> Mapping[str, int]:
-        """What all ranks send for these layers, by the keys of a run."""
+        """Amounts that all ranks send for these layers, by attribute of `Run`."""
         sent = dict.fromkeys(("messages", "bytes_scales", PARAMETERS.counter, REDUCTION.counter), 0)
         for one in passes:
             for purpose, outcomes in ((PARAMETERS, one.gather), (REDUCTION, one.scatter)):

@@ -40,10 +40,10 @@ class Lowering:
         buckets: stage → its buckets, for stages whose gradients are reduced.
         overlap: whether a bucket is reduced as soon as it is filled, not after the pipeline.
         blocking: whether a task ends when its messages have arrived, as in Megatron's plain 1F1B.
-        gathers: stage → part → the buckets whose sharded parameters are gathered once a step.
-        ahead: whether they are gathered beside the forwards of the next step, not after the optimizer.
+        gathers: stage → part → the buckets whose sharded parameters are gathered once per step.
+        ahead: whether they are gathered during the forwards of the next step, not after the optimizer.
         layered: lowers ops layer by layer, where gradients or weights are sharded.
-        axes: whose collectives inside ops are messages; those of others are replayed.
+        axes: those whose collectives inside ops are messages; those of other axes are replayed.
     """
 
     plan: Plan
@@ -78,7 +78,7 @@ class Lowering:
         )
 
     def replayed(self, rank: int) -> Mapping[str, int]:
-        """What is sent in a step without messages, by all ranks, which run the same program as `rank`."""
+        """Amounts sent per step by replayed collectives of all ranks, which run the same program as `rank`."""
         return self.layered.replayed(self._passes(rank, Pace())) if self.layered else {}
 
     def _passes(self, rank: int, pace: Pace) -> Iterator[LayerPass]:
@@ -122,7 +122,7 @@ class Lowering:
         return complete
 
     def _fresh(self, rank: int) -> dict[int, frozenset[int]]:
-        """Map actions to the stages that they are the first to use, where those are gathered for them."""
+        """Map actions to the stages that they are the first to use, if parameters are gathered for the first use."""
         if not (self.layered.once if self.layered else self.ahead):
             return {}
         seen: set[int] = set()
@@ -203,7 +203,7 @@ def message_size(costs: Costs, rank: int, op: Op, target: Place) -> int:
 def _segments(
     duration: int, points: Iterable[tuple[int, Fill | Await]]
 ) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
-    """Compute for `duration`, with other segments after so much of it; those that wait at 0 come before the start."""
+    """Compute for `duration`, interrupted by segments at given times; those that wait at 0 precede the start."""
     needs: list[Segment] = []
     segments: list[Segment] = []
     done = 0
@@ -217,7 +217,7 @@ def _segments(
 
 
 def _place(point: tuple[int, Fill | Await]) -> tuple[int, int]:
-    """By which points of an op are sorted."""
+    """Sort key of the points of an op."""
     return point[0], point[1].stage
 
 

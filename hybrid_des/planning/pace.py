@@ -1,4 +1,4 @@
-"""The compute speed of a GPU: relative to the times of the workload, and beside communication."""
+"""The compute speed of a GPU: relative to the times of the workload, and during communication."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,16 +20,16 @@ class Pace:
 
 
 class Slowing(NamedTuple):
-    """The share of its speed that computation loses beside communication; less than 1."""
+    """The share of its speed that computation loses during communication; less than 1."""
 
     share: Fraction = Fraction(0)
 
     def lost(self, beside: int) -> int:
-        """Picoseconds of work that is not done during so much time beside communication."""
+        """Picoseconds of work lost in `beside` picoseconds of concurrent communication."""
         return beside * self.share.numerator // self.share.denominator
 
     def duration(self, work: Amount, beside: int) -> Amount:
-        """Duration of work that begins with so much time beside communication."""
+        """Duration of work of which the first `beside` picoseconds overlap communication."""
         left, whole = self.share.denominator - self.share.numerator, self.share.denominator
         if work * whole < beside * left:
             return -(-work * whole // left)

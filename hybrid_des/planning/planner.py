@@ -33,12 +33,12 @@ class Parts:
     """The parts of a simulation.
 
     Attributes:
-        training: the small model that is really trained, if the scenario has one.
+        training: the small model that is actually trained, if the scenario has one.
         workers: with training, the arithmetic of each rank.
         reductions: the gradient reductions.
         lowering: makes the programs of ranks.
         traffic: how collectives of layers are simulated.
-        durations: of every op, where they come from outside.
+        durations: of every op, if given from outside.
     """
 
     fabric: Fabric
@@ -58,10 +58,10 @@ class Parts:
 
     @property
     def apart(self) -> str:
-        """Why replicas differ beside what the scenario says; nothing, if nothing else differs."""
+        """Why replicas differ, apart from `slow`, `jitter` and `cluster.sharing`; empty if they do not."""
         if self.training:
-            return "with `numerics` every replica trains on samples of its own"
-        return "" if self.durations is None else "with `workload.durations` every replica has durations of its own"
+            return "with `numerics` every replica trains on its own samples"
+        return "" if self.durations is None else "with `workload.durations` every replica has its own durations"
 
 
 def parts_of(

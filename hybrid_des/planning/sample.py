@@ -1,4 +1,4 @@
-"""Few replicas whose routes tell what is true of all: so that none of a hundred thousand needs to be looked at."""
+"""A sample of replicas whose routes represent all of them, so that a hundred thousand need not be examined."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from hybrid_des.pipeline.plan import Plan
     from hybrid_des.scenario import Scenario
 
-PERIODS = 3  # so that a ring's blocks before and behind are two
+PERIODS = 3  # so that the neighbours of a block in the ring are two different blocks
 
 
 def sample_of(scenario: Scenario, plan: Plan, fabric: Fabric, reduced: Sequence[ReplicaGroup]) -> AllFlows | None:
-    """The flows of few replicas, which share links as those of all do; None if there may be no such.
+    """The flows of few replicas, which share links as those of all do; None if no such sample is known.
 
-    Where successive replicas take up equal blocks of GPUs, again and again, and gradients go around rings in that
-    order, every block sends to the next ones and is sent to as every other, so that three rounds look like many.
+    If consecutive replicas fill equal, periodic blocks of GPUs and gradients go around rings in that order, every block
+    sends to and receives from its neighbours like every other, so that three periods represent any number.
     """
     layout, blocks = scenario.parallel.layout, fabric.blocks
     replicas, stride = layout.sizes["data"], layout.strides["data"]

@@ -1,4 +1,4 @@
-"""Links that are slow for good, as if the machine were built that way."""
+"""Permanently slow links, as if the machine were built that way."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hybrid_des.units import to_picoseconds
 
 
 def slowed(fabric: Fabric, slow: Sequence[Slow]) -> Fabric:
-    """The fabric with what is slow for good: narrower links, and more latency on routes over them."""
+    """The fabric with permanent slowdowns: less bandwidth of links, and more latency on routes over them."""
     links, latency = dict(fabric.links), Counter[str]()
     for one in (one for one in slow if one.for_good):
         for name in filter(links.__contains__, one.links):

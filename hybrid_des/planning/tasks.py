@@ -83,7 +83,7 @@ class Await(NamedTuple):
 
 
 class ComputeBeside(NamedTuple):
-    """Compute one layer beside the parameter stream, which takes a turn when it begins, and when it ends."""
+    """Compute one layer concurrently with the parameter stream, which takes a turn when the layer begins and ends."""
 
     duration: int
     slowing: Slowing
@@ -114,7 +114,7 @@ class LayerCollective(NamedTuple):
         algorithm: as registered.
         size: bytes of a member's buffer.
         launch: picoseconds to start it.
-        beside: picoseconds of computation at the same time.
+        beside: picoseconds of concurrent computation.
         fills: buckets that fill meanwhile: picoseconds from its start, and their stages.
     """
 
@@ -136,7 +136,7 @@ class Work(NamedTuple):
     Attributes:
         stages: the stage of each op.
         inputs: messages to wait for before the start.
-        needs: what else to wait for before the start.
+        needs: other segments to wait for before the start.
         segments: the work itself.
         outputs: messages sent at the end.
         confirms: outputs whose arrival is awaited.
@@ -194,7 +194,7 @@ class Program:
 
 
 def purpose_of(segment: Segment) -> Purpose:
-    """What a rank that waits for a segment waits for."""
+    """The purpose that a rank's wait for a segment is counted under."""
     if isinstance(segment, Transfer):
         return segment.purpose
     return PARAMETERS if isinstance(segment, Gather | Await) else REDUCTION

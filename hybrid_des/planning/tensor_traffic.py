@@ -1,6 +1,6 @@
 """How the collectives of tensor, context and expert ranks are simulated: replayed, or as messages.
 
-replay      each distinct collective is simulated once alone, and its duration is a part of every op
+replay      each distinct collective is simulated once, alone, and its duration is part of every op
 messages    every collective sends its messages, which share links with all others
 auto        replay along axes where it is proven exact (`contention`); messages along others, unless a step would
             have more than `MOST_IN_AUTO` of them
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from hybrid_des.scenario import Scenario
     from hybrid_des.workload.costs import Costs
 
-MOST_EVENTS = 2**21  # some seconds
+MOST_EVENTS = 2**21  # a few seconds
 EVENTS_OF_A_COLLECTIVE, EVENTS_OF_A_MESSAGE = 8, 2  # at most, per member and per message
 
 
 class Load(NamedTuple):
-    """What a group sends in a step: numbers of collectives and messages, and bytes."""
+    """Traffic of a group per step: numbers of collectives and messages, and bytes."""
 
     collectives: int = 0
     messages: int = 0
@@ -50,11 +50,11 @@ class TensorTraffic:
     Attributes:
         messages: axis → groups of ranks, for axes whose collectives are messages.
         rings: axis → the channels of each of these groups.
-        replayed: as `messages`, for the other axes.
-        disturbed: those of the others that other traffic may delay.
-        loads: (axis, pipeline rank) → what each group sends in a step.
-        unsettled: axes whose collectives depend on the order of asking, or end unevenly.
-        flows: all that ranks send, where something may delay collectives; None if there are no such collectives.
+        replayed: axis → groups of ranks, for the other axes.
+        disturbed: the replayed axes that other traffic may delay.
+        loads: (axis, pipeline rank) → traffic of each group per step.
+        unsettled: axes whose collectives depend on the order of requests, or end unevenly.
+        flows: everything that ranks send; None if there are no collectives inside ops.
     """
 
     messages: Mapping[str, Groups] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class TensorTraffic:
 
     @property
     def replayed_bytes(self) -> dict[str, int]:
-        """Axis → bytes that replayed collectives send in a step."""
+        """Axis → bytes that replayed collectives send per step."""
         return {
             axis: sum(self.loads[axis, self._place(ranks[0])].bytes for ranks in groups)
             for axis, groups in self.replayed.items()
@@ -76,16 +76,16 @@ class TensorTraffic:
     def delay(self, fabric: Fabric, network: Transport, steps: int) -> int:
         """Picoseconds by which a step may be longer than it is with replayed collectives.
 
-        Members of a group wait for each other and for the links that they share with others. A link delays what passes
-        it by at most the time that everything else on it takes: on the links of the groups, of what others send there
-        (and they themselves, where they may get in their own way); on the links of pipeline and gradient messages, of
-        all messages, unless these reach all members at the same time. Of each pipeline rank the worst group and the
-        worst message count, and the worst gradient. This is no theorem (a chain of waiting could pass several of a
-        pipeline rank), but real delays are a small part of it.
+        Members of a group wait for each other and for links shared with other traffic. A link delays a message by at
+        most the time that all other traffic on it takes. For the links of a group, that is the traffic of others (and
+        its own, if it may contend with itself); for the links of pipeline and gradient messages, all messages, unless
+        these reach all members at the same time. The estimate sums the worst group and the worst message of every
+        pipeline rank, and the worst gradient. It is not a proven bound (a chain of waits could pass through several
+        groups of a pipeline rank), but actual delays are a small part of it.
 
         Args:
             fabric: the wiring.
-            network: what carried the messages of the run, those of replayed collectives not among them.
+            network: the transport of the run; it did not carry the messages of replayed collectives.
             steps: training steps of the run.
         """
         if self.flows is None or not self.disturbed:
@@ -114,7 +114,7 @@ class TensorTraffic:
         return sum(worst.values(), Fraction(0))
 
     def _apart_from_each_other(self, fabric: Fabric, by_messages: Mapping[str, Fraction]) -> Fraction:
-        """Seconds by which the worst messages may be late for one member alone."""
+        """Seconds by which the worst messages may be late for a single member."""
         assert self.flows is not None
 
         def takes(flow: Connection) -> Fraction:
@@ -133,7 +133,7 @@ class TensorTraffic:
         return self.flows.layout.coordinate(rank, "pipeline")
 
     def _on_links(self, fabric: Fabric) -> dict[str, dict[tuple[str, int], int]]:
-        """Link → group → bytes of its replayed collectives in a step; each of its flows sends an equal share."""
+        """Link → group → bytes of its replayed collectives per step; each of its flows sends an equal share."""
         assert self.flows is not None
         found: dict[str, dict[tuple[str, int], int]] = {}
         for axis, groups in self.replayed.items():
@@ -152,7 +152,7 @@ def tensor_traffic(
 ) -> TensorTraffic:
     """Decide along which axes collectives are messages; `reduced` are the groups whose gradients are reduced.
 
-    Where few replicas tell what is true of all, only their routes are looked at.
+    If a sample of replicas represents all of them, only its routes are examined.
     """
     if scenario.model is None or not (groups := scenario.parallel.layout.shared):
         return TensorTraffic()
@@ -185,14 +185,14 @@ def tensor_traffic(
 
 
 def _events(loads: Mapping[tuple[str, int], Load], axis: str, groups: Groups) -> int:
-    """About how many events a step needs for the collectives along an axis as messages; its groups are of one size."""
+    """Approximate events per step for the collectives along an axis as messages; its groups have equal sizes."""
     of_axis, members = [load for (other, _), load in loads.items() if other == axis], len(groups[0])
     each = (EVENTS_OF_A_COLLECTIVE * members * one.collectives + EVENTS_OF_A_MESSAGE * one.messages for one in of_axis)
     return sum(each) * (len(groups) // len(of_axis))
 
 
 def _loads(plan: Plan, costs: Costs, axes: Sequence[str]) -> tuple[dict[tuple[str, int], Load], set[str]]:
-    """What a group of each axis and pipeline rank sends in a step, and axes whose collectives end unevenly."""
+    """Traffic of a group per axis and pipeline rank in a step, and axes whose collectives end unevenly."""
     loads = {(axis, rank): Load() for axis in axes for rank in range(plan.pipeline)}
     uneven: set[str] = set()
     micro_batches = Counter(plan.path_of)

@@ -31,7 +31,7 @@ def fabric_of(scenario: Scenario) -> Fabric:
 
 
 def _reached(links: Mapping[str, LinkSpec], share: Fraction) -> Mapping[str, LinkSpec]:
-    """The links with a share of their bandwidths; measured tables already say what is reached."""
+    """The links with the achieved share of their bandwidths; measured tables already hold achieved rates."""
 
     def reached(link: LinkSpec) -> LinkSpec:
         return link._replace(bandwidth=link.bandwidth * share) if type(link.bandwidth) is Fraction else link

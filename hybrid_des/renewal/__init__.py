@@ -1,4 +1,4 @@
-"""Weeks of wall time as a renewal process: failures strike, the job loses work, recovers and goes on.
+"""Weeks of wall time as a renewal process: failures occur, the job loses work, recovers and continues.
 
 Two time scales meet here. A training step is simulated exactly, once for each state of the cluster (`states`); weeks
 are a discrete-event simulation over these step times (`process`), driven by random histories of failures (`history`).
@@ -6,12 +6,12 @@ are a discrete-event simulation over these step times (`process`), driven by ran
 | module | |
 |---|---|
 | `sources` | what fails: parts, rates, and the nodes they take down |
-| `history` | when it fails: random numbers per class, so that a further class changes no other's history |
+| `history` | when it fails: random numbers per class, so that adding a class does not change the histories of others |
 | `states` | how long a step takes in each state of the cluster |
 | `work` | steps and checkpoints between two events |
 | `process` | the job: running, stopped, recovering |
-| `formulas` | closed forms: the best interval, the expected segment, availability of spares |
+| `formulas` | closed forms: the best interval, the expected segment time, availability of spares |
 | `summary` | mean, percentiles and confidence over replications |
 
-All times are whole picoseconds, so that the ledger of lost time adds up to the wall time exactly.
+All times are whole picoseconds, so that useful and lost time sum to the wall time exactly.
 """

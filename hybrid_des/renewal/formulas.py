@@ -1,4 +1,4 @@
-"""Closed forms for checkpoints, restarts and spares, where failures are exponential; times in any one unit.
+"""Closed forms for checkpoints, restarts and spares with exponential failures; times in any one unit.
 
 L = τ + C is a segment: work and its checkpoint; M the mean time between failures, λ = 1/M; R the time of a restart.
 """
@@ -16,7 +16,7 @@ def young(cost: float, mtbf: float) -> float:
 
 
 def daly(cost: float, mtbf: float) -> float:
-    """Daly's, √(2CM)·[1 + ⅓√(C/2M) + ⅑(C/2M)] − C, and M from C = 2M on (FGCS 22(3), 2006, equation 37)."""
+    """Daly's best interval, √(2CM)·[1 + ⅓√(C/2M) + ⅑(C/2M)] − C, or M if C ≥ 2M (FGCS 22(3), 2006, equation 37)."""
     share = cost / (2 * mtbf)
     if share >= 1:
         return mtbf
@@ -24,10 +24,10 @@ def daly(cost: float, mtbf: float) -> float:
 
 
 def best_interval(cost: float, mtbf: float) -> float:
-    """The interval with the least expected time per work: M·(1 + W₀(−e^(−C/M − 1))), W₀ Lambert's function.
+    """The interval with the least expected time per unit of work: M·(1 + W₀(−e^(−C/M − 1))), W₀ Lambert's function.
 
-    With y = τ/M it is the root of ln(1 − y) + y + C/M = 0, found by Newton's method from above: the left side falls
-    and is concave, so no step passes the root, and no digits cancel where C is small.
+    With y = τ/M it is the root of ln(1 − y) + y + C/M = 0, found by Newton's method from above: the left side is
+    decreasing and concave, so no step overshoots the root, and no digits cancel if C is small.
     """
     a = cost / mtbf
     if a <= 0:
@@ -42,7 +42,7 @@ def best_interval(cost: float, mtbf: float) -> float:
 
 
 def segment_time(length: float, restart: float, mtbf: float, can_fail: bool = True) -> float:
-    """Expected time until a segment is done: e^(λR)·(e^(λL) − 1)/λ, or (1/λ + R)·(e^(λL) − 1) if restarts cannot fail.
+    """Expected time to complete a segment: e^(λR)·(e^(λL) − 1)/λ, or (1/λ + R)·(e^(λL) − 1) if restarts cannot fail.
 
     Daly (2006), equations 12 and 13.
     """
@@ -61,14 +61,14 @@ def share_down(mtbf: float, repair: float) -> float:
 
 
 def at_most(down: int, nodes: int, share: float) -> float:
-    """The probability that at most so many of independent nodes are down: P(Binomial(nodes, share) ≤ down)."""
+    """The probability that at most `down` of independent nodes are down: P(Binomial(nodes, share) ≤ down)."""
     return math.fsum(probability for _, probability in zip(range(down + 1), _binomial(nodes, share), strict=False))
 
 
 def standbys(nodes: int, share: float, quantile: float = 0.99) -> int:
-    """The fewest standbys that are enough with a probability: the quantile of Binomial(nodes, share).
+    """The fewest standbys that suffice with a given probability: the quantile of Binomial(nodes, share).
 
-    ByteRobust (SOSP 2025) keeps the 99th percentile of the machines that fail at once.
+    ByteRobust (SOSP 2025) keeps the 99th percentile of the machines that fail at the same time.
     """
     total = 0.0
     for down, probability in enumerate(_binomial(nodes, share)):
@@ -79,7 +79,7 @@ def standbys(nodes: int, share: float, quantile: float = 0.99) -> int:
 
 
 def _binomial(nodes: int, share: float) -> Iterator[float]:
-    """The probabilities of 0, 1, 2 … of so many."""
+    """The probabilities that 0, 1, 2, … of the nodes are down."""
     if share == 0:
         yield 1.0
         return

@@ -1,7 +1,7 @@
-"""Random histories of failures, drawn ahead: each class has streams of its own, named by seed, replication and class.
+"""Random histories of failures, drawn in advance: each class has its own streams, keyed by seed, replication and class.
 
-A further class, a longer horizon or other spares change no other class's history, and neither does what the job does
-meanwhile: a part that has failed is replaced at once by one that may fail again. All parts are new at the start.
+An added class, a longer horizon or other spares do not change another class's history, and neither does the state of
+the job: a part that has failed is replaced immediately by one that may fail again. All parts are new at the start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ GAPS, PARTS = 0, 1
 
 
 class Strike(NamedTuple):
-    """A failure: when (ps), the index of its class, whether a spare's part, and which part."""
+    """A failure: its time (ps), the index of its class, whether the part is a spare's, and the part."""
 
     time: int
     source: int
@@ -31,7 +31,7 @@ class Strike(NamedTuple):
 
 
 def history(sources: Sequence[Source], horizon: int, seed: int, replication: int) -> list[Strike]:
-    """All failures before a horizon in picoseconds, in order of time; at the same time in the order of the classes."""
+    """All failures before a horizon in picoseconds, in order of time; simultaneous ones in the order of the classes."""
     streams = []
     for i, source in enumerate(sources):
         for group, parts in ((JOB, source.parts), (SPARES, source.spare_parts)):
@@ -71,7 +71,7 @@ def _strikes(source: Source, parts: int, horizon: int, key: Key) -> Iterator[tup
 
 
 def _arrivals(mean: float, horizon: int, key: Key) -> Iterator[int]:
-    """A Poisson process: of many parts whose lives are exponential, the next to fail is any of them."""
+    """A Poisson process: of parts with exponential lifetimes, each is equally likely to fail next."""
     gaps, time = _stream(key, GAPS), 0
     while time < horizon:
         for gap in (gaps.standard_exponential(CHUNK) * (mean * PICOSECONDS_PER_SECOND)).tolist():
@@ -80,7 +80,7 @@ def _arrivals(mean: float, horizon: int, key: Key) -> Iterator[int]:
 
 
 def _lives(source: Source, parts: int, horizon: int, key: Key) -> Iterator[tuple[int, int]]:
-    """Failures of parts with Weibull lives, one life of every part after the other."""
+    """Failures of parts with Weibull lifetimes, drawn in rounds of one lifetime per part."""
     assert source.mean is not None
     lives = _stream(key, GAPS)
     scale = source.mean / gamma(1 + 1 / source.shape) * PICOSECONDS_PER_SECOND

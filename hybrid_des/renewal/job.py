@@ -1,4 +1,4 @@
-"""From a scenario with `faults` to its job, and the replications of it."""
+"""The job of a scenario with `faults`, and its replications."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hybrid_des.scenario.faults import NEVER, OPTIMAL, Checkpoint
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 
 MOST_FAILURES = 10**6  # expected in all replications
-EVERY_STEP = Saving(steps=1)  # where nothing is known about checkpoints, no work is lost
+EVERY_STEP = Saving(steps=1)  # if nothing is known about checkpoints, no work is lost
 
 
 def job_of(scenario: Scenario) -> Campaign:
@@ -53,7 +53,7 @@ def job_of(scenario: Scenario) -> Campaign:
 
 
 def expected_failures(scenario: Scenario, sources: Iterable[Source]) -> float:
-    """Failures in all replications, those of spares among them."""
+    """Expected failures in all replications, including those of spares."""
     faults = faults_of(scenario)
     return sum(_failures(source, float(faults.horizon)) for source in sources) * faults.replications
 

@@ -1,4 +1,4 @@
-"""The ledger of wall time: useful steps, and lost time by cause; whole picoseconds that add up to the wall time."""
+"""The ledger of wall time: useful steps, and lost time by cause; whole picoseconds that sum to the wall time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Ledger(Counter[str]):
 
 
 def unknown_causes(scenario: Scenario) -> dict[str, str]:
-    """Causes of lost time that the scenario does not state, each with the key that would."""
+    """Causes of lost time that the scenario does not state, each with the key that would state it."""
     faults = scenario.faults
     assert faults is not None
     missing: dict[str, str] = {}

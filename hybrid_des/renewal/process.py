@@ -1,9 +1,9 @@
-"""The job over weeks: a discrete-event simulation of running, stopping, recovering, and nodes that come and go.
+"""The job over weeks: a discrete-event simulation of running, stopping, recovering, and nodes that leave and return.
 
     running --failure--> detection --> [repair] --> [swap] --> restart --> running
-                  a failure while the job is down begins this anew (restart.can_fail), or has no effect
+                  a failure while the job is down starts this again (restart.can_fail), or has no effect
 
-Places are nodes: those of the job, then the spares. A failed node leaves its place empty, and comes back when it is
+Places are nodes: those of the job, then the spares. A failed node leaves its place empty, and returns when it is
 repaired: to its own place if that is still empty, else to an empty place of the job, else to the spares.
 """
 
@@ -28,19 +28,19 @@ UP = (RUNNING, "flap", "checkpoint")  # phases in which the job has its nodes
 
 @dataclass(frozen=True)
 class Campaign:
-    """What a job does about failures; times are picoseconds.
+    """A job and its response to failures; times are picoseconds.
 
     Attributes:
         horizon: the wall time.
-        sources: what fails.
-        replicas, stages: on each of its nodes, the replicas and the pipeline ranks.
+        sources: the classes of failures.
+        replicas, stages: the replicas and the pipeline ranks on each of its nodes.
         gpu_stages: the pipeline rank of each GPU of each node.
-        spares: nodes that stand by.
+        spares: number of standby nodes.
         replaced: whether failed nodes leave an empty place; False if nothing is known about their replacement.
-        saving: its checkpoints; `in_memory` if they are lost with several nodes.
-        detect, swap, restart: durations of the parts of a recovery.
+        saving, in_memory: its checkpoints, and whether they are lost if several nodes fail.
+        detect, swap, restart: durations of the phases of a recovery.
         can_fail: whether failures count while it is down.
-        fewest: the fewest replicas with which it goes on; None: with all only.
+        fewest: the fewest replicas with which it continues; None: all of them.
     """
 
     horizon: int
@@ -60,7 +60,7 @@ class Campaign:
 
 
 class Failure(NamedTuple):
-    """A failure as it was met: when, of which class and part, what it did, and the picoseconds of work it cost."""
+    """A failure that occurred: its time, class and part, the job's phase, its effect, and the picoseconds of rework."""
 
     time: int
     source: int
@@ -72,7 +72,7 @@ class Failure(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """A part of the history: from when to when, what the job did; while running its step time and replicas."""
+    """An interval of the history: its start, end and phase, the step time while running, and the replicas."""
 
     start: int
     end: int
@@ -92,7 +92,7 @@ class Replication:
 
     @property
     def stops(self) -> int:
-        """How often the job was stopped while it was running."""
+        """The number of times that the job was stopped while it was running."""
         return sum(one.effect == "stop" and one.phase in UP for one in self.failures)
 
 
@@ -106,12 +106,12 @@ class RenewalProcess:
         self._strikes = strikes
         self._time = 0
         self._phase, self._phase_end = RUNNING, 0
-        self._since = 0  # the begin of the interval that is going on
+        self._since = 0  # the start of the current interval
         self._empty: set[int] = set()  # places of the job
         self._free: set[int] = set()  # places of spares
         self._returns: list[tuple[int, int]] = []  # when a node is repaired, and its place
-        self._slow: dict[Mark, tuple[int, Fraction]] = {}  # until when, and the share of its speed
-        self._filled = False  # whether a node has come into the job since it stopped
+        self._slow: dict[Mark, tuple[int, Fraction]] = {}  # its end, and the share of the speed
+        self._filled = False  # whether a node has joined the job since it stopped
         self._all = frozenset().union(*job.replicas)
         self._working = self._all
         self._work = SavedWork(job.saving, self.outcome.ledger, steps.healthy)
@@ -134,7 +134,7 @@ class RenewalProcess:
     # time
 
     def _until(self, time: int) -> None:
-        """Let time pass, with everything that ends meanwhile."""
+        """Advance to a time, handling everything that ends until then."""
         while True:
             ends = [until for until, _ in self._slow.values()]
             event = min([time, *ends, *(when for when, _ in self._returns[:1])])
@@ -145,7 +145,7 @@ class RenewalProcess:
             while self._returns and self._returns[0][0] <= event:
                 self._come_back(heapq.heappop(self._returns)[1])
             if event == time:
-                self._pass(event)  # a phase of no length may have begun
+                self._pass(event)  # a phase of zero length may have begun
                 return
 
     def _pass(self, until: int) -> None:
@@ -168,19 +168,19 @@ class RenewalProcess:
         self._phase, self._phase_end = phase, self._time + duration
 
     def _leave(self) -> None:
-        """What follows a phase that is over."""
+        """Enter the phase that follows the one that ends."""
         if self._phase == "detection":
             self._replace()
         elif self._phase == "swap":
             self._enter("restart", self.job.restart)
         elif self._phase == "checkpoint":
-            self._load(swap=False)  # who joins has been made ready while the job was running
+            self._load(swap=False)  # joining nodes were prepared while the job was running
         else:
             self._enter(RUNNING)
             self._change()
 
     def _note(self) -> None:
-        """Close the interval that is going on."""
+        """Close the current interval."""
         if self._time > self._since:
             step = self._work.upcoming.time if self._phase == RUNNING else None
             self.outcome.intervals.append(Interval(self._since, self._time, self._phase, step, len(self._working)))
@@ -211,7 +211,7 @@ class RenewalProcess:
 
     @property
     def _needed(self) -> frozenset[int]:
-        """The replicas that are working or being loaded; all, while that is open."""
+        """The replicas that are working or being loaded; all while that is undecided."""
         return self._all if self._phase in ("detection", "repair") else self._working
 
     def _stop(self, several: bool) -> int:
@@ -220,7 +220,7 @@ class RenewalProcess:
         return rework
 
     def _disturb(self, source: Source, part: int) -> str:
-        """Let a running job stand still or go slowly for some time."""
+        """Pause or slow down a running job for some time."""
         if source.flap is not None:
             end = self._time + source.flap
             if self._phase == RUNNING:
@@ -237,7 +237,7 @@ class RenewalProcess:
         return "slow"
 
     def _change(self) -> None:
-        """Let the next step be that of the cluster's present state."""
+        """Set the next step to that of the cluster's current state."""
         slowed: dict[tuple[str, Stages, int], Fraction] = {}
         for (what, node, number), (_, share) in self._slow.items():
             if self.job.replicas[node] & self._working and node not in self._empty:
@@ -253,7 +253,7 @@ class RenewalProcess:
     # nodes
 
     def _take_down(self, places: Sequence[int], repair: int | None) -> list[int]:
-        """Send the nodes at these places to repair; returns the places that had one."""
+        """Send the nodes at these places to repair; returns the places that were occupied."""
         job, spares = len(self.job.replicas), self._free
         hit = [place for place in places if place not in self._empty and place not in spares]
         for place in hit:
@@ -263,7 +263,7 @@ class RenewalProcess:
         return hit
 
     def _come_back(self, place: int) -> None:
-        """A repaired node goes to its own place, to another empty one of the job, or to the spares."""
+        """Return a repaired node to its own place, to another empty one of the job, or to the spares."""
         if self._empty:
             self._empty.remove(place if place in self._empty else min(self._empty))
             self._filled = True
@@ -273,7 +273,7 @@ class RenewalProcess:
             self._replace()
 
     def _replace(self) -> None:
-        """Put spares into empty places; then go on, wait, or do with fewer replicas."""
+        """Put spares into empty places; then continue, wait, or make do with fewer replicas."""
         job = len(self.job.replicas)
         waiting = [place for place in range(job, job + self.job.spares) if place not in self._free]
         for place, spare in zip(sorted(self._empty), waiting, strict=False):
@@ -288,7 +288,7 @@ class RenewalProcess:
         self._load(swap=self._filled)
 
     def _load(self, swap: bool) -> None:
-        """Go on with the replicas that are whole now; a node that comes back later joins at a checkpoint."""
+        """Continue with the replicas that are whole now; a node that returns later joins at a checkpoint."""
         self._enter(*(("swap", self.job.swap) if swap else ("restart", self.job.restart)))
         self._working, self._filled = self._whole(), False
 

@@ -23,11 +23,11 @@ class Source:
     """A class of failures; places are nodes: those of the job from 0 on, then the spares.
 
     Attributes:
-        name, what: of the class.
+        name, what: those of the class.
         parts, spare_parts: the places that each part takes down, for parts of the job and of the spares.
         homes: the place of the node that each part of the job belongs to; empty for parts of several nodes.
-        mean: mean time between failures of one part in seconds; None if `times` says when.
-        shape: of a Weibull distribution; 1 is exponential.
+        mean: mean time between failures of one part in seconds; None if `times` gives them.
+        shape: shape of a Weibull distribution; 1 is exponential.
         times: given times of failures, in picoseconds.
         repair: picoseconds until its nodes are back; None if unknown.
         flap, slow, lasts: effects other than a stop: picoseconds, share of the speed, picoseconds.
@@ -52,7 +52,7 @@ class Source:
         return self.flap is None and self.slow is None
 
     def rate(self, horizon: int) -> float:
-        """Failures of the job's parts per second; of given times, those within a horizon in picoseconds."""
+        """Failures of the job's parts per second; for given times, of those within a horizon in picoseconds."""
         if self.mean is None:
             return sum(time < horizon for time in self.times) / (horizon / 10**12)
         return len(self.parts) / self.mean
@@ -74,7 +74,7 @@ def sources_of(scenario: Scenario) -> list[Source]:
     faults, nodes = faults_of(scenario), job_nodes(scenario)
     spares = faults.spares.nodes if faults.spares else 0
     repair = faults.spares.repair if faults.spares else None
-    parts: dict[tuple[str, int], Parts] = {}  # which classes share
+    parts: dict[tuple[str, int], Parts] = {}  # shared by classes
     found = []
     for name, one in zip(faults.names, faults.classes, strict=True):
         key = one.what, nodes_below(scenario, one) or 0
@@ -134,6 +134,6 @@ def _groups(first: int, count: int, size: int) -> list[range]:
 
 
 def _around(place: int, size: int, first: int, count: int) -> range:
-    """The group of places of a size to which a place belongs."""
+    """The group of `size` places to which a place belongs."""
     start = first + (place - first) // size * size
     return range(start, min(start + size, first + count))

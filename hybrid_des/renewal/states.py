@@ -1,7 +1,7 @@
-"""How long a training step takes in each state of the cluster: simulated when a state first occurs, then remembered.
+"""The time of a training step in each state of the cluster: simulated when a state first occurs, then cached.
 
-A state is the number of working replicas and what is slow. Replicas are taken to be alike: which of them is
-missing, and in which of them something is slow, makes no difference to the step. With `jitter` a step takes the mean of
+A state is the number of working replicas and their slow parts. Replicas are assumed to be alike: which of them is
+missing, and which of them has a slow part, makes no difference to the step. With `jitter` a step takes the mean of
 the scenario's `steps`.
 """
 
@@ -30,14 +30,14 @@ class SlowPart(NamedTuple):
 
 
 class State(NamedTuple):
-    """A state of the cluster: working replicas, and what is slow in them."""
+    """A state of the cluster: the number of working replicas, and their slow parts."""
 
     replicas: int
     slowed: tuple[SlowPart, ...] = ()
 
 
 class Kind(NamedTuple):
-    """What of a state is simulated: with the scenario's own `slow` or without, with its `jitter` or without."""
+    """A simulation of a state: with or without the scenario's own `slow`, with or without its `jitter`."""
 
     state: State
     slow: bool
@@ -49,10 +49,10 @@ class Step:
     """One training step in a state, in picoseconds.
 
     Attributes:
-        time: how long it takes.
-        useful: how long its samples take with all replicas at full speed.
-        fewer: what missing replicas add.
-        slow: what slow parts add, those of the scenario's `slow` among them.
+        time: its duration.
+        useful: the time of its samples with all replicas at full speed.
+        fewer: time added by missing replicas.
+        slow: time added by slow parts, including those of the scenario's `slow`.
     """
 
     state: State
@@ -63,7 +63,7 @@ class Step:
 
     @property
     def jitter(self) -> int:
-        """What jitter adds, on average."""
+        """Time added by jitter, on average."""
         return self.time - self.useful - self.fewer - self.slow
 
 
@@ -72,7 +72,7 @@ class Steps:
 
     Args:
         scenario: the scenario.
-        times: of states with all replicas, in picoseconds, where they are known.
+        times: known times of states with all replicas, in picoseconds.
     """
 
     def __init__(self, scenario: Scenario, times: Mapping[Kind, int] | None = None) -> None:
@@ -97,16 +97,16 @@ class Steps:
 
     @property
     def times(self) -> dict[Kind, int]:
-        """The times of states with all replicas; they depend on nothing that `faults` says."""
+        """The times of states with all replicas; they do not depend on `faults`."""
         whole = self.scenario.parallel.data
         return {kind: time for kind, time in self._times.items() if kind.state.replicas == whole}
 
     def learn(self, known: dict[State, Step]) -> None:
-        """Take over steps that another process has simulated."""
+        """Add steps that another process has simulated."""
         self.known |= known
 
     def _step(self, state: State) -> Step:
-        """Take away one cause after the other: jitter, what is slow, missing replicas."""
+        """Split the time by removing one cause after the other: jitter, slow parts, missing replicas."""
         whole, own, jitter = self.scenario.parallel.data, bool(self.scenario.slow), bool(self.scenario.jitter)
         useful = self._time(Kind(State(whole), False, False))
         alone = self._time(Kind(State(state.replicas), False, False))

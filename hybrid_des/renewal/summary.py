@@ -1,4 +1,4 @@
-"""Means, percentiles and confidence over the replications of a job, and what the closed forms say about it."""
+"""Means, percentiles and confidence intervals over the replications of a job, and results of the closed forms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND, to_seconds
 
 PERCENTILES = (5, 25, 50, 75, 95)
 KEPT = (USEFUL, "slow", "jitter", "fewer_replicas")  # time in steps whose work was kept
-FEWEST = 4  # replications, below which a confidence interval says nothing
+FEWEST = 4  # replications, below which a confidence interval is meaningless
 
 
 def summary(steps: Steps, job: Campaign, outcomes: Sequence[Replication]) -> dict[str, Any]:
@@ -56,12 +56,12 @@ def summary(steps: Steps, job: Campaign, outcomes: Sequence[Replication]) -> dic
 
 
 def share(outcome: Replication, job: Campaign, causes: Sequence[str] = (USEFUL,)) -> float:
-    """The share of the wall time that some entries of the ledger have."""
+    """The share of the wall time in some entries of the ledger."""
     return sum(outcome.ledger[cause] for cause in causes) / job.horizon
 
 
 def _ledger(job: Campaign, outcomes: Sequence[Replication]) -> tuple[float, dict[str, float]]:
-    """Mean seconds; lost times are rounded to the last digit of the horizon, so that all add up to it in any order."""
+    """Mean seconds; lost times are rounded to the last digit of the horizon, so that all sum to it in any order."""
     horizon, n = to_seconds(job.horizon), len(outcomes)
     digit = math.ulp(horizon)
     means = {cause: sum(one.ledger[cause] for one in outcomes) / n / PICOSECONDS_PER_SECOND for cause in LOST}
@@ -100,7 +100,7 @@ def student(freedom: int) -> float:
 
 
 def intervals(scenario: Scenario, job: Campaign) -> dict[str, Any]:
-    """The interval between checkpoints, and the best ones in seconds for what one costs; None where there is none."""
+    """The interval between checkpoints, and the best ones for the cost of one, in seconds; None where there is none."""
     checkpoint, mtbf = faults_of(scenario).checkpoint, mtbf_of(job.sources, job.horizon)
     every = None if job.saving.every is None else to_seconds(job.saving.every)
     cost = float(checkpoint.stop) if checkpoint else 0.0
@@ -114,7 +114,7 @@ def intervals(scenario: Scenario, job: Campaign) -> dict[str, Any]:
 def spares_availability(scenario: Scenario, job: Campaign) -> float | None:
     """The probability that there are enough spares, by the binomial distribution.
 
-    None unless all failures that take down a node take down a single one, at a constant rate, for one time of repair.
+    None unless all failures that take down a node take down a single one, at a constant rate, with one repair time.
     """
     spares = faults_of(scenario).spares
     takers = [source for source in job.sources if source.stops and any(source.parts)]
@@ -128,7 +128,7 @@ def spares_availability(scenario: Scenario, job: Campaign) -> float | None:
 
 
 def warnings_of(scenario: Scenario, job: Campaign) -> list[str]:
-    """What is possible but can hardly be meant, one line each."""
+    """Warnings about values that are possible but hardly intended, one line each."""
     mtbf, saving = mtbf_of(job.sources, job.horizon), job.saving
     found = []
     if mtbf is not None and saving.ever and to_seconds(saving.stop + saving.write) > mtbf:
@@ -141,7 +141,7 @@ def warnings_of(scenario: Scenario, job: Campaign) -> list[str]:
 
 
 def goodput_columns(steps: Steps) -> dict[str, Any]:
-    """The summary of the weeks of a scenario with `faults`: the columns that they add to a sweep.
+    """The summary of the weeks of a scenario with `faults`, as columns that are added to a sweep.
 
     Raises:
         HybridDesError: it cannot be simulated.

@@ -1,10 +1,10 @@
 """The work of a job between two events: steps, and the checkpoints that save them.
 
-    unsaved --snapshot--> being written --`write` later--> saved                 (sync: at once; async: in storage)
+    unsaved --snapshot--> being written --`write` later--> saved                 (sync: immediately; async: in storage)
                                                        --> held in memory --> saved                  (memory: persist)
 
-A checkpoint is due at the end of the first step at which `every` of work has been done since the last one, and not
-before that one is written. A failure loses what is not saved, and the part of the step that was going on.
+A checkpoint is due at the end of the first step at which `every` of work has been done since the last one, but not
+before that one is written. A failure loses unsaved work and the step in progress.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from dataclasses import dataclass
 from hybrid_des.renewal.ledger import Ledger
 from hybrid_des.renewal.states import Step
 
-FEW = 3  # checkpoints that are counted one by one
+FEW = 3  # fewer checkpoints are counted one by one
 
 
 @dataclass(frozen=True)
 class Saving:
-    """When work is saved and what that costs, in picoseconds.
+    """When work is saved, and the cost of saving it, in picoseconds.
 
     Attributes:
-        every: work between two checkpoints; None if `steps` says it; neither: never.
+        every: work between two checkpoints; None if `steps` is given; neither: never.
         steps: steps between two checkpoints.
         stop: how long a checkpoint stops the job.
-        write: from then on until it is saved.
-        persist, persist_write: of copies in storage where checkpoints are held in memory; None: they are not.
+        write: the time from then until it is saved.
+        persist, persist_write: interval and write time of storage copies of in-memory checkpoints; None: no copies.
     """
 
     every: int | None = None
@@ -44,16 +44,16 @@ class Saving:
 
 
 class SavedWork:
-    """Steps and checkpoints, told from when to when; times are picoseconds."""
+    """Steps and checkpoints, advanced from one time to the next; times are picoseconds."""
 
     def __init__(self, saving: Saving, ledger: Ledger, step: Step) -> None:
-        self.upcoming = step  # of the next step; one that has begun ends as it began
+        self.upcoming = step  # the next step; one in progress does not change
         self.checkpoints = 0
         self._saving = saving
         self._ledger = ledger
         self._step = step
-        self._into = 0  # of the step that is going on
-        self._left = 0  # of the stop for a checkpoint
+        self._into = 0  # time into the step in progress
+        self._left = 0  # rest of the stop for a checkpoint
         self._since = 0  # work and steps since the last checkpoint
         self._count = 0
         self._unsaved: Counter[Step] = Counter()
@@ -65,7 +65,7 @@ class SavedWork:
         self._persist_from = 0
 
     def advance(self, now: int, until: int, *, to_checkpoint: bool = False) -> int:
-        """Go on from `now` to `until`, or to the end of the first stop for a checkpoint; returns where it ended."""
+        """Advance to `until` or, with `to_checkpoint`, to the next snapshot if earlier; returns the time reached."""
         while now < until:
             self._settle(now)
             if self._left:
@@ -87,7 +87,7 @@ class SavedWork:
                 now = self._cycles(now, until) if not to_checkpoint else now
                 now = self._whole_steps(now, until)
         if not (self._left or self._into or self._saving.stop) and self._due(now):
-            self._snapshot(now)  # one that takes no time is not too late
+            self._snapshot(now)  # one that takes no time still fits
         return now
 
     def wait_until_written(self, now: int) -> int:
@@ -95,7 +95,7 @@ class SavedWork:
         return max(self._written_at - now, 0) if self._writing else 0
 
     def lose(self, now: int, memory: bool) -> int:
-        """Drop what is not saved, with `memory` also what only memory holds; returns its picoseconds."""
+        """Drop unsaved work, with `memory` also work held only in memory; returns its picoseconds."""
         self._settle(now)
         lost = self._unsaved + self._writing
         if memory:
@@ -108,7 +108,7 @@ class SavedWork:
         return time
 
     def close(self) -> None:
-        """Book everything that is not lost at the end, also the part of a step."""
+        """Book all work that is not lost at the end, including the step in progress."""
         for steps in (self._unsaved, self._writing, self._held, self._persisting):
             self._ledger.book(steps)
         left, step = self._into, self._step
@@ -137,7 +137,7 @@ class SavedWork:
         self._count += count
 
     def _whole_steps(self, now: int, until: int) -> int:
-        """As many steps as fit before a checkpoint is due; begins another one if there is time left."""
+        """Run as many steps as fit before a checkpoint is due; begins another one if there is time left."""
         fit, due = (until - now) // self._step.time, self._until_due(now)
         count = fit if due is None else min(fit, due)
         self._add(count)
@@ -148,7 +148,7 @@ class SavedWork:
         return now
 
     def _cycles(self, now: int, until: int) -> int:
-        """Many times the steps between two checkpoints and the checkpoint, without counting them one by one."""
+        """Run many cycles of the steps up to a checkpoint and the checkpoint, without counting them one by one."""
         saving, steps = self._saving, self._interval
         if not steps or self._since or saving.persist is not None:
             return now
@@ -170,7 +170,7 @@ class SavedWork:
 
     @property
     def _interval(self) -> int | None:
-        """Steps until so much work is done that it is to be saved; None: never."""
+        """Steps until enough work is done for a checkpoint; None: never."""
         saving = self._saving
         if saving.steps is not None:
             return max(saving.steps - self._count, 0)
@@ -179,7 +179,7 @@ class SavedWork:
         return None
 
     def _until_due(self, now: int) -> int | None:
-        """Steps until a checkpoint can begin, the last one being written; None: never."""
+        """Steps until a checkpoint can begin, after the last one is written; None: never."""
         steps = self._interval
         return None if steps is None else max(steps, -(-self.wait_until_written(now) // self.upcoming.time))
 

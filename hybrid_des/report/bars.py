@@ -1,4 +1,4 @@
-"""The bars of a Gantt chart as arrays, from a whole run or a filtered timeline table, and what they are called.
+"""The bars of a Gantt chart as arrays, from a whole run or a filtered timeline table, and their names.
 
 Colours are the colour-blind-safe palette of Okabe and Ito (https://jfly.uni-koeln.de/color/).
 """
@@ -51,8 +51,8 @@ class Bars:
     """Bars of a chart, with times in seconds; a line is a rank, counted from the top.
 
     Attributes:
-        line, kind, microbatch, chunk, start, end: one entry per op; `kind` counts `OP_KINDS`.
-        second: the micro-batch of a fused pair's backward; −1 for others, and where only a table is known.
+        line, kind, microbatch, chunk, start, end: one entry per op; `kind` is an index into `OP_KINDS`.
+        second: the micro-batch of a fused pair's backward; −1 for others, and if only a table is known.
         waits: line, begin and end of each period of gradient reduction, one row each.
         ranks, replicas: the rank on each line, and its replica.
     """
@@ -78,7 +78,7 @@ def bars_of(source: Timeline | pd.DataFrame, every: int = 1) -> Bars:
     """Arrange ops and gradient reductions in lines: by replica, then by pipeline rank.
 
     A rank reduces gradients while it sends a message of a collective and, known only for a whole run, while it waits
-    for reductions after its last op. Of a whole run, `every` so many replicas are arranged.
+    for reductions after its last op. Of a whole run, every `every`-th replica is kept.
     """
     if isinstance(source, Timeline):
         mine = None if every == 1 else source.replica % every == 0
@@ -128,7 +128,7 @@ def _second(source: Timeline | pd.DataFrame, ops: Columns) -> Column:
 def _reductions(timeline: Timeline, mine: NDArray[np.bool_] | None) -> Columns:
     """Every message of a collective on its first link, and each rank's wait for reductions at the end of a step.
 
-    They are those of all ranks, or of some.
+    With `mine`, only those of the selected ranks.
     """
     ranks = timeline.layout.ranks  # parameter servers have no line
     sender = np.array([channel.sender for channel in timeline.channels], dtype=np.int64)

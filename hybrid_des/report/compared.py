@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LABEL = 10
-MOST = 6  # rows of a list
+MOST = 6  # rows per list
 
 
 def render_comparison(found: Comparison, width: int = 100) -> str:
@@ -44,8 +44,8 @@ def _blocks(found: Comparison) -> Iterator[tuple[str, str]]:
     if alone:
         yield _listed("Unmatched", [f"{number} {name.replace('_', ' ')}" for name, number in alone.items()], "")
     if found.effects is None:
-        why = "one side is a folder" if not (found.a.run and found.b.run) else "the runs have other ops"
-        yield _listed("Alone", [], f"not known: {why}, so that nothing can be exchanged and simulated")
+        why = "one side is a folder" if not (found.a.run and found.b.run) else "the runs have different ops"
+        yield _listed("Alone", [], f"not known: {why}, so nothing can be exchanged and simulated")
     else:
         each = [
             f"{row['name']} {_signed(row['in_a_s'])}"
@@ -58,7 +58,7 @@ def _blocks(found: Comparison) -> Iterator[tuple[str, str]]:
         yield "Alone", text or "no duration, bandwidth or latency differs"
     if whole["bounds_s"] is not None:
         low, high = whole["bounds_s"]
-        yield _listed("Bounds", [f"{_signed(low)} … {_signed(high)} if nothing changes its place"], "")
+        yield _listed("Bounds", [f"{_signed(low)} … {_signed(high)} if the order stays the same"], "")
     first = whole["first_difference"]
     text = "the same everywhere"
     if first is not None:
@@ -68,7 +68,7 @@ def _blocks(found: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def draw_comparison(found: Comparison) -> Figure:
-    """Draw what both runs compute when, one below the other, on one time axis."""
+    """Draw the computation of both runs, one below the other, on one time axis."""
     ranks = int(found.a.summary["ranks"])
     width, height = size_of(ranks)
     figure = new_figure((width, 2 * height))

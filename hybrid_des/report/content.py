@@ -100,7 +100,7 @@ def _model(scenario: Scenario) -> list[str]:
 
 
 def _notes(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
-    """What a choice implies that its name does not say."""
+    """Consequences of a choice that its name does not convey."""
     notes, kind = [], scenario.schedule.kind
     if kind == "interleaved-1f1b" and scenario.schedule.chunks == 1:
         notes.append("one chunk per rank: interleaved-1f1b is 1F1B then; schedule.chunks gives more")
@@ -162,7 +162,7 @@ def _model_headline(scenario: Scenario, facts: Mapping[str, Any]) -> list[Fact]:
 
 
 def _memory(run: Run, facts: Mapping[str, Any], peak: MemoryPeak) -> list[Fact]:
-    """Memory of the worst GPU, named if there are several kinds: what it holds, and what would fit; of all ranks."""
+    """Memory of the worst GPU, named if there are several kinds: parts, what would fit, and the peaks of all ranks."""
     scenario = run.scenario
     name = f" ({peak.gpu.name})" if len(scenario.cluster.kinds) > 1 else ""
     note = f"peak {format_bytes(peak.held)} of {format_bytes(peak.gpu.memory)}{name}, on rank {peak.rank}"
@@ -199,7 +199,7 @@ def _resources(facts: Mapping[str, Any]) -> list[Fact]:
 
 
 def _simulated(run: Run) -> list[Fact]:
-    """How many ranks along each axis were simulated, or why not fewer replicas, where they might have been."""
+    """Number of simulated ranks along each axis, or why all replicas were simulated where fewer might have sufficed."""
     sizes = run.scenario.parallel.layout.sizes
     kept = {turn.axis: turn.keep for turn in run.fold.turns} if run.fold else {}
     if not (kept or run.unfolded):

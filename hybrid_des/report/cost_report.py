@@ -24,7 +24,7 @@ SCALES = {
     "bytes": ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")),
     "": ((1e9, "10⁹"), (1e6, "10⁶"), (1e3, "10³"), (1.0, "")),
 }
-HEADS = {  # columns of the table of stages, as they are called in text
+HEADS = {  # headings of the columns in the table of stages
     "forward_s": "forward", "input_gradient_s": "input", "weight_gradient_s": "weight", "recomputed_s": "again",
     **{f"{axis}_exposed_s": axis for axis in AXES}, "message_bytes": "message", "parameters": "params",
     "state_bytes": "state", "kept_bytes": "kept", "peak_bytes": "peak",
@@ -32,7 +32,7 @@ HEADS = {  # columns of the table of stages, as they are called in text
 
 
 def render_stages(frame: pd.DataFrame, scenario: Scenario) -> str:
-    """The table of stages, and a line of words for each column."""
+    """The table of stages, and an explanation of each column."""
     shown = {
         name: head for name, head in HEADS.items() if name in frame and (name != "recomputed_s" or frame[name].any())
     }
@@ -55,7 +55,7 @@ def render_stages(frame: pd.DataFrame, scenario: Scenario) -> str:
 
 
 def _table(heads: Sequence[str], columns: Sequence[Sequence[str]]) -> str:
-    """Right-aligned columns, closer together where they would be wider than a terminal."""
+    """Right-aligned columns, closer together if they would be wider than a terminal."""
     widths = [max(map(len, (head, *column))) for head, column in zip(heads, columns, strict=True)]
     gap = "  " if sum(widths) + 2 * len(widths) <= WIDTH + 2 else " "
     rows = [heads, *zip(*columns, strict=True)]
@@ -75,7 +75,7 @@ def _scaled(name: str, values: Sequence[float], most: float) -> tuple[str, list[
 
 
 def formulas(scenario: Scenario) -> dict[str, str]:
-    """The formula behind each column, in words; of a workload, where the number was given."""
+    """The formula behind each column, in words; for a workload, the key that gave the number."""
     return _given(scenario) if scenario.model is None else _modelled(scenario)
 
 
@@ -94,7 +94,7 @@ def _given(scenario: Scenario) -> dict[str, str]:
         "params": "workload.parameters",
         "state": "parameters × workload.memory.per_parameter",
         "kept": _activations(scenario),
-        "peak": "of the rank: state, and what is kept of the micro-batches in flight in the plan",
+        "peak": "of the rank: state, and the activations kept for the micro-batches in flight in the plan",
     }
 
 
@@ -116,7 +116,7 @@ def _modelled(scenario: Scenario) -> dict[str, str]:
         f"what is bound by memory bytes / ({memory}){attention('FLOP')}; shape is what tiles leave",
         "input": f"gradient of the input: the products (m, k, n){attention(f'{more} FLOP', f'{slower} · ')}",
         "weight": "gradient of the weights: the products (k, n, m)",
-        "total": "with what a layer waits for and computes again; at least efficiency.layer_overhead",
+        "total": "with the waits and recomputation of a layer; at least efficiency.layer_overhead",
         "again": f"what recompute: {scenario.recompute} repeats of the forward before the backward, without traffic",
         "tensor": f"a forward and a backward wait for collectives of {parallel.tensor} tensor ranks, each simulated "
         f"once, alone on the wiring; {float(scenario.overlap.tensor):.0%} is hidden",
@@ -129,12 +129,12 @@ def _modelled(scenario: Scenario) -> dict[str, str]:
         "state": f"2 B weights, gradients as {scenario.gradients.codec}, 12 B of optimizer for each; sharding: "
         f"{scenario.sharding} over {shared} {'ranks' if shared > 1 else 'rank'}",
         "kept": f"activations of a micro-batch until its backward, recompute: {scenario.recompute}",
-        "peak": "of the rank: state, what is kept of the micro-batches in flight in the plan, and transients",
+        "peak": "of the rank: state, the activations kept for the micro-batches in flight in the plan, and transients",
     }
 
 
 def _attention(scenario: Scenario, flop: str, slower: str = "") -> str:
-    """The words on flash attention, for models that have it."""
+    """The formula of flash attention, for models that have it."""
     assert scenario.model is not None
     assert scenario.efficiency is not None
     operations = (operation for layer in scenario.model.network.layers for operation in layer.operations)
@@ -145,7 +145,7 @@ def _attention(scenario: Scenario, flop: str, slower: str = "") -> str:
 
 
 def render_layers(frame: pd.DataFrame, scenario: Scenario) -> str:
-    """The table of layers, one block of lines for layers that are alike and follow each other, and words."""
+    """The table of layers, one block of lines for consecutive layers that are alike, and explanations."""
     numbers = ["forward_s", "input_gradient_s", "weight_gradient_s"]
     size, unit = _unit(frame[numbers].to_numpy().max(initial=0.0))
     found: list[tuple[list[tuple[int, str]], list[dict[Any, Any]]]] = []

@@ -14,7 +14,7 @@ from hybrid_des.report.lines import fitting, folded
 from hybrid_des.units import format_seconds
 
 LABEL = 10
-NEAR = 6  # activities near the path, of which all are told
+NEAR = 6  # up to this many activities near the path are all shown
 SLIGHT = 0.005  # a share of the step that is not worth a line
 COSTLY = 0.03  # a share of the step from which the network has a line of its own
 PROPOSED = 2  # changes in the advice
@@ -72,7 +72,7 @@ def verdict(found: Explanation) -> str:
 
 
 def _parts(found: Explanation, room: int) -> str:
-    """What the critical path consists of."""
+    """The parts of the critical path, in words."""
     parts = found.on_path
     busy: dict[int, int] = {}
     for piece in found.path:
@@ -93,7 +93,7 @@ def _parts(found: Explanation, room: int) -> str:
 
 
 def _stops(found: Explanation, room: int) -> str:
-    """The activities along the path, of a long one its ends; messages of one collective in a row are one stop."""
+    """The activities along the path, of a long one its ends; consecutive messages of one collective are one stop."""
     names = [found.names(piece.activity) for piece in found.path if piece.end > piece.start]
     stops = []
     for name, same in groupby(names, key=lambda one: one.split(" ")[0] if ">" in one else one):
@@ -108,7 +108,7 @@ def _stops(found: Explanation, room: int) -> str:
 
 
 def _near(found: Explanation) -> str:
-    """What is off the critical path by the least."""
+    """The activities closest to the critical path."""
     rows = near_rows(found.slack, found.names, found.top)
     texts = []
     for away, group in groupby(rows, key=lambda row: row["total_float_s"]):
@@ -134,14 +134,14 @@ def _what_ifs(found: Explanation, room: int) -> list[str]:
 
 
 def _worth(found: Explanation, one: Tried) -> bool:
-    """Whether the answer to a usual question is worth a line; all that the user asks are."""
+    """Whether the result of a usual what-if is worth a line; those of the user always are."""
     steps = found.run.scenario.steps
     usual = one.steps != steps or one.change == TWICE
     return not usual or abs(one.duration * steps - found.duration * one.steps) > SLIGHT * found.duration * one.steps
 
 
 def _note(found: Explanation, one: Tried, simulated: int) -> str:
-    """What it means that both numbers differ, or that a step has another number of micro-batches."""
+    """An explanation if both numbers differ, or if a step has a different number of micro-batches."""
     before = found.run.scenario.schedule.microbatches
     if one.microbatches != before:
         return f"{_change(simulated * before, found.duration * one.microbatches)} per micro-batch"
@@ -154,7 +154,7 @@ def _note(found: Explanation, one: Tried, simulated: int) -> str:
 
 
 def _network(found: Explanation) -> str:
-    """What the network costs, in words."""
+    """The cost of the network, in words."""
     if not found.duration or found.network <= COSTLY * found.duration:
         return ""
     queue = found.duration - found.rung("no queueing")
@@ -165,7 +165,7 @@ def _network(found: Explanation) -> str:
 
 
 def _slow(found: Explanation) -> str:
-    """What slow ranks cost."""
+    """The cost of slow ranks, in words."""
     if found.slow is None or not found.slow.groups or found.slow.ideal >= found.duration * (1 - SLIGHT):
         return ""
     group = found.slow.groups[0]
@@ -196,7 +196,7 @@ def _ranked(found: Explanation, room: int) -> str:
 
 
 def _idle(found: Explanation, room: int) -> list[str]:
-    """Idle time: of all ranks by reason, and of the rank that idles the most by what went on."""
+    """Idle time: of all ranks by reason, and of the rank that idles the most by what happened meanwhile."""
     ranks = found.run.timeline.layout.ranks
     reasons = {name: time for name, time in found.reasons.items() if time}
     if not reasons:
@@ -220,7 +220,7 @@ def advice(found: Explanation) -> str:
     slow = [one for one in found.proposals if one.against == "slow ranks"]
     bought = [one for one in found.proposals if one.against == "links"][:1]
     free = [one for one in found.proposals if one.against not in ("slow ranks", "links")]
-    free.sort(key=lambda one: "microbatches=" in one.change)  # which changes what is trained
+    free.sort(key=lambda one: "microbatches=" in one.change)  # last, since these change the training
     hidden, steps = _hidden(found), found.run.scenario.steps
     if hidden > max((one.gain for one in found.proposals), default=SLIGHT):
         change = f"barrier=false,steps={max(4, steps)} ({_gain(hidden)})"
@@ -248,7 +248,7 @@ def _hidden(found: Explanation) -> float:
 
 
 def _one_of_each(ordered: Sequence[Proposal]) -> list[Proposal]:
-    """The best change of each schedule, and of each key otherwise."""
+    """The best change of each key."""
     best: dict[str, Proposal] = {}
     for one in ordered:
         best.setdefault(one.change.partition("=")[0], one)

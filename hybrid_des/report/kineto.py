@@ -2,10 +2,10 @@
 
 One `rank-N.json.gz` per simulated rank. Kernels on stream 7 are its ops, on 20 its reductions of gradients, on 22
 gathers of parameters, on 24 its pipeline messages, while they occupy their first link; the names of communication
-begin with `nccl`, which HTA looks for. No host is simulated: every step's kernels are launched at its beginning, one
-a µs. So HTA's breakdown, overlap and idle times are those of the simulation, launch delays mean nothing, and its
-critical path sees one rank.
-Times are whole µs, since HTA cuts off the rest.
+kernels begin with `nccl`, which HTA looks for. No host is simulated: a step's kernels are launched at its start, one
+per µs. So HTA's breakdown, overlap and idle times are those of the simulation, launch delays are meaningless, and its
+critical path covers one rank.
+Times are whole µs, since HTA truncates fractions.
 """
 
 import gzip
@@ -162,5 +162,5 @@ def _slice(track: str, start: int, end: int, name: str, category: str, args: Map
 
 
 def _whole(picoseconds: Column) -> Column:
-    """Round to whole µs, so that what follows each other still does."""
+    """Round to whole µs, so that adjacent periods stay adjacent."""
     return (picoseconds + PICOSECONDS_PER_US // 2) // PICOSECONDS_PER_US

@@ -1,4 +1,4 @@
-"""Lines of text that fit a terminal: folded, or with as many parts as there is room for."""
+"""Lines of text that fit a terminal: wrapped, or with as many parts as there is room for."""
 
 import re
 import textwrap
@@ -8,7 +8,7 @@ NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def folded(text: str, room: int) -> list[str]:
-    """A text in lines of at most `room` characters; numbers stay with their units."""
+    """Wrap a text into lines of at most `room` characters; numbers stay with their units."""
     if len(text) <= room:
         return [text]
     kept = re.sub(r"(?<=[\d)]) (?=%|[µmn]?s\b)", NO_BREAK, text)
@@ -17,7 +17,7 @@ def folded(text: str, room: int) -> list[str]:
 
 
 def fitting(head: str, parts: Sequence[str], room: int, between: str = ", ") -> str:
-    """As many parts as a line has room for, at least one, and how many more there are."""
+    """As many parts as a line has room for, at least one, and the number of parts left out."""
     for shown in range(len(parts), 0, -1):
         more = [f"{len(parts) - shown} more"] if shown < len(parts) else []
         text = head + between.join([*parts[:shown], *more])

@@ -1,4 +1,4 @@
-"""What perturbs a run, in a line of words: what is slow, jitter, noise."""
+"""The perturbations of a run, in a line of text: slow parts, jitter, noise."""
 
 from collections.abc import Iterator
 from fractions import Fraction

@@ -18,7 +18,7 @@ CAUSES = {
     "slower_replica": "waiting for a slower replica",
     "end_of_step": "step barrier",
 }
-MESSAGES = 0.01  # a share of the step from which the wait for pipeline messages is told in parts
+MESSAGES = 0.01  # share of the step from which the wait for pipeline messages is shown in parts
 
 
 class Share(NamedTuple):
@@ -45,7 +45,7 @@ def shares_of(facts: Mapping[str, Any], run: Run) -> list[Share]:
 
 
 def _idle(idle: Mapping[str, float], step: float, run: Run) -> dict[str, float]:
-    """Idle time by cause: warm-up, drain, parts of waits for messages, and waits for a slower replica by themselves."""
+    """Idle time by cause: warm-up, drain, parts of waits for messages, and waits for a slower replica separately."""
     dependency, messages = waiting(run)
     named = {DEPENDENCY if name == STEADY else name: time for name, time in dependency.items()}
     finer = {DEPENDENCY: named}

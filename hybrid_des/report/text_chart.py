@@ -1,12 +1,12 @@
 """A small Gantt chart in characters: the first step, one line per pipeline rank.
 
-A letter is what fills most of its time. Where ops would be shorter than a letter, the middle of the step is left out,
+A letter shows what fills most of its time. If ops would be shorter than a letter, the middle of the step is left out,
 so that warm-up, some of the steady state and the end are seen op by op:
 
     rank 0  FFFF······BBBFBBB  ┊  BBBFBBB·BBB·BBB
             0          80 ms   ┊ 350 ms    410 ms
 
-Where even that has no room, letters show shares: of a rank's line as many are F as it spends of its time in forwards.
+If even that does not fit, letters show shares: the share of F in a rank's line is its share of time in forwards.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ def style_of(kind: str) -> str:
 
 
 def chart_of(timeline: Timeline, width: int) -> list[Line]:
-    """The lines of the chart: of the first replica of many only, and of a long pipeline its two ends.
+    """The lines of the chart: only the first replica if there are many, and only the two ends of a long pipeline.
 
     Tensor and context ranks share the stages of one line.
     """
@@ -91,7 +91,7 @@ def _name(ranks: Sequence[int]) -> str:
 
 
 def _shown(bars: Bars, lines: list[int], ranks: int, replicas: int) -> tuple[list[int], str]:
-    """Those of some lines, of so many ranks each, that are shown in the chart, and a note about the others."""
+    """The lines to show in the chart, of `ranks` ranks each, and a note about the others."""
     if len(lines) <= MOST_LINES and len(set(bars.replicas)) == replicas:
         return lines, ""
     mine = [i for i in lines if bars.replicas[i] == bars.replicas[0]]
@@ -166,7 +166,7 @@ def _filled(bars: Bars, shown: list[int], window: Window) -> Seconds:
 
 
 def _shares(filled: Seconds) -> Column:
-    """Letters in proportion: in every cell that of its kinds which the line has shown least of for its time."""
+    """Letters in proportion to time: in each cell, the kind in it that the line has under-represented most so far."""
     count, columns, kinds = filled.shape
     owed = np.zeros((count, kinds))
     cells = np.zeros((count, columns), dtype=np.int64)

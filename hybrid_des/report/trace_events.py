@@ -26,13 +26,13 @@ def slice_line(track: str, start: int, end: int, name: str, category: str, args:
 
 
 def name_process(pid: int, name: str, place: int) -> Iterator[str]:
-    """The name of a process and its place among all."""
+    """The name of a process and its place in the order."""
     yield _about(f'"pid":{pid}', "process_name", {"name": name})
     yield _about(f'"pid":{pid}', "process_sort_index", {"sort_index": place})
 
 
 def name_thread(pid: int, tid: int, name: str) -> Iterator[str]:
-    """The name of a thread; threads stand in the order of their numbers."""
+    """The name of a thread; threads are shown in the order of their numbers."""
     yield _about(f'"pid":{pid},"tid":{tid}', "thread_name", {"name": name})
     yield _about(f'"pid":{pid},"tid":{tid}', "thread_sort_index", {"sort_index": tid})
 

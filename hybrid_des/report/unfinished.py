@@ -1,4 +1,4 @@
-"""What is known of a run that its budget has ended, as text; nothing in it looks like the result of a step."""
+"""What is known of a run that its budget stopped, as text; nothing in it looks like the result of a step."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,6 +25,6 @@ def unfinished_report(facts: Mapping[str, Any]) -> str:
 
 
 def _of_ranks(values: list[str]) -> str:
-    """Values of pipeline ranks; of many, the first."""
+    """Values of pipeline ranks; if there are many, only the first ones."""
     more = f"  … ({len(values)} pipeline ranks)" if len(values) > MOST_SHOWN else "   per pipeline rank"
     return "  ".join(values[:MOST_SHOWN]) + more

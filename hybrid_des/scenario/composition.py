@@ -1,4 +1,4 @@
-"""What a scenario file is composed of: its own values over those of its `base`, and overrides `--set a.b=value`."""
+"""Composition of a scenario file: its own values over those of its `base`, and overrides `--set a.b=value`."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -12,14 +12,14 @@ from hybrid_des.scenario.problem import sections_at
 from hybrid_des.scenario.strict_yaml import MAX_DEPTH, SURROGATE, Document, KeyPath, dotted, parse, read
 
 _OWN = ("name", "description", "sweep", "plot", "search")  # not inherited from the base
-MOST_BASES = 32  # files, one based on the other
+MOST_BASES = 32  # files in a chain of bases
 LONGEST_LABEL = 200  # characters of an override in a message
 
 
 def with_base(path: str | Path, users: tuple[str, ...] = ()) -> Document:
     """Read a file and merge it over its `base`, section by section and key by key.
 
-    The name defaults to the file's stem. Relative paths start at the file's own folder.
+    The name defaults to the file's stem. Relative paths are resolved against the file's own folder.
 
     Raises:
         ScenarioError: a file cannot be read, or the bases form a cycle.
@@ -72,7 +72,7 @@ def anchor_overrides(document: Document, folder: Path) -> None:
 
 
 def _relative_paths(document: Document) -> Iterator[tuple[KeyPath, Any]]:
-    """The path of every string that names a file from the current folder on, with the mapping that holds it."""
+    """The path of every string that is a relative file path, with the mapping that holds it."""
     for path, values in _strings(document.value):
         key, sections = path[-1], sections_at(Scenario, path[:-1])
         fields = (field for section in sections for field in section.known_keys().get(str(key), ()))
@@ -81,7 +81,7 @@ def _relative_paths(document: Document) -> Iterator[tuple[KeyPath, Any]]:
 
 
 def _strings(values: Any, at: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """The path of every string in nested mappings and lists, with the one that holds it."""
+    """The path of every string in nested mappings and lists, with its container."""
     items = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
     for key, value in items:
         if isinstance(value, str):
@@ -132,7 +132,7 @@ def _apply(document: Document, text: str) -> None:
         raise ScenarioError([problem.replace(f"{label}:1: ", f"{label}: ", 1) for problem in error.problems]) from None
     path = put(document.value, keys, parsed, label)
     document.forget(path)
-    for length in range(1, len(path) + 1):  # so do sections created for it
+    for length in range(1, len(path) + 1):  # sections created for it get the same place
         if length == len(path) or path[:length] not in document.places:
             document.places[path[:length]] = label
 

@@ -47,7 +47,7 @@ def _has_model(values: Mapping[str, Any]) -> bool:
 
 
 def _reached(efficiency: Mapping[str, Mapping[str, Any]], precision: str) -> Mapping[str, Any]:
-    return efficiency.get(precision, efficiency["bf16"])  # a precision that the GPU lacks is refused by itself
+    return efficiency.get(precision, efficiency["bf16"])  # a precision that the GPU lacks has its own check
 
 
 def _fill_efficiency(efficiency: dict[str, Any], scenario: Mapping[str, Any]) -> None:
@@ -55,7 +55,7 @@ def _fill_efficiency(efficiency: dict[str, Any], scenario: Mapping[str, Any]) ->
     gpu = cluster.get("gpu") if isinstance(cluster, Mapping) else None
     if isinstance(gpu, str) and gpu in catalogue.names() and isinstance(precision, str):
         reached = catalogue.part(gpu).efficiency
-        if precision == "fp8":  # what 8 bits reach says little about 16
+        if precision == "fp8":  # the 8-bit efficiency says little about 16 bits
             efficiency.setdefault("gemm_16bit", reached["bf16"]["gemm"])
         for key, value in _reached(reached, precision).items():
             efficiency.setdefault(key, value)

@@ -1,4 +1,4 @@
-"""The scenario: a frozen, validated description of what is simulated, whose sections are consistent."""
+"""The scenario: a frozen, validated description of a simulation, whose sections are consistent."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Scenario(Perturbed):
 
 
 def _misfit(message: str, at: str, *others: str) -> Problem:
-    """A problem at the first of several paths that do not fit together."""
+    """A problem at the first of several inconsistent paths."""
     paths = tuple(tuple(path.split(".")) for path in (at, *others))
     return Problem(paths[0], message, paths)
 
@@ -142,7 +142,7 @@ def _batch_fits(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _model_divides(scenario: Scenario) -> Iterator[Problem]:
-    """What divides a model needs one."""
+    """Options that divide a model require one, with sizes that are divisible."""
     parallel = scenario.parallel
     if scenario.model is None:
         for key, default in MODELLED.items():
@@ -187,7 +187,7 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
 
 
 def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
-    """Sharding and recomputation must be possible with the rest."""
+    """Sharding and recomputation must be compatible with the other sections."""
     for message, *paths in (
         *misfits_of_sharding(scenario.sharding, scenario.overlap, scenario.gradients, scenario.workload),
         *misfits_of_recompute(scenario.recompute, scenario.workload),

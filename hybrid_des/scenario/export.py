@@ -131,7 +131,7 @@ def _number(value: Fraction) -> int | float | str | Fraction:
         return value.numerator
     if Fraction(repr(float(value))) == value:
         return float(value)
-    longest = value.denominator.bit_length()  # of a finite decimal, which divides a power of ten
+    longest = value.denominator.bit_length()  # a finite decimal has fewer decimal places
     digits = next((digits for digits in range(longest) if pow(10, digits, value.denominator) == 0), None)
     return value if digits is None else f"{value.numerator * 10**digits // value.denominator}e-{digits}"
 
@@ -181,7 +181,7 @@ def _needed(node: Any, definitions: Mapping[str, Any], found: frozenset[str] = f
 
 
 def _joined(parts: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """The schema of an option of one or several plug-ins: who reads it, and the default if they agree."""
+    """The schema of an option of one or several plug-ins: which of them read it, and the default if they agree."""
     texts: dict[str, list[str]] = {}
     kinds, defaults = [], []
     for name, part in parts.items():

@@ -1,4 +1,4 @@
-"""What the parts of `faults` need of each other and of the machine; one check per function, of a whole `Scenario`."""
+"""Consistency checks of `faults`, in itself and with the machine; one check per function, on a whole `Scenario`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hybrid_des.scenario.strict_yaml import KeyPath
 
 FAULTS = "faults"
 RATES = ("mtbf", "count", "weibull", "times")
-WIDE = ("switch", "power")  # below them are several nodes
+WIDE = ("switch", "power")  # each serves several nodes
 READ_BY = {"cost": ("sync",), "blocking": ("async", "memory"), "write": ("async", "memory"), "persist": ("memory",)}
 
 
@@ -29,7 +29,7 @@ def job_nodes(scenario: Any) -> list[NodeKind]:
 
 
 def nodes_below(scenario: Any, one: FailureClass) -> int | None:
-    """How many nodes a failure of a class takes down; None if nothing says so."""
+    """Number of nodes that a failure of a class takes down; None if unknown."""
     leaf = getattr(scenario.cluster.options, "leaf_size", None)
     domain = one.domain
     if domain is None:
@@ -38,7 +38,7 @@ def nodes_below(scenario: Any, one: FailureClass) -> int | None:
 
 
 def misfits_of_faults(scenario: Any) -> Iterator[Problem]:
-    """What contradicts itself in `faults`, or does not fit the machine."""
+    """Contradictions within `faults`, and between it and the machine."""
     faults = scenario.faults
     if faults is None:
         return
@@ -127,7 +127,7 @@ def _mode_fits(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _copies_survive(scenario: Any, faults: Faults, checkpoint: Checkpoint) -> Iterator[Problem]:
-    """A copy in the memory of one other node is lost with several nodes."""
+    """A copy in the memory of one other node is lost if several nodes fail together."""
     if checkpoint.mode != "memory" or checkpoint.persist is not None:
         return
     for i, one in enumerate(faults.classes):

@@ -1,6 +1,6 @@
-"""The section `faults` of a scenario: what fails how often over weeks, and what a job does about it.
+"""The section `faults` of a scenario: failures over weeks, their rates, and how a job handles them.
 
-A key that is left out is an unknown, not a zero: `hybrid-des goodput` says so wherever it would count.
+A key that is left out is an unknown, not a zero: `hybrid-des goodput` says so wherever it matters.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hybrid_des.units import EXAMPLES
 
 OPTIMAL, NEVER = "optimal", "none"
 LEAF, NO_NODE, ONE_NODE = "leaf", "none", "node"
-LEAST_SHAPE, MOST_SHAPE = Fraction(1, 10), 100  # of Weibull distributions: the mean is Γ(1 + 1/shape) scales
+LEAST_SHAPE, MOST_SHAPE = Fraction(1, 10), 100  # of Weibull distributions: the mean is scale · Γ(1 + 1/shape)
 WHATS = ("gpu", "node", "nic", "link", "switch", "power", "job")
 
 
@@ -65,7 +65,7 @@ def _domain(value: Any) -> int | str:
 
 
 def _effect(value: Any) -> Any:
-    """`stop` is what a failure does unless it says something else."""
+    """Read an effect; `stop`, the default, becomes None."""
     if value == "stop":
         return None
     if not isinstance(value, Mapping | FailureEffect) and value is not None:
@@ -222,7 +222,7 @@ class Faults(Section):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The name of each class: given, or `what`, numbered from the second of the same on."""
+        """The name of each class: as given, else `what`, numbered from its second occurrence on."""
         seen: dict[str, int] = {}
         names = []
         for one in self.classes:

@@ -1,4 +1,4 @@
-"""The key `fold`: how many replicas are simulated, where they do the same."""
+"""The key `fold`: the number of replicas to simulate where they behave identically."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from hybrid_des.options import MOST, Reads, choice, whole
 from hybrid_des.scenario.problem import Problem
 
-FROM = 129  # GPUs from which on replicas are folded without being asked to: up to 128, all of them are shown
+FROM = 129  # number of GPUs from which `auto` folds replicas; up to 128, all of them are shown
 
 
 def _read(value: Any) -> int | str:
@@ -22,7 +22,7 @@ Fold = Annotated[int | str, Reads(_read, {"anyOf": [{"enum": ["auto", "off"]}, _
 
 
 def fold_fits(scenario: Any) -> Iterator[Problem]:
-    """A fold divides the replicas, which must not train on samples of their own."""
+    """A fold must divide the replicas, and they must not each train on their own samples."""
     fold, replicas = scenario.fold, scenario.parallel.data
     if not isinstance(fold, int):
         return
@@ -30,5 +30,5 @@ def fold_fits(scenario: Any) -> Iterator[Problem]:
         message = f"{replicas} replicas cannot be folded to {fold}; expected a divisor"
         yield Problem(("fold",), message, (("fold",), ("parallel", "data")))
     elif scenario.numerics is not None and fold < replicas:
-        message = "with `numerics` every replica trains on samples of its own; expected off"
+        message = "with `numerics` every replica trains on its own samples; expected off"
         yield Problem(("fold",), message, (("fold",), ("numerics",)))

@@ -1,4 +1,4 @@
-"""Load a `Scenario` from a file or mapping: read, override, validate, and report all problems at once."""
+"""Load a `Scenario` from a file or mapping: read, override, validate, and report all problems together."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ _STAND_IN: Mapping[tuple[str, str], Any] = {
     ("faults", "horizon"): 1,
 }
 
-LONGEST_DESCRIPTION = 200  # characters, where it names what was changed
+LONGEST_DESCRIPTION = 200  # characters of a description that lists overrides
 
 
 def load(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Scenario:
@@ -53,7 +53,7 @@ def scenario_from(mapping: Mapping[str, Any], source: str = "scenario") -> Scena
 def read_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Document:
     """Read a scenario file, merged with its `base` and the overrides, without validation.
 
-    `hybrid_des.sweep` expands a file with a `sweep` from here.
+    `hybrid_des.sweep` expands a file with a `sweep` from this document.
 
     Raises:
         ScenarioError: the file cannot be read, is not strict YAML, or does not have a key to override.
@@ -66,7 +66,7 @@ def read_scenario(path: str | Path, overrides: Sequence[str] = ()) -> Document:
 
 
 def _describe_changes(document: Document, overrides: Sequence[str]) -> None:
-    """Let the description, which is about the file, say what was changed."""
+    """Append the overrides to the description, which is that of the file."""
     text = document.value.get("description")
     if overrides and isinstance(text, str) and text and not any(one.startswith("description=") for one in overrides):
         document.value["description"] = one_line(f"{text}; with {', '.join(overrides)}", LONGEST_DESCRIPTION)
@@ -79,7 +79,7 @@ def scenario_of(document: Document) -> Scenario:
         ScenarioError: one line per problem.
     """
     values = copy.deepcopy(document.value)
-    values.pop("search", None)  # of plans to choose from; the file's own is one of them
+    values.pop("search", None)  # a space of plans; the file itself is one of them
     many = [key for key in ("sweep", "plot") if values.pop(key, None) not in (None, "none")]
     problems = [Problem((key,), "expands to several scenarios; run it with hybrid_des.sweep") for key in many]
     try:
@@ -105,7 +105,7 @@ def _lines(document: Document, problems: Sequence[Problem]) -> list[str]:
 
 
 def misnamed(path: str) -> str | None:
-    """What is wrong with a path such as `schedule.knd`; None if scenarios have it."""
+    """The problem with a path such as `schedule.knd`; None if scenarios have it."""
     at: KeyPath = ()
     for key in path.split("."):
         if not key.isdecimal():
@@ -145,7 +145,7 @@ def _mend(values: dict[str, Any], path: KeyPath) -> None:
 
 
 def _without_followers(problems: list[Problem]) -> list[Problem]:
-    """The problems but for efficiencies that only an unknown GPU leaves without a default."""
+    """The problems without missing efficiencies if the GPU is invalid: it would have given their defaults."""
     gpu = ("cluster", "gpu")
     if all(problem.path[:2] != gpu for problem in problems):
         return problems

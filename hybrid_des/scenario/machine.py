@@ -175,12 +175,12 @@ class Cluster(PluginSection):
         return ClusterSpec(tuple(node for kind in self.kinds for node in (kind.spec,) * kind.count))
 
     def nodes_of(self, ranks: Iterable[int]) -> list[NodeKind]:
-        """The kind of node of each of some global ranks; ranks fill the nodes in order."""
+        """The kind of node of each given global rank; ranks fill the nodes in order."""
         behind = list(accumulate(kind.count * kind.gpus_per_node for kind in self.kinds))
         return [self.kinds[bisect_right(behind, rank)] for rank in ranks]
 
     def gpus_of(self, ranks: Iterable[int]) -> list[GpuKind]:
-        """The kind of GPU of each of some global ranks."""
+        """The kind of GPU of each given global rank."""
         return [node.gpu for node in self.nodes_of(ranks)]
 
     def each_gpu(self) -> Iterator[NodeKind]:

@@ -1,4 +1,4 @@
-"""A warning where a change of `parallel.pipeline` silently changes the size of the model."""
+"""A warning if a change of `parallel.pipeline` silently changes the size of the model."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ TIMES = ("workload.forward", "workload.backward")
 def models_differ(path: str | Path, document: Document, overrides: Sequence[str]) -> str | None:
     """One line if a sweep or overrides compare models of different sizes; None if they do not.
 
-    A workload that does not say `per` gives the numbers of one rank: twice as many ranks are twice the model. Lists
+    A workload that does not say `per` gives the numbers of one rank: twice as many ranks make twice the model. Lists
     with a number for each rank are refused elsewhere if their lengths do not fit.
 
     Args:

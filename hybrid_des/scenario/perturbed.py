@@ -1,4 +1,4 @@
-"""The sections `slow` and `jitter` of a scenario: what runs slower than it should, and what varies at random."""
+"""The sections `slow` and `jitter` of a scenario: slow components and random durations."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Slow(Section):
 
     @property
     def target(self) -> tuple[str, int | str]:
-        """What is slow: its kind and its number or name."""
+        """The slow component: its kind, and its number or name."""
         return next((kind, value) for kind in WHERE if (value := getattr(self, kind)) is not None)
 
     @property
@@ -81,12 +81,12 @@ class Slow(Section):
 
     @property
     def for_good(self) -> bool:
-        """Whether it is so from the beginning to the end."""
+        """Whether it applies from the beginning to the end."""
         return self.until is None and self.from_ == 0 and self.flap is None
 
     @property
     def links(self) -> tuple[str, ...]:
-        """The names of its links; none for what computes."""
+        """The names of its links; none for a GPU, node or stage."""
         if self.nic is not None:
             return f"{self.nic}/out", f"{self.nic}/in"
         return () if self.link is None else (self.link,)
@@ -159,7 +159,7 @@ class Perturbed(Section):
 
 
 def misfits_of_perturbations(scenario: Any) -> Iterator[Problem]:
-    """What is wrong with `slow`, `jitter` and `workload.durations` of a `Scenario`."""
+    """Problems of `slow`, `jitter` and `workload.durations` of a `Scenario`."""
     yield from _of_slow(scenario)
     if scenario.workload is not None and scenario.workload.durations is not None:
         yield from _of_durations(scenario)
@@ -168,7 +168,7 @@ def misfits_of_perturbations(scenario: Any) -> Iterator[Problem]:
 
 
 def _of_durations(scenario: Any) -> Iterator[Problem]:
-    """Times that are given beside a file that holds all of them."""
+    """Times that are given in addition to a file that holds all of them."""
     workload = scenario.workload
     given = {key: getattr(workload, key) for key in ("forward", "backward", "weight", "recompute")}
     given |= {f"ends.{key}": time for key, time in workload.ends}
@@ -179,7 +179,7 @@ def _of_durations(scenario: Any) -> Iterator[Problem]:
 
 
 def _of_slow(scenario: Any) -> Iterator[Problem]:
-    """Problems of the items by themselves, and of what they name."""
+    """Problems of the items by themselves, and of the components they name."""
     cluster: Cluster = scenario.cluster
     stages = scenario.parallel.pipeline * scenario.schedule.chunks
     sizes: dict[str, tuple[int, str, KeyPath]] = {
@@ -207,7 +207,7 @@ def _of_slow(scenario: Any) -> Iterator[Problem]:
 
 
 def _mistakes(one: Slow) -> Iterator[tuple[str, ...]]:
-    """What is wrong with an item by itself: a message, and the key if it is one."""
+    """Problems of an item by itself: a message, and the key if it is about a single one."""
     given = [kind for kind in WHERE if getattr(one, kind) is not None]
     if len(given) != 1:
         found = " and ".join(given) or "none"
@@ -230,7 +230,7 @@ def _mistakes(one: Slow) -> Iterator[tuple[str, ...]]:
 
 
 def _links_of(cluster: Cluster) -> Mapping[str, LinkSpec]:
-    """The links of a cluster by name; none where it cannot be wired, which is reported by itself."""
+    """The links of a cluster by name; none if it cannot be wired, which is reported separately."""
     if cluster.lacking or cluster.gpus > MOST:
         return {}
     try:
@@ -241,7 +241,7 @@ def _links_of(cluster: Cluster) -> Mapping[str, LinkSpec]:
 
 
 def _link_misfit(one: Slow, known: Mapping[str, LinkSpec]) -> str:
-    """Whether the cluster lacks a link or NIC, or it has no bandwidth to lose; empty if it is well."""
+    """The problem if the cluster lacks a link or NIC, or its bandwidth is infinite; empty if there is none."""
     kind, name = one.target
     if not known:
         return ""

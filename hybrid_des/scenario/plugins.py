@@ -106,7 +106,7 @@ class PluginSection(Section):
 
     @property
     def arguments(self) -> tuple[Options, ...]:
-        """The last arguments of the plug-in: its options, or nothing for a plug-in without options."""
+        """The last arguments of the plug-in: its options, or none for a plug-in without options."""
         return () if self.options is None else (self.options,)
 
     @property

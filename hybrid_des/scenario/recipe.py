@@ -1,4 +1,4 @@
-"""The section `model` of a scenario and how it is trained: what overlaps, and what share of the peaks is reached."""
+"""The section `model` of a scenario and how it is trained: overlap, and the shares of the peaks that are reached."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ModelChoice(PluginSection):
         """Its layers.
 
         Raises:
-            ModelRefusal: the sizes do not fit each other.
+            ModelRefusal: the sizes are inconsistent.
         """
         built: Model = kinds.find(self.kind).build(*self.arguments)
         return built

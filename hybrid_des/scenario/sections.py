@@ -39,7 +39,7 @@ ZERO = Fraction(0)
 
 @lru_cache(maxsize=8)
 def _layout(order: tuple[str, ...], sizes: tuple[int, ...], expert: int) -> Layout:
-    """One layout for equal sizes: it keeps what it computes."""
+    """One layout for equal sizes, since it caches its results."""
     return Layout(dict(zip(order, sizes, strict=True)), order, expert)
 
 

@@ -1,4 +1,4 @@
-"""What sharding and recomputation need of the other sections of a scenario."""
+"""Requirements of sharding and recomputation on the other sections of a scenario."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Misfit = tuple[str, ...]  # a message, and the paths that do not fit together
 def misfits_of_sharding(
     sharding: str, overlap: Overlap, gradients: Gradients, workload: Workload | None
 ) -> Iterator[Misfit]:
-    """What contradicts `sharding`."""
+    """Values that contradict `sharding`."""
     if sharding == "none":
         if overlap.parameters:
             yield "is read where parameters are sharded only", "overlap.parameters", "sharding"
@@ -33,13 +33,13 @@ def misfits_of_sharding(
 
 
 def divided(parallel: Parallel, sharding: str) -> dict[str, str]:
-    """What divides a model but not the small one that is really trained, with the values that do not."""
+    """Options that would divide the small trained model, which cannot be divided, with the values to expect."""
     axes = [axis for axis in ("tensor", "context", "expert") if getattr(parallel, axis) > 1]
     return {f"parallel.{axis}": "1" for axis in axes} | ({"sharding": "none"} if sharding != "none" else {})
 
 
 def misfits_of_recompute(recompute: str, workload: Workload | None) -> Iterator[Misfit]:
-    """What contradicts `recompute`; without a model there are only whole forwards to repeat."""
+    """Values that contradict `recompute`; without a model there are only whole forwards to repeat."""
     if workload is None or recompute == "none":
         return
     if recompute == "selective":

@@ -1,4 +1,4 @@
-"""The scenarios that come with the package: found by name, and copied with the files that they build on."""
+"""The scenarios shipped with the package: found by name, and copied with the files that they build on."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ _SCHEMA_LINE = re.compile(r"^# yaml-language-server:.*\n(?:#\n)?")
 
 
 def shipped_folder() -> Path:
-    """Where they are: in the package or, in a checkout, beside it.
+    """The folder of the shipped scenarios: in the package or, in a checkout, beside it.
 
     Raises:
         UsageError: they are missing.
@@ -58,5 +58,5 @@ def with_bases(name: str) -> dict[str, str]:
 
 
 def without_schema_line(file: Path) -> str:
-    """The text of a scenario without the line that leads an editor to the schema in a checkout."""
+    """The text of a scenario without the line that points an editor to the schema in a checkout."""
     return _SCHEMA_LINE.sub("", file.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Sizes that would exhaust memory or take days, estimated before anything is built; simple counts, good to a factor.
+"""Sizes that would exhaust memory or take days, estimated before anything is built; simple, rough counts.
 
 | counted                                          | estimate                                                    |
 |--------------------------------------------------|-------------------------------------------------------------|
@@ -14,9 +14,9 @@
 |                                                  | per activation: sample × layer × width                      |
 | bytes a GPU could hold                           | parameters, and the activations of all micro-batches        |
 
-Replicas that are folded on each other count once. A scenario that leaves it to the run how many those are is taken as
-if one were simulated; what is too large after all is refused when the run knows (`too_large`), and so is a collective
-that `auto` would have to try out (`too_many`).
+Replicas that are folded together count once. If a scenario leaves their number to the run, one simulated replica is
+assumed; sizes that turn out too large are refused once the run knows the number (`too_large`), and so is a collective
+that `auto` would have to try (`too_many`).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,8 +40,8 @@ MOST_PAIRS = 2**22  # each with its route and mailboxes: 3 KB measured in an all
 MOST_TRAINED = 2**33  # bytes of the small models
 MOST_HELD = 2**63 - 1  # bytes, as recorded
 PAIRS = "pairs of ranks that send to each other"
-NODE = 8  # GPUs, as nearly always
-BY_RULE = ("nodes", "rails", "leaf-spine", "pcie")  # topologies that make links when they are needed
+NODE = 8  # GPUs per node, as in nearly all clusters
+BY_RULE = ("nodes", "rails", "leaf-spine", "pcie")  # topologies that create links on demand
 
 PerRank = Fraction | tuple[Fraction, ...]
 
@@ -57,14 +57,14 @@ def excesses(scenario: Any) -> Iterator[Problem]:
 
 
 def too_large(scenario: Any, kept: int) -> str:
-    """Why a run of so many replicas of a scenario cannot be simulated; nothing, if it can."""
-    if kept <= _kept(scenario):  # these have been counted when the scenario was checked
+    """Why a run of `kept` replicas of a scenario cannot be simulated; empty if it can."""
+    if kept <= _kept(scenario):  # counted when the scenario was checked
         return ""
     return next((_refused(count, most, what) for count, most, what, _ in _counts(scenario, kept) if count > most), "")
 
 
 def _kept(scenario: Any) -> int:
-    """How many replicas are simulated, at least."""
+    """The least number of replicas that are simulated."""
     replicas, fold = scenario.parallel.data, scenario.fold
     if fold == "off" or (fold == "auto" and scenario.parallel.ranks < FROM) or scenario.numerics is not None:
         return int(replicas)
@@ -72,7 +72,7 @@ def _kept(scenario: Any) -> int:
 
 
 def _counts(scenario: Any, kept: int) -> Iterator[tuple[int, int, str, tuple[str, ...]]]:
-    """What is counted of a run that simulates so many replicas: its estimate, its limit, and what it depends on."""
+    """The counts of a run that simulates `kept` replicas: estimate, limit, name, and the keys it depends on."""
     parallel, schedule = scenario.parallel, scenario.schedule
     share = Fraction(kept, parallel.data)
     stages = parallel.pipeline * schedule.chunks
@@ -114,12 +114,12 @@ def _refused(count: int, most: int, what: str) -> str:
 
 
 def too_many(algorithm: str, options: Mapping[str, Any], groups: Iterable[tuple[int, int]]) -> str:
-    """Why a collective cannot be simulated once in some groups; nothing, if it can.
+    """Why a collective cannot be simulated once in some groups; empty if it can.
 
     Args:
         algorithm: its name.
         options: its options by name.
-        groups: of each the number of members, and of those that are simulated.
+        groups: for each, the number of members and the number of simulated ones.
     """
     members = list(groups)
     for estimate, most, what in (
@@ -133,7 +133,7 @@ def too_many(algorithm: str, options: Mapping[str, Any], groups: Iterable[tuple[
 
 
 def reduction_messages(algorithm: str, ranks: int, options: Mapping[str, Any]) -> int:
-    """Messages of one collective: 2 · ranks · (peers, rounds, servers or segments); of an unknown one 2 · ranks."""
+    """Messages of one collective: 2 · ranks · (peers, rounds, servers or segments); 2 · ranks if it is unknown."""
     given, servers = options.get("pieces"), options.get("servers") or ranks
     segments = given or MOST_SEGMENTS
     per_rank = {
@@ -148,7 +148,7 @@ def reduction_messages(algorithm: str, ranks: int, options: Mapping[str, Any]) -
 
 
 def reduction_pairs(algorithm: str, ranks: int, options: Mapping[str, Any]) -> int:
-    """Pairs that send to each other in one collective where they grow with ranks², else 0."""
+    """Pairs that send to each other in one collective, if they grow with ranks², else 0."""
     peers = {"all-to-all": ranks, "auto": ranks, "parameter-server": options.get("servers") or ranks}
     return ranks * peers.get(algorithm, 0)
 
@@ -182,13 +182,13 @@ def _pairs(scenario: Any) -> int:
 
 
 def _inside_ops(scenario: Any) -> int:
-    """Messages of the collectives of layers: about two of 2 · (peers) per axis, in each pass over a layer."""
+    """Messages of the collectives of layers: about two collectives of 2 · peers per rank and axis, in each pass."""
     if scenario.model is None or scenario.tensor_traffic != "messages" or scenario.model.lacking:
         return 0
     parallel, passes = scenario.parallel, 3 if scenario.recompute == "full" else 2
     try:
         layers = len(scenario.model.network.layers)
-    except Refusal:  # sizes that do not fit each other are reported by themselves
+    except Refusal:  # inconsistent sizes are reported separately
         return 0
     peers = sum(size - 1 for size in (parallel.tensor, parallel.context, parallel.expert))
     ranks = parallel.ranks // parallel.pipeline  # and all pipeline ranks together hold all layers
@@ -210,7 +210,7 @@ def _buckets(scenario: Any, stages: int) -> int:
 
 
 def _of_model(model: Any) -> int:
-    """Parameters of a model; 0 if there is none or its sizes do not fit each other, which is reported by itself."""
+    """Parameters of a model; 0 if there is none or its sizes are inconsistent, which is reported separately."""
     try:
         return 0 if model is None or model.lacking else int(model.network.parameters)
     except Refusal:

@@ -2,7 +2,7 @@
 
 Scalars follow YAML 1.2: `1e9` is a number, `no` and `12:30:45` are strings. Numbers are exact (`int` or `Fraction`).
 Anchors, aliases, tags, duplicate keys, deep nesting, multiple documents and huge files are rejected; anchors and deep
-nesting stop parsing at once, before an alias is expanded or the stack overflows.
+nesting stop parsing immediately, before an alias is expanded or the stack overflows.
 """
 
 import re
@@ -113,7 +113,7 @@ def parse(text: str, source: str) -> Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """Converts YAML nodes to plain values, rejecting whatever could overflow the stack or mislead."""
+    """Converts YAML nodes to plain values, rejecting input that could overflow the stack or mislead."""
 
     def __init__(self, text: str, source: str) -> None:
         super().__init__(text)
@@ -200,6 +200,6 @@ def _scalar(text: str) -> Any:
 
 
 def dotted(path: KeyPath) -> str:
-    """Format a path: `workload.forward[2]`, with foreign keys cut short."""
+    """Format a path: `workload.forward[2]`, with long keys cut short."""
     text = "".join(f"[{part}]" if isinstance(part, int) else f".{one_line(str(part), LONGEST_SHOWN)}" for part in path)
     return text.removeprefix(".")

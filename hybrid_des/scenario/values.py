@@ -32,7 +32,7 @@ from hybrid_des.scenario.problem import Problem, Problems
 from hybrid_des.units import Dimension
 
 AXES = ("tensor", "data", "pipeline")
-CONTEXT = "context"  # behind tensor where an order does not name it
+CONTEXT = "context"  # follows tensor if an order does not name it
 
 
 def per_rank(dimension: Dimension) -> Reads:
@@ -73,7 +73,7 @@ def _path(value: Any) -> Path | None:
 
 
 def or_none(schema: Any) -> BeforeValidator:
-    """A section that may be written as `none`; `schema` is the type of what files hold."""
+    """A section that may be written as `none`; `schema` is the type in files."""
     return BeforeValidator(lambda value: None if value == "none" else value, json_schema_input_type=schema)
 
 

@@ -1,4 +1,4 @@
-"""What the costs of `workload` need of each other: lists per rank, and a weight gradient within the backward."""
+"""Consistency checks of the costs of `workload`: lists per rank, and a weight gradient within the backward."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PER_RANK = (
 
 
 def misfits_of_workload(workload: Workload | None, ranks: int) -> Iterator[Misfit]:
-    """Lists that have another length than the pipeline, and weight gradients longer than the whole backward."""
+    """Lists whose length differs from the pipeline's, and weight gradients longer than the whole backward."""
     if workload is not None:
         yield from _misfits_of_lists(workload, ranks)
         yield from _misfits_of_weight(workload)

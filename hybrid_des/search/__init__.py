@@ -4,10 +4,10 @@ found = search("scenarios/search/13b_64.yaml", jobs=2)
 found.sentence          # optimal: 9 simulated, 264 excluded by bound, 15 do not fit, …
 found.table()           # a row per plan
 
-space      the plans, and the values that they have
-screen     a first bound on time and memory, from costs         screening
-weigh      memory from the order of ops, a bound on time        bound, cheapest
-simulate   best first                                           branch
+space           the plans, and their values
+screen, price   a first bound on time and memory, from costs    screening
+weigh           memory from the order of ops, a bound on time   bound, cheapest
+simulate        best first                                      branch
 """
 
 from hybrid_des.search.best_plan import explore, search

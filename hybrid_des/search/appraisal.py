@@ -1,12 +1,12 @@
-"""What is found out about one plan, in four steps that cost more and tell more: screen, price, weigh, simulate.
+"""Evaluation of one plan in four steps of increasing cost and accuracy: screen, price, weigh, simulate.
 
     screen     is it a valid scenario?  a first bound on time and memory from its costs, those of collectives left out
     price      the same with the collectives of its layers
-    weigh      the order of its ops: its peaks of memory, a lower bound on its time, what it has in common with others
+    weigh      the order of its ops: its peak memory, a lower bound on its time, a hash shared by equivalent plans
     simulate   the summary
 
-Any of them may end in the reason why the plan is out, in the words of the scenario's own validation or of its parts.
-They run in any process; costs and wirings of plans that share them are computed once in each.
+Any step may rule the plan out, with an error of the scenario's validation or of its parts as the reason. Steps run in
+any process; costs and wirings that plans share are computed once per process.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from hybrid_des.workload.modelled import model_costs
 from hybrid_des.workload.ranks import costs_per_rank
 from hybrid_des.workload.stages import costs_of
 
-_WIRING = ("cluster.", "efficiency.")  # what keys start with on which the wiring depends
-# keys on which neither costs nor wiring depend, but for the counts in `_shared`
+_WIRING = ("cluster.", "efficiency.")  # prefixes of the keys that the wiring depends on
+# keys that neither costs nor wiring depend on, except for the counts in `_keyed`
 _ORDERS = ("schedule.kind", "schedule.chunks", "schedule.microbatches", "gradients.bucket", "gradients.overlap")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one step has found out about a plan.
+    """The result of one step for a plan.
 
     Attributes:
-        reason: why the plan is out; empty if it is not.
-        misfit: whether it is out because of its memory.
+        reason: why the plan is ruled out; empty if it is not.
+        misfit: whether it is ruled out because of its memory.
         least: a lower bound on its cost, or its cost once it is simulated.
-        held: bytes of its fullest GPU; before it is weighed, at least so many.
-        excess: bytes more than its GPUs have; negative if it fits.
-        twin: the same for plans that differ in nothing that matters.
+        held: bytes held by its fullest GPU; a lower bound before it is weighed.
+        excess: bytes beyond the usable memory; negative if it fits.
+        twin: a hash that equivalent plans share.
         row: the summary.
     """
 
@@ -150,7 +150,7 @@ def _weigh(settings: Settings, case: Case) -> Finding:
 def _simulate(settings: Settings, case: Case) -> Finding:
     scenario = scenario_in(settings, case)
     fabric, _ = _shared(settings, case, scenario)
-    # a row needs no messages, memory is checked here, and what fails over weeks is no part of a step
+    # a row needs no messages, memory is checked here, and failures over weeks are not part of a step
     changed = {"record": "compute", "on_oom": "warn", "faults": None}
     row = dict(summary(run(scenario.model_copy(update=changed), fabric=fabric)))
     found = _finding(settings, scenario, 0, row["peak_memory_bytes"], "")
@@ -165,9 +165,9 @@ def _simulate(settings: Settings, case: Case) -> Finding:
 
 
 def _of_weeks(scenario: Scenario, row: Row) -> float:
-    """Seconds of wall time for each step that is kept, 0 if none is; adds the summary of the weeks to the row.
+    """Seconds of wall time per useful step, 0 if there is none; adds the summary of the weeks to the row.
 
-    A useful step takes at least the time of a step with all replicas at full speed, so a bound on a step is one on it.
+    A useful step takes at least the time of a step with all replicas at full speed, so a bound on a step bounds it too.
     """
     steps = Steps(scenario)
     row |= goodput_columns(steps)
@@ -189,7 +189,7 @@ def _finding(settings: Settings, scenario: Scenario, time: int, held: Sequence[i
 
 
 def _allowed(settings: Settings, scenario: Scenario) -> Sequence[int]:
-    """Bytes that a plan may use of the smallest GPU of each pipeline rank."""
+    """Bytes that a plan may use on the smallest GPU of each pipeline rank."""
     layout, kinds = scenario.parallel.layout, [kind.gpu for kind in scenario.cluster.kinds]
     if len({kind.memory for kind in kinds}) == 1:
         return [settings.allowed(kinds[0])] * scenario.parallel.pipeline
@@ -203,14 +203,14 @@ def _allowed(settings: Settings, scenario: Scenario) -> Sequence[int]:
 
 @dataclass(frozen=True)
 class _Shared:
-    """A scenario, by all that its wiring or its costs depend on: plans that agree there share them."""
+    """A scenario, identified by everything its wiring or costs depend on: plans with equal keys share them."""
 
     key: tuple[str, ...]
     scenario: Scenario = field(compare=False)
 
 
 def shared_values(case: Case) -> list[str]:
-    """The values of a plan on which its costs or its wiring depend, as text."""
+    """The values of a plan that its costs or wiring depend on, as text."""
     return [f"{path}={value!r}" for path, value in sorted(case.items()) if path not in _ORDERS]
 
 
@@ -229,7 +229,7 @@ def _keyed(settings: Settings, case: Case, scenario: Scenario) -> _Shared:
 
 @dataclass(frozen=True)
 class _Same:
-    """A wiring, which the key beside it tells apart."""
+    """A wiring, not compared, since the key next to it identifies it."""
 
     fabric: Fabric = field(compare=False)
 

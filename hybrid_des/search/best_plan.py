@@ -22,7 +22,7 @@ from hybrid_des.simulation.watch import BudgetSpentError
 from hybrid_des.sweep.axes import Case
 from hybrid_des.sweep.local_workers import local_workers
 
-SLOTS = 64  # jobs that a given executor has at a time
+SLOTS = 64  # concurrent jobs on a given executor
 
 
 def search(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = (), **how: Any) -> Found:
@@ -55,17 +55,17 @@ def explore(
     progress: Callable[[Standing], None] = lambda standing: None,
     waiting: Callable[[], None] = lambda: None,
 ) -> Found:
-    """Find the best of some plans; Ctrl-C ends the search with what it has found.
+    """Find the best of some plans; Ctrl-C ends the search with its results so far.
 
     Args:
-        settings: what is searched for.
+        settings: the scenario and its `search` block.
         cases: the plans.
         jobs: local worker processes; 1 runs in this process, unless there is a budget.
         executor: instead of `jobs`, anything with the `submit` of `concurrent.futures`.
         budget_s: real seconds after which to stop.
-        folder: an existing folder in which everything found is kept until the search ends.
-        resume: whether to go on with what is kept there.
-        progress: called whenever something is found out.
+        folder: an existing folder to which every finding is written.
+        resume: whether to continue from the findings in `folder`.
+        progress: called after every finding.
         waiting: called every second in which nothing finishes; may raise.
 
     Raises:

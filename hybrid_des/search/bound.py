@@ -1,14 +1,14 @@
 """A lower bound on the time of a step that no simulation can undercut: the plan's own programs on idle links.
 
-    compute     F0 ── F1 ┈┈ B0 ──        an op begins when its rank is free and its messages have come over idle links
+    compute     F0 ── F1 ┈┈ B0 ──        an op begins when its rank is free and its messages have arrived on idle links
     gradient              ── ── ──       a bucket is reduced when it is filled, in the least time of its collective
     parameters  ── ──                    sharded parameters are gathered likewise
     step                           ─►    the last rank's optimizer, and its gathers
 
 Every time found is that of the simulation or earlier: the same programs wait for the same events, and what the
 simulation adds (other traffic on the links, other replicas that are late, computation slowed by communication) only
-delays. Where pipelines differ, in the speed of their nodes or in their ways, two are walked: the slowest, and one as
-fast as the fastest in everything, before which no member of a group can begin a collective. Work per rank, the latest
+delays. If pipelines differ, in the speed of their nodes or in their routes, two are walked: the slowest, and one as
+fast as the fastest in every way, before which no member of a group can begin a collective. Work per rank, the latest
 start, the chain of one micro-batch and the gradients after the last weight gradient are all paths of such a walk.
 """
 
@@ -40,12 +40,12 @@ from hybrid_des.search.cheapest import CheapestTimes
 from hybrid_des.search.screening import is_perturbed
 from hybrid_des.search.ways import Ways
 
-Key = tuple[int, str, int]  # receiver's place, what a message carries, its tag
-PARAMETER_STREAM: Key = (-1, "parameters", -1)  # what an op waits for that is no message
+Key = tuple[int, str, int]  # receiver's place, the message's purpose, its tag
+PARAMETER_STREAM: Key = (-1, "parameters", -1)  # waited for by ops, but not a message
 
 
 def least_step(scenario: Scenario, parts: Parts) -> int:
-    """Picoseconds that a step takes at least; with several steps and no barrier, on average; 0 if it is perturbed."""
+    """The least picoseconds of a step; with several steps and no barrier, on average; 0 if it is perturbed."""
     if is_perturbed(scenario):
         return 0
     cheapest = CheapestTimes(parts.fabric, scenario.cluster.sharing)
@@ -53,7 +53,7 @@ def least_step(scenario: Scenario, parts: Parts) -> int:
     walks = [IdleWalk(scenario, parts, ways, cheapest)]
     if not ways.alike:
         walks.append(IdleWalk(scenario, parts, ways.slowest(), cheapest, alone=True))
-    if scenario.steps > 1 and not scenario.barrier:  # ranks may run ahead: what each computes remains
+    if scenario.steps > 1 and not scenario.barrier:  # ranks may run ahead: only computation bounds them
         return max(busy(program) for walk in walks for program in walk.programs)
     for walk in walks:
         walk.run()
@@ -67,11 +67,11 @@ def busy(program: Program) -> int:
 
 
 class _RankWalk:
-    """How far one rank is.
+    """The progress of one rank.
 
     Attributes:
-        inside: what a collective inside an op takes at least.
-        now, streamed: when its compute stream, and its parameter stream, are done with what they have done.
+        inside: the least time of a collective inside an op.
+        now, streamed: the times that its compute stream and its parameter stream have reached.
         fills: stage → when each of its buckets was filled.
     """
 
@@ -86,7 +86,7 @@ class _RankWalk:
         self.streaming = self.taken = 0  # the next segment of the parameter stream, the next turn that it takes
 
     def stream(self, gather: Mapping[Gather, int]) -> bool:
-        """Run the parameter stream until it must wait for a turn; returns whether it went on."""
+        """Run the parameter stream until it must wait for a turn; returns whether it advanced."""
         segments, before = self.program.parameters, self.streaming
         while self.streaming < len(segments):
             segment = segments[self.streaming]
@@ -103,7 +103,7 @@ class _RankWalk:
         return self.streaming > before
 
     def segment(self, segment: Segment) -> bool:
-        """Do one segment of a task; returns whether it could be done."""
+        """Run one segment of a task; returns False if it has to wait."""
         if isinstance(segment, Compute):
             self.now += segment.duration
         elif isinstance(segment, ComputeBeside):
@@ -130,7 +130,7 @@ class IdleWalk:
     """The walk of one pipeline through one step.
 
     Attributes:
-        programs: of its pipeline ranks.
+        programs: one per pipeline rank.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class IdleWalk:
             scenario: the plan.
             parts: its parts.
             ways: the pipelines that are walked as one.
-            cheapest: what messages and collectives take at least.
+            cheapest: the least times of messages and collectives.
             alone: whether members of other pipelines may begin a collective before those of this one.
         """
         pipeline = parts.plan.pipeline
@@ -163,7 +163,7 @@ class IdleWalk:
         self._gathers = [self._gather_times(place) for place in range(pipeline)]
 
     def run(self) -> None:
-        """IdleWalk all ranks to the end of their last ops."""
+        """Walk all ranks to the end of their last ops."""
         while self._ready:
             place = self._ready.pop()
             missing = self._advance(place)
@@ -171,7 +171,7 @@ class IdleWalk:
                 self._waiting[missing] = place
 
     def ends(self) -> list[int]:
-        """When each rank, or another member of its groups, is done with the step at the earliest."""
+        """The earliest time at which each rank, or another member of its groups, completes the step."""
         return [self._end(place, walk) for place, walk in enumerate(self._walks)]
 
     def _advance(self, place: int) -> Key | None:
@@ -190,7 +190,7 @@ class IdleWalk:
         return None
 
     def _run(self, place: int, walk: _RankWalk, task: Task) -> Key | None:
-        """Do a task; returns what it still waits for."""
+        """Run a task; returns the key that it still waits for, if any."""
         ops, work = task.ops, task.work
         if not walk.part:
             start = walk.now
@@ -218,7 +218,7 @@ class IdleWalk:
         return None
 
     def _inside(self, exchange: LayerCollective) -> int:
-        """What a collective inside an op takes at least, from its start: nothing if others may have begun before."""
+        """The least time of a collective inside an op, from its start; 0 if other members may have begun earlier."""
         if self._alone:
             return 0
         return self._cheapest.inside(exchange.algorithm, exchange.size, self._messages[exchange.axis])
@@ -234,7 +234,7 @@ class IdleWalk:
         }
 
     def _gather_times(self, place: int) -> dict[Gather, int]:
-        """What each gather of sharded parameters takes at least."""
+        """The least time of each gather of sharded parameters."""
         program, found = self.programs[place], {}
         for segment in (*program.gathers, *program.parameters):
             if isinstance(segment, Gather):
@@ -260,9 +260,9 @@ class IdleWalk:
         return max([own, *hops.values(), *(end + self._updates for end in chains.values()), *begins.values()])
 
     def _reduced(self, place: int, walk: _RankWalk) -> dict[tuple[int, ...], int]:
-        """Members → when one of them has reduced the last bucket of a rank's groups at the earliest."""
+        """Members → the earliest time at which one of them has reduced the last bucket of a rank's groups."""
         chains: dict[tuple[int, ...], int] = {}
-        hops: dict[tuple[int, ...], int] = {}  # when the slowest hop of a ring is done with its shards
+        hops: dict[tuple[int, ...], int] = {}  # when the slowest hop of a ring has passed on its shards
         options = self._scenario.gradients.options
         stages = dict.fromkeys(segment.stage for segment in walk.program.gradient)
         for stage in stages:

@@ -1,6 +1,6 @@
-"""Best first: of all plans that may still be the best, the one with the lowest bound is looked at next.
+"""Best-first search: of all plans that may still be the best, the one with the lowest bound is examined next.
 
-    screened ─► priced ─► weighed ─► simulated     a plan comes back into the queue after each step with a higher bound
+    screened ─► priced ─► weighed ─► simulated     a plan returns to the queue after each step, with a higher bound
         └─► impossible, does not fit, the same as another, or excluded: the best so far is no worse than its bound
 
 When the queue holds only plans whose bounds are no better than the best ones found, these are proved to be the best.
@@ -32,18 +32,18 @@ PATIENCE_S = 1.0  # without a result, before `waiting` is called
 
 
 STEPS = ("screen", "price", "weigh", "simulate")
-KEPT = STEPS[2:]  # what a search that is resumed need not find out again
+KEPT = STEPS[2:]  # steps that a resumed search does not repeat
 
 
 class Runs(Protocol):
-    """What is used of an executor; each gets one job at a time."""
+    """The part of an executor that is used; each gets one job at a time."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:
         """Run a function elsewhere."""
 
 
 class AtOnce:
-    """An executor that runs everything at once, in this process."""
+    """An executor that runs everything immediately, in this process."""
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future[Any]:
         """Run a function."""
@@ -58,12 +58,12 @@ class Candidate:
 
     Attributes:
         number: its place in the space.
-        case: the values that it has.
-        status: what has become of it.
-        reason: why it is out, where its bound is not the reason.
+        case: its values.
+        status: its outcome so far.
+        reason: why it is ruled out, unless by its bound.
         least: a lower bound on its cost; its cost if it is simulated.
-        held: bytes of its fullest GPU; at least so many before it is weighed.
-        excess: bytes more than its GPUs have.
+        held: bytes held by its fullest GPU; a lower bound before it is weighed.
+        excess: bytes beyond the usable memory.
         done: the last of `STEPS` that it has passed; empty if none.
         row: its summary.
     """
@@ -85,7 +85,7 @@ class Candidate:
 
 
 class Standing(NamedTuple):
-    """How far a search is; costs are infinite where none is known."""
+    """The progress of a search; costs are infinite where none is known."""
 
     plans: int
     screened: int
@@ -123,11 +123,11 @@ class BranchAndBound:
         """Begin with every plan unknown.
 
         Args:
-            settings: what is searched for.
+            settings: the scenario and its `search` block.
             cases: the plans.
-            known: (step, number of a plan) → what an earlier search has found out.
+            known: (step, number of a plan) → the finding of an earlier search.
             note: called with the step, the number and the finding of every plan that is weighed or simulated.
-            progress: called whenever something is found out.
+            progress: called after every finding.
         """
         self.candidates = [Candidate(number, case) for number, case in enumerate(cases)]
         self._settings = settings
@@ -135,7 +135,7 @@ class BranchAndBound:
         self._note = note
         self._progress = progress
         self._screening = iter(_batches(self.candidates))
-        self._candidates: list[tuple[float, int, int]] = []  # bound, steps that are left, number
+        self._candidates: list[tuple[float, int, int]] = []  # bound, remaining steps, number
         self._lost: deque[_Job] = deque()
         self._running: dict[Future[Any], tuple[_Job, Runs]] = {}
         self._costs: list[float] = []  # of simulated plans, in ascending order
@@ -146,12 +146,12 @@ class BranchAndBound:
         """Search to the end.
 
         Args:
-            executors: what runs the steps, each one job at a time.
+            executors: run the steps, each one job at a time.
             until: the monotonic time at which to stop.
-            waiting: called now and then while nothing finishes; may raise.
+            waiting: called periodically while nothing finishes; may raise.
 
         Raises:
-            BudgetSpentError: it is later than `until`.
+            BudgetSpentError: `until` has passed.
         """
         for next_job in (self._next_screening, self._next):
             self._drive(next_job, list(executors), until, waiting)
@@ -160,14 +160,14 @@ class BranchAndBound:
                 candidate.status = EXCLUDED
 
     def stop(self) -> None:
-        """Take the plans that can no longer be the best for excluded; the others stay unknown."""
+        """Mark the plans that can no longer be the best as excluded; the others stay unknown."""
         for candidate in self.candidates:
             if candidate.status == UNKNOWN and candidate.done and self._is_out(candidate):
                 candidate.status = EXCLUDED
 
     @property
     def least(self) -> float:
-        """What no plan undercuts."""
+        """A cost that no plan undercuts."""
         if self._screened < len(self.candidates):
             return 0.0
         return min((one.least for one in self.candidates if one.status in (UNKNOWN, SIMULATED)), default=inf)
@@ -214,7 +214,7 @@ class BranchAndBound:
         self._progress(self._standing())
 
     def _learn(self, step: str, candidate: Candidate, finding: Finding) -> None:
-        """Take over what a step has found out about a plan."""
+        """Apply the finding of a step to a plan."""
         if step == "screen":
             self._screened += 1
         elif step in KEPT and (step, candidate.number) not in self._known:
@@ -241,7 +241,7 @@ class BranchAndBound:
         return None if batch is None else _Job("screen", batch)
 
     def _next(self) -> _Job | None:
-        """The next step of the plan with the lowest bound; what earlier searches know is not found out again."""
+        """The next step of the plan with the lowest bound; findings of earlier searches are reused."""
         while self._candidates:
             candidate = self.candidates[heapq.heappop(self._candidates)[2]]
             if self._is_out(candidate):
@@ -255,7 +255,7 @@ class BranchAndBound:
         return None
 
     def _is_out(self, candidate: Candidate) -> bool:
-        """Whether as many simulated plans as are asked for are no worse than it can be."""
+        """Whether the requested number of simulated plans are no worse than it can be."""
         top = self._settings.block.top
         if len(self._costs) < top or candidate.least < self._costs[top - 1]:
             return False

@@ -1,13 +1,13 @@
-"""What communication takes at least: messages on idle links, and collectives after the last member has begun.
+"""The least times of communication: messages on idle links, and collectives after the last member has begun.
 
-    message            latency + bytes / bandwidth of the slowest link: others on the links can only delay it
-    ring               the last member's shard goes round: 2(n−1) hops in an all-reduce, n−1 in either of its phases;
+    message            latency + bytes / bandwidth of the slowest link: other traffic can only delay it
+    ring               the last member's shard goes around: 2(n−1) hops in an all-reduce, n−1 in either of its phases;
                        and as many shards pass the slowest hop, one after the other
     measured           the time in the table
-    other all-reduces  the last member's gradients leave it, over all links that it sends by
+    other all-reduces  the last member's gradients leave it, over all of its outgoing links
 
-Some member ends no earlier than that after the last one has begun, and begins the next collective then, so that the
-times of successive collectives of the same members add up. A collective that is not shipped is taken to need no time.
+Some member ends no earlier than this after the last one has begun, and begins the next collective only then, so that
+the times of successive collectives of the same members are summed. Any other collective is assumed to take no time.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ SENDING = frozenset(
     {"double-binary-tree", "halving-doubling", "hierarchical", "in-switch", "parameter-server", "recursive-doubling"}
 )
 LARGE = 2**20  # bytes
-LARGEST = 64  # members whose ways to each other are looked at; in larger groups they are taken to need no time
+LARGEST = 64  # members whose routes to each other are examined; larger groups are assumed to take no time
 
 
 class CheapestTimes:
@@ -55,12 +55,12 @@ class CheapestTimes:
         return max(0, idle_time(self._fabric, sender, receiver, size) - self._rounding)
 
     def kind_of(self, sender: int, receiver: int) -> tuple[object, ...]:
-        """What decides how long a message takes: the same for ways that do not differ."""
+        """The figures that determine how long a message takes: equal for equivalent routes."""
         route = self._fabric.route(sender, receiver)
         return (*route.latencies, *(self._fabric.links[name].bandwidth for name in route.links))
 
     def collective(self, group: ProcessGroup, elements: int, codec: Codec, options: Options | None = None) -> int:
-        """From the beginning of the last member to the end of some member."""
+        """The least time from the start of the last member to the end of some member."""
         members = tuple(group.ranks[: group.size])
         if group.kind in PHASES:
             return PHASES[group.kind] * self.hops(members, elements, codec)
@@ -71,7 +71,7 @@ class CheapestTimes:
         return 0
 
     def inside(self, algorithm: str, size: int, groups: Sequence[Sequence[int]]) -> int:
-        """A collective of a layer in the fastest of some groups, if no member begins before; `size` in bytes."""
+        """A collective of a layer in the fastest of some groups, if no member begins earlier; `size` in bytes."""
         return self._inside(algorithm, size, tuple(map(tuple, groups)))
 
     def _inside_fastest(self, algorithm: str, size: int, groups: Sequence[tuple[int, ...]]) -> int:
@@ -85,7 +85,7 @@ class CheapestTimes:
         return PHASES.get(algorithm, 0) * self.hops(tuple(rings[0]), elements_of(size) // len(rings), codec)
 
     def busiest(self, group: ProcessGroup, elements: int, codec: Codec) -> int:
-        """What the slowest hop of a ring is busy with, if no member begins before; 0 for what is no ring."""
+        """How long the slowest hop of a ring is busy, if no member begins earlier; 0 if it is not a ring."""
         members = tuple(group.ranks[: group.size])
         shards = PHASES.get(group.kind, 0) * (len(members) - 1)
         if not shards:
@@ -95,13 +95,13 @@ class CheapestTimes:
         return shards * max(0, self.message(sender, receiver, size) - latency)
 
     def _slowest_hop(self, members: Sequence[int]) -> tuple[int, int, int]:
-        """The hop of a ring that serves a large shard longest, with its latency."""
+        """The hop of a ring that is slowest for a large shard, with its latency."""
         hops = [(rank, members[(i + 1) % len(members)]) for i, rank in enumerate(members)]
         timed = [(*hop, self._fabric.route(*hop).latency) for hop in hops]
         return max(timed, key=lambda hop: self.message(*hop[:2], LARGE) - hop[2])
 
     def hops(self, members: tuple[int, ...], elements: int, codec: Codec) -> int:
-        """The n−1 hops of a shard around a ring, wherever it begins: all but the slowest."""
+        """The time of a shard's n−1 hops around a ring, wherever it starts: all but the slowest."""
         return self._around(members, message_of(elements // len(members), codec).size)
 
     def _once_around(self, members: Sequence[int], size: int) -> int:
@@ -109,14 +109,14 @@ class CheapestTimes:
         return sum(edges) - max(edges)
 
     def _leave(self, ranks: Sequence[int], size: int, load: int) -> int:
-        """So many bytes out of the member that sends fastest."""
+        """The least time for `load` bytes to leave the member that sends fastest."""
         if len(ranks) > LARGEST:
             return 0
         fastest = Fraction(0)
         for rank in ranks[:size]:
             links = {self._fabric.route(rank, other).links[0] for other in ranks if other != rank}
             bandwidths = [self._fabric.links[name].bandwidth for name in links]
-            if any(type(bandwidth) is not Fraction for bandwidth in bandwidths):  # free, or from a table
+            if any(type(bandwidth) is not Fraction for bandwidth in bandwidths):  # infinite, or from a table
                 return 0
             fastest = max(fastest, sum((one for one in bandwidths if one is not None), Fraction(0)))
         pieces = MOST_SEGMENTS * len(ranks)  # at most, each rounded to a whole picosecond by itself

@@ -1,4 +1,4 @@
-"""A plan in the words of two training frameworks: the flags that say it, and what no flag says.
+"""A plan as flags of two training frameworks, and the parts that no flag expresses.
 
 Megatron-LM: megatron/training/arguments.py (github.com/NVIDIA/Megatron-LM; docs.nvidia.com/megatron-core). It runs
 1F1B, plain and interleaved; ZeRO-1 is its distributed optimizer; with FSDP2 it has no pipeline.
@@ -6,7 +6,7 @@ torchtitan: torchtitan/config/job_config.py (github.com/pytorch/torchtitan). It 
 torch.distributed.pipelining, and any order from a CSV file; `fully_shard` with or without resharding after the forward
 is ZeRO-3 or ZeRO-2, over data and context ranks; tensor parallelism is always with sequence parallelism.
 
-Ranks: Megatron-LM counts along tensor, context, data and pipeline ranks, or with a flag along data ranks last.
+Ranks: Megatron-LM numbers them along tensor, context, data, then pipeline; with a flag, along data last.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ TWO_COPIES = ("chimera", "dualpipe")
 
 
 class Said(NamedTuple):
-    """The flags that say a plan, and what they leave unsaid."""
+    """The flags of a plan, and the parts that they do not express."""
 
     flags: Sequence[str]
     unsaid: Sequence[str]
@@ -157,7 +157,7 @@ def _not_in_torchtitan(scenario: Scenario) -> Iterator[str]:
 
 
 def _order(scenario: Scenario) -> tuple[str, ...]:
-    """The order of ranks, without context where it is behind tensor anyway."""
+    """The order of ranks, without context where it follows tensor, as by default."""
     order = tuple(scenario.parallel.layout.order)
     if order.index("context") == order.index("tensor") + 1:
         return tuple(axis for axis in order if axis != "context")

@@ -1,4 +1,4 @@
-"""The continuous knobs of a search, such as the size of a bucket, and between which values they are tuned."""
+"""The continuous knobs of a search, such as the size of a bucket, and the ranges in which they are tuned."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hybrid_des.scenario.loading import misnamed
 if TYPE_CHECKING:
     from optuna.trial import Trial
 
-Report = Callable[[str, str], None]  # a key, and what is wrong with its range
+Report = Callable[[str, str], None]  # a key, and the error in its range
 
 
 @dataclass(frozen=True)
 class Knob:
-    """What is tuned, and between which values; sizes are bytes."""
+    """A key that is tuned, and its range; sizes are bytes."""
 
     path: str
     low: float

@@ -1,10 +1,10 @@
-"""What a search has found out, on disk: a line of JSON per finding, so that a search that is stopped loses nothing.
+"""The findings of a search on disk: one line of JSON per finding, so that a search that is stopped loses nothing.
 
     {"search": "3f2a…", "plans": 336}
     {"step": "weigh", "plan": 17, "least": 12.9, "held": 61234567890, …}
     {"step": "simulate", "plan": 17, "least": 13.1, …, "row": {…}}
 
-The first line tells searches apart: the same scenario, the same plans, the same objective and limits.
+The first line identifies the search: its scenario, plans, objective and limits.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Note = Callable[[str, int, Finding], None]
 
 @contextlib.contextmanager
 def logbook(folder: Path, settings: Settings, cases: Sequence[Case], *, resume: bool) -> Iterator[tuple[Known, Note]]:
-    """Yield what is known from an earlier search, and a function that adds to it; the folder must exist.
+    """Yield the findings of an earlier search, and a function that adds one; the folder must exist.
 
     Raises:
-        UsageError: the folder cannot be written, or what is to be resumed is another search.
+        UsageError: the folder cannot be written, or, with `resume`, does not hold this search.
     """
     path, head = folder / LOGBOOK, _head(settings, cases)
     known = _read(path, head) if resume else {}
@@ -43,7 +43,7 @@ def logbook(folder: Path, settings: Settings, cases: Sequence[Case], *, resume: 
     with cannot_be_written(folder):
         draft = path.with_name(f".{path.name}.part")
         draft.write_text("\n".join([*lines, ""]), encoding="utf-8")
-        draft.replace(path)  # from here on, what was known is never lost
+        draft.replace(path)  # from here on, earlier findings cannot be lost
         file = path.open("a", encoding="utf-8")
 
     def note(step: str, number: int, finding: Finding) -> None:

@@ -1,4 +1,4 @@
-"""What a search makes as good as possible: an objective turns the time of a step into a cost, the lower the better."""
+"""Objectives of a search: each turns the time of a step into a cost, the lower the better."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ class Objective:
     """One way to compare plans.
 
     Attributes:
-        name: what `search.objective` calls it, as the summary does.
-        cost: (scenario, seconds of a step) → what is made small; it never falls while the seconds grow.
-        value: what is shown of a cost, under `key`.
-        shown: a value as text.
+        name: its name in `search.objective` and in the summary.
+        cost: (scenario, seconds of a step) → the cost to minimize; it never decreases with the seconds.
+        value: cost → the figure that is shown under `key`.
+        shown: value → its text.
         lacking: what a scenario lacks for it; empty if nothing.
-        key: how tables and files name the value.
-        axis: what a picture writes beside it.
-        weeks: whether the seconds are those of wall time that a useful step takes, over weeks with failures.
+        key: the name of the value in tables and files.
+        axis: its axis label in plots.
+        weeks: whether the seconds are wall time per useful step, over weeks with failures.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Objective:
 
 
 def _seconds_per_token_and_gpu(scenario: Scenario, seconds: float) -> float:
-    """GPU-seconds that a token takes; the batch and the number of GPUs may differ from plan to plan."""
+    """GPU-seconds per token; the batch and the number of GPUs may differ from plan to plan."""
     assert scenario.model is not None  # see `_no_tokens`
     schedule, parallel = scenario.schedule, scenario.parallel
     samples = schedule.microbatches * schedule.microbatch_size * parallel.data

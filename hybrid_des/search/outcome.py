@@ -1,4 +1,4 @@
-"""What a search has found: the best plans, the reason why each of the others is out, and how sure that is."""
+"""The outcome of a search: the best plans, the reason why each of the others is ruled out, and the remaining gap."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Found:
     """The outcome of a search.
 
     Attributes:
-        settings: what was searched for.
+        settings: the scenario and its `search` block.
         candidates: every plan of the space.
         least: a cost that no plan undercuts.
         stopped: why it ended before that was proved; empty if it was.
@@ -52,7 +52,7 @@ class Found:
 
     @property
     def gap(self) -> float:
-        """By what share the best plan could still be undercut; 0 if it is proved to be the best."""
+        """The share by which the best plan could still be undercut; 0 if it is proved to be the best."""
         best = self.best
         if best is None or not best.least:
             return 0.0
@@ -60,7 +60,7 @@ class Found:
 
     @property
     def counts(self) -> Counter[str]:
-        """How many plans have come to what."""
+        """The number of plans by status."""
         return Counter(one.status for one in self.candidates)
 
     def front(self) -> list[Candidate]:

@@ -1,4 +1,4 @@
-"""The picture of a search: time against memory, in which every point is a plan."""
+"""The plot of a search: time against memory, one point per plan."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ BLUE, ORANGE, GREY = style.LINES[0], style.LINES[1], "#999999"
 
 
 def draw(found: Found, ax: Axes | None = None) -> Axes:
-    """Draw every plan of known memory: simulated ones, the front among them, and the bounds of those left out.
+    """Draw every plan whose memory is known: simulated ones, the Pareto front among them, and the bounds of the others.
 
-    A plan that was not simulated stands at its bound: it is there or higher, and for `tokens_per_gpu_s` lower.
+    A plan that was not simulated is drawn at its bound: its value is there or higher, for `tokens_per_gpu_s` lower.
     """
     ax = style.axes(ax, (8, 5))
     objective = found.settings.objective

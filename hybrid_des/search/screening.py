@@ -1,11 +1,11 @@
-"""A first bound on a plan's time and memory, from its costs alone: no order of all its micro-batches is made.
+"""A first bound on a plan's time and memory, from its costs alone, without an order of all its micro-batches.
 
-    time     of any rank: its latest start (forwards of the stages before its own), its work, and its tail (backwards of
+    time     of any rank: its earliest start (forwards of the stages before its own), its work, its tail (backwards of
              those stages, unless its last op may be a weight gradient), and the optimizer
     memory   of any rank: parameters, gradients and optimizer, and the backward of one micro-batch of its largest chunk
 
-Where stages are, and whether backwards are split, is what the schedule does with few micro-batches. That holds for the
-schedules of the package; one that a user has registered may do anything, and has no first bound.
+The placement of stages, and whether backwards are split, are those of the schedule with few micro-batches. This is
+valid for the schedules of the package; a user-defined one may do anything, and has no first bound.
 """
 
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ from hybrid_des.scenario import Scenario
 from hybrid_des.workload.costs import Costs, RankCosts
 from hybrid_des.workload.stages import costs_of
 
-OWN = "hybrid_des."  # modules of the schedules whose ways are known
+OWN = "hybrid_des."  # prefix of the modules whose schedules are known
 
 
 class FirstBound(NamedTuple):
-    """What a plan needs at least: picoseconds of a step, and bytes of each pipeline rank (none if unknown)."""
+    """Lower bounds of a plan: picoseconds of a step, and bytes of each pipeline rank (empty if unknown)."""
 
     time: int = 0
     held: Sequence[int] = ()
@@ -51,7 +51,7 @@ def first_bound(scenario: Scenario, ranks: RankCosts) -> FirstBound:
 
 
 def check_stages(scenario: Scenario) -> None:
-    """Check that the layers of a model make as many stages, where that takes no costs.
+    """Check that the layers of a model can be cut into the plan's stages, where that requires no costs.
 
     Raises:
         Refusal: they do not.
@@ -77,7 +77,7 @@ def is_perturbed(scenario: Scenario) -> bool:
 
 
 class _Way(NamedTuple):
-    """Of a stage: its work on one micro-batch, the forwards before it, and the backwards behind it."""
+    """A stage on a path: its work on one micro-batch, the forwards before it, and the backwards after it."""
 
     work: int
     before: int
@@ -86,14 +86,14 @@ class _Way(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _stages_per_rank(kind: str, options: Options | None, chunks: int) -> int:
-    """Stages of the whole model per pipeline rank, as with two ranks."""
+    """Stages of the whole model per pipeline rank, determined with two ranks."""
     return schedules.make_plan(kind, PlanRequest(2, 4, chunks), options).stages // 2
 
 
 class _Shape(NamedTuple):
-    """What a first bound needs of a plan."""
+    """The facts about a plan that a first bound needs."""
 
-    plan: Plan  # with empty programs: of many ranks they would take gigabytes
+    plan: Plan  # with empty programs: for many ranks they would take gigabytes
     split: bool
 
 
@@ -104,7 +104,7 @@ def _shape(kind: str, options: Options | None, pipeline: int, microbatches: int,
 
 
 def _largest(shape: _Shape, costs: Costs) -> list[int]:
-    """Bytes that each rank needs at the backward of one micro-batch, of the chunk that needs most."""
+    """Bytes that each rank needs for the backward of one micro-batch of its largest chunk."""
     backward: Kind = "I" if shape.split else "B"
     found = [0] * shape.plan.pipeline
     for (rank, _), cost in costs.stages.items():
@@ -118,7 +118,7 @@ def _time(scenario: Scenario, shape: _Shape, costs: Costs) -> int:
     fused = min(Fraction(1), getattr(scenario.schedule.options, "fused_time", Fraction(1)), plan.fused_time)
     alone = scenario.steps > 1 and not scenario.barrier  # ranks may begin the next step early: only work counts
     each = scenario.schedule.microbatches // len(plan.paths)
-    alike = scenario.tensor_traffic == "replay"  # else collectives of layers may take another time than in the costs
+    alike = scenario.tensor_traffic == "replay"  # else the times of layers' collectives may differ from the costs
     ways: dict[int, list[_Way]] = {}
     for path in plan.paths:
         before = behind = 0

@@ -1,15 +1,15 @@
-"""The plans of a search: the given axes crossed, and whatever they leave open varied by default.
+"""The plans of a search: the product of the given axes, and by default of those below that are not given.
 
     parallel        every pipeline · data · tensor · context of all GPUs, tensor ranks within a node; with `workload`,
                     pipeline · data
     experts         every number of ranks that divides the experts and the ranks along data and context
-    micro-batches   of 1, 2, 4 and 8 samples; always the scenario's samples a step
+    micro-batches   of 1, 2, 4 and 8 samples; always the scenario's samples per step
     schedule        every registered one, those of many chunks with 2, 4 and 8; one if there is no pipeline
     recompute       every level that keeps less
     sharding        where several ranks hold the same parameters: none and zero-1, without a pipeline every level
-    buckets         none, and 128 MiB where gradients are reduced beside the pipeline
+    buckets         none, and 128 MiB where gradients are reduced during the pipeline
 
-Nothing is left out silently: a plan that is listed is simulated, or has the reason why not.
+Nothing is left out silently: a plan that is listed is simulated, or has a reason why not.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ from hybrid_des.sweep.rows import is_key
 SIZES = (1, 2, 4, 8)  # samples of a micro-batch
 CHUNKS = (2, 4, 8)
 BUCKETS = ("none", "128 MiB")
-PLAIN = "1f1b"  # where there is no pipeline, orders differ in nothing
+PLAIN = "1f1b"  # without a pipeline, all orders are the same
 SHARDING = ("none", "zero-1", "zero-2", "zero-3")
 RANKS = ("parallel.pipeline", "parallel.data", "parallel.tensor", "parallel.context")
 
@@ -55,7 +55,7 @@ def plans_in(settings: Settings) -> list[Case]:
 
 
 def values_of(plans: Iterable[Case]) -> dict[str, list[Any]]:
-    """Key → its different values, of the keys that have several."""
+    """Key → its distinct values, for the keys that have several."""
     found: dict[str, dict[str, Any]] = {}
     for plan in plans:
         for path, value in plan.items():
@@ -99,7 +99,7 @@ def _ranks(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, 
 
 
 def factors(number: int, count: int) -> Iterator[tuple[int, ...]]:
-    """Every way to write a number as an ordered product of so many."""
+    """Every way to write a number as an ordered product of `count` factors."""
     if count == 1:
         yield (number,)
         return
@@ -125,7 +125,7 @@ def _holders(written: Scenario, plan: Mapping[str, Any]) -> int:
 
 
 def _samples(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The same samples a step, in micro-batches of several sizes."""
+    """The same samples per step, in micro-batches of several sizes."""
     schedule = written.schedule
     if "schedule.microbatches" in plan or "batch" in plan:
         yield {}

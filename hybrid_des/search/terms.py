@@ -1,4 +1,4 @@
-"""The `search:` block of a scenario: what varies, what is made best, and what a plan may use.
+"""The `search:` block of a scenario: axes, objective, and the memory that a plan may use.
 
 search:
   axes: [{schedule.kind: [1f1b, zb-h1]}, {parallel.context: [1]}]     # the other axes are those of `space`
@@ -70,7 +70,7 @@ class Settings:
         axes: the axes that are given.
         block: the rest of the block.
         imports: user-defined plug-in files that every worker imports first.
-        knobs: what is tuned.
+        knobs: the knobs to tune.
     """
 
     document: Document
@@ -81,7 +81,7 @@ class Settings:
 
     @property
     def objective(self) -> Objective:
-        """What is made best."""
+        """The objective of the search."""
         return OBJECTIVES[self.block.objective]
 
     @cached_property
@@ -91,11 +91,11 @@ class Settings:
 
     @cached_property
     def digest(self) -> str:
-        """The same for searches of the same scenario."""
+        """A hash of the scenario."""
         return hashlib.sha256(repr(self.document.value).encode()).hexdigest()
 
     def allowed(self, gpu: GpuKind) -> int:
-        """Bytes that a plan may use of a GPU."""
+        """Bytes that a plan may use on a GPU."""
         memory, reserve = self.block.memory or gpu.memory, self.block.reserve
         return int(memory - (memory * reserve if isinstance(reserve, Fraction) else reserve))
 

@@ -1,4 +1,4 @@
-"""Continuous knobs of the best plan, such as the size of a bucket, tried out by Optuna: better or not, without a proof.
+"""Continuous knobs of the best plan, such as the size of a bucket, tuned by Optuna: an improvement, without a proof.
 
 search:
   tune: {gradients.bucket: [4 MiB, 512 MiB], overlap.tensor: [0, 0.9]}
@@ -20,7 +20,7 @@ from hybrid_des.search.outcome import Found
 
 @dataclass(frozen=True)
 class Tuned:
-    """What tuning has found: the plan, the values of its knobs (none if none is better), and how many were tried."""
+    """The result of tuning: the plan, the values of its knobs (empty if none is better), and the number of trials."""
 
     plan: Candidate
     values: Mapping[str, float]
@@ -28,7 +28,7 @@ class Tuned:
 
 
 def tune(found: Found, best: Candidate, trials: int) -> Tuned:
-    """Try values of `search.tune` on a plan; the plan itself where none is better.
+    """Try values of `search.tune` on a plan; returns the plan itself if none is better.
 
     Raises:
         UsageError: there is nothing to tune, or Optuna is not installed.

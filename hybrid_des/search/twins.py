@@ -1,6 +1,6 @@
-"""Plans that differ in nothing that matters: the same ops, costs, messages and collectives on the same GPUs.
+"""Equivalent plans: the same ops, costs, messages and collectives on the same GPUs.
 
-With one pipeline rank many schedules are one; with one replica neither sharding nor buckets do anything.
+With one pipeline rank many schedules coincide; with one replica neither sharding nor buckets have an effect.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ _FIELDS = ("forward", "backward", "weight", "message", "kept", "parameters", "we
 
 
 def twin_of(scenario: Scenario, parts: Parts) -> str:
-    """A text that is the same for plans whose simulations are the same."""
+    """A hash that is equal for plans whose simulations are the same."""
     found = hashlib.sha256()
     for line in _lines(scenario, parts):
         found.update(line.encode())
@@ -24,7 +24,7 @@ def twin_of(scenario: Scenario, parts: Parts) -> str:
 
 
 def _lines(scenario: Scenario, parts: Parts) -> Iterator[str]:
-    """All that a simulation reads."""
+    """Everything that a simulation reads."""
     lowering, costs = parts.lowering, parts.costs
     yield from _orders(parts.plan)
     yield repr((scenario.parallel.layout.strides, scenario.parallel.layout.sizes, scenario.steps, scenario.barrier))

@@ -1,4 +1,4 @@
-"""The ways of a plan's pipelines through the cluster: which ranks, how fast, how far apart."""
+"""The paths of a plan's pipelines through the cluster: their ranks, speeds and distances."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Ways:
     """Pipelines that are walked as one: each rank as fast, and each message as quick, as the fastest of them.
 
     Attributes:
-        ranks: of each pipeline, the global ranks in order.
-        speeds: of every global rank.
+        ranks: the global ranks of each pipeline, in order.
+        speeds: the speed of every global rank.
     """
 
     ranks: Sequence[range]
@@ -35,7 +35,7 @@ class Ways:
 
     @cached_property
     def alike(self) -> bool:
-        """Whether they do not differ, neither in speed nor in the ways from each rank to the next and back."""
+        """Whether they differ neither in speed nor in the routes from each rank to the next and back."""
         if len(self.ranks) == 1:
             return True
         count = len(self.ranks[0])
@@ -43,7 +43,7 @@ class Ways:
         return len(set(self.speeds)) == 1 and all(len(self._kinds(*pair)) == 1 for pair in pairs)
 
     def slowest(self) -> Ways:
-        """The one that computes longest; of equal ones the first."""
+        """The pipeline that computes longest; the first of equal ones."""
         longest = max(self.ranks, key=lambda way: sum(1 / self.speeds[rank] for rank in way))
         return replace(self, ranks=[longest])
 
@@ -58,7 +58,7 @@ class Ways:
         return cache(lambda place, peer, size: min(self.cheapest.message(*ends, size) for ends in kinds(place, peer)))
 
     def _kinds(self, place: int, peer: int) -> list[tuple[int, int]]:
-        """Sender and receiver of every kind of way from one place to another."""
+        """A sender and receiver for every kind of route from one place to another."""
         found: dict[object, tuple[int, int]] = {}
         for way in self.ranks:
             found.setdefault(self.cheapest.kind_of(way[place], way[peer]), (way[place], way[peer]))

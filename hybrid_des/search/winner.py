@@ -1,4 +1,4 @@
-"""The scenario file of a plan that a search has found, for `hybrid-des` and everything else that reads one."""
+"""The scenario file of a plan found by a search."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hybrid_des.sweep.runner import with_case
 
 
 def scenario_file(found: Found, candidate: Candidate) -> str:
-    """The text of a scenario file: all that the searched file says, with the values of a plan.
+    """The text of a scenario file: the content of the searched file with the values of a plan.
 
-    Files that it names get absolute paths, so that it may be put anywhere.
+    The paths in it are made absolute, so that it can be placed anywhere.
     """
     document = with_case(found.settings.document, candidate.case, "search")
     anchor(document, Path.cwd())

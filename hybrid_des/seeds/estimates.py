@@ -1,8 +1,8 @@
 """Mean and percentiles of a sample, each with a confidence interval, and of the differences between paired samples.
 
 The interval of a mean is mean ± 1.96 s/√n; that of a percentile lies between two values of the ordered sample, whose
-places are those that a binomial number of values below it has (Conover, Practical Nonparametric Statistics, 1999,
-section 3.2). A sample too small to hold such a value has no interval there.
+positions follow from the binomial number of values below it (Conover, Practical Nonparametric Statistics, 1999,
+section 3.2). Where the sample is too small to have such a value, the interval has no bound.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def estimates_of(sample: ArrayLike) -> dict[str, Estimate]:
 
 
 def as_mapping(sample: ArrayLike) -> dict[str, Any]:
-    """The figures of a sample for JSON, with its size, standard deviation, least and greatest."""
+    """The figures of a sample for JSON, with its size, standard deviation, minimum and maximum."""
     numbers = np.asarray(sample, dtype=np.float64)
     found: dict[str, Any] = {"n": len(numbers)}
     for name, one in estimates_of(sample).items():

@@ -1,4 +1,4 @@
-"""The picture of a spread: how step times are distributed, and how two scenarios differ seed by seed."""
+"""The plot of a spread: the distribution of step times, and how two scenarios differ seed by seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BINS = 30
 
 
 def histogram(samples: Mapping[str, ArrayLike], usual: Mapping[str, float] | None = None) -> Figure:
-    """Draw the step times of one or two scenarios, by name, in seconds; of two, also the differences of pairs.
+    """Draw the step times of one or two scenarios, by name, in seconds; for two, also the differences of pairs.
 
     Args:
         samples: step times by seed.

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 FIGURES = (
     "step_time_s", "pipeline_time_s", "bubble_ratio", "exposed_communication_ratio", "busy_s", "idle_s",
 )  # fmt: skip
-BATCHES = 8  # per worker, so that they end at about the same time
-LONGEST_S = 0.5  # of a batch: what a worker is at before it reports
+BATCHES = 8  # per worker, so that workers finish at about the same time
+LONGEST_S = 0.5  # of a batch, after which a worker reports
 WORTH_WORKERS_S = 3.0  # of runs: workers take a second or two to start
 
 
@@ -42,7 +42,7 @@ def spread(
     """Simulate a scenario with `runs` consecutive seeds, the first of them its own; one row per run, by seed.
 
     Columns are `seed` and figures of the summary, in seconds or as ratios; idle time by cause (`idle_s.dependency`).
-    Two scenarios with the same seeds have random numbers in common, so that their rows may be compared one by one.
+    Two scenarios with the same seeds have random numbers in common, so that their rows can be compared one by one.
     The table does not depend on `jobs`.
 
     Args:
@@ -74,7 +74,7 @@ def spread(
 
 
 def without_jitter(scenario: Scenario) -> float:
-    """Seconds of a step of the same scenario without its jitter; of what is slow, nothing is changed."""
+    """Seconds of a step of the same scenario without its jitter; its `slow` is unchanged."""
     figure = summary(run(_lean(scenario).model_copy(update={"jitter": ()})))["step_time_s"]
     return float(figure)
 
@@ -123,7 +123,7 @@ def _run_batch(scenario: Scenario, imports: Sequence[str], cases: Sequence[Case]
 
 
 def _shared(scenario: Scenario) -> Parts | None:
-    """The parts that all seeds share; None where a seed decides what is trained."""
+    """The parts that all seeds share; None if the training depends on the seed."""
     return None if scenario.numerics else parts_of(scenario)
 
 

@@ -1,1 +1,1 @@
-"""From parts to a run: GPUs that run their programs, what perturbs them, and their memory."""
+"""From parts to a run: GPUs that run their programs, their perturbations, and their memory."""

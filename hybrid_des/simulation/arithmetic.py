@@ -1,4 +1,4 @@
-"""The arithmetic of a simulated GPU, where a small model is really trained."""
+"""The arithmetic of a simulated GPU, if a small model is actually trained."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ class Arithmetic:
         self._received[op] = message.data
 
     def compute(self, step: int, ops: Action) -> None:
-        """Compute an action; a fused pair runs its forward first, so that its activations add to the peak."""
+        """Compute an action; a fused pair runs its forward first, so that its activations count towards the peak."""
         ordered = sorted(ops, key=lambda op: op.kind != "F")
         self._results = {op: self._worker.run(step, op, self._received.pop(op, None)) for op in ordered}
 

@@ -26,11 +26,11 @@ from hybrid_des.simulation.perturbing import conditions_of
 from hybrid_des.simulation.programs import Programs
 from hybrid_des.simulation.varying import VaryingGpu
 
-UNCONTENDED = "uncontended"  # a sharing that only runs to compare with have
+UNCONTENDED = "uncontended"  # link sharing of runs made only for comparison
 
 
 class Network(NamedTuple):
-    """The network of a run, every GPU's end of it, and what records both."""
+    """The network of a run, the endpoints of its GPUs, and the recorder of both."""
 
     recorder: Recorder
     transport: Transport
@@ -40,9 +40,9 @@ class Network(NamedTuple):
 def network_of(
     scenario: Scenario, parts: Parts, fold: Fold | None, trace: Causes | None, scratch: Path | None
 ) -> Network:
-    """The network, in an environment of its own."""
+    """The network, in a new environment."""
     rows: Rows | None = None
-    if scenario.record == "all":  # what is explained needs all rows at once
+    if scenario.record == "all":  # explaining a run needs all rows in memory
         rows = LongRows(MESSAGE_COLUMNS, "start", scratch) if trace is None else Rows(MESSAGE_COLUMNS)
     recorder = Recorder(rows)
     transport = _transport(scenario, parts, fold, trace, recorder)
@@ -98,7 +98,7 @@ def simulated_gpus(
 def _meetings(
     transport: Transport, groups: Sequence[Groups], fold: Fold | None
 ) -> Mapping[int, Sequence[Meeting | None]]:
-    """Rank → where it meets the other members of its groups, part by part; of a fold, the simulated ranks."""
+    """Rank → its meeting with the other members of its group, part by part; in a fold, with the simulated ones."""
     found: dict[int, list[Meeting | None]] = {}
     for part, of_part in enumerate(groups):
         for ranks in of_part:

@@ -1,7 +1,7 @@
-"""Changes to the durations of ops that no key of a scenario makes: one rank quicker, all ranks alike.
+"""Changes to the durations of ops that no scenario key can express: one rank faster, all ranks alike.
 
-A change is a function of the global rank, the task and one of its durations. It sees programs as they are lowered, so
-whatever decides about durations before is seen too.
+A change is a function of the global rank, the task and one of its durations. It is applied to
+lowered programs, so it sees the effects of everything else on durations.
 """
 
 from collections.abc import Callable, Iterator

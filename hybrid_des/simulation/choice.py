@@ -19,7 +19,7 @@ Outcome = TypeVar("Outcome")
 
 
 class Folded(NamedTuple, Generic[Outcome]):
-    """What was simulated, for which other ranks those stand (None: all are simulated), and why replicas do not."""
+    """The outcome, the fold that was simulated (None: all ranks were), and why replicas were not folded."""
 
     outcome: Outcome
     fold: Fold | None
@@ -31,7 +31,7 @@ def simulated_once(replicas: Replicas, simulate: Callable[[Fold | None], Outcome
 
     Raises:
         FoldRefusal: the scenario asks for a fold that is not exact.
-        Refusal: more must be simulated than can be.
+        Refusal: the run is too large to simulate.
     """
     scenario, reasons = replicas.scenario, list[str]()
     for fold in () if whole else folds_of(replicas, reasons):
@@ -51,10 +51,10 @@ def simulated_once(replicas: Replicas, simulate: Callable[[Fold | None], Outcome
 
 
 def check_size(scenario: Scenario, fold: Fold | None, reasons: Sequence[str]) -> None:
-    """Check that a run is not too large, which a scenario that may be folded has been allowed to be.
+    """Check the size of a run, which validation leaves open for scenarios that may be folded.
 
     Raises:
-        Refusal: it is, with the reason why it was not folded, or not more.
+        Refusal: it is too large; the message says why it was not folded, or not further.
     """
     kept = scenario.parallel.data if fold is None else fold.kept("data")
     if found := too_large(scenario, kept):

@@ -1,4 +1,4 @@
-"""Who sends the messages of collectives inside ops: a rank's part in those of each of its stages."""
+"""Collectives inside ops as messages: a rank's part in those of each of its stages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Exchanger:
             transport: carries the messages.
             ranks: the members.
             rings: the channels of the group.
-            at: which rank this is, its chunk, and the stage and axis.
+            at: this rank, its chunk, and the stage and axis.
         """
         rank, chunk, stage, axis = at
         self._env = transport.env

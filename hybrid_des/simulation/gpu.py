@@ -57,7 +57,7 @@ class Gpu:
     Attributes:
         rank: its global rank.
         memory: its memory use.
-        ops: how many ops it runs per step, optimizer steps among them.
+        ops: number of ops that it runs per step, optimizer steps included.
         processes: its SimPy processes, one per stream.
     """
 
@@ -193,7 +193,7 @@ class Gpu:
             self._job.recorder.waits.add((self._step, self.rank, purpose, place, begin, end))
 
     def _compute_beside(self, layer: ComputeBeside) -> Routine:
-        """Compute a layer; what communication has cost is known when it is over, and then made up for."""
+        """Compute a layer; work lost to communication is known only afterwards, and then made up for."""
         env, slowing, work = self._job.env, layer.slowing, layer.duration
         meetings = [meeting for meeting in self._meetings if meeting]
         self._signals["layer"].hand(None)
@@ -205,7 +205,7 @@ class Gpu:
         self._signals["layer"].hand(None)
 
     def _exchange(self, segment: LayerCollective) -> Routine:
-        """Take part in a collective of a layer by messages, compute beside it, and record how long the op waited."""
+        """Take part in a layer's collective by messages, compute concurrently, and record how long the op waited."""
         env, start = self._job.env, self._job.env.now
         for after, stage in segment.fills:
             env.process(self._fill(after, stage))
@@ -218,11 +218,11 @@ class Gpu:
         self._job.recorder.exchanges.add((self._step, self.rank, purpose, start, free, env.now))
 
     def _lasts(self, work: int) -> int:
-        """Picoseconds of computation that begins now."""
+        """Duration in picoseconds of work that begins now."""
         return work
 
     def _fill(self, after: int, stage: int) -> Routine:
-        """Mark a bucket as filled a little later."""
+        """Mark a bucket as filled after a delay."""
         yield self._job.env.timeout(after)
         self._filled[stage].hand(None)
 

@@ -32,7 +32,7 @@ class MemoryLedger:
         self._record((rank, 0, resident, 0))
 
     def hold(self, now: int, change: tuple[int, int]) -> None:
-        """Allocate activations: their bytes, and the parts of a chunk that they count."""
+        """Allocate activations: their bytes, and the parts of a chunk that they count as."""
         size, parts = change
         self.bytes += size
         self.activations += parts
@@ -77,7 +77,7 @@ def worst_peak(ranks: Sequence[int], held: Sequence[int], gpus: Sequence[GpuKind
 
 
 def memory_parts(costs: Costs, place: int, peak: int) -> dict[str, int]:
-    """What a pipeline rank holds at its peak, in bytes; a workload gives all but activations as one number."""
+    """Memory of a pipeline rank at its peak by part, in bytes; a workload gives all but activations as one number."""
     stages = [stage for (rank, _), stage in costs.stages.items() if rank == place]
     activations, resident = peak - costs.resident[place], sum(stage.resident for stage in stages)
     if not resident:
@@ -93,7 +93,7 @@ def memory_parts(costs: Costs, place: int, peak: int) -> dict[str, int]:
 
 
 def misfit(parts: Mapping[str, int], memory: int) -> str:
-    """The part for which too little memory is left, where activations come last."""
+    """The first part that does not fit into the memory that those before it leave; activations are last."""
     left = memory
     for name in sorted(parts, key=lambda name: name == "activations"):
         if parts[name] > left:

@@ -1,8 +1,8 @@
-"""What perturbs a run, by `slow` and `jitter` of its scenario: the paces of ranks and the conditions of links.
+"""Perturbations of a run, from `slow` and `jitter` of its scenario: the paces of ranks and the conditions of links.
 
-What is slow for good is a slower GPU (`Pace`) or a narrower link (`planning.slow_links`), as if the machine were built
-that way. What is slow for an interval, a slow stage, jitter and noise need a pace that varies. Tensor and context ranks
-wait for each other inside every op: they go as the slowest of them, and have their jitter and noise in common.
+A permanent slowdown is a slower GPU (`Pace`) or a slower link (`planning.slow_links`), as if the machine were built
+that way. A slowdown for an interval, a slow stage, jitter and noise need a pace that varies. Tensor and context ranks
+wait for each other inside every op: they run at the pace of the slowest, and share their jitter and noise.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from hybrid_des.workload.durations import Durations
 
 
 def conditions_of(slow: Sequence[Slow], fabric: Fabric) -> dict[str, Conditions]:
-    """By link: what is slow for an interval; and, where times are measured, by a factor for good.
+    """Link → its slowdowns for an interval and, if its times are measured, its permanent factors.
 
     Raises:
-        UsageError: a wiring of the user's own has no such link.
+        UsageError: a user-defined wiring has no such link.
     """
     spells: dict[str, list[Spell]] = {}
     more: dict[str, list[tuple[Spell, int]]] = {}
@@ -51,7 +51,7 @@ def conditions_of(slow: Sequence[Slow], fabric: Fabric) -> dict[str, Conditions]
 
 
 def _latencies(spells: Iterable[tuple[Spell, int]]) -> tuple[tuple[int, int], ...]:
-    """From each time on, the sum of the latencies of the spells that are on."""
+    """(time, sum of the latencies of the spells that are active from then on)."""
     spells = list(spells)
     starts = sorted({0, *(s.start for s, _ in spells), *(s.until for s, _ in spells if s.until is not None)})
     return tuple(
@@ -61,11 +61,11 @@ def _latencies(spells: Iterable[tuple[Spell, int]]) -> tuple[tuple[int, int], ..
 
 @dataclass(frozen=True)
 class Perturbation:
-    """What perturbs the computation of a run.
+    """Perturbations of the computation of a run.
 
     Attributes:
         plan, costs: of the run; `costs` at speed 1.
-        durations: of every op, where they come from outside.
+        durations: of every op, if given from outside.
     """
 
     scenario: Scenario
@@ -74,12 +74,12 @@ class Perturbation:
     durations: Durations | None = None
 
     def speed(self, rank: int) -> Fraction:
-        """The factor of a rank's speed that it has for good."""
+        """The permanent factor of a rank's speed."""
         constant = self._table(rank).constant
         return Fraction(1) if constant is None else constant
 
     def pace(self, rank: int) -> VaryingPace | None:
-        """How the pace of a rank varies; None if it does not."""
+        """The varying pace of a rank; None if its pace is constant."""
         table, noise = self._table(rank), self._noise(rank)
         held = [stage for (place, _), stage in self.plan.stage_of.items() if place == self._place(rank)]
         stages = {stage: self._stages[stage] for stage in held if stage in self._stages}
@@ -112,7 +112,7 @@ class Perturbation:
 
     @cached_property
     def _spells(self) -> Mapping[int, Sequence[Spell]]:
-        """GPU → when it is slow, itself or with its node."""
+        """GPU → the spells in which it is slow, alone or with its node."""
         spells: dict[int, list[Spell]] = {}
         nodes = self.scenario.cluster.spec.node_of
         for one in self.scenario.slow:
@@ -124,7 +124,7 @@ class Perturbation:
 
     @cached_property
     def _stages(self) -> Mapping[int, Timetable]:
-        """Stage → its factor over time, of those that are slow.
+        """Slow stage → its factor over time.
 
         Raises:
             UsageError: the plan has no such stage.
@@ -147,7 +147,7 @@ class Perturbation:
         return None
 
     def _place_of_streams(self, rank: int) -> tuple[int, int]:
-        """Replica and pipeline rank: a replica more changes no other's streams; tensor and context ranks share them."""
+        """Replica and pipeline rank: a new replica changes no other's streams; tensor and context ranks share them."""
         here = self.scenario.parallel.layout.coordinates(rank)
         return here["data"], here["pipeline"]
 
@@ -164,7 +164,7 @@ class Perturbation:
         return found
 
     def _factor(self, rank: int, level: str, sample: Sample, key: tuple[str | int, ...]) -> Factor:
-        """One source's factors of the ops of a rank: by number in streams of its own."""
+        """One source's factors of the ops of a rank: by index, in separate streams."""
         seed, microbatches, place = self.scenario.seed, self.plan.microbatches, self._place_of_streams(rank)
 
         @cache

@@ -1,4 +1,4 @@
-"""The programs that ranks run, each at the pace of its rank; equal ranks share theirs."""
+"""The programs that ranks run, each at the pace of its rank; equal ranks share one."""
 
 from fractions import Fraction
 
@@ -12,11 +12,11 @@ from hybrid_des.simulation.varying import VaryingPace, in_parts
 
 
 class Programs:
-    """Lowers the programs of ranks when they are first asked for.
+    """Lowers the programs of ranks when they are first requested.
 
     Args:
-        scenario: what perturbs ranks.
-        parts: what is lowered.
+        scenario: the perturbations of ranks.
+        parts: the parts that are lowered.
         retime: other durations of ops.
     """
 
@@ -30,9 +30,9 @@ class Programs:
             self._perturbation = Perturbation(scenario, parts.plan, parts.costs, parts.durations)
 
     def of(self, rank: int, place: int, speed: Fraction) -> tuple[Program, VaryingPace | None]:
-        """The program of a rank on a GPU of this speed, and the pace at which it varies, if it does."""
+        """The program of a rank on a GPU of this speed, and its varying pace, if it varies."""
         if self._perturbation is None and self._retime is None:
-            alike = place, id(speed)  # of the scenario's node; hashing a fraction takes longer than all else here
+            alike = place, id(speed)  # the node's own fraction; hashing it would take longer than all else here
             if alike not in self._alike:
                 self._alike[alike] = self._lowering.lower(place, Pace(speed))
             return self._alike[alike], None

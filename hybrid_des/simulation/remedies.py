@@ -1,4 +1,4 @@
-"""What would fit into memory: peaks of a changed scenario, from its plan alone, without simulating it.
+"""Remedies for out of memory: peaks of changed scenarios, from their plans alone, without simulation.
 
     recompute: selective, full ─► sharding: the next ones ─► half the micro-batch, twice as many of them
 
@@ -58,7 +58,7 @@ def remedies(scenario: Scenario, plan: Plan, fabric: Fabric) -> Iterator[Remedy]
             planned = plan if same else build_plan(variant, ranks, fabric)
             held = planned_peaks(planned, costs_of(ranks, planned))
         except HybridDesError:
-            continue  # the schedule does not support so many micro-batches
+            continue  # the schedule does not support this many micro-batches
         yield Remedy(change, worst_peak(everyone, [held[place] for place in layout.along("pipeline").tolist()], gpus))
 
 
@@ -76,7 +76,7 @@ def _variants(scenario: Scenario) -> Iterator[tuple[str, Scenario]]:
 
 
 def what_would_fit(scenario: Scenario, plan: Plan, fabric: Fabric | None) -> str:
-    """The first of the changes that fits, with its peak, or that none does; empty where there is none to try."""
+    """The first change that fits, with its peak, or a note that none does; empty if there is none to try."""
     if scenario.model is None or fabric is None:
         return ""
     tried = []

@@ -47,18 +47,18 @@ class Run:
             bytes_expert: totals over all steps; replayed collectives of these axes send bytes, but no messages.
         duration: simulated picoseconds over all steps.
         ranks: the simulated global ranks.
-        peak_activations, peak_memory: one entry for each of them: whole-rank micro-batches, bytes.
+        peak_activations, peak_memory: one entry for each of these, in whole-rank micro-batches and in bytes.
         events: SimPy events processed.
         wall_s: real seconds.
         algorithm: the all-reduce used; for `auto` the chosen one.
-        numerics: the summary's keys on training, with numerics.
+        numerics: the training entries of the summary, with numerics.
         weights: rank → stage → arrays, with numerics.
         fabric: the wiring.
-        trace: what released each op and message, if that was asked for.
+        trace: the causes that released each op and message, if requested.
         traffic: how collectives of layers were simulated.
         tensor_delay: picoseconds by which a step may be longer than with replayed collectives.
-        fold: for which other ranks the simulated ones stand; None if all are simulated.
-        unfolded: why replicas do not stand for others, where they were to.
+        fold: maps other ranks to the simulated ones; None if all are simulated.
+        unfolded: why replicas were not folded, if they were meant to be.
     """
 
     scenario: Scenario
@@ -122,14 +122,14 @@ def run(
     Args:
         scenario: what to simulate.
         plan: a user-defined order, instead of the schedule's.
-        fabric: a user-defined wiring, instead of the topology's; what is slow for good is expected in it (`slowed`).
+        fabric: a user-defined wiring, instead of the topology's; it must include permanent slowdowns (`slowed`).
         training: a training, such as a self-checking one, instead of the scenario's numerics.
         retime: other durations of ops.
-        trace: where causes are recorded, for a run that is explained.
-        parts: the parts of a scenario without numerics that differs in seed, jitter, steps and
-            what is slow for an interval.
-        scratch: the folder of the file of rows that are too many for memory; default: that for temporary files.
-        watch: what shows how far the run is, and ends it when its budget is spent.
+        trace: records causes, for a run that is explained.
+        parts: the parts of a scenario without numerics that differs only in seed, jitter, steps and
+            slowdowns for an interval.
+        scratch: folder for rows that do not fit into memory; default: the system's folder for temporary files.
+        watch: shows the progress of the run, and ends it when its budget is spent.
 
     Raises:
         PlanError: the plan is incomplete.
@@ -146,14 +146,14 @@ def run(
         return _simulated(scenario, parts, fold, scratch, watch, trace=trace, retime=retime)
 
     replicas = Replicas(scenario, parts.reductions, parts.traffic.messages, parts.meeting, parts.apart)
-    whole = trace is not None or retime is not None  # what is explained, or changed rank by rank
+    whole = trace is not None or retime is not None  # a run that is explained, or changed rank by rank
     folded = simulated_once(replicas, simulate, whole=whole)
     _check_memory(scenario, parts, folded.outcome.gpus)
     return _run_of(scenario, parts, folded, trace, started)
 
 
 class _Ended(NamedTuple):
-    """A simulation at its end: the network, with what was recorded, and the simulated GPUs."""
+    """A simulation at its end: the network with its records, and the simulated GPUs."""
 
     network: Network
     gpus: Sequence[Gpu]
@@ -183,7 +183,7 @@ def _simulated(
 
 
 def _run_of(scenario: Scenario, parts: Parts, folded: Folded[_Ended], trace: Causes | None, started: float) -> Run:
-    """What a simulation that began at this second leaves behind."""
+    """The outcome of a simulation that began at second `started`."""
     ((recorder, transport, _), gpus), fold, reason = folded
     layout, training, visits = scenario.parallel.layout, parts.training, parts.plan.visits
     counted = [CHUNK * visits[layout.coordinate(gpu.rank, "pipeline")] for gpu in gpus]
@@ -212,7 +212,7 @@ def _run_of(scenario: Scenario, parts: Parts, folded: Folded[_Ended], trace: Cau
 
 
 def _beat(scenario: Scenario, network: Network, gpus: Sequence[Gpu], watch: Watch | None) -> Callable[[], None] | None:
-    """What is done now and then while a run goes on."""
+    """The callback that is called periodically during a run, if one is needed."""
     env, recorder = network.transport.env, network.recorder
     relieve = recorder.messages.relieve if isinstance(recorder.messages, LongRows) else None
     if watch is None:
@@ -228,7 +228,7 @@ def _beat(scenario: Scenario, network: Network, gpus: Sequence[Gpu], watch: Watc
 
 
 def _sent(parts: Parts, transport: Transport, steps: int) -> dict[str, int]:
-    """What was sent, by messages, of which every one was received, or in replayed collectives."""
+    """Totals sent, by messages and by replayed collectives; checks that every message was received."""
     transport.check_empty()
     replayed = {f"bytes_{axis}": size for axis, size in parts.traffic.replayed_bytes.items()}
     replayed |= parts.lowering.replayed(0)

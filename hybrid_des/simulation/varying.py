@@ -1,9 +1,9 @@
-"""A GPU whose pace varies: every op has a factor of its own, and its time is integrated over a timetable.
+"""A GPU whose pace varies: every op has its own factor, and its time is integrated over a timetable.
 
     lowered     Compute(40) Fill Compute(60)                     the op at the rank's usual pace
     in parts    ComputePart(0, 40, 100) Fill ComputePart(40, 100, 100)
 
-When an op begins, it is known by which factor it takes longer than usual; each part then runs from wherever it starts.
+The factor of an op is determined when it begins; each part is then integrated from the time at which it starts.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ def _parts(segments: Sequence[Segment]) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Variation:
-    """What varies on one rank.
+    """Variation of the pace of one rank.
 
     Attributes:
         table: the factor of its speed over time.
-        stages: the same of stages that are slow.
+        stages: the same, of stages that are slow.
         factors: of durations; they are multiplied.
-        usual: picoseconds of an op at speed 1, from which it was lowered.
-        times: the same, where it differs from op to op.
+        usual: picoseconds of an op at speed 1, as it was lowered.
+        times: the same, if it differs from op to op.
     """
 
     table: Timetable
@@ -80,7 +80,7 @@ class Variation:
 
 
 class VaryingPace:
-    """The pace of one rank: how long the op that it is at takes.
+    """The pace of one rank: the duration of its current op.
 
     Attributes:
         table: the factor of its speed over time.
@@ -91,16 +91,16 @@ class VaryingPace:
         self._variation = variation
         self._at: tuple[int, int] | None = None
         self._tables: dict[Any, Timetable] = {}
-        self._usual = 1  # picoseconds of the op at speed 1, from which it was lowered …
-        self._taken: int | float = 1  # … and those that it takes this time
+        self._usual = 1  # picoseconds of the op at speed 1, as it was lowered …
+        self._taken: int | float = 1  # … and those that it takes in this step
 
     @property
     def scale(self) -> float | Fraction:
-        """What the op takes over its usual duration."""
+        """The duration of the op divided by its usual duration."""
         return Fraction(self._taken, self._usual) if isinstance(self._taken, int) else self._taken / self._usual
 
     def begin(self, step: int, task: Task) -> None:
-        """Find how long the op takes that begins, unless it is under way."""
+        """Find the duration of the op that begins, unless it has already begun."""
         if self._at == (step, task.number):
             return
         self._at = step, task.number
@@ -119,7 +119,7 @@ class VaryingPace:
             self.table = self._table(task.work.stages, usual)
 
     def duration(self, part: ComputePart, now: int) -> int:
-        """Picoseconds of a part of the op that begins now."""
+        """Duration in picoseconds of a part of the op, if the part begins now."""
         factor = self.table.constant
         if factor is None:
             return self.table.end(now, Fraction(self.scale) * (part.after - part.before)) - now
@@ -133,7 +133,7 @@ class VaryingPace:
         return prod(factor(kind, chunk, step, microbatch) for factor in self._variation.factors)
 
     def _table(self, stages: Sequence[int], usual: Sequence[int]) -> Timetable:
-        """The timetable of an op: that of the rank and, by their shares of a fused pair, those of its stages."""
+        """The timetable of an op: that of its rank with those of its stages, by their shares of a fused pair."""
         variation = self._variation
         key = (*stages, *usual)
         if key not in self._tables:
@@ -153,7 +153,7 @@ class VaryingGpu(Gpu):
     """A GPU at a pace that varies.
 
     Attributes:
-        pace: how long its ops take.
+        pace: the durations of its ops.
     """
 
     def __init__(self, *args: Any, pace: VaryingPace, **more: Any) -> None:
@@ -161,7 +161,7 @@ class VaryingGpu(Gpu):
         self.pace = pace
 
     def _wait(self, segment: Segment | ComputePart, place: int) -> Routine:
-        """Compute a part of an op; or wait for a segment of communication."""
+        """Compute a part of an op, or wait for a segment of communication."""
         if not isinstance(segment, ComputePart):
             yield from super()._wait(segment, place)
             return
@@ -172,14 +172,14 @@ class VaryingGpu(Gpu):
             yield env.timeout(duration)
 
     def _lasts(self, work: int) -> int:
-        """Picoseconds of computation that begins now, at the pace of the op."""
+        """Duration in picoseconds of work that begins now, at the pace of the op."""
         assert self._task is not None  # it runs one
         self.pace.begin(self._step, self._task)
         now = self._job.env.now
         return self.pace.table.end(now, Fraction(self.pace.scale) * work) - now
 
     def _compute_beside(self, layer: ComputeBeside) -> Routine:
-        """Compute a layer beside communication, of which the work is lost that the pace would have done meanwhile."""
+        """Compute a layer during communication, which costs a share of the work that the pace would do meanwhile."""
         env, slowing, pace = self._job.env, layer.slowing, self.pace
         assert self._task is not None  # it runs one
         pace.begin(self._step, self._task)

@@ -1,4 +1,4 @@
-"""A run that is watched: how far it is, and what is known of it when its budget of real time is spent."""
+"""Progress of a run, and its partial results when its budget of real time is spent."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from hybrid_des.simulation.gpu import Gpu
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 SHOWN_EVERY_S = 0.25
-STUCK_S = 2.0  # without an op that ends, after which the share of ops says nothing about the time left
+STUCK_S = 2.0  # without a finished op, after which the share of ops does not predict the time left
 
 
 @dataclass(frozen=True)
 class Headway:
-    """How far a run is.
+    """Progress of a run.
 
     Attributes:
-        share: of the ops, how many have ended.
-        events: simulated so far.
+        share: fraction of the ops that have finished.
+        events: number simulated so far.
         elapsed_s: real seconds so far.
-        still_s: real seconds since an op ended.
+        still_s: real seconds since the last op finished.
     """
 
     share: float
@@ -39,7 +39,7 @@ class Headway:
 
     @property
     def left_s(self) -> float | None:
-        """Real seconds left if the other ops take as long; None where that is not known."""
+        """Real seconds left if the other ops take as long; None if that is unknown."""
         known = self.share > 0 and self.still_s < STUCK_S
         return self.elapsed_s * (1 / self.share - 1) if known else None
 
@@ -48,7 +48,7 @@ Show = Callable[[Headway], None]
 
 
 class BudgetSpentError(Exception):
-    """The real time that a run may take is over."""
+    """The budget of real time of a run is spent."""
 
 
 class UnfinishedError(SimulationError):
@@ -64,11 +64,11 @@ class UnfinishedError(SimulationError):
         self._budget_s, self._wall_s = budget_s, wall_s
         self._share = len(network.recorder.ops) / ops_of(scenario, gpus)
         spent = f"the budget of {format_seconds(budget_s)} is spent"
-        super().__init__(f"{scenario.name}: not complete: {spent}, {self._share:.1%} of the ops are done")
+        super().__init__(f"{scenario.name}: not complete: {spent}, {self._share:.1%} of the ops have finished")
 
     @cached_property
     def facts(self) -> dict[str, Any]:
-        """What is known of the run, by public keys: shares, seconds, bytes."""
+        """Partial results of the run, by public key: shares, seconds, bytes."""
         scenario, gpus, (recorder, transport, _) = self._scenario, self._gpus, self._network
         ops, steps = recorder.ops.table(), recorder.steps.table()
         place = scenario.parallel.layout.along("pipeline")
@@ -97,11 +97,11 @@ class UnfinishedError(SimulationError):
 
 
 class Watch:
-    """Follows a run from the outside, between two of its events.
+    """Observes a run from the outside, between events.
 
     Args:
         budget_s: real seconds that it may take from now on.
-        show: is told now and then how far the run is.
+        show: called periodically with the progress of the run.
     """
 
     def __init__(self, budget_s: float = inf, show: Show | None = None) -> None:
@@ -109,10 +109,10 @@ class Watch:
         self._show = show
         self._started = time.perf_counter()
         self._shown = 0.0
-        self._ops, self._since = 0, 0.0  # how many had ended when it last looked, and since when as many
+        self._ops, self._since = 0, 0.0  # finished ops at the last look, and when that number last changed
 
     def look(self, ops: int, of_ops: int, events: int) -> None:
-        """Look at a run of which so many ops have ended.
+        """Look at a run in which `ops` ops have finished.
 
         Raises:
             BudgetSpentError: its budget is spent.
@@ -134,5 +134,5 @@ class Watch:
 
 
 def ops_of(scenario: Scenario, gpus: Sequence[Gpu]) -> int:
-    """How many ops a run has, optimizer steps among them."""
+    """Number of ops of a run, optimizer steps included."""
     return scenario.steps * sum(gpu.ops for gpu in gpus)

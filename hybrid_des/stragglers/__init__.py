@@ -1,1 +1,1 @@
-"""Measured runs replayed op by op: how well the simulation meets them, and who was slow."""
+"""Measured runs replayed op by op: how well the simulation matches them, and who was slow."""

@@ -12,7 +12,7 @@ from hybrid_des.stragglers.replaying import Replayed
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_CELLS = 400  # with numbers in them
+MOST_CELLS = 400  # up to which cells show numbers
 
 
 def heat_map(replayed: Replayed) -> Figure:

@@ -6,7 +6,7 @@ of a class C, S_C = T(only C as measured)/T_ideal and removed(C) = (T − T(C id
 steps of first to last compute. Messages take no time: only computation is replayed.
 
 Without messages, a step is the longest path through its plan, in each replica by itself. It is computed here for all
-steps and replicas at once, and is what the simulation gives (`tests/stragglers`).
+steps and replicas at once, and equals the result of the simulation (`tests/stragglers`).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Ideals:
 
     @property
     def slowdown(self) -> float:
-        """S: a step over the ideal one."""
+        """S: the time of a step over that of the ideal one."""
         return seconds(self.measured) / seconds(self.ideal_length)
 
     def of_stage(self, stage: int) -> tuple[float, float]:

@@ -26,7 +26,7 @@ class MeasuredRun:
 
     Attributes:
         sizes: replicas, pipeline ranks, chunks and micro-batches.
-        durations: of every op.
+        durations: duration of every op.
         plan: the order of ops.
         schedule: its name; None if no schedule has this order.
         assumed: whether the schedule is a guess, as the trace has no starts of ops.
@@ -42,10 +42,10 @@ class MeasuredRun:
 
 
 def read_trace(path: Path, schedule: str | None = None) -> MeasuredRun:
-    """Read a measured run; `schedule` names its schedule instead of what its order says.
+    """Read a measured run; `schedule` names its schedule, which is otherwise inferred from its order.
 
     Raises:
-        UsageError: the file is no table of durations, has gaps, or has no order that can be run.
+        UsageError: the file is not a table of durations, has gaps, or has an order that cannot be run.
     """
     table = read_table(path)
     if "stage" not in table:
@@ -60,7 +60,7 @@ def read_trace(path: Path, schedule: str | None = None) -> MeasuredRun:
 
 
 def _check_sizes(sizes: Sizes, rows: int, path: Path) -> None:
-    """Refuse numbers that leave most of the table empty, before anything is made of their size."""
+    """Refuse numbers that leave most of the table empty, before anything of their size is allocated."""
     places = sizes.replica * sizes.stage * sizes.chunk * sizes.microbatch
     if places > rows:
         found = (

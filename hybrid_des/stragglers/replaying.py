@@ -19,7 +19,7 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND
 if TYPE_CHECKING:
     import pandas as pd
 
-SLOW = 1.1  # S from which the straggler study calls a job slow
+SLOW = 1.1  # S from which the straggler study considers a job slow
 MOST = 0.5  # of the loss, for one to be named …
 NEARLY = 0.9  # … and of what a larger class explains, for the smaller one to be named instead
 
@@ -66,7 +66,7 @@ class Replayed:
         """Who was slow: one row per stage, replica, worker (a stage of a replica) and kind of op.
 
         Columns are `what`, `replica`, `stage`, `kind`, `slowdown` (S of this class alone) and `removed` (share of the
-        loss that would go if it were ideal).
+        loss that would vanish if it were ideal).
         """
         import pandas as pd
 
@@ -102,7 +102,7 @@ def replay(path: str | Path, schedule: str | None = None) -> Replayed:
         schedule: the name of its schedule; by default the one with the measured order of ops.
 
     Raises:
-        UsageError: the file cannot be read, is no such table, or has gaps.
+        UsageError: the file cannot be read, is not such a table, or has gaps.
         Refusal: the schedule does not support these sizes.
     """
     trace = read_trace(Path(path), schedule)

@@ -70,7 +70,7 @@ class Sweep:
 
     @property
     def size(self) -> int:
-        """The number of cases, also if it is too large for `len`."""
+        """The number of cases, even if it is too large for `len`."""
         return math.prod(map(len, self.axes))
 
     @property
@@ -80,7 +80,7 @@ class Sweep:
 
     @property
     def labels(self) -> list[str]:
-        """The swept paths that tell cases apart: their names, or else all."""
+        """The swept paths that identify cases: their names, or else all."""
         return ["name"] if "name" in self.paths else self.paths
 
     def only(self, where: Mapping[str, Any]) -> Sweep:
@@ -133,7 +133,7 @@ def sweep_of(document: Document, imports: Sequence[str] = ()) -> Sweep:
 
 
 def axes_of(document: Document, at: KeyPath, items: Any, problems: list[str]) -> tuple[tuple[Case, ...], ...]:
-    """The axes in a list at a path of the document, each a list of cases; what is wrong is added to `problems`."""
+    """The axes in a list at a path of the document, each a list of cases; errors are appended to `problems`."""
     if isinstance(items, dict) and "file" in items:
         return _in_file(document, at, items, problems)
     if not isinstance(items, list) or not items:
@@ -150,7 +150,7 @@ def axes_of(document: Document, at: KeyPath, items: Any, problems: list[str]) ->
 def _in_file(
     document: Document, at: KeyPath, item: Mapping[str, Any], problems: list[str]
 ) -> tuple[tuple[Case, ...], ...]:
-    """The cases of `sweep: {file: rows.csv}`, whose path starts at the folder of the scenario."""
+    """The cases of `sweep: {file: rows.csv}`, whose path is relative to the folder of the scenario."""
     problems += [document.problem((*at, key), unknown(str(key), ["file"])) for key in item if key != "file"]
     file = item["file"]
     if not isinstance(file, str) or not file:

@@ -17,7 +17,7 @@ PATIENCE_S = 2  # without a result, before `waiting` is called
 
 
 class Submits(Protocol):
-    """What is used of an executor."""
+    """The part of an executor that is used."""
 
     def submit(self, function: RunBatch, cases: list[Case], /) -> Future[list[Row]]:
         """Run a function elsewhere."""
@@ -31,7 +31,7 @@ class WorkersLostError(HybridDesError):
 
 @dataclass(frozen=True)
 class Batch:
-    """Cases that travel together.
+    """Cases that are sent together.
 
     Attributes:
         places: their numbers in the sweep.
@@ -55,7 +55,7 @@ def dispatch(
     Args:
         run_batch: runs the first cases of a batch, or all.
         batches: what to run.
-        executors: each gets one batch at a time; an executor that may have several is listed several times.
+        executors: each gets one batch at a time; an executor that takes several is listed several times.
         waiting: called when nothing has arrived for a while; may raise.
 
     Raises:
@@ -64,7 +64,7 @@ def dispatch(
     """
     queue, idle = deque(batches), list(executors)
     running: dict[Future[list[Row]], tuple[Batch, Submits]] = {}
-    stopped: WorkersLostError | None = None  # raised when all that had finished before has arrived
+    stopped: WorkersLostError | None = None  # raised once all earlier results have been yielded
     try:
         while running or (queue and stopped is None):
             try:

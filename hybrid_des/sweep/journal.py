@@ -26,7 +26,7 @@ def columns(row: Row) -> Row:
 
 
 def cells(row: Row) -> Row:
-    """Flatten a row, its lists as JSON, and of those with one entry per rank also the largest."""
+    """Flatten a row: lists become JSON, and those with one entry per rank also add their maximum."""
     flat: Row = {}
     for name, value in columns(row).items():
         flat[name] = json.dumps(value) if isinstance(value, list) else value
@@ -65,7 +65,7 @@ class _Table:
         self._rows: list[Row] = []
 
     def append(self, row: Row) -> None:
-        """Write a row to the disk; a new column takes rewriting the file."""
+        """Write a row to the disk; a new column requires rewriting the file."""
         with cannot_be_written(self.path.parent):
             self._rows.append(cells(row))
             if self._file is not None and self._rows[-1].keys() <= self._columns.keys():

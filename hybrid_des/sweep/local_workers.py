@@ -16,7 +16,7 @@ TRACKER = "ignore:resource_tracker"  # a warning filter: the action, and how the
 
 
 class LocalWorker:
-    """A pool of one process of joblib's, replaced if it is killed; a larger pool would lose all batches in progress."""
+    """A joblib pool of one process, replaced if it is killed; a larger pool would lose all batches in progress."""
 
     def __init__(self, parent: "Connection[Any, Any]") -> None:
         self._parent = parent
@@ -47,7 +47,7 @@ def local_workers(count: int) -> Iterator[list[LocalWorker]]:
     theirs, ours = Pipe(duplex=False)
     workers = [LocalWorker(theirs) for _ in range(count)]
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Failed to kill subprocesses")  # a list of those that it has none of
+        warnings.filterwarnings("ignore", "Failed to kill subprocesses")  # workers have no subprocesses
         try:
             yield workers
             for worker in workers:
@@ -63,9 +63,9 @@ def local_workers(count: int) -> Iterator[list[LocalWorker]]:
 
 
 def silence_the_tracker() -> None:
-    """Keep joblib's resource tracker from listing the locks that it cleans up behind killed workers.
+    """Keep joblib's resource tracker from listing the locks that it cleans up after killed workers.
 
-    It is a process of its own, which reads its warning filters from the environment.
+    It is a separate process, which reads its warning filters from the environment.
     """
     filters = [given for given in os.environ.get("PYTHONWARNINGS", "").split(",") if given]
     if TRACKER not in filters:
@@ -74,11 +74,11 @@ def silence_the_tracker() -> None:
 
 @contextlib.contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Block Ctrl-C until later, also in the processes that start here, which would answer it with a traceback."""
+    """Defer Ctrl-C, also in the processes that start here, which would respond to it with a traceback."""
     if sys.platform == "win32":
         yield
         return
-    resource_tracker.ensure_running()  # its start would unblock
+    resource_tracker.ensure_running()  # starting it would unblock
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -87,7 +87,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def _prepare(parent: "Connection[Any, Any]") -> None:
-    """Leave Ctrl-C to the parent, and end when the other end of a pipe is closed, as it is when the parent ends."""
+    """Leave Ctrl-C to the parent, and exit when the other end of a pipe is closed, as it is when the parent exits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def watch() -> None:

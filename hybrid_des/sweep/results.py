@@ -37,8 +37,8 @@ SHOWN_OF_WEEKS: Mapping[str, Callable[[Row], str]] = {  # of scenarios with `fau
 }
 MOST_ROWS = 40
 MOST_TICKS = 16
-LETTERS_ACROSS = 60  # of names of ticks side by side
-LABEL_SPACE = 0.08  # of an axis, for the label of a tick
+LETTERS_ACROSS = 60  # total length of tick labels side by side
+LABEL_SPACE = 0.08  # share of an axis that a tick label takes
 PER_STEP = ("loss", "accuracy")  # lists with one entry per step; others have one per pipeline rank
 _DIMENSIONS: tuple[Dimension, ...] = ("number", "span", "size", "bandwidth", "compute")
 
@@ -85,7 +85,7 @@ def render(rows: Sequence[Row], sweep: Sweep) -> str:
     """The table for the terminal: one line per case with its values and main figures, or its error.
 
     Cases are ordered by the plot's `y`, or the step time, best first: those that fit, those that do not, failed ones.
-    Without a plot a table that is shown whole keeps the order of the file. The best that fits is named.
+    Without a plot a table that is shown whole keeps the order of the file. The best case that fits is named.
     """
     y = sweep.picture.y if sweep.picture is not None else "step_time_s"
     ranked = sorted(rows, key=lambda row: _rank(row, y))
@@ -132,7 +132,7 @@ def _best(row: Row, y: str, sweep: Sweep) -> list[str]:
 
 
 def _counts(rows: Sequence[Row]) -> str:
-    """How many cases there are, do not fit and failed."""
+    """The numbers of all cases, of those that do not fit, and of failed ones."""
     failed = sum("error" in row for row in rows)
     misfits = sum(bool(row.get("out_of_memory")) for row in rows)
     fit = f", {misfits} do not fit" if misfits else ""
@@ -141,7 +141,7 @@ def _counts(rows: Sequence[Row]) -> str:
 
 
 def draw(rows: Sequence[Row], picture: Plot, ax: Axes | None = None) -> Axes:
-    """Draw the sweep's `plot` on the given axes or on a new figure; failed cases are left out, misfits hollow.
+    """Draw the sweep's `plot` on the given axes or on a new figure; failed cases are left out, misfits are hollow.
 
     Strings such as "4 ms" or "2p" are ordered by their quantities. Lists with one entry per rank are drawn as their
     maximum, those with one entry per step as their last entry.

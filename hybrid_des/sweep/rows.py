@@ -4,8 +4,8 @@
     1F1B,8,1f1b,,1.42,fit
     ZB-2p,8,zb-auto,2p,1.24,kept
 
-An empty cell says nothing: the key is as in the file with the sweep. Columns that start with `measured.`, and `split`,
-are no keys; they accompany the row.
+An empty cell leaves the key as in the file with the sweep. Columns that start with `measured.`, and `split`, are not
+keys; they are kept with the row.
 """
 
 import csv
@@ -31,10 +31,10 @@ def read_rows(path: Path, place: str) -> tuple[dict[str, Any], ...]:
 
     Args:
         path: the file.
-        place: who names it, for messages.
+        place: the place that names it, for messages.
 
     Raises:
-        ScenarioError: it cannot be read, a column is no key, or a cell is no YAML; one line per problem.
+        ScenarioError: it cannot be read, a column is not a key, or a cell is not YAML; one line per problem.
     """
     try:
         with open_file(path) as file:
@@ -58,7 +58,7 @@ def read_rows(path: Path, place: str) -> tuple[dict[str, Any], ...]:
 
 
 def _wrong_columns(columns: list[str]) -> list[tuple[int, str]]:
-    """What is wrong with the first line, each with the number of the line."""
+    """Problems of the first line, each with the number of the line."""
     found = [f"{column}: {wrong}" for column in columns if is_key(column) and (wrong := misnamed(column))]
     found += [f"{column}: a second column of this name" for column in set(columns) if columns.count(column) > 1]
     return [(1, message) for message in found]

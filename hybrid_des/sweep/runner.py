@@ -31,7 +31,7 @@ ProgressCallback = Callable[[int, int], None]  # cases done, cases in total
 
 BATCH = 32  # most cases per batch: enough to amortize the transfer, few enough to balance the load
 SHARES = 8  # fewest batches per worker
-LONGEST_S = 0.5  # of a batch with short cases: what is lost when its worker is killed
+LONGEST_S = 0.5  # of a batch of short cases: as much is lost when its worker is killed
 WORTH_A_WORKER = 200  # cases that take about as long as starting a worker
 
 
@@ -57,9 +57,9 @@ def run_sweep(
         jobs: local worker processes; 1 runs in this process.
         executor: instead of `jobs`, anything with the `submit` of `concurrent.futures`, such as a Dask client's
             executor. Its workers read the files of `imports` themselves.
-        workers: instead of `jobs`, those of `local_workers`, for several sweeps one after the other.
+        workers: instead of `jobs`, those of `local_workers`, for several consecutive sweeps.
         progress: called with (cases done, cases in total) whenever a case finishes.
-        finished: called with the number and the row of every case when it finishes, for what must survive an interrupt.
+        finished: called with the number and the row of every case when it finishes, to save rows before an interrupt.
         waiting: called every few seconds in which workers finish nothing; may raise to end the sweep.
 
     A row holds the swept paths and the keys of the summary, or the paths and `error`. A case whose worker is lost runs

@@ -1,1 +1,1 @@
-"""Predictions against measurements: a corpus of published runs, its errors, and a fit of few numbers to some of it."""
+"""Predictions against measurements: a corpus of published runs, its errors, and a fit of some numbers to part of it."""

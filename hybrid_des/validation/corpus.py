@@ -1,4 +1,4 @@
-"""A corpus: a scenario, and rows of values of its keys with what was measured.
+"""A corpus: a scenario, and rows of values of its keys with measurements.
 
 sweep: {file: rows.csv}        # columns: keys of the scenario, measured.step_time_s, measured.peak_memory_bytes
 
@@ -28,7 +28,7 @@ class Prediction:
 
     Attributes:
         case: its cells.
-        measured, predicted: figures by name; the largest of all ranks.
+        measured, predicted: figures by name; the maximum over all ranks.
         error: why nothing could be predicted.
     """
 

@@ -1,7 +1,7 @@
-"""A fit of few numbers of a scenario to measured step times.
+"""A fit of some numbers of a scenario to measured step times.
 
-The mean of |ln(predicted/measured)| is minimized, which few odd rows do not sway. Every round simulates the rows once
-per number, to see how predictions follow from it, then solves the linear problem by iteratively reweighted least
+The mean of |ln(predicted/measured)| is minimized, which is robust to outliers. Every round simulates the rows once
+per number, to see how predictions depend on it, then solves the linear problem by iteratively reweighted least
 squares and simulates its solution; a step that does not help is halved.
 """
 
@@ -24,11 +24,11 @@ from hybrid_des.sweep.runner import with_case
 from hybrid_des.validation.corpus import Prediction
 
 ROUNDS = 4
-STEP = 0.05  # of the logarithm of a number, to see what follows from it
+STEP = 0.05  # of the logarithm of a number, to measure its effect
 FARTHEST = 0.4  # that a number's logarithm moves in one round
 CLOSE = 0.002  # a round that moves every number less than this is the last
 DIGITS = 4
-SHARES = ("efficiency.", "overlap.")  # sections whose numbers are at most 1, but for overheads
+SHARES = ("efficiency.", "overlap.")  # sections whose numbers are at most 1, except overheads
 
 Numbers = dict[str, float]
 Vector = NDArray[np.float64]
@@ -43,10 +43,10 @@ def with_numbers(sweep: Sweep, numbers: Mapping[str, float]) -> Sweep:
 
 
 def starts(sweep: Sweep, paths: Sequence[str]) -> Numbers:
-    """The numbers that the first row that is a scenario has.
+    """The numbers in the first row that is a valid scenario.
 
     Raises:
-        UsageError: a path is no positive number of the scenario, or a row's own column.
+        UsageError: a path is not a positive number of the scenario, or is a column of the rows.
     """
     for path in paths:
         if wrong := misnamed(path):
@@ -78,11 +78,11 @@ def _number(scenario: Any, path: str) -> float:
 
 
 def fitted(start: Numbers, predictions_for: Callable[[Numbers], Sequence[Prediction]]) -> Numbers:
-    """Numbers near which the mean error of step times is smallest, to four digits.
+    """Numbers that approximately minimize the mean error of step times, to four digits.
 
     Args:
-        start: where to begin.
-        predictions_for: the predictions of the rows to fit, under some numbers.
+        start: the initial numbers.
+        predictions_for: numbers → the predictions of the rows to fit.
 
     Raises:
         UsageError: no row with a measured step time can be predicted.
@@ -112,17 +112,17 @@ def fitted(start: Numbers, predictions_for: Callable[[Numbers], Sequence[Predict
 def _improved(
     point: Vector, move: Vector, now: Vector, error_at: Callable[[Vector], Vector]
 ) -> tuple[Vector, Vector, bool]:
-    """The point after the move or a part of it, the errors there, and whether nothing more is to be gained."""
+    """The point after the move or a part of it, the errors there, and whether the fit has converged."""
     for part in (move, move / 2, move / 4, move / 8):
         then = error_at(point + part)
         known = np.isfinite(now)
-        if np.abs(then[known]).mean() < np.abs(now[known]).mean():  # not where a row fails
+        if np.abs(then[known]).mean() < np.abs(now[known]).mean():  # never if a row fails (NaN)
             return point + part, then, bool(np.abs(part).max() < CLOSE)
     return point, now, True
 
 
 def _least(slopes: Vector, errors: Vector, room: Vector) -> Vector:
-    """The move, at most `room` in each number, that makes the mean of |errors + slopes · move| smallest."""
+    """The move, at most `room` in each number, that minimizes the mean of |errors + slopes · move|."""
     move: Vector = np.zeros(len(room))
     free = np.ones(len(room), bool)
     for _ in room:
@@ -131,7 +131,7 @@ def _least(slopes: Vector, errors: Vector, room: Vector) -> Vector:
         beyond = free & (move > room)
         if not beyond.any():
             break
-        move[beyond] = room[beyond]  # and the others once more, beside it
+        move[beyond] = room[beyond]  # then solve for the others again
         free &= ~beyond
     shorter: Vector = move * (FARTHEST / max(float(np.abs(move).max()), FARTHEST))
     return shorter

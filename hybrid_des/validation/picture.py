@@ -1,4 +1,4 @@
-"""The picture of a validation: predicted against measured, with the error of every row below."""
+"""The plot of a validation: predicted against measured, with the error of every row below."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions on rows, such as `split == "fit" and parallel.tensor in (1, 2)`, in the syntax of Python."""
+"""Conditions on rows, such as `split == "fit" and parallel.tensor in (1, 2)`, in Python syntax."""
 
 import ast
 import operator
@@ -27,12 +27,12 @@ def condition(text: str, columns: Iterable[str]) -> Condition:
     """Read a condition; a cell that is missing is None.
 
     Raises:
-        UsageError: it is no comparison of columns and values, or there is no such column.
+        UsageError: it is not a comparison of columns and values, or there is no such column.
     """
     known = sorted(columns)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SyntaxWarning)  # such as that 1not is odd
+            warnings.simplefilter("ignore", SyntaxWarning)  # such as about 1not
             tree = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise _wrong(text) from None
@@ -83,7 +83,7 @@ def _value_of(node: ast.AST, row: Mapping[str, Any], text: str) -> Any:
 def _compared(op: ast.cmpop, one: Any, other: Any) -> bool:
     try:
         return _COMPARE[type(op)](one, other)
-    except TypeError:  # no order between a text and a number, or a cell that is missing
+    except TypeError:  # a text and a number, or a missing cell, have no order
         return False
 
 

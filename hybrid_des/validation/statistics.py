@@ -12,8 +12,8 @@ class Errors(NamedTuple):
     """Errors of one figure over n rows.
 
     Attributes:
-        mean_error_percent: of the amounts |predicted/measured − 1|; so are the median, the value that 90 % of rows
-            do not exceed (interpolated), and the worst.
+        mean_error_percent: mean of |predicted/measured − 1|; likewise the median, the 90th percentile (interpolated)
+            and the worst.
         bias_percent: mean of predicted/measured − 1 with its sign; positive: predictions are too large.
     """
 

@@ -15,7 +15,7 @@ WEIGHTS, MOMENTS = 2, 12  # bytes per parameter: 16-bit weights; a 32-bit copy a
 
 
 class Sharding(NamedTuple):
-    """Over how many ranks the parts of a parameter's memory are divided (Rajbhandari et al., arXiv 1910.02054)."""
+    """Number of ranks that share each part of a parameter's memory (Rajbhandari et al., arXiv 1910.02054)."""
 
     weights: int = 1
     gradients: int = 1
@@ -25,7 +25,7 @@ class Sharding(NamedTuple):
     def of(cls, name: str, ranks: int, *, pipelined: bool = False) -> Sharding:
         """The division that `sharding: name` means for a group of ranks.
 
-        In a pipeline gradients are scattered once a step: until then their sum over micro-batches is undivided.
+        In a pipeline, gradients are scattered once per step: until then their sum over micro-batches is undivided.
         """
         level = {"none": 0, "zero-1": 1, "zero-2": 2, "zero-3": 3}[name]
         weights, gradients, optimizer = (ranks if level >= needed else 1 for needed in (3, 2, 1))
@@ -36,7 +36,7 @@ class Sharding(NamedTuple):
         return Fraction(WEIGHTS, self.weights) + gradient / self.gradients + Fraction(MOMENTS, self.optimizer)
 
     def bytes(self, parameters: int, gradient: Fraction) -> int:
-        """Bytes that a rank holds for so many parameters."""
+        """Bytes that a rank holds for this number of parameters."""
         return ceil(parameters * self.per_parameter(gradient))
 
     def parts(self, parameters: int, gradient: Fraction) -> tuple[int, int]:
@@ -56,7 +56,7 @@ class RankCosts:
         kept: bytes of activations kept per micro-batch.
         weight_share: share of them kept from the input gradient to the weight gradient of a split backward.
         repeated: whether the backward repeats the whole forward, so that only the stage's input is kept.
-        gathered: whether ranks divide the weights among them, and gather them for use.
+        gathered: whether ranks divide the weights among themselves, and gather them for use.
         stages: of a model: number of stages → the costs of each.
         layers: of a model: the costs of each layer.
     """
@@ -93,15 +93,15 @@ class StageCosts:
         parameters: number of parameters of the stage, without those of experts.
         weight_share: share of `kept` that the input part of a split backward leaves to the weight part.
         experts: number of parameters of experts.
-        resident: bytes of parameters, gradients and optimizer state, where the workload knows them.
+        resident: bytes of parameters, gradients and optimizer state, if the workload gives them.
         transient: bytes that exist only while a backward runs.
-        transients: of these, what exists while its input part runs, and its weight part.
-        reserved: bytes beside whatever another layer's backward needs.
+        transients: the part of these that exists during its input part, and during its weight part.
+        reserved: bytes held in addition to those that another layer's backward needs.
         optimizer: picoseconds of the optimizer step.
         layers: the costs of its layers, in order; none if the workload does not tell them apart.
         again: picoseconds of `backward` in which a forward is computed again.
         traffic: collectives inside the ops, one entry per axis.
-        collectives: the same one by one, of a layer; in the order of an op.
+        collectives: the same of a layer, one by one, in the order of an op.
         weights, gradients: bytes of `resident`; the rest is the optimizer's state.
     """
 
@@ -142,7 +142,7 @@ class StageCosts:
         return {"F": 0, "B": self.transient, "I": self.transients[0], "W": self.transients[1]}[kind]
 
     def freed(self, kind: Kind, held: int) -> int:
-        """The part that the end of an op of this kind frees, of an activation that counts `held`."""
+        """The part of an activation of size `held` that the end of an op of this kind frees."""
         deferred = round(self.weight_share * held)
         return {"F": 0, "B": held, "I": held - deferred, "W": deferred}[kind]
 
@@ -154,7 +154,7 @@ _SUMMED = (
 
 
 def feasible(layers: Sequence[StageCosts]) -> tuple[StageCosts, ...]:
-    """The layers of a stage, of whose collectives no more is hidden in an op than it takes to compute."""
+    """The layers of a stage, with no more collective time hidden in an op than the op takes to compute."""
     shares = []
     kinds: tuple[Kind, Kind] = ("F", "I")
     for way, kind in enumerate(kinds):
@@ -165,7 +165,7 @@ def feasible(layers: Sequence[StageCosts]) -> tuple[StageCosts, ...]:
 
 
 def _hiding(layer: StageCosts, *shares: Fraction) -> StageCosts:
-    """A layer that hides these shares of what it would of its collectives, in forward and backward."""
+    """A layer with these shares of its hidden collective time still hidden, in forward and backward."""
     ways = [
         tuple(one._replace(beside=int(one.beside * share)) for one in way)
         for way, share in zip(layer.collectives, shares, strict=True)

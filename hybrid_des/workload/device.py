@@ -1,12 +1,12 @@
-"""Times of operations on one GPU, from what its units reach.
+"""Times of operations on one GPU, from the rates that its units achieve.
 
     product (m × k) · (k × n)     max(2mnk / (FLOP/s · shape(m, n, k)), bytes / memory bandwidth)
-    conversion to 8 bits          4 bytes an element / memory bandwidth: of a product's input, of its output's gradient
+    conversion to 8 bits          4 bytes per element / memory bandwidth: of a product's input, of its output's gradient
     flash attention               FLOP / (FLOP/s of attention); the backward 2.5 times the FLOP at 0.78 of the rate
     memory-bound operation        bytes / memory bandwidth
 
-FLOP/s and bandwidth are the GPU's peaks times the efficiencies of the scenario. `shape` is what is lost to tiles: of
-the tiles 256×128 … 64×64 the best product of
+FLOP/s and bandwidth are the GPU's peaks times the efficiencies of the scenario. `shape` is the efficiency of
+tiling: for the best of the tiles 256×128 … 64×64, the product of
 
     useful       the share of the padded tiles, in whole waves over the multiprocessors, that is part of the result;
                  less than one wave is split along k, at 0.75 at best
@@ -42,13 +42,13 @@ class Times(NamedTuple):
     weight: float = 0.0
 
     def plus(self, other: Times) -> Times:
-        """Both, one after the other."""
+        """The times of both, one after the other."""
         return Times(self.forward + other.forward, self.input + other.input, self.weight + other.weight)
 
 
 @dataclass(frozen=True)
 class Device:
-    """What one GPU reaches.
+    """Rates that one GPU achieves.
 
     Attributes:
         flops: FLOP/s of products of ideal shape, in the precision of most products.
@@ -57,7 +57,7 @@ class Device:
         memory: bytes per second of its memory.
         multiprocessors: number of them.
         quantised: whether products are in 8 bits.
-        accumulating: bytes per weight of the product that also adds a micro-batch's gradients to those before.
+        accumulating: bytes per weight of the product that also adds a micro-batch's gradients to earlier ones.
         adding: bytes moved per weight by an addition after the product.
     """
 
@@ -73,7 +73,7 @@ class Device:
     def product(
         self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False, result: float = ELEMENT
     ) -> float:
-        """Seconds of `count` products (m × k) · (k × n), with so many bytes moved per element of the result."""
+        """Seconds of `count` products (m × k) · (k × n), with `result` bytes moved per element of the result."""
         flops, operand = (self.flops, 1) if quantised else (self.flops16, ELEMENT)
         moved = (operand * (m * k + k * n) + result * m * n) * count
         return max(2 * m * n * k * count / (flops * shape(m, n, k, count, self.multiprocessors)), moved / self.memory)
@@ -81,7 +81,7 @@ class Device:
     def layer_product(self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False) -> Times:
         """A product with weights (k × n), and its two gradients.
 
-        In 8 bits, its input and the gradient of its output are converted, once each; weights once a step.
+        In 8 bits, its input and the gradient of its output are converted, once each; weights once per step.
         """
         quantised = quantised and self.quantised
         forward, inward = (self.product(m, *sides, count, quantised=quantised) for sides in ((n, k), (k, n)))
@@ -92,11 +92,11 @@ class Device:
         return Times(forward, inward, weights + self.adding * n * k * count / self.memory)
 
     def moving(self, forward: float, backward: float) -> Times:
-        """A memory-bound operation that moves so many bytes."""
+        """A memory-bound operation that moves these bytes."""
         return Times(forward / self.memory, backward / self.memory)
 
     def flash(self, flop: float) -> Times:
-        """Flash attention with so many FLOP in the forward."""
+        """Flash attention with `flop` FLOP in the forward."""
         more, slower = ATTENTION_BACKWARD
         forward = flop / self.attention
         return Times(forward, forward * more / slower)
@@ -104,7 +104,7 @@ class Device:
 
 @cache
 def shape(m: float, n: float, k: float, count: float, multiprocessors: int) -> float:
-    """The share of the ideal rate that products of this shape reach."""
+    """The share of the ideal rate that products of this shape achieve."""
     return max(_useful(m, n, count, tile, multiprocessors) * _reuse(tile) for tile in TILES) * k / (k + DEPTH)
 
 

@@ -4,7 +4,7 @@ A rank has m tokens of a micro-batch. Traffic per layer and micro-batch, in byte
 
     tensor       an all-reduce of 2mh before the residual, twice per block, forward and backward; with sequence
                  parallelism an all-gather and a reduce-scatter instead (Korthikanti et al., arXiv 2205.05198)
-    context      ring: c−1 steps that pass keys and values on, beside attention on the block received before; twice the
+    context      ring: c−1 steps that pass keys and values on, during attention on the block received before; twice the
                  bytes in the backward (Liu et al., arXiv 2310.01889). all-to-all: queries, keys, values and outputs
                  (Jacobs et al., arXiv 2309.14509). all-gather: keys and values; their gradients are scattered
     expert       tokens to their experts and back, forward and backward (Lepikhin et al., arXiv 2006.16668)
@@ -31,11 +31,11 @@ class Exchange(NamedTuple):
     """A collective that an op waits for.
 
     Attributes:
-        axis: whose ranks take part.
+        axis: the axis whose ranks take part.
         does: all-reduce, reduce-scatter, all-gather or all-to-all.
         size: bytes of a member's buffer.
-        repeats: how often, one after the other.
-        behind: seconds of computation at the same time, each time.
+        repeats: number of times, one after the other.
+        behind: seconds of concurrent computation, each time.
         steps: of a ring whose steps are started one by one, between two members each; 0: it is started once.
     """
 
@@ -67,7 +67,7 @@ class Division:
 
     @property
     def regular(self) -> int:
-        """What divides norms and residuals."""
+        """The number of ranks that divide norms and residuals."""
         return self.tensor if self.sequence else 1
 
 
@@ -176,7 +176,7 @@ def _attention(attention: Attention, division: Division, device: Device) -> Time
 
 
 def _traffic(layer: Layer, division: Division, core: Times, received: int, backward: int) -> Iterator[Exchange]:
-    """What one pass over a layer sends."""
+    """The collectives of one pass over a layer."""
     m = division.tokens
     if division.tensor > 1 and layer.parameters.tensor + layer.parameters.tied:
         yield from _tensor_traffic(layer, division, received, backward)
@@ -221,7 +221,7 @@ def _kept(layer: Layer, division: Division, *, scores: bool) -> int:
 
 
 def _weight_share(layer: Layer, division: Division, kept: int) -> Fraction:
-    """What weight gradients need: inputs and gradients of the outputs of products (Qi et al., arXiv 2401.10241)."""
+    """The share that weight gradients need: inputs and output gradients of products (Qi et al., arXiv 2401.10241)."""
     needed = Fraction(0)
     for gemm in (one for one in layer.operations if isinstance(one, Gemm)):
         inner, regular = division.tensor, division.regular

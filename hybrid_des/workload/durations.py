@@ -1,4 +1,4 @@
-"""Durations of ops from outside, one by one: a CSV or Parquet table of a measured or simulated run.
+"""External durations of individual ops: a CSV or Parquet table of a measured or simulated run.
 
     replica,stage,step,kind,microbatch,seconds
     0,0,16,F,0,0.545921
@@ -12,7 +12,7 @@
 | chunk      | mc                                  | of the pipeline rank, from 0; 0 if missing                        |
 | kind       | optype                              | F, B, I, W, forward-compute, backward-compute; others are ignored |
 | microbatch | micro_batch, mb_id                  | from 0                                                            |
-| seconds    | duration, or end_s less start_s     | at least 0                                                        |
+| seconds    | duration, or end_s − start_s        | at least 0                                                        |
 | start_s    | start_ts                            | used by `hybrid-des replay` only                                  |
 
 The other names are those of the straggler study (Lin et al., OSDI 2025) and of this program's own `timeline.csv`.
@@ -63,7 +63,7 @@ LARGEST_S = 10**6
 
 
 class Sizes(NamedTuple):
-    """What a table must fit into: replicas, pipeline ranks, chunks per rank, micro-batches."""
+    """Sizes that a table must fit: replicas, pipeline ranks, chunks per rank, micro-batches."""
 
     replica: int
     stage: int
@@ -76,8 +76,8 @@ class Durations:
     """Durations of ops.
 
     Attributes:
-        source: where they come from, for messages.
-        steps: the table's numbers of its steps, ascending.
+        source: their origin, for messages.
+        steps: the table's step numbers, ascending.
         times: by kind (F, B, I, W): picoseconds by step, replica, pipeline rank, chunk and micro-batch; `MISSING`
             where the table has none.
     """
@@ -144,7 +144,7 @@ class Durations:
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """Read a table of durations; its columns get the names of this module, and `row` says where each row stands.
+    """Read a table of durations; its columns get the names of this module, and `row` is each row's number in the file.
 
     Raises:
         UsageError: the file cannot be read, a column is missing, or a value is wrong.
@@ -160,7 +160,7 @@ def read_table(path: Path) -> pd.DataFrame:
             raise UsageError(f"{path}: no column {name}; found {', '.join(map(str, raw))}")
     table["row"] = table.index + (2 if path.suffix == ".csv" else 1)
     if (table.kind == "FB").any():
-        raise UsageError(f"{path}: fused pairs (FB) do not say how long each of their ops takes")
+        raise UsageError(f"{path}: fused pairs (FB) do not give the duration of each op")
     table = table[table.kind.isin(KINDS)].assign(kind=lambda rows: rows.kind.astype(str).map(KINDS))
     if table.empty:
         raise UsageError(f"{path}: no forward or backward; expected kinds such as {', '.join(KINDS)}")
@@ -178,7 +178,7 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 def _parts_told_apart(table: pd.DataFrame) -> pd.Series[str]:
-    """The kinds, with I for a B that has a W beside it, as in `timeline.csv`."""
+    """The kinds, with I for a B that has a matching W, as in `timeline.csv`."""
     place = ["step", *(name for name in ("rank", "replica", "stage", "chunk", "microbatch") if name in table)]
     apart = table[table.kind == "W"][place].drop_duplicates().assign(apart=True)
     if apart.empty:
@@ -191,7 +191,7 @@ def _read(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        open_file(path).close()  # refuses what would block
+        open_file(path).close()  # refuses files that would block
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
         with warnings.catch_warnings():
@@ -201,7 +201,7 @@ def _read(path: Path) -> pd.DataFrame:
         raise UsageError(f"{path}: needs the parquet extra: pip install 'hybrid-des[parquet]'") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except Exception as error:  # of the parsers, which have many
+    except Exception as error:  # the parsers raise many kinds
         raise UsageError(f"{path}: not a table: {str(error).splitlines()[0] if str(error) else error!r}") from None
 
 
@@ -281,7 +281,7 @@ def read_durations(path: Path, layout: Layout, chunks: int | None, microbatches:
     Args:
         path: the table.
         layout: data and pipeline ranks.
-        chunks: per pipeline rank; None for as many as the table has.
+        chunks: per pipeline rank; None for the number in the table.
         microbatches: per replica and step.
 
     Raises:

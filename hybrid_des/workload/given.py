@@ -19,7 +19,7 @@ def rank_costs(workload: Workload, ranks: int, sharding: Sharding = WHOLE, *, re
     Args:
         workload: times and sizes.
         ranks: pipeline ranks.
-        sharding: what replicas divide of the memory for parameters and of the optimizer step.
+        sharding: how replicas divide the memory for parameters and the optimizer step.
         repeated: whether the backward repeats the whole forward, whose inputs alone are kept.
     """
     forward = _times(workload, workload.forward, ranks)

@@ -7,12 +7,12 @@ moments; `sharding` divides the optimizer's (zero-1), also the gradients (zero-2
 ranks that hold the same parameters (Rajbhandari et al., arXiv 1910.02054). The optimizer step moves 40 bytes for each
 parameter that a rank updates.
 
-Weight gradients of several micro-batches are added up: with fp16 gradients by a kernel of its own, otherwise in 32 bits
-by the product that makes them (as Megatron-LM does with bf16: accumulation in fp32, fused into the product). With few
-tokens per micro-batch and large matrices a kernel of its own takes 5 to 10 % of a step.
+Weight gradients of several micro-batches are summed: with fp16 gradients by a separate kernel, otherwise in 32 bits by
+the product that computes them (as Megatron-LM does with bf16: accumulation in fp32, fused into the product). With few
+tokens per micro-batch and large matrices a separate kernel takes 5 to 10 % of a step.
 
-A collective takes what its messages take alone on the wiring, and `collective_overhead`·(1 + (n−1)/5) for n members:
-all-reduces of 2, 4 and 8 A100s on NVLink take about 35, 45 and 85 µs besides bytes over bandwidth.
+A collective takes the time of its messages alone on the wiring plus `collective_overhead`·(1 + (n−1)/5) for n members:
+all-reduces of 2, 4 and 8 A100s on NVLink take about 35, 45 and 85 µs in addition to bytes over bandwidth.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def model_costs(scenario: Scenario, fabric: Fabric | None) -> RankCosts:
     """Costs of the scenario's model, per layer and per pipeline rank; without a fabric, collectives take no time.
 
     Raises:
-        Refusal: the model cannot be divided over so many ranks or stages.
+        Refusal: the model cannot be divided over these numbers of ranks or stages.
     """
     assert scenario.model is not None  # the planner asks for models only
     assert scenario.efficiency is not None
     model, ranks = scenario.model.network, scenario.parallel.pipeline
     costing = _Costing(scenario, model, fabric)
     received = (0, *(layer.output for layer in model.layers))
-    alike = [replace(layer, name="") for layer in model.layers]  # blocks are: costs are computed once
+    alike = [replace(layer, name="") for layer in model.layers]  # blocks are equal: costs are computed once
     layers = tuple(map(cache(costing.of), alike, received))
     took = [layer.forward + layer.backward for layer in layers]
 
@@ -132,7 +132,7 @@ class _Costing:
 
     @property
     def gathered(self) -> bool:
-        """Whether ranks divide the weights among them."""
+        """Whether ranks divide the weights among themselves."""
         return self._dense.weights > 1
 
     def of(self, layer: Layer, received: int) -> StageCosts:
@@ -147,7 +147,7 @@ class _Costing:
         experts, dense = costs.parameters
         held = zip(self._dense.parts(dense, self._gradient), self._experts.parts(experts, self._gradient), strict=True)
         weights, gradients = map(sum, held)
-        reserved = costs.widest if layer.place == "last" else 0  # logits beside whatever another layer's backward needs
+        reserved = costs.widest if layer.place == "last" else 0  # logits, during another layer's backward
         updated = dense / self._dense.optimizer + experts / self._experts.optimizer
         return StageCosts(
             forward=round(forward * PICOSECONDS_PER_SECOND) + waits[0],
@@ -175,7 +175,7 @@ class _Costing:
         return layer_costs(layer, self._division, self._device, received)
 
     def _collective(self, exchange: Exchange) -> Collective:
-        """A collective in the slowest of the groups along its axis, with what starting it takes."""
+        """A collective in the slowest of the groups along its axis, with the time to start it."""
         if exchange not in self._known:
             self._known[exchange] = self._measured(exchange)
         return self._known[exchange]
@@ -196,7 +196,7 @@ class _Costing:
 
 
 def _different(groups: Sequence[Sequence[int]], fabric: Fabric | None) -> list[Sequence[int]]:
-    """One of the groups that are connected alike."""
+    """One group of each set of groups that are connected alike."""
     if fabric is None:
         return list(groups[:1])
     groups = distinct(fabric, groups)
@@ -204,10 +204,10 @@ def _different(groups: Sequence[Sequence[int]], fabric: Fabric | None) -> list[S
 
 
 def device_of(scenario: Scenario, efficiency: Efficiency) -> Device:
-    """What the scenario's GPUs reach; its checks refuse GPUs that differ or lack a figure."""
+    """Rates that the scenario's GPUs achieve; its checks refuse GPUs that differ or lack a figure."""
     gpu, quantised = scenario.cluster.kinds[0].gpu, scenario.precision == "fp8"
     peak, memory = float(gpu.peak or 0), float(gpu.bandwidth or 0)
-    # elsewhere each micro-batch's gradients are scattered at once
+    # otherwise each micro-batch's gradients are scattered immediately
     whole = scenario.sharding in ("none", "zero-1") or scenario.parallel.pipeline > 1
     many, halves = whole and scenario.schedule.microbatches > 1, scenario.gradients.codec == "fp16"
     return Device(

@@ -36,7 +36,7 @@ def durations_in(scenario: Scenario) -> Durations | None:
 
 
 def _means(durations: Durations, scenario: Scenario) -> dict[str, tuple[Fraction, ...]]:
-    """What a rank's forward, backward and weight part take on average, for planning."""
+    """Mean times of a rank's forward, backward and weight part, for planning."""
     ranks, chunks = range(scenario.parallel.pipeline), scenario.schedule.chunks
     names = {"forward": "F", "backward": "B", **({"weight": "W"} if "W" in durations.whole else {})}
     return {name: tuple(chunks * durations.mean(kind, rank) for rank in ranks) for name, kind in names.items()}

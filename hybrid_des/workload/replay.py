@@ -1,4 +1,4 @@
-"""Outcomes of collectives, each simulated once alone on the scenario's own wiring and then replayed in every op.
+"""Outcomes of collectives, each simulated once, alone, on the scenario's own wiring and then replayed in every op.
 
 The duration is exact where the members start together and no other traffic uses a link of the group's routes. Groups
 whose members are connected alike share one simulation. A group over several nodes sends along all of its channels.
@@ -25,7 +25,7 @@ ELEMENT = 2  # bytes
 
 
 def elements_of(size: int) -> int:
-    """16-bit elements in so many bytes, rounded up."""
+    """Number of 16-bit elements in `size` bytes, rounded up."""
     return -(-size // ELEMENT)
 
 
@@ -44,7 +44,7 @@ class Replay:
         self._known: dict[tuple[Any, ...], Outcome] = {}
 
     def outcome(self, does: str, ranks: Sequence[int], size: int) -> Outcome:
-        """What a collective over these ranks takes and sends; `size` in bytes is that of a member's whole buffer."""
+        """Time and traffic of a collective over these ranks; `size` in bytes is that of a member's whole buffer."""
         if len(ranks) == 1 or not size:
             return NOTHING
         key = (does, size, connection(self._fabric, ranks))

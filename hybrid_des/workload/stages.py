@@ -16,7 +16,7 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
     Args:
         ranks: the costs of each pipeline rank.
         plan: the stages and their ranks.
-        trained: parameters per stage of the model that is really trained, for workloads that give none.
+        trained: parameters per stage of the model that is actually trained, for workloads that give none.
     """
     if ranks.stages is not None:
         costs = _of_stages(ranks.stages(plan.stages), ranks.optimizer, plan)
@@ -42,7 +42,7 @@ def _of_ranks(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None) -> Co
 
 
 def _of_stages(stages: Sequence[StageCosts], optimizer: Sequence[int], plan: Plan) -> Costs:
-    """The costs of a plan from those of its stages; `optimizer` is what the step takes on every rank besides."""
+    """The costs of a plan from those of its stages; `optimizer` is the step's additional time on every rank."""
     held = {place: stages[stage] for place, stage in plan.stage_of.items()}
     on = [[cost for (rank, _), cost in held.items() if rank == one] for one in range(plan.pipeline)]
     reserved = (sum(one.reserved for one in each) for each in on)
@@ -58,7 +58,7 @@ def _of_stages(stages: Sequence[StageCosts], optimizer: Sequence[int], plan: Pla
 
 
 def _with_gathered(costs: Costs, plan: Plan) -> Costs:
-    """Add gathered weights to the memory of ranks: two layers, or all in a pipeline."""
+    """Add gathered weights to the memory of ranks: those of two layers, or of all in a pipeline."""
     more = []
     for rank in range(plan.pipeline):
         stages = [cost for (at, _), cost in costs.stages.items() if at == rank]
@@ -93,7 +93,7 @@ def _along(path: Path, ranks: RankCosts, pipeline: int) -> dict[Place, StageCost
 
 
 def _transient(plan: Plan, rank: int, costs: Mapping[Place, StageCosts]) -> int:
-    """Bytes by which what exists only during backwards raises a rank's peak above that of its activations.
+    """Bytes by which the transients of backwards raise a rank's peak above that of its activations.
 
     A split backward needs less for each part, and has freed some activations when its weight part runs.
     """
@@ -118,7 +118,7 @@ def _transient(plan: Plan, rank: int, costs: Mapping[Place, StageCosts]) -> int:
 
 
 def _bytes(each: Sequence[tuple[StageCosts, Kind]]) -> tuple[int, int, int]:
-    """What an action keeps, needs while it runs, and frees at its end."""
+    """Bytes that an action keeps, needs while it runs, and frees at its end."""
     return (
         sum(cost.kept for cost, kind in each if kind == "F"),
         sum(cost.needed(kind) for cost, kind in each),

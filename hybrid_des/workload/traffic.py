@@ -1,4 +1,4 @@
-"""Collectives inside the ops of a layer, one by one and summed up per axis."""
+"""Collectives inside the ops of a layer, one by one and summed per axis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Traffic(NamedTuple):
     Attributes:
         axis: tensor, context or expert.
         forward, backward: picoseconds that the forward and the backward wait.
-        hidden: picoseconds beside computation, in both.
+        hidden: picoseconds hidden by computation, in both.
         size: bytes of a member's buffers.
     """
 
@@ -35,7 +35,7 @@ class Collective(NamedTuple):
         axis: tensor, context or expert.
         algorithm: as registered.
         size: bytes of a member's buffer.
-        repeats: how often, one after the other.
+        repeats: number of times, one after the other.
         launch: picoseconds to start it.
         alone: picoseconds that its messages take, alone on the wiring.
         beside: picoseconds of the op's computation that may go on at the same time.
@@ -61,7 +61,7 @@ class Collective(NamedTuple):
 
     @property
     def hidden(self) -> int:
-        """Picoseconds beside computation, each time."""
+        """Picoseconds hidden by computation, each time."""
         return self.launch + self.alone - self.waits
 
 

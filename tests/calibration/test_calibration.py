@@ -207,7 +207,7 @@ def test_a_table_for_other_ranks_is_refused(write):
 
 @pytest.mark.parametrize(("cluster", "gradients", "said"), [
     ({"nvlink": {"table": "nowhere.csv"}}, {}, "cluster.nvlink.table: nowhere.csv: No such file"),
-    ({"nvlink": {"table": "GOOD", "latency": 0}}, {}, "cluster.nvlink: a table stands instead of"),
+    ({"nvlink": {"table": "GOOD", "latency": 0}}, {}, "cluster.nvlink: a table replaces"),
     ({}, {"table": "nowhere.csv"}, "gradients.table: nowhere.csv: No such file"),
     ({}, {"table": "GOOD", "algorithm": "ring"}, "gradients.table: is not read by ring; read by measured"),
     ({}, {"algorithm": "measured"}, "gradients.table: is required by measured"),

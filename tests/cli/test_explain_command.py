@@ -169,7 +169,7 @@ def test_an_explanation_fits_on_a_screen(run, name, monkeypatch):
     ("change", "said"),
     [
         ("cluster.nvlnk.bandwidth=2x", 'unknown "nvlnk"; did you mean "nvlink"?'),
-        ("schedule.kind=2x", "1f1b is no number that can be scaled"),
+        ("schedule.kind=2x", "1f1b is not a number that can be scaled"),
         ("schedule.kind=1f2b", 'did you mean "1f1b"?'),
         ("rank.2.time=0.5x", "there is no rank 2; ranks are 0 … 1"),
         ("kind.G.time=0.5x", 'unknown "G"'),

@@ -78,5 +78,5 @@ def test_the_file_has_no_name(tmp_path):
 
 
 def test_a_folder_without_room_is_named_in_one_line(tmp_path):
-    with pytest.raises(SimulationError, match=r"missing: .* rows of messages cannot be kept there: No such file"):
+    with pytest.raises(SimulationError, match=r"missing: .* message rows cannot be stored there: No such file"):
         filled(1000, 10, folder=tmp_path / "missing")

@@ -52,7 +52,7 @@ CASES = {
     "kind": (
         8,
         {"cluster": {"nodes": [{}, {"nvlink": {"bandwidth": "1 GB/s"}}]}},
-        "the nodes of ranks 0 and 8 differ in their GPUs, their links, or how many ranks they have",
+        "the nodes of ranks 0 and 8 differ in their GPUs, their links, or their number of ranks",
     ),
     "size": (
         8,
@@ -94,17 +94,17 @@ CASES = {
             },
             "parallel": {"data": 4},
         },
-        "link gpu3/to/hub has another bandwidth than link gpu0/to/hub",
+        "link gpu3/to/hub has a different bandwidth from link gpu0/to/hub",
     ),
     "memory": (
         8,
         {"cluster": {"nodes": [{}, {"gpu": {"memory": "1 kB"}}]}},
-        "the nodes of ranks 0 and 8 differ in their GPUs, their links, or how many ranks they have",
+        "the nodes of ranks 0 and 8 differ in their GPUs, their links, or their number of ranks",
     ),
     "jitter": (
         8,
         {"jitter": {"distribution": "uniform", "spread": 0.5}},
-        "with `jitter` every rank has durations of its own",
+        "with `jitter` every rank has its own durations",
     ),
     "slow": (8, {"slow": [{"gpu": 3, "factor": 0.5}]}, "gpu 3 is slow"),
     "slow link": (8, {"slow": [{"nic": "node0/nic0", "factor": 0.1}]}, "nic node0/nic0 is slow"),
@@ -160,7 +160,7 @@ def blindly(courses, route, sender, receiver):
 
 
 def test_a_tie_that_differs_between_replicas_is_named():
-    said = r"fold: 1: messages of ranks \d+ and \d+ reach link \S+ at the same time, and which is first differs"
+    said = r"fold: 1: messages of ranks \d+ and \d+ reach link \S+ at the same time, and which comes first differs"
     with pytest.raises(FoldRefusal, match=said):
         run_of(merged(SIXTEEN, TIE), 1)
 
@@ -169,7 +169,7 @@ def test_a_tie_that_differs_between_replicas_is_named():
     ("changes", "said"),
     [
         ({"fold": 3}, "fold: 16 replicas cannot be folded to 3; expected a divisor"),
-        ({"fold": 8, "numerics": {"layers": 2}}, "fold: with `numerics` every replica trains on samples of its own"),
+        ({"fold": 8, "numerics": {"layers": 2}}, "fold: with `numerics` every replica trains on its own samples"),
         ({"fold": 0}, "fold: must be at least 1, not 0"),
         ({"fold": "of"}, 'fold: unknown "of"; did you mean "off"?'),
     ],
@@ -187,7 +187,7 @@ def test_a_fold_of_numerics_would_train_other_weights(monkeypatch):
     whole = run_of(values, "off")
     assert run_of(values, "auto").run.fold is None
     monkeypatch.setattr(folded, "FROM", 2)
-    assert run_of(values, "auto").run.unfolded == "with `numerics` every replica trains on samples of its own"
+    assert run_of(values, "auto").run.unfolded == "with `numerics` every replica trains on its own samples"
     monkeypatch.setattr(Replicas, "differ", "")
     run = run_of(values, "auto")
     assert run.run.fold is not None
@@ -207,10 +207,10 @@ def test_a_fold_of_numerics_would_train_other_weights(monkeypatch):
             {"fold": 8, "workload": {"parameters": 9601}},
             "fold: 8: ranks 0 and 8: the 16 pieces of 9,601 gradients differ in size (gradients.pad makes them equal)",
         ),
-        ({"fold": 8, "numerics": {"layers": 2}}, "fold: with `numerics` every replica trains on samples of its own"),
+        ({"fold": 8, "numerics": {"layers": 2}}, "fold: with `numerics` every replica trains on its own samples"),
         (
             {"fold": 8, "jitter": {"distribution": "exponential", "level": "rank"}},
-            "fold: 8: with `jitter` every rank has durations of its own",
+            "fold: 8: with `jitter` every rank has its own durations",
         ),
     ],
 )

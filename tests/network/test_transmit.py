@@ -101,7 +101,7 @@ def test_an_unlimited_link_serves_everybody_at_once(sharing):
 
 
 @pytest.mark.parametrize("sharing", ["fifo", "fair"])
-def test_a_link_carries_a_message_though_no_process_waits_for_it(sharing):
+def test_a_link_carries_messages_that_no_process_waits_for(sharing):
     env = Environment()
     transport = Transport(env, one_wire(latency=0), sharing, Recorder(Rows(MESSAGE_COLUMNS)))
     wire, log = transport.link("wire"), []

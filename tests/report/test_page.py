@@ -166,7 +166,7 @@ def test_links_without_room_are_counted(monkeypatch):
     monkeypatch.setattr(page_tables, "MOST_BARS", 150)
     about, tables = unpacked(page_of([Shown(simulated())]))
     assert len(tables["bars"]["lane"]) <= 150
-    assert re.fullmatch(r"\d+ less busy links, for which a page has no room", about["left_out"][0])
+    assert re.fullmatch(r"\d+ less busy links that do not fit on the page", about["left_out"][0])
     drawn = sum(lane["alike"] for lane in about["lanes"] if lane["group"] == "link")
     assert drawn + int(about["left_out"][0].split()[0]) == simulated().timeline["lane"].nunique() - 1
 

@@ -110,7 +110,7 @@ def test_equal_ops_have_no_culprit(run, tmp_path):
     code, out, err = run("replay", timeline(instant(), tmp_path))
     assert (code, err) == (0, [])
     assert "slowdown                1.000" in out
-    assert "nobody" in out
+    assert "no straggler" in out
 
 
 def test_a_slow_stage_of_all_replicas_is_named_as_one(run, tmp_path):
@@ -166,7 +166,7 @@ def change(place, **values):
         (lambda t: [{k: v for k, v in row.items() if k != "seconds"} for row in t], "no column seconds; found replica"),
         (lambda t: [{**row, "kind": "send"} for row in t], "no forward or backward; expected kinds such as F, B"),
         (lambda t: [row for row in t if row["kind"] == "F"], "no backward in it"),
-        (lambda t: [{**row, "kind": "FB"} for row in t], "fused pairs (FB) do not say how long each"),
+        (lambda t: [{**row, "kind": "FB"} for row in t], "fused pairs (FB) do not give the duration of each"),
     ],
 )
 def test_a_wrong_table_is_one_line(run, tmp_path, broken, said):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-DIGITS = 12  # behind the decimal point of seconds, to the picosecond
+DIGITS = 12  # decimal places of seconds: picoseconds
 
 
 @dataclass(frozen=True)
@@ -45,17 +45,17 @@ class Comparison:
 
     @cached_property
     def effects(self) -> list[Effect] | None:
-        """What each changed class did; None where a side is a folder."""
+        """The effect of each changed class; None if a side is a folder."""
         return effects(self.a.run, self.b.run) if self.a.run and self.b.run else None
 
     @cached_property
     def bounds(self) -> tuple[int, int] | None:
-        """Between what the change lies if order and messages are the same, in picoseconds of the whole run."""
+        """Lower and upper bound of the change if order and messages are the same, in picoseconds of the whole run."""
         return bounds(self.a.run, self.b.run) if self.a.run and self.b.run else None
 
     @property
     def interaction(self) -> float | None:
-        """What the changed classes do only together, in seconds per step."""
+        """The effect that the changed classes have only together, in seconds per step."""
         if self.effects is None or self.a.run is None or self.b.run is None:
             return None
         whole = self.b.run.timeline.duration - self.a.run.timeline.duration
@@ -71,7 +71,7 @@ class Comparison:
         ]  # fmt: skip
 
     def to_mapping(self) -> dict[str, Any]:
-        """Everything as plain values; times in seconds, of effects and bounds per step."""
+        """Everything as plain values; times in seconds, effects and bounds in seconds per step."""
         found = None if self.effects is None else [
             {"name": one.name, "in_a_s": self._seconds(one.in_a), "in_b_s": self._seconds(one.in_b)}
             for one in self.effects
@@ -102,7 +102,7 @@ def compare(a: Side, b: Side) -> Comparison:
     """Compare two runs.
 
     Raises:
-        UsageError: they have other numbers of ranks or steps.
+        UsageError: they have different numbers of ranks or steps.
     """
     ranks = [side.summary["ranks"] for side in (a, b)]
     if ranks[0] != ranks[1]:

@@ -1,4 +1,4 @@
-"""What changed between two runs: ops and messages matched by what they are, and where their order first differs."""
+"""What changed between two runs: ops and messages matched by identity, and where their order first differs."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ KEY = ["step", "rank", "lane", "kind", "microbatch", "chunk", "stage", "peer", "
 def matched(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     """Match the rows of two timelines by step, rank, kind, micro-batch, chunk and stage.
 
-    Messages also by peer, link and hop; several alike, such as those of a collective, in the order of their start. Rows
-    of one side only stay. Columns `took_a`, `took_b`, `start_a`, `start_b` are picoseconds, missing where a side has no
-    such row; `_merge` says which sides have it.
+    Messages are also matched by peer, link and hop; those that agree in all of these, such as those of a collective, in
+    order of start. Rows of one side only are kept. Columns `took_a`, `took_b`, `start_a`, `start_b` are picoseconds,
+    missing if a side has no such row; `_merge` says which sides have it.
     """
     return _keyed(one).merge(_keyed(other), how="outer", on=[*KEY, "repeat"], suffixes=("_a", "_b"), indicator=True)
 
@@ -36,11 +36,11 @@ def _keyed(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def changes(pairs: pd.DataFrame, by: Sequence[str], lane: str) -> list[dict[str, Any]]:
-    """Rows whose durations changed, summed by some columns, the largest change first.
+    """Changes of the durations of rows, summed by some columns, the largest change first.
 
     Args:
-        pairs: of `matched`.
-        by: columns to sum by.
+        pairs: the result of `matched`.
+        by: columns to group by.
         lane: "compute" for ops, "links" for messages.
     """
     both = pairs[pairs["_merge"] == "both"]
@@ -59,7 +59,7 @@ def changes(pairs: pd.DataFrame, by: Sequence[str], lane: str) -> list[dict[str,
 
 
 def unmatched(pairs: pd.DataFrame) -> dict[str, int]:
-    """How many ops and messages one side has and the other has not."""
+    """Numbers of ops and messages that only one side has."""
     compute = pairs["lane"] == COMPUTE
     return {
         f"{what}_only_in_{side}": int(((pairs["_merge"] == word) & chosen).sum())
@@ -69,7 +69,7 @@ def unmatched(pairs: pd.DataFrame) -> dict[str, int]:
 
 
 def first_difference(pairs: pd.DataFrame) -> dict[str, Any] | None:
-    """The first row in A's time at which a rank or a link does another thing in B; None if the orders are the same."""
+    """The first row, in A's time, where a rank or link does something else in B; None if the orders are the same."""
     both = pairs[pairs["_merge"] == "both"].copy()
     ops = both["lane"] == COMPUTE
     both["place"] = both["lane"].where(~ops, "rank " + both["rank"].astype(str))

@@ -1,4 +1,4 @@
-"""What each changed class did to the step: exchanged alone, in both runs; the rest is their interaction."""
+"""The effect of each changed class on the step: exchanged alone, in both runs; the rest is their interaction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ IGNORED = ("name", "description", "record", "seed", "on_oom", "version", "steps"
 
 
 class Effect(NamedTuple):
-    """A class that differs: by how much it alone changes A, and by how much its return would change B, in picoseconds.
+    """A class that differs: how much it alone changes A, and how much reverting it would change B, in picoseconds.
 
     Both are changes of the run's end from A to B: T(A with it from B) − T(A), and T(B) − T(B with it from A).
     """
@@ -37,7 +37,7 @@ class Effect(NamedTuple):
 def effects(one: Run, other: Run) -> list[Effect]:
     """Each changed class alone: durations by pipeline rank, kinds of links, latencies, and sections of the scenario.
 
-    Runs with other ops or links exchange whole sections only. What cannot be exchanged alone is left out.
+    Runs whose ops or links differ exchange whole sections only. Classes that cannot be exchanged alone are left out.
     """
     a, b = Variant.of(one), Variant.of(other)
     ends = one.timeline.duration, other.timeline.duration
@@ -52,7 +52,7 @@ def effects(one: Run, other: Run) -> list[Effect]:
 
 
 def _sections(one: Run, other: Run) -> Iterator[Pair]:
-    """Sections that differ; those that are exchanged by rank and link only where the runs have other ops."""
+    """Sections that differ; those otherwise exchanged by rank and link are included only if the runs' ops differ."""
     finer = {"cluster", "workload", "efficiency"} if one.plan == other.plan else set()
     for key in type(one.scenario).model_fields:
         mine, theirs = getattr(one.scenario, key), getattr(other.scenario, key)
@@ -65,7 +65,7 @@ def _sections(one: Run, other: Run) -> Iterator[Pair]:
 
 
 def _durations(a: Variant, b: Variant) -> Iterator[Pair]:
-    """Ranks whose ops take other times: by nodes if these are fewer than pipeline ranks, or a single one."""
+    """Ranks whose ops take different times: by node if these are fewer than pipeline ranks, or a single rank."""
     mine, theirs = (_never_slow(side).programs() for side in (a, b))
     layout, spec = a.scenario.parallel.layout, a.scenario.cluster.spec
     places: dict[str, set[int]] = {}
@@ -82,10 +82,10 @@ def _durations(a: Variant, b: Variant) -> Iterator[Pair]:
 
 
 def bounds(one: Run, other: Run) -> tuple[int, int] | None:
-    """Between what the change of the run's end lies if the order of everything is the same, in picoseconds.
+    """Lower and upper bound of the change of the run's end if the order of everything is the same, in picoseconds.
 
-    At least the changes along A's critical paths, at most those along B's. None where the runs have other ops or
-    messages.
+    The lower bound is the change along A's critical paths, the upper bound that along B's. None if the runs have
+    different ops or messages.
     """
     low = first_order(one, Slack.of(graph_of(one)), Variant.of(other))
     high = first_order(other, Slack.of(graph_of(other)), Variant.of(one))
@@ -99,7 +99,7 @@ def _times(program: Program) -> list[int]:
 
 
 def _never_slow(side: Variant) -> Variant:
-    """A side without what is slow in it, which is a section of its own."""
+    """A side without its `slow` entries, which are a section of their own."""
     return replace(side, scenario=side.scenario.model_copy(update={"slow": ()}))
 
 

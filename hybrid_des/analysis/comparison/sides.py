@@ -28,8 +28,8 @@ class Side:
     """One of two runs.
 
     Attributes:
-        name: of the scenario.
-        summary: by its public keys.
+        name: name of the scenario.
+        summary: the summary, by its public keys.
         rows: the timeline with whole picoseconds: `asked_ps`, `start_ps`, `end_ps`.
         run: the traced run; None for a folder.
     """
@@ -41,21 +41,21 @@ class Side:
 
     @property
     def steps(self) -> int:
-        """How many training steps it has."""
+        """Number of training steps."""
         return int(self.rows["step"].max()) + 1 if len(self.rows) else 0
 
 
 def side_of_scenario(scenario: Scenario) -> Side:
-    """Simulate a scenario with all causes."""
+    """Simulate a scenario with all causes recorded."""
     run = traced_run(scenario)
     return Side(scenario.name, summary(run), table(run.timeline, exact=True), run)
 
 
 def side_of_folder(folder: Path) -> Side:
-    """Read what a run has written.
+    """Read the folder that a run was written to.
 
     Raises:
-        UsageError: the folder is none of a run, or its files cannot be read.
+        UsageError: the folder is not that of a run, or its files cannot be read.
     """
     import pandas as pd
 
@@ -86,7 +86,7 @@ def side_of_folder(folder: Path) -> Side:
 
 
 def _exact(folder: Path) -> pd.DataFrame | None:
-    """The whole picoseconds of the Parquet file, if it is there and can be read."""
+    """The whole picoseconds of the Parquet file, if it exists and can be read."""
     if not (folder / PARQUET).is_file():
         return None
     import pandas as pd

@@ -1,1 +1,1 @@
-"""What would help: runs with one thing changed or made ideal, simulated again."""
+"""Counterfactuals: runs with one thing changed or made ideal, simulated again."""

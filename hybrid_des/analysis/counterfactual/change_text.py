@@ -2,7 +2,7 @@
 
 cluster.infiniband.bandwidth=2x       the value times two
 cluster.nodes.1.speed=1.05            another value
-workload.forward.1=0.5x               of one pipeline rank, where the scenario has one number for all
+workload.forward.1=0.5x               of one pipeline rank, if the scenario has one number for all
 rank.1.time=0.75x                     all ops of a global rank; kind.B.time: all ops of a kind
 links.bandwidth=2x  links.latency=0x  of all links; link.node0/nic0/out.bandwidth: of one
 a=inf,b=0                             both at once
@@ -32,7 +32,7 @@ _OWN = re.compile(r"(rank|kind|link)\.(.+)\.(time|bandwidth)|links\.(bandwidth|l
 
 
 def builder_of(scenario: Scenario) -> Build:
-    """What builds changed scenarios from one that was not read from a file."""
+    """A function that builds changed scenarios from one that was not read from a file."""
 
     def build(overrides: Sequence[str]) -> Scenario:
         document = Document(to_mapping(scenario), "scenario")
@@ -46,7 +46,7 @@ def variant_of(text: str, base: Variant, build: Build) -> Variant:
     """Read a what-if.
 
     Raises:
-        UsageError: a key does not exist, or a value cannot be scaled or is none of its key's.
+        UsageError: a key does not exist, or a value cannot be scaled or is not valid for its key.
     """
     label = f"--what-if {text}"
     overrides, own = [], []
@@ -71,7 +71,7 @@ def variant_of(text: str, base: Variant, build: Build) -> Variant:
 
 
 def _override(key: str, value: str, scenario: Scenario, label: str) -> str:
-    """A part as an override of the scenario: a factor is applied, one entry of a list replaces the list."""
+    """A part as an override of the scenario: a factor is applied; to change one entry, the whole list is replaced."""
     if (wrong := misnamed(key)) is not None:
         raise UsageError(f"{label}: {key}: {wrong}")
     factor = _FACTOR.fullmatch(value)
@@ -111,7 +111,7 @@ def _scaled(value: Any, factor: re.Match[str], label: str) -> Any:
     except ValueError:
         number = None
     if number is None:
-        raise UsageError(f"{label}: {value} is no number that can be scaled")
+        raise UsageError(f"{label}: {value} is not a number that can be scaled")
     return number * times
 
 
@@ -130,7 +130,7 @@ def _decimal(value: Fraction) -> str:
 
 
 def _with(variant: Variant, match: re.Match[str], value: str, label: str) -> Variant:
-    """A variant with a class scaled that is no key of the scenario."""
+    """A variant with a scaled class that is not a key of the scenario."""
     sort, name, what, all_of = match.groups()
     infinite = value == "inf" and "bandwidth" in (what, all_of)
     factor = _FACTOR.fullmatch(value)
@@ -171,11 +171,11 @@ def of_ranks(ranks: frozenset[int]) -> Callable[[int, Task], bool]:
 
 
 def of_kind(kind: str) -> Callable[[int, Task], bool]:
-    """The tasks that the timeline calls by a kind."""
+    """The tasks of a kind, as named in the timeline."""
     return lambda _, task: kind_of(task) == kind
 
 
 def kind_of(task: Task) -> str:
-    """What the timeline calls a task."""
+    """The kind of a task, as named in the timeline."""
     kinds = [op.kind for op in task.ops]
     return "optimizer" if not kinds else "FB" if len(kinds) == 2 else "B" if kinds == ["I"] else str(kinds[0])

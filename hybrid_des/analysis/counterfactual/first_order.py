@@ -1,4 +1,4 @@
-"""What a variant saves in frozen order: the new durations on the critical paths of the run as it was."""
+"""The saving of a variant in frozen order: its durations on the critical paths of the original run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TIMES = {"forward", "backward", "weight", "recompute", "ends", "optimizer"}  # k
 def first_order(base: Run, slack: Slack, variant: Variant) -> int | None:
     """The end of the run in picoseconds if order and messages stay; None if they do not.
 
-    The longest of the paths that are critical now: a speed-up saves no more than this says, a slow-down costs no less.
+    This is the longest of the currently critical paths: a speed-up saves at most, a slow-down costs at least this much.
     """
     if not _alike(base.scenario, variant.scenario) or not all(map(_for_good, base.scenario.slow)):
         return None
@@ -44,7 +44,7 @@ def first_order(base: Run, slack: Slack, variant: Variant) -> int | None:
 
 
 def _for_good(one: Slow) -> bool:
-    """Whether something is slow all the time, so that durations can be scaled."""
+    """Whether an entry of `slow` applies all the time, so that durations can be scaled."""
     return one.stage is None and not one.from_ and one.until is None and one.flap is None
 
 
@@ -60,7 +60,7 @@ def _alike(one: Scenario, other: Scenario) -> bool:
 
 
 def _messages(messages: Messages, fabric: Fabric) -> Messages | None:
-    """The messages of a run on other links; None if they would take other ways."""
+    """The messages of a run on other links; None if their routes would differ."""
     if not len(messages.flow):
         return messages
     flows, first = np.unique(messages.flow, return_index=True)
@@ -93,7 +93,7 @@ def _same_messages(before: list[Program], after: list[Program]) -> bool:
 
 
 def _durations(base: Run, before: list[Program], after: list[Program], variant: Variant) -> Column:
-    """The durations of all op rows under a variant, of computation alone."""
+    """The durations of all op rows under a variant, computation only."""
     ops = base.timeline.ops
     assert base.trace is not None
     tables = base.trace.columns()

@@ -1,4 +1,4 @@
-"""Idealisations, simulated: one after the other down to the least a step can take, and each class by itself."""
+"""Simulated idealisations: cumulative, down to the shortest possible step, and of each class by itself."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hybrid_des.errors import HybridDesError
 from hybrid_des.simulation.run import Run
 from hybrid_des.timeline import OP_KINDS
 
-QUICKER = Fraction(9, 10)  # what "10 % quicker" leaves of a duration
-FASTER = 2  # what "twice as fast" makes of a bandwidth
-EVENTS = 2_000_000  # of all simulations of a ranking, about
-FEWEST, MOST = 3, 24  # simulations of one sort in a ranking
+QUICKER = Fraction(9, 10)  # factor of a duration that is "10 % quicker"
+FASTER = 2  # factor of a bandwidth that is "twice as fast"
+EVENTS = 2_000_000  # approximate total over all simulations of a ranking
+FEWEST, MOST = 3, 24  # simulations per sort of class in a ranking
 SPLIT = "zb-h1"  # the schedule with a split backward that holds no more activations than 1F1B
 UNSPLIT = ("1f1b", "gpipe", "eager-1f1b")
 
@@ -40,7 +40,7 @@ class Gain(NamedTuple):
 
 
 def ladder(base: Run) -> list[Rung]:
-    """The run as it is, and under more and more idealisations."""
+    """The run as it is, and under cumulative idealisations."""
     rungs = [Rung("as is", base.timeline.duration)]
     at = Variant.of(base).without_queueing()
     rungs.append(Rung("no queueing", at.simulated().duration))
@@ -58,7 +58,7 @@ def ladder(base: Run) -> list[Rung]:
 
 
 def _split(base: Run, at: Variant) -> int | None:
-    """The end of the run with the backward split, where the schedule does not split it."""
+    """The end of the run with the backward split; None if the schedule already splits it or cannot."""
     schedule = at.scenario.schedule
     if schedule.kind not in UNSPLIT or at.scenario.parallel.pipeline == 1:
         return None
@@ -71,7 +71,7 @@ def _split(base: Run, at: Variant) -> int | None:
 
 
 def ranking(base: Run, busiest: Sequence[int]) -> list[Gain]:
-    """What each class alone would gain, the most first: pipeline ranks and kinds of ops 10 % quicker, links twice.
+    """The gain of each class alone, largest first: pipeline ranks and kinds of ops 10 % quicker, links twice as fast.
 
     Args:
         base: the run.
@@ -117,7 +117,7 @@ def _links_faster(at: Variant, most: int) -> Iterator[Gain]:
 
 
 def link_kind(name: str) -> str:
-    """What a link is one of: its name without numbers and directions, such as "nvlink" or "nic"."""
+    """The kind of a link: its name without numbers and directions, such as "nvlink" or "nic"."""
     plain = re.sub(r"\d+", "", name)
     plain = re.sub(r"[-/](in|out|up|down)$", "", plain)
     return plain.rpartition("/")[2] or plain

@@ -1,12 +1,11 @@
-"""What to try next: changes against what costs the most, each simulated.
+"""What to try next: changes that reduce the largest costs, each simulated.
 
-    slow ranks    the group at the speed of most, or even work
-    bubble        schedules with less of it that fit into memory; more micro-batches
-    network       overlap, buckets, the codec, the layout; then what has to be bought, faster links
-    barrier       several steps without one
+    slow ranks    the group at the speed of most ranks, or even work
+    bubble        schedules with a smaller one that fit into memory; more micro-batches
+    network       overlap, buckets, the codec, the layout; then faster links, which have to be bought
 
-Only what costs a share of the step is tried against. A change that makes a step of more micro-batches is measured by
-the time per micro-batch.
+Only costs that are a large enough share of the step are addressed. A change that adds micro-batches to the step is
+measured by the time per micro-batch.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.memory import worst_peak
 from hybrid_des.simulation.run import Run
 
-EVENTS = 2_000_000  # of all simulations, about
-FEWEST, MOST = 3, 16  # simulations against one thing that costs
-WORTH = 0.005  # a share of the step that is worth a proposal
+EVENTS = 2_000_000  # approximate total over all simulations
+FEWEST, MOST = 3, 16  # simulations per cost
+WORTH = 0.005  # share of the step above which a saving is worth a proposal
 SMALL_BUCKET = 25_000_000  # bytes, about PyTorch's default
 LESS_BUBBLE = {
     "zb-h1": 1,
@@ -42,10 +41,10 @@ class Proposal(NamedTuple):
     """A change that helps.
 
     Attributes:
-        against: what it is against: slow ranks, bubble, network, links or barrier.
-        change: what to change, as `--what-if` and `--set` take it, or in words.
+        against: the cost that it reduces: slow ranks, bubble, network or links.
+        change: the change, in the syntax of `--what-if` and `--set`, or in words.
         duration, steps, microbatches: of the changed run: picoseconds, steps, micro-batches per replica and step.
-        gain: the share of the time per micro-batch that it saves.
+        gain: the saved share of the time per micro-batch.
     """
 
     against: str
@@ -59,14 +58,14 @@ class Proposal(NamedTuple):
 def proposals(
     base: Run, rungs: Sequence[Rung], gains: Sequence[Gain], slow: Stragglers | None, build: Build
 ) -> list[Proposal]:
-    """Changes that help: first for slow ranks, then against what costs the most, the most helpful first.
+    """Changes that help: first for slow ranks, then for the largest costs, the most helpful first.
 
     Args:
         base: the run.
         rungs: the ladder of idealisations.
         gains: the ranking of classes.
-        slow: what slow ranks cost.
-        build: makes a scenario of overrides.
+        slow: the cost of slow ranks.
+        build: builds a scenario from overrides.
     """
     end = base.timeline.duration
     if not end:
@@ -90,7 +89,7 @@ def proposals(
         name: sorted((one for one in ones if one is not None and one.gain > WORTH), key=lambda one: -one.gain)
         for name, ones in tried.items()
     }
-    costliest = "network" if network > bubble else "bubble"  # comes first unless the other helps twice as much
+    costliest = "network" if network > bubble else "bubble"  # first unless the other helps more than twice as much
     best = {name: ones[0].gain * (2 if name == costliest else 1) for name, ones in helping.items() if ones}
     return [
         *_mended(base, slow),
@@ -99,7 +98,7 @@ def proposals(
 
 
 def _mended(base: Run, slow: Stragglers | None) -> Iterator[Proposal]:
-    """The ranks that hold up the run at the speed of most, or with as much work as the others."""
+    """The ranks that hold up the run, at the speed of most ranks or with as much work as the others."""
     culprit = slow.culprit(base.timeline.duration) if slow else None
     if slow is None or culprit is None:
         return
@@ -144,7 +143,7 @@ def _less_exposed(scenario: Scenario) -> Iterator[str]:
 
 
 def _tried(against: str, text: str, base: Run, build: Build) -> Proposal | None:
-    """A change of keys, simulated; None where it is impossible or needs memory that the GPUs do not have."""
+    """A change of keys, simulated; None if it is impossible or needs memory that the GPUs do not have."""
     with suppress(HybridDesError):
         variant = variant_of(text, Variant.of(base), build)
         run = variant.simulated()

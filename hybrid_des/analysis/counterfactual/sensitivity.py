@@ -11,9 +11,9 @@ from hybrid_des.analysis.counterfactual.ladder import Gain, link_kind
 from hybrid_des.analysis.counterfactual.variant import Variant, name_of_place, ranks_at, scaled_ops
 from hybrid_des.simulation.run import Run
 
-QUICKER = (Fraction(1, 2), Fraction(1, 4), Fraction(3, 4), Fraction(1, 8))  # shares of its time; the first ones first
+QUICKER = (Fraction(1, 2), Fraction(1, 4), Fraction(3, 4), Fraction(1, 8))  # saved shares of its time, by priority
 EACH = 2  # classes of each sort
-EVENTS = 4_000_000  # of all simulations, about
+EVENTS = 4_000_000  # approximate total over all simulations
 
 
 class Curve(NamedTuple):

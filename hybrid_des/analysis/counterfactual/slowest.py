@@ -1,4 +1,4 @@
-"""What slow ranks cost: the step with all ops at the mean, and with one node, GPU or pipeline rank like the others."""
+"""The cost of slow ranks: the step with all ops at the mean, with one node, GPU or pipeline rank like the others."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from hybrid_des.simulation.run import Run
 from hybrid_des.timeline import Column
 
 MOST_GROUPS = 8
-SLOW = 0.03  # a share of the step that uneven ranks cost, from which they are to blame
-COMPUTES = ("gpu", "node", "stage")  # what of `slow` computes
+SLOW = 0.03  # share of the step that uneven ranks must cost to be blamed
+COMPUTES = ("gpu", "node", "stage")  # targets of `slow` that compute
 
 
 class SlowRanks(NamedTuple):
     """Ranks that may be slow, and the end of the run with only their ops changed, in picoseconds.
 
     Attributes:
-        name: of a node, a GPU, a stage or a pipeline rank.
+        name: name of a node, a GPU, a stage or a pipeline rank.
         slow: their compute time over the mean of all ranks.
         mean: the end of the run with their ops at the mean of their kind.
-        usual: the end of the run with them at the speed of most; None where they have it.
+        usual: the end of the run with them at the speed of most ranks; None if it is theirs already.
     """
 
     name: str
@@ -46,12 +46,12 @@ class SlowRanks(NamedTuple):
 
     @property
     def least(self) -> int:
-        """The end of the run with what is slow about them mended."""
+        """The end of the run without their slowness."""
         return self.mean if self.usual is None else self.usual
 
 
 class Stragglers(NamedTuple):
-    """What slow ranks cost.
+    """The cost of slow ranks.
 
     Attributes:
         ideal: the end of the run with all ops at the mean of their kind.
@@ -62,7 +62,7 @@ class Stragglers(NamedTuple):
     groups: Sequence[SlowRanks]
 
     def culprit(self, duration: int) -> SlowRanks | None:
-        """The group that holds up a run: it alone costs most of what uneven ranks cost."""
+        """The group that holds up a run: it alone accounts for at least half of the cost of uneven ranks."""
         if not self.groups or not duration:
             return None
         first = self.groups[0]
@@ -71,7 +71,7 @@ class Stragglers(NamedTuple):
 
 
 def stragglers(base: Run) -> Stragglers | None:
-    """What slow ranks cost; None where all take the same times."""
+    """The cost of slow ranks; None if all take the same times."""
     at = Variant.of(base)
     programs = at.programs()
     if not any(map(_work, programs)) or not (_varies(base.scenario) or _uneven(programs)):
@@ -81,7 +81,7 @@ def stragglers(base: Run) -> Stragglers | None:
 
 
 def at_the_mean_of(base: Run, variant: Variant) -> Variant:
-    """All ops of a variant at the mean of their kind; what varies with time is spread evenly over them."""
+    """All ops of a variant at the mean of their kind; slowness and jitter are spread evenly over them."""
     scenario = variant.scenario
     if not _varies(scenario):
         return variant.with_retime(at_the_mean(variant))
@@ -108,12 +108,12 @@ def _work(program: Program) -> int:
 
 
 def _varies(scenario: Scenario) -> bool:
-    """Whether ranks have other speeds than their nodes."""
+    """Whether the speeds of ranks differ from those of their nodes."""
     return bool(scenario.jitter) or any(one.target[0] in COMPUTES for one in scenario.slow)
 
 
 def _groups(base: Run, at: Variant) -> Iterator[SlowRanks]:
-    """What `slow` names, nodes of another speed than most, and the pipeline ranks with the most work."""
+    """The targets of `slow`, nodes whose speed differs from most, and the pipeline ranks with the most work."""
     scenario, layout, work = base.scenario, base.scenario.parallel.layout, work_of_ranks(base)
     spec = scenario.cluster
 
@@ -143,7 +143,7 @@ def _groups(base: Run, at: Variant) -> Iterator[SlowRanks]:
 
 
 def _ranks_of(base: Run, kind: str, number: int) -> list[int]:
-    """The ranks that an entry of `slow` is about."""
+    """The ranks that an entry of `slow` targets."""
     layout, spec = base.scenario.parallel.layout, base.scenario.cluster.spec
     if kind == "stage":
         places = {place for (place, _), stage in base.plan.stage_of.items() if stage == number}

@@ -24,12 +24,12 @@ Factors = Mapping[str, Fraction | None]  # link → factor of its bandwidth; Non
 
 @dataclass(frozen=True)
 class Variant:
-    """What is simulated instead of a run.
+    """A changed run to simulate.
 
     Attributes:
-        scenario: the scenario, with `record: none` where only times matter.
-        plan, fabric: instead of the scenario's own.
-        retime: other durations of ops.
+        scenario: the scenario.
+        plan, fabric: replacements for the scenario's own.
+        retime: changed durations of ops.
     """
 
     scenario: Scenario
@@ -39,11 +39,11 @@ class Variant:
 
     @classmethod
     def of(cls, base: Run) -> Variant:
-        """The run itself: its plan is kept whatever is changed."""
+        """The run itself; its plan is kept regardless of later changes."""
         return cls(base.scenario, base.plan, base.fabric)
 
     def simulated(self) -> Run:
-        """Simulate it, with rows of ops only."""
+        """Simulate it, recording rows of ops only."""
         quiet = self.scenario.model_copy(update={"record": "compute", "on_oom": "warn"})
         return run(quiet, self.plan, self.fabric, retime=self.retime, parts=untrained(quiet, self.plan, self.fabric))
 
@@ -52,7 +52,7 @@ class Variant:
         return parts_of(self.scenario, self.plan, self.fabric)
 
     def programs(self) -> list[Program]:
-        """The program of each global rank, with what is slow for good, before `retime`."""
+        """The program of each global rank, with permanent slowness, before `retime`."""
         parts, layout = self.parts(), self.scenario.parallel.layout
         lower = cache(parts.lowering.lower)
         perturbed = Perturbation(self.scenario, parts.plan, parts.costs, parts.durations)
@@ -62,23 +62,23 @@ class Variant:
         ]
 
     def without_queueing(self) -> Variant:
-        """Every message has its links to itself."""
+        """Give every message its links to itself."""
         cluster = self.scenario.cluster.model_copy(update={"sharing": UNCONTENDED})
         return replace(self, scenario=self.scenario.model_copy(update={"cluster": cluster}))
 
     def with_links(self, factors: Factors) -> Variant:
-        """Some links have another bandwidth; links of measured times only become infinite."""
+        """Scale the bandwidth of some links; links with measured times can only become infinite."""
         assert self.fabric is not None
         links = {name: _scaled(link, factors.get(name, Fraction(1))) for name, link in self.fabric.links.items()}
         return replace(self, fabric=replace(self.fabric, links=links))
 
     def with_all_links(self, factor: Fraction | None) -> Variant:
-        """All links have another bandwidth."""
+        """Scale the bandwidth of all links."""
         assert self.fabric is not None
         return self.with_links(dict.fromkeys(self.fabric.links, factor))
 
     def with_latency(self, factor: Fraction) -> Variant:
-        """All latencies of routes are scaled."""
+        """Scale all latencies of routes."""
         assert self.fabric is not None
         route = self.fabric.route
 
@@ -89,7 +89,7 @@ class Variant:
         return replace(self, fabric=replace(self.fabric, route=scaled))
 
     def with_retime(self, retime: Retime) -> Variant:
-        """Ops take other durations, on top of those it has changed before."""
+        """Change the durations of ops, on top of earlier changes."""
         before = self.retime
         if before is None:
             return replace(self, retime=retime)
@@ -97,7 +97,7 @@ class Variant:
 
 
 def untrained(scenario: Scenario, plan: Plan | None, fabric: Fabric | None) -> Parts | None:
-    """The parts of a scenario with numerics, which takes as long without training; None without numerics."""
+    """The parts of a scenario with numerics, without training, which takes no simulated time; None without numerics."""
     if scenario.numerics is None:
         return None
     return replace(parts_of(scenario, plan, fabric), training=None, workers={})
@@ -123,7 +123,7 @@ def scaled_ops(factor: Fraction, wanted: Callable[[int, Task], bool]) -> Retime:
 def at_the_mean(variant: Variant, ranks: frozenset[int] | None = None) -> Retime:
     """Give ops, of all ranks or of some, the mean duration of their kind over all ranks.
 
-    As the straggler study of Lin et al. (OSDI 2025) defines what ops would take ideally.
+    This is the ideal duration of ops in the straggler study of Lin et al. (OSDI 2025).
     """
     sums: dict[tuple[str, ...], int] = defaultdict(int)
     counts: dict[tuple[str, ...], int] = defaultdict(int)
@@ -143,12 +143,12 @@ def at_the_mean(variant: Variant, ranks: frozenset[int] | None = None) -> Retime
 
 
 def kinds_of(task: Task) -> tuple[str, ...]:
-    """What a task is, whatever the micro-batch: the kinds of its ops, empty for the optimizer."""
+    """The kinds of a task's ops, regardless of micro-batch; empty for the optimizer."""
     return tuple(op.kind for op in task.ops)
 
 
 def duration_of(task: Task) -> int:
-    """How long a task computes."""
+    """The compute time of a task."""
     return sum(part.duration for part in task.work.segments if isinstance(part, Compute | ComputeBeside))
 
 
@@ -159,7 +159,7 @@ def ranks_at(at: Variant, place: int) -> frozenset[int]:
 
 
 def name_of_place(at: Variant, place: int) -> str:
-    """A pipeline rank as readers know it: a rank, or one in each replica."""
+    """The name of a pipeline rank in reports, which may stand for several global ranks."""
     layout = at.scenario.parallel.layout
     if layout.sizes["pipeline"] == 1:
         return "all ranks"

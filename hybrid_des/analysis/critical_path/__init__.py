@@ -4,5 +4,5 @@ graph    points in time and the edges that release them: every time is the maxim
 slack    how late each point may be, how far an activity may grow, what it costs (drag)
 paths    the critical path in pieces, and how many there are
 classes  least and most time of ranks, kinds and links over all critical paths
-gaps     idle time, each piece named by what went on then
+gaps     idle time in pieces, each named by what happened meanwhile
 """

@@ -1,7 +1,7 @@
 """Least and most time of a class of activities over all critical paths, and what a change of durations does to them.
 
-In frozen order, a class of which every critical path has at least c_min and some has c_max: scaled by θ < 1 it saves
-at most (1 − θ)·c_min, scaled by θ > 1 it costs at least (θ − 1)·c_max.
+In frozen order, if every critical path has at least c_min of a class and some path has c_max, scaling the class by
+θ < 1 saves at most (1 − θ)·c_min, and scaling it by θ > 1 costs at least (θ − 1)·c_max.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Span(NamedTuple):
 
 
 def spans(slack: Slack, weights: Mapping[Any, Column]) -> dict[Any, Span]:
-    """The span of each class, of which `weights` gives the time on each edge of `slack.critical`."""
+    """The span of each class; `weights` has the time of each class on each edge of `slack.critical`."""
     names = list(weights)
     edges = slack.critical
     cause, point, chain = _contracted(slack.graph.cause[edges], slack.graph.point[edges])
@@ -50,7 +50,7 @@ def _summed(chain: Column, weight: Column, count: int) -> Column:
 
 
 def _contracted(cause: Column, point: Column) -> tuple[Column, Column, Column]:
-    """Edges in a row with nothing else between them as one: its ends, numbered in order, and the chain of each edge.
+    """Merge chains of edges without branches: the ends of each chain, numbered in order, and the chain of each edge.
 
     The chain of an edge is found by pointer jumping: each edge points to the one before it, then to the one before
     that, twice as far each time.
@@ -75,13 +75,13 @@ def _contracted(cause: Column, point: Column) -> tuple[Column, Column, Column]:
 
 
 def _extremes(cause: list[int], point: list[int], parts: Column, points: int) -> tuple[Column, Column]:
-    """The least and the most sum of each column over all paths to the last point."""
+    """The least and the greatest sum of each column over all paths to the last point."""
     least = np.zeros((points, parts.shape[1]), dtype=np.int64)
     most = np.zeros_like(least)
     before = -1
     for edge, (start, end) in enumerate(zip(cause, point, strict=True)):
         low, high = least[start] + parts[edge], most[start] + parts[edge]
-        if end == before:  # another way to the same point
+        if end == before:  # another path to the same point
             np.minimum(least[end], low, out=least[end])
             np.maximum(most[end], high, out=most[end])
         else:
@@ -91,7 +91,7 @@ def _extremes(cause: list[int], point: list[int], parts: Column, points: int) ->
 
 
 def change_of(slack: Slack, lag: Column) -> int:
-    """By how much the run grows at least if order stays and edges have these lags: the worst critical path's sum."""
+    """Least growth of the run if the order stays and edges have these lags: the largest sum over a critical path."""
     edges = slack.critical
     return spans(slack, {"": lag[edges] - slack.graph.lag[edges]})[""].most
 
@@ -129,7 +129,7 @@ def _split(key: Column, lag: Column) -> list[tuple[object, Column]]:
 
 
 def _named(graph: Graph, sort: str, value: object) -> object:
-    """A class as a reader knows it."""
+    """The name of a class in reports."""
     if not isinstance(value, int):
         return value
     if sort == "kind":

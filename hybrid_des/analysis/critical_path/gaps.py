@@ -1,4 +1,4 @@
-"""Idle time, additive: every gap of a rank in pieces, each named by what went on then.
+"""Additive idle time: every gap of a rank in pieces, each named by what happened meanwhile.
 
 The pieces of a gap are the chain of binding causes back from its end, clipped to the gap: an op of another rank, a
 transfer, a latency, a queue. They sum to the gap, and gaps to the idle time of the summary, cause by cause:
@@ -25,7 +25,7 @@ from hybrid_des.timeline import NONE, OP_KINDS, Column
 END_OF_STEP = "end_of_step"
 DEPENDENCY = "dependency"
 CAUSES = (DEPENDENCY, *dict.fromkeys(purpose.cause for purpose in PURPOSES), END_OF_STEP)
-# what a reader is told that a rank waits for
+# what a rank waits for, as reported
 WARM_UP, STEADY, DRAIN, REPLICA, BARRIER = (
     "warm-up", "pipeline dependency", "drain", "waiting for a slower replica", "step barrier",
 )  # fmt: skip
@@ -39,7 +39,7 @@ class Gap(NamedTuple):
 
     Attributes:
         point: a point whose chain of causes covers the period.
-        reason: what waiting for another rank's compute counts as.
+        reason: the reason given for waiting for another rank's compute.
     """
 
     rank: int
@@ -57,7 +57,7 @@ class Idle(NamedTuple):
     Attributes:
         cause: a key of the summary's `idle_s`.
         reason: one of `REASONS`.
-        activity: what went on: an op row, or behind these a message; −1 for a replayed collective.
+        activity: an op row or, numbered after these, a message; −1 for a replayed collective.
     """
 
     rank: int
@@ -75,7 +75,7 @@ def idle_pieces(graph: Graph) -> list[Idle]:
     chains: dict[int, tuple[int, list[Piece]]] = {}
     found: list[Idle] = []
     for gap in sorted(_gaps(graph), key=attrgetter("point", "start")):
-        # gaps that end at one point share its chain; the longest comes first
+        # gaps that end at one point share its chain; the longest is first
         until, chain = chains.get(gap.point, (gap.end, []))
         if gap.point not in chains:
             chains.clear()
@@ -117,7 +117,7 @@ def _gaps(graph: Graph) -> Iterator[Gap]:
 
 
 class _Before:
-    """The points of each process, one before the other."""
+    """The predecessors of points within their processes."""
 
     def __init__(self, graph: Graph) -> None:
         program = np.flatnonzero(graph.kind == PROGRAM)
@@ -126,7 +126,7 @@ class _Before:
         self._before, self._time = before.tolist(), graph.time.tolist()
 
     def at(self, point: int, time: int) -> int:
-        """The last point of a process that is not later than a time, from a later one."""
+        """The last point of a process at or before a time, searched backwards from `point`."""
         while self._time[point] > time and self._before[point] != NONE:
             point = self._before[point]
         return point
@@ -159,7 +159,7 @@ def _before_ops(graph: Graph, times: StepTimes, before: _Before) -> Iterator[Gap
 
 
 def phases_of_ops(plan: Plan, times: StepTimes) -> tuple[Column, Column, Column, Column]:
-    """When the last remote producer and the op before were done, and where warm-up ends and drain begins.
+    """When the last remote producer and the op before finished, and when warm-up ends and drain begins.
 
     Each is pipeline × step × op. A rank's warm-up ends when its first backward starts, its drain begins when its last
     forward has ended.

@@ -1,4 +1,4 @@
-"""The graph of causes: points in time, in an order in which causes come first, and the edges that release them.
+"""The graph of causes: points in time, ordered so that causes precede effects, and the edges that release them.
 
     op        point ── duration ──► point
     message   point ──► head ──► service ── latency ──► head at the next link ──► … ──► delivered
@@ -6,8 +6,8 @@
     barrier   every rank's point ──► met
 
 Every time is the maximum over its edges of (time of the cause + lag). Under `fifo` a head that finds the link free is
-sent on by the formula of `network.sharing.fifo`; under `fair`, a message is one edge of the duration that sharing gave
-it, of which `queue` is what it lost to others.
+forwarded by the formula of `network.sharing.fifo`; under `fair`, a message is one edge with the duration that sharing
+gave it, of which `queue` is the time lost to other messages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hybrid_des.timeline import NONE, Column, Columns, Timeline
 
 Mask = NDArray[np.bool_]
 
-DATA, PROGRAM, LINK, BARRIER = range(4)  # kinds of edges, in the order in which one of several binding ones is shown
+DATA, PROGRAM, LINK, BARRIER = range(4)  # kinds of edges; of several binding ones, the first kind is shown
 OPS, STEPS = 0, 1  # tables of marks
 LIMIT = 2**31
 
@@ -35,20 +35,20 @@ LIMIT = 2**31
 class Graph:
     """The causes of a run.
 
-    Points and edges are arrays; edges are ordered by `point`. Activities count the op rows, then the messages.
+    Points and edges are arrays; edges are ordered by `point`. Activities number the op rows, then the messages.
 
     Attributes:
-        timeline, messages: what the activities are.
-        time: of each point, as recorded.
-        rank: of each point, as far as it is one of a rank's process; else −1.
-        cause, point, lag, kind: of each edge.
-        activity: whose time the lag of an edge is; −1 for none.
-        latency, transfer, queue: what the lag of a message's edge consists of, 0 for others.
-        link: of transfers and queues, the number of the link.
-        at_op: of each op row, the points at its start and its end.
-        at_step: of each row of `timeline.steps`, the point at its end.
+        timeline, messages: the rows that activities number.
+        time: recorded time of each point.
+        rank: rank of each point's process, or sender of its message; −1 for others.
+        cause, point, lag, kind: one entry per edge.
+        activity: the activity that takes the lag of each edge; −1 for none.
+        latency, transfer, queue: parts of the lag of a message's edge; 0 for others.
+        link: number of the link of each transfer and queue.
+        at_op: points at the start and the end of each op row.
+        at_step: point at the end of each row of `timeline.steps`.
         at_mark: table → row → point, for all tables that a trace marks.
-        head, delivered: of each message, the points at which it is sent and has arrived.
+        head, delivered: points at which each message is sent and has arrived.
     """
 
     timeline: Timeline
@@ -71,7 +71,7 @@ class Graph:
 
     @property
     def at_step(self) -> Column:
-        """Of each row of `timeline.steps`, the point at its end."""
+        """The point at the end of each row of `timeline.steps`."""
         return self.at_mark[STEPS]
 
     @property
@@ -86,7 +86,7 @@ class Graph:
 
     @cached_property
     def first(self) -> Column:
-        """For each point its first edge, and the number of edges behind them."""
+        """The first edge of each point, followed by the number of edges."""
         return np.searchsorted(self.point, np.arange(len(self.time) + 1))
 
     @cached_property
@@ -97,9 +97,9 @@ class Graph:
 
     @cached_property
     def released(self) -> Column:
-        """For each point the binding edge that is shown, −1 for those that nothing releases.
+        """The binding edge that is shown for each point; −1 for points that nothing releases.
 
-        Data before program before link, then the lower rank, then the order in which causes happened.
+        Ties go to data, program, link, barrier in this order, then to the lower rank, then to the earlier cause.
         """
         edges = np.flatnonzero(self.binding)
         order = edges[
@@ -111,7 +111,7 @@ class Graph:
         return chosen
 
     def recomputed(self, lag: Column | None = None) -> Column:
-        """The time of each point from its causes alone, with the recorded lags or others."""
+        """The time of each point from its causes alone, with the recorded or other lags."""
         lags = (self.lag if lag is None else lag).tolist()
         times = [-LIMIT] * len(self.time)
         starts = np.bincount(self.point, minlength=len(self.time)) == 0
@@ -156,9 +156,9 @@ def graph_of(run: Run) -> Graph:
 
 
 def _as_recorded(columns: dict[str, Column], time: Column, delivered: Column, ops: int) -> dict[str, Column]:
-    """Edges on links that vary in time: what these take longer than usual is added to the edges of a point.
+    """Edges on links that vary over time: the extra time is added to the edges of a point.
 
-    A flap, another latency or bandwidth at that moment are no part of the formulas; the rows say what they did.
+    Flaps and temporary changes of latency or bandwidth are not part of the formulas; the rows show their effect.
     """
     point = columns["point"]
     latest = np.full(len(time), np.iinfo(np.int64).min)
@@ -170,9 +170,9 @@ def _as_recorded(columns: dict[str, Column], time: Column, delivered: Column, op
 
 
 def lags_with(run: Run, messages: Messages, duration: Column) -> Column:
-    """The lags of all edges of a run with other messages, and with other durations of op rows, in the same order.
+    """The lags of all edges of a run with changed messages and changed durations of op rows, in the same order.
 
-    The pieces of an op keep their shares of its duration, those of an op that took no time stay so.
+    The pieces of an op keep their shares of its duration; those of an op that took no time still take none.
     """
     assert run.trace is not None
     tables = run.trace.columns()
@@ -210,7 +210,7 @@ def _by_row(marks: dict[str, Column], table: int, place: Column) -> Column:
 
 
 def _order(row: Column, messages: Messages) -> tuple[Column, Column]:
-    """Put points into an order in which causes come first: that in which points and message rows were recorded."""
+    """Order points so that causes precede effects: as points and message rows were recorded."""
     key = np.concatenate([2 * row, messages.order])
     order = np.argsort(key, kind="stable")
     place = np.empty_like(order)
@@ -225,7 +225,7 @@ def _block(cause: Column, point: Column, kind: int, **more: Column) -> dict[str,
 
 
 def _program(points: dict[str, Column], pieces: dict[str, Column], place: Column) -> dict[str, Column]:
-    """From each point of a process to the next."""
+    """Edges from each point of a process to the next."""
     activity = np.full(len(points["kind"]), NONE)
     activity[pieces["point"]] = pieces["row"]
     held = np.flatnonzero(points["before"] != NONE)
@@ -233,7 +233,7 @@ def _program(points: dict[str, Column], pieces: dict[str, Column], place: Column
 
 
 def _waits(points: dict[str, Column], edges: dict[str, Column], place: Column, delivered: Column) -> dict[str, Column]:
-    """From what a process has waited for: a message, another process, all who meet."""
+    """Edges from what a process has waited for: a message, another process, all processes that meet."""
     cause, point = edges["cause"], edges["point"]
     message = cause < NONE
     causes = np.empty(len(cause), dtype=np.int64)
@@ -245,14 +245,14 @@ def _waits(points: dict[str, Column], edges: dict[str, Column], place: Column, d
 
 
 def _numbered(block: Columns, place: Column, count: int, ops: int) -> dict[str, Column]:
-    """Edges of messages among all points: those of processes are negative there, those of messages count from 0."""
+    """Renumber edges of messages; in `block`, points of processes are negative, those of messages count from 0."""
     cause = np.where(block["cause"] < 0, -1 - block["cause"], count + block["cause"])
     activity = np.where(block["activity"] < 0, NONE, ops + block["activity"])
     return {**block, "cause": place[cause], "point": place[count + block["point"]], "activity": activity}
 
 
 def _ranks(timeline: Timeline, tables: dict[str, dict[str, Column]]) -> Column:
-    """The rank of each point of a process: that of the rows that its thread, or the one that started it, writes."""
+    """The rank of each point of a process: that of the rows written by its thread or by the one that started it."""
     points, marks = tables["points"], tables["marks"]
     of_thread = np.full(int(points["thread"].max(initial=-1)) + 1, NONE)
     for table, rows in enumerate((timeline.ops, timeline.steps, timeline.reductions, timeline.gathers, timeline.waits)):
@@ -267,7 +267,7 @@ def _ranks(timeline: Timeline, tables: dict[str, dict[str, Column]]) -> Column:
 
 
 def _at_op(tables: dict[str, dict[str, Column]], place: Column, before: Column) -> tuple[Column, Column]:
-    """The points at which ops start and end; an op of no duration has one for both."""
+    """The points at which ops start and end; an op of zero duration has one point for both."""
     marks, pieces = tables["marks"], tables["pieces"]
     end = marks["point"][marks["table"] == OPS]
     start = end.copy()

@@ -28,14 +28,14 @@ class Messages:
     """All messages of a run, in the order in which they were sent.
 
     Attributes:
-        timeline: the run.
-        flow: of each message.
+        timeline: the timeline of the run.
+        flow: flow of each message.
         rows: message × link: its rows in `timeline.messages`; −1 where its route is shorter.
-        latency: message × link: picoseconds behind each link; 0 where the route is shorter.
+        latency: message × link: picoseconds after each link; 0 where the route is shorter.
         links: the names of the links.
-        link: message × link: their numbers.
-        own: message × link: picoseconds that it occupies each link where nothing else is on it.
-        took: of each message, picoseconds from the start of service at its first link to the end there.
+        link: message × link: numbers of the links.
+        own: message × link: picoseconds that it occupies each link if nothing else uses it.
+        took: picoseconds from the start to the end of each message's service at its first link.
         fair: whether messages share links.
     """
 
@@ -51,12 +51,12 @@ class Messages:
 
     @cached_property
     def hops(self) -> Column:
-        """Of each message, how many links it has points at."""
+        """Number of links at which each message has points."""
         return np.ones(len(self.flow), dtype=np.int64) if self.fair else (self.rows >= 0).sum(axis=1)
 
     @cached_property
     def base(self) -> Column:
-        """The first point of each message, and the number of all points: A and S per link, then D."""
+        """The first point of each message, then the total number of points: A and S per link, then D."""
         return np.concatenate([[0], np.cumsum(2 * self.hops + 1)])
 
     @property
@@ -70,7 +70,7 @@ class Messages:
         return self.base[1:] - 1
 
     def delivered_code(self, count: int) -> Column:
-        """The same behind `count` other points."""
+        """The same, numbered after `count` other points."""
         codes: Column = count + self.deliveries
         return codes
 
@@ -86,13 +86,13 @@ class Messages:
 
     @cached_property
     def lost(self) -> Column:
-        """Under `fair`, how much longer each message takes than alone."""
+        """Under `fair`, how much longer each message takes than it would alone."""
         longer: Column = np.maximum(self.took - self.slowest[:, -1], 0)
         return longer
 
     @cached_property
     def slow_link(self) -> Column:
-        """Message × link: the link of the longest service time so far, the first of several."""
+        """Message × link: the link of the longest service time so far; the first such link."""
         found = self.link.copy()
         for hop in range(1, found.shape[1]):
             same = self.own[:, hop] <= self.slowest[:, hop - 1]
@@ -130,7 +130,7 @@ class Messages:
 
     @cached_property
     def _each(self) -> list[tuple[int, Column]]:
-        """Each place on a route, and the messages that have a link there."""
+        """Each hop of routes, and the messages that have a link there."""
         return [(hop, np.flatnonzero(self.hops > hop)) for hop in range(int(self.hops.max(initial=0)))]
 
     @cached_property
@@ -146,10 +146,10 @@ class Messages:
 
     @cached_property
     def order(self) -> Column:
-        """A number for each point that puts it behind what was recorded before its row."""
+        """A sort key for each point that places it after everything recorded before its row."""
         order = np.zeros(int(self.base[-1]), dtype=np.int64)
         for hop, having in self._each:
-            for more in (0, 1, 2):  # D is behind the last link, and overwritten by a further one
+            for more in (0, 1, 2):  # D follows the last link; a further link overwrites it
                 order[self.base[having] + 2 * hop + more] = 2 * self.rows[having, hop] + 1
         return order
 
@@ -175,7 +175,7 @@ class Messages:
         return np.repeat(self.sender, np.diff(self.base))
 
     def edges(self, sends: Columns) -> Iterator[Columns]:
-        """All edges that end at points of messages; causes that are points of processes are −1 − their number."""
+        """All edges that end at points of messages; points of processes, as causes, are −1 − their number."""
         yield self._edge(np.arange(len(self.flow)), -1 - sends["point"], self.heads, kind=0)
         for hop, having in self._each:
             at = self.base[having] + 2 * hop
@@ -184,11 +184,11 @@ class Messages:
         yield self._turns()
 
     def _onwards(self, hop: int, having: Column) -> Iterator[Columns]:
-        """From a link to the next, or to the receiver."""
+        """Edges from a link to the next, or to the receiver."""
         at = self.base[having] + 2 * hop
         latency, service = self.latency[having, hop], self.service[having, hop]
         on = self.hops[having] > hop + 1
-        # what is still to be waited for: nothing before a further link, the tail before the receiver
+        # the remaining wait: nothing before a further link, the tail before the receiver
         slowest = np.where(on, self.slowest[having, hop], 0)
         yield self._edge(
             having, at + 1, at + 2, kind=0, latency=latency, transfer=service - slowest, link=self.link[having, hop]
@@ -199,14 +199,14 @@ class Messages:
             yield self._edge(having, at, at + 2, kind=0, latency=latency, transfer=held, link=link)
 
     def _shared(self, having: Column) -> Iterator[Columns]:
-        """From all links together to the receiver."""
+        """Edges from all links together to the receiver."""
         at, last = self.base[having], self.slow_link.shape[1] - 1
         parts = {"latency": self.path_latency[having], "queue": self.lost[having]}
         took = self.took[having] - self.lost[having]
         yield self._edge(having, at + 1, at + 2, kind=0, transfer=took, link=self.slow_link[having, last], **parts)
 
     def _turns(self) -> Columns:
-        """From each message on a link, or under `fair` in a flow, to the one behind it."""
+        """Edges from each message to the next on its link or, under `fair`, in its flow."""
         message, hop = np.nonzero(self.rows >= 0)
         if self.fair:
             message, hop = np.arange(len(self.flow)), np.zeros(len(self.flow), dtype=np.int64)
@@ -262,7 +262,7 @@ def messages_of(run: Run, sends: Columns, flows: Sequence[tuple[int, Sequence[in
 
 
 def service_alone(fabric: Fabric | None, links: Sequence[str], link: Column, size: Column) -> Column:
-    """Picoseconds that messages of these sizes take on these links where nothing else is on them."""
+    """Picoseconds that messages of these sizes take on these links if nothing else uses them."""
     assert fabric is not None
     pairs, places = np.unique(np.stack([link, size]), axis=1, return_inverse=True)
     rates = {number: rate_of(fabric.links[links[number]].bandwidth) for number in np.unique(link).tolist()}

@@ -1,7 +1,7 @@
-"""Critical paths: the pieces of one, which tile the run, and the number of all.
+"""Critical paths: the pieces of one, which tile the run, and the number of paths.
 
 A path is a sequence of ops, messages and meetings. A message's points and links are several ways through one activity,
-which count once.
+which count as one.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Piece(NamedTuple):
     """A part of a path or of a chain of causes.
 
     Attributes:
-        activity: an op row, or behind these a message; −1 for a meeting.
+        activity: an op row or, numbered after these, a message; −1 for a meeting.
         start, end: picoseconds.
-        compute, transfer, latency, queue: what its time consists of. `queue`: the path leaves a message for one that
-            waits behind it on a link, or a message loses time to others that share its links.
+        compute, transfer, latency, queue: parts of its time. `queue`: the path moves from a message to one queued
+            behind it on a link, or a message loses time to others that share its links.
     """
 
     activity: int
@@ -57,7 +57,7 @@ class EdgeLists:
 
     @classmethod
     def of(cls, graph: Graph) -> EdgeLists:
-        """Take over a graph."""
+        """Convert the columns of a graph."""
         return cls(
             graph.cause.tolist(), graph.activity.tolist(), graph.lag.tolist(), graph.latency.tolist(),
             graph.transfer.tolist(), graph.queue.tolist(), graph.time.tolist(), graph.released.tolist(),
@@ -65,7 +65,7 @@ class EdgeLists:
         )  # fmt: skip
 
     def chain(self, point: int, until: int) -> list[Piece]:
-        """The pieces that lead to a point, in order, back to the first that begins at `until` or before.
+        """The pieces that lead to a point, in order, back to the first that begins at or before `until`.
 
         Edges of one activity in a row are one piece.
         """
@@ -96,7 +96,7 @@ class EdgeLists:
 
 @lru_cache(maxsize=2)
 def lists_of(graph: Graph) -> EdgeLists:
-    """A graph as lists; those of the last ones are kept."""
+    """A graph as lists; those of the most recent graphs are cached."""
     return EdgeLists.of(graph)
 
 
@@ -106,7 +106,7 @@ def critical_path(graph: Graph) -> list[Piece]:
 
 
 def count_paths(slack: Slack) -> int | None:
-    """How many critical paths there are, as sequences of ops and messages that take time; None for very large graphs.
+    """Number of critical paths, as sequences of ops and messages that take time; None for very large graphs.
 
     A state is an activity and the set of its points at which a sequence enters it; states are taken in the order of
     their first points. So each sequence counts once, however many ways lead through an activity.
@@ -137,7 +137,7 @@ def count_paths(slack: Slack) -> int | None:
 
 
 class _Ways:
-    """The critical edges of a graph, by where they begin."""
+    """The critical edges of a graph, by the points where they begin."""
 
     def __init__(self, slack: Slack) -> None:
         graph, edges = slack.graph, slack.critical
@@ -159,7 +159,7 @@ class _Ways:
         return reached
 
     def beyond(self, activity: int, inside: set[int]) -> tuple[bool, dict[int, set[int]]]:
-        """What follows an activity without taking time: whether the end, and the points at which others begin."""
+        """Whether the end follows an activity without delay, and the points at which others begin after it."""
         entered: dict[int, set[int]] = {}
         seen, stack = set(inside), list(inside)
         while stack:

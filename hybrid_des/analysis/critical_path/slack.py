@@ -24,12 +24,12 @@ FOREVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True)
 class Slack:
-    """What may be late.
+    """The slack of all points.
 
     Attributes:
         graph: the causes of the run.
-        latest: of each point, the latest time that does not make the run longer.
-        free: of each point, how much later it may be before anything starts later.
+        latest: the latest time of each point that does not make the run longer.
+        free: how much later each point may be before anything else starts later.
     """
 
     graph: Graph
@@ -38,7 +38,7 @@ class Slack:
 
     @classmethod
     def of(cls, graph: Graph) -> Slack:
-        """Find the slack of all points, in one pass from the end."""
+        """Compute the slack of all points, in one pass from the end."""
         latest = [graph.duration] * len(graph.time)
         free = [FOREVER] * len(graph.time)
         edges = (graph.cause, graph.point, graph.lag, graph.time[graph.point] - graph.time[graph.cause] - graph.lag,
@@ -85,7 +85,7 @@ class Slack:
 
     @cached_property
     def free_of_messages(self) -> Column:
-        """The free float of each message: until its receiver or the message behind it on any link would be later."""
+        """The free float of each message: until its receiver or the message behind it on any link would be delayed."""
         graph = self.graph
         ops = len(graph.timeline.ops["step"])
         free = self.free[graph.delivered].copy()
@@ -103,7 +103,7 @@ class Slack:
 
     @cached_property
     def drag_of_ops(self) -> Column:
-        """The drag of each op row; ops of several pieces have that of the piece with the most."""
+        """The drag of each op row; for ops of several pieces, the largest drag of a piece."""
         graph = self.graph
         drag = np.zeros(len(graph.timeline.ops["step"]), dtype=np.int64)
         mine = (graph.activity >= 0) & (graph.activity < len(drag))
@@ -113,16 +113,16 @@ class Slack:
         return drag
 
     def _longest_beside(self, points: Column) -> Column:
-        """The longest path that passes each of some points by, which have one edge each.
+        """The length of the longest path that bypasses each of some points, which have one edge each.
 
-        Every path crosses the place of a point in the order of points once; those that pass it by cross it on an edge
-        from before it to behind it, and the longest path over such an edge is known. So this is the largest of the
-        intervals over a place: each is entered in two blocks of the largest power of two that it holds, which are then
+        In the order of points, every path crosses the place of a point once; a path that bypasses the point does so on
+        an edge from before it to after it, and the longest path over such an edge is known. So this is the maximum of
+        the intervals over a place: each is entered as two blocks of the largest power of two that fits, which are then
         halved down to single places.
         """
         graph = self.graph
         places, back = np.unique(points, return_inverse=True)
-        low = np.searchsorted(places, graph.cause, side="right")  # the first place behind the cause
+        low = np.searchsorted(places, graph.cause, side="right")  # the first place after the cause
         high = np.searchsorted(places, graph.point, side="left")  # the first place not before the point
         longest = graph.time[graph.cause] + graph.lag + graph.duration - self.latest[graph.point]
         over = np.flatnonzero(high > low)
@@ -140,9 +140,9 @@ class Slack:
 
 
 def _passed_on(graph: Graph) -> Column:
-    """Whether a delay that an edge hands on starts nothing later by itself.
+    """Whether an edge passes on a delay without itself starting anything later.
 
-    So it is where a process merely goes on to wait; not where it computes, sends a message, or ends the run.
+    True where a process merely continues to wait; not where it computes, sends a message, or ends the run.
     """
     waits: Column = (graph.activity == NONE) & (graph.point != graph.end)
     return waits

@@ -37,7 +37,7 @@ class Names:
         self._steps = int(timeline.steps["step"].max(initial=0)) + 1
 
     def __call__(self, activity: int) -> str:
-        """The name of an op row or, behind these, of a message."""
+        """The name of an op row or, numbered after these, of a message."""
         if activity == NONE:
             return "collective"
         step = f"step {self.step(activity)}: " if self._steps > 1 else ""
@@ -52,7 +52,7 @@ class Names:
         return f"{step}{channel.kind} {channel.sender}>{channel.receiver}"
 
     def kind(self, activity: int) -> str:
-        """What an activity is: the kind of an op, or what a message carries."""
+        """The kind of an activity: the kind of an op, or the content of a message."""
         if activity == NONE:
             return "collective"
         if activity < self._count:
@@ -153,9 +153,9 @@ def activities(slack: Slack) -> pd.DataFrame:
 
 
 def released_by(graph: Graph) -> Column:
-    """Of each op row, then of each message, the activity whose end released its start; −1 for the first.
+    """The activity whose end released the start of each op row, then of each message; −1 for the first.
 
-    Of a message it is what released its send; where it then queued, `graph.released` at its service points tells more.
+    For a message, it is what released its send; if it then queued, see `graph.released` at its service points.
     """
     chosen = graph.released
     cause = np.where(chosen >= 0, graph.cause[chosen], NONE)
@@ -168,7 +168,7 @@ def released_by(graph: Graph) -> Column:
 
 
 def idle_table(idle: Sequence[Idle], names: Names) -> pd.DataFrame:
-    """One row per piece of idle time: rank, step, times, cause of the summary, reason, and what went on."""
+    """One row per piece of idle time: rank, step, times, cause of the summary, reason, and activity meanwhile."""
     import pandas as pd
 
     rows = [
@@ -194,7 +194,7 @@ def class_rows(found: Mapping[Any, Span]) -> list[dict[str, Any]]:
 
 
 def collective_rows(timeline: Timeline) -> list[dict[str, Any]]:
-    """Each reduction of a bucket: who began it last, how long the others waited for that, and its transfer."""
+    """Each reduction of a bucket: the last rank to begin it, the mean wait for that rank, and the transfer time."""
     rows = timeline.reductions
     group_of = _groups(timeline)
     members: dict[tuple[int, int, int, int], list[int]] = defaultdict(list)
@@ -234,7 +234,7 @@ def _groups(timeline: Timeline) -> dict[tuple[int, int], int]:
         if channel.purpose is REDUCTION:
             one, other = sorted((root((channel.stage, channel.sender)), root((channel.stage, channel.receiver))))
             parent[other] = one
-    if not parent:  # replayed, or measured: all that hold the stage
+    if not parent:  # replayed, or measured: all ranks that hold the stage
         rows = timeline.reductions
         same = timeline.layout.holders
         first = {rank: group[0] for group in same for rank in group}

@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the file and output options."""
     parser.add_argument("file", metavar="FILE", help="output of all_reduce_perf or another such program; - reads stdin")
     parser.add_argument("--link", action="store_true", help="make a table for a link instead of a whole collective")
-    parser.add_argument("--collective", choices=COLLECTIVES, help="what was run, where the output does not name it")
+    parser.add_argument("--collective", choices=COLLECTIVES, help="the collective, if the output does not name it")
     parser.add_argument("--json", action="store_true", help="print table, assumptions and quality of fit as JSON")
     add_out(parser, "write the table to this file", metavar="FILE")
 
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _data(measured: NcclTests, table: TimeTable, fits: Mapping[str, Fit]) -> dict[str, Any]:
-    """What is printed otherwise, as plain values."""
+    """The same information as the printed text, as plain values."""
     rows = [{"bytes": size, "time_us": time / MICROSECOND} for size, time in table.entries]
     errors = {name: {"sizes": fit.sizes, "mean": fit.mean, "worst": fit.worst} for name, fit in fits.items()}
     return {

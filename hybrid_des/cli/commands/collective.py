@@ -115,7 +115,7 @@ def _rows(name: str, bench: Bench, sizes: Sequence[int], quiet: bool) -> list[Be
     for done in range(len(sizes)):
         with status_line(quiet, f"{done} of {len(sizes)} sizes ({done / len(sizes):.0%})"):
             row = next(measured)
-        if not rows and not quiet:  # errors come before the first line
+        if not rows and not quiet:  # so that errors precede the first line
             print(head_of(name, bench.about, bench.scenario.cluster.sharing))
         rows.append(row)
         if not quiet:
@@ -180,7 +180,7 @@ def _scenario(args: argparse.Namespace) -> Scenario:
     try:
         return scenario_of(document)
     except ScenarioError as error:
-        # an option may map to several paths, which mean nothing to its user
+        # an option may map to several paths, which its user does not know
         lines = (re.sub(r"^(--[\w-]+): [\w.]+: ", r"\1: ", line) for line in error.problems)
         raise ScenarioError(list(dict.fromkeys(lines))) from None
 

@@ -1,6 +1,6 @@
 """Compare two runs: what changed, and what each change did to the step.
 
-A and B are scenarios, or folders written with --out. Ops and messages are matched by what they are. Between two
+A and B are scenarios, or folders written with --out. Ops and messages are matched by identity. Between two
 scenarios, each rank's durations, each kind of link and the latencies are exchanged alone and simulated. With
 --max-regression the exit code is 1 if B's step is longer than A's by more than that.
 """

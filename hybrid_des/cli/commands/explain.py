@@ -3,7 +3,7 @@
 The step is simulated with the causes of everything recorded: critical paths, idle time by what went on meanwhile, and
 what-ifs, of which "first order" keeps the order of everything and "simulated" does not. A what-if is a key and a factor
 or value, such as cluster.infiniband.bandwidth=2x, schedule.kind=zb-h1, rank.3.time=0.9x, kind.B.time=0.5x,
-links.bandwidth=inf, links.latency=0x or link.node0/nic0/out.bandwidth=2x; commas join what changes at once.
+links.bandwidth=inf, links.latency=0x or link.node0/nic0/out.bandwidth=2x; commas join changes made together.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _jobs(scenario: Scenario, curves: bool) -> int:
-    """Number of local workers for so many failures; with curves, also for those of each of their points."""
+    """Number of local workers for the expected failures; with curves, for those of all their points."""
     from hybrid_des.renewal.job import expected_failures
     from hybrid_des.renewal.sources import sources_of
 

@@ -70,7 +70,7 @@ def _figures(replayed: Replayed) -> dict[str, Any]:
 
 
 def _plain(one: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A class for JSON, without what it does not have."""
+    """A class for JSON, without fields that do not apply to it."""
     if one is None:
         return None
     keys = {"worker": ("replica", "stage"), "stage": ("stage",), "replica": ("replica",)}[one["what"]]
@@ -110,7 +110,7 @@ def verdict(replayed: Replayed) -> str:
 
     one = replayed.culprit()
     if replayed.what_if.slowdown < SLOW:
-        return f"nobody: differences between ops cost less than {SLOW - 1:.0%}"
+        return f"no straggler: differences between ops cost less than {SLOW - 1:.0%}"
     if one is None:
         return f"no single stage or replica explains {MOST:.0%} of the loss"
     name = {

@@ -37,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="print no progress and no report of the best plan")
     parser.add_argument("--jobs", metavar="N", type=processes, help="local worker processes (default: one per core)")
     parser.add_argument("--dask", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://10.0.0.1:8786")
-    add_budget(parser, "stop after so long, such as 60s")
-    parser.add_argument("--resume", action="store_true", help="go on with what an earlier search left in --out")
+    add_budget(parser, "stop after this time, such as 60s")
+    parser.add_argument("--resume", action="store_true", help="resume an earlier search from its --out folder")
     parser.add_argument("--write", metavar="FILE", type=as_path, help="write the best plan as a scenario file")
     parser.add_argument("--order", metavar="FILE", type=as_path, help="write its order of ops in PyTorch's format")
     parser.add_argument("--tune", metavar="N", type=count, help="then try N values of the knobs in search.tune")
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
     import_files(args.imports)
     if args.resume and args.out is None:
-        raise UsageError("--resume needs the --out of the search to go on with")
+        raise UsageError("--resume needs the --out of the search to resume")
     settings = settings_of(read_scenario(args.file, args.set), args.imports)
     plans = plans_in(settings)
     if args.list:
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     found = _search(args, settings, plans)
     _output(args, found)
     if found.stopped == "interrupted":
-        raise KeyboardInterrupt  # what was found is output; the signal decides about the exit code
+        raise KeyboardInterrupt  # results so far are output; the signal determines the exit code
     if found.best is not None or found.stopped:
         return 0
     say(f"{args.file}: {_why_none(found)}")
@@ -105,7 +105,7 @@ def _search(args: argparse.Namespace, settings: Settings, plans: Sequence[Case])
 
 @contextmanager
 def _bar(args: argparse.Namespace, settings: Settings) -> Iterator[Any]:
-    """Yield a function that shows how far a search is."""
+    """Yield a function that shows the progress of a search."""
     if args.quiet or args.json or not sys.stderr.isatty():
         yield lambda standing: None
         return

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if args.out is None:
         tables, usual = _tables(args, dict(zip(names, scenarios, strict=True)))
     else:
-        with reserved(args.out):  # found out before a long simulation
+        with reserved(args.out):  # fails before a long simulation
             tables, usual = _tables(args, dict(zip(names, scenarios, strict=True)))
     figures = _figures(tables, usual)
     if args.out is not None:

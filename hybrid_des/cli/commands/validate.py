@@ -4,7 +4,7 @@
 
 Columns are keys of the scenario, `measured.step_time_s`, `measured.peak_memory_bytes` and `split`; an empty cell leaves
 the file's value. Every row is simulated; printed are the number of rows, the mean, median, 90 %, worst and signed mean
-(bias) of the relative errors. --fit finds few numbers from the rows of --where and shows the errors of the others.
+(bias) of the relative errors. --fit finds a few numbers from the rows of --where and shows the errors of the others.
 """
 
 import argparse
@@ -105,7 +105,7 @@ def _chosen(sweep: "Sweep", where: str | None) -> "Sweep":
 
 
 def _others(sweep: "Sweep", chosen: "Sweep") -> "Sweep":
-    """The rows that are not among the chosen ones; these, if there are no others."""
+    """The rows that are not chosen; the chosen ones if there are no others."""
     taken = list(chosen.cases())
     others = [case for case in sweep.cases() if case not in taken]
     return sweep.of_cases(others) if others else chosen
@@ -119,7 +119,7 @@ def _with(sweep: "Sweep", numbers: Mapping[str, float]) -> "Sweep":
 
 @contextmanager
 def _runner(jobs: int, progress: Any) -> "Iterator[RunCases]":
-    """Runs rows, time and again, in the same worker processes."""
+    """Yield a function that runs rows, each time in the same worker processes."""
     from hybrid_des.sweep import run_sweep
     from hybrid_des.sweep.local_workers import local_workers
 

@@ -44,14 +44,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def verify(scenario: Scenario, plan: Plan | None = None) -> str:
-    """Run a scenario's schedule and collective on real numbers; returns a one-line account of the comparison.
+    """Run a scenario's schedule and collective on real numbers; return a one-line summary of the comparison.
 
     Args:
-        scenario: what to verify.
+        scenario: the scenario to verify.
         plan: a user-defined order, instead of the schedule's.
 
     Raises:
-        UsageError: something else than replicas and stages divides the model.
+        UsageError: something other than replicas and stages divides the model.
         PlanError: the order of ops is impossible.
         NumericsError: the result of an op or a reduction differs from serial training; the message names it.
         SimulationError: the simulation deadlocks.

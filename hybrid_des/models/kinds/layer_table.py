@@ -5,7 +5,7 @@
     fc,4096000,4106000,2049000,0,4096                     bytes passed on, bytes kept for the backward
 
 The backward takes the forward's FLOP and bytes for the gradient of the input, and again for that of the parameters, if
-there are any. Every line is a layer of its own for stages; nothing is divided by tensor parallelism. Lines that start
+there are any. Every line is a separate layer for stages; nothing is divided by tensor parallelism. Lines that start
 with # are comments; numbers may have units (1.6 MB).
 """
 
@@ -46,7 +46,7 @@ def read_layers(path: str | Path) -> tuple[Layer, ...]:
 
 
 def _rows(text: str, path: str | Path) -> Iterator[tuple[int, list[str]]]:
-    """The cells of every line that holds any, with its number."""
+    """The cells of every line that is not blank or a comment, with its number."""
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip() and not line.startswith("#"):
             try:

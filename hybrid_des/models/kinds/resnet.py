@@ -1,6 +1,6 @@
 """Residual networks with bottlenecks (He et al., arXiv 1512.03385), as in torchvision: the 3 × 3 convolution strides.
 
-stem: 7 × 7 convolution, max-pooling         224 → 56 pixels a side
+stem: 7 × 7 convolution, max-pooling         224 → 56 pixels per side
 bottleneck: 1 × 1 ─► 3 × 3 ─► 1 × 1 ─► +     widths 64, 128, 256, 512; four times as many channels out
 classes: average of all pixels, product
 """
@@ -58,7 +58,7 @@ def _stem(side: int) -> tuple[Layer, FeatureMap]:
 
 
 def _bottleneck(name: str, source: FeatureMap, width: int, stride: int) -> tuple[Layer, FeatureMap]:
-    """Three convolutions beside a connection that is itself a convolution if shapes differ."""
+    """Three convolutions in parallel with a shortcut, which is a convolution if shapes differ."""
     narrow = FeatureMap(width, source.side)
     middle = narrow.after(3, stride, 1)
     out = FeatureMap(EXPANSION * width, middle.side)

@@ -14,7 +14,7 @@ from hybrid_des.options import Count, Options
 
 CHANNELS = (64, 128, 256, 512, 512)
 PRODUCT = 4096
-POOLED = 7  # pixels a side
+POOLED = 7  # pixels per side
 
 
 class Vgg(Options):
@@ -30,7 +30,7 @@ class Vgg(Options):
 
 @kind("vgg", summary="VGG networks", options=Vgg)
 def vgg(options: Vgg) -> Model:
-    """Convolutions, then products; every one is a layer."""
+    """Convolutions, then products; each one is a layer."""
     if len(options.convolutions) != len(CHANNELS):
         raise ModelRefusal("convolutions", f"expected {len(CHANNELS)} numbers, found {len(options.convolutions)}")
     on, layers = FeatureMap(COLOURS, options.image), []
@@ -51,7 +51,7 @@ def _convolution(name: str, source: FeatureMap, channels: int, *, pooled: bool) 
 
 
 def _products(source: FeatureMap, classes: int) -> list[Layer]:
-    """The products; an image that is not 7 pixels wide by now is averaged to that."""
+    """The products; an image that is not 7 pixels wide here is first average-pooled to that size."""
     on = FeatureMap(source.channels, POOLED)
     widths = (on.elements, PRODUCT, PRODUCT, classes)
     layers = []

@@ -2,7 +2,7 @@
 
     patches ─► block 0 ─► … ─► block L−1 ─► norm, classes of the first token
 
-s = 1 + (image/patch)² tokens: one is learned and gathers what the classes are computed from. Blocks are those of the
+s = 1 + (image/patch)² tokens: one is learned, and the classes are computed from it. Blocks are those of the
 transformer, not causal, with GELU, layer norms and biases. Counts of parameters and FLOP are those of torchvision.
 """
 

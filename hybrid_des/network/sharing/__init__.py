@@ -29,7 +29,7 @@ class Flow(ABC):
         put: called as soon as a message's time of arrival is known.
         rows: where the time on each link is recorded, if anywhere.
         label: the tag of messages that are sent without one.
-        messages, bytes, scales: what has been sent so far; `bytes` includes the scales.
+        messages, bytes, scales: totals sent so far; `bytes` includes the scales.
     """
 
     __slots__ = ("bytes", "hops", "label", "messages", "put", "rows", "scales")
@@ -42,7 +42,7 @@ class Flow(ABC):
 
     @abstractmethod
     def send(self, message: Message, tag: int | None = None) -> None:
-        """Hand a message to the first link; the sender continues at once."""
+        """Hand a message to the first link; the sender continues immediately."""
 
 
 class Sharing(Protocol):
@@ -66,7 +66,7 @@ _VARYING: Registry[Callable[[Environment, Rows | None, Mapping[str, Conditions]]
 )
 
 varying = _VARYING
-"""The same models where the bandwidths of some links vary: classes of their own, so that others cost no more."""
+"""The same models for links whose bandwidth varies: separate classes, so that constant links cost no more."""
 
 
 def model(name: str, env: Environment, rows: Rows | None, conditions: Mapping[str, Conditions]) -> Sharing:

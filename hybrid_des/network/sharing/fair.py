@@ -1,15 +1,15 @@
 """Max-min fair: flows share the links of their whole routes; messages of one flow go one after another.
 
-    rates    all rates grow alike until a link is full; the flows on it keep theirs, the others grow on
+    rates    all rates grow equally until a link is full; the flows on it keep theirs, the others keep growing
     arrival  drained + the path's latency
 
 Rates change when a message starts or drains, so its end is known only once it is reached. The changes of one instant
 are gathered and solved once, at the instant's end, per connected component of links and flows. The flow of a component
-that drains next is booked for the end of *its* instant; a booking that a later change has overtaken is told by the
+that drains next is booked for the end of *its* instant; a booking made obsolete by a later change is detected by the
 flow's `drains`. A flow alone on its links drains at full rate, with nothing to solve.
 
-Cost: an event for an instant at which messages reach links in use, one for an instant that is booked, one for a
-waiting receiver; 1.1 to 1.7 per message on training steps, below 3 on random traffic. A change takes about a
+Cost: one event per instant at which messages reach links in use, one per booked instant, and one per waiting
+receiver: 1.1 to 1.7 per message on training steps, below 3 on random traffic. A change takes about a
 microsecond of real time for each flow of its component: hundreds of them on one spine are slow.
 """
 
@@ -33,16 +33,16 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 NEVER = -1
 
-# Events are at whole picoseconds, but who gets more when another has drained would carry that rounding on and blow it
-# up. So drains are kept in ticks of 2^-TICK ps and in work units of 2^-WORK bytes. A message is as many of them as its
-# route moves in the time that the message takes there alone; links of measured times have no other measure.
+# Events are at whole picoseconds, but flows that speed up when another has drained would propagate and amplify that
+# rounding. So drains are kept in ticks of 2^-TICK ps and in work units of 2^-WORK bytes. A message is as many units as
+# its route moves in the time that the message takes there alone; links with measured times have no other measure.
 TICK = 32
 WORK = 128
-GUARD = 1 << 10  # ticks; what is this near to half a picosecond is taken for a half, so that no tick tips a tie
+GUARD = 1 << 10  # ticks; a value this close to half a picosecond counts as a half, so that no stray tick decides a tie
 
 
 class SharedLink(Link):
-    """A link that flows share; what a process transmits is a flow of its own.
+    """A link that flows share; each transmission of a process is a separate flow.
 
     Attributes:
         model: the model that shares it.
@@ -84,7 +84,7 @@ class Instant(Booking):
 
 
 class DrainTimes(dict[int, int]):
-    """How long a message takes on links that it has for itself: bytes → ticks on the link that is slowest for it."""
+    """How long a message takes on links that it has to itself: bytes → ticks on the link that is slowest for it."""
 
     def __init__(self, rates: Iterable[Rate]) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class FairFlow(Flow):
 
     Attributes:
         ports: the links of finite bandwidth on its route.
-        message: what it carries now, if anything; `tag`, `asked` and `start` are that message's.
+        message: the one it carries now, if any; `tag`, `asked` and `start` are that message's.
         remaining, rate, since: work units left at the tick `since`, and how fast they drain from then on.
         due, drains: the tick and the picosecond at which it will have drained at this rate.
         solved: the last solution that it was part of.
@@ -125,7 +125,7 @@ class FairFlow(Flow):
         self.drains = NEVER
 
     def send(self, message: Message, tag: int | None = None) -> None:
-        """Hand over a message, behind those of this flow that have not drained; the sender continues at once."""
+        """Hand over a message, after those of this flow that have not drained; the sender continues immediately."""
         if tag is None:
             tag = self.label
         self.messages += 1
@@ -140,7 +140,7 @@ class FairFlow(Flow):
         self._begin(message, tag, now, now << TICK)
 
     def drain(self, now: int) -> None:
-        """The message has left the links: hand it over and begin with the next."""
+        """Hand over the message, which has left the links, and begin with the next."""
         message = self.message
         assert message is not None
         if (rows := self.rows) is not None:
@@ -161,7 +161,7 @@ class FairFlow(Flow):
                 self.model.disturb(port, self.due)
 
     def turn(self, rate: int, tick: int) -> None:
-        """Drain at another rate from a tick on."""
+        """Drain at a new rate from a tick on."""
         if tick > self.since:
             self.remaining -= self.rate * (tick - self.since)
             self.since = tick
@@ -170,7 +170,7 @@ class FairFlow(Flow):
         self.drains = max(self.start + picoseconds(self.due - (self.start << TICK)), self.model.env.now)
 
     def _begin(self, message: Message, tag: int, asked: int, since: int) -> None:
-        """Let a message drain from now on: at full rate where the flow is alone, else as will be solved."""
+        """Start draining a message: at full rate if the flow is alone, else at the rate to be solved."""
         self.message = message
         self.tag = tag
         self.asked = asked
@@ -212,7 +212,7 @@ class Fair:
         return FairFlow(self, hops, put, self._rows)
 
     def times(self, hops: tuple[Hop, ...]) -> DrainTimes:
-        """How long messages take over these links alone."""
+        """How long messages take when alone on these links."""
         rates = {hop.link.bandwidth: hop.link.rate for hop in hops}
         bandwidths = frozenset(rates)
         if bandwidths not in self._times:
@@ -220,7 +220,7 @@ class Fair:
         return self._times[bandwidths]
 
     def end_of(self, at: int) -> Instant:
-        """The end of an instant, to be waited for."""
+        """The booking for the end of an instant."""
         instant = self._instants.get(at)
         if instant is None:
             instant = self._instants[at] = Instant(self._on_end)
@@ -228,14 +228,14 @@ class Fair:
         return instant
 
     def disturb(self, port: Port, tick: int) -> None:
-        """Have the rates around a port solved again from this tick on, at the end of this instant."""
+        """Mark the rates around a port to be solved again from this tick on, at the end of this instant."""
         if port.changed < tick:
             port.changed = tick
         self._disturbed.append(port)
         self.end_of(self.env.now)
 
     def _end(self, instant: Instant) -> None:
-        """Hand over what has drained at this instant, then solve the components that have changed."""
+        """Hand over messages that have drained at this instant, then solve the components that have changed."""
         now = self.env.now
         for flow in instant.flows:  # grows where an empty message follows
             if flow.drains == now:
@@ -249,7 +249,7 @@ class Fair:
                 self._solve(port)
 
     def _solve(self, port: Port) -> None:
-        """Find the rates of all flows of a port's component, and book the next to drain."""
+        """Find the rates of all flows of a port's component, and book the next drain."""
         flows, ports = connected(port, self._solutions)
         tick = max(port.changed for port in ports)
         for flow, rate in max_min(ports).items():

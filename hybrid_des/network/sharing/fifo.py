@@ -4,7 +4,7 @@
     leaves at end = max(free, tail's arrival);  the head is at the next link at end − slowest so far + latency
 
 so a message over equal links is cut through (bytes/bandwidth counted once), and a faster link further on is not
-held by a slow sender. Cost: no event at the first link, one at each further link, one for a waiting receiver.
+held by a slow sender. Cost: no event at the first link, one at each further link, one per waiting receiver.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class FifoFlow(Flow):
 
     Attributes:
         link, latency, channel: its first hop.
-        direct: whether that is its only one.
-        on_head: what is called when a head reaches a further link; all flows of a class share it.
+        direct: whether that is its only hop.
+        on_head: callbacks for a head that reaches a further link; all flows of a class share them.
     """
 
     __slots__ = ("channel", "direct", "env", "latency", "link", "on_head")
@@ -60,7 +60,7 @@ class FifoFlow(Flow):
         self.on_head = ARRIVE
 
     def send(self, message: Message, tag: int | None = None) -> None:
-        """Hand a message to the first link; the sender continues at once."""
+        """Hand a message to the first link; the sender continues immediately."""
         if tag is None:
             tag = self.label
         size = message.size

@@ -1,6 +1,6 @@
 """Max-min rates: connected components of flows and links, and the rate of each flow; time plays no part here.
 
-A flow is anything with `ports`, the links of finite bandwidth on its route, and `solved`, for use here.
+A flow is anything with `ports`, the links of finite bandwidth on its route, and `solved`, for internal use.
 """
 
 from typing import Any

@@ -11,13 +11,13 @@ from hybrid_des.network.sharing.fifo import Fifo
 
 
 class FreeLink(Link):
-    """A link that is free at any time."""
+    """A link that is always free."""
 
     __slots__ = ()
 
     @property
     def free(self) -> int:
-        """Since the beginning."""
+        """Time 0: the link is never busy."""
         return 0
 
     @free.setter
@@ -27,7 +27,7 @@ class FreeLink(Link):
 
 @sharing("uncontended")
 class Uncontended(Fifo):
-    """Links serve all messages at once, each at the full rate."""
+    """Links serve all messages concurrently, each at the full rate."""
 
     def link(self, spec: LinkSpec, rate: Rate) -> FreeLink:
         """Make a link."""

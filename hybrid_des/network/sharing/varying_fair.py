@@ -1,7 +1,7 @@
 """Max-min fair, over links whose bandwidth varies: rates are solved again when it changes.
 
-A change is booked only while a flow is on its link and none of the component drains before; a flow on a link that
-carries nothing has rate 0 and drains never, until the next change.
+A change is booked only while a flow is on its link and no flow of the component drains before it; a flow on a link at
+factor 0 has rate 0 and does not drain until the next change.
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,7 @@ class VaryingSharedLink(SharedLink):
 
 
 class VaryingFairFlow(FairFlow):
-    """One flow over links of which some vary.
+    """One flow over links, some of which vary.
 
     Attributes:
         deliver: called with a message and its time of arrival.
@@ -73,7 +73,7 @@ class VaryingFairFlow(FairFlow):
         self.conditions = [hop.link.conditions for hop in hops if isinstance(hop.link, VaryingSharedLink)]
 
     def turn(self, rate: int, tick: int) -> None:
-        """Drain at another rate from a tick on; at rate 0, never."""
+        """Drain at a new rate from a tick on; at rate 0, never."""
         if rate:
             super().turn(rate, tick)
             return
@@ -81,7 +81,7 @@ class VaryingFairFlow(FairFlow):
         self.since, self.rate, self.drains = max(tick, self.since), 0, NEVER
 
     def _begin(self, message: Message, tag: int, asked: int, since: int) -> None:
-        """Let a message drain as will be solved, also where the flow is alone."""
+        """Start draining a message at the rate to be solved, even if the flow is alone."""
         if not self.ports:  # it takes no time
             super()._begin(message, tag, asked, since)
             return
@@ -92,7 +92,7 @@ class VaryingFairFlow(FairFlow):
         self.model.disturb(self.ports[0], since)
 
     def _hand(self, message: Message, tag: int, at: int) -> None:
-        """Hand a message over with the latency of this moment; it overtakes none before it."""
+        """Hand a message over with the current latency; it does not overtake earlier messages."""
         now = self.model.env.now
         self.reached = max(self.reached, at + sum(one.delay(now) for one in self.conditions))
         self.deliver(message, tag, self.reached)

@@ -2,8 +2,8 @@
 
     head arrives ──► start = max(head, free, end of a flap) ──► free: when ∫ factor dt = bytes/bandwidth
 
-A message in service goes on at the new bandwidth when it changes, and after a flap. The head waits at a link for the
-end of a flap; its latency is that of the moment at which it leaves the link, and it overtakes none before it.
+A message in service continues at the new bandwidth when it changes, and after a flap. The head waits at a link for the
+end of a flap; its latency is the one at the moment it leaves the link, and it does not overtake earlier heads.
 """
 
 from collections.abc import Mapping
@@ -34,31 +34,31 @@ class VaryingLink(Link):
         self.conditions = conditions
 
     def serve(self, size: int) -> tuple[int, int]:
-        """Serve a message that arrives now behind all others; gives the start and the end of its service."""
+        """Serve a message that arrives now, after all others; return the start and the end of its service."""
         bandwidth = self.conditions.bandwidth
         start = bandwidth.resumes(max(self.free, self.env.now))
         self.free = bandwidth.end(start, self.rate.exactly(size))
         return start, self.free
 
     def _do_put(self, event: Transmission) -> bool:
-        """Serve a transmission behind everything asked for so far."""
+        """Serve a transmission after everything requested so far."""
         _, end = self.serve(event.size)
         succeed_at(self.env, event, end + self.latency + self.conditions.delay(end))
         return True
 
 
 class VaryingFifoFlow(FifoFlow):
-    """One flow over links of which some vary."""
+    """One flow over links, some of which vary."""
 
     __slots__ = ("reached",)
 
     def __init__(self, env: Environment, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
         super().__init__(env, hops, put, rows)
         self.on_head = SERVE
-        self.reached = [0] * len(hops)  # behind each link, when the last message got to the next or to the receiver
+        self.reached = [0] * len(hops)  # after each link: when the last message reached the next one or the receiver
 
     def send(self, message: Message, tag: int | None = None) -> None:
-        """Hand a message to the first link; the sender continues at once."""
+        """Hand a message to the first link; the sender continues immediately."""
         self.messages += 1
         self.bytes += message.size
         self.scales += message.scales

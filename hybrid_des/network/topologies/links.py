@@ -73,7 +73,7 @@ class Links(Options):
 
 
 class Way(NamedTuple):
-    """One direction of a wire, which is given by its place in the list."""
+    """One direction of a wire; `wire` is that wire's place in the list."""
 
     source: str
     target: str

@@ -1,7 +1,7 @@
 """A full mesh, for study: a dedicated link from every GPU to every other, so that flows never share a link.
 
 `nvlink` (within a node) and `infiniband` (between nodes) describe one link per direction: a GPU that sends to all
-others at once has n−1 times that bandwidth. To compare with a switch of equal ports, divide the port bandwidth by n−1.
+others concurrently has n−1 times that bandwidth. To compare with a switch of equal ports, divide port bandwidth by n−1.
 """
 
 from itertools import permutations

@@ -79,7 +79,7 @@ def links_of(
 
 
 def blocks_of(cluster: ClusterSpec, nodes: int = 1) -> Blocks | None:
-    """Blocks of so many nodes, or leaves; None if nodes differ, or do not fill the last block."""
+    """Blocks of this many nodes each; None if nodes differ, or do not fill the last block."""
     if not cluster.alike or len(cluster.nodes) % nodes:
         return None
 
@@ -172,7 +172,7 @@ def _wire_port(cluster: ClusterSpec, sender: int, receiver: int) -> PortSpec:
     node, other = cluster.node_of[sender], cluster.node_of[receiver]
     if node == other:
         return cluster.nodes[node].nvlink
-    if cluster.nodes[node] is cluster.nodes[other]:  # alike, as nearly always
+    if cluster.nodes[node] is cluster.nodes[other]:  # the usual case
         return cluster.nodes[node].infiniband
     bandwidths = [cluster.nodes[end].infiniband.bandwidth for end in (node, other)]
     slowest = min((bandwidth for bandwidth in bandwidths if bandwidth is not None), default=None)

@@ -50,7 +50,7 @@ def check(cluster: ClusterSpec, options: Rails) -> None:
     check=check,
 )
 def rails(cluster: ClusterSpec, options: Rails) -> Fabric:
-    """The links of `nodes`, plus an uplink and a downlink per rail with a spine."""
+    """The links of `nodes` and, with a spine, an uplink and a downlink per rail."""
     check(cluster, options)
     network = partial(nics, cluster, beyond=lambda node, nic: f"rail{nic}")
     spine = options.cross_rail == "spine"

@@ -46,7 +46,7 @@ def fill_gaps(plan: Plan, limit: int) -> Plan:
     that is ready and never lets the rank hold more than `limit` chunks of micro-batches. From its last forward of chunk
     0 on, a rank runs weight gradients last, since other ranks wait for all other ops. The remaining order stays
     feasible throughout, so the loop terminates. In the authors' code (zero-bubble-pipeline-parallelism, zbv_greedy.py)
-    ops move to free earlier slots, and weight gradients are placed anew after that.
+    ops move to free earlier slots, and weight gradients are then placed again.
     """
     ranks = [_Rank(program, limit) for program in plan.programs]
     finished: set[tuple[int, Op]] = set()
@@ -80,7 +80,7 @@ class _Rank:
         nexts = sorted(queue[-1] for queue in self._queues.values() if queue)
         ops = [(index, op) for index in nexts if (op := self._left[index]) is not None]
         if not any(op.kind == "F" and op.chunk == 0 for _, op in ops):
-            ops.sort(key=lambda pair: pair[1].kind == "W")  # W last, else by place
+            ops.sort(key=lambda pair: pair[1].kind == "W")  # W last, else in program order
         for index, op in ops:
             if ready(op) and self._fits(index, op):
                 self._left[index] = None

@@ -47,18 +47,18 @@ class ActivationLimit:
 
     @classmethod
     def of(cls, request: PlanRequest, limit: Fraction) -> ActivationLimit:
-        """A limit in micro-batches, which count by the request's weight shares."""
+        """A limit in micro-batches, counted with the request's weight shares."""
         shares = request.held_for_weight
         whole = lcm(*(share.denominator for share in shares))
         return cls(whole, tuple(int(share * whole) for share in shares), int(limit * whole))
 
     def admits(self, rank: int, forwards: int, backwards: int, weights: int) -> bool:
-        """Whether a rank with so many F, I and W done may hold what it does."""
+        """Whether a rank is within its limit after these numbers of F, I and W."""
         held = self.whole * (forwards - backwards) + self.deferred[rank] * (backwards - weights)
         return held <= self.most
 
     def allows(self, programs: Programs) -> bool:
-        """Whether no rank ever holds more."""
+        """Whether no rank ever exceeds the limit."""
         return all(self._allows(rank, program) for rank, program in enumerate(programs))
 
     def _allows(self, rank: int, program: list[Op]) -> bool:
@@ -84,7 +84,7 @@ class _Inputs:
         return times[number] if number < len(times) else None
 
     def after(self, kind: Kind, rank: int, end: int) -> tuple[int, int] | None:
-        """Record the end of an op; returns when it enables which other rank, if any."""
+        """Record the end of an op; returns the time and the other rank at which it enables an op, if any."""
         to = rank + TARGET.get(kind, 0)
         if kind not in TARGET or to < 0:
             return None

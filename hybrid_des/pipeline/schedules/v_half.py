@@ -6,8 +6,8 @@
 Rank r holds stages r and 2p−1−r. A micro-batch has its F of chunk 0 and 1 and its I of chunk 1 and 0 at the slots
 2r, 3p−r−2, 3p+δ+2r−1, 6p+δ−r−2, with δ = 3 if p is even, else 0; the next follows six slots later, and W's fill the
 gaps. Gaps in warm-up and cool-down are filled within the same memory (`fill_gaps`): for p = 2 … 9, m = p, 2p, 4p and
-three sets of costs the order is on average 3 % faster than that of the authors' code, and at most 0.15 % slower, but
-for 1.8 % at p = m = 3 with unequal times. Real times then follow from the order: mT + (3p−7)T/6 at F = I = W, p even
+three sets of costs the order is on average 3 % faster than that of the authors' code, and at most 0.15 % slower (1.8 %
+at p = m = 3 with unequal times). Real times then follow from the order: mT + (3p−7)T/6 at F = I = W, p even
 and ≥ 4 (measured in the simulation). Memory ⌊p/2⌋+1 micro-batches.
 """
 

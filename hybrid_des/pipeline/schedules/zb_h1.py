@@ -5,8 +5,8 @@
 
 Rank r runs its first W right after its (r+1)-th I, then the oldest W after each I, so that r W's stay deferred until
 the end. PyTorch and two other tools give the identical order.
-Time mT + (p−1)(F+I−min(F,I,W)) for m ≥ p; memory on rank r p−r micro-batches before their I
-and r that wait for their W, p at most.
+Time mT + (p−1)(F+I−min(F,I,W)) for m ≥ p; memory on rank r: p−r micro-batches before their I
+and r that wait for their W, at most p.
 """
 
 from hybrid_des.pipeline import Op, Plan, PlanRequest, loop

@@ -13,8 +13,8 @@ Rank r holds stages r and 2p−1−r, so the first and last stage are both on ra
 
 Span of the longest rank mT at F = I = W and m ≥ 2p; memory p micro-batches. For fewer than 2p−1 micro-batches, as in
 PyTorch, the order for 2p−1 is used without the ops of the missing ones, which wastes time. The authors' own scheduler
-is a search with the real times; in the reference table (`zb_v_sail`) this order takes up to 12.4 % more time than that
-one if m < 2p−1, and at most 1.2 % more if m ≥ 2p. It is kept because it is the order that PyTorch runs.
+is a search with the real times; in the reference table (`zb_v_sail`) this order takes up to 12.4 % more time than the
+search if m < 2p−1, and at most 1.2 % more if m ≥ 2p. It is kept because it is the order that PyTorch runs.
 """
 
 from hybrid_des.pipeline import Plan, PlanRequest, wave

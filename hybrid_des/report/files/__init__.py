@@ -4,9 +4,9 @@
     def summary_json(findings: Findings, folder: Path) -> None: ...
 
 `write` runs all formats in a temporary folder inside the target and moves the files when all are complete, so that an
-error, Ctrl-C or SIGTERM while they are made leaves nothing behind. Each move is atomic, the moves together are not: a
-run that is killed among them leaves some files of its own beside some of the run before it. Output files of an earlier
-run that are not rewritten are removed.
+error, Ctrl-C or SIGTERM while they are written leaves nothing behind. Each move is atomic, the moves together are not:
+a run that is killed between them leaves a mixture of its own files and those of the run before it. Output files of an
+earlier run that are not rewritten are removed.
 """
 
 import contextlib
@@ -53,7 +53,7 @@ def output(*files: str, rows: bool = True, needs: str | None = None) -> Callable
 
 
 def write(findings: Findings, folder: str | Path) -> Written:
-    """Write every applicable format into `folder`, created if missing; an error while they are made changes nothing.
+    """Write every applicable format into `folder`, created if missing; an error while writing changes nothing.
 
     Raises:
         UsageError: the folder cannot be created or written.
@@ -74,14 +74,14 @@ def write(findings: Findings, folder: str | Path) -> Written:
 
 
 def _give_back() -> None:
-    """Return freed memory to the system: glibc keeps it once arrays as large have been freed before."""
+    """Return freed memory to the system: glibc keeps it once arrays of that size have been freed before."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:  # other C libraries have none
         trim(0)
 
 
 def write_unfinished(facts: Mapping[str, Any], folder: str | Path) -> Written:
-    """Write what is known of a run that its budget has ended, in place of the files of a run.
+    """Write what is known of a run that its budget stopped, in place of the files of a run.
 
     Raises:
         UsageError: the folder cannot be created or written.
@@ -95,7 +95,7 @@ def write_unfinished(facts: Mapping[str, Any], folder: str | Path) -> Written:
 
 
 def write_whole(folder: str | Path, fill: Callable[[Path], list[str] | None], replaces: Iterable[str] = ()) -> Written:
-    """Write files into a folder, created if missing; an error while they are made changes nothing.
+    """Write files into a folder, created if missing; an error while writing changes nothing.
 
     Args:
         folder: the target folder.

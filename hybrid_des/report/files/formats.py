@@ -63,7 +63,7 @@ def order_csv(findings: Findings, folder: Path) -> list[str]:
 
 @output("gantt.png", "gantt.svg")
 def gantt(findings: Findings, folder: Path) -> None:
-    """Write the schedule as a picture, in both formats."""
+    """Write the schedule as a picture, as PNG and SVG."""
     from hybrid_des.report import plots
 
     plots.save(plots.draw(findings.run, plots.gantt), folder, "gantt")

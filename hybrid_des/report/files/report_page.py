@@ -1,4 +1,4 @@
-"""`report.html`: report and timeline as one page that needs nothing else; see `hybrid_des.report.page`."""
+"""`report.html`: report and timeline as one self-contained page; see `hybrid_des.report.page`."""
 
 from pathlib import Path
 

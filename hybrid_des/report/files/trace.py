@@ -8,8 +8,8 @@
 Perfetto requires: no `tid` 0 (it merges tracks); nested slices per track (async slices on links where messages
 overlap); `"bp": "e"` at the end of an arrow, to bind it to the enclosing slice; the unit of a counter as name of its
 series. Every slice is within 1 ns of its row and adjacent slices stay disjoint. Every row of the timeline is one slice.
-GPUs come before links by `process_sort_index`; versions of Perfetto that ignore it order processes by their slices,
-then by name, in which numbers are therefore of equal length. Lines are streamed in constant memory.
+GPUs precede links by `process_sort_index`; versions of Perfetto that ignore it order processes by their slices, then by
+name, in which numbers are therefore padded to equal length. Lines are streamed in constant memory.
 """
 
 import gzip
@@ -51,7 +51,7 @@ Slice = tuple[int, int, str, str, str]  # start and end in ns, name, category, a
 
 @output("trace.json.gz")
 def trace_json(findings: Findings, folder: Path) -> list[str]:
-    """Write the trace line by line, reproducible byte for byte; that of a long run has no messages, and a note."""
+    """Write the trace line by line, reproducible byte for byte; for a long run, without messages and with a note."""
     scenario = findings.run.scenario
     about = {"scenario": scenario.name, "version": scenario.version}
     with (
@@ -78,7 +78,7 @@ def events(timeline: Timeline) -> Iterator[str]:
 def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
     """Each GPU's process: ops, tails of arrows, waits, collectives, counters; then the heads of all arrows.
 
-    Heads come last because an arrow between two ops of zero length starts and ends at the same time.
+    Heads are last because an arrow between two ops of zero length starts and ends at the same time.
     """
     replica, pipeline_rank, plan = timeline.pipeline, timeline.pipeline_rank, timeline.plan
     beside, memory = _beside(timeline), _rows_of_memory(timeline)
@@ -152,7 +152,7 @@ class Slices:
 
 
 def _beside(timeline: Timeline) -> dict[str, Slices]:
-    """What a GPU's process shows beside its ops, by thread."""
+    """The slices that a GPU's process shows besides its ops, by thread."""
     names = [CAUSE_NAMES.get(cause, cause.replace("_", " ")) for cause in CAUSES]
     reduction, gather = partial(_collective, "reduction", "bucket"), partial(_collective, "gather", "layer")
     return {

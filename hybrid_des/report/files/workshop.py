@@ -1,7 +1,7 @@
-"""A hidden folder inside the target folder, where files are made before they are moved.
+"""A hidden folder inside the target folder, where files are written before they are moved.
 
-Several runs may create, fill and give up folders below the same parents at once. A lock shows that the run that owns a
-workshop is alive: the next run removes the workshops of runs that were killed.
+Several runs may create, fill and abandon folders below the same parents concurrently. A lock shows that the run that
+owns a workshop is alive: the next run removes the workshops of runs that were killed.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ if sys.platform != "win32":
     import fcntl
 
 PREFIX = ".part-"
-TRIES = 100  # other runs may remove a parent that they created and do not need, as often as they are started
+TRIES = 100  # each other run may remove a parent that it created and does not need
 
 
 @contextlib.contextmanager
@@ -29,7 +29,7 @@ def reserved(folder: Path) -> Iterator[Path]:
         UsageError: the folder cannot be created or written.
     """
     missing: list[Path] = []
-    begun: list[Path] = []  # known before it exists: an interrupt may come at any time
+    begun: list[Path] = []  # recorded before it exists: an interrupt may occur at any time
     lock = None
     try:
         try:
@@ -50,7 +50,7 @@ def reserved(folder: Path) -> Iterator[Path]:
 
 
 def _remove(workshops: Sequence[Path]) -> None:
-    """Remove workshops, whole even if an interrupt comes meanwhile."""
+    """Remove workshops completely, even if an interrupt occurs meanwhile."""
     try:
         for workshop in workshops:
             shutil.rmtree(workshop, ignore_errors=True)
@@ -74,7 +74,7 @@ def cannot_be_written(folder: Path) -> Iterator[None]:
 
 
 def _new(folder: Path, begun: list[Path]) -> tuple[Path, IO[str] | None]:
-    """Create a folder, and a workshop in it with its lock; its path is appended to `begun` before."""
+    """Create a folder, and a workshop in it with its lock; its path is first appended to `begun`."""
     for tries_left in reversed(range(TRIES)):
         workshop = folder / f"{PREFIX}{secrets.token_hex(4)}"
         begun.append(workshop)
@@ -84,9 +84,9 @@ def _new(folder: Path, begun: list[Path]) -> tuple[Path, IO[str] | None]:
             lock = _lock(workshop)
             if (workshop / "lock").exists():
                 return workshop, lock
-            if lock is not None:  # another run took it for stale before it was locked
+            if lock is not None:  # another run considered it stale before it was locked
                 lock.close()
-        except (FileNotFoundError, FileExistsError, BlockingIOError):  # mkdir looks twice: it may go in between
+        except (FileNotFoundError, FileExistsError, BlockingIOError):  # mkdir checks twice: it may vanish in between
             if not tries_left:
                 raise
     raise BlockingIOError(f"no lock after {TRIES} tries")

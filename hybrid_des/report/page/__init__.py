@@ -4,5 +4,5 @@
     packing.py    columns as text: zlib and base64
     document.py   the page from its template, page.html
 
-It needs no other file and no network, and shows rows only: whatever it says is in the timeline.
+It needs no other file and no network, and shows rows only: all its content is in the timeline.
 """

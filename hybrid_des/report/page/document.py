@@ -26,11 +26,11 @@ IDLE = {"dependency": "#8A8A8A", "pipeline_message": "#56B4E9", "gradient_reduct
         "parameter_gather": "#009E73", "end_of_step": "#F0E442", "warm-up": "#B8B8B8", "pipeline dependency": "#8A8A8A",
         "drain": "#6E6E6E", "waiting for a slower replica": "#882255", "step barrier": "#F0E442",
         "transfer": "#56B4E9", "latency": "#0072B2", "queueing": "#D55E00"}  # fmt: skip
-MORE = ("#CC79A7", "#E69F00", "#0072B2", "#999933", "#882255", "#44AA99")  # of causes that are not listed
+MORE = ("#CC79A7", "#E69F00", "#0072B2", "#999933", "#882255", "#44AA99")  # for causes that are not in `IDLE`
 
 
 class Shown(NamedTuple):
-    """One run of a page: its findings, what is known of its reasons, its name where several are compared.
+    """One run of a page: its findings, its reasons if known, its name if several are compared.
 
     `more` is HTML below the verdict.
     """
@@ -45,7 +45,7 @@ def page_of(runs: Sequence[Shown]) -> str:
     """The page of one run, or of several on one time axis, as HTML.
 
     Args:
-        runs: what to show; without reasons those that the timeline says by itself.
+        runs: the runs to show; by default, with the reasons that follow from the timeline alone.
     """
     known = [run.reasons or reasons_of(run.findings.run.timeline) for run in runs]
     tables = [tables_of(run.findings.run.timeline, reasons) for run, reasons in zip(runs, known, strict=True)]
@@ -69,7 +69,7 @@ def page_of(runs: Sequence[Shown]) -> str:
 
 
 def _about(run: Shown, reasons: Reasons, tables: Tables, heads: dict[str, Any]) -> dict[str, Any]:
-    """What the script needs beside the columns."""
+    """The data that the script needs besides the columns."""
     timeline = run.findings.run.timeline
     more = iter(MORE * len(reasons.causes))
     gpus = run.findings.run.scenario.cluster.kinds

@@ -1,7 +1,7 @@
-"""Lanes and bars of a page: a lane per rank and per link, of those alike only the first.
+"""Lanes and bars of a page: a lane per rank and per link, identical ones only once.
 
 Pipelines whose ops, waits and memory are the same to the picosecond are drawn once, and so are links that carry the
-same messages at the same times. Of very many messages, those of the busiest links are drawn, as many as a page holds.
+same messages at the same times. If a page cannot hold all messages, those of the busiest links are drawn.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ TIMES = ("asked", "start", "end", "time")  # columns of times
 
 @dataclass(frozen=True)
 class Tables:
-    """What a page draws of one run.
+    """The tables that a page draws of one run.
 
     Attributes:
-        lanes: name, whether it is of a rank or a link, ranks or links alike, rows of bars, and its rank.
+        lanes: name, group (rank or link), identical ranks or links, rows of bars, and rank of each lane.
         kinds: name, label, colours by chunk, and place in the lane of each kind of bar.
-        bars: `COLUMNS`; times are picoseconds; `row` of the lane, `by` a bar or −1.
+        bars: `COLUMNS`; times are picoseconds; `row` is within the lane, `by` a bar or −1.
         idle: `lane`, `cause`, `start`, `end`.
         memory: `lane`, `time`, `bytes`.
         left_out: what is not drawn, in words.
@@ -83,7 +83,7 @@ def tables_of(timeline: Timeline, reasons: Reasons) -> Tables:
 
 
 class Kinds:
-    """The kinds of bars of a page, numbered as they come up."""
+    """The kinds of bars of a page, numbered in order of appearance."""
 
     def __init__(self, chunks: int) -> None:
         self._chunks = chunks
@@ -104,7 +104,7 @@ class Kinds:
 
 
 def _pipelines(timeline: Timeline, reasons: Reasons) -> list[list[int]]:
-    """Groups of pipelines that are alike in every row of their ranks, in order of their first."""
+    """Groups of pipelines that are identical in every row of their ranks, in order of their first."""
     pipeline, place = timeline.pipeline, timeline.pipeline_rank
     ops = {**timeline.ops, "path": _on_path(reasons)[: len(timeline.ops["rank"])]}
     digests: dict[int, list[bytes]] = {}
@@ -139,7 +139,7 @@ def _rank_lanes(timeline: Timeline, group: Sequence[int]) -> Iterator[dict[str, 
 
 
 def _block(count: int, **columns: Column | int) -> dict[str, Column]:
-    """Columns of bars; what is not given is `NONE`."""
+    """Columns of bars; those not given are `NONE`."""
     given: dict[str, Column | int] = {**{name: NONE for name in COLUMNS if name not in ("by", "path")}, **columns}
     whole = {name: np.full(count, value) if isinstance(value, int) else value for name, value in given.items()}
     return {"source": np.full(count, NONE), **whole}
@@ -173,7 +173,7 @@ def _collectives(timeline: Timeline, lane_of: Column, kinds: Kinds) -> Iterator[
 def _messages(
     timeline: Timeline, reasons: Reasons, first: int, kinds: Kinds, room: int
 ) -> tuple[dict[str, Column], list[dict[str, Any]], list[str]]:
-    """The messages of the busiest links that find room, their lanes, and what is left out."""
+    """The messages of the busiest links that fit, their lanes, and a note on those left out."""
     rows = timeline.message_rows()
     if rows is None or not timeline.channels:
         sent = 0 if timeline.stream is None else len(timeline.stream)
@@ -207,14 +207,14 @@ def _messages(
             "rows": int(row.max(initial=0)) + 1, "rank": NONE, "also": names[1:65], "note": "",
         })  # fmt: skip
     hidden = [names for names in groups if names not in chosen]
-    left_out = [f"{sum(map(len, hidden)):,} less busy links, for which a page has no room"] if hidden else []
+    left_out = [f"{sum(map(len, hidden)):,} less busy links that do not fit on the page"] if hidden else []
     return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}, lanes, left_out
 
 
 def _links(
     timeline: Timeline, rows: Mapping[str, Column], path: Column
 ) -> tuple[list[list[str]], dict[str, tuple[int, int]], Column]:
-    """Links with the same messages at the same times, and where each link's rows stand in an order by start."""
+    """Links with the same messages at the same times, and the place of each link's rows in an order by start."""
     names = sorted({channel.link for channel in timeline.channels})
     number = {name: i for i, name in enumerate(names)}
     link = np.array([number[channel.link] for channel in timeline.channels])[rows["channel"]]
@@ -263,14 +263,14 @@ def _reasons(source: Column, reasons: Reasons) -> tuple[Column, Column]:
 
 
 def _on_path(reasons: Reasons) -> Column:
-    """For each row, and behind them for `NONE`, whether it is on the critical path."""
+    """For each row, and last for `NONE`, whether it is on the critical path."""
     on_path = np.zeros(len(reasons.released_by) + 1, dtype=np.int64)
     on_path[reasons.path] = 1
     return on_path
 
 
 def _memory(timeline: Timeline, lane_of: Column) -> dict[str, Column]:
-    """What the ranks drawn hold, one change per time; of the first pipeline only, where they are many."""
+    """Memory of the drawn ranks, one change per time; only of the first pipeline if there are too many changes."""
     rows = timeline.memory
     kept = np.flatnonzero(lane_of[rows["rank"]] >= 0)
     if len(kept) > MOST_MEMORY:

@@ -34,7 +34,7 @@ def explanation_page(found: Explanation) -> str:
 
 
 def comparison_page(found: Comparison) -> str | None:
-    """The page of `compare`, both runs on one time axis; None where one was read from a folder."""
+    """The page of `compare`, both runs on one time axis; None if one was read from a folder."""
     if found.a.run is None or found.b.run is None:
         return None
     text = render_comparison(found).splitlines()
@@ -45,12 +45,12 @@ def comparison_page(found: Comparison) -> str | None:
 
 
 def traced_reasons(graph: Graph, verdict: Sequence[str] = ()) -> Reasons:
-    """What a graph of causes tells about the rows of its timeline."""
+    """The reasons that a graph of causes gives for the rows of its timeline."""
     rows_of = graph.messages.rows
     known = reasons_of(graph.timeline)
     ops = len(graph.timeline.ops["rank"])
     released = released_by(graph)
-    first = np.concatenate([np.arange(ops), ops + rows_of[:, 0], [NONE]])  # of each activity, the row that shows it
+    first = np.concatenate([np.arange(ops), ops + rows_of[:, 0], [NONE]])  # the row that shows each activity
     by = np.full(len(known.released_by), NONE, dtype=np.int64)
     by[:ops] = first[released[:ops]]
     for hop in range(rows_of.shape[1]):

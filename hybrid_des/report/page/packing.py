@@ -1,8 +1,8 @@
-"""Columns of whole numbers as text for a page: small numbers, in planes of bytes, by zlib, in base64.
+"""Columns of whole numbers as text for a page: made small, split into byte planes, compressed by zlib, in base64.
 
-Times are few and repeat: a column of times holds places in the table of all times; that of `start` the time itself,
-`asked` and `end` how many places before and behind it. Such a distance is stored as it is, of any other column the
-differences of neighbours, without sign (2d for d ≥ 0, −2d−1 for d < 0). Of all numbers come the lowest bytes, then the
+Times are few and repeat, so columns of times hold indices into a table of all times: `start` the index itself, `asked`
+and `end` their distances before and after it. These distances are stored as they are, any other column as zigzag-coded
+differences between neighbours (2d for d ≥ 0, −2d−1 for d < 0). The lowest bytes of a column are stored first, then the
 second bytes, and so on: planes that are mostly runs of equal bytes. `unpack` of page.html reverses it; numbers beyond
 2⁵³ are rounded there. 100,000 bars whose times are all different take less than a megabyte.
 """
@@ -18,15 +18,15 @@ from hybrid_des.report.page.drawn import TIMES
 from hybrid_des.timeline import Column
 
 LEVEL = 9
-DISTANCES = ("asked", "end")  # from `start`, in places of the table of times
+DISTANCES = ("asked", "end")  # from `start`, in entries of the table of times
 
 
 def pack(tables: Mapping[str, Mapping[str, Column]]) -> tuple[dict[str, Any], str]:
     """Pack the tables of one run, of int64 columns.
 
     Returns:
-        For each table, and first that of the times, its `rows` and `columns`, each a name and a number of planes; and
-        the text.
+        `rows` and `columns` of each table, the table of times first, each column a name and a number of planes; and the
+        text.
     """
     named = [table[name] for table in tables.values() for name in TIMES if name in table]
     times = np.unique(np.concatenate(named))
@@ -42,7 +42,7 @@ def pack(tables: Mapping[str, Mapping[str, Column]]) -> tuple[dict[str, Any], st
 
 
 def _placed(table: Mapping[str, Column], times: Column) -> dict[str, Column]:
-    """A table with its times as places in the table of times, and distances between them."""
+    """A table with its times as indices into the table of times, and distances between them."""
     placed = {name: np.searchsorted(times, column) if name in TIMES else column for name, column in table.items()}
     for name, sign in (("asked", -1), ("end", 1)):
         if name in placed:

@@ -22,7 +22,7 @@ def curves_svg(curves: Sequence[Curve], seconds: float) -> str:
 
     Args:
         curves: ends of the run in picoseconds.
-        seconds: what a picosecond of the run is in seconds of a step.
+        seconds: seconds of a step per picosecond of the run.
     """
     if not curves:
         return ""
@@ -66,7 +66,7 @@ def _axes(right: float, ticks: Sequence[tuple[float, str]]) -> Iterator[str]:
 
 
 def _spread(places: Sequence[float]) -> list[float]:
-    """Heights of names near these that do not lie on one another."""
+    """Heights of names, near the given ones, so that names do not overlap."""
     order = sorted(range(len(places)), key=places.__getitem__)
     found, last = [0.0] * len(places), -float(LINE)
     for number in order:

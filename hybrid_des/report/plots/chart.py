@@ -27,7 +27,7 @@ POINTS_PER_DIGIT = 0.62 * NUMBER_SIZE
 NUMBER: dict[str, Any] = {
     "fontsize": NUMBER_SIZE, "ha": "center", "va": "center_baseline", "clip_on": True, "in_layout": False,
 }  # fmt: skip
-MOST_NUMBERED = 0.5  # of the bars of a kind must have room for a number, else none has one
+MOST_NUMBERED = 0.5  # share of the bars of a kind that must have room for a number, else none has one
 TALL = {"optimizer": 0.45, "reduction": 0.22}  # heights of bars; others fill the line
 FULL = 0.86
 
@@ -47,7 +47,7 @@ def size_of(ranks: int) -> tuple[float, float]:
 def gantt(source: Run | pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw the ops of each rank over time; numbers are micro-batches, two of a fused pair, lighter shades later chunks.
 
-    Of a run with too many ranks for a picture, some replicas are drawn, at equal distances.
+    For a run with too many ranks for a picture, only some replicas are drawn, evenly spaced.
 
     Args:
         source: a run, or its timeline table, whole or filtered.
@@ -71,7 +71,7 @@ def gantt(source: Run | pd.DataFrame, ax: Axes | None = None) -> Axes:
 
 
 def replicas_apart(run: Run) -> int:
-    """How many replicas are between two that are drawn."""
+    """The stride of the replicas that are drawn: one in this many."""
     replicas = len({run.timeline.layout.coordinate(rank, "data") for rank in run.ranks})
     return max(1, min(-(-len(run.ranks) // MOST_LINES), replicas))
 

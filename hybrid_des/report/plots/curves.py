@@ -45,8 +45,8 @@ Heights = NDArray[np.float64]
 def link_use(run: Run, ax: Axes | None = None, links: Sequence[str] | None = None) -> Axes:
     """Draw link use over time, one lane per link, stacked by the purpose of messages.
 
-    Rates are averaged over 200 windows; the height of a lane is the link's bandwidth, or if that is infinite or not
-    known the largest rate of all.
+    Rates are averaged over 200 windows; the height of a lane is the link's bandwidth or, if that is infinite or
+    unknown, the largest rate of all.
 
     Args:
         run: a run with recorded messages.
@@ -133,8 +133,8 @@ def lines(
 ) -> Axes:
     """Draw one column of a sweep against another, one line per value of a third.
 
-    Cases at the same point are averaged; failed cases without `y` are left out. A line on which others lie is wider
-    than they are. With `fits`, a column of truth values, points of cases that do not fit are hollow.
+    Cases at the same point are averaged; failed cases without `y` are left out. A line that coincides with
+    others is wider than they are. With `fits`, a Boolean column, points of cases that do not fit are hollow.
     """
     ax = axes(ax, (7.0, 4.5))
     table = table.dropna(subset=[y])
@@ -166,7 +166,7 @@ def lines(
 
 
 def _alike(points: pd.Series[float], other: pd.Series[float], curves: Sequence[pd.Series[float]]) -> bool:
-    """Whether two curves lie on each other at half of the places that they share, or more."""
+    """Whether two curves coincide at half of the places that they share, or more."""
     span = max((curve.max() for curve in curves), default=0.0) - min((curve.min() for curve in curves), default=0.0)
     apart = (points - other).abs().dropna()
     return len(apart) > 0 and bool((apart <= NEARLY * span).mean() >= 0.5)
@@ -175,11 +175,11 @@ def _alike(points: pd.Series[float], other: pd.Series[float], curves: Sequence[p
 def times_and_bandwidths(
     title: str, curves: Mapping[str, Sequence[tuple[int, int, float]]], limit: float | None = None
 ) -> Figure:
-    """Draw collectives over message sizes, one over the other.
+    """Draw the times and bus bandwidths of collectives over buffer sizes.
 
     Args:
         title: shown above.
-        curves: by name rows of (bytes, picoseconds, bus bandwidth in GB/s).
+        curves: rows of (bytes, picoseconds, bus bandwidth in GB/s) by name.
         limit: bandwidth of the slowest link in GB/s, drawn as a line.
     """
     figure = new_figure((10.0, 4.2))

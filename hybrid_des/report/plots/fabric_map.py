@@ -1,7 +1,7 @@
 """A picture of a fabric: GPUs in their nodes, switches above and below, links coloured by bandwidth.
 
-For large clusters, only the first and last nodes are drawn, with all switches on their routes. GPUs with many links
-straight to each other are drawn as a matrix of sender × receiver, in which a link is a cell.
+For large clusters, only the first and last nodes are drawn, with all switches on their routes. GPUs with many
+direct links are drawn as a matrix of sender × receiver, in which a link is a cell.
 """
 
 from __future__ import annotations

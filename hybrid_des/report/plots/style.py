@@ -52,7 +52,7 @@ def shade(colour: str, part: int, parts: int) -> Colour:
 
 
 def verbatim(text: str) -> str:
-    """A user's text for a picture: one printable line, in which dollar signs are no formulas."""
+    """A user's text for a picture: one printable line, in which dollar signs do not mark formulas."""
     return one_line(text, LONGEST_TEXT).replace("$", r"\$")
 
 
