@@ -98,7 +98,7 @@ def _advice(scenario: Scenario, facts: Mapping[str, Any]) -> Iterator[str]:
     if facts["spares_availability"] is not None and scenario.faults and scenario.faults.spares:
         spares = scenario.faults.spares.nodes
         enough = f"enough {facts['spares_availability']:.4%} of the time (binomial)"
-        yield f"{'spares':<12}{spares} beside {len(job_nodes(scenario))} nodes, {enough}"
+        yield f"{'spares':<12}{spares} in addition to {len(job_nodes(scenario))} nodes, {enough}"
 
 
 def _states(scenario: Scenario, steps: Steps) -> Iterator[str]:

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 USEFUL = "useful"
 LOST = {
-    "rework": "work done again after a failure",
-    "checkpoint": "standing still for checkpoints",
-    "detection": "until a failure is noticed",
+    "rework": "work repeated after a failure",
+    "checkpoint": "stopped for checkpoints",
+    "detection": "failure detection",
     "repair": "waiting for a node to be repaired",
-    "swap": "putting a spare in place",
+    "swap": "swapping in a spare",
     "restart": "restarting",
-    "flap": "standing still during a flap",
-    "slow": "steps with something slow",
+    "flap": "stopped during a flap",
+    "slow": "steps slowed by a part",
     "jitter": "jitter of steps",
     "fewer_replicas": "steps with fewer replicas",
 }

@@ -53,14 +53,14 @@ class Scenario(Perturbed):
     precision: Annotated[str, choice("bf16", "fp16", "fp8")] = "bf16"
     """Precision of products; fp8: attention and logits in bf16."""
     recompute: Annotated[Literal["none", "selective", "full"], choice("none", "selective", "full")] = "none"
-    """What the backward computes again instead of keeping it: nothing, the attention core, or whole layers."""
+    """What the backward recomputes instead of keeping it: nothing, the attention core, or whole layers."""
     sharding: Annotated[str, choice("none", "zero-1", "zero-2", "zero-3")] = "none"
     """What replicas divide: the optimizer's state (zero-1), also gradients (zero-2), also weights (zero-3)."""
     overlap: Overlap = Field(default_factory=Overlap)
     tensor_traffic: Annotated[Literal["auto", "replay", "messages"], choice("auto", "replay", "messages")] = "auto"
     """Collectives inside ops: their durations replayed, or every message; auto: replayed where that is exact."""
     efficiency: Efficiency | None = None
-    """What is reached of the GPU's peaks."""
+    """Achieved shares of the GPU's peaks."""
     batch: Count | None = None
     """Samples per step over all replicas, instead of schedule.microbatches."""
     gradients: Gradients = Field(default_factory=Gradients)
@@ -201,7 +201,7 @@ def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
         yield _misfit(message, "tensor_traffic", "sharding", "parallel.pipeline")
     if scenario.numerics is not None:
         for path, whole in divided(scenario.parallel, scenario.sharding).items():
-            yield _misfit(f"the small model of `numerics` is not divided so; expected {whole}", path, "numerics")
+            yield _misfit(f"the small model of `numerics` cannot be divided; expected {whole}", path, "numerics")
 
 
 def _options_are_read(scenario: Scenario) -> Iterator[Problem]:

@@ -65,7 +65,7 @@ _MANY: dict[str, Any] = {
             },
             "objective": {
                 "enum": ["step_time_s", "tokens_per_gpu_s", "goodput"],
-                "description": "What is made best.",
+                "description": "What is optimized.",
             },
             "memory": {**quantity_schema("size"), "description": "Of a GPU, instead of the scenario's."},
             "reserve": {
@@ -75,7 +75,7 @@ _MANY: dict[str, Any] = {
             "top": {"type": "integer", "minimum": 1, "description": "How many of the best plans are proved."},
             "front": {
                 "type": "boolean",
-                "description": "Whether also every plan is found that less memory would make the best.",
+                "description": "Whether to find the Pareto front too: every plan that less memory would make the best.",
             },
             "tune": {
                 "description": "Continuous knobs of the best plan, each with the range in which it is tuned.",

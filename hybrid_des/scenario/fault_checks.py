@@ -73,7 +73,7 @@ def _names_differ(faults: Faults) -> Iterator[Problem]:
 def _one_rate(one: FailureClass) -> Iterator[tuple[KeyPath, str]]:
     given = [key for key in RATES if getattr(one, key) is not None]
     if not given:
-        yield (), "how often? expected one of mtbf, count and over, weibull, times"
+        yield (), "a rate is required; expected one of mtbf, count and over, weibull, times"
     for key in given[1:]:
         yield (key,), f"replaces `{given[0]}`; give only one of the two"
     if one.count is not None and one.over is None:
@@ -91,7 +91,7 @@ def _domain_known(scenario: Any, one: FailureClass) -> Iterator[tuple[KeyPath, s
     elif nodes_below(scenario, one) is None:
         yield ("domain",), f"is required: the number of nodes below a {one.what}"
     if one.what == "job" and nodes_below(scenario, one):
-        yield ("domain",), "a failure of the job takes no node down; expected none"
+        yield ("domain",), "a failure of the job takes down no nodes; expected none"
     if one.what in WIDE and one.domain == "none":
         yield ("domain",), f"none: expected the number of nodes below a {one.what}, or what: job"
 
@@ -104,7 +104,7 @@ def _effect_fits(one: FailureClass) -> Iterator[tuple[KeyPath, str]]:
         yield ("effect",), "expected stop, {flap: 20 s} or {slow: 0.5, lasts: 3 h}"
     elif (effect.slow is None) != (effect.lasts is None):
         known = "slow" if effect.lasts is None else "lasts"
-        yield ("effect",), f"`{known}` needs `{'lasts' if known == 'slow' else 'slow'}` beside it"
+        yield ("effect",), f"`{known}` needs `{'lasts' if known == 'slow' else 'slow'}` too"
     elif effect.slow is not None and one.what not in ("gpu", "node", "nic", "link"):
         yield ("effect", "slow"), f"slows a gpu, node, nic or link, not a {one.what}"
     elif effect.slow is not None and effect.slow >= 1:
@@ -163,5 +163,5 @@ def _elastic_fits(scenario: Any, faults: Faults) -> Iterator[Problem]:
         message = f"{fewest} are more than the {replicas} of parallel.data"
         yield _at(("elastic", "min_replicas"), message, ("parallel", "data"))
     if faults.spares is None:
-        message = "is required by elastic: {nodes: 0, repair: 24 h}, since missing nodes come back"
+        message = "is required by elastic: {nodes: 0, repair: 24 h}, since missing nodes return"
         yield _at(("spares",), message, ("faults", "elastic"))

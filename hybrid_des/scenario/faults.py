@@ -86,18 +86,18 @@ class Weibull(Section):
     scale: LastingSpan
     """63 % of the parts fail before this age."""
     shape: Annotated[Fraction, Reads(_shape, {"type": "number", "minimum": 0.1, "maximum": 100})]
-    """Below 1 the young fail more often, above 1 the old; 1 is exponential."""
+    """Below 1 new parts fail more often, above 1 old ones; 1 is exponential."""
 
 
 class FailureEffect(Section):
     """What a failure does to the job other than to stop it."""
 
     flap: LastingSpan | None = None
-    """The job stands still so long, and goes on where it was."""
+    """The job pauses for this long, then continues."""
     slow: Factor | None = None
     """The GPU or node computes, the NIC or link carries, at this share of its speed."""
     lasts: LastingSpan | None = None
-    """With `slow`: for so long."""
+    """With `slow`: its duration."""
 
 
 class FailureClass(Section):
@@ -112,7 +112,7 @@ class FailureClass(Section):
     count: Count | None = None
     """Instead of `mtbf`: failures of all parts of the job together in the time `over`."""
     over: LastingSpan | None = None
-    """With `count`: in what time."""
+    """With `count`: the time span."""
     weibull: Weibull | None = None
     """Instead of `mtbf`: lives that are not exponential."""
     times: tuple[Span, ...] | None = None
@@ -130,19 +130,19 @@ class FailureClass(Section):
 
 
 class Restart(Section):
-    """From the moment at which all nodes are there to the first step."""
+    """From all nodes being available to the first step."""
 
     time: Span
     """Loading the checkpoint, starting processes."""
     can_fail: Flag = True
-    """Whether a failure while the job is down counts: the recovery begins anew."""
+    """Whether a failure while the job is down counts: the recovery starts over."""
 
 
 class Spares(Section):
-    """Nodes that stand by, beside those of the job, and fail as often."""
+    """Standby nodes, in addition to those of the job; they fail as often."""
 
     nodes: Annotated[int, whole(0, MOST)]
-    """Number of them."""
+    """Number of spares."""
     swap: Span | None = None
     """Time to put one in the place of a failed node."""
     repair: Span
@@ -164,13 +164,13 @@ class Checkpoint(Section):
     every: Annotated[Fraction | str, Reads(_every, EVERY_SCHEMA)]
     """Work between two checkpoints, to the end of a step: a time, "200 steps", or optimal; none: never."""
     mode: Annotated[str, choice("sync", "async", "memory")] = "sync"
-    """sync: the job stands still until it is saved; async: while it is copied; memory: to that of another node."""
+    """sync: the job stops until it is saved; async: while it is copied; memory: while it is copied to another node."""
     cost: Span | None = None
-    """sync: how long the job stands still."""
+    """sync: how long the job stops."""
     blocking: Span | None = None
-    """async, memory: how long the job stands still."""
+    """async, memory: how long the job stops."""
     write: Span | None = None
-    """async, memory: from then on until it is safe; the job goes on."""
+    """async, memory: from then until it is safe; the job continues."""
     persist: Persist | None = None
     """memory: copies in storage, for failures that take down several nodes."""
 
@@ -193,20 +193,20 @@ class Elastic(Section):
     """Going on with fewer replicas while nodes are missing."""
 
     min_replicas: Count
-    """The fewest with which the job goes on."""
+    """The fewest with which the job continues."""
     batch: Annotated[str, choice("keep", "shrink")] = "keep"
-    """keep: the others take over the samples of a missing replica; shrink: its samples are left out."""
+    """keep: the others take over the samples of a missing replica; shrink: its samples are dropped."""
 
 
 class Faults(Section):
-    """Weeks of wall time: failures and what is done about them. Read by `hybrid-des goodput` and by sweeps."""
+    """Weeks of wall time: failures and the response to them. Read by `hybrid-des goodput` and by sweeps."""
 
     horizon: LastingSpan
     """Wall time that is simulated."""
     replications: Annotated[int, whole(1, 10**5)] = 32
-    """How often, each time with other random numbers."""
+    """Number of replications, each with different random numbers."""
     classes: tuple[FailureClass, ...] = ()
-    """What fails."""
+    """Classes of failures."""
     detect: Span | None = None
     """From a failure until it is noticed."""
     restart: Restart | None = None

@@ -154,7 +154,7 @@ class Cluster(PluginSection):
     topology: TopologyName = NODES
     """How GPUs and nodes are wired: `nodes` is an NVSwitch in each node and a non-blocking network between NICs."""
     sharing: Annotated[str, choice("fifo", "fair")] = "fifo"
-    """How messages share a link. fifo: one at a time; fair: all at once, with max-min fair bandwidth."""
+    """How messages share a link. fifo: one at a time; fair: all concurrently, with max-min fair bandwidth."""
 
     @cached_property
     def kinds(self) -> tuple[NodeKind, ...]:

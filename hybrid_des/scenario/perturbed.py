@@ -42,7 +42,7 @@ Speed = Annotated[Fraction, Reads(_speed, {"type": "number", "exclusiveMinimum":
 
 
 class Slow(Section):
-    """A GPU, node, stage, link or NIC that differs from the others of its kind, for good or for an interval."""
+    """A GPU, node, stage, link or NIC that differs from the others of its kind, permanently or for an interval."""
 
     gpu: Number | None = None
     """Number of a GPU, counted across nodes."""
@@ -61,9 +61,9 @@ class Slow(Section):
     flap: Time | None = None
     """Instead of `factor`: a link or NIC carries nothing for this long."""
     from_: Time = Field(Fraction(0), alias="from")
-    """Begin of the interval, in simulated time."""
+    """Start of the interval, in simulated time."""
     until: Time | None = None
-    """End of the interval. Default: for good."""
+    """End of the interval. Default: permanent."""
 
     @property
     def target(self) -> tuple[str, int | str]:
@@ -93,7 +93,7 @@ class Slow(Section):
 
 
 class SystemNoise(Section):
-    """What an operating system does besides: in every period a detour, in a random phase on each rank."""
+    """Operating-system noise: one detour per period, at a random phase on each rank."""
 
     period: Time
     """Time from one detour to the next."""
@@ -150,10 +150,10 @@ AllJitter = Annotated[
 
 
 class Perturbed(Section):
-    """What of a scenario differs from the usual, and what is random."""
+    """Perturbations: slow components and random durations."""
 
     slow: AllSlow = ()
-    """What runs slower or faster than it should, for good or for an interval of simulated time."""
+    """Components that run slower or faster than usual, permanently or for an interval of simulated time."""
     jitter: AllJitter = ()
     """Random durations of ops; a mapping, or a list of mappings whose factors are multiplied."""
 
@@ -224,7 +224,7 @@ def _mistakes(one: Slow) -> Iterator[tuple[str, ...]]:
         yield "must be more than 0", "flap"
     for key in ("factor", "until", "latency"):
         if one.flap is not None and getattr(one, key):
-            yield "does not go with `flap`, which is a bandwidth of 0 for so long", key
+            yield "cannot be combined with `flap`, which sets the bandwidth to 0", key
     if one.until is not None and one.until <= one.from_:
         yield f"the interval ends at {float(one.until):g} s, but begins at {float(one.from_):g} s", "until"
 
@@ -253,7 +253,7 @@ def _link_misfit(one: Slow, known: Mapping[str, LinkSpec]) -> str:
         near = "did you mean" in message or (kind == "nic" and others)
         return message if near else f"{message.partition(';')[0]}; expected such as {few}"
     if not one.latency and all(known[name].bandwidth is None for name in names):
-        return "has an infinite bandwidth, which nothing changes"
+        return "has an infinite bandwidth, which cannot be changed"
     return ""
 
 

@@ -64,18 +64,18 @@ class ModelChoice(PluginSection):
 
 
 class Overlap(Section):
-    """What share of communication is hidden behind computation, or whether it is."""
+    """Communication hidden behind computation: its share, or whether it is."""
 
     tensor: Share = ZERO
     """Share of the tensor ranks' collectives that is hidden behind products."""
     experts: Share = ZERO
     """Share of the exchange of tokens with experts that is hidden."""
     parameters: Flag = False
-    """Whether sharded parameters are gathered beside computation. Default with zero-3: true."""
+    """Whether sharded parameters are gathered during computation. Default with zero-3: true."""
 
 
 class Efficiency(Section):
-    """What is reached of the GPU's peaks. Defaults from the GPU and the precision."""
+    """Achieved shares of the GPU's peaks. Defaults from the GPU and the precision."""
 
     gemm: Reached
     """Matrix products of ideal shape: share of the peak FLOP/s."""
@@ -92,7 +92,7 @@ class Efficiency(Section):
     layer_overhead: Time = ZERO
     """The least time of a layer's forward, and half of that of its backward: launching kernels."""
     slowed: Lost = Fraction(1, 4)
-    """Share of its speed that computation loses beside collectives of single layers (zero-2, zero-3)."""
+    """Share of its speed that computation loses during collectives of single layers (zero-2, zero-3)."""
     step_overhead: Time = ZERO
     """Added to every step: data loading, optimizer launches, logging."""
 

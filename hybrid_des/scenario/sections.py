@@ -176,7 +176,7 @@ class Gradients(PluginSection):
 
 
 class Numerics(Section):
-    """A small model that the simulated GPUs really train; times and bytes still come from the workload."""
+    """A small model that the simulated GPUs actually train; times and bytes still come from the workload."""
 
     model: Annotated[str, choice("mlp")] = "mlp"
     """A multi-layer perceptron with residual hidden layers."""

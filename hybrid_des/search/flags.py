@@ -145,7 +145,7 @@ def _not_in_torchtitan(scenario: Scenario) -> Iterator[str]:
     if scenario.sharding == "zero-1" and _replicated(scenario):
         yield "sharding: zero-1: it shards gradients too, with fully_shard"
     if scenario.sharding == "none" and parallel.data > 1 and parallel.ranks > parallel.data:
-        yield "sharding: none: replicas beside other parallelism are sharded, with fully_shard"
+        yield "sharding: none: replicas combined with other parallelism are sharded, with fully_shard"
     if parallel.tensor > 1 and not parallel.sequence:
         yield "parallel.sequence: false"
     if scenario.recompute == "selective":

@@ -69,9 +69,9 @@ def _read(path: Path, head: Mapping[str, Any]) -> Known:
     try:
         first, *lines = path.read_text(encoding="utf-8").splitlines() or [""]
     except (OSError, ValueError):
-        raise UsageError(f"{path}: nothing to resume; expected what a search has written there") from None
+        raise UsageError(f"{path}: nothing to resume; expected the log of an earlier search") from None
     if _parsed(first) != head:
-        raise UsageError(f"{path}: of another search; --resume goes on with the same plans, objective and limits")
+        raise UsageError(f"{path}: from a different search; --resume needs the same plans, objective and limits")
     found = {}
     for line in map(_parsed, lines):
         if line is not None:

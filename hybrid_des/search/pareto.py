@@ -42,7 +42,7 @@ def draw(found: Found, ax: Axes | None = None) -> Axes:
         ax.axvline(one / GB, color=GREY, linewidth=0.8, linestyle=":")
     ax.set_xlim(left=0)
     ax.set_ylim(bottom=0)
-    ax.set_xlabel("memory of the fullest GPU (GB); dotted: what it has")
+    ax.set_xlabel("memory of the fullest GPU (GB); dotted: usable")
     ax.set_ylabel(objective.axis)
     ax.set_title(style.verbatim(str(found.settings.document.value.get("name", ""))), loc="left", fontsize=10)
     if found.ranked:

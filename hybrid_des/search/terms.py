@@ -48,7 +48,7 @@ class SearchBlock(Section):
     axes: Any = None
     """Axes as in `sweep`, instead of those that vary by default."""
     objective: Annotated[str, choice(*OBJECTIVES)] = "step_time_s"
-    """The key of the summary that is made best."""
+    """The summary key that is optimized."""
     memory: Bytes | None = None
     """Memory of a GPU, instead of the scenario's."""
     reserve: Annotated[int | Fraction, Reads(_reserve, {"type": ["string", "number"]})] = 0
@@ -56,7 +56,7 @@ class SearchBlock(Section):
     top: Count = 10
     """How many of the best plans are found, and proved to be the best."""
     front: Flag = False
-    """Whether also every plan is found that less memory would make the best."""
+    """Whether to find the Pareto front too: every plan that less memory would make the best."""
     tune: dict[str, Any] = Field(default_factory=dict)
     """Continuous knobs of the best plan, each with the range in which it is tuned."""
 

@@ -61,7 +61,7 @@ def spread(
     if not scenario.jitter:
         example = "{distribution: lognormal, sigma: 0.02, level: rank-step}"
         raise UsageError(
-            f"{scenario.name}: nothing is random, all runs are alike; expected a key such as jitter: {example}"
+            f"{scenario.name}: nothing is random, all runs are identical; expected a key such as jitter: {example}"
         )
     cases: list[Case] = [{"seed": scenario.seed + number} for number in range(runs)]
     rows: list[Row] = [{}] * runs

@@ -71,7 +71,7 @@ def _number(scenario: Any, path: str) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise UsageError(f"--fit {path}: is no number in this scenario") from None
+        raise UsageError(f"--fit {path}: is not a number in this scenario") from None
     if not 0 < number < inf:
         raise UsageError(f"--fit {path}: starts at {number:g}; give it a positive value with --set")
     return number

@@ -80,7 +80,7 @@ def test_the_report_says_where_the_time_went(run, write):
         "useful steps",
         "waiting for a node to be repaired",
         "checkpoints every 30 min; best ",
-        f"spares      1 beside 4 nodes, enough {at_most(1, 5, share_down(200, 24)):.4%} of the time",
+        f"spares      1 in addition to 4 nodes, enough {at_most(1, 5, share_down(200, 24)):.4%} of the time",
         "15 s with all replicas",
         "with node of pipeline rank 0 at 0.5",
         "The step of each state is simulated exactly, and exact as long as states change between steps",

@@ -140,7 +140,7 @@ def test_full_recomputation_keeps_the_message_only():
     ({"sharding": "zero-3", "gradients": {"bucket": 1000}}, "gradients.bucket: zero-3 scatters gradients layer by"),
     ({"sharding": "zero-3", "overlap": {"parameters": False}, "gradients": {"overlap": True}},
      "gradients.overlap: is what `overlap.parameters` says where weights are sharded"),
-    ({"sharding": "zero-1", "numerics": {}}, "sharding: the small model of `numerics` is not divided so"),
+    ({"sharding": "zero-1", "numerics": {}}, "sharding: the small model of `numerics` cannot be divided"),
     ({"sharding": "zero-1", "workload": {"memory": {"per_parameter": 8}}},
      "workload.memory.per_parameter: zero-1 divides weights and the state of the optimizer; expected at least 14"),
     ({"recompute": "selective"}, "recompute: selective: repeats the attention core of a `model`; expected none"),

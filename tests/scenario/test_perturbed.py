@@ -64,7 +64,7 @@ def test_spells_are_whole_picoseconds():
         ({"gpu": 0, "flap": 1}, "slow[0].flap: is read for a link or nic, not for a gpu"),
         ({"stage": 0, "factor": 1, "latency": 1}, "slow[0].latency: is read for a link or nic, not for a stage"),
         ({"nic": "node0/nic0", "flap": 0}, "slow[0].flap: must be more than 0"),
-        ({"nic": "node0/nic0", "flap": 1, "factor": 0.5}, "slow[0].factor: does not go with `flap`"),
+        ({"nic": "node0/nic0", "flap": 1, "factor": 0.5}, "slow[0].factor: cannot be combined with `flap`"),
         ({"gpu": 0, "factor": 1, "from": -1}, "slow[0].from: -1 is negative; expected a time such as 50 ms"),
     ],
 )

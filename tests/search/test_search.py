@@ -202,7 +202,7 @@ def test_only_the_same_search_is_resumed(tmp_path):
         explore(settings, plans, folder=tmp_path, resume=True)
     explore(settings, plans, folder=tmp_path)
     other = spaces.settings(spaces.of_workload(), axes=AXES, reserve="1 GB")
-    with pytest.raises(UsageError, match="of another search"):
+    with pytest.raises(UsageError, match="from a different search"):
         explore(other, plans, folder=tmp_path, resume=True)
 
 

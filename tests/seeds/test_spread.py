@@ -105,7 +105,7 @@ def test_the_report_tells_jitter_from_the_rest(run, write):
 @pytest.mark.parametrize(
     ("text", "more", "said"),
     [
-        (TEXT, [], "nothing is random, all runs are alike; expected a key such as jitter:"),
+        (TEXT, [], "nothing is random, all runs are identical; expected a key such as jitter:"),
         (RANDOM, ["--runs", "1"], "--runs 1: one run has no spread; expected at least 2"),
         (RANDOM, ["--runs", "0"], "must be at least 1, not 0"),
         (RANDOM, ["--with", "schedule.kind=1f2b"], 'unknown "1f2b"; did you mean "1f1b"?'),

@@ -184,7 +184,7 @@ def test_a_condition_only_compares(text):
         (["--fit", "workload.forwrd"], '--fit workload.forwrd: unknown "forwrd"; did you mean "forward"?'),
         (["--fit", "parallel.data"], "--fit parallel.data: is a column of the rows"),
         (["--fit", "workload.activation"], "--fit workload.activation: starts at 0"),
-        (["--fit", "gradients.codec"], "--fit gradients.codec: is no number"),
+        (["--fit", "gradients.codec"], "--fit gradients.codec: is not a number"),
         (["--set", "sweep=none"], "expected rows of measured runs"),
         (["--rows", "none.csv"], "none.csv: cannot be read: no such file"),
     ],
