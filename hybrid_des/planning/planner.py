@@ -24,7 +24,7 @@ from hybrid_des.reading import read_text
 from hybrid_des.scenario import Scenario
 from hybrid_des.workload.costs import Costs, RankCosts
 from hybrid_des.workload.durations import Durations
-from hybrid_des.workload.ranks import costs_per_rank, durations_in
+from hybrid_des.workload.ranks import costs_per_rank
 from hybrid_des.workload.stages import costs_of
 
 
@@ -82,8 +82,8 @@ def parts_of(
     """
     layout, numerics = scenario.parallel.layout, scenario.numerics
     fabric = fabric or fabric_of(scenario)
-    durations = durations or durations_in(scenario)
     ranks = ranks or costs_per_rank(scenario, fabric, durations)
+    durations = ranks.durations
     plan = plan or build_plan(scenario, ranks, fabric)
     plan.check()
     if training is None and numerics is not None:

@@ -1,6 +1,6 @@
 """How many replicas a run simulates: as few as is exact, or as its scenario asks for.
 
-A fold that looks exact (`planning.folds`) may turn out not to be while it is simulated; then others are tried.
+A fold that looks exact (`simulation.folds`) may turn out not to be while it is simulated; then others are tried.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Generic, NamedTuple, TypeVar
 from hybrid_des.errors import Refusal
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.orbits import Fold
-from hybrid_des.planning.folds import INNER, Replicas, folds_of
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.sizes import too_large
+from hybrid_des.simulation.folds import INNER, Replicas, folds_of
 
 Outcome = TypeVar("Outcome")
 

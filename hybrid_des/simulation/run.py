@@ -21,13 +21,13 @@ from hybrid_des.network.transport import Transport
 from hybrid_des.numerics.training import Training
 from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.planning.folds import Replicas
 from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.planning.tensor_traffic import TensorTraffic
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.assembly import Network, network_of, simulated_gpus
 from hybrid_des.simulation.changes import Retime
 from hybrid_des.simulation.choice import Folded, simulated_once
+from hybrid_des.simulation.folds import Replicas
 from hybrid_des.simulation.gpu import Gpu
 from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
 from hybrid_des.simulation.programs import Programs

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid_des.pipeline.op import Kind, Place
 from hybrid_des.workload.traffic import Both, Traffic, traffic_of
+
+if TYPE_CHECKING:
+    from hybrid_des.workload.durations import Durations
 
 WEIGHTS, MOMENTS = 2, 12  # bytes per parameter: 16-bit weights; a 32-bit copy and Adam's two moments
 
@@ -59,6 +62,7 @@ class RankCosts:
         gathered: whether ranks divide the weights among themselves, and gather them for use.
         stages: of a model: number of stages → the costs of each.
         layers: of a model: the costs of each layer.
+        durations: of every op, if they are given; the times above are their means.
     """
 
     forward: tuple[int, ...]
@@ -74,6 +78,7 @@ class RankCosts:
     gathered: bool = False
     stages: Callable[[int], Sequence[StageCosts]] | None = None
     layers: tuple[StageCosts, ...] = ()
+    durations: Durations | None = field(default=None, compare=False)
 
     @property
     def input(self) -> tuple[int, ...]:

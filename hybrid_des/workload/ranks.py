@@ -1,5 +1,6 @@
 """Costs of pipeline ranks: from a workload, from a model, or from durations of every op."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 from hybrid_des.network.fabric import Fabric
@@ -11,28 +12,23 @@ from hybrid_des.workload.modelled import model_costs
 
 
 def costs_per_rank(scenario: Scenario, fabric: Fabric, durations: Durations | None = None) -> RankCosts:
-    """Costs from the scenario's workload or model; of durations op by op (given, or in its file), the means."""
-    if scenario.workload is not None:
-        workload, ranks = scenario.workload, scenario.parallel.pipeline
-        durations = durations or durations_in(scenario)
-        if durations is not None:
-            workload = workload.model_copy(update=_means(durations, scenario))
-        sharding = Sharding.of(scenario.sharding, scenario.parallel.data, pipelined=ranks > 1)
-        return rank_costs(workload, ranks, sharding, repeated=scenario.recompute == "full")
-    return model_costs(scenario, fabric)
-
-
-def durations_in(scenario: Scenario) -> Durations | None:
-    """The durations in the file that the scenario's workload names, if it names one.
+    """Costs from the scenario's workload or model; of durations op by op (given, or in its file), the means.
 
     Raises:
-        UsageError: the file cannot be read, or does not fit the scenario.
+        UsageError: the file of durations cannot be read, or does not fit the scenario.
     """
-    if scenario.workload is None or scenario.workload.durations is None:
-        return None
-    schedule, layout = scenario.schedule, scenario.parallel.layout
-    chunks = None if schedule.file is not None or schedule.chunks == 1 else schedule.chunks
-    return read_durations(scenario.workload.durations, layout, chunks, schedule.microbatches)
+    if scenario.workload is None:
+        return model_costs(scenario, fabric)
+    workload, ranks = scenario.workload, scenario.parallel.pipeline
+    if durations is None and workload.durations is not None:
+        schedule = scenario.schedule
+        chunks = None if schedule.file is not None or schedule.chunks == 1 else schedule.chunks
+        durations = read_durations(workload.durations, scenario.parallel.layout, chunks, schedule.microbatches)
+    if durations is not None:
+        workload = workload.model_copy(update=_means(durations, scenario))
+    sharding = Sharding.of(scenario.sharding, scenario.parallel.data, pipelined=ranks > 1)
+    costs = rank_costs(workload, ranks, sharding, repeated=scenario.recompute == "full")
+    return costs if durations is None else replace(costs, durations=durations)
 
 
 def _means(durations: Durations, scenario: Scenario) -> dict[str, tuple[Fraction, ...]]:

@@ -9,9 +9,9 @@ from hybrid_des.errors import DeadlockError, ScenarioError
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.courses import Courses
 from hybrid_des.folding.lineage_flows import LineageLink
-from hybrid_des.planning import folds
-from hybrid_des.planning.folds import Replicas
 from hybrid_des.scenario import folded
+from hybrid_des.simulation import folds
+from hybrid_des.simulation.folds import Replicas
 
 SIXTEEN = {
     "cluster": {"nodes": 2, "nvlink": {"latency": "1 us"}, "infiniband": {"latency": "2 us"}},

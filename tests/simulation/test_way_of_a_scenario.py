@@ -1,0 +1,82 @@
+"""The way of a scenario through a run: which rooms it is handed to, from `run` on."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from support.paths import PACKAGE, SCENARIOS
+
+from hybrid_des import load
+from hybrid_des.simulation.run import run
+
+MOVES = 25
+
+
+class Trip:
+    """Follows an object through calls that have it as an argument; use as a context manager.
+
+    Attributes:
+        moves: the rooms entered, by a call or on return, in order.
+        descents: room → number of calls into it from another room.
+    """
+
+    def __init__(self, traveller):
+        self._traveller = traveller
+        self._stays = []
+        self.moves = []
+        self.descents = Counter()
+
+    def __enter__(self):
+        sys.setprofile(self._event)
+        return self
+
+    def __exit__(self, *_):
+        sys.setprofile(None)
+
+    def _event(self, frame, event, _):
+        if event == "call" and (room := room_of(frame.f_code)) and self._carried(frame):
+            if self._here() != room:
+                self.moves.append(room)
+                self.descents[room] += 1
+            self._stays.append((frame, room))
+        elif event == "return" and self._stays and self._stays[-1][0] is frame:
+            _, room = self._stays.pop()
+            if self._here() not in (room, None):
+                self.moves.append(self._here())
+
+    def _here(self):
+        return self._stays[-1][1] if self._stays else None
+
+    def _carried(self, frame):
+        code = frame.f_code
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        return any(name != "self" and frame.f_locals.get(name) is self._traveller for name in names)
+
+
+def room_of(code):
+    """The folder of the package that a function is in; None outside the package."""
+    file = Path(code.co_filename)
+    return file.relative_to(PACKAGE).parts[0] if file.is_relative_to(PACKAGE) else None
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("a100_8x", []),
+        ("a100_8x", ["schedule.kind=zb-auto", "on_oom=error"]),
+        ("a100_8x", ["slow=[{gpu: 3, factor: 0.5}]", "jitter={distribution: lognormal, sigma: 0.1}"]),
+        ("prototype_12gpu_training", ["steps=1"]),
+        ("a100_8x", ["workload={durations: durations/a100_8x_slow_gpu.csv}"]),
+        ("llama3.1-8b_8", ["record=none"]),
+        ("a100_8x", ["sharding=zero-3", "gradients.bucket=none"]),
+        ("a100_8x", ["fold=1"]),
+    ],
+)
+def test_a_scenario_goes_down_into_each_room_once(name, change):
+    scenario = load(SCENARIOS / f"{name}.yaml", change)
+    with Trip(scenario) as trip:
+        run(scenario)
+    assert trip.moves[0] == "simulation" and {"planning", "workload"} < {*trip.moves}
+    assert {room: times for room, times in trip.descents.items() if times > 1} == {}
+    assert len(trip.moves) - 1 <= MOVES
