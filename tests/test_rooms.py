@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
@@ -143,25 +142,6 @@ def test_at_most_nine_files_stand_beside_the_folders():
     assert len(list(PACKAGE.glob("*.py"))) <= 9
 
 
-def repeated(places):
-    """Names that stand for more than one of (name, place), with their places."""
-    homes = defaultdict(list)
-    for name, place in places:
-        homes[name].append(place)
-    return {f"{name}: {', '.join(sorted(found))}" for name, found in homes.items() if len(found) > 1}
-
-
-def test_a_module_name_means_one_thing():
-    """Commands are named as they are typed, and packages count by their folder."""
-    places = [(name.split(".")[-1], name) for name in NAMES if not name.startswith("cli.commands.")]
-    assert not repeated(places)
-
-
-def test_a_class_name_means_one_thing():
-    places = [(node.name, name) for name, node in nodes(ast.ClassDef)]
-    assert not repeated(places)
-
-
 def nodes(*kinds):
     """Every node of some kinds, with its module."""
     return [(name, node) for name in NAMES for node in ast.walk(tree(name)) if isinstance(node, kinds)]
@@ -200,7 +180,7 @@ def test_simpy_insides_are_known_to_the_engine_only():
 
 def test_files_stay_short():
     lines = {name: file.read_bytes().count(b"\n") for name, file in NAMES.items()}
-    assert {name: count for name, count in lines.items() if count > 300} == {}
+    assert {name: count for name, count in lines.items() if count > 500} == {}
 
 
 STARTS_WITH = {"__main__", "__init__", "errors", "cli", "cli.main", "cli.simulate", "cli.commands", "cli.arguments"}
