@@ -101,6 +101,7 @@ def summary(run: Run) -> dict[str, Any]:
         "gradient_communication_s": gradients,
         **gathered,
         "algorithm": run.algorithm,
+        "channels": run.channels,
         "speedup": float(share * ranks),
         "efficiency": float(share),
         "microbatches_per_s": timeline.plan.microbatches * scenario.parallel.data / step_time if step_time else 0,

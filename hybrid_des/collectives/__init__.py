@@ -16,6 +16,9 @@ Arguments of the registration:
     servers   endpoints that serve the group without being members: a function from `Site` to their places in the fabric
     images    which images of its members do the same (`seating`), so that they are simulated once; default none
     phases    the phases of its messages between two members, in order, if each has equally many; for traces
+    halves    of an all-reduce: the reduce-scatter and the all-gather that it consists of, for sharded parameters
+
+If its options are `Channels`, its group has the channels that they ask for (`Group.rings`).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -23,9 +26,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
+from hybrid_des.collectives.buffer import Channels
 from hybrid_des.collectives.group import ProcessGroup, Routine
 from hybrid_des.collectives.seating import Images, Seating, in_place
 from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.rings import orders
 from hybrid_des.options import Options, required_keys
 from hybrid_des.registry import Registry
 
@@ -62,9 +67,11 @@ def collective(
     servers: Callable[..., Sequence[int]] | None = None,
     images: Images | None = None,
     phases: Sequence[str] = (),
+    halves: tuple[str, str] | None = None,
 ) -> Callable[[Collective], Collective]:
     """Register a collective under its name in a scenario's `gradients.algorithm`."""
-    return _REGISTRY(name, options, summary=summary, does=does, servers=servers, images=images, phases=phases)
+    facts = {"does": does, "servers": servers, "images": images, "phases": phases, "halves": halves}
+    return _REGISTRY(name, options, summary=summary, **facts)
 
 
 def configured(name: str, options: Given = None) -> Collective:
@@ -83,12 +90,13 @@ def process_group(
         Refusal: the cluster has no such endpoint, or too few.
     """
     entry = find(name)
-    find_servers = entry.facts["servers"]
-    servers = find_servers(site, *entry.arguments(options)) if find_servers else ()
+    arguments, find_servers = entry.arguments(options), entry.facts["servers"]
+    servers = find_servers(site, *arguments) if find_servers else ()
+    rings = [orders(site.fabric, site.members, one.channels) for one in arguments if isinstance(one, Channels)]
     members, held = site.members, (-1,) * len(site.members) if chunks is None else chunks
     if servers:
         members, held = [*members, *servers], [*held, *(-1 for _ in servers)]
-    return ProcessGroup(name, stage, members, held, len(servers), part)
+    return ProcessGroup(name, stage, members, held, len(servers), part, channels=rings[0] if rings else ())
 
 
 def told_apart(name: str, seating: Seating, options: Given = None) -> str:
@@ -105,9 +113,16 @@ def all_reduce_names() -> list[str]:
     return [name for name in names() if find(name).facts["does"] == "all-reduce"]
 
 
-def all_reduces(given: Collection[str] = ()) -> list[str]:
-    """Names of the all-reduce algorithms whose required options are all given."""
-    return [name for name in all_reduce_names() if set(required_keys(find(name).options)) <= set(given)]
+def all_reduces(given: Collection[str] = (), *, halves: bool = False) -> list[str]:
+    """Names of the all-reduces whose required options are all given; with `halves`, only those that have them."""
+    able = [name for name in all_reduce_names() if find(name).facts["halves"] or not halves]
+    return [name for name in able if set(required_keys(find(name).options)) <= set(given)]
+
+
+def halves_of(name: str) -> tuple[str, str] | None:
+    """The reduce-scatter and the all-gather that an all-reduce consists of, if it has them."""
+    halves: tuple[str, str] | None = find(name).facts["halves"]
+    return halves
 
 
 def algorithms() -> list[str]:

@@ -12,11 +12,30 @@ from numpy.typing import NDArray
 
 from hybrid_des.collectives.codecs import Codec
 from hybrid_des.network.message import Message
-from hybrid_des.options import Options, whole
+from hybrid_des.options import Options, Reads, WrittenNone, describe, whole
 from hybrid_des.units import split_evenly
 
+MOST_CHANNELS = 64
 SMALLEST_SEGMENT = 2**16  # bytes; NCCL's steps are 512 KiB, but here more segments cost only simulated events
 MOST_SEGMENTS = 128
+
+
+def _channels(value: Any) -> int | None:
+    if isinstance(value, str) and value != "auto":
+        raise ValueError(f"expected auto or a number of rings, found {describe(value)}")
+    return None if value in (None, "auto") else whole(1, MOST_CHANNELS).read(value)
+
+
+class Channels(Options):
+    """Number of rings that run at once."""
+
+    channels: Annotated[
+        int | None,
+        Reads(_channels, {"anyOf": [{"const": "auto"}, {"type": "integer", "minimum": 1, "maximum": MOST_CHANNELS}]}),
+        WrittenNone("auto"),
+    ] = None
+    """Rings that run at once, each with an equal share of every bucket. Default auto: one per adapter that the group
+    can use on each of its nodes, as in NCCL; 1: a single ring in the order of ranks."""
 
 
 class Pipelining(Options):
@@ -75,6 +94,15 @@ class Buffer:
             [None] * len(sizes) if array is None else views(array) for array in (self.array, self.residual)
         )
         return [Buffer(size, self.codec, *pair) for size, *pair in zip(sizes, arrays, residuals, strict=True)]
+
+
+def shares_of(elements: int, members: int, channels: int) -> list[int]:
+    """The elements of a buffer that each channel carries: whole shards of all members; the first also has the rest.
+
+    So members with equal shards of a buffer have equal shards on every channel.
+    """
+    first, *others = (members * shard for shard in split_evenly(elements // members, channels))
+    return [first + elements % members, *others]
 
 
 class Pieces:

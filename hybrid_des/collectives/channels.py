@@ -9,36 +9,55 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hybrid_des.collectives.benchmark import Outcome, measure
-from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.buffer import Buffer, Channels
 from hybrid_des.collectives.codecs import Codec
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.rings import Ring, channels
+from hybrid_des.network import rings as wiring
+from hybrid_des.network.rings import Ring
 from hybrid_des.network.symmetry import Connection, alike
 from hybrid_des.units import split_evenly
 
+ALONE = Channels(channels=1)  # each ring is a group of its own
 LONG = 16  # members; shorter rings are not folded, so that shards of any size are exact
 
 
 def measure_rings(
-    fabric: Fabric, name: str, groups: Sequence[Sequence[int]], elements: int, codec: Codec, sharing: str
+    fabric: Fabric,
+    name: str,
+    groups: Sequence[Sequence[int]],
+    elements: int,
+    codec: Codec,
+    sharing: str,
+    *,
+    channels: int | None = None,
 ) -> Outcome:
     """Run a ring reduce-scatter, all-gather or all-reduce of `elements` in all groups concurrently, on all channels.
+
+    Without a number of `channels`, each group has as many as it can use.
 
     Where rings are folded, shards are rounded up to whole elements, as if padded; bytes are counted without padding.
     """
     rings, sizes = [], []
     for ranks in groups:
-        of_group = channels(fabric, ranks)
+        of_group = wiring.channels(fabric, ranks, channels)
         rings += of_group
         sizes += split_evenly(elements, len(of_group))
     members = len(rings[0])
     acting = folded(fabric, rings) if members > LONG else members
     if acting == members:
-        return measure(fabric, name, rings, lambda ring, place: Buffer(sizes[ring], codec), sharing=sharing)
+        return measure(
+            fabric, name, rings, lambda ring, place: Buffer(sizes[ring], codec), options=ALONE, sharing=sharing
+        )
     images = [[ring[place % acting] for place in range(members)] for ring in rings]
     padded = [-(-size // members) * members for size in sizes]
     found = measure(
-        fabric, name, images, lambda ring, place: Buffer(padded[ring], codec), sharing=sharing, acting=acting
+        fabric,
+        name,
+        images,
+        lambda ring, place: Buffer(padded[ring], codec),
+        options=ALONE,
+        sharing=sharing,
+        acting=acting,
     )
     sent = [Buffer(size, codec).split(members).pack(0, members) for size in sizes]
     passes = found.messages // (len(rings) * acting)  # of a shard, from member to member

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import simpy
@@ -31,6 +32,8 @@ class ProcessGroup:
         part: distinguishes the process groups of one stage.
         chunks: for each rank, the chunk that holds the stage; −1 if none.
         purpose: purpose of its messages.
+        channels: the rings that run at once, each an order of the members' places (`network.rings`); none: one ring in
+            the group's order.
     """
 
     kind: str
@@ -40,17 +43,28 @@ class ProcessGroup:
     servers: int = 0
     part: int = 0
     purpose: Purpose = REDUCTION
+    channels: Sequence[Sequence[int]] = ()
 
     @property
     def size(self) -> int:
         """Number of members."""
         return len(self.ranks) - self.servers
 
+    @cached_property
+    def rings(self) -> Sequence[tuple[ProcessGroup, Sequence[int]]]:
+        """Each channel as a group in the order of its ring, with the place of each member in it."""
+        found = []
+        for order in self.channels:
+            ranks, chunks = ([of[place] for place in order] for of in (self.ranks, self.chunks))
+            places = sorted(range(len(order)), key=order.__getitem__)
+            found.append((replace(self, ranks=ranks, chunks=chunks, channels=()), places))
+        return found
+
 
 class Group:
     """One member's view of a process group: its place `me` among `size` members, which `servers` servers follow."""
 
-    __slots__ = ("_in", "_label", "_lane", "_out", "_processes", "_transport", "me", "servers", "size")
+    __slots__ = ("_in", "_label", "_lane", "_out", "_processes", "_rings", "_transport", "me", "servers", "size")
 
     def __init__(self, transport: Transport, processes: ProcessGroup, me: int, lane: int = 0) -> None:
         self.me = me
@@ -61,6 +75,7 @@ class Group:
         self._lane = lane
         self._out: dict[int, Flow] = {}
         self._in: dict[int, Mailbox] = {}
+        self._rings: list[Group] = []
         self._label = 0
 
     @property
@@ -99,6 +114,15 @@ class Group:
         group._label = self._label
         return group
 
+    @property
+    def rings(self) -> Sequence[Group]:
+        """This member's view of each channel; only of the group itself if it has one."""
+        if not self._rings and len(self._processes.channels) > 1:
+            for lane, (ring, places) in enumerate(self._processes.rings, start=1):
+                self._rings.append(Group(self._transport, ring, places[self.me], lane))
+                self._rings[-1]._label = self._label
+        return self._rings or [self]
+
     def together(self, *parts: Routine) -> simpy.Event:
         """Run phases of a collective concurrently; yield the returned event to wait for all of them."""
         env = self._transport.env
@@ -119,6 +143,8 @@ class Group:
         self._label = step_label(step)
         for flow in self._out.values():
             flow.label = self._label
+        for ring in self._rings:
+            ring.begin(step)
 
     def _between(self, sender: int, receiver: int) -> tuple[Flow, Mailbox]:
         whole = self._processes

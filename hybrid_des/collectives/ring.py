@@ -6,42 +6,70 @@
 
 On idle equal links 2(n−1)(latency + S/(n·bandwidth)), half for each phase; every rank sends 2(n−1)/n · S bytes. The
 owner encodes its sum once and keeps what the others will decode, so all members end bit-identical.
+
+With c channels, c such rings run at once, each with an equal part of the buffer and each leaving a node through another
+adapter (`network.rings`): 2(n−1)(latency + S/(c·n·bandwidth)) where the adapters are the slowest links.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hybrid_des.collectives import TWO_PHASES, collective
-from hybrid_des.collectives.buffer import Buffer, Pieces
+from hybrid_des.collectives.buffer import Buffer, Channels, Pieces, shares_of
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.seating import around
 from hybrid_des.network.message import Message
 
 
-@collective("ring", summary="reduce-scatter and all-gather around a ring", images=around, phases=TWO_PHASES)
-def ring(group: Group, buffer: Buffer) -> Routine:
+@collective(
+    "ring", summary="reduce-scatter and all-gather around rings", options=Channels, images=around, phases=TWO_PHASES,
+    halves=("ring-reduce-scatter", "ring-all-gather"),
+)  # fmt: skip
+def ring(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """All-reduce `buffer` over the group."""
+    return on_all_channels(group, buffer, all_reduce)
+
+
+def on_all_channels(group: Group, buffer: Buffer, routine: Callable[[Group, Buffer], Routine]) -> Routine:
+    """Run a routine around all channels of a group, each with an equal part of the buffer."""
+    rings = group.rings
+    if len(rings) == 1:
+        return routine(rings[0], buffer)
+    parts = buffer.sections(shares_of(buffer.elements, group.size, len(rings)))
+    return _at_once(group, [routine(*one) for one in zip(rings, parts, strict=True)])
+
+
+def _at_once(group: Group, routines: Sequence[Routine]) -> Routine:
+    yield group.together(*routines)
+
+
+def all_reduce(group: Group, buffer: Buffer) -> Routine:
+    """All-reduce `buffer` around one ring."""
     shards = buffer.split(group.size)
     yield from scatter(group, shards)
     yield from gather(group, shards.finish((group.me + 1) % group.size), shards.put)
 
 
 @collective(
-    "ring-reduce-scatter", summary="every rank ends with the sum of one shard", does="reduce-scatter", images=around,
-    phases=TWO_PHASES[:1],
+    "ring-reduce-scatter", summary="every rank ends with the sum of one shard", does="reduce-scatter", options=Channels,
+    images=around, phases=TWO_PHASES[:1],
 )  # fmt: skip
-def ring_reduce_scatter(group: Group, buffer: Buffer) -> Routine:
-    """Leave rank i with the sum of shard i+1 of `buffer`; its other shards are undefined."""
-    return scatter(group, buffer.split(group.size))
+def ring_reduce_scatter(group: Group, buffer: Buffer, options: Channels) -> Routine:
+    """Leave the i-th rank of a ring with the sum of shard i+1 of its part of `buffer`; other shards are undefined."""
+    return on_all_channels(group, buffer, lambda ring, part: scatter(ring, part.split(ring.size)))
 
 
 @collective(
-    "ring-all-gather", summary="every rank's shard ends on all ranks", does="all-gather", images=around,
-    phases=TWO_PHASES[1:],
+    "ring-all-gather", summary="every rank's shard ends on all ranks", does="all-gather", options=Channels,
+    images=around, phases=TWO_PHASES[1:],
 )  # fmt: skip
-def ring_all_gather(group: Group, buffer: Buffer) -> Routine:
-    """Distribute shard i+1 of rank i's `buffer` to all ranks."""
-    shards = buffer.split(group.size)
-    return gather(group, shards.finish((group.me + 1) % group.size), shards.put)
+def ring_all_gather(group: Group, buffer: Buffer, options: Channels) -> Routine:
+    """Distribute shard i+1 of the i-th rank of a ring to all ranks."""
+
+    def around_ring(ring: Group, part: Buffer) -> Routine:
+        shards = part.split(ring.size)
+        return gather(ring, shards.finish((ring.me + 1) % ring.size), shards.put)
+
+    return on_all_channels(group, buffer, around_ring)
 
 
 def scatter(group: Group, shards: Pieces) -> Routine:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.buffer import Buffer, shares_of
 
 
 class Seating(NamedTuple):
@@ -22,12 +22,16 @@ class Seating(NamedTuple):
         nodes: the node of each member.
         image_nodes: in the group of the images, the node at each place.
         buffers: those of a member, one per bucket.
+        rings: the channels of the group, each an order of places; none: one in the order of places.
+        image_rings: those of the group of the images.
     """
 
     places: NDArray[np.int64]
     nodes: Sequence[int]
     image_nodes: Sequence[int]
     buffers: Sequence[Buffer]
+    rings: Sequence[Sequence[int]] = ()
+    image_rings: Sequence[Sequence[int]] = ()
 
 
 Images = Callable[[Seating, Any], str]  # how the members differ, in words; empty if they do the same
@@ -65,11 +69,21 @@ def differing(elements: int, pieces: int, turn: int) -> str:
 
 
 def around(seating: Seating, options: Any = None) -> str:
-    """A ring, in which every member owns a piece."""
-    turn = rotation(seating.places)
-    if turn is None:
-        return "the members of a ring are not rotated by the same number of places"
-    return differing_buckets(seating, turn)
+    """Rings, in each of which every member owns a piece of an equal part of the buffer."""
+    if len(seating.rings) != len(seating.image_rings):
+        return f"they reduce over {len(seating.rings)} and {len(seating.image_rings)} channels"
+    members, channels = len(seating.places), len(seating.rings) or 1
+    sizes = [(buffer.elements, shares_of(buffer.elements, members, channels)) for buffer in seating.buffers]
+    whole = [np.arange(members)]
+    for number, (ring, image) in enumerate(zip(seating.rings or whole, seating.image_rings or whole, strict=True)):
+        place_in = np.argsort(np.asarray(image))  # of a member of the image's group
+        turn = rotation(place_in[seating.places[np.asarray(ring)]])
+        if turn is None:
+            return "the members of a ring are not rotated by the same number of places"
+        for elements, shares in sizes:
+            if differing(shares[number], members, turn):
+                return differing(elements, members, turn)
+    return ""
 
 
 def any_order(seating: Seating, options: Any = None) -> str:

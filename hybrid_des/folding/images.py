@@ -15,7 +15,7 @@ from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.orbits import Element, Fold
 
 Ranks = NDArray[np.int64]
-Groups = Mapping[tuple[int, int, int], Sequence[int]]  # by stage, part and first rank: the members
+Groups = Mapping[tuple[int, int, int], ProcessGroup]  # by stage, part and first rank
 
 
 def check_images(
@@ -42,24 +42,30 @@ def check_images(
     """
     ranks = array_of(processes.ranks[: processes.size])
     for element in fold.generators:
-        images, seats = _image(fold, element, ranks, processes, groups)
-        seating = Seating(seats, nodes[ranks].tolist(), nodes[images].tolist(), buffers)
+        images, seats, image = _image(fold, element, ranks, processes, groups)
+        of_nodes = nodes[ranks].tolist(), nodes[images].tolist()
+        seating = Seating(seats, *of_nodes, buffers, processes.channels, image.channels)
         if found := collectives.told_apart(processes.kind, seating, options):
             here, there = int(ranks[0]), int(fold.move(int(ranks[0]), element))
             raise FoldRefusal(f"ranks {here} and {there}: {found}")
 
 
-def _image(fold: Fold, element: Element, ranks: Ranks, processes: ProcessGroup, groups: Groups) -> tuple[Ranks, Ranks]:
-    """The group that the images of a group form, and the seats of the images in it."""
+def _image(
+    fold: Fold, element: Element, ranks: Ranks, processes: ProcessGroup, groups: Groups
+) -> tuple[Ranks, Ranks, ProcessGroup]:
+    """The images of a group in ascending order, their seats in it, and the group that they form."""
     moved = fold.move(ranks, element)
     images = np.sort(moved)
     if (np.diff(ranks) <= 0).any():
         raise FoldRefusal(f"rank {int(ranks[0])} holds stage {processes.stage} twice")
+    found: ProcessGroup | None = processes
     if (images != ranks).any():
         found = groups.get((processes.stage, processes.part, int(images[0])))
-        if found is None or len(found) != len(images) or (array_of(found) != images).any():
+        members = () if found is None else found.ranks[: found.size]
+        if len(members) != len(images) or (array_of(members) != images).any():
             raise FoldRefusal(f"ranks {int(moved[0])} and {int(moved[-1])} reduce gradients in different groups")
-    return images, np.searchsorted(images, moved)
+    assert found is not None
+    return images, np.searchsorted(images, moved), found
 
 
 def array_of(ranks: Sequence[int]) -> Ranks:

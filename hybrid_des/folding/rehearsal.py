@@ -88,9 +88,10 @@ class Rehearsal:
         """The places for servers: GPUs that no rank uses."""
         return range(self.layout.ranks, self.fabric.gpus)
 
-    def quickest(self) -> tuple[str, Outcome]:
+    def quickest(self, *, halves: bool = False) -> tuple[str, Outcome]:
         """The name and outcome of the fastest all-reduce (ties: the first by name).
 
+        With `halves`, only those are tried that consist of a reduce-scatter and an all-gather.
         Those that do not support these groups or this wiring are left out. The others are run in order of increasing
         effort, each for no longer than the fastest so far.
 
@@ -100,7 +101,7 @@ class Rehearsal:
         """
         given = [name for name, value in dict(self.options or {}).items() if value is not None]
         casts = {}
-        for name in collectives.all_reduces(given):
+        for name in collectives.all_reduces(given, halves=halves):
             with suppress(Refusal, UsageError):
                 casts[name] = self.casts(name)
         for name, each in casts.items():

@@ -7,7 +7,7 @@ ring reduce-scatter takes the place of the all-reduce, and an all-gather of 16-b
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
@@ -23,8 +23,6 @@ from hybrid_des.network.transport import Transport
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Gradients
 from hybrid_des.scenario.sizes import too_many
-
-SCATTER = "ring-reduce-scatter"
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,7 @@ class Reductions:
             folded: whether some ranks may stand for others when algorithms are tried out.
         """
         self._gradients = gradients
-        self._options = None if sharded else gradients.options
+        self._options = gradients.options
         self._codec = codecs.find(gradients.codec).build()
         self._spare = range(layout.ranks, fabric.gpus)
         self._sharded = sharded
@@ -160,8 +158,9 @@ class Reductions:
             sizes = [max(bucket.elements for bucket in group.buckets) for group in groups]
             ranks = [group.ranks for group in groups]
             tried = Rehearsal(fabric, layout, ranks, sizes, self._codec, self._options, sharing, folded, too_many)
-            self.algorithm = tried.quickest()[0] if groups else "ring"
-        kind = SCATTER if sharded else self.algorithm
+            self.algorithm = tried.quickest(halves=sharded)[0] if groups else "ring"
+        halves = collectives.halves_of(self.algorithm) if sharded else None
+        kind, self._gather = halves or (self.algorithm, "")
         self.processes: list[tuple[ProcessGroup, ReplicaGroup]] = []
         for group in groups:
             site = collectives.Site(fabric, group.ranks, self._spare)
@@ -181,9 +180,8 @@ class Reductions:
 
     def _membership(self, transport: Transport, seats: Sequence[tuple[ProcessGroup, ReplicaGroup, int]]) -> Membership:
         reducers = [self._reducer(transport, *one) for one in seats]
-        gatherers = {
-            (group.stage, group.part): _gatherer(transport, group, place) for _, group, place in seats if self._sharded
-        }
+        gathered = seats if self._sharded else ()
+        gatherers = {(one[1].stage, one[1].part): self._gatherer(transport, *one) for one in gathered}
         return Membership(reducers, gatherers)
 
     @property
@@ -220,10 +218,10 @@ class Reductions:
             trained=not group.part,
         )
 
-
-def _gatherer(transport: Transport, group: ReplicaGroup, place: int) -> Gatherer:
-    processes = ProcessGroup(
-        PARAMETERS.name, group.stage, group.ranks, group.chunks, part=group.part, purpose=PARAMETERS
-    )
-    codec = codecs.find("bf16").build()
-    return Gatherer(Group(transport, processes, place), [Buffer(bucket.elements, codec) for bucket in group.buckets])
+    def _gatherer(self, transport: Transport, processes: ProcessGroup, group: ReplicaGroup, place: int) -> Gatherer:
+        codec, gathering = codecs.find("bf16").build(), replace(processes, kind=PARAMETERS.name, purpose=PARAMETERS)
+        return Gatherer(
+            Group(transport, gathering, place),
+            [Buffer(bucket.elements, codec) for bucket in group.buckets],
+            collectives.configured(self._gather, self._options),
+        )

@@ -10,7 +10,6 @@ from hybrid_des.collectives import Collective
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs import Codec
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.collectives.ring import ring_all_gather
 from hybrid_des.engine.clock import Environment
 
 
@@ -57,11 +56,12 @@ class Gatherer:
 
     group: Group
     buffers: Sequence[Buffer]
+    algorithm: Collective
 
     def gather(self, step: int, bucket: int) -> Routine:
         """Gather every member's shard of a bucket, in messages labelled with a training step."""
         self.group.begin(step)
-        return ring_all_gather(self.group, self.buffers[bucket])
+        return self.algorithm(self.group, self.buffers[bucket])
 
 
 class Server:

@@ -13,11 +13,13 @@ from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import NOTHING, Outcome
 from hybrid_des.collectives.channels import measure_rings
 from hybrid_des.collectives.codecs import Codec
-from hybrid_des.gradients.groups import SCATTER, parts_of_stage
+from hybrid_des.gradients.groups import parts_of_stage
 from hybrid_des.layout import Layout
 from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.rings import channels
+from hybrid_des.scenario import Gradients
 
-GATHER = "ring-all-gather"
+SCATTER, GATHER = "ring-reduce-scatter", "ring-all-gather"
 
 
 class LayerTraffic:
@@ -27,12 +29,12 @@ class LayerTraffic:
         groups: the groups of each part: of all parameters outside experts, and of those in experts.
     """
 
-    def __init__(self, layout: Layout, codec: str, fabric: Fabric, sharing: str) -> None:
+    def __init__(self, layout: Layout, gradients: Gradients, fabric: Fabric, sharing: str) -> None:
         """Find the groups.
 
         Args:
             layout: the ranks.
-            codec: of gradients.
+            gradients: their codec and channels.
             fabric: the wiring.
             sharing: how links are shared.
         """
@@ -42,9 +44,16 @@ class LayerTraffic:
         self._expert = expert
         self._fabric = fabric
         self._sharing = sharing
-        self._codec = codecs.find(codec).build()
+        self._codec = codecs.find(gradients.codec).build()
+        self._channels = gradients.channels
         self._parameters = codecs.find("bf16").build()
         self._measured = lru_cache(maxsize=None)(self._measure)
+
+    @property
+    def channels(self) -> int | None:
+        """The most rings that a group has; None if there is no group."""
+        each = (channels(self._fabric, groups[0], self._channels) for groups in self.groups if groups)
+        return max(map(len, each), default=None)
 
     def gather(self, regular: int, experts: int) -> tuple[Outcome, ...]:
         """The all-gathers of a layer's parameters: one for all but experts, one for experts."""
@@ -63,4 +72,4 @@ class LayerTraffic:
         groups = self.groups[part]
         if not groups or not elements:
             return NOTHING
-        return measure_rings(self._fabric, name, groups, elements, codec, self._sharing)
+        return measure_rings(self._fabric, name, groups, elements, codec, self._sharing, channels=self._channels)

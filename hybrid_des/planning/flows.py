@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise, permutations
+from itertools import chain, pairwise, permutations
 from typing import TYPE_CHECKING
 
 from hybrid_des.network.contention import AllFlows
@@ -32,14 +32,15 @@ def flows_of(
         layout: the ranks, those of the scenario or of fewer replicas.
         reduced: the replica groups.
     """
-    ring = scenario.gradients.algorithm == "ring"
+    ring, count = scenario.gradients.algorithm == "ring", scenario.gradients.channels
     together = scenario.barrier or scenario.steps == 1
     pairs = {"expert"} | ({"context"} if scenario.parallel.context_method == "all-to-all" else set())
     pipeline = list(_of_pipeline(plan, layout))
     known = ring or all(len(group.ranks) <= MOST_PAIRS for group in reduced)
     gradients: list[Connection] = []
     for group in reduced if known else ():
-        ends = _around(group.ranks) if ring else permutations(group.ranks, 2)
+        rings = channels(fabric, group.ranks, count) if ring else ()
+        ends = chain.from_iterable(map(_around, rings)) if ring else permutations(group.ranks, 2)
         gradients += [Connection(*pair, f"gradients {group.stage} {group.part}") for pair in ends]
     layers = {
         axis: [list(_of_group(fabric, axis, ranks, ring=axis not in pairs)) for ranks in each]

@@ -57,6 +57,14 @@ class Parts:
         return self.lowering.layered.traffic.groups if self.lowering.layered else None
 
     @property
+    def channels(self) -> int | None:
+        """The most rings that reduce the same gradients at once; None if nothing is reduced around rings."""
+        if self.lowering.layered:
+            return self.lowering.layered.traffic.channels
+        counts = {len(processes.channels) for processes, _ in self.reductions.processes}
+        return max(counts, default=0) or None
+
+    @property
     def apart(self) -> str:
         """Why replicas differ, apart from `slow`, `jitter` and `cluster.sharing`; empty if they do not."""
         if self.training:
@@ -96,7 +104,7 @@ def parts_of(
     gradients, sharing = scenario.gradients, scenario.cluster.sharing
     groups, by_layer = [], None
     if scenario.layered:
-        by_layer = LayerTraffic(layout, gradients.codec, fabric, sharing)
+        by_layer = LayerTraffic(layout, gradients, fabric, sharing)
     else:
         groups = replica_groups(plan, layout, costs.parts, gradients, keep_empty=numerics is not None)
     sharded, folded = scenario.sharding != "none", scenario.fold != "off"

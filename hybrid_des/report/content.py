@@ -192,10 +192,20 @@ def _resources(facts: Mapping[str, Any]) -> list[Fact]:
     time = f"{format_seconds(facts['wall_s'])} for {count(facts['events'], 'event')}"
     return [
         Fact("micro-batches in flight", _few([f"{value:g}" for value in in_flight])),
+        *_reduction(facts),
         Fact("sent", sent),
         *_training(facts),
         Fact("real time", time, weight="dim"),
     ]
+
+
+def _reduction(facts: Mapping[str, Any]) -> list[Fact]:
+    """How gradients are reduced, if they are: the algorithm and its channels."""
+    if not facts["bytes_gradients"]:
+        return []
+    does = "reduce-scatter and all-gather" if "parameter_communication_s" in facts else "all-reduce"
+    channels = f" on {count(facts['channels'], 'channel')}" if facts["channels"] else ""
+    return [Fact("gradient reduction", f"{facts['algorithm']} {does}{channels}")]
 
 
 def _simulated(run: Run) -> list[Fact]:

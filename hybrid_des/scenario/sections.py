@@ -174,6 +174,12 @@ class Gradients(PluginSection):
     error_feedback: Flag = False
     """With numerics: whether the error of a lossy codec is kept and sent in the next step."""
 
+    @property
+    def channels(self) -> int | None:
+        """The number of rings that run at once; None: as many as a group can use."""
+        found: int | None = getattr(self.options, "channels", None)
+        return found
+
 
 class Numerics(Section):
     """A small model that the simulated GPUs actually train; times and bytes still come from the workload."""

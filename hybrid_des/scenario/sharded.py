@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hybrid_des import collectives
 from hybrid_des.scenario.recipe import Overlap
 from hybrid_des.scenario.sections import Gradients, Parallel, Workload
 
@@ -20,9 +21,11 @@ def misfits_of_sharding(
         if overlap.parameters:
             yield "is read where parameters are sharded only", "overlap.parameters", "sharding"
         return
-    if gradients.algorithm != "ring":
-        message = f"{sharding} scatters gradients around a ring; expected ring"
-        yield message, "gradients.algorithm", "sharding"
+    within = sharding != "zero-1"
+    able = ["ring"] if within else [*collectives.all_reduces(halves=True), collectives.AUTO]
+    if gradients.algorithm not in able:
+        what = "the collectives of single layers run around rings" if within else "gradients are reduce-scattered"
+        yield f"with {sharding}, {what}; expected {' or '.join(able)}", "gradients.algorithm", "sharding"
     if sharding == "zero-3" and gradients.overlap and not overlap.parameters:
         yield "is what `overlap.parameters` says where weights are sharded", "gradients.overlap", "overlap.parameters"
     if workload is not None:

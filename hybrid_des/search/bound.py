@@ -239,7 +239,7 @@ class IdleWalk:
         for segment in (*program.gathers, *program.parameters):
             if isinstance(segment, Gather):
                 processes, buckets = self._groups[place, segment.stage, segment.part]
-                found[segment] = self._cheapest.hops(tuple(processes.ranks), buckets[segment.bucket], self._sixteen)
+                found[segment] = self._cheapest.hops(processes, buckets[segment.bucket], self._sixteen)
         return found
 
     def _end(self, place: int, walk: _RankWalk) -> int:

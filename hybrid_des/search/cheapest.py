@@ -34,6 +34,13 @@ LARGE = 2**20  # bytes
 LARGEST = 64  # members whose routes to each other are examined; larger groups are assumed to take no time
 
 
+def rings_of(group: ProcessGroup) -> Sequence[tuple[int, ...]]:
+    """The members of a group, in the order of each of its channels."""
+    if len(group.channels) > 1:
+        return [tuple(ring.ranks) for ring, _ in group.rings]
+    return [tuple(group.ranks[: group.size])]
+
+
 class CheapestTimes:
     """The least times of messages and collectives on one fabric, in picoseconds.
 
@@ -61,9 +68,8 @@ class CheapestTimes:
 
     def collective(self, group: ProcessGroup, elements: int, codec: Codec, options: Options | None = None) -> int:
         """The least time from the start of the last member to the end of some member."""
-        members = tuple(group.ranks[: group.size])
         if group.kind in PHASES:
-            return PHASES[group.kind] * self.hops(members, elements, codec)
+            return PHASES[group.kind] * self.hops(group, elements, codec)
         if group.kind == "measured" and isinstance(options, Measured):
             return options.table.time(Buffer(elements, codec).bytes)
         if group.kind in SENDING:
@@ -82,16 +88,17 @@ class CheapestTimes:
         if algorithm == "all-to-all":
             return self.message(members[1], members[0], message_of(elements_of(size) // len(members), codec).size)
         rings = channels(self._fabric, members)
-        return PHASES.get(algorithm, 0) * self.hops(tuple(rings[0]), elements_of(size) // len(rings), codec)
+        shard = message_of(elements_of(size) // len(rings) // len(members), codec)
+        return PHASES.get(algorithm, 0) * self._around(tuple(rings[0]), shard.size)
 
     def busiest(self, group: ProcessGroup, elements: int, codec: Codec) -> int:
         """How long the slowest hop of a ring is busy, if no member begins earlier; 0 if it is not a ring."""
-        members = tuple(group.ranks[: group.size])
-        shards = PHASES.get(group.kind, 0) * (len(members) - 1)
+        shards = PHASES.get(group.kind, 0) * (group.size - 1)
         if not shards:
             return 0
-        sender, receiver, latency = self._slowest(members)
-        size = message_of(elements // len(members), codec).size
+        channels = rings_of(group)
+        sender, receiver, latency = self._slowest(channels[0])
+        size = message_of(elements // group.size // len(channels), codec).size
         return shards * max(0, self.message(sender, receiver, size) - latency)
 
     def _slowest_hop(self, members: Sequence[int]) -> tuple[int, int, int]:
@@ -100,11 +107,13 @@ class CheapestTimes:
         timed = [(*hop, self._fabric.route(*hop).latency) for hop in hops]
         return max(timed, key=lambda hop: self.message(*hop[:2], LARGE) - hop[2])
 
-    def hops(self, members: tuple[int, ...], elements: int, codec: Codec) -> int:
-        """The time of a shard's n−1 hops around a ring, wherever it starts: all but the slowest."""
-        return self._around(members, message_of(elements // len(members), codec).size)
+    def hops(self, group: ProcessGroup, elements: int, codec: Codec) -> int:
+        """The time of a shard's n−1 hops around the first of a group's rings, wherever it starts."""
+        channels = rings_of(group)
+        return self._around(channels[0], message_of(elements // group.size // len(channels), codec).size)
 
     def _once_around(self, members: Sequence[int], size: int) -> int:
+        """The time of a shard's n−1 hops around a ring, all but the slowest."""
         edges = [self.message(rank, members[(i + 1) % len(members)], size) for i, rank in enumerate(members)]
         return sum(edges) - max(edges)
 

@@ -138,7 +138,7 @@ def check(fold: Fold, replicas: Replicas) -> None:
     nodes = _nodes(replicas.scenario, fold.layout.ranks)
     _check_placement(fold, replicas.scenario, nodes)
     reductions = replicas.reductions
-    by_first = {(group.stage, group.part, group.ranks[0]): group.ranks for _, group in reductions.processes}
+    by_first = {(group.stage, group.part, group.ranks[0]): processes for processes, group in reductions.processes}
     for processes, group in reductions.processes:
         if _simulated(fold, group):
             buffers = reductions.buffers_of(group)

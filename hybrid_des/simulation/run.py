@@ -51,6 +51,7 @@ class Run:
         events: SimPy events processed.
         wall_s: real seconds.
         algorithm: the all-reduce used; for `auto` the chosen one.
+        channels: the most rings that reduce the same gradients at once; None if nothing is reduced around rings.
         numerics: the training entries of the summary, with numerics.
         weights: rank → stage → arrays, with numerics.
         fabric: the wiring.
@@ -77,6 +78,7 @@ class Run:
     events: int
     wall_s: float
     algorithm: str = "ring"
+    channels: int | None = None
     numerics: dict[str, Any] | None = None
     weights: dict[int, dict[int, list[Any]]] | None = None
     fabric: Fabric | None = None
@@ -200,6 +202,7 @@ def _run_of(scenario: Scenario, parts: Parts, folded: Folded[_Ended], trace: Cau
         events=transport.env.events,
         wall_s=time.perf_counter() - started,
         algorithm=parts.reductions.algorithm,
+        channels=parts.channels,
         numerics=training.progress.summary() if training else None,
         weights={rank: worker.weights for rank, worker in parts.workers.items()} if training else None,
         fabric=parts.fabric,

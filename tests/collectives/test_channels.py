@@ -8,7 +8,7 @@ from support.campaigns import TIMES
 
 from hybrid_des.collectives import channels, codecs
 from hybrid_des.collectives.benchmark import measure
-from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.buffer import Buffer, Channels
 from hybrid_des.network.rings import channels as channels_of
 from hybrid_des.planning.wiring import fabric_of
 
@@ -27,7 +27,8 @@ def whole(fabric, name, groups, elements, sharing):
     """All members act, whether or not they could be folded."""
     rings = [ring for ranks in groups for ring in channels_of(fabric, ranks)]
     size = elements * len(groups) // len(rings)
-    return measure(fabric, name, rings, lambda ring, place: Buffer(size, BF16), sharing=sharing)
+    alone = Channels(channels=1)
+    return measure(fabric, name, rings, lambda ring, place: Buffer(size, BF16), options=alone, sharing=sharing)
 
 
 def test_every_member_of_a_node_leaves_it_once():

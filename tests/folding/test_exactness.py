@@ -15,7 +15,8 @@ EACH = 6
 # seeds of small models, each with axes along which it folds; tests/benchmarks/foldings.py draws models of any size
 LAYERED = {
     12: ["tensor"],
-    17: ["data", "tensor", "context"],
+    98: ["data", "tensor", "context"],
+    70: ["data", "tensor"],
     27: ["data"],
     30: ["data", "tensor"],
     32: ["data", "tensor"],

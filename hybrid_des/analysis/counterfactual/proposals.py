@@ -15,6 +15,7 @@ from contextlib import suppress
 from fractions import Fraction
 from typing import NamedTuple
 
+from hybrid_des import collectives
 from hybrid_des.analysis.counterfactual.change_text import Build, variant_of
 from hybrid_des.analysis.counterfactual.ladder import Gain, Rung
 from hybrid_des.analysis.counterfactual.slowest import SLOW, Stragglers
@@ -135,6 +136,10 @@ def _less_exposed(scenario: Scenario) -> Iterator[str]:
             yield "gradients.overlap=false"
         if gradients.codec == "fp32":
             yield "gradients.codec=bf16"
+        if gradients.channels is not None:
+            yield "gradients.channels=auto"
+        if gradients.algorithm != collectives.AUTO and scenario.sharding in ("none", "zero-1"):
+            yield f"gradients.algorithm={collectives.AUTO}"
         if parallel.pipeline > 1:
             places = {"data": "pipeline", "pipeline": "data"}
             yield f"parallel.order=[{', '.join(places.get(axis, axis) for axis in parallel.order)}]"

@@ -28,7 +28,14 @@ if TYPE_CHECKING:
 ALL = "all"
 MOST_BYTES = 10**13
 WIRING = ("gpus_per_node", "bandwidth", "latency")  # options that a scenario replaces
-GRADIENTS = ("codec", "pieces", "servers", "servers_on", "table")  # options that are keys of a scenario's `gradients`
+GRADIENTS = (
+    "codec",
+    "channels",
+    "pieces",
+    "servers",
+    "servers_on",
+    "table",
+)  # options that are keys of a scenario's `gradients`
 # paths in the generated scenario → options, for messages
 PLACES: Mapping[KeyPath, str] = {
     ("cluster",): "--ranks",
@@ -66,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max", default="1 GiB", metavar="SIZE", help="largest buffer (default 1 GiB)")
     parser.add_argument("--factor", type=whole, default=4, metavar="F", help="ratio of consecutive sizes (default 4)")
     parser.add_argument("--codec", metavar="NAME", help="encoding of messages (default fp32)")
+    parser.add_argument("--channels", metavar="auto|N", help="rings that run at once (default auto: one per adapter)")
     parser.add_argument("--pieces", type=whole, metavar="K", help="segments per buffer, for pipelined algorithms")
     parser.add_argument("--servers", type=whole, metavar="K", help="parameter-server: number of servers")
     parser.add_argument("--servers-on", metavar="ranks|hosts", help="parameter-server: placement of servers")
@@ -172,6 +180,8 @@ def _scenario(args: argparse.Namespace) -> Scenario:
         document = Document(_behind_a_switch(args), "collective", dict(PLACES))
         override(document, args.set)
     given = {option: getattr(args, option) for option in GRADIENTS if getattr(args, option) is not None}
+    if given.get("channels", "").isdecimal():
+        given["channels"] = int(given["channels"])
     name = collectives.AUTO if args.name == ALL else args.name
     given |= {"algorithm": name} if name in collectives.algorithms() else {}
     document.places = {("gradients", option): _flag(option) for option in GRADIENTS} | document.places
