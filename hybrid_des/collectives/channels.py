@@ -7,17 +7,16 @@ members on two nodes act and send to each other as if they were the whole ring, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from hybrid_des.collectives.benchmark import Outcome, measure
 from hybrid_des.collectives.buffer import Buffer, Channels
 from hybrid_des.collectives.codecs import Codec
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network import rings as wiring
-from hybrid_des.network.rings import Ring
+from hybrid_des.network.rings import Ring, channels
 from hybrid_des.network.symmetry import Connection, alike
 from hybrid_des.units import split_evenly
 
-ALONE = Channels(channels=1)  # each ring is a group of its own
 LONG = 16  # members; shorter rings are not folded, so that shards of any size are exact
 
 
@@ -29,36 +28,28 @@ def measure_rings(
     codec: Codec,
     sharing: str,
     *,
-    channels: int | None = None,
+    count: int | None = None,
 ) -> Outcome:
     """Run a ring reduce-scatter, all-gather or all-reduce of `elements` in all groups concurrently, on all channels.
 
-    Without a number of `channels`, each group has as many as it can use.
+    Without a `count` of channels, each group has as many as it can use.
 
     Where rings are folded, shards are rounded up to whole elements, as if padded; bytes are counted without padding.
     """
     rings, sizes = [], []
     for ranks in groups:
-        of_group = wiring.channels(fabric, ranks, channels)
+        of_group = channels(fabric, ranks, count)
         rings += of_group
         sizes += split_evenly(elements, len(of_group))
     members = len(rings[0])
     acting = folded(fabric, rings) if members > LONG else members
+    run = partial(measure, fabric, name, options=Channels(channels=1), sharing=sharing)  # each ring is a group
     if acting == members:
-        return measure(
-            fabric, name, rings, lambda ring, place: Buffer(sizes[ring], codec), options=ALONE, sharing=sharing
-        )
+        return run(rings, lambda ring, place: Buffer(sizes[ring], codec))
     images = [[ring[place % acting] for place in range(members)] for ring in rings]
     padded = [-(-size // members) * members for size in sizes]
-    found = measure(
-        fabric,
-        name,
-        images,
-        lambda ring, place: Buffer(padded[ring], codec),
-        options=ALONE,
-        sharing=sharing,
-        acting=acting,
-    )
+    found = run(images, lambda ring, place: Buffer(padded[ring], codec), acting=acting)
+    passes = found.messages // (len(rings) * acting)  # of a shard, from member to member
     sent = [Buffer(size, codec).split(members).pack(0, members) for size in sizes]
     passes = found.messages // (len(rings) * acting)  # of a shard, from member to member
     return Outcome(

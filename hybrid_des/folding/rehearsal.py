@@ -70,7 +70,7 @@ class Rehearsal:
         sharing: how links are shared.
         folded: whether some groups and members stand for others.
         too_many: maps a collective's name, its options and, for each group, the numbers of members and of simulated
-            members to the reason why it cannot be simulated; empty if it can.
+            members (on all channels) to the reason why it cannot be simulated; empty if it can.
     """
 
     fabric: Fabric
@@ -208,7 +208,7 @@ class Rehearsal:
 
     def _check_size(self, name: str, cast: Cast, fold: Fold | None) -> None:
         order = 1 if fold is None else fold.order
-        sizes = [(group.size, group.size // order) for group in cast.groups]
+        sizes = [(group.size, group.size // order * (len(group.channels) or 1)) for group in cast.groups]
         if found := self.too_many(name, dict(self.options or {}), sizes):
             raise UnwieldyError(found)
 

@@ -72,4 +72,4 @@ class LayerTraffic:
         groups = self.groups[part]
         if not groups or not elements:
             return NOTHING
-        return measure_rings(self._fabric, name, groups, elements, codec, self._sharing, channels=self._channels)
+        return measure_rings(self._fabric, name, groups, elements, codec, self._sharing, count=self._channels)

@@ -119,7 +119,7 @@ def too_many(algorithm: str, options: Mapping[str, Any], groups: Iterable[tuple[
     Args:
         algorithm: its name.
         options: its options by name.
-        groups: for each, the number of members and the number of simulated ones.
+        groups: for each, the number of members and the number of simulated ones, on all channels.
     """
     members = list(groups)
     for estimate, most, what in (
@@ -132,12 +132,16 @@ def too_many(algorithm: str, options: Mapping[str, Any], groups: Iterable[tuple[
     return ""
 
 
-def reduction_messages(algorithm: str, ranks: int, options: Mapping[str, Any]) -> int:
-    """Messages of one collective: 2 · ranks · (peers, rounds, servers or segments); 2 · ranks if it is unknown."""
+def reduction_messages(algorithm: str, ranks: int, options: Mapping[str, Any], channels: int = 1) -> int:
+    """Messages of one collective: 2 · ranks · (peers, rounds, servers or segments); 2 · ranks if it is unknown.
+
+    Those of a ring are sent on all of its `channels`.
+    """
     given, servers = options.get("pieces"), options.get("servers") or ranks
     segments = given or MOST_SEGMENTS
     per_rank = {
-        **dict.fromkeys(("ring", "ring-reduce-scatter", "ring-all-gather", "all-to-all", "auto"), ranks),
+        **dict.fromkeys(("ring", "ring-reduce-scatter", "ring-all-gather"), ranks * channels),
+        **dict.fromkeys(("all-to-all", "auto"), ranks),
         "hierarchical": (ranks // NODE + NODE) * (given or hierarchical.MOST_SEGMENTS),
         **dict.fromkeys(("halving-doubling", "recursive-doubling"), ranks.bit_length()),
         "double-binary-tree": 2 * segments,
@@ -145,6 +149,13 @@ def reduction_messages(algorithm: str, ranks: int, options: Mapping[str, Any]) -
         "parameter-server": servers,
     }
     return 2 * ranks * per_rank.get(algorithm, 1)
+
+
+def most_channels(scenario: Any) -> int:
+    """Channels of a ring, at most: one per adapter, and per GPU of a node that is not taken by other tensor ranks."""
+    parallel, nodes = scenario.parallel, scenario.cluster.kinds
+    most = max(min(kind.infiniband.nics_per_node, kind.gpus_per_node // parallel.tensor) for kind in nodes)
+    return int(scenario.gradients.channels or max(1, most))
 
 
 def reduction_pairs(algorithm: str, ranks: int, options: Mapping[str, Any]) -> int:
@@ -167,7 +178,9 @@ def _messages(scenario: Any) -> int:
     messages = 2 * (stages - 1) * schedule.microbatches * parallel.data
     if parallel.data > 1:
         gradients = scenario.gradients
-        each = reduction_messages(gradients.algorithm, parallel.data, dict(gradients.options or {}))
+        each = reduction_messages(
+            gradients.algorithm, parallel.data, dict(gradients.options or {}), most_channels(scenario)
+        )
         messages += _buckets(scenario, stages) * each
     return int(messages * scenario.steps)
 

@@ -28,14 +28,7 @@ if TYPE_CHECKING:
 ALL = "all"
 MOST_BYTES = 10**13
 WIRING = ("gpus_per_node", "bandwidth", "latency")  # options that a scenario replaces
-GRADIENTS = (
-    "codec",
-    "channels",
-    "pieces",
-    "servers",
-    "servers_on",
-    "table",
-)  # options that are keys of a scenario's `gradients`
+GRADIENTS = ("codec", "channels", "pieces", "servers", "servers_on", "table")  # keys of a scenario's `gradients`
 # paths in the generated scenario → options, for messages
 PLACES: Mapping[KeyPath, str] = {
     ("cluster",): "--ranks",
@@ -144,7 +137,14 @@ def _limit(bench: Bench) -> float | None:
 def _bench(args: argparse.Namespace, sizes: int) -> Bench:
     from hybrid_des.collectives import AUTO
     from hybrid_des.planning.wiring import fabric_of
-    from hybrid_des.scenario.sizes import MOST_MESSAGES, MOST_PAIRS, PAIRS, reduction_messages, reduction_pairs
+    from hybrid_des.scenario.sizes import (
+        MOST_MESSAGES,
+        MOST_PAIRS,
+        PAIRS,
+        most_channels,
+        reduction_messages,
+        reduction_pairs,
+    )
 
     scenario = _scenario(args)
     ranks = scenario.parallel.ranks if args.ranks is None else args.ranks
@@ -155,7 +155,11 @@ def _bench(args: argparse.Namespace, sizes: int) -> Bench:
     name, options = AUTO if args.name == ALL else args.name, dict(scenario.gradients.options or {})
     for count, most, what in (
         (reduction_pairs(name, ranks, options), MOST_PAIRS, PAIRS),
-        (sizes * reduction_messages(name, ranks, options), MOST_MESSAGES, f"messages for {sizes} sizes"),
+        (
+            sizes * reduction_messages(name, ranks, options, most_channels(scenario)),
+            MOST_MESSAGES,
+            f"messages for {sizes} sizes",
+        ),
     ):
         if count > most:
             raise UsageError(f"--ranks {ranks}: {count:.3g} {what} are more than can be simulated (at most {most:.3g})")
