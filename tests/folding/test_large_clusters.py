@@ -28,13 +28,13 @@ def test_a_million_gpus_are_accepted(replicas):
 def test_links_of_other_replicas_are_not_made():
     run = simulate(large(2, 512)).run
     assert (run.fold.order, len(run.ranks)) == (64, 16)
-    assert len(run.fabric.links._made) == 2  # of 128 nodes: of each stage its own
-    assert run.messages == 512 * (2 * 2 + 2 * 2 * 511)
+    assert len(run.fabric.links._made) == 4  # of 128 nodes: of each stage its own, and the next for its adapters
+    assert run.messages == 512 * (2 * 2 + 8 * 2 * 2 * 511)  # on 8 channels
 
 
 def test_what_does_not_fold_and_is_too_large_says_both():
     said = (
-        "5.37e.08 messages are more than can be simulated .at most 2.68e.08.; replicas differ: "
+        "4.29e.09 messages are more than can be simulated .at most 2.68e.08.; replicas differ: "
         r"ranks 0 and 8192: the 16384 pieces of 999,983 gradients differ in size"
     )
     with pytest.raises(Refusal, match=said):
