@@ -1,7 +1,7 @@
 """Who was slow, and what it costs: the step without each component that `slow` names, and with uneven ranks evened out.
 
-What the scenario states is known, so its cost is exact: the same scenario is simulated without it. What it does not
-state (nodes of other speeds, uneven stages) is measured: the ops of one node or pipeline rank at the mean of their kind.
+The cost of what the scenario states is exact: the same scenario is simulated without it. What it does not state (nodes
+of other speeds, uneven stages) is measured: the ops of one node or pipeline rank at the mean of their kind.
 """
 
 from __future__ import annotations
