@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hybrid_des.analysis.counterfactual.attribution import Loss
 from hybrid_des.analysis.counterfactual.ladder import Gain, Rung
 from hybrid_des.analysis.counterfactual.proposals import Proposal
 from hybrid_des.analysis.counterfactual.slowest import Straggler, Stragglers
@@ -237,7 +238,7 @@ class Explanation:
             return None
         return {
             "ideal_step_time_s": self.seconds(self.slow.ideal),
-            "slowdown": self.duration / self.slow.ideal if self.slow.ideal else 1.0,
+            "slowdown": Loss(self.duration, self.slow.ideal).slowdown,
             "at_the_mean": [
                 {"name": group.name, "compute_over_mean": group.slow, "step_time_s": self.seconds(group.mean),
                  "cost_s": self.seconds(self.duration - group.mean),

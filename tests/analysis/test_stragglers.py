@@ -9,6 +9,7 @@ import support.scenarios
 from support.campaigns import TIMES
 from system.fuzzing.valid import scenario
 
+from hybrid_des.analysis.counterfactual.attribution import Loss, culprit
 from hybrid_des.analysis.counterfactual.slowest import stragglers
 from hybrid_des.analysis.explaining import traced_run
 from hybrid_des.errors import HybridDesError
@@ -98,5 +99,19 @@ def test_entries_for_one_component_are_one_straggler():
 def test_a_given_plan_is_kept_without_the_slow_nic():
     usual = support.scenarios.shared_nics()
     slow = support.scenarios.shared_nics(slow=[{"nic": "node1/nic0", "factor": 0.1, "latency": "1 us"}])
-    first = Result(run(slow, plan_of(usual), fabric_of(slow))).explain()["stragglers"].iloc[0]
-    assert (first["name"], first.usual_step_time_s) == ("nic node1/nic0", run(usual).duration / 10**12)
+    own, gpipe = plan_of(usual), plan_of(support.scenarios.shared_nics(schedule={"kind": "gpipe"}))
+    for plan in (own, gpipe):
+        first = Result(run(slow, plan, fabric_of(slow))).explain()["stragglers"].iloc[0]
+        assert (first["name"], first.usual_step_time_s) == ("nic node1/nic0", run(usual, plan).duration / 10**12)
+    assert run(usual, gpipe).duration != run(usual, own).duration
+
+
+@pytest.mark.parametrize(
+    ("removed", "named"), [((0.4, 0.45), None), ((0.5, 0.55), 0), ((0.5, 0.6), 1), ((), None), ((0.49, 0.5), 0)]
+)
+def test_the_smallest_class_behind_most_of_a_loss(removed, named):
+    assert culprit([*enumerate(removed)]) == named
+
+
+def test_a_run_without_a_loss_has_none_to_remove():
+    assert (Loss(4, 4).slowdown, Loss(4, 4).removed(4), Loss(5, 4).removed(4)) == (1, 0, 1)

@@ -7,12 +7,14 @@ of other speeds, uneven stages) is measured: the ops of one node or pipeline ran
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
 
+from hybrid_des.analysis.counterfactual.attribution import Loss, culprit
 from hybrid_des.analysis.counterfactual.change_text import of_ranks
 from hybrid_des.analysis.counterfactual.variant import (
     Variant,
@@ -23,6 +25,7 @@ from hybrid_des.analysis.counterfactual.variant import (
     ranks_at,
     scaled_ops,
 )
+from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import plan_of
 from hybrid_des.planning.slow_links import restored
@@ -79,10 +82,11 @@ class Stragglers(NamedTuple):
         """What holds up a run: a costly component of `slow`, or a group behind half of the cost of uneven ranks."""
         if not self.groups or not duration:
             return None
-        first = self.groups[0]
-        even, cost = 1 - self.ideal / duration, 1 - first.mean / duration
-        uneven = even >= SLOW and cost >= even / 2 and first.slow is not None and first.slow > 1
-        return first if first.is_costly(duration) or uneven else None
+        first, loss = self.groups[0], Loss(duration, self.ideal)
+        if first.is_costly(duration):
+            return first
+        matters = 1 - self.ideal / duration >= SLOW and first.slow is not None and first.slow > 1
+        return culprit([(first, loss.removed(first.mean))]) if matters else None
 
 
 def stragglers(base: Run) -> Stragglers | None:
@@ -137,13 +141,21 @@ def _stated(base: Run, work: Column) -> Iterator[Straggler]:
         entries.setdefault(one.target, []).append(one)
     if not entries:
         return
-    given = None if plan_of(base.scenario, base.fabric) == base.plan else base.plan
+    given = _given_plan(base)
     order = sorted(entries.items(), key=lambda item: min(one.spell.factor for one in item[1]))
     for (kind, name), mine in order[: max(MOST_GROUPS, EVENTS // max(base.events, 1))]:
         without = _without(base, mine, given).simulated().duration
         ranks = _ranks_of(base, kind, name) if work.any() else []
         slow = float(work[ranks].mean() / work.mean()) if ranks else None
         yield Straggler(f"{kind} {name}", slow, without, without, stated=True)
+
+
+def _given_plan(base: Run) -> Plan | None:
+    """The plan of a run whose schedule would give another; None if it is the schedule's own."""
+    with suppress(HybridDesError):
+        if plan_of(base.scenario, base.fabric) == base.plan:
+            return None
+    return base.plan
 
 
 def _without(base: Run, entries: Sequence[Slow], plan: Plan | None) -> Variant:
