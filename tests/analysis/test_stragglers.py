@@ -15,7 +15,6 @@ from hybrid_des.analysis.explaining import traced_run
 from hybrid_des.errors import HybridDesError
 from hybrid_des.planning.planner import plan_of
 from hybrid_des.planning.wiring import fabric_of
-from hybrid_des.result import Result
 from hybrid_des.scenario import load
 from hybrid_des.simulation.run import run
 
@@ -101,8 +100,8 @@ def test_a_given_plan_is_kept_without_the_slow_nic():
     slow = support.scenarios.shared_nics(slow=[{"nic": "node1/nic0", "factor": 0.1, "latency": "1 us"}])
     own, gpipe = plan_of(usual), plan_of(support.scenarios.shared_nics(schedule={"kind": "gpipe"}))
     for plan in (own, gpipe):
-        first = Result(run(slow, plan, fabric_of(slow))).explain()["stragglers"].iloc[0]
-        assert (first["name"], first.usual_step_time_s) == ("nic node1/nic0", run(usual, plan).duration / 10**12)
+        first = stragglers(traced_run(slow, plan, fabric_of(slow))).groups[0]
+        assert (first.name, first.usual) == ("nic node1/nic0", run(usual, plan).duration)
     assert run(usual, gpipe).duration != run(usual, own).duration
 
 
