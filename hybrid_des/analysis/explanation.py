@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hybrid_des.analysis.counterfactual.attribution import Loss
 from hybrid_des.analysis.counterfactual.ladder import Gain, Rung
 from hybrid_des.analysis.counterfactual.proposals import Proposal
-from hybrid_des.analysis.counterfactual.slowest import SlowRanks, Stragglers
+from hybrid_des.analysis.counterfactual.slowest import Straggler, Stragglers
 from hybrid_des.analysis.critical_path.classes import Span, class_weights, spans
 from hybrid_des.analysis.critical_path.gaps import BARRIER, REASONS, REPLICA, Idle, idle_pieces
 from hybrid_des.analysis.critical_path.graph import Graph
@@ -146,8 +147,8 @@ class Explanation:
         return next(rung.duration for rung in self.rungs if rung.name == name)
 
     @property
-    def culprit(self) -> SlowRanks | None:
-        """The ranks that hold up the run."""
+    def culprit(self) -> Straggler | None:
+        """What holds up the run."""
         return self.slow.culprit(self.duration) if self.slow else None
 
     @property
@@ -237,7 +238,7 @@ class Explanation:
             return None
         return {
             "ideal_step_time_s": self.seconds(self.slow.ideal),
-            "slowdown": self.duration / self.slow.ideal if self.slow.ideal else 1.0,
+            "slowdown": Loss(self.duration, self.slow.ideal).slowdown,
             "at_the_mean": [
                 {"name": group.name, "compute_over_mean": group.slow, "step_time_s": self.seconds(group.mean),
                  "cost_s": self.seconds(self.duration - group.mean),

@@ -165,18 +165,22 @@ def _network(found: Explanation) -> str:
 
 
 def _slow(found: Explanation) -> str:
-    """The cost of slow ranks, in words."""
-    if found.slow is None or not found.slow.groups or found.slow.ideal >= found.duration * (1 - SLIGHT):
+    """The cost of what is slow, in words."""
+    if found.slow is None or not found.slow.groups:
         return ""
-    group = found.slow.groups[0]
-    mended = "at the mean" if group.usual is None else "like the others"
+    group, least = found.slow.groups[0], found.duration * (1 - SLIGHT)
+    uneven = found.slow.ideal < least
+    if not uneven and group.least >= least:
+        return ""
     even = f"all even {_change(found.slow.ideal, found.duration)}"
     waits = found.reasons[REPLICA] / max(found.whole, 1)
     waiting = f"; waiting for a slower replica {_percent(waits)}" if waits > SLIGHT else ""
-    if group.least >= found.duration * (1 - SLIGHT):
+    if group.least >= least:
         return f"no single node or rank costs much: {even}{waiting}"
-    changed = _change(group.least, found.duration)
-    return f"{group.name} computes {group.slow:.2f}× the mean: {mended} {changed}, {even}{waiting}"
+    computes = "is slow" if group.slow is None else f"computes {group.slow:.2f}× the mean"
+    mended = "at the mean" if group.usual is None else "like the others"
+    more = f", {even}" if uneven else ""
+    return f"{group.name} {computes}: {mended} {_change(group.least, found.duration)}{more}{waiting}"
 
 
 def _ladder(found: Explanation) -> str:

@@ -1,9 +1,8 @@
 """Who was slow: a step as it was, and as it would be if some of its ops took their ideal time.
 
-As in the straggler study (Lin et al., "Understanding Stragglers in Large Model Training Using What-if Analysis", OSDI
-2025): the ideal time of an op is the mean of its kind over replicas, stages, micro-batches and steps; S = T/T_ideal;
-of a class C, S_C = T(only C as measured)/T_ideal and removed(C) = (T − T(C ideal))/(T − T_ideal). T is the mean over
-steps of first to last compute. Messages take no time: only computation is replayed.
+The law is that of `analysis.counterfactual.attribution`. The ideal time of an op is the mean of its kind over replicas,
+stages, micro-batches and steps; S_C = T(only C as measured)/T_ideal of a class C. T is the mean over steps of first to
+last compute. Messages take no time: only computation is replayed.
 
 Without messages, a step is the longest path through its plan, in each replica by itself. It is computed here for all
 steps and replicas at once, and equals the result of the simulation (`tests/stragglers`).
@@ -18,6 +17,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from hybrid_des.analysis.counterfactual.attribution import Loss
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 from hybrid_des.workload.durations import MISSING, Times
@@ -87,10 +87,15 @@ class Ideals:
         """The same with ideal durations."""
         return lengths(self.plan, self.ideal)
 
+    @cached_property
+    def loss(self) -> Loss:
+        """The time of a step, and of the ideal one."""
+        return Loss(seconds(self.measured), seconds(self.ideal_length))
+
     @property
     def slowdown(self) -> float:
         """S: the time of a step over that of the ideal one."""
-        return seconds(self.measured) / seconds(self.ideal_length)
+        return self.loss.slowdown
 
     def of_stage(self, stage: int) -> tuple[float, float]:
         """S_C and removed(C) of a pipeline rank in all replicas."""
@@ -136,9 +141,7 @@ class Ideals:
         return mixed
 
     def _class(self, only: Lengths, without: Lengths) -> tuple[float, float]:
-        whole, ideal = seconds(self.measured), seconds(self.ideal_length)
-        removed = (whole - seconds(without)) / (whole - ideal) if whole != ideal else 0.0
-        return seconds(only) / ideal, removed
+        return seconds(only) / self.loss.ideal, self.loss.removed(seconds(without))
 
 
 def seconds(lengths: Lengths) -> float:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hybrid_des.analysis.counterfactual.attribution import culprit
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario import Scenario, scenario_from
 from hybrid_des.simulation.run import Run, run
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SLOW = 1.1  # S from which the straggler study considers a job slow
-MOST = 0.5  # of the loss, for one to be named …
-NEARLY = 0.9  # … and of what a larger class explains, for the smaller one to be named instead
 
 
 @dataclass(frozen=True)
@@ -90,8 +89,7 @@ class Replayed:
         if self.what_if.slowdown < SLOW:
             return None
         found = [self.slowest(what) for what in ("worker", "stage", "replica")]
-        most = max(one["removed"] for one in found)
-        return next(one for one in found if one["removed"] >= NEARLY * most) if most >= MOST else None
+        return culprit([(one, one["removed"]) for one in found])
 
 
 def replay(path: str | Path, schedule: str | None = None) -> Replayed:

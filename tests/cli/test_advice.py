@@ -42,6 +42,15 @@ def test_the_slow_rank_where_there_is_one(explained):
     assert explained(ORACLES / "e8.yaml")["next"].startswith("less work for rank 2, the same on all (-14.7 %)")
 
 
+def test_a_slow_nic_is_named_and_no_links_are_bought(explained):
+    found, usual = explained(GPUS, *FEW, "--set", "slow=[{nic: node1/nic3, factor: 0.05}]"), explained(GPUS, *FEW)
+    assert found["verdict"].startswith("held up by nic node1/nic3 (42.7 % of the step): ")
+    assert found["stragglers"]["at_the_mean"][0]["name"] == "nic node1/nic3"
+    assert found["stragglers"]["at_the_mean"][0]["usual_step_time_s"] == usual["step_time_s"]
+    assert found["next"].startswith("nic node1/nic3 as quick as the others (-42.7 %); then schedule.kind=")
+    assert {one["against"] for one in found["proposals"]} == {"slow ranks", "bubble"}
+
+
 def test_mending_a_node_saves_what_a_usual_one_does(explained):
     nodes = "cluster.nodes=[{count: 1}, {count: 1, speed: %s}]"
     slow = explained(GPUS, *FEW, "--set", nodes % 0.8)

@@ -1,8 +1,9 @@
 """What to try next: changes that reduce the largest costs, each simulated.
 
-    slow ranks    the group at the speed of most ranks, or even work
+    slow ranks    the component at the speed of most, or even work
     bubble        schedules with a smaller one that fit into memory; more micro-batches
-    network       overlap, buckets, the codec, the layout; then faster links, which have to be bought
+    network       overlap, buckets, the codec, the layout; then faster links, which have to be bought, unless a slow
+                  link is to blame: its cost is not the network's
 
 Only costs that are a large enough share of the step are addressed. A change that adds micro-batches to the step is
 measured by the time per micro-batch.
@@ -18,7 +19,7 @@ from typing import NamedTuple
 from hybrid_des import collectives
 from hybrid_des.analysis.counterfactual.change_text import Build, variant_of
 from hybrid_des.analysis.counterfactual.ladder import Gain, Rung
-from hybrid_des.analysis.counterfactual.slowest import SLOW, Stragglers
+from hybrid_des.analysis.counterfactual.slowest import SLOW, Straggler, Stragglers
 from hybrid_des.analysis.counterfactual.variant import Variant
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario import Scenario
@@ -65,14 +66,16 @@ def proposals(
         base: the run.
         rungs: the ladder of idealisations.
         gains: the ranking of classes.
-        slow: the cost of slow ranks.
+        slow: who was slow.
         build: builds a scenario from overrides.
     """
     end = base.timeline.duration
     if not end:
         return []
     rung = {one.name: one.duration for one in rungs}
-    network = (end - rung["no latency"]) / end
+    culprit = slow.culprit(end) if slow else None
+    broken = culprit if culprit is not None and culprit.slow is None else None  # a link
+    network = ((broken.least if broken else end) - rung["no latency"]) / end
     bubble = (rung["all ranks at the mean"] - rung["work / ranks"]) / end
     least = max(SLOW, max(network, bubble) / 2)
     most = min(MOST, max(FEWEST, EVENTS // max(base.events, 1)))
@@ -82,7 +85,7 @@ def proposals(
         tried["network"] += [
             _proposal("links", f"{gain.name} links {gain.change}", base, base.scenario, gain.duration)
             for gain in gains
-            if gain.sort == "link"
+            if gain.sort == "link" and not broken
         ]
     if bubble >= least:
         tried["bubble"] = [_tried("bubble", text, base, build) for text in [*_less_bubble(base.scenario)][:most]]
@@ -93,14 +96,13 @@ def proposals(
     costliest = "network" if network > bubble else "bubble"  # first unless the other helps more than twice as much
     best = {name: ones[0].gain * (2 if name == costliest else 1) for name, ones in helping.items() if ones}
     return [
-        *_mended(base, slow),
+        *_mended(base, slow, culprit),
         *(one for name in sorted(best, key=lambda name: -best[name]) for one in helping[name]),
     ]
 
 
-def _mended(base: Run, slow: Stragglers | None) -> Iterator[Proposal]:
-    """The ranks that hold up the run, at the speed of most ranks or with as much work as the others."""
-    culprit = slow.culprit(base.timeline.duration) if slow else None
+def _mended(base: Run, slow: Stragglers | None, culprit: Straggler | None) -> Iterator[Proposal]:
+    """What holds up the run, at the speed of most or with as much work as the others."""
     if slow is None or culprit is None:
         return
     if culprit.usual is not None:

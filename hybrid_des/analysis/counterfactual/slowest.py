@@ -1,14 +1,20 @@
-"""The cost of slow ranks: the step with all ops at the mean, with one node, GPU or pipeline rank like the others."""
+"""Who was slow, and what it costs: the step without each component that `slow` names, and with uneven ranks evened out.
+
+The cost of what the scenario states is exact: the same scenario is simulated without it. What it does not state (nodes
+of other speeds, uneven stages) is measured: the ops of one node or pipeline rank at the mean of their kind.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
 
+from hybrid_des.analysis.counterfactual.attribution import Loss, culprit
 from hybrid_des.analysis.counterfactual.change_text import of_ranks
 from hybrid_des.analysis.counterfactual.variant import (
     Variant,
@@ -19,64 +25,80 @@ from hybrid_des.analysis.counterfactual.variant import (
     ranks_at,
     scaled_ops,
 )
+from hybrid_des.errors import HybridDesError
+from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.planner import plan_of
+from hybrid_des.planning.slow_links import restored
 from hybrid_des.planning.tasks import Program
 from hybrid_des.scenario import Scenario
+from hybrid_des.scenario.perturbed import COMPUTING, Slow
 from hybrid_des.simulation.run import Run
 from hybrid_des.timeline import Column
 
-MOST_GROUPS = 8
-SLOW = 0.03  # share of the step that uneven ranks must cost to be blamed
-COMPUTES = ("gpu", "node", "stage")  # targets of `slow` that compute
+MOST_GROUPS = 8  # simulated of each sort; of what `slow` names more, while that takes no more than EVENTS
+EVENTS = 2_000_000
+SLOW = 0.03  # share of the step that a slow component or uneven ranks must cost to be blamed
 
 
-class SlowRanks(NamedTuple):
-    """Ranks that may be slow, and the end of the run with only their ops changed, in picoseconds.
+class Straggler(NamedTuple):
+    """What may be slow, and the end of the run with only that changed, in picoseconds.
 
     Attributes:
-        name: name of a node, a GPU, a stage or a pipeline rank.
-        slow: their compute time over the mean of all ranks.
-        mean: the end of the run with their ops at the mean of their kind.
-        usual: the end of the run with them at the speed of most ranks; None if it is theirs already.
+        name: of a node, GPU or pipeline rank; what `slow` names has its name there, such as "nic node0/nic0".
+        slow: its compute time over the mean of all ranks; None for links and for what computes nothing.
+        mean: the end of the run with its ops at the mean of their kind, or without it in `slow`.
+        usual: the end of the run with it like the others of its kind; None if it is like them already.
+        stated: whether `slow` names it.
     """
 
     name: str
-    slow: float
+    slow: float | None
     mean: int
     usual: int | None = None
+    stated: bool = False
 
     @property
     def least(self) -> int:
-        """The end of the run without their slowness."""
+        """The end of the run without its slowness."""
         return self.mean if self.usual is None else self.usual
+
+    def is_costly(self, duration: int) -> bool:
+        """Whether `slow` names it and a run that ends at `duration` is 3 % longer than without it."""
+        return self.stated and duration - self.least >= SLOW * self.least
 
 
 class Stragglers(NamedTuple):
-    """The cost of slow ranks.
+    """Who was slow.
 
     Attributes:
         ideal: the end of the run with all ops at the mean of their kind.
-        groups: the costliest first.
+        groups: what `slow` names and is costly, then the rest; of each the costliest first.
     """
 
     ideal: int
-    groups: Sequence[SlowRanks]
+    groups: Sequence[Straggler]
 
-    def culprit(self, duration: int) -> SlowRanks | None:
-        """The group that holds up a run: it alone accounts for at least half of the cost of uneven ranks."""
+    def culprit(self, duration: int) -> Straggler | None:
+        """What holds up a run: a costly component of `slow`, or a group behind half of the cost of uneven ranks."""
         if not self.groups or not duration:
             return None
-        first = self.groups[0]
-        even, cost = 1 - self.ideal / duration, 1 - first.mean / duration
-        return first if even >= SLOW and cost >= even / 2 and first.slow > 1 else None
+        first, loss = self.groups[0], Loss(duration, self.ideal)
+        if first.is_costly(duration):
+            return first
+        matters = 1 - self.ideal / duration >= SLOW and first.slow is not None and first.slow > 1
+        return culprit([(first, loss.removed(first.mean))]) if matters else None
 
 
 def stragglers(base: Run) -> Stragglers | None:
-    """The cost of slow ranks; None if all take the same times."""
+    """Who was slow; None if nothing is stated to be, and all ranks take the same times."""
     at = Variant.of(base)
     programs = at.programs()
-    if not any(map(_work, programs)) or not (_varies(base.scenario) or _uneven(programs)):
+    computes = any(map(_work, programs))
+    if not base.scenario.slow and not (computes and (_varies(base.scenario) or _uneven(programs))):
         return None
-    found = sorted(_groups(base, at), key=lambda group: (group.mean, group.least))
+    end, work = base.timeline.duration, work_of_ranks(base)
+    found = [*_stated(base, work), *(_measured(base, at, work) if computes else ())]
+    found.sort(key=lambda one: (not one.is_costly(end), one.mean, one.least))
     return Stragglers(at_the_mean_of(base, at).simulated().duration, found)
 
 
@@ -85,7 +107,7 @@ def at_the_mean_of(base: Run, variant: Variant) -> Variant:
     scenario = variant.scenario
     if not _varies(scenario):
         return variant.with_retime(at_the_mean(variant))
-    kept = tuple(one for one in scenario.slow if one.target[0] not in COMPUTES)
+    kept = tuple(one for one in scenario.slow if one.target[0] not in COMPUTING)
     steady = replace(variant, scenario=scenario.model_copy(update={"slow": kept, "jitter": ()}))
     usual = sum(map(_work, steady.programs())) * scenario.steps
     factor = Fraction(int(work_of_ranks(base).sum()), usual) if usual else Fraction(1)
@@ -109,22 +131,47 @@ def _work(program: Program) -> int:
 
 def _varies(scenario: Scenario) -> bool:
     """Whether the speeds of ranks differ from those of their nodes."""
-    return bool(scenario.jitter) or any(one.target[0] in COMPUTES for one in scenario.slow)
+    return bool(scenario.jitter) or any(one.target[0] in COMPUTING for one in scenario.slow)
 
 
-def _groups(base: Run, at: Variant) -> Iterator[SlowRanks]:
-    """The targets of `slow`, nodes whose speed differs from most, and the pipeline ranks with the most work."""
-    scenario, layout, work = base.scenario, base.scenario.parallel.layout, work_of_ranks(base)
-    spec = scenario.cluster
+def _stated(base: Run, work: Column) -> Iterator[Straggler]:
+    """What `slow` names, with all of its entries, each simulated without: the most slowed first."""
+    entries: dict[tuple[str, int | str], list[Slow]] = {}
+    for one in base.scenario.slow:
+        entries.setdefault(one.target, []).append(one)
+    if not entries:
+        return
+    given = _given_plan(base)
+    order = sorted(entries.items(), key=lambda item: min(one.spell.factor for one in item[1]))
+    for (kind, name), mine in order[: max(MOST_GROUPS, EVENTS // max(base.events, 1))]:
+        without = _without(base, mine, given).simulated().duration
+        ranks = _ranks_of(base, kind, name) if work.any() else []
+        slow = float(work[ranks].mean() / work.mean()) if ranks else None
+        yield Straggler(f"{kind} {name}", slow, without, without, stated=True)
+
+
+def _given_plan(base: Run) -> Plan | None:
+    """The plan of a run whose schedule would give another; None if it is the schedule's own."""
+    with suppress(HybridDesError):
+        if plan_of(base.scenario, base.fabric) == base.plan:
+            return None
+    return base.plan
+
+
+def _without(base: Run, entries: Sequence[Slow], plan: Plan | None) -> Variant:
+    """The run as if `slow` lacked some entries; planned anew, unless its plan was given."""
+    assert base.fabric is not None
+    kept = tuple(one for one in base.scenario.slow if one not in entries)
+    return Variant(base.scenario.model_copy(update={"slow": kept}), plan, restored(base.fabric, entries))
+
+
+def _measured(base: Run, at: Variant, work: Column) -> Iterator[Straggler]:
+    """The nodes whose speed differs from most, and the pipeline ranks with the most work."""
+    layout, spec = base.scenario.parallel.layout, base.scenario.cluster
 
     def slow(ranks: Sequence[int]) -> float:
         return float(work[ranks].mean() / work.mean())
 
-    for one in [one for one in scenario.slow if one.target[0] in COMPUTES][:MOST_GROUPS]:
-        kept = tuple(other for other in scenario.slow if other is not one)
-        without = replace(at, scenario=scenario.model_copy(update={"slow": kept})).simulated().duration
-        kind, number = one.target
-        yield SlowRanks(f"{kind} {number}", slow(_ranks_of(base, kind, int(number))), without, without)
     speeds = [node.speed for node, _ in zip(spec.each_gpu(), range(layout.ranks), strict=False)]
     most = max(set(speeds), key=speeds.count)
     nodes: dict[int, list[int]] = {}
@@ -134,22 +181,23 @@ def _groups(base: Run, at: Variant) -> Iterator[SlowRanks]:
         here = frozenset(ranks)
         mean = at.with_retime(at_the_mean(at, here)).simulated().duration
         usual = at.with_retime(scaled_ops(speeds[ranks[0]] / most, of_ranks(here)))
-        yield SlowRanks(f"node {node}", slow(ranks), mean, usual.simulated().duration)
+        yield Straggler(f"node {node}", slow(ranks), mean, usual.simulated().duration)
     places = range(layout.sizes["pipeline"]) if layout.sizes["pipeline"] > 1 else ()
     for place in sorted(places, key=lambda place: -slow([*ranks_at(at, place)]))[:MOST_GROUPS]:
         ranks_here = ranks_at(at, place)
         mean = at.with_retime(at_the_mean(at, ranks_here)).simulated().duration
-        yield SlowRanks(name_of_place(at, place), slow([*ranks_here]), mean)
+        yield Straggler(name_of_place(at, place), slow([*ranks_here]), mean)
 
 
-def _ranks_of(base: Run, kind: str, number: int) -> list[int]:
-    """The ranks that an entry of `slow` targets."""
+def _ranks_of(base: Run, kind: str, name: int | str) -> list[int]:
+    """The ranks that compute on a GPU or node, or hold a stage; none for links and for GPUs that are not used."""
     layout, spec = base.scenario.parallel.layout, base.scenario.cluster.spec
     if kind == "stage":
-        places = {place for (place, _), stage in base.plan.stage_of.items() if stage == number}
+        places = {place for (place, _), stage in base.plan.stage_of.items() if stage == name}
         return [rank for rank in range(layout.ranks) if layout.coordinate(rank, "pipeline") in places]
-    ranks = [rank for rank in range(layout.ranks) if (rank if kind == "gpu" else spec.node_of[rank]) == number]
-    return ranks or [0]  # a GPU that is not used
+    if kind not in COMPUTING:
+        return []
+    return [rank for rank in range(layout.ranks) if (rank if kind == "gpu" else spec.node_of[rank]) == name]
 
 
 def _uneven(programs: Sequence[Program]) -> bool:

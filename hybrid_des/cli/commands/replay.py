@@ -106,7 +106,8 @@ def _report(replayed: Replayed, figures: dict[str, Any]) -> str:
 
 def verdict(replayed: Replayed) -> str:
     """Who was slow, in a sentence."""
-    from hybrid_des.stragglers.replaying import MOST, SLOW
+    from hybrid_des.analysis.counterfactual.attribution import MOST
+    from hybrid_des.stragglers.replaying import SLOW
 
     one = replayed.culprit()
     if replayed.what_if.slowdown < SLOW:
