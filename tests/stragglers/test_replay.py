@@ -74,7 +74,7 @@ def test_the_file_of_the_oracle_gives_the_same():
 
 SCHEDULES = [
     ("1f1b", {}), ("gpipe", {}), ("interleaved-1f1b", {"chunks": 2}), ("zb-h1", {}), ("looped-bfs", {"chunks": 2}),
-    ("hanayo", {"chunks": 2}), ("zb-v", {"chunks": 2}),
+    ("hanayo", {"chunks": 2}), ("zb-v", {"chunks": 2}), ("dualpipe-v", {"fused": False}),
 ]  # fmt: skip
 
 
