@@ -101,7 +101,8 @@ def slower_replica_share(timeline: Timeline) -> float:
     sent = np.empty((int(steps["step"].max()) + 1, timeline.layout.ranks), dtype=np.int64)
     sent[steps["step"], steps["rank"]] = steps["sent"]
     since = np.maximum(rows["start"], sent[rows["step"], rows["rank"]])
-    return total(np.maximum(np.minimum(there[places], rows["end"]) - since, 0)) / waited
+    until = np.maximum(np.minimum(there[places], rows["end"]), since)
+    return total(until - since) / waited
 
 
 def _came(rows: Columns) -> Column:

@@ -204,7 +204,7 @@ def test_a_model_is_told_in_a_few_lines():
 
 
 def test_idle_time_names_what_was_waited_for(scenarios):
-    text = render(simulate(load(scenarios / "contention_slower.yaml")))
+    text = render(simulate(load(scenarios / "contention_slower.yaml", ["slow=[{gpu: 0, factor: 0.8}]"])))
     labels = re.findall(r"^  (\S.*?)  +[\d.]+ m?s", text, flags=re.MULTILINE)
     assert labels[:9] == [
         "busy", "warm-up", "pipeline dependency", "drain", "pipeline message: queueing", "pipeline message: transfer",
