@@ -66,12 +66,12 @@ def _stage_rows(scenario: Scenario, ranks: RankCosts, plan: Plan) -> Iterator[di
     for (rank, chunk), stage in sorted(plan.stage_of.items(), key=lambda item: (item[1], item[0])):
         cost = whole.stages[rank, chunk]
         held = cost.parameters + cost.experts
-        resident = cost.resident if ranks.layers else round(ranks.per_parameter[rank] * held)
+        resident = cost.resident if ranks.stages else round(ranks.per_parameter[rank] * held)
         yield {
             "stage": stage,
             "pipeline_rank": rank,
             "chunk": chunk,
-            **({"layers": len(cost.layers)} if ranks.layers else {}),
+            **({"layers": len(cost.layers)} if ranks.stages else {}),
             **_times(cost),
             **_collectives(cost, axes),
             "message_bytes": cost.message,
@@ -104,10 +104,10 @@ def _collectives(cost: StageCosts, axes: Sequence[str]) -> dict[str, float]:
 def _layer_rows(scenario: Scenario, ranks: RankCosts, plan: Plan) -> Iterator[dict[str, Any]]:
     assert scenario.model is not None
     assert ranks.stages is not None
-    stage_of = [stage for stage, cost in enumerate(ranks.stages(plan.stages)) for _ in cost.layers]
-    layers = zip(scenario.model.network.layers, layer_parts(scenario), ranks.layers, strict=True)
-    for number, (layer, parts, cost) in enumerate(layers):
-        place = {"stage": stage_of[number], "layer": layer.name}
+    of_stages = [each.layers for each in ranks.stages(plan.stages, plan.ends_meet)]
+    costs = [(stage, cost) for stage, layers in enumerate(of_stages) for cost in layers]
+    for layer, parts, (stage, cost) in zip(scenario.model.network.layers, layer_parts(scenario), costs, strict=True):
+        place = {"stage": stage, "layer": layer.name}
         for operation, times in parts.operations:
             yield {**place, "operation": operation.name, "what": described(operation), **_columns(*times)}
         for traffic in cost.traffic:

@@ -83,9 +83,9 @@ def hidden_gathers(timeline: Timeline) -> int:
 
 
 def slower_replica_share(timeline: Timeline) -> float:
-    """The share of ranks' waits for reductions after their last op that passes before all others have begun.
+    """The share of ranks' waits for reductions after their last op in which another member is not there yet.
 
-    A rank waits for a slower replica until the last member of its group has begun the bucket that it waits for last.
+    A member that is late since it still reduces another bucket does not count: its group waits for bytes.
     """
     rows, steps = timeline.reductions, timeline.steps
     waited = total(steps["reduced"] - steps["sent"])
@@ -93,22 +93,25 @@ def slower_replica_share(timeline: Timeline) -> float:
         return 0.0
     apart = timeline.plan.pipeline == len(timeline.plan.paths[0])  # else several pipeline ranks hold a stage
     group = timeline.layout.first(rows["rank"], "context", "data") if apart else rows["stage"]
-    last = rows["bucket"] == _last_of(rows)
-    keys = np.stack([rows["step"], rows["stage"], rows["bucket"], group], axis=1)[last]
+    keys = np.stack([rows["step"], rows["stage"], rows["bucket"], group], axis=1)
     places = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
-    begun = np.full(places.max(initial=0) + 1, NEVER)
-    np.maximum.at(begun, places, rows["start"][last])
-    there = np.full((int(steps["step"].max()) + 1, timeline.layout.ranks), NEVER)
-    np.maximum.at(there, (rows["step"][last], rows["rank"][last]), begun[places])
-    until = np.clip(there[steps["step"], steps["rank"]], steps["sent"], steps["reduced"])
-    return total(until - steps["sent"]) / waited
+    there = np.full(places.max() + 1, NEVER)
+    came = _came(rows)
+    np.maximum.at(there, places[came], rows["start"][came])
+    sent = np.empty((int(steps["step"].max()) + 1, timeline.layout.ranks), dtype=np.int64)
+    sent[steps["step"], steps["rank"]] = steps["sent"]
+    since = np.maximum(rows["start"], sent[rows["step"], rows["rank"]])
+    until = np.maximum(np.minimum(there[places], rows["end"]), since)
+    return total(until - since) / waited
 
 
-def _last_of(rows: Columns) -> Column:
-    """The last bucket of each row's stage."""
-    most = np.zeros(int(rows["stage"].max()) + 1, dtype=np.int64)
-    np.maximum.at(most, rows["stage"], rows["bucket"])
-    return np.asarray(most[rows["stage"]])
+def _came(rows: Columns) -> Column:
+    """Whether a rank came to a reduction from its ops, rather than from another reduction."""
+    order = np.lexsort((rows["end"], rows["start"], rows["rank"]))
+    rank, start, end = (rows[name][order] for name in ("rank", "start", "end"))
+    found = np.ones(len(order), dtype=bool)
+    found[order[1:]] = (rank[1:] != rank[:-1]) | (start[1:] > end[:-1])
+    return found
 
 
 def inside_waits(waits: Columns) -> Column:

@@ -133,7 +133,8 @@ class Parameters:
         replicated: held by every tensor rank.
         expert: divided by e and x.
         idle: those of `expert` that a token does not use, at balanced load.
-        tied: parameters of the first layer that this layer uses too: held once more on another stage, not counted.
+        tied: parameters of the first layer that this layer uses too: not counted, and held once more only by a rank
+            that has no first layer.
     """
 
     tensor: int = 0

@@ -108,6 +108,11 @@ class Plan:
         return {place: stage for path in self.paths for stage, place in enumerate(path)}
 
     @cached_property
+    def ends_meet(self) -> bool:
+        """Whether every rank that holds the first stage holds the last one too, so that they may share parameters."""
+        return {path[0][0] for path in self.paths} == {path[-1][0] for path in self.paths}
+
+    @cached_property
     def visits(self) -> tuple[int, ...]:
         """Number of times a micro-batch visits each pipeline rank: its time there is split into that many ops."""
         return tuple(sum(place[0] == rank for place in self.paths[0]) for rank in range(self.pipeline))

@@ -79,12 +79,13 @@ class Layered:
             gathers = op.kind == "F" and stage in fresh if self.once else op.kind != "W"
             for number, layer in layers if op.kind == "F" else reversed(layers):
                 sizes, waits = (layer.parameters, layer.experts), layer.waits(op.kind)
+                needed = (layer.parameters + (0 if op.kind == "F" else layer.later), layer.experts)
                 found.append(
                     LayerPass(
                         stage,
                         number,
                         pace.duration((layer.time(op.kind) - waits) * fused, waits * fused),
-                        self.traffic.gather(*sizes) if gathers else NOTHING,
+                        self.traffic.gather(*needed) if gathers else NOTHING,
                         self.traffic.scatter(*sizes) if op.kind in "BW" else NOTHING,
                     )
                 )

@@ -66,7 +66,7 @@ class Lowering:
             beside = tuple(self.layered.stream(self._passes(rank, pace)))
         reduced = [stage for stage in held[::-1] if stage in self.buckets]  # deepest first
         gradient = tuple(Communicate(stage, i) for stage in reduced for i in range(len(self.buckets[stage])))
-        fills = [] if self.overlap else [Fill(segment.stage) for segment in gradient]
+        fills = [] if self.overlap and self.plan.programs[rank] else [Fill(segment.stage) for segment in gradient]
         joins = [Join(name) for name, stream in (("gradient", gradient), ("parameters", beside)) if stream]
         return Program(
             compute=tuple(self._tasks(rank, pace)),
@@ -111,8 +111,11 @@ class Lowering:
         return tasks
 
     def _completes(self, rank: int) -> dict[int, tuple[int, ...]]:
-        """Map each action that completes the weight gradients of stages with buckets to those stages."""
-        last: dict[int, int] = {}
+        """Map each action that completes the weight gradients of stages with buckets to those stages.
+
+        The first completes those of stages that no micro-batch visits on this rank: nothing is added to their zeros.
+        """
+        last = dict.fromkeys((self.plan.stage_of[rank, chunk] for chunk in self.plan.chunks_of(rank)), 0)
         for index, action in enumerate(self.plan.programs[rank]):
             last.update({self.plan.stage_of[rank, op.chunk]: index for op in action if op.kind in "BW"})
         complete: dict[int, tuple[int, ...]] = {}
@@ -141,8 +144,10 @@ class Lowering:
         kept = [cost.kept for cost, kind in each if kind == "F"]
         outputs = tuple(filter(None, (self._output(rank, op, place) for place, op in enumerate(action))))
         points: list[tuple[int, Fill | Await]] = []
+        visited = {self.plan.stage_of[rank, op.chunk] for op in action}
         for stage in completes:
-            points += [(ceil(duration * bucket.leaves), Fill(stage)) for bucket in self.buckets[stage]]
+            lasts = duration if stage in visited else 0
+            points += [(ceil(lasts * bucket.leaves), Fill(stage)) for bucket in self.buckets[stage]]
         for stage in sorted(fresh) if self.ahead else ():
             used = [at if len(action) == 1 else 0 for at, _ in self._gathers(stage)]
             points += [(int(duration * at), Await(stage)) for at in used]

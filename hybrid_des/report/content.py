@@ -111,7 +111,24 @@ def _notes(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
         count_of, where = getattr(servers, "servers", None), getattr(servers, "servers_on", "ranks")
         if where == "ranks" and count_of in (None, scenario.parallel.data):
             notes.append("every rank serves a shard: parameter-server then sends the bytes of a ring")
+    reduction = facts["gradient_communication_s"]
+    if scenario.gradients.overlap and reduction["exposed"] and not reduction["hidden"]:
+        notes += _hiding(scenario)
     return notes
+
+
+def _hiding(scenario: Scenario) -> list[str]:
+    """What would hide gradient reduction where all gradients of a rank become ready at the end of its last op."""
+    gradients = scenario.gradients
+    if scenario.layered or gradients.bucket_rule != "stage":
+        return []
+    rule = "ddp" if scenario.sharding == "none" else "megatron"
+    sized = "bucket" not in gradients.model_fields_set or gradients.bucket is not None
+    size = "" if sized else " and gradients.bucket: 25 MiB"
+    return [
+        "gradients.overlap hides nothing: all buckets of a rank are full when its last op ends; "
+        f"gradients.bucket_rule: {rule}{size} fills them during that op"
+    ]
 
 
 def _headline(facts: Mapping[str, Any]) -> list[Fact]:

@@ -101,8 +101,7 @@ class Perturbation:
         if self.durations is None:
             return None
         place, replica = self._place(rank), self.scenario.parallel.layout.coordinate(rank, "data")
-        cost = next(cost for (at, _), cost in self.costs.stages.items() if at == place)
-        return self.durations.of(replica, place, Fraction(cost.weight, cost.backward or 1))
+        return self.durations.of(replica, place)
 
     def _table(self, rank: int) -> Timetable:
         """The factor of a rank's speed over time: that of the slowest rank of its tensor and context group."""

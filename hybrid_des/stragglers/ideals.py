@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from hybrid_des.analysis.counterfactual.attribution import Loss
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.units import PICOSECONDS_PER_SECOND
-from hybrid_des.workload.durations import MISSING, Times
+from hybrid_des.workload.durations import Times
 
 Lengths = NDArray[np.int64]  # picoseconds by step and replica
 
 
 def lengths(plan: Plan, times: Mapping[str, Times]) -> Lengths:
-    """First to last compute of every step and replica; `times` as in `Durations.whole`, by kind."""
+    """First to last compute of every step and replica; `times` as in `Durations.complete`, by kind."""
     first = np.cumsum([0, *map(len, plan.programs)])
     producers = plan.edges.producers
     ends: dict[int, Lengths] = {}
@@ -45,13 +45,7 @@ def lengths(plan: Plan, times: Mapping[str, Times]) -> Lengths:
 
 
 def _duration(plan: Plan, rank: int, index: int, times: Mapping[str, Times]) -> Lengths:
-    found = []
-    for op in plan.programs[rank][index]:
-        whole = times["F" if op.kind == "F" else "B"][:, :, rank, op.chunk, op.microbatch]
-        if op.kind in ("I", "W"):
-            weight = times["W"][:, :, rank, op.chunk, op.microbatch] if "W" in times else whole // 2
-            whole = weight if op.kind == "W" else whole - weight
-        found.append(whole)
+    found = [times[op.kind][:, :, rank, op.chunk, op.microbatch] for op in plan.programs[rank][index]]
     total: Lengths = sum(found[1:], start=found[0])
     return total
 
@@ -62,7 +56,7 @@ class Ideals:
 
     Attributes:
         plan: the order of ops.
-        times: picoseconds by kind, as in `Durations.whole`.
+        times: picoseconds by kind, as in `Durations.complete`.
     """
 
     plan: Plan
@@ -70,11 +64,15 @@ class Ideals:
 
     @cached_property
     def ideal(self) -> Mapping[str, Times]:
-        """All ops of a kind at their mean."""
-        found = {}
-        for kind, times in self.times.items():
-            mean = round(float(times[times != MISSING].mean()))
-            found[kind] = np.where(times == MISSING, MISSING, mean)
+        """All ops of a kind at the mean of those in the plan."""
+        places: dict[str, list[tuple[int, int, int]]] = {}
+        for rank, op in self.plan.ops():
+            places.setdefault(op.kind, []).append((rank, op.chunk, op.microbatch))
+        found = dict(self.times)
+        for name, at in places.items():
+            ranks, chunks, microbatches = np.array(at).T
+            mean = found[name][:, :, ranks, chunks, microbatches].mean()
+            found[name] = np.full_like(found[name], round(float(mean)))
         return found
 
     @cached_property

@@ -90,7 +90,7 @@ def _order(table: pd.DataFrame, sizes: Sizes, path: Path, schedule: str | None) 
             plan = _plan(name, sizes, table)
         except Refusal:
             continue
-        if [[op for action in program for op in action] for program in plan.programs] == programs:
+        if _separate(plan) == programs:
             return name, plan
     plan = Plan.of(programs, [loop(sizes.stage, sizes.chunk)], [0] * sizes.microbatch)
     try:
@@ -113,7 +113,7 @@ def _programs(table: pd.DataFrame, sizes: Sizes) -> list[list[Op]]:
 
 
 def _plan(name: str, sizes: Sizes, table: pd.DataFrame) -> Plan:
-    """The plan of a schedule with its default options and the mean durations of the table.
+    """The plan of a schedule with its default options and the mean durations of the table, which has no fused pairs.
 
     Raises:
         Refusal: it does not support these sizes, or needs options.
@@ -136,4 +136,10 @@ def _plan(name: str, sizes: Sizes, table: pd.DataFrame) -> Plan:
         input=(inputs,) * sizes.stage,
         weight=(weight,) * sizes.stage,
     )
-    return entry.build(request, *entry.arguments())
+    plan = entry.build(request, *entry.arguments())
+    return Plan.of(_separate(plan), plan.paths, plan.path_of)
+
+
+def _separate(plan: Plan) -> list[list[Op]]:
+    """The ops of each pipeline rank in order, those of fused pairs one after the other."""
+    return [[op for action in program for op in action] for program in plan.programs]

@@ -38,7 +38,7 @@ class Replayed:
     @cached_property
     def what_if(self) -> Ideals:
         """The counterfactuals."""
-        return Ideals(self.trace.plan, self.trace.durations.whole)
+        return Ideals(self.trace.plan, self.trace.durations.complete)
 
     @cached_property
     def steps(self) -> pd.DataFrame:

@@ -60,8 +60,8 @@ class RankCosts:
         weight_share: share of them kept from the input gradient to the weight gradient of a split backward.
         repeated: whether the backward repeats the whole forward, so that only the stage's input is kept.
         gathered: whether ranks divide the weights among themselves, and gather them for use.
-        stages: of a model: number of stages → the costs of each.
-        layers: of a model: the costs of each layer.
+        stages: of a model: number of stages, and whether the first and the last are on the same ranks, which then hold
+            what both use once → the costs of each.
         durations: of every op, if they are given; the times above are their means.
     """
 
@@ -76,8 +76,7 @@ class RankCosts:
     weight_share: tuple[Fraction, ...]
     repeated: bool = False
     gathered: bool = False
-    stages: Callable[[int], Sequence[StageCosts]] | None = None
-    layers: tuple[StageCosts, ...] = ()
+    stages: Callable[[int, bool], Sequence[StageCosts]] | None = None
     durations: Durations | None = field(default=None, compare=False)
 
     @property
@@ -108,6 +107,8 @@ class StageCosts:
         traffic: collectives inside the ops, one entry per axis.
         collectives: the same of a layer, one by one, in the order of an op.
         weights, gradients: bytes of `resident`; the rest is the optimizer's state.
+        later: of a layer that shares parameters with another one of its rank: those that the other one holds or, below
+            0, that it holds itself. Gathered for one of them, they stay until the other's part of the same pass.
     """
 
     forward: int
@@ -129,6 +130,7 @@ class StageCosts:
     collectives: Both = ((), ())
     weights: int = 0
     gradients: int = 0
+    later: int = 0
 
     def time(self, kind: Kind) -> int:
         """Picoseconds of an op of this kind."""

@@ -238,6 +238,12 @@ def _parameters(layer: Layer, division: Division) -> tuple[int, int]:
     return -(-own.expert // (division.expert * division.tensor)), dense
 
 
+def tied_parameters(layer: Layer, division: Division) -> int:
+    """The parameters of the first layer that a rank needs for this layer; `LayerCosts.parameters` includes them."""
+    own = layer.parameters
+    return _parameters(layer, division)[1] - (-(-own.tensor // division.tensor) + own.replicated)
+
+
 def total(times: Sequence[Times]) -> Times:
     """The sum of times of operations that run one after the other."""
     return Times(*(sum(column) for column in zip(*times, strict=True))) if times else Times()

@@ -87,38 +87,28 @@ class Durations:
     times: Mapping[str, Times]
 
     @cached_property
-    def whole(self) -> dict[str, Times]:
-        """The same as forwards, whole backwards and, if known, their weight parts."""
-        if "I" not in self.times:
-            return dict(self.times)
-        inputs, weights = self.times["I"], self.times["W"]
-        both = np.where((inputs == MISSING) | (weights == MISSING), MISSING, inputs + weights)
-        if "B" in self.times:
-            both = np.where(both == MISSING, self.times["B"], both)
-        return {"F": self.times["F"], "B": both, "W": weights}
+    def complete(self) -> dict[str, Times]:
+        """The same with every backward as a whole and in parts: those of the table, or halves where it has none."""
+        missing = np.full_like(self.times["F"], MISSING)
+        whole, inputs, weights = (self.times.get(kind, missing) for kind in "BIW")
+        split = (inputs != MISSING) & (weights != MISSING)
+        whole = np.where(split, inputs + weights, whole)
+        weights = np.where(split, weights, np.where(whole == MISSING, MISSING, whole // 2))
+        inputs = np.where(whole == MISSING, MISSING, whole - weights)
+        return {"F": self.times["F"], "B": whole, "I": inputs, "W": weights}
 
     def mean(self, kind: str, rank: int) -> Fraction:
-        """Mean seconds of a kind of op on a pipeline rank, of `whole`; 0 if there is none."""
-        times = self.whole.get(kind, np.empty((0,) * 5))[:, :, rank]
+        """Mean seconds of a kind of op on a pipeline rank, over all places; 0 if there is none."""
+        times = self.complete[kind][:, :, rank]
         known = times[times != MISSING].tolist()
         return Fraction(sum(known), len(known) * PICOSECONDS_PER_SECOND) if known else Fraction(0)
 
-    def of(self, replica: int, rank: int, weight: Fraction) -> Callable[[Op, int], int]:
-        """Picoseconds of (op, number of the step) of a rank.
-
-        Args:
-            replica: the rank's replica.
-            rank: its pipeline rank.
-            weight: the share of a backward's weight part, where the table has none.
-        """
-        kinds = {kind: times[:, replica, rank].tolist() for kind, times in self.whole.items()}
+    def of(self, replica: int, rank: int) -> Callable[[Op, int], int]:
+        """Picoseconds of (op, number of the step) of a pipeline rank of a replica."""
+        kinds = {kind: times[:, replica, rank].tolist() for kind, times in self.complete.items()}
 
         def time(op: Op, step: int) -> int:
-            whole: int = kinds["F" if op.kind == "F" else "B"][step][op.chunk][op.microbatch]
-            if op.kind in ("F", "B"):
-                return whole
-            part: int = kinds["W"][step][op.chunk][op.microbatch] if "W" in kinds else round(whole * weight)
-            return part if op.kind == "W" else whole - part
+            return int(kinds[op.kind][step][op.chunk][op.microbatch])
 
         return time
 
@@ -130,7 +120,7 @@ class Durations:
         """
         if steps > len(self.steps):
             raise UsageError(f"{self.source}: {len(self.steps)} steps; the scenario has {steps}")
-        kinds = self.whole
+        kinds = self.complete
         for rank, op in plan.ops():
             needed = "F" if op.kind == "F" else "B"
             chunks = kinds[needed].shape[3]

@@ -35,7 +35,7 @@ from hybrid_des.scenario.recipe import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 from hybrid_des.workload.costs import RankCosts, Sharding, StageCosts, sum_of
 from hybrid_des.workload.device import ELEMENT, Device
-from hybrid_des.workload.division import Division, Exchange, LayerCosts, layer_costs
+from hybrid_des.workload.division import Division, Exchange, LayerCosts, layer_costs, tied_parameters
 from hybrid_des.workload.replay import ALGORITHMS, Replay
 from hybrid_des.workload.traffic import Collective, traffic_of
 
@@ -57,18 +57,22 @@ def model_costs(scenario: Scenario, fabric: Fabric | None) -> RankCosts:
     costing = _Costing(scenario, model, fabric)
     received = (0, *(layer.output for layer in model.layers))
     alike = [replace(layer, name="") for layer in model.layers]  # blocks are equal: costs are computed once
-    layers = tuple(map(cache(costing.of), alike, received))
-    took = [layer.forward + layer.backward for layer in layers]
+    tied = [costing.tied(layer) for layer in alike]
+    of = cache(costing.of)
+    apart = tuple(map(of, alike, received, [0] * len(alike)))
+    once = tuple(map(of, alike, received, [-sum(tied[1:]), *tied[1:]]))
+    took = [layer.forward + layer.backward for layer in apart]
 
     known: dict[tuple[int, ...], StageCosts] = {}
 
     @cache
-    def stages(count: int) -> list[StageCosts]:
+    def stages(count: int, ends_meet: bool) -> list[StageCosts]:
         try:
             held = cut(model.layers, count, scenario.parallel.stages, took)
         except Refusal as refusal:
             raise Refusal(f"parallel.stages: {refusal}") from None
         found = []
+        layers = once if ends_meet else apart
         for places in held:
             same = tuple(id(layers[place]) for place in places)
             if same not in known:
@@ -77,7 +81,7 @@ def model_costs(scenario: Scenario, fabric: Fabric | None) -> RankCosts:
         return found
 
     # with chunks, the plan will say which stages a rank holds; no such schedule plans with times
-    whole = stages(ranks) if scenario.schedule.chunks == 1 else [sum_of(layers)] * ranks
+    whole = stages(ranks, ranks == 1) if scenario.schedule.chunks == 1 else [sum_of(apart)] * ranks
     sums = ("forward", "backward", "weight", "message")
     columns: dict[str, Any] = {name: tuple(getattr(one, name) for one in whole) for name in sums}
     nothing = (0,) * ranks
@@ -90,7 +94,6 @@ def model_costs(scenario: Scenario, fabric: Fabric | None) -> RankCosts:
         weight_share=tuple(one.weight_share for one in whole),
         gathered=costing.gathered,
         stages=stages,
-        layers=layers,
     )
 
 
@@ -135,8 +138,12 @@ class _Costing:
         """Whether ranks divide the weights among themselves."""
         return self._dense.weights > 1
 
-    def of(self, layer: Layer, received: int) -> StageCosts:
-        """The costs of a layer; `received` are bytes per token of the layer before."""
+    def tied(self, layer: Layer) -> int:
+        """The parameters of the first layer that a rank needs for this layer."""
+        return tied_parameters(layer, self._division)
+
+    def of(self, layer: Layer, received: int, later: int) -> StageCosts:
+        """The costs of a layer; `received` are bytes per token of the layer before, `later` is as in `StageCosts`."""
         costs = self.parts(layer, received)
         floor = self._floor if layer.place == "block" else 0.0
         forward = max(costs.times.forward, floor)
@@ -145,9 +152,11 @@ class _Costing:
         collectives = tuple(map(self._collective, costs.forward)), tuple(map(self._collective, costs.backward))
         waits = [sum(one.repeats * one.waits for one in way) for way in collectives]
         experts, dense = costs.parameters
+        dense -= max(0, later)
         held = zip(self._dense.parts(dense, self._gradient), self._experts.parts(experts, self._gradient), strict=True)
         weights, gradients = map(sum, held)
         reserved = costs.widest if layer.place == "last" else 0  # logits, during another layer's backward
+        shared = ELEMENT * later if self._dense.gradients > 1 else 0  # whole until both gradients are added
         updated = dense / self._dense.optimizer + experts / self._experts.optimizer
         return StageCosts(
             forward=round(forward * PICOSECONDS_PER_SECOND) + waits[0],
@@ -159,15 +168,19 @@ class _Costing:
             weight_share=costs.weight_share,
             experts=experts,
             resident=self._dense.bytes(dense, self._gradient) + self._experts.bytes(experts, self._gradient),
-            reserved=reserved,
-            transient=costs.transient - reserved,
-            transients=(costs.transient - costs.weight_gradients - reserved, costs.transient - costs.widest),
+            reserved=reserved + max(0, shared),
+            transient=costs.transient - reserved - abs(shared),
+            transients=(
+                costs.transient - costs.weight_gradients - reserved,
+                costs.transient - costs.widest - abs(shared),
+            ),
             optimizer=round(updated * UPDATE / self._device.memory * PICOSECONDS_PER_SECOND),
             again=round(costs.again * PICOSECONDS_PER_SECOND),
             traffic=traffic_of(*collectives),
             collectives=collectives,
             weights=weights,
             gradients=gradients,
+            later=later,
         )
 
     def parts(self, layer: Layer, received: int) -> LayerCosts:

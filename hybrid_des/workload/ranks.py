@@ -34,5 +34,5 @@ def costs_per_rank(scenario: Scenario, fabric: Fabric, durations: Durations | No
 def _means(durations: Durations, scenario: Scenario) -> dict[str, tuple[Fraction, ...]]:
     """Mean times of a rank's forward, backward and weight part, for planning."""
     ranks, chunks = range(scenario.parallel.pipeline), scenario.schedule.chunks
-    names = {"forward": "F", "backward": "B", **({"weight": "W"} if "W" in durations.whole else {})}
+    names = {"forward": "F", "backward": "B", "weight": "W"}
     return {name: tuple(chunks * durations.mean(kind, rank) for rank in ranks) for name, kind in names.items()}

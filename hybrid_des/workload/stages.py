@@ -19,7 +19,7 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
         trained: parameters per stage of the model that is actually trained, for workloads that give none.
     """
     if ranks.stages is not None:
-        costs = _of_stages(ranks.stages(plan.stages), ranks.optimizer, plan)
+        costs = _of_stages(ranks.stages(plan.stages, plan.ends_meet), ranks.optimizer, plan)
     else:
         costs = _of_ranks(ranks, plan, trained)
     return _with_gathered(costs, plan) if ranks.gathered else costs
@@ -58,12 +58,14 @@ def _of_stages(stages: Sequence[StageCosts], optimizer: Sequence[int], plan: Pla
 
 
 def _with_gathered(costs: Costs, plan: Plan) -> Costs:
-    """Add gathered weights to the memory of ranks: those of two layers, or of all in a pipeline."""
+    """Add gathered weights to the memory of ranks: those of two layers and what they share, or of all in a pipeline."""
     more = []
     for rank in range(plan.pipeline):
         stages = [cost for (at, _), cost in costs.stages.items() if at == rank]
-        layers = [one.parameters + one.experts for stage in stages for one in stage.layers or (stage,)]
-        more.append(WEIGHTS * (sum(layers) if plan.pipeline > 1 else sum(sorted(layers)[-2:])))
+        layers = [one for stage in stages for one in stage.layers or (stage,)]
+        sizes = sorted(one.parameters + one.experts + min(one.later, 0) for one in layers)
+        shared = sum(max(one.later, 0) for one in layers)
+        more.append(WEIGHTS * (shared + sum(sizes if plan.pipeline > 1 else sizes[-2:])))
     resident, transient = (tuple(map(sum, zip(held, more, strict=True))) for held in (costs.resident, costs.transient))
     return replace(costs, resident=resident, transient=transient)
 

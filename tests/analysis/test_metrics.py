@@ -9,13 +9,13 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import handmade
+from support import handmade, scenarios
 from support.campaigns import TIMES
 from support.handmade import uniform
 from support.scenarios import shared_nics
 
 from hybrid_des.analysis import metrics
-from hybrid_des.analysis.idle import CAUSES, account
+from hybrid_des.analysis.idle import CAUSES, account, slower_replica_share
 from hybrid_des.analysis.step_times import step_times
 from hybrid_des.analysis.table import table as table_of
 from hybrid_des.pipeline import PlanRequest, schedules
@@ -182,3 +182,21 @@ def test_a_simulated_run_accounts_for_every_picosecond(changes):
     assert len(first_links) == done.messages
     assert first_links[first_links.kind.isin(["activation", "gradient"])].bytes.sum() == done.bytes_pipeline
     assert table_of(simulated(done.scenario).timeline).to_csv() == rows.to_csv()
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("bucket", ["none", "1 MB", "200 kB"])
+def test_waits_for_a_slower_replica_do_not_depend_on_buckets(bucket, overlap):
+    """Two micro-batches of 3 ms, on one of four replicas of 6 ms: the others wait 6 ms each, and then for bytes."""
+    sections = {
+        "cluster": {"nodes": 2, "gpus_per_node": 2}, "workload": {"parameters": 1e6},
+        "gradients": {"bucket": bucket, "overlap": overlap},
+    }  # fmt: skip
+    equal, slower = (
+        simulated(scenarios.scenario("1f1b", 1, 2, 4, **sections, slow=slow))
+        for slow in ([], [{"gpu": 1, "factor": 0.5}])
+    )
+    assert slower_replica_share(equal.timeline) == 0
+    steps = slower.timeline.steps
+    waited = slower_replica_share(slower.timeline) * int((steps["reduced"] - steps["sent"]).sum())
+    assert waited == pytest.approx(3 * 6 * 10**9)

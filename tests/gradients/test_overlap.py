@@ -142,6 +142,14 @@ def test_overlap_moves_the_same_bytes_and_costs_nothing_when_idle():
         assert runs[1].duration <= runs[0].duration and runs[2].duration <= runs[1].duration
 
 
+@pytest.mark.parametrize("rule", ["stage", "ddp", "megatron"])
+def test_a_direction_without_micro_batches_does_not_delay_its_bucket(rule):
+    """Chimera on two ranks: F0 0–2, F1 2–4, B1 4–8, B0 8–12 ms; a bucket is reduced in 4 ms."""
+    result = run(scenario("chimera", p=2, d=1, m=1, bucket="none", overlap=True, bucket_rule=rule))
+    assert reductions(result) == [(1, 0, 0, 12), (0, 0, 12, 16)]
+    assert result.duration == 16 * MS
+
+
 def test_steps_without_a_barrier_reduce_every_bucket_once_a_step():
     chosen = scenario(p=2, m=2, bucket="1 MB", overlap=True, bucket_rule="ddp").model_copy(
         update={"steps": 3, "barrier": False}

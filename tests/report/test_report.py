@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from rich.color import Color, ColorSystem
 from support import handmade
 from support.handmade import uniform
+from support.scenarios import values
 
 from hybrid_des import load, simulate
 from hybrid_des.pipeline import PlanRequest, schedules
@@ -203,8 +204,27 @@ def test_a_model_is_told_in_a_few_lines():
     assert re.search(r"^  tensor collectives ", text, re.M)
 
 
+@pytest.mark.parametrize("bucket", [{}, {"bucket": "none"}, {"bucket": "100 MB"}])
+@pytest.mark.parametrize("sharding", ["none", "zero-1"])
+@pytest.mark.parametrize("pipeline", [1, 2])
+def test_overlap_that_hides_nothing_says_what_would_hide(pipeline, sharding, bucket):
+    sections = {
+        "workload": {"forward": "2 ms", "backward": "4 ms", "parameters": 100_000_000},
+        "gradients": {"overlap": True, **bucket}, "sharding": sharding,
+    }  # fmt: skip
+    stated = values("1f1b", pipeline, 2, 2, **sections)
+    found = simulate(load(stated))
+    (advice,) = re.findall(r"overlap hides nothing: [^;]*; (.*?) fills? them", " ".join(render(found).split()))
+    changes = [change.replace(": ", "=") for change in advice.split(" and ")]
+    followed = simulate(load(stated, changes))
+    assert found.summary["gradient_communication_s"]["hidden"] == 0
+    assert followed.summary["gradient_communication_s"]["hidden"] > 0
+    assert followed.summary["step_time_s"] < found.summary["step_time_s"]
+    assert "hides nothing" not in render(followed)
+
+
 def test_idle_time_names_what_was_waited_for(scenarios):
-    text = render(simulate(load(scenarios / "contention_slower.yaml")))
+    text = render(simulate(load(scenarios / "contention_slower.yaml", ["slow=[{gpu: 0, factor: 0.8}]"])))
     labels = re.findall(r"^  (\S.*?)  +[\d.]+ m?s", text, flags=re.MULTILINE)
     assert labels[:9] == [
         "busy", "warm-up", "pipeline dependency", "drain", "pipeline message: queueing", "pipeline message: transfer",

@@ -15,6 +15,7 @@ from hybrid_des.scenario import load
 from hybrid_des.simulation.run import run as simulated
 from hybrid_des.stragglers.ideals import Ideals, lengths
 from hybrid_des.stragglers.replaying import replay
+from hybrid_des.workload.durations import Durations
 
 S = 10**12
 TRACE = SHARED / "profiles" / "trace-AR.parquet"
@@ -73,7 +74,7 @@ def test_the_file_of_the_oracle_gives_the_same():
 
 SCHEDULES = [
     ("1f1b", {}), ("gpipe", {}), ("interleaved-1f1b", {"chunks": 2}), ("zb-h1", {}), ("looped-bfs", {"chunks": 2}),
-    ("hanayo", {"chunks": 2}), ("zb-v", {"chunks": 2}),
+    ("hanayo", {"chunks": 2}), ("zb-v", {"chunks": 2}), ("dualpipe-v", {"fused": False}),
 ]  # fmt: skip
 
 
@@ -217,3 +218,15 @@ def test_what_if_counts_missing_ops_for_nothing(tmp_path):
     ask = Ideals(one.plan, times)
     assert ask.slowdown == 1
     assert ask.measured.max() == one.timeline.ops["end"].max()
+
+
+def test_what_if_takes_means_of_parts_apart_from_wholes():
+    """DualPipe mixes whole and split backwards: equal ops of each kind leave nothing to gain."""
+    one = simulated(instant("dualpipe", 2, 4, schedule={"fused": False}))
+    seconds = {"F": 1, "B": 1, "I": 2, "W": 3}
+    times = {kind: np.full((1, 1, 2, 2, 4), -1) for kind in "FBIW"}
+    for rank, op in one.plan.ops():
+        times[op.kind][0, 0, rank, op.chunk, op.microbatch] = S * seconds[op.kind]
+    ask = Ideals(one.plan, Durations("", (0,), times).complete)
+    assert ask.slowdown == 1
+    assert {kind: round(ideal.max() / S) for kind, ideal in ask.ideal.items()} == seconds

@@ -7,6 +7,7 @@ from support.scenarios import merged, plain
 
 from hybrid_des import simulate
 from hybrid_des.errors import ScenarioError, UsageError
+from hybrid_des.planning.planner import plan_of
 from hybrid_des.scenario import load, scenario_from, to_mapping
 
 JITTER = {"distribution": "lognormal", "sigma": 0.3}
@@ -30,6 +31,42 @@ def test_a_run_of_measured_durations_is_the_measured_run(kind, options, tmp_path
     both = [one.timeline.query("lane == 'compute' and kind != 'optimizer' and step == 0") for one in (first, second)]
     ends = [one.sort_values(names).end_s.tolist() for one in both]
     assert ends[0] == pytest.approx(ends[1], rel=1e-12)
+
+
+SECONDS = {"F": 1.0, "B": 1.0, "I": 0.5, "W": 2.5}  # parts of a split backward take longer than a whole one
+
+
+def mixed(kind, folder, took):
+    """A run of a schedule that mixes whole and split backwards, by a table of its own ops."""
+    options = {"fused": False}
+    plan = plan_of(scenarios.scenario(kind, 2, 8, schedule=options))
+    rows = [
+        {"step": 0, "stage": rank, "chunk": op.chunk, "kind": op.kind, "microbatch": op.microbatch, "seconds": took(op)}
+        for rank, op in plan.ops()
+    ]
+    pd.DataFrame(rows).to_csv(folder / "t.csv", index=False)
+    durations = {**NO_TIMES, "durations": str(folder / "t.csv")}
+    return plan, scenarios.scenario(kind, 2, 8, workload=durations, schedule=options)
+
+
+@pytest.mark.parametrize("kind", ["dualpipe", "dualpipe-v"])
+def test_mixed_whole_and_split_backwards_take_their_own_times(kind, tmp_path):
+    plan, scenario = mixed(kind, tmp_path, lambda op: SECONDS[op.kind])
+    assert {op.kind for _, op in plan.ops()} == {*"FBIW"}
+    ops = simulate(scenario).run.timeline.ops
+    kinds = [plan.programs[rank][i][0].kind for rank, i in zip(ops["rank"], ops["index"], strict=True)]
+    assert (ops["end"] - ops["start"]).tolist() == [SECONDS[kind] * 10**12 for kind in kinds]
+
+
+def test_whole_backwards_of_a_mixed_table_split_in_halves(tmp_path):
+    _, scenario = mixed("dualpipe-v", tmp_path, lambda op: 1 + op.microbatch)
+    split = scenarios.scenario("zb-v", 2, 8, workload={**NO_TIMES, "durations": scenario.workload.durations})
+    rows = simulate(split).timeline
+    whole = {(op.chunk, op.microbatch) for rank, op in plan_of(scenario).ops() if op.kind == "B" and rank == 0}
+    assert 0 < len(whole) < 16
+    for op in rows[(rows["rank"] == 0) & rows.kind.isin(["B", "W"])].itertuples():
+        both = 1 + op.microbatch
+        assert op.end_s - op.start_s == pytest.approx(both / 2 if (op.chunk, op.microbatch) in whole else both)
 
 
 def table(replicas=1, microbatches=2, steps=(0,), ranks=True):

@@ -245,3 +245,63 @@ def test_a_group_over_nodes_uses_the_adapters_of_all_members():
         return stages[0].forward
 
     assert forward(1) > 3 * forward(4)
+
+
+TIED = {
+    "kind": "transformer", "layers": 4, "hidden": 64, "heads": 4, "ffn": 256, "vocab": 10_000, "sequence": 32,
+    "tied": True,
+}  # fmt: skip
+MATRIX = 10_000 * 64
+
+
+@pytest.mark.parametrize(("kind", "pipeline", "chunks", "microbatches"), [
+    ("1f1b", 1, 1, 2), ("interleaved-1f1b", 1, 2, 2), ("zb-v", 2, 2, 4), ("dualpipe-v", 2, 2, 4), ("hanayo", 2, 2, 4),
+    ("chimera", 2, 1, 4), ("dualpipe", 2, 1, 4),
+])  # fmt: skip
+def test_tied_embedding_counts_once_where_both_ends_meet(kind, pipeline, chunks, microbatches):
+    schedule = {"kind": kind, "microbatches": microbatches, "chunks": chunks}
+    found = scenario(TIED, parallel={"pipeline": pipeline}, schedule=schedule)
+    stages, costs = stages_of(found)
+    parameters, copies = found.model.network.parameters, len(parts_of(found).plan.paths)
+    assert sum(costs.parameters) == sum(stage.parameters for stage in stages) == parameters
+    assert sum(costs.resident) - sum(costs.transient) == copies * 18 * parameters  # with fp32 gradients
+    updates = sum(stage.optimizer for stage in stages)
+    apart = sum(stage.optimizer for stage in stages_of(scenario({**TIED, "tied": False}))[0])
+    assert updates == pytest.approx(apart * parameters / (parameters + MATRIX), rel=1e-6)
+
+
+def test_tied_embedding_counts_twice_if_ends_are_apart():
+    found = scenario(TIED, parallel={"pipeline": 2})
+    assert sum(stages_of(found)[1].parameters) == found.model.network.parameters + MATRIX
+
+
+@pytest.mark.parametrize(("sharding", "gradients", "parameters"), [
+    ("none", 2, 0), ("zero-1", 1, 1), ("zero-2", 3, 1), ("zero-3", 3, 2 * 3),
+])  # fmt: skip
+@pytest.mark.parametrize("chunks", [1, 2])
+def test_tied_embedding_is_reduced_and_gathered_once(sharding, gradients, parameters, chunks):
+    """Amounts per 2(n−1)·P bytes, with 3 micro-batches."""
+    schedule = {"kind": "looped-bfs", "microbatches": 3, "chunks": chunks}
+    found = scenario(TIED, parallel={"data": 4}, sharding=sharding, gradients={"codec": "bf16"}, schedule=schedule)
+    result = simulate(found)
+    each = 2 * 3 * found.model.network.parameters
+    assert result.summary["bytes_gradients"] == gradients * each
+    assert result.summary.get("bytes_parameters", 0) == parameters * each
+
+
+def test_tied_gradient_stays_whole_until_both_uses_are_summed():
+    whole, scattered = (
+        stages_of(scenario(TIED, parallel={"data": 4}, sharding=sharding)) for sharding in ("zero-1", "zero-2")
+    )
+    block, norm = whole[0][0].layers[1].transient, 2 * 64
+    assert scattered[1].transient[0] == whole[1].transient[0] - norm + block
+
+
+def test_tied_embedding_is_gathered_where_a_pass_begins():
+    rows = simulate(scenario(TIED, parallel={"data": 4}, sharding="zero-3")).run.timeline.gathers
+    took = rows["end"] - rows["start"]
+    first, last = (took[(rows["rank"] == 0) & (rows["layer"] == layer)].tolist() for layer in (0, 5))
+    assert len(first) == 4  # once per micro-batch, in its forward: the backward still has it from the logits
+    assert last[::2] == [min(last)] * 4
+    assert last[1::2] == [max(last)] * 4
+    assert max(last) > max(first) > min(last)  # with the last norm, alone, and that norm alone
