@@ -10,7 +10,7 @@ import argparse
 import json
 
 from hybrid_des.cli.arguments import add_common, add_out, import_files
-from hybrid_des.cli.output import say, write_file
+from hybrid_des.cli.output import say, show, write_file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(json.loads(frame.to_json(orient="records", double_precision=15)), indent=2))
     else:
-        print(render_layers(frame, scenario) if args.layers else render_stages(frame, scenario))
+        show(render_layers(frame, scenario) if args.layers else render_stages(frame, scenario))
     if args.out is not None:
         say(f"wrote {args.out}")
     return 0

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_out, as_path
-from hybrid_des.cli.output import say, status_line, text_table
+from hybrid_des.cli.output import say, show, status_line, text_table
 
 if TYPE_CHECKING:
     from hybrid_des.stragglers.replaying import Replayed
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         figures = _figures(replayed)
     if args.out is not None:
         _write(args.out, replayed, figures)
-    print(json.dumps(figures, indent=2, allow_nan=False) if args.json else _report(replayed, figures))
+    show(json.dumps(figures, indent=2, allow_nan=False) if args.json else _report(replayed, figures))
     return 0
 
 

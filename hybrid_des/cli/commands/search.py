@@ -18,7 +18,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_budget, add_common, as_path, count, import_files, processes
-from hybrid_des.cli.output import say, text_table, write_file
+from hybrid_des.cli.output import say, show, text_table, write_file
 from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     settings = settings_of(read_scenario(args.file, args.set), args.imports)
     plans = plans_in(settings)
     if args.list:
-        print(_listed(settings, plans))
+        show(_listed(settings, plans))
         return 0
     if not (args.quiet or args.json):
         say(_listed(settings, plans))
@@ -142,7 +142,7 @@ def _output(args: argparse.Namespace, found: Found) -> None:
     else:
         if found.best is not None:
             print(_table(found))
-        print(found.sentence)
+        show(found.sentence)
     if args.out is not None:
         from hybrid_des.search.pareto import write
 
@@ -183,7 +183,7 @@ def _about_the_best(args: argparse.Namespace, found: Found, best: Candidate) -> 
         if args.out is not None:
             result.write(args.out / "best")
         if not (args.json or args.quiet):
-            print(f"\n{result.report()}")
+            show(f"\n{result.report()}")
     if not (args.json or args.quiet):
         print(_flags(scenario))
     if args.verify:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_common, count, import_files, processes
-from hybrid_des.cli.output import progress_bar, say, text_table
+from hybrid_des.cli.output import progress_bar, say, show, text_table
 from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     figures = _figures(tables, usual)
     if args.out is not None:
         _write(args.out, tables, usual, figures)
-    print(json.dumps(figures, indent=2, allow_nan=False) if args.json else _report(tables, figures))
+    show(json.dumps(figures, indent=2, allow_nan=False) if args.json else _report(tables, figures))
     return 0
 
 

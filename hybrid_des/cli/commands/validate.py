@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_common, import_files, processes
-from hybrid_des.cli.output import progress_bar, say, text_table
+from hybrid_des.cli.output import progress_bar, say, show, text_table
 from hybrid_des.errors import UsageError, unknown
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_summary(predictions, used, numbers, args.by), indent=2, allow_nan=False))
     else:
-        print(_report(predictions, used, numbers, args.by))
+        show(_report(predictions, used, numbers, args.by))
     if all(one.error for one in predictions):
         say(f"{args.file}: no row could be predicted; the first: {predictions[0].error}")
         return 1
