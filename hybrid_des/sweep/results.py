@@ -9,6 +9,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
+from hybrid_des.analysis.spreadsheets import write_csv
 from hybrid_des.errors import LONGEST_SHOWN, one_line
 from hybrid_des.report.files import Written, write_whole
 from hybrid_des.report.plots.style import verbatim
@@ -72,7 +73,7 @@ def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:
     from hybrid_des.report.plots.style import new_figure
 
     def fill(workshop: Path) -> None:
-        table(rows).to_csv(workshop / "sweep.csv", index=False, lineterminator="\n")
+        write_csv(table(rows), workshop / "sweep.csv")
         if sweep.picture is not None and any("error" not in row for row in rows):
             figure = new_figure((8, 5))
             draw(rows, sweep.picture, figure.subplots())

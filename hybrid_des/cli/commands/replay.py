@@ -137,14 +137,15 @@ def _table(replayed: Replayed) -> str:
 
 
 def _write(folder: Path, replayed: Replayed, figures: dict[str, Any]) -> None:
+    from hybrid_des.analysis.spreadsheets import write_csv
     from hybrid_des.report.files import write_whole
     from hybrid_des.report.plots.style import save
     from hybrid_des.stragglers.heat_map import heat_map
 
     def fill(workshop: Path) -> None:
         (workshop / "replay.json").write_text(json.dumps(figures, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        replayed.steps.to_csv(workshop / "steps.csv", index=False, lineterminator="\n")
-        replayed.classes.to_csv(workshop / "classes.csv", index=False, lineterminator="\n")
+        write_csv(replayed.steps, workshop / "steps.csv")
+        write_csv(replayed.classes, workshop / "classes.csv")
         save(heat_map(replayed), workshop, "replay")
 
     say(f"wrote {len(write_whole(folder, fill).paths)} files to {folder}")

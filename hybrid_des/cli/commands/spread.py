@@ -148,13 +148,14 @@ def _write(
 ) -> None:
     import pandas as pd
 
+    from hybrid_des.analysis.spreadsheets import write_csv
     from hybrid_des.report.files import write_whole
     from hybrid_des.report.plots.style import save
     from hybrid_des.seeds.histogram import histogram
 
     def fill(workshop: Path) -> None:
         table = pd.concat([one.assign(name=name) for name, one in tables.items()])
-        table.to_csv(workshop / "spread.csv", index=False, lineterminator="\n")
+        write_csv(table, workshop / "spread.csv")
         (workshop / "spread.json").write_text(json.dumps(figures, indent=2, allow_nan=False) + "\n", encoding="utf-8")
         save(histogram({name: one.step_time_s for name, one in tables.items()}, usual), workshop, "spread")
 

@@ -222,13 +222,14 @@ def _write(
     folder: Path, sweep: "Sweep", rows: Sequence["Prediction"], numbers: Mapping[str, float], by: Sequence[str]
 ) -> None:
     """Write `validation.csv`, `validation.png` and `fitted.yaml`."""
+    from hybrid_des.analysis.spreadsheets import write_csv
     from hybrid_des.report.files import write_whole
     from hybrid_des.sweep import table
     from hybrid_des.validation.picture import picture
 
     def fill(workshop: Path) -> None:
         records = [_record(one) for one in rows]
-        table(records).to_csv(workshop / "validation.csv", index=False, lineterminator="\n")
+        write_csv(table(records), workshop / "validation.csv")
         drawn = picture(str(sweep.document.value["name"]), rows, by[0] if by else None)
         drawn.savefig(workshop / "validation.png", dpi=120, metadata={"Software": None})
         if numbers:
