@@ -21,8 +21,13 @@ def one_line(text: str, longest: int = LONGEST_LINE, tail: int = 0) -> str:
     if len(text) > 8 * LONGEST_LINE:
         text = text[: 4 * LONGEST_LINE] + text[-4 * LONGEST_LINE :]
     spaced = _BREAK.sub(" ", text.strip("\r\n"))
-    line = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in spaced)
+    line = printable(spaced)
     return line if len(line) <= longest else f"{line[: longest - tail - 1]}…{line[len(line) - tail :]}"
+
+
+def printable(text: str) -> str:
+    """The text with a replacement character for each one that is neither printable nor a line break."""
+    return "".join(one if one.isprintable() or one == "\n" else "\N{REPLACEMENT CHARACTER}" for one in text)
 
 
 def unknown(name: str, known: Iterable[str]) -> str:

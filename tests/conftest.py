@@ -1,6 +1,7 @@
 """Fixtures that tests share, and the marker of tests that start processes."""
 
 import gc
+import signal
 from collections.abc import Mapping
 from fractions import Fraction
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from support import registries
 from support.campaigns import TIMES
+from support.interrupts import heed_interrupts
 from support.paths import SCENARIOS, TESTS
 
 from hybrid_des.cli import main as cli
@@ -53,6 +55,14 @@ def pytest_collection_modifyitems(items):
         if item.path.is_relative_to(TESTS / "system"):
             item.add_marker(pytest.mark.system)
     items.sort(key=lambda item: (item.get_closest_marker("system") is None, item.path.stem not in LONGEST))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _in_the_foreground():
+    """Interrupts reach the tests and their child processes, even under `nohup … &`."""
+    before = heed_interrupts()
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybrid_des.errors import UsageError, one_line
+from hybrid_des.errors import UsageError, one_line, printable
 
 if TYPE_CHECKING:
     from rich.status import Status
@@ -35,6 +35,11 @@ def discard_output() -> None:
 def say(message: str) -> None:
     """Print a message to stderr; stdout is for data."""
     print("\n".join(map(one_line, message.split("\n"))), file=sys.stderr)
+
+
+def show(text: str) -> None:
+    """Print lines for people to stdout; a name or a path in them cannot control the terminal."""
+    print(printable(text))
 
 
 def write_file(path: Path, text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from hybrid_des.analysis.spreadsheets import write_csv
 from hybrid_des.longrun.study import Crew, Goodput
 from hybrid_des.longrun.tradeoffs import over_intervals, over_spares
 from hybrid_des.longrun.weeks_pictures import picture
@@ -32,7 +33,7 @@ def write_weeks(weeks: Goodput, folder: str | Path, crew: Crew | None = None) ->
         }  # fmt: skip
         for name, table in tables.items():
             if table is not None:
-                table.to_csv(workshop / name, index=False, lineterminator="\n")
+                write_csv(table, workshop / name)
         save(picture(weeks, *curves), workshop, "goodput")
 
     return write_whole(folder, fill, replaces=CURVES)

@@ -8,7 +8,7 @@ from hybrid_des.longrun.study import Goodput
 from hybrid_des.longrun.tradeoffs import interval_of
 from hybrid_des.longrun.weeks_report import LONG
 from hybrid_des.renewal.sources import faults_of
-from hybrid_des.report.plots.style import LINES, axes, legend_above, new_figure, plain, scale_of, verbatim
+from hybrid_des.report.plots.style import LINES, axes, legend_above, log_ticks, new_figure, plain, scale_of, verbatim
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +53,7 @@ def over_intervals(weeks: Goodput, table: pd.DataFrame, ax: Axes | None = None) 
     size, unit = LONG[2]
     _band(ax, table.interval_s / size, table)
     ax.set_xscale("log")
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    log_ticks(ax.xaxis)
     best = weeks.summary["best_interval_s"]
     marks = {"scenario": (interval_of(weeks), FAILED), "best": (best and best["exact"], LINES[1])}
     for label, (seconds, colour) in marks.items():

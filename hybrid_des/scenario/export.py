@@ -27,7 +27,7 @@ _MANY: dict[str, Any] = {
     "base": {"type": "string", "description": "Another scenario file, which this one overrides key by key."},
     "sweep": {
         "description": "Axes to vary: keys of one item vary together; items are combined as a Cartesian product. "
-        "Or a CSV file with a column per key and a line per case.",
+        "Or a CSV file with a column per key and a line per case, or the source and columns of a missing one.",
         "anyOf": [
             {"type": "array", "items": {"type": "object", "additionalProperties": {"type": "array"}}},
             {
@@ -35,6 +35,16 @@ _MANY: dict[str, Any] = {
                 "required": ["file"],
                 "additionalProperties": False,
                 "properties": {"file": {"type": "string"}},
+            },
+            {
+                "type": "object",
+                "required": ["rows", "source", "columns"],
+                "additionalProperties": False,
+                "properties": {
+                    "rows": {"const": "not included"},
+                    "source": {"type": "string"},
+                    "columns": {"type": "array", "items": {"type": "string"}},
+                },
             },
         ],
     },

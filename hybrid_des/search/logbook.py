@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from hybrid_des.search.terms import Settings
 from hybrid_des.sweep.axes import Case
 
 LOGBOOK = "search.partial.jsonl"
+SAME = "the same scenario, plans, objective, limits and version"
+LINE = {"step", "plan", *(field.name for field in fields(Finding))}
 
 Known = Mapping[tuple[str, int], Finding]
 Note = Callable[[str, int, Finding], None]
@@ -65,24 +67,40 @@ def _head(settings: Settings, cases: Sequence[Case]) -> dict[str, Any]:
 
 
 def _read(path: Path, head: Mapping[str, Any]) -> Known:
-    """The findings in a file; a last line that was cut short by a kill is left out."""
+    """The findings in a file; a last line that was cut short by a kill is left out.
+
+    Raises:
+        UsageError: there is no such file, a line is wrong, or the file is that of another search.
+    """
     try:
-        first, *lines = path.read_text(encoding="utf-8").splitlines() or [""]
+        first, *lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError):
         raise UsageError(f"{path}: nothing to resume; expected the log of an earlier search") from None
-    if _parsed(first) != head:
-        raise UsageError(f"{path}: from a different search; --resume needs the same plans, objective and limits")
+    begun = _parsed(first)
+    if begun.keys() != head.keys():
+        raise UsageError(
+            f'{path}:1: expected the head of a log, {{"search": …, "plans": …}}; start again without --resume'
+        )
+    if begun != head:
+        raise UsageError(f"{path}: from a different search{_difference(begun, head)}; --resume needs {SAME}")
     found = {}
-    for line in map(_parsed, lines):
-        if line is not None:
-            step, number = line.pop("step"), line.pop("plan")
-            found[step, number] = Finding(**line)
+    for number, line in enumerate(lines[:-1], start=2):  # a whole line has a line break
+        finding = _parsed(line)
+        if finding.keys() != LINE:
+            raise UsageError(f"{path}:{number}: not a finding of a search; delete this line to appraise its plan again")
+        step, plan = finding.pop("step"), finding.pop("plan")
+        found[step, plan] = Finding(**finding)
     return found
 
 
-def _parsed(line: str) -> dict[str, Any] | None:
+def _difference(begun: Mapping[str, Any], head: Mapping[str, Any]) -> str:
+    return f" of {begun['plans']} plans, not {head['plans']}" if begun["plans"] != head["plans"] else ""
+
+
+def _parsed(line: str) -> dict[str, Any]:
+    """The fields in a line; none if it is no JSON object."""
     try:
         value = json.loads(line)
     except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -13,6 +13,7 @@ from hybrid_des.search.appraisal import scenario_in
 from hybrid_des.search.branch import EXCLUDED, IMPOSSIBLE, MISFIT, SAME, SIMULATED, UNKNOWN, Candidate
 from hybrid_des.search.terms import Settings
 from hybrid_des.sweep.journal import cells
+from hybrid_des.sweep.rows import plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -116,7 +117,7 @@ class Found:
             "plan": one.number,
             "status": one.status,
             "reason": one.reason,
-            **{path: value for path, value in one.case.items() if value is not None},
+            **{path: value for path, value in plain(one.case).items() if value is not None},
             f"{objective.key}_bound": objective.value(one.least) if known else None,
             "held_bytes": one.held or None,
             **cells({key: value for key, value in one.row.items() if key not in ("name", "version")}),

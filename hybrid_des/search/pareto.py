@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hybrid_des.analysis.spreadsheets import write_csv
 from hybrid_des.report.files import Written, write_whole
 from hybrid_des.report.plots import style
 from hybrid_des.search.branch import EXCLUDED, SIMULATED, UNKNOWN, Candidate
@@ -62,7 +63,7 @@ def write(found: Found, folder: str | Path) -> Written:
     """
 
     def fill(workshop: Path) -> None:
-        found.table().to_csv(workshop / "search.csv", index=False, lineterminator="\n")
+        write_csv(found.table(), workshop / "search.csv")
         if found.best is not None:
             figure = style.new_figure((8, 5))
             draw(found, figure.subplots())

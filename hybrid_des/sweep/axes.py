@@ -18,6 +18,7 @@ from hybrid_des.sweep.rows import is_key, read_rows
 Case = Mapping[str, Any]  # swept path → value; None leaves the key out. From a file, also its other columns
 
 MOST_CASES = 10**6
+_ABSENT = ("rows", "source", "columns")  # of rows that are not included
 _PICTURE = ("x", "y", "hue", "where")
 
 
@@ -136,6 +137,9 @@ def axes_of(document: Document, at: KeyPath, items: Any, problems: list[str]) ->
     """The axes in a list at a path of the document, each a list of cases; errors are appended to `problems`."""
     if isinstance(items, dict) and "file" in items:
         return _in_file(document, at, items, problems)
+    if isinstance(items, dict) and "rows" in items:
+        problems += _not_included(document, at, items)
+        return ()
     if not isinstance(items, list) or not items:
         problems.append(document.problem(at, "expected a list of axes such as {parallel.pipeline: [2, 4]}"))
         return ()
@@ -161,6 +165,18 @@ def _in_file(
     except ScenarioError as error:
         problems += error.problems
         return ()
+
+
+def _not_included(document: Document, at: KeyPath, item: Mapping[str, Any]) -> list[str]:
+    """What is wrong with `sweep: {rows: not included, source: …, columns: […]}`; at least that rows are needed."""
+    wrong = [document.problem((*at, key), unknown(str(key), _ABSENT)) for key in item if key not in _ABSENT]
+    wrong += [document.problem((*at, key), "is required") for key in _ABSENT if not item.get(key)]
+    if wrong:
+        return wrong
+    if item["rows"] != "not included":
+        return [document.problem((*at, "rows"), f"expected `not included`, found {describe(item['rows'])}")]
+    get = f"write a CSV file with these columns from {item['source']}; validate takes it as --rows FILE"
+    return [document.problem((*at, "rows"), f"not included; {get}")]
 
 
 def _axis(document: Document, at: KeyPath, item: Any, problems: list[str]) -> tuple[Case, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
+from hybrid_des.analysis.spreadsheets import safe_cell
 from hybrid_des.report.files.workshop import cannot_be_written, reserved
 from hybrid_des.sweep.dispatch import Row
 
@@ -85,5 +86,7 @@ class _Table:
             self._file.close()
 
     def _write(self, file: IO[str], rows: list[Row]) -> None:
-        csv.DictWriter(file, errors_last(self._columns), lineterminator="\n").writerows(rows)
+        csv.DictWriter(file, errors_last(self._columns), lineterminator="\n").writerows(
+            {name: safe_cell(cell) for name, cell in row.items()} for row in rows
+        )
         file.flush()

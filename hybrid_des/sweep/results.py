@@ -9,12 +9,14 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
+from hybrid_des.analysis.spreadsheets import write_csv
 from hybrid_des.errors import LONGEST_SHOWN, one_line
 from hybrid_des.report.files import Written, write_whole
 from hybrid_des.report.plots.style import verbatim
 from hybrid_des.sweep.axes import Plot, Sweep
 from hybrid_des.sweep.dispatch import Row
 from hybrid_des.sweep.journal import cells, columns, errors_last
+from hybrid_des.sweep.ranking import STEP, Ranking, larger_is_better, number
 from hybrid_des.units import Dimension, format_seconds, parse_quantity
 
 if TYPE_CHECKING:
@@ -30,7 +32,6 @@ SHOWN: Mapping[str, Callable[[Row], str]] = {
 }
 SHOWN_KEYS = ("step_time_s", "bubble_ratio", "exposed_communication_ratio", "efficiency", "peak_memory_bytes")
 MISFIT = " does not fit"
-LARGER_IS_BETTER = ("efficiency", "speedup", "mfu", "hfu", "accuracy")
 SHOWN_OF_WEEKS: Mapping[str, Callable[[Row], str]] = {  # of scenarios with `faults`
     "goodput": lambda row: f"{row['goodput']:.2%}" if "goodput" in row else "",
     "ETTR": lambda row: f"{row['ettr']:.2%}" if "ettr" in row else "",
@@ -39,7 +40,6 @@ MOST_ROWS = 40
 MOST_TICKS = 16
 LETTERS_ACROSS = 60  # total length of tick labels side by side
 LABEL_SPACE = 0.08  # share of an axis that a tick label takes
-PER_STEP = ("loss", "accuracy")  # lists with one entry per step; others have one per pipeline rank
 _DIMENSIONS: tuple[Dimension, ...] = ("number", "span", "size", "bandwidth", "compute")
 
 
@@ -72,7 +72,7 @@ def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:
     from hybrid_des.report.plots.style import new_figure
 
     def fill(workshop: Path) -> None:
-        table(rows).to_csv(workshop / "sweep.csv", index=False, lineterminator="\n")
+        write_csv(table(rows), workshop / "sweep.csv")
         if sweep.picture is not None and any("error" not in row for row in rows):
             figure = new_figure((8, 5))
             draw(rows, sweep.picture, figure.subplots())
@@ -87,48 +87,50 @@ def render(rows: Sequence[Row], sweep: Sweep) -> str:
     Cases are ordered by the plot's `y`, or the step time, best first: those that fit, those that do not, failed ones.
     Without a plot a table that is shown whole keeps the order of the file. The best case that fits is named.
     """
-    y = sweep.picture.y if sweep.picture is not None else "step_time_s"
-    ranked = sorted(rows, key=lambda row: _rank(row, y))
+    y = sweep.picture.y if sweep.picture is not None else STEP
+    ranking = Ranking.of(rows, y)
+    ranked = sorted(rows, key=ranking.key)
     ordered = ranked if sweep.picture is not None or len(rows) > MOST_ROWS else rows
-    shown = {**SHOWN, **(SHOWN_OF_WEEKS if any("goodput" in row for row in rows) else {})}
+    weeks = SHOWN_OF_WEEKS if any("goodput" in row for row in rows) else {}
+    per = {f"per {ranking.unit}": lambda row: format_seconds(ranking.share(row, STEP))} if ranking.unit else {}
+    shown = {"step time": SHOWN["step time"], **per, **SHOWN, **weeks}
     if y not in SHOWN_KEYS:
-        shown[label(y)] = lambda row: f"{_number(y, columns(row)[y]):.4g}"
+        shown[label(y)] = lambda row: f"{number(y, columns(row)[y]):.4g}"
     paths = sweep.labels
     lines = [[*map(one_line, paths), *shown]]
     for row in ordered[:MOST_ROWS]:
         figures = [] if "error" in row else [show(row) for show in shown.values()]
-        lines.append([*(one_line(str(row.get(path, "")), LONGEST_SHOWN) for path in paths), *figures])
+        lines.append([*(_value(row, path) for path in paths), *figures])
     widths = [max(len(line[i]) for line in lines if i < len(line)) for i in range(len(lines[0]))]
     texts = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=False)) for line in lines]
-    for number, row in enumerate(ordered[:MOST_ROWS], start=1):
+    for place, row in enumerate(ordered[:MOST_ROWS], start=1):
         if "error" in row:
-            texts[number] += f"  failed: {one_line(row['error'])}"
-    return "\n".join([*(text.rstrip() for text in texts), "", *_best(ranked[0], y, sweep), _counts(rows)])
+            texts[place] += f"  failed: {one_line(row['error'])}"
+    return "\n".join([*(text.rstrip() for text in texts), "", *_best(ranked[0], ranking, sweep), _counts(rows)])
 
 
-def _rank(row: Row, y: str) -> tuple[bool, bool, float]:
-    """The place of a case in a ranking: failed ones last, before them those that do not fit, then by a column."""
-    if "error" in row:
-        return True, True, 0.0
-    value = _number(y, columns(row)[y])
-    return False, bool(row.get("out_of_memory")), -value if _larger_is_better(y) else value
+def _value(row: Row, path: str) -> str:
+    return one_line(_text(row.get(path, "")), LONGEST_SHOWN)
 
 
-def _larger_is_better(column: str) -> bool:
-    return column in LARGER_IS_BETTER or column.endswith("_per_s") or column.endswith("_per_gpu_s")
+def _text(value: Any) -> str:
+    """A swept value for people; `default` where the case leaves the key out."""
+    return "default" if value is None else str(value)
 
 
-def _best(row: Row, y: str, sweep: Sweep) -> list[str]:
+def _best(row: Row, ranking: Ranking, sweep: Sweep) -> list[str]:
     """The best case that fits, by its values."""
     if "error" in row:
         return []
     if row.get("out_of_memory"):
         return ["no case fits"]
-    values = ", ".join(f"{one_line(path)} {one_line(str(row.get(path, '')), LONGEST_SHOWN)}" for path in sweep.labels)
-    value = _number(y, columns(row)[y])
-    times = y.endswith("_s") and not _larger_is_better(y)
+    y, values = ranking.y, ", ".join(f"{one_line(path)} {_value(row, path)}" for path in sweep.labels)
+    value = number(y, columns(row)[y])
+    times = y.endswith("_s") and not larger_is_better(y)
     figure = format_seconds(value) if times else f"{value:.1%}" if y.endswith("_ratio") else f"{value:.4g}"
-    return [f"best: {values}: {label(y).removesuffix(' (s)')} {figure}"]
+    share = ranking.share(row, y)
+    per = f", {format_seconds(share) if times else f'{share:.4g}'} per {ranking.unit}" if share != value else ""
+    return [f"best: {values}: {label(y).removesuffix(' (s)')} {figure}{per}"]
 
 
 def _counts(rows: Sequence[Row]) -> str:
@@ -161,8 +163,8 @@ def draw(rows: Sequence[Row], picture: Plot, ax: Axes | None = None) -> Axes:
     frame = pd.DataFrame(
         {
             "x": [places[_key(row[picture.x])] for row in shown],
-            "y": [_number(picture.y, row[picture.y]) for row in shown],
-            "hue": [", ".join(str(row[name]) for name in picture.hue) for row in shown],
+            "y": [number(picture.y, row[picture.y]) for row in shown],
+            "hue": [", ".join(_text(row[name]) for name in picture.hue) for row in shown],
             "fits": [not row.get("out_of_memory") for row in shown],
         }
     )
@@ -173,7 +175,7 @@ def draw(rows: Sequence[Row], picture: Plot, ax: Axes | None = None) -> Axes:
         legend.set_title(", ".join(map(label, picture.hue)))
         legend.set_alignment("left")
     facts = [flat[0]["name"]] if flat else []
-    facts += [f"{label(name)} {value}" for name, value in picture.where.items()]
+    facts += [f"{label(name)} {_text(value)}" for name, value in picture.where.items()]
     ax.set_title(",  ".join(map(verbatim, facts)), loc="left", fontsize=10)
     return ax
 
@@ -193,7 +195,7 @@ def _set_axes(ax: Axes, picture: Plot, places: dict[Any, float], cells: dict[Any
     if doubling:
         ax.set_xscale("log", base=2)
     if len(at) <= MOST_TICKS:
-        named = {places[key]: f"{cell:g}" if isinstance(cell, float) else str(cell) for key, cell in cells.items()}
+        named = {places[key]: f"{cell:g}" if isinstance(cell, float) else _text(cell) for key, cell in cells.items()}
         texts = [verbatim(named[place]) if place in _apart(at) or doubling else "" for place in at]
         crowded = sum(map(len, texts)) > LETTERS_ACROSS
         ax.set_xticks(at, texts)
@@ -227,12 +229,6 @@ def _places(cells: Sequence[Any]) -> dict[Any, float]:
 
 def _key(cell: Any) -> Any:
     return str(cell) if isinstance(cell, list) else cell
-
-
-def _number(name: str, cell: Any) -> float:
-    if isinstance(cell, list):
-        return float(cell[-1] if name in PER_STEP else max(cell))
-    return float(cell)
 
 
 def _quantity(cell: Any) -> Any:

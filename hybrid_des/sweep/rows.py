@@ -9,6 +9,9 @@ keys; they are kept with the row.
 """
 
 import csv
+import math
+from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +77,16 @@ def _value_of(cell: str, place: str) -> Any:
         return parse(cell, place).value
     except ScenarioError as error:
         raise ScenarioError([problem.replace(f"{place}:1: ", f"{place}: ", 1) for problem in error.problems]) from None
+
+
+def plain(value: Any) -> Any:
+    """A swept value for tables and JSON: fractions become numbers, infinity a string."""
+    if isinstance(value, Fraction):
+        return int(value) if value.denominator == 1 else float(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return value

@@ -2,15 +2,13 @@
 
 import contextlib
 import copy
-import math
 import os
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor
-from fractions import Fraction
 from functools import partial, reduce
 from operator import getitem
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hybrid_des.errors import HybridDesError, UsageError
 from hybrid_des.options import describe
@@ -22,7 +20,7 @@ from hybrid_des.sweep.axes import Case, Sweep
 from hybrid_des.sweep.dispatch import Row, Submits, dispatch, split
 from hybrid_des.sweep.journal import columns
 from hybrid_des.sweep.local_workers import local_workers
-from hybrid_des.sweep.rows import is_key
+from hybrid_des.sweep.rows import is_key, plain
 
 if TYPE_CHECKING:
     from hybrid_des.renewal.states import Kind
@@ -81,7 +79,7 @@ def run_sweep(
             workers = stack.enter_context(local_workers(min(jobs, len(cases))))
         arriving = stack.enter_context(contextlib.closing(_rows(sweep, cases, executor, workers, waiting)))
         for done, (place, row) in enumerate(arriving, start=1):
-            row = {path: _plain(value) for path, value in cases[place].items()} | row
+            row = plain(cases[place]) | row
             rows[place] = row
             if progress is not None:
                 progress(done, len(cases))
@@ -170,16 +168,3 @@ def with_case(document: Document, case: Case, block: str = "sweep") -> Document:
         if value is None:  # the key is left out
             del reduce(getitem, keys[:-1], varied.value)[keys[-1]]
     return varied
-
-
-def _plain(value: Any) -> Any:
-    """A swept value for tables and JSON: fractions become numbers, infinity a string."""
-    if isinstance(value, Fraction):
-        return int(value) if value.denominator == 1 else float(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return value

@@ -13,7 +13,7 @@ from typing import Any
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.options import describe
 from hybrid_des.sweep.axes import Case, Sweep
-from hybrid_des.sweep.rows import is_key
+from hybrid_des.sweep.rows import is_key, plain
 
 FIGURES = ("step_time_s", "peak_memory_bytes")  # keys of the summary that are compared
 MEASURED = "measured."
@@ -27,7 +27,7 @@ class Prediction:
     """One row of a corpus.
 
     Attributes:
-        case: its cells.
+        case: its cells, numbers as plain ones.
         measured, predicted: figures by name; the maximum over all ranks.
         error: why nothing could be predicted.
     """
@@ -73,7 +73,7 @@ def check_corpus(sweep: Sweep) -> None:
 
 def predict(sweep: Sweep, run: RunCases) -> list[Prediction]:
     """Run every row."""
-    return [_compared(case, row) for case, row in zip(sweep.cases(), run(sweep), strict=True)]
+    return [_compared(plain(case), row) for case, row in zip(sweep.cases(), run(sweep), strict=True)]
 
 
 def _compared(case: Case, row: Mapping[str, Any]) -> Prediction:

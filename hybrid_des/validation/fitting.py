@@ -2,7 +2,8 @@
 
 The mean of |ln(predicted/measured)| is minimized, which is robust to outliers. Every round simulates the rows once
 per number, to see how predictions depend on it, then solves the linear problem by iteratively reweighted least
-squares and simulates its solution; a step that does not help is halved.
+squares and simulates its solution; a step that does not reduce the mean of |predicted/measured − 1|, the error that is
+shown, is halved.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _number(scenario: Any, path: str) -> float:
 
 
 def fitted(start: Numbers, predictions_for: Callable[[Numbers], Sequence[Prediction]]) -> Numbers:
-    """Numbers that approximately minimize the mean error of step times, to four digits.
+    """Numbers that approximately minimize the mean error of step times, to four digits; `start` if none is less.
 
     Args:
         start: the initial numbers.
@@ -95,7 +96,7 @@ def fitted(start: Numbers, predictions_for: Callable[[Numbers], Sequence[Predict
         return np.array([log(p.ratio("step_time_s") or nan) for p in predictions_for(numbers)])
 
     point = np.array([log(start[path]) for path in paths])
-    now = error_at(point)
+    first = now = error_at(point)
     if not np.isfinite(now).any():
         raise UsageError("--fit: no row with measured.step_time_s can be predicted")
     for _ in range(ROUNDS):
@@ -106,7 +107,8 @@ def fitted(start: Numbers, predictions_for: Callable[[Numbers], Sequence[Predict
         if done:
             break
         now = then
-    return {path: float(f"{exp(value):.{DIGITS}g}") for path, value in zip(paths, point, strict=True)}
+    rounded = {path: float(f"{exp(value):.{DIGITS}g}") for path, value in zip(paths, point, strict=True)}
+    return rounded if _less(error_at(np.array([log(rounded[path]) for path in paths])), first) else start
 
 
 def _improved(
@@ -115,10 +117,15 @@ def _improved(
     """The point after the move or a part of it, the errors there, and whether the fit has converged."""
     for part in (move, move / 2, move / 4, move / 8):
         then = error_at(point + part)
-        known = np.isfinite(now)
-        if np.abs(then[known]).mean() < np.abs(now[known]).mean():  # never if a row fails (NaN)
+        if _less(then, now):
             return point + part, then, bool(np.abs(part).max() < CLOSE)
     return point, now, True
+
+
+def _less(then: Vector, now: Vector) -> bool:
+    """Whether the mean error is less, of the rows that can be predicted now; not if one of them fails then (NaN)."""
+    known = np.isfinite(now)
+    return bool(np.abs(np.expm1(then[known])).mean() < np.abs(np.expm1(now[known])).mean())
 
 
 def _least(slopes: Vector, errors: Vector, room: Vector) -> Vector:

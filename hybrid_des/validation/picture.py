@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.report.plots.style import LINES, MARKERS, legend, new_figure, plain
+from hybrid_des.report.plots.style import LINES, MARKERS, legend, log_ticks, new_figure, plain
 from hybrid_des.validation.corpus import FIGURES, Prediction
 from hybrid_des.validation.statistics import grouped
 
@@ -50,6 +50,8 @@ def _panel(above: Axes, below: Axes, name: str, groups: Mapping[str, list[Predic
         plain(ax)
     above.set_yscale("log")
     ends = (*above.get_xlim(), *above.get_ylim())
+    for axis in (below.xaxis, above.yaxis):  # above has the x axis of below
+        log_ticks(axis)
     above.axline((min(ends), min(ends)), (max(ends), max(ends)), color="0.6", linewidth=1, zorder=0)
     below.axhline(0, color="0.6", linewidth=1, zorder=0)
     above.set_ylabel(f"predicted {words} ({unit})")

@@ -6,7 +6,7 @@
 | column     | also called                         | values                                                            |
 |------------|-------------------------------------|-------------------------------------------------------------------|
 | step       |                                     | any number; steps are taken in ascending order                    |
-| rank       |                                     | global rank, where replica and stage are missing                  |
+| rank       |                                     | global rank; of several of a stage, the slowest gives the time    |
 | replica    | dp_rank                             | from 0; 0 if missing                                              |
 | stage      | pipeline_rank                       | pipeline rank, from 0                                             |
 | chunk      | mc                                  | of the pipeline rank, from 0; 0 if missing                        |
@@ -21,7 +21,8 @@ The other names are those of the straggler study (Lin et al., OSDI 2025) and of 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -60,6 +61,9 @@ WORDS = {"F": "forward", "B": "backward", "I": "input part of the backward", "W"
 NUMBERS = ("step", "rank", "replica", "stage", "chunk", "microbatch")
 MISSING = -1
 LARGEST_S = 10**6
+NEEDED = ("step", "stage", "kind", "microbatch", "seconds")
+HEAD = 4096  # bytes that tell JSON from a table
+GZIP = 31  # zlib's window size for gzip
 
 
 class Sizes(NamedTuple):
@@ -69,6 +73,9 @@ class Sizes(NamedTuple):
     stage: int
     chunk: int
     microbatch: int
+
+
+OP = ("kind", "step", *Sizes._fields)  # the columns that name an op
 
 
 @dataclass(frozen=True)
@@ -144,9 +151,8 @@ def read_table(path: Path) -> pd.DataFrame:
     table = raw[[column for column in found.values() if column]]
     table = table.rename(columns={column: name for name, column in found.items() if column})
     ends_alone = "seconds" not in table and {"start_s", "end_s"} <= {*table}
-    needed = ("step", "kind", "microbatch", "seconds", *(() if "rank" in table else ("stage",)))
-    for name in needed:
-        if name not in table and not (name == "seconds" and ends_alone):
+    for name in NEEDED:
+        if name not in table and not (name == "seconds" and ends_alone) and not (name == "stage" and "rank" in table):
             raise UsageError(f"{path}: no column {name}; found {', '.join(map(str, raw))}")
     table["row"] = table.index + (2 if path.suffix == ".csv" else 1)
     if (table.kind == "FB").any():
@@ -164,7 +170,17 @@ def read_table(path: Path) -> pd.DataFrame:
         table["seconds"] = table.end_s - table.start_s
     table["seconds"] = _seconds(table, path)
     table = table.assign(**{name: 0 for name in ("replica", "chunk") if name not in table})
-    return table.assign(kind=_parts_told_apart(table))
+    return _one_per_stage(table.assign(kind=_parts_told_apart(table)), path)
+
+
+def _one_per_stage(table: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """One row per op of a stage, with the duration of its slowest rank: tensor and context ranks end an op together."""
+    if not {"rank", "stage"} <= {*table}:
+        return table
+    _refuse_second(table, [*OP, "rank"], str(path))
+    if "start_s" in table:
+        table = table.assign(start_s=table.groupby(list(OP)).start_s.transform("min"))
+    return table.sort_values("seconds", ascending=False, kind="stable").drop_duplicates(OP).sort_index()
 
 
 def _parts_told_apart(table: pd.DataFrame) -> pd.Series[str]:
@@ -181,18 +197,30 @@ def _read(path: Path) -> pd.DataFrame:
     import pandas as pd
 
     try:
-        open_file(path).close()  # refuses files that would block
+        with open_file(path) as file:  # refuses files that would block
+            _refuse_json(path, file.read(HEAD) if path.is_file() else b"")  # from a pipe it could not be read again
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # a line with more cells than the first
             return pd.read_csv(path, index_col=False)
+    except UsageError:
+        raise
     except ImportError:
         raise UsageError(f"{path}: needs the parquet extra: pip install 'hybrid-des[parquet]'") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
     except Exception as error:  # the parsers raise many kinds
         raise UsageError(f"{path}: not a table: {str(error).splitlines()[0] if str(error) else error!r}") from None
+
+
+def _refuse_json(path: Path, head: bytes) -> None:
+    """Refuse a profiler's trace, and other JSON, by the first bytes of a file."""
+    text = (zlib.decompressobj(GZIP).decompress(head) if head.startswith(b"\x1f\x8b") else head).lstrip()
+    if text.startswith((b"{", b"[")):
+        traced = any(word in text for word in (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"ph"'))
+        what = "a profiler's trace, which does not say whose micro-batch a kernel is" if traced else "JSON, not a table"
+        raise UsageError(f"{path}: {what}; expected CSV or Parquet with {', '.join(NEEDED)}")
 
 
 def _numbers(table: pd.DataFrame, name: str, path: Path) -> pd.Series[float]:
@@ -234,6 +262,13 @@ def _seconds(table: pd.DataFrame, path: Path) -> pd.Series[float]:
     return numbers
 
 
+def _refuse_second(table: pd.DataFrame, place: Sequence[str], source: str) -> None:
+    twice = table[table.duplicated(list(place))]
+    if len(twice):
+        one = twice.iloc[0]
+        raise UsageError(f"{source}: row {one.row}: a second {WORDS[one.kind]} of micro-batch {one.microbatch} there")
+
+
 def durations_of(table: pd.DataFrame, sizes: Sizes, source: str) -> Durations:
     """The durations in a table of `read_table` with the columns `replica` and `stage`.
 
@@ -245,10 +280,7 @@ def durations_of(table: pd.DataFrame, sizes: Sizes, source: str) -> Durations:
         if len(beyond):
             one = beyond.iloc[0]
             raise UsageError(f"{source}: row {one.row}: there is no {name} {one[name]}, only 0 … {most - 1}")
-    twice = table[table.duplicated(["kind", "step", *sizes._fields])]
-    if len(twice):
-        one = twice.iloc[0]
-        raise UsageError(f"{source}: row {one.row}: a second {WORDS[one.kind]} of micro-batch {one.microbatch} there")
+    _refuse_second(table, OP, source)
     steps, places = np.unique(table.step.to_numpy(), return_inverse=True)
     kinds = [kind for kind in "FBIW" if (table.kind == kind).any()]
     split = {"I", "W"} & {*kinds}

@@ -24,6 +24,26 @@ CASES = {
         {"a.yaml": MINIMAL + f"name: {QUOTED}\n"},
         ["collective", "ring", "--scenario", "a.yaml", "--max", "1 KiB"],
     ),
+    "folder of a copy": ({}, ["init", "a100_8x", "--out", EVIL]),
+    "folder of a copy in JSON": ({}, ["init", "a100_8x", "--out", EVIL, "--json"]),
+    "name of a topology in JSON": ({"a.yaml": MINIMAL + f"name: {QUOTED}\n"}, ["topology", "a.yaml", "--json"]),
+    "name of an explained run": ({"a.yaml": MINIMAL + f"name: {QUOTED}\n"}, ["explain", "a.yaml"]),
+    "names of compared runs": ({"a.yaml": MINIMAL + f"name: {QUOTED}\n"}, ["compare", "a.yaml", "a.yaml"]),
+    "names of random runs": (
+        {"a.yaml": MINIMAL + f"name: {QUOTED}\njitter: {{distribution: lognormal, sigma: 0.1}}\n"},
+        ["spread", "a.yaml", "a.yaml", "--runs", "2"],
+    ),
+    "name of a measured row": (
+        {
+            "a.yaml": MINIMAL + "sweep: {file: r.csv}\n",
+            "r.csv": f'name,workload.forward,measured.step_time_s\n"{EVIL}",-1,1\n',
+        },
+        ["validate", "a.yaml", "--jobs", "1"],
+    ),
+    "name of a replayed file": (
+        {f"{EVIL}.csv": "step,stage,kind,microbatch,seconds\n0,0,F,0,1\n0,0,B,0,2\n"},
+        ["replay", f"{EVIL}.csv"],
+    ),
     "name of a GPU": ({"a.yaml": MINIMAL + f"cluster: {{gpu: {{name: {QUOTED}, memory: 80 GB}}}}\n"}, ["a.yaml"]),
     "swept name": ({"a.yaml": MINIMAL + f"sweep: [{{name: [{QUOTED}, b]}}]\n"}, ["a.yaml"]),
     "swept schedule": ({"a.yaml": MINIMAL + f"sweep: [{{schedule.kind: [{QUOTED}, gpipe]}}]\n"}, ["a.yaml"]),

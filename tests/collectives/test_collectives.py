@@ -213,7 +213,7 @@ def test_in_switch_needs_one_node_whose_switch_adds_up():
 
 
 def test_a_ring_on_a_gibibyte_takes_what_another_simulator_says():
-    # ASTRA-sim analytical on a physical ring of 25 GiB/s and 1 µs, as ../shared/NETWORK.md quotes it
+    # ASTRA-sim analytical on a physical ring of 25 GiB/s and 1 µs
     for n, milliseconds in ((8, 70.014), (64, 78.876), (256, 80.198)):
         for wiring in (physical_ring, ports):
             outcome = alone("ring", wiring(n, Fraction(25 * GIB), 10**6), n, GIB // 4)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections import Counter
 from functools import cache
 from random import Random
@@ -202,8 +203,31 @@ def test_only_the_same_search_is_resumed(tmp_path):
         explore(settings, plans, folder=tmp_path, resume=True)
     explore(settings, plans, folder=tmp_path)
     other = spaces.settings(spaces.of_workload(), axes=AXES, reserve="1 GB")
-    with pytest.raises(UsageError, match="from a different search"):
+    with pytest.raises(UsageError, match="from a different search; --resume needs the same scenario, plans"):
         explore(other, plans, folder=tmp_path, resume=True)
+    with pytest.raises(UsageError, match=f"from a different search of {len(plans)} plans, not {len(plans) - 1};"):
+        explore(settings, plans[1:], folder=tmp_path, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "said"),
+    [
+        (lambda head, *findings: findings, '1: expected the head of a log, {"search": …, "plans": …}; start again'),
+        (lambda head, *findings: [], "1: expected the head of a log"),
+        (lambda head, *findings: [head, "{}", *findings], "2: not a finding of a search; delete this line"),
+        (lambda head, *findings: [head, findings[0][:-9], *findings[1:]], "2: not a finding of a search"),
+        (lambda head, *findings: [head, findings[0].replace("held", "hold")], "2: not a finding of a search"),
+    ],
+    ids=["no head", "empty", "no fields", "cut", "unknown field"],
+)
+def test_a_spoilt_log_of_a_search_says_where(tmp_path, spoilt, said):
+    settings = spaces.settings(spaces.of_workload(), axes=AXES[:1])
+    plans = plans_in(settings)[:2]
+    explore(settings, plans, folder=tmp_path)
+    log = tmp_path / LOGBOOK
+    log.write_text("".join(f"{line}\n" for line in spoilt(*log.read_text().splitlines())))
+    with pytest.raises(UsageError, match=re.escape(f"{log}:{said}")):
+        explore(settings, plans, folder=tmp_path, resume=True)
 
 
 def test_a_budget_leaves_a_gap_that_is_told(monkeypatch):

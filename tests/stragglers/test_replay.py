@@ -1,5 +1,6 @@
 """Replays of measured runs: of one of 64 GPUs, of our own timelines, and of tables with mistakes."""
 
+import gzip
 import json
 from fractions import Fraction
 
@@ -11,7 +12,8 @@ from support.paths import SHARED
 from support.scenarios import FREE, merged
 
 from hybrid_des import simulate
-from hybrid_des.scenario import load
+from hybrid_des.errors import UsageError
+from hybrid_des.scenario import load, scenario_from
 from hybrid_des.simulation.run import run as simulated
 from hybrid_des.stragglers.ideals import Ideals, lengths
 from hybrid_des.stragglers.replaying import replay
@@ -230,3 +232,55 @@ def test_what_if_takes_means_of_parts_apart_from_wholes():
     ask = Ideals(one.plan, Durations("", (0,), times).complete)
     assert ask.slowdown == 1
     assert {kind: round(ideal.max() / S) for kind, ideal in ask.ideal.items()} == seconds
+
+
+TENSOR = {
+    "model": {"base": "gpt2", "layers": 2},
+    "parallel": {"tensor": 2, "pipeline": 2},
+    "schedule": {"kind": "1f1b", "microbatches": 3},
+    "jitter": JITTER,
+    "fold": "off",
+}
+
+
+def test_our_own_timeline_of_tensor_ranks_is_replayed(tmp_path):
+    file = timeline(scenario_from(TENSOR), tmp_path)
+    ops = pd.read_csv(file).query("lane == 'compute' and kind in ('F', 'B')")
+    assert ops["rank"].nunique() == 4
+    replayed = replay(file)
+    assert (replayed.trace.sizes, replayed.trace.schedule) == ((1, 2, 1, 3), "1f1b")
+    longest = (ops.end_s - ops.start_s).groupby([ops.kind, ops.pipeline_rank, ops.microbatch]).max()
+    for (kind, stage, microbatch), seconds in longest.items():
+        assert replayed.trace.durations.times[kind][0, 0, int(stage), 0, int(microbatch)] == round(seconds * S)
+    assert replayed.trace.measured[0] == pytest.approx(ops.end_s.max() - ops.start_s.min(), rel=1e-3)
+
+
+def test_of_several_ranks_of_a_stage_the_slowest_counts(tmp_path):
+    by_rank = [
+        {**row, "rank": 2 * row["stage"] + k, "seconds": row["seconds"] * (1 + k)} for row in rows() for k in (0, 1)
+    ]
+    assert replay(write_rows(tmp_path, by_rank)).trace.durations.times["F"].max() == 2 * max(
+        round(row["seconds"] * S) for row in rows() if row["kind"] == "F"
+    )
+    with pytest.raises(UsageError, match="row 10: a second forward of micro-batch 0"):
+        replay(write_rows(tmp_path, [*by_rank[:8], by_rank[1], *by_rank[8:]]))
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (
+            {"schemaVersion": 1, "deviceProperties": [], "traceEvents": []},
+            "a profiler's trace, which does not say whose",
+        ),
+        ([{"ph": "X", "name": "aten::mm", "ts": 1, "dur": 2}], "a profiler's trace, which does not say whose"),
+        ({"step_time_s": 1}, "JSON, not a table"),
+    ],
+)
+def test_json_is_told_from_a_table(run, write, value, said, pack):
+    file = write(pack(json.dumps(value, indent=2).encode()), "trace.json")
+    code, out, err = run("replay", file)
+    assert (code, out, len(err)) == (2, "", 1)
+    assert err[0].startswith(f"{file}: {said}")
+    assert err[0].endswith("expected CSV or Parquet with step, stage, kind, microbatch, seconds")

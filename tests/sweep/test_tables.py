@@ -13,6 +13,7 @@ from support.sweeps import AXES, BASE, without_wall
 from hybrid_des.errors import UsageError
 from hybrid_des.sweep import Plot, draw, load_sweep, render, run_sweep, table
 from hybrid_des.sweep import write as write_sweep
+from hybrid_des.sweep.ranking import Ranking, number
 
 
 def test_out_holds_a_table_and_a_picture(run, write, tmp_path):
@@ -81,6 +82,62 @@ def test_larger_is_better_where_it_is(write):
     lines = render(run_sweep(sweep), sweep).splitlines()
     assert [line.split()[0] for line in lines[1:4]] == ["4", "2", "1"]
     assert lines[0].split()[-1] == "speedup"
+
+
+SIZES = "sweep: [{schedule.microbatches: [8, 64]}]\nparallel: {pipeline: 4}\n"
+
+
+def test_cases_of_different_sizes_are_compared_per_micro_batch(write):
+    sweep = load_sweep(write(BASE + SIZES), ["cluster.nvlink.latency=0"])
+    lines = render(run_sweep(sweep), sweep).splitlines()
+    each = [(m + 3) * 30 / m for m in (8, 64)]  # ms: 4 stages of 30 ms
+    assert "per micro-batch" in lines[0]
+    assert all(f"{ms:.4g} ms" in line for ms, line in zip(each, lines[1:3], strict=True))
+    assert lines[-2] == "best: schedule.microbatches 64: step time 2.01 s, 31.41 ms per micro-batch"
+
+
+def test_samples_count_all_replicas_and_micro_batches(write):
+    model = "schedule: {kind: 1f1b, microbatches: 2}\nmodel: {base: gpt2, layers: 2}\ncluster: {gpus_per_node: 4}\n"
+    sizes = "schedule.microbatch_size: [1, 1, 2, 2], schedule.microbatches: [2, 2, 1, 4]"
+    rows = run_sweep(load_sweep(write(f"{model}sweep: [{{parallel.data: [1, 4, 1, 1], {sizes}}}]\n")))
+    assert Ranking.of(rows, "step_time_s").unit == "sample"
+    assert Ranking.of([rows[0], rows[2]], "step_time_s").unit == ""  # two samples in both
+    ranking = Ranking.of(rows, "step_time_s")
+    samples = [row["step_time_s"] / ranking.share(row, "step_time_s") for row in rows]
+    assert samples == pytest.approx([2, 8, 2, 8])
+
+
+def test_what_does_not_grow_with_samples_is_compared_whole(write):
+    rows = run_sweep(load_sweep(write(BASE + SIZES)))
+    for column in ("bubble_ratio", "peak_memory_bytes", "efficiency", "microbatches_per_s", "wall_s"):
+        ranking = Ranking.of(rows, column)
+        assert [ranking.share(row, column) for row in rows] == [number(column, row[column]) for row in rows]
+    ranking = Ranking.of(rows, "messages")
+    assert [ranking.share(row, "messages") for row in rows] == [6.0, 6.0]  # both ways over three links
+    assert ranking.share(rows[1], "idle_s.dependency") == rows[1]["idle_s"]["dependency"] / 64
+
+
+@pytest.mark.parametrize("order", ["[20 ms, 10 ms]", "[10 ms, 20 ms]"])
+def test_a_tie_goes_to_the_shortest_step(write, order):
+    axes = f"sweep: [{{workload.forward: {order}}}]\nplot: {{x: workload.forward, y: bubble_ratio}}\n"
+    sweep = load_sweep(write(BASE + axes))
+    assert "best: workload.forward 10 ms: bubble ratio 0.0%" in render(run_sweep(sweep), sweep).splitlines()
+
+
+def test_the_best_goodput_is_the_largest():
+    weeks = [{"goodput": share, "step_time_s": 1.0, "microbatches_per_s": 4.0} for share in (0.8, 0.9)]
+    assert min(weeks, key=Ranking.of(weeks, "goodput").key)["goodput"] == 0.9
+
+
+def test_a_key_that_is_left_out_shows_as_default(write):
+    axes = "sweep: [{seed: [null, 3]}]\nplot: {x: seed, y: step_time_s, hue: seed}\n"
+    sweep = load_sweep(write(BASE + axes))
+    rows = run_sweep(sweep)
+    text = render(rows, sweep)
+    assert "best: seed default: " in text
+    assert "None" not in text
+    drawn = draw(rows, sweep.picture, Figure().subplots())
+    assert [one.get_text() for one in drawn.get_legend().get_texts()] == ["default", "3"]
 
 
 def test_the_largest_memory_is_a_column_of_numbers(write):

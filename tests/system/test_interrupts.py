@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import pytest
+from support.paths import ROOT, TESTS
 
 from hybrid_des.sweep.local_workers import silence_the_tracker
 
@@ -91,9 +92,7 @@ def running(*arguments, workers=1):
     """A command in a session of its own, once every worker has printed that it started."""
     command = [sys.executable, "-m", "hybrid_des", *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job would hand on that it ignores
     with subprocess.Popen(command, start_new_session=True, **pipes) as process:
-        signal.signal(signal.SIGINT, handler)
         try:
             started = [process.stdout.readline() for _ in range(workers)]
             assert started == [STARTED] * workers, process.communicate(timeout=300)
@@ -180,6 +179,14 @@ def test_a_killed_sweep_keeps_its_rows_and_ends_its_workers(write, run, tmp_path
     assert len(list(out.glob(".part-*"))) == 1
     assert run(file, "--out", out, "--set", "sweep=[{schedule.kind: [gpipe]}]", "--quiet") == (0, "", [])
     assert [path.name for path in out.iterdir()] == ["sweep.csv"]
+
+
+def test_interrupts_reach_tests_in_the_background():
+    tests = f"{TESTS / 'cli/test_cli.py'}::test_an_interrupt_disguised_as_another_error_is_an_interrupt"
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", tests]
+    shell = ["sh", "-c", 'trap "" INT && exec "$@"', "sh", *command]  # as `nohup … &` starts it
+    done = subprocess.run(shell, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout
 
 
 def test_workers_that_are_interrupted_are_cleaned_up_in_silence(monkeypatch):

@@ -1,12 +1,13 @@
 """The shipped corpora: their rows, how many numbers are fitted, and errors on rows that ship beside them."""
 
+import csv
 import json
+import re
 
 import pytest
 import yaml
-from support.paths import SCENARIOS
+from support.paths import NOTEBOOKS, PACKAGE, ROOT, SCENARIOS, SHARED, TESTS
 
-from hybrid_des.errors import ScenarioError
 from hybrid_des.scenario import read_scenario, scenario_of
 from hybrid_des.sweep import load_sweep
 from hybrid_des.sweep.runner import with_case
@@ -19,6 +20,70 @@ MOST_FITTED = {
     "b200_dense": 2, "fsdp_a100_40gb": 4, "fsdp_a100_80gb": 4, "fsdp_h100": 4,
 }  # fmt: skip
 FACTS = ("parameters",)  # of `overlap`: what is done, not how well
+
+
+def rows_of(corpus):
+    """The rows of a corpus; where they are not included and not at hand, the test is skipped."""
+    block = yaml.safe_load(corpus.read_text())["sweep"]
+    rows = corpus.parent / block["file"] if "file" in block else SHARED / "validation" / f"{corpus.stem}.csv"
+    if not rows.exists():
+        pytest.skip("its rows are not part of this repository")
+    return rows
+
+
+ABSENT = [file for file in CORPORA if "file" not in yaml.safe_load(file.read_text())["sweep"]]
+
+
+@pytest.mark.parametrize("file", ABSENT, ids=lambda file: file.stem)
+def test_a_corpus_without_its_rows_names_their_source(run, file):
+    code, out, err = run("validate", file)
+    assert (code, out, len(err)) == (2, "", 1)
+    source = yaml.safe_load(file.read_text())["sweep"]["source"]
+    assert f"not included; write a CSV file with these columns from {source}; validate takes it as --rows" in err[0]
+
+
+@pytest.mark.parametrize("file", ABSENT, ids=lambda file: file.stem)
+def test_a_corpus_lists_the_columns_of_its_rows(file):
+    with rows_of(file).open(encoding="utf-8", newline="") as rows:
+        assert yaml.safe_load(file.read_text())["sweep"]["columns"] == next(csv.reader(rows))
+
+
+def test_a_corpus_without_its_rows_takes_given_ones(run, write):
+    row = {"name": "mine", "model": "gpt2", "cluster.nodes": "1", "measured.step_time_s": "1"}
+    rows = write("\n".join(map(",".join, (row, row.values()))), "rows.csv")
+    code, out, err = run("validate", ABSENT[0], "--rows", rows, "--json", "--jobs", "1")
+    assert (code, err, json.loads(out)["step_time_s"]["n"]) == (0, [], 1)
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ("{rows: not included, columns: [name]}", "sweep.source: is required"),
+        ("{rows: here, source: a, columns: [name]}", 'sweep.rows: expected `not included`, found "here"'),
+        ("{rows: not included, source: a, column: [name]}", 'unknown "column"; did you mean "columns"?'),
+    ],
+)
+def test_a_wrong_statement_about_rows_is_told(run, write, block, said):
+    code, _, err = run("validate", write(f"schedule: {{kind: 1f1b, microbatches: 1}}\nsweep: {block}\n"))
+    assert code == 2
+    assert said in "\n".join(err)
+
+
+RELATIVE = re.compile(r"(?<![\w./])(?:\.\./)+[\w][\w./-]*")
+KINDS = {".py", ".yaml", ".md", ".csv", ".ipynb", ".toml", ".json", ".html"}
+
+
+def test_no_shipped_file_points_outside_the_repository():
+    folders = (PACKAGE, SCENARIOS, NOTEBOOKS, TESTS)
+    files = [ROOT / "README.md", *(file for folder in folders for file in folder.rglob("*") if file.suffix in KINDS)]
+    found = {
+        (file.relative_to(ROOT).as_posix(), path)
+        for file in files
+        for path in RELATIVE.findall(file.read_text(encoding="utf-8"))
+        if not (file.parent / path).resolve().is_relative_to(ROOT)
+    }
+    assert len(files) > 500
+    assert found == set()
 
 
 def test_every_corpus_has_its_limit():
@@ -34,11 +99,7 @@ def test_few_numbers_are_fitted(file):
 
 @pytest.mark.parametrize("file", CORPORA, ids=lambda file: file.stem)
 def test_every_row_is_a_valid_scenario(file):
-    try:
-        sweep = load_sweep(file)
-    except ScenarioError as error:
-        assert "no such file" in str(error)
-        pytest.skip("its rows are not part of this repository")
+    sweep = load_sweep(file, [f"sweep={{file: {rows_of(file)}}}"])
     check_corpus(sweep)
     for case in sweep.cases():
         assert scenario_of(with_case(sweep.document, case)).model is not None

@@ -1,15 +1,18 @@
 """The command `validate`: errors of predictions, groups, conditions, fits and what it writes."""
 
 import csv
+import itertools
 import json
 from functools import partial
 
 import pytest
 import yaml
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from hybrid_des.errors import UsageError
 from hybrid_des.validation.corpus import Prediction
 from hybrid_des.validation.fitting import fitted
+from hybrid_des.validation.picture import picture
 from hybrid_des.validation.selection import condition
 from hybrid_des.validation.statistics import errors_of
 
@@ -139,6 +142,66 @@ def test_a_fit_keeps_shares_at_most_one():
         return [Prediction({}, {"step_time_s": 3.0}, {"step_time_s": numbers["efficiency.gemm"]})]
 
     assert fitted({"efficiency.gemm": 0.9}, predictions) == {"efficiency.gemm": 1.0}
+
+
+@pytest.mark.parametrize("ratios", [(0.7, 0.7, 0.7, 1, 1.9), (0.5, 0.9, 1.9), (0.999999, 1.000001), (1,)])
+def test_a_fit_never_ends_worse_than_it_began(ratios):
+    def predictions(numbers):
+        return [Prediction({}, {"step_time_s": 1.0}, {"step_time_s": ratio * numbers["x"]}) for ratio in ratios]
+
+    def error(numbers):
+        return errors_of([p.ratio("step_time_s") for p in predictions(numbers)]).mean_error_percent
+
+    start = {"x": 1.0}
+    found = fitted(start, predictions)
+    assert found == start or error(found) < error(start)
+
+
+HELD_OUT = "sweep: {file: rows.csv}\nschedule: {kind: 1f1b, microbatches: 2}\nworkload: {forward: 1, backward: 0}\n"
+
+
+def test_a_fit_that_worsens_other_rows_says_so(validate, write):
+    write("schedule.microbatches,measured.step_time_s,split\n2,4,fit\n4,4,kept\n", "rows.csv")
+    options = ("--fit", "workload.forward", "--where", 'split == "fit"')
+    code, out, err = validate(write(HELD_OUT), *options)
+    assert (code, err) == (0, ["warning: --fit: the mean error of the other rows grew from 0.0 % to 100.0 %"])
+    assert "other rows, before, step time  1  0.0 %" in out
+    found = json.loads(validate(write(HELD_OUT), *options, "--json")[1])
+    assert found["before_fit"]["step_time_s"]["mean_error_percent"] == 0
+
+
+def test_a_fit_that_finds_nothing_better_says_so(validate, write, tmp_path):
+    write("schedule.microbatches,measured.step_time_s\n2,2\n4,4\n", "rows.csv")
+    code, out, err = validate(write(HELD_OUT), "--fit", "workload.forward", "--out", tmp_path / "o")
+    said = "--fit: no numbers with a smaller mean error were found; those of the file stay"
+    assert (code, err) == (0, [said])
+    assert "fitted" not in out
+    assert not (tmp_path / "o" / "fitted.yaml").exists()
+
+
+def test_numbers_of_rows_are_decimals_wherever_they_show(validate, write, tmp_path):
+    write("workload.forward,workload.recompute,measured.step_time_s\n0.98389,0.1,1\n2,0.2,1\n", "rows.csv")
+    out = validate(write(CORPUS), "--out", tmp_path / "o", "--by", "workload.recompute")[1]
+    assert "workload.forward 0.98389" in out
+    assert "workload.recompute 0.1, step time" in out
+    table = list(csv.DictReader((tmp_path / "o" / "validation.csv").read_text().splitlines()))
+    assert [row["workload.forward"] for row in table] == ["0.98389", "2.0"]
+    found = json.loads(validate(write(CORPUS), "--where", "workload.recompute == 0.1", "--json")[1])
+    assert found["rows"] == 1
+
+
+@pytest.mark.parametrize("measured", [(1.2, 4.3), (30, 33), (0.002, 0.09), (3, 2000), (1, 10**9), (5, 5)], ids=str)
+def test_tick_labels_of_the_picture_stay_apart(measured):
+    rows = [Prediction({}, {"step_time_s": value}, {"step_time_s": value}) for value in measured]
+    figure = picture("a", rows)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw(renderer)
+    above, below = figure.axes
+    boxes = [tick.get_window_extent(renderer) for tick in below.get_xticklabels(which="both") if tick.get_text()]
+    assert len(boxes) >= 2
+    assert all(one.x1 < other.x0 for one, other in itertools.pairwise(sorted(boxes, key=lambda box: box.x0)))
+    texts = [tick.get_text() for axis in (below.xaxis, above.yaxis) for tick in axis.get_ticklabels(which="both")]
+    assert all(float(text) > 0 for text in texts if text)  # written out, not as powers
 
 
 def test_the_table_and_the_picture_are_written(validate, corpus, tmp_path):

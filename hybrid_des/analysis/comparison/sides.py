@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.explaining import traced_run
 from hybrid_des.analysis.metrics import summary
+from hybrid_des.analysis.spreadsheets import read_cell
 from hybrid_des.analysis.table import COLUMNS, EXACT, table
 from hybrid_des.errors import UsageError
 from hybrid_des.scenario import Scenario
@@ -70,7 +71,7 @@ def side_of_folder(folder: Path) -> Side:
     except ValueError as error:
         raise UsageError(f"{folder / SUMMARY}: not the summary of a run: {error}") from None
     try:
-        rows = pd.read_csv(folder / CSV)
+        rows = pd.read_csv(folder / CSV, converters={"lane": read_cell, "kind": read_cell})
         wanted = [name for name in COLUMNS if name not in rows]
         if wanted:
             raise ValueError(f"no column {wanted[0]}")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybrid_des.cli.arguments import add_common, import_files, one_scenario
-from hybrid_des.cli.output import say, status_line
+from hybrid_des.cli.output import say, show, status_line
 
 if TYPE_CHECKING:
     from hybrid_des.analysis.comparison.compare import Comparison
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         text = (
             json.dumps(found.to_mapping(), indent=2, allow_nan=False) if args.json else render_comparison(found, width)
         )
-    print(text)
+    show(text)
     if args.out is not None:
         _draw(found, args.out)
     limit = args.max_regression

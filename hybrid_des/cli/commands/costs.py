@@ -10,7 +10,7 @@ import argparse
 import json
 
 from hybrid_des.cli.arguments import add_common, add_out, import_files
-from hybrid_des.cli.output import say, write_file
+from hybrid_des.cli.output import say, show, write_file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
     from hybrid_des.analysis.cost_table import costs
+    from hybrid_des.analysis.spreadsheets import write_csv
     from hybrid_des.report.cost_report import render_layers, render_stages
     from hybrid_des.scenario import load
 
@@ -32,11 +33,11 @@ def run(args: argparse.Namespace) -> int:
     scenario = load(args.file, args.set)
     frame = costs(scenario, layers=args.layers)
     if args.out is not None:
-        write_file(args.out, frame.to_csv(index=False, lineterminator="\n"))
+        write_file(args.out, write_csv(frame))
     if args.json:
         print(json.dumps(json.loads(frame.to_json(orient="records", double_precision=15)), indent=2))
     else:
-        print(render_layers(frame, scenario) if args.layers else render_stages(frame, scenario))
+        show(render_layers(frame, scenario) if args.layers else render_stages(frame, scenario))
     if args.out is not None:
         say(f"wrote {args.out}")
     return 0

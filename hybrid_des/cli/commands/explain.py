@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hybrid_des.cli.arguments import add_common, count, import_files, one_scenario
-from hybrid_des.cli.output import say, status_line
+from hybrid_des.cli.output import say, show, status_line
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         whole = {"verdict": verdict(found), **found.to_mapping(), "next": advice(found)}
         print(json.dumps(whole, indent=2, allow_nan=False))
     else:
-        print(render_explanation(found, shutil.get_terminal_size((100, 24)).columns))
+        show(render_explanation(found, shutil.get_terminal_size((100, 24)).columns))
     if args.out is not None:
         _write(found, args.out)
     return 0

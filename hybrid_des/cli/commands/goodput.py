@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from hybrid_des.cli.arguments import add_common, import_files, processes
-from hybrid_des.cli.output import progress_bar, say
+from hybrid_des.cli.output import progress_bar, say, show
 from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
             written = write_weeks(weeks, args.out, Crew(jobs, progress, args.imports))
     for warning in weeks.warnings:
         say(f"warning: {warning}")
-    print(json.dumps(weeks.summary, indent=2, allow_nan=False) if args.json else weeks.report())
+    show(json.dumps(weeks.summary, indent=2, allow_nan=False) if args.json else weeks.report())
     if written is not None:
         say(f"wrote {len(written.paths)} files to {args.out}")
     return 0

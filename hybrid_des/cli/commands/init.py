@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from hybrid_des.cli.arguments import add_out
-from hybrid_des.cli.output import say, write_file
+from hybrid_des.cli.output import say, show, write_file
 from hybrid_des.errors import UsageError
 
 
@@ -33,9 +33,9 @@ def run(args: argparse.Namespace) -> int:
         write_file(path, text)
     *_, scenario = files
     if args.json:
-        print(json.dumps([str(path) for path in files], ensure_ascii=False))
+        print(json.dumps([str(path) for path in files]))
     else:
-        print(f"{scenario}: run it with hybrid-des {scenario}")
+        show(f"{scenario}: run it with hybrid-des {scenario}")
     for path in [*files][:-1]:
         say(f"wrote {path}, which it builds on")
     return 0

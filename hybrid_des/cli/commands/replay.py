@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_out, as_path
-from hybrid_des.cli.output import say, status_line, text_table
+from hybrid_des.cli.output import say, show, status_line, text_table
 
 if TYPE_CHECKING:
     from hybrid_des.stragglers.replaying import Replayed
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         figures = _figures(replayed)
     if args.out is not None:
         _write(args.out, replayed, figures)
-    print(json.dumps(figures, indent=2, allow_nan=False) if args.json else _report(replayed, figures))
+    show(json.dumps(figures, indent=2, allow_nan=False) if args.json else _report(replayed, figures))
     return 0
 
 
@@ -138,14 +138,15 @@ def _table(replayed: Replayed) -> str:
 
 
 def _write(folder: Path, replayed: Replayed, figures: dict[str, Any]) -> None:
+    from hybrid_des.analysis.spreadsheets import write_csv
     from hybrid_des.report.files import write_whole
     from hybrid_des.report.plots.style import save
     from hybrid_des.stragglers.heat_map import heat_map
 
     def fill(workshop: Path) -> None:
         (workshop / "replay.json").write_text(json.dumps(figures, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        replayed.steps.to_csv(workshop / "steps.csv", index=False, lineterminator="\n")
-        replayed.classes.to_csv(workshop / "classes.csv", index=False, lineterminator="\n")
+        write_csv(replayed.steps, workshop / "steps.csv")
+        write_csv(replayed.classes, workshop / "classes.csv")
         save(heat_map(replayed), workshop, "replay")
 
     say(f"wrote {len(write_whole(folder, fill).paths)} files to {folder}")

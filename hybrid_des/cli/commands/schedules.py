@@ -86,10 +86,12 @@ def _blocks(rows: Sequence[Mapping[str, str]]) -> str:
 
 
 def _csv(rows: Sequence[Mapping[str, str]]) -> str:
+    from hybrid_des.analysis.spreadsheets import safe_cell
+
     file = io.StringIO()
     writer = csv.DictWriter(file, ["name", *FACTS.values()], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({key: safe_cell(cell) for key, cell in row.items()} for row in rows)
     return file.getvalue()
 
 

@@ -18,7 +18,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_budget, add_common, as_path, count, import_files, processes
-from hybrid_des.cli.output import say, text_table, write_file
+from hybrid_des.cli.output import say, show, text_table, write_file
 from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     settings = settings_of(read_scenario(args.file, args.set), args.imports)
     plans = plans_in(settings)
     if args.list:
-        print(_listed(settings, plans))
+        show(_listed(settings, plans))
         return 0
     if not (args.quiet or args.json):
         say(_listed(settings, plans))
@@ -81,7 +81,9 @@ def _listed(settings: Settings, plans: Sequence[Case]) -> str:
 
 
 def _cell(value: Any) -> str:
-    return "default" if value is None else str(value)
+    from hybrid_des.sweep.rows import plain
+
+    return "default" if value is None else str(plain(value))
 
 
 def _search(args: argparse.Namespace, settings: Settings, plans: Sequence[Case]) -> Found:
@@ -142,7 +144,7 @@ def _output(args: argparse.Namespace, found: Found) -> None:
     else:
         if found.best is not None:
             print(_table(found))
-        print(found.sentence)
+        show(found.sentence)
     if args.out is not None:
         from hybrid_des.search.pareto import write
 
@@ -183,7 +185,7 @@ def _about_the_best(args: argparse.Namespace, found: Found, best: Candidate) -> 
         if args.out is not None:
             result.write(args.out / "best")
         if not (args.json or args.quiet):
-            print(f"\n{result.report()}")
+            show(f"\n{result.report()}")
     if not (args.json or args.quiet):
         print(_flags(scenario))
     if args.verify:
@@ -231,12 +233,13 @@ def _flags(scenario: Any) -> str:
 def _why_none(found: Found) -> str:
     """Why no plan was found, and the one that is nearest to fitting."""
     from hybrid_des.search.branch import IMPOSSIBLE
+    from hybrid_des.sweep.rows import plain
 
     nearest = found.nearest()
     if nearest is None:
         first = next(one for one in found.candidates if one.status == IMPOSSIBLE)
         return f"every plan is impossible; the first: {first.reason}"
-    values = ", ".join(f"{path}={value}" for path, value in nearest.case.items() if value is not None)
+    values = ", ".join(f"{path}={value}" for path, value in plain(nearest.case).items() if value is not None)
     limit = "search.memory" if found.settings.block.memory else "the GPU's memory"
     less = ", less search.reserve" if found.settings.block.reserve else ""
     return f"no plan fits into {limit}{less}; the nearest: {nearest.reason} ({values})"
@@ -259,6 +262,9 @@ def _summary(found: Found) -> dict[str, Any]:
 
 
 def _plan(found: Found, one: Candidate) -> dict[str, Any]:
+    from hybrid_des.sweep.rows import plain
+
     objective = found.settings.objective
-    values = {path: value if isinstance(value, int | str) else str(value) for path, value in one.case.items() if value}
+    shown = {path: value for path, value in plain(one.case).items() if value}
+    values = {path: value if isinstance(value, int | float | str) else str(value) for path, value in shown.items()}
     return {"plan": one.number, objective.key: objective.value(one.least), "held_bytes": one.held, "values": values}

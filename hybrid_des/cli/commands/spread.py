@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_common, count, import_files, processes
-from hybrid_des.cli.output import progress_bar, say, text_table
+from hybrid_des.cli.output import progress_bar, say, show, text_table
 from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     figures = _figures(tables, usual)
     if args.out is not None:
         _write(args.out, tables, usual, figures)
-    print(json.dumps(figures, indent=2, allow_nan=False) if args.json else _report(tables, figures))
+    show(json.dumps(figures, indent=2, allow_nan=False) if args.json else _report(tables, figures))
     return 0
 
 
@@ -148,13 +148,14 @@ def _write(
 ) -> None:
     import pandas as pd
 
+    from hybrid_des.analysis.spreadsheets import write_csv
     from hybrid_des.report.files import write_whole
     from hybrid_des.report.plots.style import save
     from hybrid_des.seeds.histogram import histogram
 
     def fill(workshop: Path) -> None:
         table = pd.concat([one.assign(name=name) for name, one in tables.items()])
-        table.to_csv(workshop / "spread.csv", index=False, lineterminator="\n")
+        write_csv(table, workshop / "spread.csv")
         (workshop / "spread.json").write_text(json.dumps(figures, indent=2, allow_nan=False) + "\n", encoding="utf-8")
         save(histogram({name: one.step_time_s for name, one in tables.items()}, usual), workshop, "spread")
 

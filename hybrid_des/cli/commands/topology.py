@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_common, import_files, whole
-from hybrid_des.cli.output import text_table
+from hybrid_des.cli.output import show, text_table
 from hybrid_des.errors import UsageError, one_line
 
 if TYPE_CHECKING:
@@ -74,11 +74,11 @@ def _print(scenario: Scenario, fabric: Fabric, ends: Sequence[int] | None) -> No
     print(", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts), end="\n\n")
     print(text_table(("link", "count", "bandwidth each"), _kinds(fabric)))
     for pair in (ends, ends[::-1]) if ends else ():
-        print(f"\n{_route(fabric, *pair)}")
+        show(f"\n{_route(fabric, *pair)}")
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    return json.dumps(value, indent=2)
 
 
 def _data(name: str, fabric: Fabric, ends: Sequence[int] | None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_common, import_files, processes
-from hybrid_des.cli.output import progress_bar, say, text_table
+from hybrid_des.cli.output import progress_bar, say, show, text_table
 from hybrid_des.errors import UsageError, unknown
 
 if TYPE_CHECKING:
@@ -53,14 +53,17 @@ def run(args: argparse.Namespace) -> int:
         runs = stack.enter_context(_runner(args.jobs or min(os.cpu_count() or 1, len(sweep)), progress))
         numbers = _fit(chosen, args.fit.split(","), runs) if args.fit else {}
         kept = _others(sweep, chosen) if args.fit else chosen
+        before = predict(kept, runs) if args.fit else []
         predictions = predict(_with(kept, numbers), runs)
         used = predict(_with(chosen, numbers), runs) if kept is not chosen else []
     if args.out is not None:
         _write(args.out, sweep, [*used, *predictions], numbers, args.by)
     if args.json:
-        print(json.dumps(_summary(predictions, used, numbers, args.by), indent=2, allow_nan=False))
+        print(json.dumps(_summary(predictions, used, before, numbers, args.by), indent=2, allow_nan=False))
     else:
-        print(_report(predictions, used, numbers, args.by))
+        show(_report(predictions, used, before, numbers, args.by))
+    if args.fit:
+        _say_what_it_did(numbers, before, predictions)
     if all(one.error for one in predictions):
         say(f"{args.file}: no row could be predicted; the first: {predictions[0].error}")
         return 1
@@ -93,12 +96,13 @@ def _columns(sweep: "Sweep") -> list[str]:
 
 def _chosen(sweep: "Sweep", where: str | None) -> "Sweep":
     """The rows that meet a condition."""
+    from hybrid_des.sweep.rows import plain
     from hybrid_des.validation.selection import condition
 
     if where is None:
         return sweep
     meets = condition(where, [*_columns(sweep), "split"])
-    cases = [case for case in sweep.cases() if meets(case)]
+    cases = [case for case in sweep.cases() if meets(plain(case))]
     if not cases:
         raise UsageError(f"--where {where}: no row meets this")
     return sweep.of_cases(cases)
@@ -134,11 +138,34 @@ def _fit(sweep: "Sweep", paths: Sequence[str], runs: "RunCases") -> dict[str, fl
     from hybrid_des.validation.corpus import predict
     from hybrid_des.validation.fitting import fitted, starts
 
-    return fitted(starts(sweep, paths), lambda numbers: predict(_with(sweep, numbers), runs))
+    start = starts(sweep, paths)
+    numbers = fitted(start, lambda numbers: predict(_with(sweep, numbers), runs))
+    return {} if numbers == start else numbers
+
+
+def _say_what_it_did(
+    numbers: Mapping[str, float], before: Sequence["Prediction"], after: Sequence["Prediction"]
+) -> None:
+    """Say where a fit found nothing better, or made the rows that it did not see worse."""
+    from hybrid_des.validation.statistics import errors_by_figure
+
+    if not numbers:
+        say("--fit: no numbers with a smaller mean error were found; those of the file stay")
+        return
+    first, then = (
+        errors["step_time_s"].mean_error_percent if "step_time_s" in (errors := errors_by_figure(rows)) else 0.0
+        for rows in (before, after)
+    )
+    if then > first:
+        say(f"warning: --fit: the mean error of the other rows grew from {first:.1f} % to {then:.1f} %")
 
 
 def _summary(
-    predictions: Sequence["Prediction"], used: Sequence["Prediction"], numbers: Mapping[str, float], by: Sequence[str]
+    predictions: Sequence["Prediction"],
+    used: Sequence["Prediction"],
+    before: Sequence["Prediction"],
+    numbers: Mapping[str, float],
+    by: Sequence[str],
 ) -> dict[str, Any]:
     from hybrid_des.validation.statistics import errors_by_figure, grouped
 
@@ -149,6 +176,7 @@ def _summary(
         **errors(predictions),
         "fitted": dict(numbers),
         **({"fitted_on": errors(used)} if used else {}),
+        **({"before_fit": errors(before)} if before else {}),
         **({"by": {c: {v: errors(rows) for v, rows in grouped(predictions, c).items()} for c in by}} if by else {}),
         "rows": len(predictions),
         "failed": [{"name": one.name, "error": one.error} for one in predictions if one.error],
@@ -156,7 +184,11 @@ def _summary(
 
 
 def _report(
-    predictions: Sequence["Prediction"], used: Sequence["Prediction"], numbers: Mapping[str, float], by: Sequence[str]
+    predictions: Sequence["Prediction"],
+    used: Sequence["Prediction"],
+    before: Sequence["Prediction"],
+    numbers: Mapping[str, float],
+    by: Sequence[str],
 ) -> str:
     from hybrid_des.validation.statistics import grouped
 
@@ -165,7 +197,8 @@ def _report(
     if failed:
         lines = [f"failed  {one.name}: {one.error}" for one in failed]
         parts.append("\n".join([*lines, f"{len(failed)} of {len(predictions)} rows failed"]))
-    groups = [("other rows", predictions), ("rows fitted", used)] if used else [("all rows", predictions)]
+    name = "other rows" if used else "all rows"
+    groups = [(name, predictions), (f"{name}, before", before), ("rows fitted", used)]
     groups += [(f"{column} {value}", rows) for column in by for value, rows in grouped(predictions, column).items()]
     parts.append(text_table(HEADS, [line for name, rows in groups for line in _error_lines(name, rows)]))
     if numbers:
@@ -222,13 +255,14 @@ def _write(
     folder: Path, sweep: "Sweep", rows: Sequence["Prediction"], numbers: Mapping[str, float], by: Sequence[str]
 ) -> None:
     """Write `validation.csv`, `validation.png` and `fitted.yaml`."""
+    from hybrid_des.analysis.spreadsheets import write_csv
     from hybrid_des.report.files import write_whole
     from hybrid_des.sweep import table
     from hybrid_des.validation.picture import picture
 
     def fill(workshop: Path) -> None:
         records = [_record(one) for one in rows]
-        table(records).to_csv(workshop / "validation.csv", index=False, lineterminator="\n")
+        write_csv(table(records), workshop / "validation.csv")
         drawn = picture(str(sweep.document.value["name"]), rows, by[0] if by else None)
         drawn.savefig(workshop / "validation.png", dpi=120, metadata={"Software": None})
         if numbers:

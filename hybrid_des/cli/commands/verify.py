@@ -12,6 +12,7 @@ import json
 from typing import TYPE_CHECKING
 
 from hybrid_des.cli.arguments import add_common, import_files
+from hybrid_des.cli.output import show
 from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         verdict, account = "pass", verify(scenario)
     except (PlanError, SimulationError) as error:
         verdict, account = "fail", str(error)
-    print(json.dumps({"verdict": verdict, "account": account}) if args.json else f"{verdict}: {account}")
+    show(json.dumps({"verdict": verdict, "account": account}) if args.json else f"{verdict}: {account}")
     return 0 if verdict == "pass" else 1
 
 

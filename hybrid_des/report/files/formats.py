@@ -10,6 +10,7 @@ from pathlib import Path
 
 from hybrid_des.analysis.arrow_table import arrow_tables
 from hybrid_des.analysis.metrics import Findings
+from hybrid_des.analysis.spreadsheets import write_csv
 from hybrid_des.pipeline.order_csv import crossed_messages, write_order
 from hybrid_des.report.files import output
 
@@ -31,7 +32,7 @@ def timeline_csv(findings: Findings, folder: Path) -> list[str]:
         return []
     with (folder / "timeline.csv").open("w", encoding="utf-8", newline="") as file:
         for number, piece in enumerate(findings.table_pieces()):
-            piece.to_csv(file, header=not number, index=False, lineterminator="\n")
+            write_csv(piece, file, header=not number)
     if long is None:
         return []
     return [f"timeline.csv has {len(long):,} rows; pip install 'hybrid-des[parquet]' writes a smaller timeline.parquet"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import ceil, floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from hybrid_des.errors import one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
@@ -17,6 +19,7 @@ MARKERS = "osD^vP*X"
 SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"), (1e-12, "ps"))
 
 LONGEST_TEXT = 120  # characters
+MOST_POWERS = 7  # of ten, labelled on an axis
 
 Colour = tuple[float, float, float]
 
@@ -60,6 +63,23 @@ def plain(ax: Axes) -> Axes:
     """Hide the right and upper spine."""
     ax.spines[["top", "right"]].set_visible(False)
     return ax
+
+
+def log_ticks(axis: Axis) -> None:
+    """Label a logarithmic axis at a few round values within its limits, written out, such as 0.5, 1, 2 and 5."""
+    from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+
+    low, high = axis.get_view_interval()
+    first, last = floor(log10(low)), ceil(log10(high))
+    if high < 10 * low:
+        values = [float(value) for value in MaxNLocator(5).tick_values(low, high)]
+    elif high < 200 * low:
+        values = [step * 10.0**power for power in range(first, last + 1) for step in (1, 2, 5)]
+    else:
+        values = [10.0**power for power in range(first, last + 1, 1 + (last - first) // MOST_POWERS)]
+    axis.set_major_locator(FixedLocator([value for value in values if low <= value <= high]))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
 
 
 def legend(ax: Axes, **options: Any) -> None:

@@ -21,6 +21,7 @@ from random import Random
 from threading import Event
 from typing import Any
 
+from support.interrupts import heed_interrupts
 from support.paths import ROOT
 
 CASES = 160
@@ -109,9 +110,7 @@ def wrong(kill: Kill, patience: float = 5) -> list[str]:
             command += ["--set", "sweep=none"]
         errors = stack.enter_context((folder / "errors").open("wb"))  # a pipe would end with the last worker only
         options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": errors}
-        signal.signal(
-            signal.SIGINT, signal.default_int_handler
-        )  # a shell's background job would ignore it, and hand that on
+        heed_interrupts()
         process = subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **options)
         stack.callback(process.wait)
         stack.callback(_end, process.pid)
