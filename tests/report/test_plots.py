@@ -245,7 +245,7 @@ def test_the_legend_shows_the_shades_of_all_chunks():
     assert {to_hex(shade(COLOURS["F"], chunk, 2)).upper() for chunk in range(2)} <= shown & boxes(ax).keys()
 
 
-def test_of_many_steps_the_first_that_can_be_seen_are_drawn():
+def test_of_many_steps_the_first_visible_ones_are_drawn():
     run = run_of(microbatches=4, data=1, steps=40)
     ax = plots.gantt(run, axes())
     assert ax.get_xlabel() == "time (s);  the first 23 steps of 40"
