@@ -100,11 +100,16 @@ def split_evenly(total: int, parts: int) -> list[int]:
     return [total * (i + 1) // parts - total * i // parts for i in range(parts)]
 
 
+def format_number(number: float) -> str:
+    """Format a number with four digits and without an exponent: "1.21", "12,346"."""
+    return f"{number:.4g}" if abs(number) < 9999.5 else f"{number:,.0f}"
+
+
 def format_seconds(seconds: float) -> str:
     """Format a time: "1.210 s", "70.01 ms", "3.2 µs"."""
     for factor, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")):
         if seconds >= factor:
-            return f"{seconds / factor:.4g} {unit}"
+            return f"{format_number(seconds / factor)} {unit}"
     return "0 s" if seconds == 0 else f"{seconds / 1e-12:.4g} ps"
 
 

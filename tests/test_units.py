@@ -105,4 +105,5 @@ def test_writes_for_people():
     assert [format_seconds(s) for s in (0, 1.21, 0.07001, 3.2e-6, 5e-9, 7e-12)] == [
         *("0 s", "1.21 s", "70.01 ms", "3.2 µs", "5 ns", "7 ps"),
     ]
+    assert [format_seconds(s) for s in (9999.4, 12345.6, 0.9999999)] == ["9999 s", "12,346 s", "1000 ms"]
     assert [format_bytes(b) for b in (0, 999, 1200, 1.2e9)] == ["0 B", "999 B", "1.2 kB", "1.2 GB"]

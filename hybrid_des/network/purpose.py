@@ -16,7 +16,7 @@ class Purpose:
     Attributes:
         name: its name in the timeline, unless a collective's own name is used there.
         label: its name in legends.
-        colour: of its share of a link's lane, from Okabe and Ito's palette.
+        colour: in pictures; no kind of op has it, and all remain distinct to colour-blind readers.
         cause: the cause of idle time that waiting for it counts as, a key of the summary's `idle_s`.
         counter: the summary's key that counts its bytes.
         usual: whether summaries and legends list it even in runs without it.
@@ -34,13 +34,13 @@ class Purpose:
         return purpose_named, (self.name,)
 
 
-ACTIVATION = Purpose("activation", "pipeline messages", "#0072B2", "pipeline_message", "bytes_pipeline")
-GRADIENT = Purpose("gradient", "pipeline messages", "#0072B2", "pipeline_message", "bytes_pipeline")
+ACTIVATION = Purpose("activation", "pipeline messages", "#56B4E9", "pipeline_message", "bytes_pipeline")
+GRADIENT = Purpose("gradient", "pipeline messages", "#56B4E9", "pipeline_message", "bytes_pipeline")
 REDUCTION = Purpose("reduction", "gradient reduction", "#D55E00", "gradient_reduction", "bytes_gradients")
-PARAMETERS = Purpose("parameters", "parameter gather", "#009E73", "parameter_gather", "bytes_parameters", usual=False)
-TENSOR = Purpose("tensor", "tensor ranks", "#CC79A7", "tensor_collective", "bytes_tensor", usual=False)
-CONTEXT = Purpose("context", "context ranks", "#56B4E9", "context_collective", "bytes_context", usual=False)
-EXPERT = Purpose("expert", "expert ranks", "#E69F00", "expert_collective", "bytes_expert", usual=False)
+PARAMETERS = Purpose("parameters", "parameter gather", "#999933", "parameter_gather", "bytes_parameters", usual=False)
+TENSOR = Purpose("tensor", "tensor ranks", "#882255", "tensor_collective", "bytes_tensor", usual=False)
+CONTEXT = Purpose("context", "context ranks", "#BBBB88", "context_collective", "bytes_context", usual=False)
+EXPERT = Purpose("expert", "expert ranks", "#8C510A", "expert_collective", "bytes_expert", usual=False)
 
 PURPOSES = (ACTIVATION, GRADIENT, REDUCTION, PARAMETERS, TENSOR, CONTEXT, EXPERT)
 OF_LAYERS = {purpose.name: purpose for purpose in (TENSOR, CONTEXT, EXPERT)}  # by axis; inside ops, so never idle time

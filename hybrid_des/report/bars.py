@@ -5,7 +5,7 @@ Colours are the colour-blind-safe palette of Okabe and Ito (https://jfly.uni-koe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hybrid_des.analysis.step_times import step_times
 from hybrid_des.analysis.table import ops_of, reductions_of
 from hybrid_des.network.purpose import REDUCTION
-from hybrid_des.timeline import NONE, Column, Columns, Timeline
+from hybrid_des.timeline import NONE, OP_KINDS, Column, Columns, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Bars:
     """Bars of a chart, with times in seconds; a line is a rank, counted from the top.
 
     Attributes:
-        line, kind, microbatch, chunk, start, end: one entry per op; `kind` is an index into `OP_KINDS`.
+        line, kind, step, microbatch, chunk, start, end: one entry per op; `kind` is an index into `OP_KINDS`.
         second: the micro-batch of a fused pair's backward; −1 for others, and if only a table is known.
         waits: line, begin and end of each period of gradient reduction, one row each.
         ranks, replicas: the rank on each line, and its replica.
@@ -59,6 +59,7 @@ class Bars:
 
     line: Column
     kind: Column
+    step: Column
     microbatch: Column
     chunk: Column
     start: Seconds
@@ -72,6 +73,22 @@ class Bars:
     def last(self) -> float:
         """The end of the last bar."""
         return max(float(self.end.max(initial=0.0)), float(self.waits[:, 2].max(initial=0.0)))
+
+    @property
+    def typical(self) -> dict[int, float]:
+        """The median length of each kind of op that takes time, optimizers excepted, by index into `OP_KINDS`."""
+        length = self.end - self.start
+        real = (length > 0) & (self.kind != OP_KINDS.index("optimizer"))
+        return {kind: float(np.median(length[real & (self.kind == kind)])) for kind in np.unique(self.kind[real])}
+
+    def first_steps(self, steps: int) -> Bars:
+        """The bars of the first steps alone, and reductions until the next step."""
+        kept = np.isin(self.step, np.unique(self.step)[:steps])
+        until = max(float(self.end[kept].max(initial=0.0)), float(self.start[~kept].min(initial=np.inf)))
+        waits = self.waits[self.waits[:, 1] < until].copy()
+        waits[:, 2] = np.minimum(waits[:, 2], until)
+        columns = ("line", "kind", "step", "microbatch", "chunk", "start", "end", "second")
+        return replace(self, waits=waits, **{name: getattr(self, name)[kept] for name in columns})
 
 
 def bars_of(source: Timeline | pd.DataFrame, every: int = 1) -> Bars:
@@ -98,6 +115,7 @@ def bars_of(source: Timeline | pd.DataFrame, every: int = 1) -> Bars:
     return Bars(
         line[ops["rank"]],
         ops["kind"],
+        ops["step"],
         ops["microbatch"],
         ops["chunk"],
         ops["start"] / PICOSECONDS_PER_SECOND,

@@ -12,7 +12,7 @@ from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.memory import MemoryPeak, memory_parts, misfit, worst_peak
 from hybrid_des.simulation.remedies import what_would_fit
 from hybrid_des.simulation.run import Run
-from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_seconds
+from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_number, format_seconds
 
 BYTES = {
     "bytes_pipeline": "pipeline", "bytes_gradients": "gradients", "bytes_parameters": "parameters",
@@ -133,8 +133,9 @@ def _hiding(scenario: Scenario) -> list[str]:
 
 def _headline(facts: Mapping[str, Any]) -> list[Fact]:
     gpus = f"on {count(facts['ranks'], 'GPU')}, {facts['efficiency']:.1%} efficient"
+    rate = format_number(facts["microbatches_per_s"])
     return [
-        Fact("step time", format_seconds(facts["step_time_s"]), f"{facts['microbatches_per_s']:.4g} micro-batches/s"),
+        Fact("step time", format_seconds(facts["step_time_s"]), f"{rate} micro-batches/s"),
         Fact("bubble", f"{facts['bubble_ratio']:.1%}", f"of the pipeline's {format_seconds(facts['pipeline_time_s'])}"),
         *(_communication(facts["communication_s"], facts["step_time_s"]) if "mfu" in facts else _exposed(facts)),
         Fact("speed-up", f"{facts['speedup']:.2f}×", gpus),

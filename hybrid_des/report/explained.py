@@ -17,6 +17,7 @@ LABEL = 10
 NEAR = 6  # up to this many activities near the path are all shown
 SLIGHT = 0.005  # a share of the step that is not worth a line
 COSTLY = 0.03  # a share of the step from which the network has a line of its own
+LEAST = 0.0001  # the smallest share that is given in figures
 PROPOSED = 2  # changes in the advice
 RUNGS = {"all ranks at the mean": "even ranks", "split backward (zb-h1)": "zb-h1"}  # short names
 
@@ -278,4 +279,4 @@ def _change(after: int, before: int) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{share * 100:.3g} %"
+    return f"{share * 100:.3g} %" if abs(share) >= LEAST or not share else f"less than {LEAST:.2%}".replace("%", " %")

@@ -7,6 +7,7 @@ so that warm-up, some of the steady state and the end are seen op by op:
             0          80 ms   ┊ 350 ms    410 ms
 
 If even that does not fit, letters show shares: the share of F in a rank's line is its share of time in forwards.
+Replicas with the same lines are shown once, as "rank 0 ×4".
 """
 
 from collections.abc import Sequence
@@ -27,6 +28,7 @@ IDLE, REDUCTION = KINDS.index("idle"), KINDS.index("reduction")
 OPTIMIZER = KINDS.index("optimizer")
 MOST_LINES = 16
 MARK = "  ┊  "  # where time is left out
+SAME = "(× counts replicas with the same lines)"
 LETTERS = (2, 1)  # of the shortest op, where time is left out
 NEGLIGIBLE = 1e-6  # of a cell
 PERIODS = 2  # forwards and backwards shown after the warm-up
@@ -63,23 +65,48 @@ def chart_of(timeline: Timeline, width: int) -> list[Line]:
     alike = [layout.group(rank, *inner) for rank in bars.ranks]
     firsts = [i for i, group in enumerate(alike) if bars.ranks[i] == group[0]]
     shown, note = _shown(bars, firsts, len(alike[0]), replicas)
-    label = max(len(_name(alike[i])) for i in shown) + 2
-    whole = Window(begin / PICOSECONDS_PER_SECOND, end / PICOSECONDS_PER_SECOND, width - label)
-    windows, shares = _windows(bars, shown, whole)
-    blocks = [_cells(bars, shown, window, shares) for window in windows]
-    lines: list[Line] = []
-    for place, i in enumerate(shown):
-        if place == MOST_LINES // 2 and "without" in note:
-            lines.append([(" " * label + "⋮", "dim")])
-        lines.append([(f"{_name(alike[i]):<{label}}", ""), *_join([_parts(cells[place]) for cells in blocks])])
+    name = max(len(_name(alike[i])) for i in shown)
+    for label in (name + 2, name + len(f" ×{replicas}") + 2):
+        whole = Window(begin / PICOSECONDS_PER_SECOND, end / PICOSECONDS_PER_SECOND, width - label)
+        windows, shares = _windows(bars, shown, whole)
+        blocks = [_cells(bars, shown, window, shares) for window in windows]
+        times = _times(np.concatenate(blocks, axis=1), [bars.replicas[i] for i in shown])
+        if max(times) == 1:
+            break  # no line needs room for its number
+    lines = _lines(blocks, [_name(alike[i]) for i in shown], times, label, "without" in note)
     lines.append([(" " * label + _scale(windows), "dim")])
     key: Line = [(" " * label, "")]
     seen = np.unique(np.concatenate([cells.ravel() for cells in blocks]))
-    for kind in seen.tolist():
-        name = KINDS[kind]
-        key += [(ACTIVITIES[name].letter, style_of(name)), (f" {ACTIVITIES[name].label}   ", "dim")]
-    notes = [*([note] if note else []), *(["(letters show shares of time, since ops are shorter)"] if shares else [])]
+    for kind in map(KINDS.__getitem__, seen.tolist()):
+        key += [(ACTIVITIES[kind].letter, style_of(kind)), (f" {ACTIVITIES[kind].label}   ", "dim")]
+    notes = [
+        *([note] if note else []),
+        *([SAME] if max(times) > 1 else []),
+        *(["(letters show shares of time, since ops are shorter)"] if shares else []),
+    ]
     return [*lines, key, *([(" " * label + line, "dim")] for line in notes)]
+
+
+def _lines(blocks: Sequence[Column], names: Sequence[str], times: Sequence[int], label: int, gap: bool) -> list[Line]:
+    """The lines of ranks, those of equal replicas once, with a mark in the middle if ranks are left out there."""
+    lines: list[Line] = []
+    for place, (name, many) in enumerate(zip(names, times, strict=True)):
+        if gap and place == MOST_LINES // 2:
+            lines.append([(" " * label + "⋮", "dim")])
+        if many:
+            head = f"{name} ×{many}" if many > 1 else name
+            lines.append([(f"{head:<{label}}", ""), *_join([_parts(cells[place]) for cells in blocks])])
+    return lines
+
+
+def _times(cells: Column, replicas: Sequence[int]) -> list[int]:
+    """How many replicas each line stands for; 0 if an earlier replica has the same lines."""
+    of = np.array(replicas)
+    same: dict[bytes, list[int]] = {}
+    for replica in dict.fromkeys(replicas):
+        same.setdefault(cells[of == replica].tobytes(), []).append(replica)
+    times = {first: 1 + len(others) for first, *others in same.values()}
+    return [times.get(replica, 0) for replica in replicas]
 
 
 def _name(ranks: Sequence[int]) -> str:

@@ -41,8 +41,8 @@ def draw(found: Found, ax: Axes | None = None) -> Axes:
         ax.plot(*zip(*front, strict=True), color=ORANGE, linewidth=1, zorder=2)
     for one in {found.settings.allowed(kind.gpu) for kind in found.settings.written.cluster.kinds}:
         ax.axvline(one / GB, color=GREY, linewidth=0.8, linestyle=":")
-    ax.set_xlim(left=0)
-    ax.set_ylim(bottom=0)
+    ax.set_xlim(left=max(0.0, ax.get_xlim()[0]))  # points, whose distances matter, not their distance from 0
+    ax.set_ylim(bottom=max(0.0, ax.get_ylim()[0]))
     ax.set_xlabel("memory of the fullest GPU (GB); dotted: usable")
     ax.set_ylabel(objective.axis)
     ax.set_title(style.verbatim(str(found.settings.document.value.get("name", ""))), loc="left", fontsize=10)

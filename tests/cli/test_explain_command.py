@@ -1,11 +1,15 @@
 """The commands explain and compare, on scenarios worked by hand (golden/explain)."""
 
+import re
 from itertools import pairwise
 
 import pytest
 from support.paths import GOLDEN, SCENARIOS
+from support.scenarios import shared_nics
 
 from hybrid_des import load, simulate
+from hybrid_des.analysis.explaining import explain
+from hybrid_des.report.explained import render_explanation
 
 ORACLES = GOLDEN / "explain"
 
@@ -149,6 +153,12 @@ def test_a_slow_node_is_waited_for_not_the_network(explained):
     assert "node 1" in slow["verdict"]
     assert slow["collectives"][0]["transfer_s"] == pytest.approx(usual["collectives"][0]["transfer_s"], rel=0.01)
     assert {row["last_starter"] // 8 for row in slow["collectives"]} == {1}
+
+
+def test_a_tiny_share_is_not_written_in_powers_of_ten():
+    text = render_explanation(explain(shared_nics(1, 1, 3)))  # ends of the ring differ by picoseconds
+    assert "ps (less than 0.01 %) from it" in text
+    assert not re.search(r"\de-\d", text)
 
 
 def test_the_cost_of_the_network_is_said_in_words(run):

@@ -18,11 +18,14 @@ from support.results import RESULTS, result_of, simulated
 from hybrid_des.analysis.idle import account
 from hybrid_des.analysis.reasons import CAUSES, reasons_of
 from hybrid_des.analysis.step_times import step_times
+from hybrid_des.network.purpose import PURPOSES
+from hybrid_des.report.bars import ACTIVITIES
 from hybrid_des.report.page import drawn as page_tables
 from hybrid_des.report.page.document import Shown, page_of
 from hybrid_des.report.page.drawn import tables_of
 from hybrid_des.result import Result, simulate
 from hybrid_des.scenario import load
+from hybrid_des.timeline import OP_KINDS
 
 SHIPPED = ("llama3.1-8b_8.yaml", "contention_slower.yaml", "prototype_12gpu.yaml")
 
@@ -215,6 +218,19 @@ def test_two_runs_are_on_one_page():
     page = page_of([Shown(result_of(), name="slow"), Shown(simulated(), name="fast")])
     assert [unpacked(page, number)[0]["name"] for number in (0, 1)] == ["slow", "fast"]
     assert "<title>slow against fast</title>" in page
+
+
+def test_ops_and_messages_have_colours_of_their_own():
+    colours = {ACTIVITIES[kind].label: ACTIVITIES[kind].colour for kind in OP_KINDS}
+    colours |= {purpose.label: purpose.colour for purpose in PURPOSES}
+    assert len(set(colours.values())) == len(colours)
+
+
+def test_each_kind_of_a_page_has_one_colour(result):
+    about, _ = unpacked(page_of([Shown(result)]))
+    colours = {kind["label"]: kind["colours"][0] for kind in about["kinds"]}
+    assert len(set(colours.values())) == len(colours)
+    assert all(cause["colour"] for cause in about["causes"])
 
 
 def test_the_critical_path_is_shown_where_it_is_known():

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from support import handmade
 from support.handmade import uniform
 from support.scenarios import scenario
@@ -22,7 +23,7 @@ from hybrid_des.report.bars import ACTIVITIES
 from hybrid_des.report.plots import chart
 from hybrid_des.report.plots.curves import times_and_bandwidths
 from hybrid_des.report.plots.fabric_map import draw_fabric
-from hybrid_des.report.plots.style import LINES
+from hybrid_des.report.plots.style import LINES, shade
 from hybrid_des.result import Result, simulate
 
 MS = 10**9
@@ -235,9 +236,41 @@ def test_a_fused_pair_shows_both_micro_batches():
     assert pairs <= texts
 
 
-def test_the_legend_names_later_chunks():
+def test_the_legend_shows_the_shades_of_all_chunks():
     ax = plots.gantt(run_of(kind="hanayo", chunks=2, reduction=0, optimizer=0), axes())
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["forward", "backward", "forward of chunk 1"]
+    legend = ax.get_legend()
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["forward", "backward", "chunks 0 to 1, dark to light"]
+    shown = {to_hex(patch.get_facecolor()).upper() for patch in legend.findobj(Patch)}
+    assert {to_hex(shade(COLOURS["F"], chunk, 2)).upper() for chunk in range(2)} <= shown & boxes(ax).keys()
+
+
+def test_of_many_steps_the_first_visible_ones_are_drawn():
+    run = run_of(microbatches=4, data=1, steps=40)
+    ax = plots.gantt(run, axes())
+    assert ax.get_xlabel() == "time (s);  the first 23 steps of 40"
+    rows, bars = table_of(run), boxes(ax)
+    for kind in ("F", "B", "optimizer"):
+        first = rows[(rows["kind"] == kind) & (rows["step"] < 23)]
+        assert np.sort(bars[COLOURS[kind]][:, 0]) == pytest.approx(np.sort(first["start_s"]))
+    assert ax.get_xlim()[1] == pytest.approx(rows[rows["step"] == 23]["start_s"].min())
+    assert bars[COLOURS["reduction"]][:, 1].max() <= ax.get_xlim()[1]
+    assert plots.gantt(run_of(steps=3), axes()).get_xlabel() == "time (s)"
+
+
+def test_bands_show_the_share_of_each_kind():
+    run = run_of(pipeline=2, microbatches=600, data=1)  # 1,200 ops in about 800 points
+    ax = plots.gantt(run, axes())
+    assert ax.get_xlabel() == "time (s);  height: share of the time"
+    middle = ax.get_xlim()[1] / 2
+    heights = {}
+    for bands in ax.collections:
+        path = bands.get_paths()[0].vertices  # of rank 0
+        if len(path) > 100:
+            there = path[np.isclose(path[:, 0], middle, atol=0.1), 1]
+            heights[to_hex(bands.get_facecolors()[0]).upper()] = np.ptp(there)
+    assert heights == pytest.approx({COLOURS["F"]: 0.86 * 50 / 131, COLOURS["B"]: 0.86 * 80 / 131}, rel=0.03)
+    assert [text.get_text() for text in ax.get_legend().get_texts()][:2] == ["forward", "backward"]
 
 
 def test_the_title_says_schedule_and_sizes():

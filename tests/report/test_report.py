@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from rich.color import Color, ColorSystem
 from support import handmade
 from support.handmade import uniform
-from support.scenarios import values
+from support.scenarios import shared_nics, values
 
 from hybrid_des import load, simulate
 from hybrid_des.pipeline import PlanRequest, schedules
@@ -52,6 +52,21 @@ def test_no_line_of_the_chart_is_wider_than_asked(width):
     for line in render(result_of(pipeline=4), width=width).splitlines():
         if line.startswith(("rank", "Not")):
             assert len(line) <= width
+
+
+def test_equal_replicas_share_a_line_of_the_chart():
+    lines = chart_lines(result_of(pipeline=1, data=16))
+    assert [line.split("  ")[0] for line in lines] == ["rank 0 ×16"]
+    assert "(× counts replicas with the same lines)" in render(result_of(pipeline=1, data=16))
+    names = [line.split("  ")[0] for line in chart_lines(result_of(pipeline=2, data=3))]
+    assert names == ["rank 0 ×3", "rank 3 ×3"]
+
+
+def test_replicas_that_differ_keep_their_lines():
+    slow = simulate(shared_nics(slow=[{"gpu": 1, "factor": 0.5}]))
+    names = [line.split("  ")[0].rstrip() for line in chart_lines(slow)]
+    assert names == [f"rank {rank}" for rank in (0, 2, 4, 6, 1, 3, 5, 7)]
+    assert "×" not in render(slow).partition("average step")[0].partition("efficient")[2]
 
 
 def test_many_ranks_fold():

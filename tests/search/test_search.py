@@ -8,7 +8,9 @@ from functools import cache
 from random import Random
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from support import spaces
 from support.campaigns import TIMES
 
@@ -19,6 +21,7 @@ from hybrid_des.search import best_plan, branch, explore, plans_in, search, sett
 from hybrid_des.search.appraisal import simulate, weigh
 from hybrid_des.search.branch import EXCLUDED, IMPOSSIBLE, MISFIT, SAME, SIMULATED, UNKNOWN
 from hybrid_des.search.logbook import LOGBOOK
+from hybrid_des.search.pareto import draw
 from hybrid_des.search.space import factors, values_of
 from hybrid_des.simulation.watch import BudgetSpentError
 
@@ -93,6 +96,15 @@ def test_a_front_holds_what_less_memory_makes_the_best():
                        for o in fitting)
         }  # fmt: skip
         assert {(one.least, one.held) for one in explore(settings, plans).front()} == best
+
+
+def test_the_plans_of_a_search_fill_its_picture():
+    ax = draw(explored(0)[2], Figure().subplots())
+    x, y = np.concatenate([np.asarray(group.get_offsets()) for group in ax.collections]).T
+    for values, (low, high) in ((x, ax.get_xlim()), (y, ax.get_ylim())):
+        assert len(set(values)) > 2
+        assert 0 <= low < min(values) < max(values) < high
+    assert np.ptp(y) > 0.8 * np.ptp(ax.get_ylim())
 
 
 def test_plans_that_are_the_same_take_the_same_time():

@@ -126,6 +126,21 @@ def test_a_slow_stage_of_all_replicas_is_named_as_one(run, tmp_path):
     assert pd.read_csv(tmp_path / "out" / "classes.csv").slowdown.max() == pytest.approx(figures["slowdown"], rel=0.2)
 
 
+def test_shares_beyond_the_loss_are_explained(run, tmp_path):
+    table = timeline(instant(d=2, slow=[{"gpu": 3, "factor": 0.5}]), tmp_path)
+    removed = replay(table).classes.removed
+    assert removed.max() > 1.005
+    assert removed.min() < -0.005
+    out = run("replay", table)[1]
+    assert "by itself, all of the loss" in out
+    assert "more than 100%: the other ops are faster than the mean" in out
+    assert "negative: faster than the mean" in out
+    assert "-0.0%" not in out
+    even = run("replay", timeline(instant(), tmp_path))[1]
+    assert "negative:" not in even
+    assert "more than 100%" not in even
+
+
 def rows(stages=2, replicas=1, microbatches=2, steps=(3,)):
     """A table without starts, forwards of 1 s and backwards of 2 s."""
     return [

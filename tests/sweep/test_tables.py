@@ -217,7 +217,17 @@ def test_equal_lines_stay_in_sight(write):
         load_sweep(write(BASE + AXES), ["sweep.1.schedule.kind=[gpipe, 1f1b]", "cluster.nvlink.latency=0"])
     )
     ax = draw(rows, Plot("parallel.pipeline", "pipeline_time_s", ("schedule.kind",)), Figure().subplots())
-    assert ax.lines[0].get_linewidth() > ax.lines[1].get_linewidth()
+    below, above = ax.lines
+    assert below.get_xydata() == pytest.approx(above.get_xydata())
+    assert (below.get_linestyle(), above.get_linestyle()) == ("-", "--")  # its colour shows between the dashes
+    assert below.get_markersize() > above.get_markersize()
+
+
+def test_equal_lines_are_no_thicker_than_others(write):
+    kinds = "sweep.1.schedule.kind=[gpipe, 1f1b, zb-h1]"
+    rows = run_sweep(load_sweep(write(BASE + AXES), [kinds, "cluster.nvlink.latency=0"]))
+    ax = draw(rows, Plot("parallel.pipeline", "pipeline_time_s", ("schedule.kind",)), Figure().subplots())
+    assert len({line.get_linewidth() for line in ax.lines}) == 1
 
 
 @pytest.mark.parametrize("plot", ["{x: name, y: step_time_s}", "{x: seed, y: step_time_s, hue: name}"])

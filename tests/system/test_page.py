@@ -87,7 +87,8 @@ def test_a_click_on_an_op_shows_its_numbers(tmp_path):
     found = look(page_of([Shown(result)]), tmp_path, probe)
     lines = found["facts"].splitlines()
     assert lines[0] == "B0 (backward) on rank 1"
-    assert f"start {backward.start_s * 1e6:.9g} µs, end {backward.end_s * 1e6:.9g} µs, took 7.000501 µs" in lines
+    assert (backward.start_s, backward.end_s) == pytest.approx((11.235565e-6, 18.2360660e-6))
+    assert "start 11.236 µs, end 18.236 µs, took 7.001 µs" in lines  # of 7.000501, start and end as finely
     assert "released by F0 on rank 1" in lines
     assert found["tip"] == found["facts"]
     assert found["address"].endswith("&rank=1")
@@ -100,6 +101,26 @@ def test_an_address_leads_to_an_op(tmp_path):
     address = f"#t={(last.start_s + last.end_s) / 2}&rank=3"
     found = look(page_of([Shown(result)]), tmp_path, "report({ facts: facts() });", address)
     assert found["facts"].startswith(f"F{last.microbatch} (forward) on rank 2 and 1 alike")
+
+
+def test_curves_of_memory_have_names(tmp_path):
+    probe = "report({ curves: runs[0].curves.map((lane) => lane.name) });"
+    many = look(page_of([Shown(result_of(pipeline=16, data=1))]), tmp_path, probe)
+    assert many["curves"] == [f"rank {rank}" for rank in (0, 2, 4, 6, 8, 10, 12, 14, 15)]
+
+
+def test_only_wide_stops_of_a_path_are_joined(tmp_path):
+    found = explain(shared_nics(1, 2, 8, gradients={"bucket": "500 kB"}))
+    probe = """
+      const joins = () => Number(document.body.dataset.joins), stops = runs[0].path.length, far = joins();
+      const first = runs[0].path[0], b = runs[0].bars;
+      look(b.start[first], b.start[first] + 4 * b.length[first]);
+      const wide = runs[0].path.filter((i) => b.start[i] <= view[1] && b.start[i] + b.length[i] >= view[0]).length;
+      report({ stops, far, near: joins(), wide });"""
+    seen = look(explanation_page(found), tmp_path, probe)
+    assert seen["stops"] > 100
+    assert 0 < seen["far"] < seen["stops"] / 4
+    assert 0 < seen["near"] < seen["wide"]
 
 
 def test_keys_move_and_searching_finds(tmp_path):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from hybrid_des.stragglers.replaying import Replayed
 
 MOST_ROWS = 8  # of classes
+ABOVE = "more than 100%: the other ops are faster than the mean, and so would be the step"
+BELOW = "negative: faster than the mean; at the mean the step would be longer"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -119,12 +121,13 @@ def verdict(replayed: Replayed) -> str:
         "stage": "stage {stage}, in all replicas",
         "replica": "replica {replica}, all of its stages",
     }[one["what"]].format(**one)
-    return f"{name}: slowdown {one['slowdown']:.3f} by itself, {one['removed']:.0%} of the loss"
+    share = "all" if one["removed"] >= 1 else f"{one['removed']:.0%}"
+    return f"{name}: slowdown {one['slowdown']:.3f} by itself, {share} of the loss"
 
 
 def _table(replayed: Replayed) -> str:
     table = replayed.classes.sort_values(["what", "slowdown"], ascending=[True, False], kind="stable")
-    rows = []
+    rows, removed = [], []
     for what in ("worker", "stage", "replica", "kind"):
         for one in table[table.what == what].head(MOST_ROWS).to_dict("records"):
             name = {
@@ -133,8 +136,10 @@ def _table(replayed: Replayed) -> str:
                 "replica": f"replica {one['replica']}",
                 "kind": "forwards" if one["kind"] == "F" else "backwards",
             }[what]
-            rows.append([name, f"{one['slowdown']:.3f}", f"{one['removed']:.1%}"])
-    return text_table(["only this as measured", "slowdown", "removed if ideal"], rows)
+            removed.append(round(one["removed"], 3) + 0.0)  # never -0.0%
+            rows.append([name, f"{one['slowdown']:.3f}", f"{removed[-1]:.1%}"])
+    notes = [text for text, true in ((ABOVE, max(removed) > 1), (BELOW, min(removed) < 0)) if true]
+    return "\n".join([text_table(["only this as measured", "slowdown", "removed if ideal"], rows), *notes])
 
 
 def _write(folder: Path, replayed: Replayed, figures: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.reasons import Reasons, reasons_of
 from hybrid_des.errors import one_line
+from hybrid_des.network.purpose import ACTIVATION, PURPOSES
 from hybrid_des.report.content import Fact, content_of
 from hybrid_des.report.page.drawn import Tables, tables_of
 from hybrid_des.report.page.packing import pack
@@ -22,11 +23,10 @@ if TYPE_CHECKING:
 
 TEMPLATE = Path(__file__).with_name("page.html")
 WIDTH = 110  # characters of the report
-IDLE = {"dependency": "#8A8A8A", "pipeline_message": "#56B4E9", "gradient_reduction": "#D55E00",
-        "parameter_gather": "#009E73", "end_of_step": "#F0E442", "warm-up": "#B8B8B8", "pipeline dependency": "#8A8A8A",
-        "drain": "#6E6E6E", "waiting for a slower replica": "#882255", "step barrier": "#F0E442",
-        "transfer": "#56B4E9", "latency": "#0072B2", "queueing": "#D55E00"}  # fmt: skip
-MORE = ("#CC79A7", "#E69F00", "#0072B2", "#999933", "#882255", "#44AA99")  # for causes that are not in `IDLE`
+IDLE = {**{purpose.cause: purpose.colour for purpose in PURPOSES}, "dependency": "#8A8A8A", "end_of_step": "#F0E442",
+        "warm-up": "#B8B8B8", "pipeline dependency": "#8A8A8A", "drain": "#6E6E6E",
+        "waiting for a slower replica": "#AA4499", "step barrier": "#F0E442", "transfer": ACTIVATION.colour,
+        "latency": "#44AA99", "queueing": "#D55E00"}  # fmt: skip
 
 
 class Shown(NamedTuple):
@@ -71,7 +71,6 @@ def page_of(runs: Sequence[Shown]) -> str:
 def _about(run: Shown, reasons: Reasons, tables: Tables, heads: dict[str, Any]) -> dict[str, Any]:
     """The data that the script needs besides the columns."""
     timeline = run.findings.run.timeline
-    more = iter(MORE * len(reasons.causes))
     gpus = run.findings.run.scenario.cluster.kinds
     return {
         "name": run.name or one_line(run.findings.run.scenario.name),
@@ -79,8 +78,7 @@ def _about(run: Shown, reasons: Reasons, tables: Tables, heads: dict[str, Any]) 
         "lanes": tables.lanes,
         "kinds": tables.kinds,
         "causes": [
-            {"name": CAUSES.get(cause, cause.replace("_", " ")), "colour": IDLE.get(cause) or next(more)}
-            for cause in reasons.causes
+            {"name": CAUSES.get(cause, cause.replace("_", " ")), "colour": IDLE[cause]} for cause in reasons.causes
         ],
         "gpuMemory": max(kind.gpu.memory for kind in gpus),
         "left_out": tables.left_out,

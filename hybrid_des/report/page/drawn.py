@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from hybrid_des.analysis.reasons import Reasons
+from hybrid_des.network.purpose import PARAMETERS, REDUCTION
 from hybrid_des.report.bars import ACTIVITIES
 from hybrid_des.report.plots.curves import natural
 from hybrid_des.report.plots.style import shade
@@ -155,16 +156,16 @@ def _ops(timeline: Timeline, lane_of: Column) -> dict[str, Column]:
 
 def _collectives(timeline: Timeline, lane_of: Column, kinds: Kinds) -> Iterator[dict[str, Column]]:
     """Reductions of buckets and gathers of parameters, below the ops of their rank."""
-    reduction = ACTIVITIES["reduction"]
-    for table, name, label, colour, part in (
-        (timeline.reductions, "reduction", reduction.label, reduction.colour, "bucket"),
-        (timeline.gathers, "gather", "parameter gather", "#009E73", "layer"),
+    for table, name, purpose, part in (
+        (timeline.reductions, "reduction", REDUCTION, "bucket"),
+        (timeline.gathers, "gather", PARAMETERS, "layer"),
     ):
         kept = np.flatnonzero(lane_of[table["rank"]] >= 0)
         if len(kept):
             rows = {name: column[kept] for name, column in table.items()}
+            kind = kinds.number(name, purpose.label, purpose.colour, part)
             yield _block(
-                len(kept), lane=lane_of[rows["rank"]], row=0, kind=kinds.number(name, label, colour, part),
+                len(kept), lane=lane_of[rows["rank"]], row=0, kind=kind,
                 step=rows["step"], stage=rows["stage"], chunk=rows[part], asked=rows["start"], start=rows["start"],
                 end=rows["end"],
             )  # fmt: skip

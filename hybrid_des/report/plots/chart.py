@@ -1,8 +1,12 @@
-"""The Gantt chart: one line per rank, by replica; drawn as collections, so that many ranks stay fast."""
+"""The Gantt chart: one line per rank, by replica; drawn as collections, so that many ranks stay fast.
+
+Of steps too short to be seen only the first are drawn. If ops would be narrower than that even in one step, bands show
+what share of the time each kind takes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -27,6 +31,8 @@ POINTS_PER_DIGIT = 0.62 * NUMBER_SIZE
 NUMBER: dict[str, Any] = {
     "fontsize": NUMBER_SIZE, "ha": "center", "va": "center_baseline", "clip_on": True, "in_layout": False,
 }  # fmt: skip
+NARROWEST = 1.5  # points of a typical op of any kind; narrower bars are no more than texture
+PERIODS = 2  # forwards and backwards that a band averages over
 MOST_NUMBERED = 0.5  # share of the bars of a kind that must have room for a number, else none has one
 TALL = {"optimizer": 0.45, "reduction": 0.22}  # heights of bars; others fill the line
 FULL = 0.86
@@ -47,7 +53,8 @@ def size_of(ranks: int) -> tuple[float, float]:
 def gantt(source: Run | pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw the ops of each rank over time; numbers are micro-batches, two of a fused pair, lighter shades later chunks.
 
-    For a run with too many ranks for a picture, only some replicas are drawn, evenly spaced.
+    For a run with too many ranks for a picture, only some replicas are drawn, evenly spaced; of too many steps, the
+    first ones. Of too many ops in one step, bands show shares of the time. The label of the time axis says so.
 
     Args:
         source: a run, or its timeline table, whole or filtered.
@@ -57,17 +64,35 @@ def gantt(source: Run | pd.DataFrame, ax: Axes | None = None) -> Axes:
     every = 1 if run is None else replicas_apart(run)
     bars = bars_of(cast("pd.DataFrame", source) if run is None else run.timeline, every)
     ax = axes(ax, size_of(len(bars.ranks)))
+    width = ax.get_window_extent().width * 72 / ax.figure.dpi
+    bars, note = _visible_steps(bars, width)
+    banded = min(bars.typical.values(), default=0.0) * width < NARROWEST * bars.last
     scale, unit = scale_of(bars.last)
     ax.set_xlim(0, bars.last / scale or 1)
     ax.set_ylim(len(bars.ranks) - 0.4, -0.6)
-    _draw_bars(ax, bars, scale)
-    _draw_numbers(ax, bars, scale)
+    if banded:
+        _draw_bands(ax, bars, scale, round(width))
+        note.append("height: share of the time")
+    _draw_bars(ax, bars, scale, ("optimizer",) if banded else OP_KINDS)
+    if not banded:
+        _draw_numbers(ax, bars, scale)
     _name_lines(ax, bars)
-    legend_above(ax, _legend(bars))
-    ax.set_xlabel(f"time ({unit})")
+    legend_above(ax, _legend(bars, chunks=not banded))
+    ax.set_xlabel(";  ".join([f"time ({unit})", *note]))
     if run is not None:
         ax.set_title(title_of(run), loc="left", fontsize=10, pad=20)  # above the legend
     return ax
+
+
+def _visible_steps(bars: Bars, width: float) -> tuple[Bars, list[str]]:
+    """The bars of as many steps as show typical ops wide enough, at least one, and a note on those left out."""
+    shortest, steps = min(bars.typical.values(), default=0.0), np.unique(bars.step)
+    if len(steps) <= 1 or shortest * width >= NARROWEST * bars.last:
+        return bars, []
+    ends = np.array([bars.end[bars.step == step].max() for step in steps])
+    shown = max(1, int(np.count_nonzero(np.maximum.accumulate(ends) * NARROWEST <= shortest * width)))
+    which = "first step" if shown == 1 else f"first {shown} steps"
+    return bars.first_steps(shown), [f"the {which} of {len(steps):,}"]
 
 
 def replicas_apart(run: Run) -> int:
@@ -89,30 +114,58 @@ def title_of(run: Run) -> str:
     return f"{verbatim(facts['name'])}:  {kind}, {sizes};  {figures}"
 
 
-def _legend(bars: Bars) -> dict[str, str | Colour]:
-    """The colour of each kind of bar, and of the last chunk of the first kind where there are several."""
+def _legend(bars: Bars, chunks: bool) -> dict[str, str | list[Colour]]:
+    """The colour of each kind of bar and, with `chunks`, the shades of several chunks on the first kind."""
     kinds = [kind for i, kind in enumerate(OP_KINDS) if (bars.kind == i).any()]
     if len(bars.waits):
         kinds.append("reduction")
-    colours: dict[str, str | Colour] = {ACTIVITIES[kind].label: ACTIVITIES[kind].colour for kind in kinds}
-    chunks = int(bars.chunk.max(initial=0)) + 1
-    if chunks > 1 and kinds:
-        colours[f"{ACTIVITIES[kinds[0]].label} of chunk {chunks - 1}"] = shade(
-            ACTIVITIES[kinds[0]].colour, chunks - 1, chunks
-        )
+    colours: dict[str, str | list[Colour]] = {ACTIVITIES[kind].label: ACTIVITIES[kind].colour for kind in kinds}
+    last = int(bars.chunk.max(initial=0))
+    if chunks and last and kinds:
+        shades = [shade(ACTIVITIES[kinds[0]].colour, chunk, last + 1) for chunk in range(last + 1)]
+        colours[f"chunks 0 to {last}, dark to light"] = shades
     return colours
 
 
-def _draw_bars(ax: Axes, bars: Bars, scale: float) -> None:
+def _draw_bars(ax: Axes, bars: Bars, scale: float, kinds: Sequence[str]) -> None:
+    """Draw ops of some kinds, and periods of gradient reduction along the lower edge of their line."""
+    mine = np.isin(bars.kind, [OP_KINDS.index(kind) for kind in kinds])
     chunks = int(bars.chunk.max(initial=0)) + 1
     colours = np.array([[shade(ACTIVITIES[kind].colour, c, chunks) for c in range(chunks)] for kind in OP_KINDS])
     tall = np.array([TALL.get(kind, FULL) for kind in OP_KINDS])
-    colour = colours[bars.kind, np.maximum(bars.chunk, 0)]
-    _rectangles(ax, bars.line, bars.start / scale, bars.end / scale, tall[bars.kind], colour)
+    kind, start, end = bars.kind[mine], bars.start[mine] / scale, bars.end[mine] / scale
+    _rectangles(ax, bars.line[mine], start, end, tall[kind], colours[kind, np.maximum(bars.chunk[mine], 0)])
     line, start, end = bars.waits.T
     colour = np.tile(shade(ACTIVITIES["reduction"].colour, 0, 1), (len(line), 1))
     low = line + (FULL - TALL["reduction"]) / 2  # along the lower edge, below the numbers
     _rectangles(ax, low, start / scale, end / scale, np.full(len(line), TALL["reduction"]), colour)
+
+
+def _draw_bands(ax: Axes, bars: Bars, scale: float, places: int) -> None:
+    """Stack the shares of the time that each kind takes in each line, averaged around every place."""
+    from matplotlib.collections import PolyCollection
+
+    window = PERIODS * sum(bars.typical.values())
+    time = np.linspace(0.0, bars.last, places)
+    left, right = np.maximum(time - window / 2, 0.0), np.minimum(time + window / 2, bars.last)
+    lines = np.arange(len(bars.ranks))
+    under = np.zeros((len(lines), places))
+    for kind in bars.typical:
+        mine = np.flatnonzero(bars.kind == kind)
+        mine = mine[np.lexsort((bars.start[mine], bars.line[mine]))]
+        top = under.copy()
+        for line, ops in enumerate(np.split(mine, np.searchsorted(bars.line[mine], lines[1:]))):
+            ends = np.column_stack([bars.start[ops], bars.end[ops]]).ravel()
+            busy = np.cumsum(np.diff(ends, prepend=0.0) * (np.arange(len(ends)) % 2))  # until each end
+            if len(ops):
+                top[line] += (np.interp(right, ends, busy) - np.interp(left, ends, busy)) / (right - left)
+        heights = np.concatenate([under, top[:, ::-1]], axis=1)
+        low = lines[:, np.newaxis] + FULL / 2  # lines are counted downwards
+        corners = np.stack(np.broadcast_arrays(np.append(time, time[::-1]) / scale, low - FULL * heights), axis=2)
+        look: dict[str, Any] = {"facecolors": ACTIVITIES[OP_KINDS[kind]].colour, "linewidths": 0}
+        shapes = PolyCollection(list(corners), rasterized=heights.size > MANY_BARS, **look)
+        ax.add_collection(shapes, autolim=False)
+        under = top
 
 
 def _rectangles(

@@ -37,6 +37,8 @@ MOST_SIZES = 8  # named along an axis
 LABELLED = 12  # if there are more lines, only the first and last are labelled
 NEAR = 2.5  # a GPU's memory is drawn if its peak is above 1/NEAR of it
 NEARLY = 0.015  # of the range of y: lines that are closer hide each other
+DASH = 2.5  # line widths
+MARKER = 5.5  # points
 DASHES = ("--", ":", "-.")
 
 Heights = NDArray[np.float64]
@@ -133,8 +135,8 @@ def lines(
 ) -> Axes:
     """Draw one column of a sweep against another, one line per value of a third.
 
-    Cases at the same point are averaged; failed cases without `y` are left out. A line that coincides with
-    others is wider than they are. With `fits`, a Boolean column, points of cases that do not fit are hollow.
+    Cases at the same point are averaged; failed cases without `y` are left out. A line on top of others is dashed, so
+    that all are seen. With `fits`, a Boolean column, points of cases that do not fit are hollow.
     """
     ax = axes(ax, (7.0, 4.5))
     table = table.dropna(subset=[y])
@@ -143,15 +145,17 @@ def lines(
     curves = [rows.groupby(x, sort=True)[y].mean().astype(float) for _, rows in groups]
     for i, ((value, rows), points) in enumerate(zip(groups, curves, strict=True)):
         colour, marker = LINES[i % len(LINES)], MARKERS[(i + i // len(LINES)) % len(MARKERS)]
-        wide = 1.6 + 2.0 * min(sum(_alike(points, other, curves) for other in curves[i + 1 :]), 3)
+        below, above = (sum(_alike(points, other, curves) for other in part) for part in (curves[:i], curves[i + 1 :]))
+        dashes = (0, (DASH * (above + 1), DASH * below)) if below else "-"
+        size = MARKER * 1.3 ** min(above, 3)  # larger below others, so that its rim is seen
         label = None if hue is None else verbatim(str(value))
         holds = rows.groupby(x, sort=True)[fits].all().to_numpy() if fits else np.ones(len(points), dtype=bool)
-        ax.plot(points.index, points.to_numpy(), color=colour, linewidth=wide, marker=marker, markersize=4 + wide,
-                markevery=np.flatnonzero(holds).tolist(), label=label, solid_capstyle="round")  # fmt: skip
+        ax.plot(points.index, points.to_numpy(), color=colour, linestyle=dashes, marker=marker, markersize=size,
+                markevery=np.flatnonzero(holds).tolist(), label=label, linewidth=1.6)  # fmt: skip
         if not holds.all():
             misfits += 1
             outside = points[~holds]
-            ax.plot(outside.index, outside.to_numpy(), color=colour, zorder=3, marker=marker, markersize=4 + wide,
+            ax.plot(outside.index, outside.to_numpy(), color=colour, zorder=3, marker=marker, markersize=size,
                     markerfacecolor="white", linestyle="none")  # fmt: skip
     ax.set_xlabel(x)
     ax.set_ylabel(y)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import ceil, floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -88,13 +88,18 @@ def legend(ax: Axes, **options: Any) -> None:
     ax.legend(**{"frameon": False, "fontsize": 8, **where, **options})
 
 
-def legend_above(ax: Axes, colours: Mapping[str, str | Colour]) -> None:
-    """Place a one-line legend of coloured patches above the data, on the right."""
+def legend_above(ax: Axes, colours: Mapping[str, str | Sequence[Colour]]) -> None:
+    """Place a one-line legend of coloured patches above the data, on the right; several colours share one patch."""
+    from matplotlib.legend_handler import HandlerTuple
     from matplotlib.patches import Patch
 
-    handles = [Patch(color=colour, label=label) for label, colour in colours.items()]
+    if not colours:
+        return
+    several = [[one] if isinstance(one, str) else one for one in colours.values()]
+    patches = [tuple(Patch(color=colour) for colour in shades) for shades in several]
     gaps = {"borderaxespad": 0.2, "handlelength": 1.2, "columnspacing": 1.2}
-    legend(ax, handles=handles, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=max(len(handles), 1), **gaps)
+    legend(ax, handles=patches, labels=list(colours), handler_map={tuple: HandlerTuple(ndivide=None, pad=0)},
+           loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=max(len(patches), 1), **gaps)  # fmt: skip
 
 
 def save(figure: Figure, folder: Path, name: str) -> None:
