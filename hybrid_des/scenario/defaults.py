@@ -36,7 +36,7 @@ def fill(values: Mapping[str, Any]) -> dict[str, Any]:
         *((("overlap", _fill_overlap),) if values.get("sharding") == "zero-3" else ()),
     )
     for name, complete in sections:
-        section = filled.setdefault(name, {})
+        section = filled.setdefault(name, {} if name != "workload" else None)  # costs have no defaults
         if isinstance(section, dict):
             complete(section, filled)
     return filled

@@ -7,9 +7,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hybrid_des.errors import ScenarioError, one_line, unknown
+from hybrid_des.errors import ScenarioError, one_line
 from hybrid_des.scenario.composition import anchor_overrides, override, with_base
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.other_names import unknown_key
 from hybrid_des.scenario.problem import Problem, problems_in, sections_at
 from hybrid_des.scenario.strict_yaml import Document, KeyPath
 
@@ -85,8 +86,8 @@ def scenario_of(document: Document) -> Scenario:
     try:
         scenario = Scenario.model_validate(values)
     except ValidationError as error:
-        problems += _without_followers([problem for problem in problems_in(error, Scenario) if not problem.needs])
-        problems += _misfits(values, [problem.path for problem in problems])
+        single = problems + [problem for problem in problems_in(error, Scenario) if not problem.needs]
+        problems = _without_followers(single, values) + _misfits(values, [problem.path for problem in single])
         raise ScenarioError(_lines(document, problems)) from None
     if problems:
         raise ScenarioError(_lines(document, problems))
@@ -114,7 +115,7 @@ def misnamed(path: str) -> str | None:
                 return f'{".".join(map(str, at))} has no keys such as "{key}"'
             known = {name for section in sections for name in section.known_keys()}
             if key not in known:
-                return unknown(key, known)
+                return unknown_key(key, known)
         at = (*at, int(key) if key.isdecimal() else key)
     return None
 
@@ -144,12 +145,15 @@ def _mend(values: dict[str, Any], path: KeyPath) -> None:
             values.setdefault(name, {})[key] = value
 
 
-def _without_followers(problems: list[Problem]) -> list[Problem]:
-    """The problems without missing efficiencies if the GPU is invalid: it would have given their defaults."""
-    gpu = ("cluster", "gpu")
-    if all(problem.path[:2] != gpu for problem in problems):
-        return problems
-    return [problem for problem in problems if problem.path[:1] != ("efficiency",) or problem.message != "is required"]
+def _without_followers(problems: Sequence[Problem], values: Mapping[str, Any]) -> list[Problem]:
+    """The problems without keys that are missing only because of another problem.
+
+    The GPU and the precision have the defaults of efficiencies; a `model` excludes all of `workload`.
+    """
+    origins = [("cluster",), ("cluster", "gpu"), ("precision",)]
+    following = {"efficiency"} if any(problem.path[:2] in origins for problem in problems) else set()
+    following |= {"workload"} if values.get("model") not in (None, "none") else set()
+    return [one for one in problems if one.message != "is required" or one.path[0] not in following]
 
 
 def _touch(a: KeyPath, b: KeyPath) -> bool:

@@ -8,15 +8,14 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Executor
 from fractions import Fraction
-from functools import partial, reduce
-from operator import getitem
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.errors import HybridDesError, UsageError
 from hybrid_des.options import describe
 from hybrid_des.registry import import_file
 from hybrid_des.scenario import Scenario, scenario_of
-from hybrid_des.scenario.composition import put
+from hybrid_des.scenario.composition import OMITTED, put
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.sweep.axes import Case, Sweep
 from hybrid_des.sweep.dispatch import Row, Submits, dispatch, split
@@ -164,11 +163,9 @@ def with_case(document: Document, case: Case, block: str = "sweep") -> Document:
     for path, value in case.items():
         if not is_key(path):
             continue
-        keys = path.split(".")
-        place = put(varied.value, keys, copy.deepcopy(value), f"{block}: {path}")
+        given = OMITTED if value is None else copy.deepcopy(value)
+        place = put(varied.value, path.split("."), given, f"{block}: {path}")
         varied.places[place] = f"{document.place((block,))}: case {path}={describe(value)}"
-        if value is None:  # the key is left out
-            del reduce(getitem, keys[:-1], varied.value)[keys[-1]]
     return varied
 
 
