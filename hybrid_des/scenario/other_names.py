@@ -56,7 +56,7 @@ _KEYS = _keys_by_name()
 
 
 def unknown_key(key: str, known: Iterable[str]) -> str:
-    """The message for an unknown key of a section: the key that is meant, if it is a usual name of one, or similar ones."""
+    """The message for an unknown key of a section: the key that is meant, if it is known, or similar ones."""
     meant = _KEYS.get(key.lower().replace("-", "_"))
     if meant is None:
         return unknown(key, known)

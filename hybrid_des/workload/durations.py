@@ -20,6 +20,7 @@ The other names are those of the straggler study (Lin et al., OSDI 2025) and of 
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -60,6 +61,7 @@ WORDS = {"F": "forward", "B": "backward", "I": "input part of the backward", "W"
 NUMBERS = ("step", "rank", "replica", "stage", "chunk", "microbatch")
 MISSING = -1
 LARGEST_S = 10**6
+_CELLS = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")  # pandas' error
 
 
 class Sizes(NamedTuple):
@@ -190,6 +192,9 @@ def _parts_told_apart(table: pd.DataFrame) -> pd.Series[str]:
 def _read(path: Path) -> pd.DataFrame:
     import pandas as pd
 
+    if path.suffix in (".yaml", ".yml"):
+        expected = "a CSV or Parquet table with the duration of every op"
+        raise UsageError(f"{path}: a YAML file, such as a scenario; expected {expected}")
     try:
         open_file(path).close()  # refuses files that would block
         if path.suffix == ".parquet":
@@ -202,7 +207,20 @@ def _read(path: Path) -> pd.DataFrame:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
     except Exception as error:  # the parsers raise many kinds
-        raise UsageError(f"{path}: not a table: {str(error).splitlines()[0] if str(error) else error!r}") from None
+        raise UsageError(f"{path}: not a table: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    """Why a file is not a table, in words of its own where the parser's are about pandas."""
+    text = str(error).partition("\n")[0] or repr(error)
+    if isinstance(error, UnicodeDecodeError):
+        return "not a text file in UTF-8"
+    if "No columns to parse" in text:
+        return "it is empty"
+    if "Length of header" in text:
+        return "a line has more cells than the first"
+    cells = _CELLS.search(text)
+    return f"line {cells[2]} has {cells[3]} cells, earlier ones {cells[1]}" if cells else text
 
 
 def _numbers(table: pd.DataFrame, name: str, path: Path) -> pd.Series[float]:

@@ -154,7 +154,7 @@ def test_one_mistake_is_one_line(change, said):
         ({"recompute": True}, "recompute: expected one of none, selective, full, found true"),
         ({"sharding": 3}, "sharding: expected one of none, zero-1, zero-2, zero-3, found 3"),
         ({"fold": True}, "fold: expected auto, off, or a number of replicas, found true"),
-        ({"gradients": {"codec": 16}}, "gradients.codec: expected one of bf16, fp16, fp32, fp64, int8, top-k, found 16"),
+        ({"gradients": {"codec": 16}}, "codec: expected one of bf16, fp16, fp32, fp64, int8, top-k, found 16"),
         ({"gradients": {"bucket": True}}, "gradients.bucket: expected none, or a size such as 25 MiB, found true"),
         ({"parallel": {"stages": 3}}, "expected even, ends-1, balanced, or a list of layers per stage, found 3"),
         ({"model": 3}, "model: expected the name of a published model, or the sizes of one, found 3"),
