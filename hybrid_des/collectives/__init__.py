@@ -18,7 +18,7 @@ Arguments of the registration:
     phases    the phases of its messages between two members, in order, if each has equally many; for traces
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -47,7 +47,7 @@ TWO_PHASES = ("reduce-scatter", "all-gather")
 
 Collective = Callable[..., Routine]  # (group, buffer[, options])
 Given = Options | Mapping[str, Any] | None  # options, or values by name
-_REGISTRY: Registry[Collective] = Registry("collective", "hybrid_des.collectives")
+_REGISTRY: Registry[Collective] = Registry("collective", "hybrid_des.collectives", returns=Generator)
 
 names = _REGISTRY.names
 find = _REGISTRY.__getitem__
