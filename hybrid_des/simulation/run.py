@@ -113,7 +113,7 @@ def _unit_asked_for(scenario: Scenario) -> Iterator[None]:
         if not scenario.cluster.unit_question:
             raise
         what = str(error).partition("; ")[0]  # without its own question
-        raise TooLongError(f"{what}; {scenario.cluster.unit_question}") from None
+        raise type(error)(f"{what}; {scenario.cluster.unit_question}") from None
 
 
 @few_collections()

@@ -39,7 +39,7 @@ def jobs_for(sweep: Sweep) -> int:
     return max(1, min(os.cpu_count() or 1, len(sweep) // WORTH_A_WORKER))
 
 
-def run_sweep(
+def sweep_rows(
     sweep: Sweep,
     *,
     jobs: int = 1,

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from support.sweeps import AXES, BASE, without_wall
 
 from hybrid_des.errors import UsageError
-from hybrid_des.sweep import Plot, draw, load_sweep, render, run_sweep, table
+from hybrid_des.sweep import Plot, draw, load_sweep, render, sweep_rows, table
 from hybrid_des.sweep import write as write_sweep
 
 
@@ -33,7 +33,7 @@ def test_out_holds_a_table_and_a_picture(run, write, tmp_path):
 
 def test_write_needs_no_picture(write, tmp_path):
     plain = load_sweep(write(BASE + AXES), ["plot=none"])
-    rows = run_sweep(plain)
+    rows = sweep_rows(plain)
     written = write_sweep(rows, plain, tmp_path / "o")
     assert [path.name for path in written.paths] == ["sweep.csv"]
     assert len(table(rows)) == 6
@@ -41,7 +41,7 @@ def test_write_needs_no_picture(write, tmp_path):
 
 def test_the_table_on_the_terminal_is_cut(write):
     many = load_sweep(write(BASE + f"sweep:\n  - {{seed: [{', '.join(map(str, range(50)))}]}}\n"))
-    text = render(run_sweep(many), many)
+    text = render(sweep_rows(many), many)
     assert "50 cases, 0 failed; the best 40 are shown" in text
     assert len(text.splitlines()) == 44
 
@@ -61,7 +61,7 @@ plot: {x: schedule.microbatches, y: bubble_ratio, hue: schedule.kind}
 
 def test_a_table_is_ranked_by_what_is_plotted(write):
     sweep = load_sweep(write(BASE + RANKED), ["workload.memory.activation=5 GB"])
-    rows = run_sweep(sweep)
+    rows = sweep_rows(sweep)
     lines = render(rows, sweep).splitlines()
     kinds = [line.split()[:2] for line in lines[1:9]]
     assert kinds[-2:] == [["gpipe", "32"], ["dualpipe", "4"]]
@@ -78,13 +78,13 @@ def test_larger_is_better_where_it_is(write):
     sweep = load_sweep(
         write(BASE + "sweep: [{parallel.pipeline: [1, 2, 4]}]\n"), ["plot={x: parallel.pipeline, y: speedup}"]
     )
-    lines = render(run_sweep(sweep), sweep).splitlines()
+    lines = render(sweep_rows(sweep), sweep).splitlines()
     assert [line.split()[0] for line in lines[1:4]] == ["4", "2", "1"]
     assert lines[0].split()[-1] == "speedup"
 
 
 def test_the_largest_memory_is_a_column_of_numbers(write):
-    frame = table(run_sweep(load_sweep(write(BASE + AXES), ["workload.memory={activation: 5 GB}"])))
+    frame = table(sweep_rows(load_sweep(write(BASE + AXES), ["workload.memory={activation: 5 GB}"])))
     fits = frame[frame["error"].isna()]
     assert fits["peak_memory_bytes.max"].tolist() == [max(json.loads(cell)) for cell in fits["peak_memory_bytes"]]
     assert fits["peak_activations.max"].tolist() == [max(json.loads(cell)) for cell in fits["peak_activations"]]
@@ -110,7 +110,7 @@ def test_whole_numbers_are_written_exactly(cells, written):
 
 def test_what_does_not_fit_is_drawn_hollow(write):
     sweep = load_sweep(write(BASE + RANKED), ["workload.memory.activation=5 GB"])
-    ax = draw(run_sweep(sweep), sweep.picture, Figure().subplots())
+    ax = draw(sweep_rows(sweep), sweep.picture, Figure().subplots())
     hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white" and len(line.get_xdata())]
     assert [line.get_xdata().tolist() for line in hollow] == [[32.0]]
     assert "hollow: does not fit" in [text.get_text() for text in ax.get_legend().get_texts()]
@@ -132,13 +132,13 @@ def test_a_picture_of_missing_columns_fails_at_the_first_row(run, write, tmp_pat
     done = []
     sweep = load_sweep(write(BASE + AXES), [plot])
     with pytest.raises(UsageError, match="plot: "):
-        run_sweep(sweep, progress=lambda cases, total: done.append(cases))
+        sweep_rows(sweep, progress=lambda cases, total: done.append(cases))
     assert done == [1]
 
 
 def test_a_picture_says_what_it_shows(write):
     axes = "sweep:\n  - {workload.forward: [2 ms, 10 ms, 1 s]}\n  - {parallel.pipeline: [2, 4]}\n  - {seed: [0, 1]}\n"
-    rows = run_sweep(load_sweep(write(BASE + axes)))
+    rows = sweep_rows(load_sweep(write(BASE + axes)))
     ax = draw(rows, Plot("workload.forward", "step_time_s", ("parallel.pipeline",), {"seed": 0}), Figure().subplots())
     assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title(loc="left")) == ("forward", "step time (s)", "a,  seed 0")
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["2", "4"]
@@ -149,14 +149,14 @@ def test_a_picture_says_what_it_shows(write):
 
 def test_a_picture_keeps_word_order_and_list_maxima(write):
     axes = "sweep:\n  - {schedule.kind: [zb-h1, gpipe, 1f1b]}\nparallel: {pipeline: 2}\n"
-    rows = run_sweep(load_sweep(write(BASE + axes)))
+    rows = sweep_rows(load_sweep(write(BASE + axes)))
     ax = draw(rows, Plot("schedule.kind", "peak_activations"), Figure().subplots())
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["zb-h1", "gpipe", "1f1b"]
     assert ax.lines[0].get_ydata().tolist() == [2, 4, 2]
 
 
 def test_equal_lines_stay_in_sight(write):
-    rows = run_sweep(
+    rows = sweep_rows(
         load_sweep(write(BASE + AXES), ["sweep.1.schedule.kind=[gpipe, 1f1b]", "cluster.nvlink.latency=0"])
     )
     ax = draw(rows, Plot("parallel.pipeline", "pipeline_time_s", ("schedule.kind",)), Figure().subplots())
