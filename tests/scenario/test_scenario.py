@@ -189,7 +189,7 @@ def test_without_a_pipeline_no_schedule_is_needed():
     batch = load({"model": "gpt2", "parallel": {"data": 2}, "batch": 8, "schedule": {"microbatch_size": 2}})
     assert (batch.schedule.kind, batch.schedule.microbatches) == ("1f1b", 2)
     assert simulate(costs).summary["step_time_s"] == 3
-    with pytest.raises(ScenarioError, match=r"schedule.kind: is required, one of(.|\n)*microbatches: is required"):
+    with pytest.raises(ScenarioError, match=r"microbatches: is required\n.*kind: is required, one of"):
         load({**costs, "parallel": {"pipeline": 2}})
 
 
