@@ -9,21 +9,44 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hybrid_des.analysis.comparison.compare import compare
     from hybrid_des.analysis.cost_table import costs
+    from hybrid_des.analysis.explaining import explain
     from hybrid_des.longrun.study import Goodput, goodput
     from hybrid_des.pipeline import schedules
+    from hybrid_des.planning.planner import parts_of
+    from hybrid_des.planning.wiring import fabric_of
     from hybrid_des.report import plots
+    from hybrid_des.report.compared import draw_comparison, render_comparison
+    from hybrid_des.report.explained import render_explanation
     from hybrid_des.result import Result, simulate
     from hybrid_des.scenario import Scenario, load
     from hybrid_des.seeds.runs import spread
+    from hybrid_des.stragglers.replaying import replay
+    from hybrid_des.sweep import load_sweep, run_sweep
 
 __version__ = "0.1.0"
-__all__ = ["Goodput", "Result", "Scenario", "costs", "goodput", "load", "plots", "schedules", "simulate", "spread"]
+__all__ = [
+    "Goodput", "Result", "Scenario", "compare", "costs", "draw_comparison", "explain", "fabric_of", "goodput", "load",
+    "load_sweep", "parts_of", "plots", "render_comparison", "render_explanation", "replay", "run_sweep", "schedules",
+    "simulate", "spread", "verify",
+]  # fmt: skip
 
 _HOME = {
     "load": "hybrid_des.scenario",
     "Scenario": "hybrid_des.scenario",
+    "compare": "hybrid_des.analysis.comparison.compare",
     "costs": "hybrid_des.analysis.cost_table",
+    "draw_comparison": "hybrid_des.report.compared",
+    "explain": "hybrid_des.analysis.explaining",
+    "fabric_of": "hybrid_des.planning.wiring",
+    "parts_of": "hybrid_des.planning.planner",
+    "render_comparison": "hybrid_des.report.compared",
+    "render_explanation": "hybrid_des.report.explained",
+    "replay": "hybrid_des.stragglers.replaying",
+    "load_sweep": "hybrid_des.sweep",
+    "run_sweep": "hybrid_des.sweep",
+    "verify": "hybrid_des.cli.commands.verify",
     "goodput": "hybrid_des.longrun.study",
     "Goodput": "hybrid_des.longrun.study",
     "simulate": "hybrid_des.result",

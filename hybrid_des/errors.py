@@ -30,12 +30,12 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() or one == "\n" else "\N{REPLACEMENT CHARACTER}" for one in text)
 
 
-def unknown(name: str, known: Iterable[str]) -> str:
-    """The message for an unknown name, with similar known names or, if there are none, all of them."""
+def unknown(name: str, known: Iterable[str], what: str = "") -> str:
+    """The message for an unknown name (of `what`), with similar known names or, if there are none, all of them."""
     choices = sorted(known)
     near = _similar(name.lower(), choices)
     hint = f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(choices)}"
-    return f'unknown "{one_line(name, LONGEST_SHOWN)}"; {hint}'
+    return f'unknown {f"{what} " if what else ""}"{one_line(name, LONGEST_SHOWN)}"; {hint}'
 
 
 def _similar(name: str, choices: Iterable[str]) -> list[str]:

@@ -209,14 +209,16 @@ def read_text(value: Any) -> str:
     return value
 
 
-def choice(*names: str) -> Reads:
-    """One of a fixed set of words."""
+def choice(*names: str, beside: str = "") -> Reads:
+    """One of a fixed set of words; messages also offer what the field takes `beside` them."""
 
     def read(value: Any) -> str:
-        text = read_text(value)
-        if text not in names:
-            raise ValueError(unknown(text, names))
-        return text
+        if not isinstance(value, str):
+            offered = ", ".join(names) + (f", or {beside}" if beside else "")
+            raise ValueError(f"expected {'' if beside else 'one of '}{offered}, found {describe(value)}")
+        if value not in names:
+            raise ValueError(unknown(value, names))
+        return value
 
     return Reads(read, {"enum": list(names)})
 

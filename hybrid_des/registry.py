@@ -10,11 +10,13 @@ schedule["1f1b"].build
 
 import importlib
 import importlib.util
+import inspect
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import wraps
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -64,10 +66,17 @@ class Entry(Generic[T]):
 
 
 class Registry(Generic[T]):
-    """Plug-ins by name; the modules of the package are imported at the first lookup."""
+    """Plug-ins by name; the modules of the package are imported at the first lookup.
 
-    def __init__(self, noun: str, package: str) -> None:
+    Args:
+        noun: what a plug-in is called in messages.
+        package: where the built-in ones are.
+        returns: the class that their functions must return, if they are checked.
+    """
+
+    def __init__(self, noun: str, package: str, returns: type | None = None) -> None:
         self.noun = noun
+        self._returns = returns
         self._package = package
         self._entries: dict[str, Entry[T]] = {}
         self._complete = False
@@ -79,10 +88,30 @@ class Registry(Generic[T]):
             known = self._entries.get(name)
             if known is not None and _home(known.build) != _home(build):
                 raise UsageError(f'{self.noun} "{name}" is registered twice: {_home(known.build)} and {_home(build)}')
-            self._entries[name] = Entry(name, build, facts, options)
+            self._entries[name] = Entry(name, self._checked(name, build), facts, options)
             return build
 
         return register
+
+    def _checked(self, name: str, build: Any) -> Any:
+        """The function, with a check of what it returns."""
+        returns = self._returns
+        if returns is None or isinstance(build, type):
+            return build
+
+        @wraps(build)
+        def checked(*arguments: Any) -> Any:
+            try:
+                found = build(*arguments)
+            except TypeError:
+                _check_call(f'{self.noun} "{name}"', build, arguments)
+                raise
+            if not isinstance(found, returns):
+                what = "nothing" if found is None else f"an object of type {type(found).__name__}"
+                raise UsageError(f'{self.noun} "{name}" returned {what}; expected a {returns.__name__}')
+            return found
+
+        return checked
 
     def __getitem__(self, name: str) -> Entry[T]:
         """Look up a name; the error for an unknown one suggests similar names."""
@@ -147,6 +176,19 @@ def import_file(path: str | Path) -> None:
         if isinstance(error, KeyboardInterrupt):
             raise
         raise UsageError(f"{source}: {type(error).__name__}: {error}") from error
+
+
+def _check_call(what: str, build: Any, arguments: tuple[Any, ...]) -> None:
+    """Check that a user's function takes the arguments with which it is called.
+
+    Raises:
+        UsageError: it takes others.
+    """
+    try:
+        inspect.signature(build).bind(*arguments)
+    except TypeError as error:
+        given = f"it is called with {len(arguments)}, the last of them its options if it is registered with options="
+        raise UsageError(f"{what}: {error}; {given}") from None
 
 
 def _home(build: Any) -> str:

@@ -22,7 +22,7 @@ from hybrid_des.planning.planner import plan_of
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report.files import Written, write
 from hybrid_des.report.terminal import render
-from hybrid_des.scenario import Scenario
+from hybrid_des.scenario import Source, load
 from hybrid_des.simulation.remedies import what_would_fit
 from hybrid_des.simulation.run import run
 from hybrid_des.simulation.watch import Show, Watch
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def simulate(
-    scenario: Scenario,
+    scenario: Source,
     plan: Plan | None = None,
     fabric: Fabric | None = None,
     *,
@@ -45,7 +45,7 @@ def simulate(
     """Simulate a scenario.
 
     Args:
-        scenario: what to simulate.
+        scenario: what to simulate: a scenario, the path of its file, or a mapping with its content.
         plan: a plan instead of the schedule's.
         fabric: a fabric instead of the topology's.
         scratch: folder for rows that do not fit into memory; default: the system's folder for temporary files.
@@ -56,6 +56,7 @@ def simulate(
         HybridDesError: the scenario cannot be simulated (`exit_code` 2) or its simulation failed (1).
         UnfinishedError: the budget is spent (3); `facts` says what is known.
     """
+    scenario = load(scenario)
     try:
         watch = None if budget_s == inf and progress is None else Watch(budget_s, progress)
         return Result(run(scenario, plan, fabric, scratch=scratch, watch=watch))

@@ -15,7 +15,7 @@ from hybrid_des.models.layer import Operation
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import build_plan
 from hybrid_des.planning.wiring import fabric_of
-from hybrid_des.scenario import Scenario
+from hybrid_des.scenario import Scenario, Source, load
 from hybrid_des.simulation.remedies import planned_peaks
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes
 from hybrid_des.workload.costs import RankCosts, StageCosts
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 TOTAL, COLLECTIVES = "total", "collectives"  # rows of a layer; the second follows the name of an axis
 
 
-def costs(scenario: Scenario, layers: bool = False) -> pd.DataFrame:
+def costs(scenario: Source, layers: bool = False) -> pd.DataFrame:
     """The costs of one micro-batch on a rank, in seconds and bytes.
 
     Times of stages are computation only. `{axis}_exposed_s` and `{axis}_hidden_s` are collectives along an axis, in a
@@ -38,7 +38,7 @@ def costs(scenario: Scenario, layers: bool = False) -> pd.DataFrame:
     activations kept from a forward to its backward; `peak_bytes` the peak memory of the whole rank.
 
     Args:
-        scenario: any scenario; for a workload, costs are as given.
+        scenario: any scenario, the path of its file, or a mapping; for a workload, costs are as given.
         layers: a row per layer and operation instead of one per stage. Collectives are rows too; their time in a
             backward is in `input_gradient_s`. The row `total` is the sum of the layer.
 
@@ -48,6 +48,7 @@ def costs(scenario: Scenario, layers: bool = False) -> pd.DataFrame:
     """
     import pandas as pd
 
+    scenario = load(scenario)
     if layers and scenario.model is None:
         raise UsageError("a workload gives no layers; --layers needs a scenario with a model")
     fabric = fabric_of(scenario)

@@ -18,7 +18,7 @@ from hybrid_des.engine.causes import Causes
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.wiring import fabric_of
-from hybrid_des.scenario import Scenario
+from hybrid_des.scenario import Scenario, Source, load
 from hybrid_des.simulation.run import Run, run
 
 QUARTER = Fraction(3, 4)  # factor of a duration that is "25 % quicker"
@@ -32,7 +32,7 @@ def traced_run(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | No
 
 
 def explain(
-    scenario: Scenario,
+    scenario: Source,
     what_if: Sequence[str] = (),
     *,
     plan: Plan | None = None,
@@ -43,7 +43,7 @@ def explain(
     """Find out why a step takes as long as it does, and simulate what would help.
 
     Args:
-        scenario: the scenario to explain.
+        scenario: the scenario to explain, the path of its file, or a mapping.
         what_if: changes, such as "cluster.nvlink.bandwidth=2x".
         plan: replaces the schedule's plan.
         fabric: replaces the topology's fabric.
@@ -53,6 +53,7 @@ def explain(
     Raises:
         HybridDesError: the scenario cannot be simulated, or a what-if is wrong.
     """
+    scenario = load(scenario)
     build = build or builder_of(scenario)
     planned = Variant(scenario, plan, fabric or fabric_of(scenario))
     for text in what_if:  # errors are found before a long simulation

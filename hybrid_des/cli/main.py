@@ -6,6 +6,7 @@ Heavy modules are imported only when needed, so that `--help` is fast.
 import _thread
 import atexit
 import os
+import re
 import signal
 import sys
 import threading
@@ -153,11 +154,25 @@ def _run(arguments: list[str]) -> int:
             epilog=f"commands (each has its own --help):\n{listed}",
         )
         simulate.add_arguments(parser)
-        args = parser.parse_args(arguments)
+        args, rest = parser.parse_known_args(arguments)
         if args.file is None:
             parser.error("expected a scenario FILE or a command")
-        if not Path(args.file).exists() and not Path(args.file).suffix and args.file.isidentifier():
-            raise UsageError(f"{args.file}: no such file or command: {unknown(args.file, commands.names())}")
+        _refuse_command(args.file, called)
+        if rest:
+            parser.error(f"unrecognized arguments: {' '.join(rest)}")
         return simulate.run(args)
     except SystemExit as done:  # --help and --version
         return int(done.code or 0)
+
+
+def _refuse_command(file: str, called: str) -> None:
+    """Refuse a FILE that is a command: one that is misspelled, or that follows an option.
+
+    Raises:
+        UsageError: there is no such file, and its name has the form of a command.
+    """
+    if Path(file).exists() or not re.fullmatch(r"[A-Za-z_][\w-]*", file):
+        return
+    if file in commands.names():
+        raise UsageError(f"{called}: the command {file} comes first: {called} {file} …")
+    raise UsageError(f"{called}: {unknown(file, commands.names(), 'command')}")

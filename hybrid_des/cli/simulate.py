@@ -155,7 +155,7 @@ def _sweep(args: argparse.Namespace, document: Document) -> int:
 
         try:
             with progress_bar(args.quiet) as progress, _workers(args, cases) as workers:
-                rows = sweep.run_sweep(cases, progress=progress, finished=note, **workers)
+                rows = sweep.sweep_rows(cases, progress=progress, finished=note, **workers)
             if args.out is not None:
                 sweep.write(rows, cases, args.out)
         except (KeyboardInterrupt, sweep.WorkersLostError):
@@ -183,7 +183,7 @@ def _print_rows(args: argparse.Namespace, rows: Sequence[Row], cases: Sweep) -> 
 
 @contextmanager
 def _workers(args: argparse.Namespace, cases: Sweep) -> Iterator[dict[str, Any]]:
-    """Yield the arguments of `run_sweep` that say where cases run."""
+    """Yield the arguments of `sweep_rows` that say where cases run."""
     if args.dask is None:
         from hybrid_des.sweep import jobs_for
 

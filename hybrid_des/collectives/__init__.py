@@ -21,7 +21,7 @@ Arguments of the registration:
 If its options are `Channels`, its group has the channels that they ask for (`Group.rings`).
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -52,7 +52,7 @@ TWO_PHASES = ("reduce-scatter", "all-gather")
 
 Collective = Callable[..., Routine]  # (group, buffer[, options])
 Given = Options | Mapping[str, Any] | None  # options, or values by name
-_REGISTRY: Registry[Collective] = Registry("collective", "hybrid_des.collectives")
+_REGISTRY: Registry[Collective] = Registry("collective", "hybrid_des.collectives", returns=Generator)
 
 names = _REGISTRY.names
 find = _REGISTRY.__getitem__

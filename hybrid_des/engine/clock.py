@@ -10,6 +10,7 @@ misses it. Objects per rank are therefore few and small, and an event is release
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from heapq import heappop, heappush
 from types import MethodType
@@ -20,6 +21,7 @@ from simpy.core import EmptySchedule, StopSimulation
 from simpy.events import NORMAL, URGENT, Event, EventPriority
 
 from hybrid_des.engine.recorder import LAST_TIME, TimeRangeError
+from hybrid_des.errors import UsageError
 
 RESUMED = EventPriority(URGENT - 1)  # an event that `run(until=…)` left half processed
 LAST = EventPriority(NORMAL + 1)  # after everything else at the same time
@@ -27,6 +29,7 @@ BEAT = 2**12  # events from one beat to the next
 ALL = 2**62  # more events than there are
 MOMENT = 2  # bits: a moment is `time << MOMENT | priority − RESUMED`
 USUAL = NORMAL - RESUMED
+_NO_EVENT = re.compile(r'File "(.*)", line (\d+), in .*Invalid yield value "(.*)"', re.DOTALL)  # SimPy's error
 
 
 class Agenda(dict[int, list[Any]]):
@@ -151,6 +154,8 @@ class Environment(simpy.Environment):
             self._process(ALL)
         except StopSimulation as stop:
             value = stop.args[0]
+        except RuntimeError as error:
+            raise _of_a_process(error) from None
         except EmptySchedule:
             if until is not None:
                 raise RuntimeError(f'No scheduled events left but "until" event was not triggered: {end}') from None
@@ -204,6 +209,15 @@ class Environment(simpy.Environment):
             finally:
                 if events:
                     agenda[moment][:0] = reversed(events)
+
+
+def _of_a_process(error: RuntimeError) -> Exception:
+    """The error to raise for a RuntimeError: SimPy's about a process that yields no event becomes one line."""
+    found = _NO_EVENT.search(str(error))
+    if found is None:
+        return error
+    place, line, value = found.groups()
+    return UsageError(f"{place}:{line}: a process yields {value}; expected an event, such as what receive() returns")
 
 
 def copied(failure: BaseException) -> BaseException:

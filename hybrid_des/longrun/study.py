@@ -16,7 +16,7 @@ from hybrid_des.renewal.process import Campaign, Replication
 from hybrid_des.renewal.sources import faults_of
 from hybrid_des.renewal.states import Steps
 from hybrid_des.renewal.summary import KEPT, share, summary, warnings_of
-from hybrid_des.scenario import Scenario
+from hybrid_des.scenario import Scenario, Source, load
 from hybrid_des.sweep.axes import Case
 from hybrid_des.sweep.dispatch import Row, dispatch, split
 from hybrid_des.sweep.local_workers import local_workers
@@ -29,13 +29,11 @@ SHARES = 4  # batches per worker
 Progress = Callable[[int, int], None]
 
 
-def goodput(
-    scenario: Scenario, jobs: int = 1, progress: Progress | None = None, imports: Sequence[str] = ()
-) -> Goodput:
+def goodput(scenario: Source, jobs: int = 1, progress: Progress | None = None, imports: Sequence[str] = ()) -> Goodput:
     """Simulate the weeks that `faults` describes, once per replication.
 
     Args:
-        scenario: a scenario with `faults`.
+        scenario: a scenario with `faults`, the path of its file, or a mapping.
         jobs: local worker processes; 1 runs in this process. The result does not depend on it.
         progress: called with (replications done, replications in total).
         imports: user-defined plug-in files that every worker imports first.
@@ -44,6 +42,7 @@ def goodput(
         UsageError: the scenario has no `faults`, or more failures than can be simulated.
         HybridDesError: the step of a state of the cluster cannot be simulated.
     """
+    scenario = load(scenario)
     job, steps = job_of(scenario), Steps(scenario)
     assert steps.healthy.time  # simulated here, before any worker needs it
     outcomes = outcomes_of([job], steps, Crew(jobs, progress, tuple(imports)))[0]

@@ -118,8 +118,8 @@ def _limits(scenario: Scenario) -> str:
     faults = scenario.faults
     texts = [
         "The step of each state is simulated exactly, and exact as long as states change between steps: a change takes "
-        "effect at the next step, a failure at once.",
-        "All replicas count as alike. Failures are independent of each other and of what the job does.",
+        "effect at the next step, a failure immediately.",
+        "All replicas are treated as identical. Failures are independent of each other and of what the job does.",
     ]
     if faults is not None:
         texts += _assumptions(faults)

@@ -83,8 +83,15 @@ class Plan:
         path_of: Sequence[int],
         fused_time: Fraction = Fraction(1),
     ) -> Plan:
-        """Build a plan from programs in which a bare op may stand for an action of one op."""
-        actions = tuple(tuple((a,) if isinstance(a, Op) else tuple(a) for a in program) for program in programs)
+        """Build a plan from programs in which a bare op may stand for an action of one op.
+
+        Raises:
+            PlanError: the programs are not lists of ops.
+        """
+        try:
+            actions = tuple(tuple((a,) if isinstance(a, Op) else tuple(a) for a in program) for program in programs)
+        except TypeError:
+            raise PlanError("the programs of a plan: expected a list of ops for each pipeline rank") from None
         return cls(actions, tuple(paths), tuple(path_of), fused_time)
 
     @property
@@ -208,9 +215,14 @@ class Plan:
             PlanError: with the first problem and an action × rank grid in which the place is marked.
             CircularOrderError: the order deadlocks; each stuck rank and op has a line.
         """
-        done = actions_done(self.programs, self.paths, self.path_of, self.stage_of)
+        try:
+            done = actions_done(self.programs, self.paths, self.path_of, self.stage_of)
+        except (LookupError, TypeError, ValueError):
+            self._check_form()
+            raise
         if done == [*map(len, self.programs)]:
             return
+        self._check_form()
         _ = self.edges  # raises the errors of single ops
         assert done is not None
         at = list(map(add, self._first, done))
@@ -218,6 +230,23 @@ class Plan:
         lines = ["deadlock: circular wait", *(self._describe_wait(rank, at) for rank in stuck)]
         marked = frozenset(self._spot(at[rank]) for rank in stuck)
         raise CircularOrderError("\n".join([*lines, self.grid(marked)]))
+
+    def _check_form(self) -> None:
+        """Check that actions are made of ops, and that every micro-batch has a path.
+
+        Raises:
+            PlanError: the first that is not, or has none.
+        """
+        for rank, program in enumerate(self.programs):
+            for index, action in enumerate(program):
+                for op in action:
+                    if not isinstance(op, Op) or op.kind not in KINDS:
+                        expected = f'an Op such as Op("F", 0), of kind {", ".join(KINDS)}'
+                        raise PlanError(f"rank {rank}, action {index}: found {op!r}; expected {expected}")
+        for microbatch, path in enumerate(self.path_of):
+            if path not in range(len(self.paths)):
+                message = f"micro-batch {microbatch}: there is no path {path!r}, of {len(self.paths)} in the plan"
+                raise PlanError(message)
 
     def grid(self, marked: frozenset[tuple[int, int]] = frozenset()) -> str:
         """Draw action × rank as text; (rank, index) pairs in `marked` are set in >arrows<, index −1 marks the rank."""

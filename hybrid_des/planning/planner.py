@@ -21,7 +21,7 @@ from hybrid_des.planning.pace import Slowing
 from hybrid_des.planning.tensor_traffic import TensorTraffic, tensor_traffic
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.reading import read_text
-from hybrid_des.scenario import Scenario
+from hybrid_des.scenario import Scenario, Source, load
 from hybrid_des.workload.costs import Costs, RankCosts
 from hybrid_des.workload.durations import Durations
 from hybrid_des.workload.ranks import costs_per_rank
@@ -73,7 +73,7 @@ class Parts:
 
 
 def parts_of(
-    scenario: Scenario,
+    scenario: Source,
     plan: Plan | None = None,
     fabric: Fabric | None = None,
     training: Training | None = None,
@@ -88,6 +88,7 @@ def parts_of(
         PlanError: the order of ops is impossible.
         UsageError: an order file cannot be read, or is for other sizes.
     """
+    scenario = load(scenario)
     layout, numerics = scenario.parallel.layout, scenario.numerics
     fabric = fabric or fabric_of(scenario)
     ranks = ranks or costs_per_rank(scenario, fabric, durations)
@@ -133,7 +134,7 @@ def _layered(scenario: Scenario, plan: Plan, costs: Costs, traffic: LayerTraffic
     return Layered(plan, costs, traffic, once, ahead, beside, slowing)
 
 
-def plan_of(scenario: Scenario, fabric: Fabric | None = None) -> Plan:
+def plan_of(scenario: Source, fabric: Fabric | None = None) -> Plan:
     """The plan of the scenario's schedule.
 
     Raises:
@@ -141,6 +142,7 @@ def plan_of(scenario: Scenario, fabric: Fabric | None = None) -> Plan:
         PlanError: the order in the file is impossible.
         UsageError: the order file cannot be read, or is for other sizes.
     """
+    scenario = load(scenario)
     fabric = fabric or fabric_of(scenario)
     return build_plan(scenario, costs_per_rank(scenario, fabric), fabric)
 

@@ -1,6 +1,6 @@
 """The fabric of a scenario's cluster, with checks for user-defined topologies."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -8,26 +8,43 @@ from hybrid_des.errors import UsageError
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import Fabric, LinksByOwner, LinkSpec, Route
 from hybrid_des.planning.slow_links import slowed
-from hybrid_des.scenario import Scenario
+from hybrid_des.scenario import Source, load
 
 
-def fabric_of(scenario: Scenario) -> Fabric:
+def fabric_of(scenario: Source) -> Fabric:
     """Build the fabric of the scenario's cluster.
 
     Raises:
         Refusal: the topology does not support the cluster.
         UsageError: a user-defined topology has a link without bandwidth.
     """
+    scenario = load(scenario)
     cluster = scenario.cluster
     fabric = topologies.find(cluster.topology).build(cluster.spec, *cluster.arguments)
     own = not isinstance(fabric.links, LinksByOwner)  # the others have links and bandwidths that need no check
-    for link in fabric.links.values() if own else ():
-        if link.bandwidth is not None and link.bandwidth <= 0:
-            message = f'link "{link.name}" has a bandwidth of {link.bandwidth}; expected more than 0, or None if free'
-            raise UsageError(f"topology {cluster.topology}: {message}")
+    if own:
+        _check_links(fabric.links, cluster.topology)
     links = fabric.links if scenario.efficiency is None else _reached(fabric.links, scenario.efficiency.network)
     fabric = replace(fabric, links=links, route=_checked(fabric, cluster.topology) if own else fabric.route)
     return slowed(fabric, scenario.slow) if scenario.slow else fabric
+
+
+def _check_links(links: Mapping[str, LinkSpec], topology: str) -> None:
+    """Check the links of a topology.
+
+    Raises:
+        UsageError: they are not links by name, or one has no bandwidth.
+    """
+    if not isinstance(links, Mapping):
+        raise UsageError(f"topology {topology}: its links are in a {type(links).__name__}; expected a dict, by name")
+    for name, link in links.items():
+        if not isinstance(link, LinkSpec):
+            raise UsageError(f'topology {topology}: link "{name}" is a {type(link).__name__}; expected a LinkSpec')
+        bandwidth = link.bandwidth
+        number = isinstance(bandwidth, int | float | Fraction)
+        if not (bandwidth is None or (number and bandwidth > 0)):
+            message = f'link "{link.name}" has a bandwidth of {bandwidth}; expected more than 0, or None if free'
+            raise UsageError(f"topology {topology}: {message}")
 
 
 def _reached(links: Mapping[str, LinkSpec], share: Fraction) -> Mapping[str, LinkSpec]:
@@ -52,6 +69,8 @@ def _checked(fabric: Fabric, topology: str) -> Callable[[int, int], Route]:
             found = None
         if found is None:
             raise UsageError(f"{about} is missing")
+        if not isinstance(found, Route) or not all(isinstance(one, Sequence) for one in (found.links, found.latencies)):
+            raise UsageError(f"{about} is {found!r}; expected a Route of link names and as many latencies")
         unknown = next((name for name in found.links if name not in fabric.links), None)
         if unknown is not None:
             raise UsageError(f'{about} uses a link "{unknown}", which does not exist')

@@ -103,7 +103,7 @@ def _notes(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
     """Consequences of a choice that its name does not convey."""
     notes, kind = [], scenario.schedule.kind
     if kind == "interleaved-1f1b" and scenario.schedule.chunks == 1:
-        notes.append("one chunk per rank: interleaved-1f1b is 1F1B then; schedule.chunks gives more")
+        notes.append("with one chunk per rank, interleaved-1f1b is plain 1F1B; raise schedule.chunks to interleave")
     if kind in ACROSS_STEPS and scenario.barrier and scenario.parallel.pipeline > 1:
         notes.append(f"the barrier between steps hides part of what {kind} gains: try several steps, barrier: false")
     if facts["algorithm"] == "parameter-server" and scenario.parallel.data > 1:

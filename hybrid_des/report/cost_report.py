@@ -177,7 +177,7 @@ def _unit(most: float) -> tuple[float, str]:
 def _heading(places: Sequence[tuple[int, str]], total: dict[Any, Any]) -> list[str]:
     (first, name), (last, other) = places[0], places[-1]
     stages = f"stage {first}" if first == last else f"stages {first} … {last}"
-    names = name if len(places) == 1 else f"{name} … {other}, {len(places)} alike"
+    names = name if len(places) == 1 else f"{name} … {other}, {len(places)} identical layers"
     facts = [
         ("parameters", "parameters"),
         ("state_bytes", "state"),

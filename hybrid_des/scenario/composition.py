@@ -14,6 +14,8 @@ from hybrid_des.scenario.strict_yaml import MAX_DEPTH, SURROGATE, Document, KeyP
 _OWN = ("name", "description", "sweep", "plot", "search")  # not inherited from the base
 MOST_BASES = 32  # files in a chain of bases
 LONGEST_LABEL = 200  # characters of an override in a message
+OMITTED = object()  # instead of a value: the key is removed
+_NAMED = {("model",): "base"}  # sections that may be a name, and the key that the name stands for
 
 
 def with_base(path: str | Path, users: tuple[str, ...] = ()) -> Document:
@@ -91,14 +93,17 @@ def _strings(values: Any, at: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
 
 
 def _join(below: dict[str, Any], above: dict[str, Any], base: Document, document: Document, at: KeyPath) -> None:
-    """Merge the values and places of a file over those of its base."""
+    """Merge the values and places of a file over those of its base; `null` removes an inherited key."""
     for key, value in above.items():
         path = (*at, key)
         if isinstance(value, dict) and isinstance(below.get(key), dict):
             _join(below[key], value, base, document, path)
             continue
-        below[key] = value
         base.forget(path)
+        if value is None and key in below:
+            del below[key]
+            continue
+        below[key] = value
         base.places |= {place: text for place, text in document.places.items() if place[: len(path)] == path}
 
 
@@ -130,15 +135,21 @@ def _apply(document: Document, text: str) -> None:
         parsed = parse(value, label).value
     except ScenarioError as error:
         raise ScenarioError([problem.replace(f"{label}:1: ", f"{label}: ", 1) for problem in error.problems]) from None
-    path = put(document.value, keys, parsed, label)
+    removes = parsed is None and value.strip() and _is_key(keys)  # no text at all is a forgotten value
+    path = put(document.value, keys, OMITTED if removes else parsed, label)
     document.forget(path)
     for length in range(1, len(path) + 1):  # sections created for it get the same place
         if length == len(path) or path[:length] not in document.places:
             document.places[path[:length]] = label
 
 
+def _is_key(keys: Sequence[str]) -> bool:
+    """Whether scenarios have a key at this path."""
+    return any(keys[-1] in section.known_keys() for section in sections_at(Scenario, tuple(keys[:-1])))
+
+
 def put(values: dict[str, Any], keys: Sequence[str], value: Any, label: str) -> KeyPath:
-    """Set the value at a path of keys and list positions, creating missing sections.
+    """Set the value at a path of keys and list positions, creating missing sections; `OMITTED` removes a key.
 
     Raises:
         ScenarioError: the path does not exist; the message starts with `label`.
@@ -158,13 +169,19 @@ def put(values: dict[str, Any], keys: Sequence[str], value: Any, label: str) -> 
             step: str | int = int(key)
         elif isinstance(at, dict):
             step = key
+            if value is OMITTED and key not in at:
+                return (*path, key, *left)
             if left:
                 at.setdefault(key, {})
         else:
             raise ScenarioError([f'{label}: {dotted(path)} is {describe(at)}; it has no "{key}"'])
         path = (*path, step)
         if left:
+            if path in _NAMED and isinstance(at[step], str):
+                at[step] = {_NAMED[path]: at[step]}
             at = at[step]
+        elif value is OMITTED and isinstance(at, dict):
+            del at[step]
         else:
-            at[step] = value
+            at[step] = None if value is OMITTED else value
     return path

@@ -19,6 +19,7 @@ from hybrid_des.scenario.sections import Gradients, Schedule
 from hybrid_des.scenario.values import per_rank
 
 _PERCENT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*")
+ALONE = "1f1b"  # the schedule of one pipeline rank, where all are the same
 _FIGURES = ("bandwidth", "latency")  # of a link; a table replaces them
 _MULTIPLE = re.compile(r"\s*(\d+\.?\d*|\.\d+|)\s*p\s*")
 
@@ -36,7 +37,7 @@ def fill(values: Mapping[str, Any]) -> dict[str, Any]:
         *((("overlap", _fill_overlap),) if values.get("sharding") == "zero-3" else ()),
     )
     for name, complete in sections:
-        section = filled.setdefault(name, {})
+        section = filled.setdefault(name, {} if name != "workload" else None)  # costs have no defaults
         if isinstance(section, dict):
             complete(section, filled)
     return filled
@@ -132,10 +133,15 @@ def _fill_overlap(overlap: dict[str, Any], scenario: Mapping[str, Any]) -> None:
 
 
 def _fill_schedule(schedule: dict[str, Any], scenario: Mapping[str, Any]) -> None:
+    alone = _along(scenario, "pipeline") == 1
+    if alone and schedule.get("kind") is None and schedule.get("file") is None:
+        schedule["kind"] = ALONE
     kind, batch = schedule.get("kind"), scenario.get("batch")
     samples = _along(scenario, "data") * _number(schedule.get("microbatch_size", 1))
     if batch is not None and samples:
         schedule.setdefault("microbatches", max(1, batch // samples) if isinstance(batch, int) else 1)
+    elif alone:
+        schedule.setdefault("microbatches", 1)
     if isinstance(kind, str) and kind in schedules.names():
         schedule.setdefault("chunks", schedules.find(kind).facts["chunks"] or 1)
     for key, field in Schedule.keys_given(schedule).items():

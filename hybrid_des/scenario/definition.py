@@ -122,7 +122,8 @@ def _ranks_fit(scenario: Scenario) -> Iterator[Problem]:
 
 def _costs_are_given_once(scenario: Scenario) -> Iterator[Problem]:
     if scenario.model is not None and scenario.workload is not None:
-        yield _misfit("replaces `workload`; give only one of the two", "model", "workload")
+        message = "replaces `workload`; give only one of the two (null removes an inherited one)"
+        yield _misfit(message, "model")  # whatever is wrong inside of the workload
     if scenario.model is None and scenario.workload is None:
         yield _misfit("is required, or a `model`", "workload", "model")
 

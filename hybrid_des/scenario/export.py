@@ -171,11 +171,19 @@ def _whole(schema: dict[str, Any]) -> dict[str, Any]:
     schema["required"].remove("cluster")
     schema["properties"] |= _MANY
     definitions = schema["$defs"]
-    needed = {name: {"required": definitions[name.title()].pop("required")} for name in ("schedule", "workload")}
-    needed["workload"] = {"anyOf": [needed["workload"], {"required": ["durations"]}]}
+    given = {"required": definitions["Workload"].pop("required")}
+    needed = {"workload": {"anyOf": [given, {"required": ["durations"]}]}}
+    definitions["Schedule"].pop("required")  # `defaults` fills it in, except in a pipeline
+    ordered = {"schedule": {"anyOf": [{"required": ["kind"]}, {"required": ["file"]}]}}
+    several = {"required": ["pipeline"], "properties": {"pipeline": {"minimum": 2}}}
     schema["if"] = {"anyOf": [{"required": ["base"]}, {"required": ["sweep"]}]}
     one_of = [{"required": ["workload"]}, {"required": ["model"]}]
-    schema["else"] = {"required": schema.pop("required"), "properties": needed, "oneOf": one_of}
+    schema["else"] = {
+        "properties": needed,
+        "oneOf": one_of,
+        "if": {"required": ["parallel"], "properties": {"parallel": several}},
+        "then": {"required": schema.pop("required"), "properties": ordered},
+    }
     tidy: dict[str, Any] = _tidy(schema)
     tidy["$defs"] = {name: tidy["$defs"][name] for name in sorted(_needed(tidy["properties"], tidy["$defs"]))}
     return {"$schema": _DIALECT, "title": "hybrid_des scenario", **tidy}

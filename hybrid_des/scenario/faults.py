@@ -59,8 +59,8 @@ def _shape(value: Any) -> Fraction:
 
 
 def _domain(value: Any) -> int | str:
-    if isinstance(value, str):
-        return str(choice(LEAF, NO_NODE, ONE_NODE).read(value))
+    if isinstance(value, str | bool):
+        return str(choice(LEAF, NO_NODE, ONE_NODE, beside="a number of nodes").read(value))
     return int(whole(1, MOST).read(value))
 
 

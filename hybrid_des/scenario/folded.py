@@ -10,8 +10,8 @@ FROM = 129  # number of GPUs from which `auto` folds replicas; up to 128, all of
 
 
 def _read(value: Any) -> int | str:
-    if isinstance(value, str):
-        word: str = choice("auto", "off").read(value)
+    if isinstance(value, str | bool):
+        word: str = choice("auto", "off", beside="a number of replicas").read(value)
         return word
     number: int = whole(1, MOST).read(value)
     return number

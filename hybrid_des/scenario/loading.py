@@ -7,9 +7,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hybrid_des.errors import ScenarioError, one_line, unknown
+from hybrid_des.errors import ScenarioError, UsageError, one_line
 from hybrid_des.scenario.composition import anchor_overrides, override, with_base
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.export import to_mapping
+from hybrid_des.scenario.other_names import unknown_key
 from hybrid_des.scenario.problem import Problem, problems_in, sections_at
 from hybrid_des.scenario.strict_yaml import Document, KeyPath
 
@@ -24,21 +26,41 @@ _STAND_IN: Mapping[tuple[str, str], Any] = {
 LONGEST_DESCRIPTION = 200  # characters of a description that lists overrides
 
 
-def load(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = ()) -> Scenario:
-    """Read a scenario from a file, or from a mapping with the content of one.
+Source = str | Path | Mapping[str, Any] | Scenario
+"""A scenario, the path of its file, or a mapping with the content of one."""
+
+
+def load(source: Source, overrides: Sequence[str] = ()) -> Scenario:
+    """Read a scenario from a file, or from a mapping with the content of one; a scenario is returned as it is.
 
     Args:
-        source: the file's path, or the mapping.
+        source: the file's path, the mapping, or a scenario to change.
         overrides: strings such as "parallel.pipeline=8".
 
     Raises:
         ScenarioError: one line per problem: file, line, path, what is wrong, what would be right.
     """
-    if not isinstance(source, Mapping):
-        return scenario_of(read_scenario(source, overrides))
-    document = Document(copy.deepcopy(dict(source)), "scenario")
+    if isinstance(source, Scenario) and not overrides:
+        return source
+    return scenario_of(document_of(source, overrides))
+
+
+def document_of(source: Source, overrides: Sequence[str] = ()) -> Document:
+    """A file as `read_scenario` reads it, or a mapping or scenario, with the overrides.
+
+    Raises:
+        ScenarioError: as `read_scenario`.
+        UsageError: it is none of these.
+    """
+    if isinstance(source, str | Path):
+        return read_scenario(source, overrides)
+    values = to_mapping(source) if isinstance(source, Scenario) else source
+    if not isinstance(values, Mapping):
+        expected = "the path of a scenario file, a mapping with its content, or a Scenario"
+        raise UsageError(f"found an object of type {type(source).__name__}; expected {expected}")
+    document = Document(copy.deepcopy(dict(values)), "scenario")
     override(document, overrides)
-    return scenario_of(document)
+    return document
 
 
 def scenario_from(mapping: Mapping[str, Any], source: str = "scenario") -> Scenario:
@@ -85,8 +107,8 @@ def scenario_of(document: Document) -> Scenario:
     try:
         scenario = Scenario.model_validate(values)
     except ValidationError as error:
-        problems += _without_followers([problem for problem in problems_in(error, Scenario) if not problem.needs])
-        problems += _misfits(values, [problem.path for problem in problems])
+        single = problems + [problem for problem in problems_in(error, Scenario) if not problem.needs]
+        problems = _without_followers(single, values) + _misfits(values, [problem.path for problem in single])
         raise ScenarioError(_lines(document, problems)) from None
     if problems:
         raise ScenarioError(_lines(document, problems))
@@ -114,7 +136,7 @@ def misnamed(path: str) -> str | None:
                 return f'{".".join(map(str, at))} has no keys such as "{key}"'
             known = {name for section in sections for name in section.known_keys()}
             if key not in known:
-                return unknown(key, known)
+                return unknown_key(key, known)
         at = (*at, int(key) if key.isdecimal() else key)
     return None
 
@@ -144,12 +166,15 @@ def _mend(values: dict[str, Any], path: KeyPath) -> None:
             values.setdefault(name, {})[key] = value
 
 
-def _without_followers(problems: list[Problem]) -> list[Problem]:
-    """The problems without missing efficiencies if the GPU is invalid: it would have given their defaults."""
-    gpu = ("cluster", "gpu")
-    if all(problem.path[:2] != gpu for problem in problems):
-        return problems
-    return [problem for problem in problems if problem.path[:1] != ("efficiency",) or problem.message != "is required"]
+def _without_followers(problems: Sequence[Problem], values: Mapping[str, Any]) -> list[Problem]:
+    """The problems without keys that are missing only because of another problem.
+
+    The GPU and the precision have the defaults of efficiencies; a `model` excludes all of `workload`.
+    """
+    origins = [("cluster",), ("cluster", "gpu"), ("precision",)]
+    following = {"efficiency"} if any(problem.path[:2] in origins for problem in problems) else set()
+    following |= {"workload"} if values.get("model") not in (None, "none") else set()
+    return [one for one in problems if one.message != "is required" or one.path[0] not in following]
 
 
 def _touch(a: KeyPath, b: KeyPath) -> bool:

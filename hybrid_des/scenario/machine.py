@@ -32,6 +32,7 @@ from hybrid_des.scenario.plugins import Plugins, PluginSection
 from hybrid_des.scenario.values import TopologyName
 
 NODES = "nodes"
+NO_LINK = 10**5  # bytes per second; no link of a cluster is as slow
 
 
 MemoryBandwidth = Annotated[Fraction, quantity("bandwidth")]
@@ -173,6 +174,17 @@ class Cluster(PluginSection):
     def spec(self) -> ClusterSpec:
         """The view of the cluster that topologies get."""
         return ClusterSpec(tuple(node for kind in self.kinds for node in (kind.spec,) * kind.count))
+
+    @property
+    def unit_question(self) -> str:
+        """A question, if a link's bandwidth is so low that its unit was probably forgotten; else empty."""
+        for kind in self.kinds:
+            for name in ("nvlink", "infiniband"):
+                bandwidth = getattr(kind, name).bandwidth
+                if bandwidth is not None and bandwidth < NO_LINK:
+                    number = f"{float(bandwidth):g}"
+                    return f"cluster.{name}.bandwidth is {number} B/s; was {number} Gb/s meant?"
+        return ""
 
     def nodes_of(self, ranks: Iterable[int]) -> list[NodeKind]:
         """The kind of node of each given global rank; ranks fill the nodes in order."""

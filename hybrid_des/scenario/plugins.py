@@ -15,9 +15,10 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import ModelWrapValidatorHandler, PrivateAttr, ValidationError, create_model, model_validator
 from pydantic.fields import FieldInfo
 
-from hybrid_des.errors import UsageError, unknown
+from hybrid_des.errors import UsageError
 from hybrid_des.options import Options, Section, SharedOptions, required_keys
 from hybrid_des.registry import Entry
+from hybrid_des.scenario.other_names import unknown_key
 from hybrid_des.scenario.problem import Problem, Problems, problems_in
 
 AnySection = TypeVar("AnySection", bound=Section)
@@ -127,7 +128,7 @@ class PluginSection(Section):
         known, chosen = cls.keys_given(values), cls.plugins.chosen(values)
         own = {key: value for key, value in values.items() if key in cls.own_keys()}
         rest = {key: value for key, value in values.items() if key not in own}
-        problems = [Problem((key,), unknown(str(key), cls.known_keys())) for key in rest if key not in known]
+        problems = [Problem((key,), unknown_key(str(key), cls.known_keys())) for key in rest if key not in known]
         given = {key: value for key, value in rest.items() if key in known and value is not None}
         kind = chosen.options if chosen else None
         read = {key: given.pop(key) for key in list(given) if kind and key in kind.model_fields}

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, get_args
 
 from pydantic import ValidationError
 
-from hybrid_des.errors import unknown
 from hybrid_des.options import Section, describe
+from hybrid_des.scenario.other_names import unknown_key
 from hybrid_des.scenario.strict_yaml import KeyPath
 
 _REPHRASED = {  # types of pydantic's errors; {} is what was found
@@ -48,7 +48,7 @@ def problems_in(error: ValidationError, model: type[Section]) -> list[Problem]:
             problems += [inner.below(*path) for inner in cause.items]
         elif item["type"] == "extra_forbidden":
             known = next(sections_at(model, path[:-1])).known_keys()
-            problems.append(Problem(path, unknown(str(path[-1]), known)))
+            problems.append(Problem(path, unknown_key(str(path[-1]), known)))
         else:
             message = _REPHRASED.get(item["type"], "").format(describe(item["input"]))
             problems.append(Problem(path, message or str(cause or item["msg"])))

@@ -99,13 +99,20 @@ class Efficiency(Section):
 
 def expanded(value: Any) -> Any:
     """A model by name, or on a `base`, with all of its sizes; other values unchanged."""
-    values = {"base": value} if isinstance(value, str) else value
+    values = {"base": value} if isinstance(value, str) and value != "none" else value
     if not isinstance(values, Mapping) or values.get("base") not in catalogue.names():
         return values
     return {**catalogue.expanded(values), "base": values["base"]}
 
 
+def _named_or_own(value: Any) -> Any:
+    if value is None or value == "none":
+        return None
+    if not isinstance(value, Mapping | ModelChoice):
+        raise ValueError(f"expected the name of a published model, or the sizes of one, found {describe(value)}")
+    return value
+
+
 PublishedOrOwn = Annotated[
-    ModelChoice | None,
-    BeforeValidator(lambda value: None if value == "none" else value, json_schema_input_type=str | ModelChoice | None),
+    ModelChoice | None, BeforeValidator(_named_or_own, json_schema_input_type=str | ModelChoice | None)
 ]

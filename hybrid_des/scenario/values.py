@@ -20,6 +20,7 @@ from hybrid_des.options import (
     WrittenNone,
     choice,
     decimal,
+    describe,
     or_word_schema,
     quantity_schema,
     read_bytes,
@@ -58,6 +59,8 @@ def per_rank(dimension: Dimension) -> Reads:
 def _bucket(value: Any) -> int | None:
     if value is None or value == "none":
         return None
+    if isinstance(value, bool):
+        raise ValueError(f"expected none, or a size such as 25 MiB, found {describe(value)}")
     size = read_bytes(value)
     if size == 0:
         raise ValueError("a bucket cannot have 0 bytes; expected none, or a size such as 25 MiB")
@@ -97,7 +100,7 @@ def _order(value: Any) -> tuple[str, ...]:
 def _stages(value: Any) -> str | tuple[int, ...]:
     if isinstance(value, list | tuple):
         return tuple(whole(0, MOST).read(item) for item in value)
-    return choice(*RULES).read(value)  # type: ignore[no-any-return]
+    return choice(*RULES, beside="a list of layers per stage").read(value)  # type: ignore[no-any-return]
 
 
 def _shares(value: Any) -> Fraction | tuple[Fraction, ...]:

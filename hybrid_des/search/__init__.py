@@ -11,11 +11,15 @@ simulate        best first                                      branch
 """
 
 from hybrid_des.search.best_plan import explore, search
+from hybrid_des.search.bound import least_step
 from hybrid_des.search.branch import Candidate, Standing
+from hybrid_des.search.flags import megatron, torchtitan
 from hybrid_des.search.outcome import Found
+from hybrid_des.search.pareto import draw
 from hybrid_des.search.space import plans_in, values_of
 from hybrid_des.search.terms import Settings, settings_of
 
 __all__ = [
-    "Candidate", "Found", "Settings", "Standing", "explore", "plans_in", "search", "settings_of", "values_of",
+    "Candidate", "Found", "Settings", "Standing", "draw", "explore", "least_step", "megatron", "plans_in", "search",
+    "settings_of", "torchtitan", "values_of",
 ]  # fmt: skip

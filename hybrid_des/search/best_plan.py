@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from math import inf
 from pathlib import Path
 from typing import Any
 
 from hybrid_des.registry import import_file
-from hybrid_des.scenario import read_scenario
-from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.scenario import Source, document_of
 from hybrid_des.search.branch import AtOnce, BranchAndBound, Runs, Standing
 from hybrid_des.search.logbook import Known, Note, logbook
 from hybrid_des.search.outcome import Found
@@ -25,21 +24,18 @@ from hybrid_des.sweep.local_workers import local_workers
 SLOTS = 64  # concurrent jobs on a given executor
 
 
-def search(source: str | Path | Mapping[str, Any], overrides: Sequence[str] = (), **how: Any) -> Found:
+def search(source: Source, overrides: Sequence[str] = (), **how: Any) -> Found:
     """Find the best plan of a scenario with a `search:` block.
 
     Args:
-        source: the file's path, or a mapping with the content of one.
+        source: the file's path, a mapping with the content of one, or a scenario.
         overrides: strings such as "search.top=3".
         how: `jobs`, `budget_s` and the other keywords of `explore`.
 
     Raises:
         ScenarioError: the scenario or its block is wrong, or the space is empty.
     """
-    if isinstance(source, Mapping):
-        settings = settings_of(Document(dict(source), "scenario"))
-    else:
-        settings = settings_of(read_scenario(source, overrides))
+    settings = settings_of(document_of(source, overrides))
     return explore(settings, plans_in(settings), **how)
 
 

@@ -13,7 +13,7 @@ from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import UsageError
 from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.registry import import_file
-from hybrid_des.scenario import Scenario
+from hybrid_des.scenario import Scenario, Source, load
 from hybrid_des.simulation.run import run
 from hybrid_des.sweep.axes import Case
 from hybrid_des.sweep.dispatch import Row, dispatch, split
@@ -32,7 +32,7 @@ WORTH_WORKERS_S = 3.0  # of runs: workers take a second or two to start
 
 
 def spread(
-    scenario: Scenario,
+    scenario: Source,
     runs: int = 200,
     *,
     jobs: int | None = None,
@@ -46,7 +46,7 @@ def spread(
     The table does not depend on `jobs`.
 
     Args:
-        scenario: what to simulate; it has `jitter`.
+        scenario: what to simulate, a path or a mapping too; it has `jitter`.
         runs: number of runs, at least 1.
         jobs: local worker processes; by default none if all runs take a few seconds, else one per core.
         imports: user-defined plug-in files that workers import first.
@@ -58,6 +58,7 @@ def spread(
     """
     import pandas as pd
 
+    scenario = load(scenario)
     if not scenario.jitter:
         example = "{distribution: lognormal, sigma: 0.02, level: rank-step}"
         raise UsageError(

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from hybrid_des.engine.causes import Causes
 from hybrid_des.engine.long_rows import LongRows
-from hybrid_des.engine.recorder import CHUNK
-from hybrid_des.errors import DeadlockError, OutOfMemoryError
+from hybrid_des.engine.recorder import CHUNK, TimeRangeError
+from hybrid_des.errors import DeadlockError, OutOfMemoryError, TooLongError
 from hybrid_des.folding.orbits import Fold
 from hybrid_des.gradients.reducer import Server
 from hybrid_des.network.fabric import Fabric
@@ -106,6 +106,18 @@ def few_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
+@contextmanager
+def _unit_asked_for(scenario: Scenario) -> Iterator[None]:
+    """Ask for a forgotten unit of a bandwidth where simulated time becomes implausibly long."""
+    try:
+        yield
+    except (TooLongError, TimeRangeError) as error:
+        if not scenario.cluster.unit_question:
+            raise
+        what = str(error).partition("; ")[0]  # without its own question
+        raise type(error)(f"{what}; {scenario.cluster.unit_question}") from None
+
+
 @few_collections()
 def run(
     scenario: Scenario,
@@ -142,14 +154,15 @@ def run(
         Refusal: the schedule or topology does not support these sizes.
     """
     started = time.perf_counter()
-    parts = parts or parts_of(scenario, plan, fabric, training)
+    with _unit_asked_for(scenario):
+        parts = planned = parts or parts_of(scenario, plan, fabric, training)
 
-    def simulate(fold: Fold | None) -> _Ended:
-        return _simulated(scenario, parts, fold, scratch, watch, trace=trace, retime=retime)
+        def simulate(fold: Fold | None) -> _Ended:
+            return _simulated(scenario, planned, fold, scratch, watch, trace=trace, retime=retime)
 
-    replicas = Replicas(scenario, parts.reductions, parts.traffic.messages, parts.meeting, parts.apart)
-    whole = trace is not None or retime is not None  # a run that is explained, or changed rank by rank
-    folded = simulated_once(replicas, simulate, whole=whole)
+        replicas = Replicas(scenario, parts.reductions, parts.traffic.messages, parts.meeting, parts.apart)
+        whole = trace is not None or retime is not None  # a run that is explained, or changed rank by rank
+        folded = simulated_once(replicas, simulate, whole=whole)
     _check_memory(scenario, parts, folded.outcome.gpus)
     return _run_of(scenario, parts, folded, trace, started)
 

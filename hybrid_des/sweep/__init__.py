@@ -5,9 +5,8 @@
       - {schedule.kind: [gpipe, 1f1b]}                                # Cartesian product of items
 
     sweep = load_sweep("scenarios/experiments/chunks.yaml")
-    rows = run_sweep(sweep, jobs=2)
-    frame = table(rows)
-    draw(rows, sweep.picture)
+    frame = run_sweep(sweep, jobs=2)      # a DataFrame; `sweep_rows` gives the rows as mappings
+    draw(frame, sweep.picture)
 
 An impossible or failed case is a row with the reason in `error`; the other cases still run.
 """
@@ -15,10 +14,10 @@ An impossible or failed case is a row with the reason in `error`; the other case
 from hybrid_des.sweep.axes import Case, Plot, Sweep, load_sweep, sweep_of
 from hybrid_des.sweep.dispatch import Row, WorkersLostError
 from hybrid_des.sweep.journal import PARTIAL, journal
-from hybrid_des.sweep.results import draw, render, table, write
-from hybrid_des.sweep.runner import ProgressCallback, jobs_for, run_sweep
+from hybrid_des.sweep.results import draw, render, run_sweep, table, write
+from hybrid_des.sweep.runner import ProgressCallback, jobs_for, sweep_rows
 
 __all__ = [
     "PARTIAL", "Case", "Plot", "ProgressCallback", "Row", "Sweep", "WorkersLostError", "draw", "jobs_for", "journal",
-    "load_sweep", "render", "run_sweep", "sweep_of", "table", "write",
+    "load_sweep", "render", "run_sweep", "sweep_of", "sweep_rows", "table", "write",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Any
 
 from hybrid_des.errors import ScenarioError, UsageError, unknown
 from hybrid_des.options import describe
-from hybrid_des.scenario import misnamed, read_scenario
+from hybrid_des.scenario import Source, document_of, misnamed
 from hybrid_des.scenario.strict_yaml import Document, KeyPath
 from hybrid_des.sweep.rows import is_key, read_rows
 
@@ -102,13 +102,13 @@ class Sweep:
             yield {path: value for part in combination for path, value in part.items()}
 
 
-def load_sweep(path: str | Path, overrides: Sequence[str] = (), imports: Sequence[str] = ()) -> Sweep:
-    """Read a file with a `sweep:` block.
+def load_sweep(source: Source, overrides: Sequence[str] = (), imports: Sequence[str] = ()) -> Sweep:
+    """Read a file, or a mapping, with a `sweep:` block.
 
     Raises:
         ScenarioError: one line per problem in the block.
     """
-    return sweep_of(read_scenario(path, overrides), imports)
+    return sweep_of(document_of(source, overrides), imports)
 
 
 def sweep_of(document: Document, imports: Sequence[str] = ()) -> Sweep:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -13,10 +14,12 @@ from hybrid_des.analysis.spreadsheets import write_csv
 from hybrid_des.errors import LONGEST_SHOWN, one_line
 from hybrid_des.report.files import Written, write_whole
 from hybrid_des.report.plots.style import verbatim
-from hybrid_des.sweep.axes import Plot, Sweep
+from hybrid_des.scenario import Source
+from hybrid_des.sweep.axes import Plot, Sweep, load_sweep
 from hybrid_des.sweep.dispatch import Row
 from hybrid_des.sweep.journal import cells, columns, errors_last
 from hybrid_des.sweep.ranking import STEP, Ranking, larger_is_better, number
+from hybrid_des.sweep.runner import sweep_rows
 from hybrid_des.units import Dimension, format_seconds, parse_quantity
 
 if TYPE_CHECKING:
@@ -41,6 +44,21 @@ MOST_TICKS = 16
 LETTERS_ACROSS = 60  # total length of tick labels side by side
 LABEL_SPACE = 0.08  # share of an axis that a tick label takes
 _DIMENSIONS: tuple[Dimension, ...] = ("number", "span", "size", "bandwidth", "compute")
+
+
+def run_sweep(sweep: Sweep | Source, **how: Any) -> pd.DataFrame:
+    """Simulate every case of a sweep; one row per case, in the order of `Sweep.cases`.
+
+    A row holds the swept paths and the keys of the summary, or the paths and `error`; columns are those of `table`.
+
+    Args:
+        sweep: what to run; also the path of a file with a `sweep:` block, or a mapping with the content of one.
+        how: `jobs`, `executor`, `progress` and the other keywords of `sweep_rows`.
+
+    Raises:
+        HybridDesError: as `load_sweep` and `sweep_rows`.
+    """
+    return table(sweep_rows(sweep if isinstance(sweep, Sweep) else load_sweep(sweep), **how))
 
 
 def table(rows: Sequence[Row]) -> pd.DataFrame:
@@ -142,8 +160,10 @@ def _counts(rows: Sequence[Row]) -> str:
     return f"{len(rows)} cases{fit}, {failed} failed{more}"
 
 
-def draw(rows: Sequence[Row], picture: Plot, ax: Axes | None = None) -> Axes:
+def draw(rows: Sequence[Row] | pd.DataFrame, picture: Plot, ax: Axes | None = None) -> Axes:
     """Draw the sweep's `plot` on the given axes or on a new figure; failed cases are left out, misfits are hollow.
+
+    `rows` are those of `sweep_rows`, or the table of `run_sweep`.
 
     Strings such as "4 ms" or "2p" are ordered by their quantities. Lists with one entry per rank are drawn as their
     maximum, those with one entry per step as their last entry.
@@ -155,7 +175,8 @@ def draw(rows: Sequence[Row], picture: Plot, ax: Axes | None = None) -> Axes:
 
     from hybrid_des.report import plots
 
-    flat = [columns(row) for row in rows if "error" not in row]
+    records = _records(rows) if isinstance(rows, pd.DataFrame) else rows
+    flat = [columns(row) for row in records if "error" not in row]
     for row in flat[:1]:
         picture.check(row)
     shown = [row for row in flat if all(_quantity(row[k]) == _quantity(v) for k, v in picture.where.items())]
@@ -178,6 +199,18 @@ def draw(rows: Sequence[Row], picture: Plot, ax: Axes | None = None) -> Axes:
     facts += [f"{label(name)} {_text(value)}" for name, value in picture.where.items()]
     ax.set_title(",  ".join(map(verbatim, facts)), loc="left", fontsize=10)
     return ax
+
+
+def _records(frame: pd.DataFrame) -> list[Row]:
+    """The rows of a table, without empty cells and with lists as lists."""
+    import pandas as pd
+
+    rows = [{str(name): cell for name, cell in row.items() if not pd.isna(cell)} for row in frame.to_dict("records")]
+    return [{name: _listed(cell) for name, cell in row.items()} for row in rows]
+
+
+def _listed(cell: Any) -> Any:
+    return json.loads(cell) if isinstance(cell, str) and cell.startswith("[") else cell
 
 
 def label(column: str) -> str:

@@ -6,15 +6,14 @@ import os
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor
-from functools import partial, reduce
-from operator import getitem
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hybrid_des.errors import HybridDesError, UsageError
 from hybrid_des.options import describe
 from hybrid_des.registry import import_file
 from hybrid_des.scenario import Scenario, scenario_of
-from hybrid_des.scenario.composition import put
+from hybrid_des.scenario.composition import OMITTED, put
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.sweep.axes import Case, Sweep
 from hybrid_des.sweep.dispatch import Row, Submits, dispatch, split
@@ -38,7 +37,7 @@ def jobs_for(sweep: Sweep) -> int:
     return max(1, min(os.cpu_count() or 1, len(sweep) // WORTH_A_WORKER))
 
 
-def run_sweep(
+def sweep_rows(
     sweep: Sweep,
     *,
     jobs: int = 1,
@@ -162,9 +161,7 @@ def with_case(document: Document, case: Case, block: str = "sweep") -> Document:
     for path, value in case.items():
         if not is_key(path):
             continue
-        keys = path.split(".")
-        place = put(varied.value, keys, copy.deepcopy(value), f"{block}: {path}")
+        given = OMITTED if value is None else copy.deepcopy(value)
+        place = put(varied.value, path.split("."), given, f"{block}: {path}")
         varied.places[place] = f"{document.place((block,))}: case {path}={describe(value)}"
-        if value is None:  # the key is left out
-            del reduce(getitem, keys[:-1], varied.value)[keys[-1]]
     return varied

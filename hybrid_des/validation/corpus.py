@@ -2,7 +2,7 @@
 
 sweep: {file: rows.csv}        # columns: keys of the scenario, measured.step_time_s, measured.peak_memory_bytes
 
-predictions = predict(sweep, partial(run_sweep, jobs=2))
+predictions = predict(sweep, partial(sweep_rows, jobs=2))
 """
 
 from collections.abc import Callable, Mapping, Sequence

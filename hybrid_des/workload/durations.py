@@ -20,6 +20,7 @@ The other names are those of the straggler study (Lin et al., OSDI 2025) and of 
 
 from __future__ import annotations
 
+import re
 import warnings
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -64,6 +65,7 @@ LARGEST_S = 10**6
 NEEDED = ("step", "stage", "kind", "microbatch", "seconds")
 HEAD = 4096  # bytes that tell JSON from a table
 GZIP = 31  # zlib's window size for gzip
+_CELLS = re.compile(r"Expected (\d+) fields in line (\d+), saw (\d+)")  # pandas' error
 
 
 class Sizes(NamedTuple):
@@ -196,6 +198,9 @@ def _parts_told_apart(table: pd.DataFrame) -> pd.Series[str]:
 def _read(path: Path) -> pd.DataFrame:
     import pandas as pd
 
+    if path.suffix in (".yaml", ".yml"):
+        expected = "a CSV or Parquet table with the duration of every op"
+        raise UsageError(f"{path}: a YAML file, such as a scenario; expected {expected}")
     try:
         with open_file(path) as file:  # refuses files that would block
             _refuse_json(path, file.read(HEAD) if path.is_file() else b"")  # from a pipe it could not be read again
@@ -211,7 +216,20 @@ def _read(path: Path) -> pd.DataFrame:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
     except Exception as error:  # the parsers raise many kinds
-        raise UsageError(f"{path}: not a table: {str(error).splitlines()[0] if str(error) else error!r}") from None
+        raise UsageError(f"{path}: not a table: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    """Why a file is not a table, in words of its own where the parser's are about pandas."""
+    text = str(error).partition("\n")[0] or repr(error)
+    if isinstance(error, UnicodeDecodeError):
+        return "not a text file in UTF-8"
+    if "No columns to parse" in text:
+        return "it is empty"
+    if "Length of header" in text:
+        return "a line has more cells than the first"
+    cells = _CELLS.search(text)
+    return f"line {cells[2]} has {cells[3]} cells, earlier ones {cells[1]}" if cells else text
 
 
 def _refuse_json(path: Path, head: bytes) -> None:

@@ -56,7 +56,10 @@ def test_a_user_defined_schedule_is_imported_from_a_file(run, write, scratch):
     [
         ([], "expected a scenario FILE or a command"),
         (["none.yaml"], "none.yaml: no such file"),
-        (["schedulez"], 'schedulez: no such file or command: unknown "schedulez"; did you mean "schedules"?'),
+        (["schedulez"], 'unknown command "schedulez"; did you mean "schedules"?'),
+        (["explian", "{file}"], 'unknown command "explian"; did you mean "explain"?'),
+        (["spraed", "{file}", "--runs", "9"], 'unknown command "spraed"; did you mean "spread"?'),
+        (["--json", "explain", "{file}"], "the command explain comes first: "),
         (["."], ".: a directory, not a scenario file"),
         (["{file}", "--jsn"], "unrecognized arguments: --jsn"),
         (["{file}", "--js"], "unrecognized arguments: --js"),

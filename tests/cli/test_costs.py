@@ -32,7 +32,7 @@ def test_stages_have_a_line_and_columns_their_formula(run, write):
 def test_layers_that_are_alike_are_told_once(run, write):
     code, out, _ = run("costs", write(MODEL), "--layers", "--set", "recompute=full")
     assert code == 0
-    assert "block 0 … block 3, 4 alike (stages 0 … 1)" in out
+    assert "block 0 … block 3, 4 identical layers (stages 0 … 1)" in out
     assert out.count("MLP up: product 4,096 → 28,672, by columns") == 1
     assert out.count("again: recompute full") == 1
     assert max(map(len, out.splitlines())) <= 80

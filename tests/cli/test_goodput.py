@@ -84,6 +84,7 @@ def test_the_report_says_where_the_time_went(run, write):
         "15 s with all replicas",
         "with node of pipeline rank 0 at 0.5",
         "The step of each state is simulated exactly, and exact as long as states change between steps",
+        "All replicas are treated as identical",
         "A flap stops the job for its whole length",
     ):
         assert part in out.replace("\n", " ") or part in out

@@ -245,3 +245,14 @@ def test_idle_time_names_what_was_waited_for(scenarios):
         "busy", "warm-up", "pipeline dependency", "drain", "pipeline message: queueing", "pipeline message: transfer",
         "gradient reduction", "waiting for a slower replica", "step barrier",
     ]  # fmt: skip
+
+
+def test_a_note_says_how_to_interleave():
+    values = {"parallel": {"pipeline": 2}, "workload": {"forward": 1, "backward": 2}}
+    text = simulate({**values, "schedule": {"kind": "interleaved-1f1b", "microbatches": 4}}).report(width=200)
+    assert "with one chunk per rank, interleaved-1f1b is plain 1F1B; raise schedule.chunks to interleave" in text
+
+
+def test_a_title_says_what_identical_ranks_stand_for():
+    folded = simulate({"parallel": {"data": 4}, "workload": {"forward": 1, "backward": 2}, "fold": 2})
+    assert folded.gantt(Figure().subplots()).get_title(loc="left").endswith("each rank stands for 2 identical ones")

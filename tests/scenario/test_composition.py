@@ -28,6 +28,33 @@ def test_overrides_take_the_place_of_what_the_file_says(write):
     assert scenario.cluster.nvlink.bandwidth is None
 
 
+def test_null_removes_an_inherited_key(write):
+    schedule = "schedule: {kind: interleaved-1f1b, microbatches: 4, chunks: 2}\nparallel: {pipeline: 2}\n"
+    base = write(schedule + "workload: {forward: 1 s, backward: 1 s}\n", "base.yaml")
+    plain_1f1b = ["schedule.chunks=null", "schedule.kind=1f1b"]
+    assert load(base, plain_1f1b).schedule.chunks == 1
+    assert load(base, [*plain_1f1b, "workload.memory.activation=~"]).workload.memory.activation == 0
+    modelled = load(base, ["workload=null", "model=gpt2"])
+    assert (modelled.workload, modelled.model.base) == (None, "gpt2")
+    above = write("base: base.yaml\nschedule: {kind: 1f1b, chunks: null}\nworkload: null\nmodel: gpt2\n", "above.yaml")
+    assert (load(above).schedule.chunks, load(above).workload) == (1, None)
+
+
+def test_null_removes_no_key_that_is_required_or_unknown(problems):
+    (line,) = problems(MINIMAL, "workload.forward=null")
+    assert line == "--set workload.forward=null: workload.forward: is required"
+    (line,) = problems(MINIMAL, "schedule.chnks=null")
+    assert line.endswith('schedule.chnks: unknown "chnks"; did you mean "chunks"?')
+    (line,) = problems(MINIMAL, "schedule.chunks=")
+    assert line.endswith("schedule.chunks: expected a whole number, found nothing")
+
+
+def test_a_size_of_a_named_model_is_overridden(write):
+    file = write("model: gpt2\nschedule: {kind: 1f1b, microbatches: 4}\n")
+    model = load(file, ["model.layers=6"]).model
+    assert (model.base, model.options.layers, model.options.hidden) == ("gpt2", 6, 768)
+
+
 @pytest.mark.parametrize(
     ("override", "said"),
     [

@@ -4,7 +4,8 @@ import pytest
 from support.scenarios import MINIMAL, plain
 
 from hybrid_des.errors import ScenarioError
-from hybrid_des.scenario import scenario_from
+from hybrid_des.scenario import misnamed, scenario_from
+from hybrid_des.scenario.other_names import NAMES
 
 
 def test_all_mistakes_are_told_at_once_in_file_order(problems):
@@ -111,8 +112,8 @@ def test_no_verdict_rests_on_a_value_that_is_itself_wrong(problems):
         ({"cluster": {"nvlink": {"bandwidth": "25 GB"}}}, "is a size; expected a bandwidth"),
         ({"cluster": {"nvlink": {"bandwidth": float("-inf")}}}, "expected a bandwidth"),
         ({"cluster": {"topology": "node"}}, 'cluster.topology: unknown "node"; did you mean "nodes"?'),
-        ({"schedule": {"microbatches": 4}}, "schedule.kind: is required, one of"),
-        ({"schedule": {"kind": "1f1b"}}, "schedule.microbatches: is required"),
+        ({"schedule": {"microbatches": 4}, "parallel": {"pipeline": 2}}, "schedule.kind: is required, one of"),
+        ({"schedule": {"kind": "1f1b"}, "parallel": {"pipeline": 2}}, "schedule.microbatches: is required"),
         ({"schedule": {"kind": "1f1b", "microbatches": 2**20}}, "must be at most 1048575"),
         ({"schedule": {"kind": "1f1b", "microbatches": 4, "backward_order": "lifo"}}, "is not read by 1f1b; read by"),
         ({"schedule": {"kind": "1f1b", "microbatches": 4, "chunks": 2}}, "schedule.chunks: 1f1b has 1 per rank, not 2"),
@@ -145,6 +146,77 @@ def test_one_mistake_is_one_line(change, said):
     assert len(error.value.problems) == 1
     assert error.value.problems[0].startswith("here: ")
     assert said in error.value.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"recompute": True}, "recompute: expected one of none, selective, full, found true"),
+        ({"sharding": 3}, "sharding: expected one of none, zero-1, zero-2, zero-3, found 3"),
+        ({"fold": True}, "fold: expected auto, off, or a number of replicas, found true"),
+        ({"gradients": {"codec": 16}}, "codec: expected one of bf16, fp16, fp32, fp64, int8, top-k, found 16"),
+        ({"gradients": {"bucket": True}}, "gradients.bucket: expected none, or a size such as 25 MiB, found true"),
+        ({"parallel": {"stages": 3}}, "expected even, ends-1, balanced, or a list of layers per stage, found 3"),
+        ({"model": 3}, "model: expected the name of a published model, or the sizes of one, found 3"),
+    ],
+)
+def test_a_value_that_is_no_word_lists_the_words(change, said):
+    with pytest.raises(ScenarioError) as error:
+        scenario_from(plain(**change), source="here")
+    assert any(said in problem for problem in error.value.problems)
+    assert "quote it" not in str(error.value)
+
+
+@pytest.mark.parametrize("overrides", [("workload.forward=1 s",), ("workload.forward=x", "workload.foward=1")])
+def test_a_model_and_a_workload_exclude_each_other(problems, overrides):
+    text = "model: llama3.1-8b\nschedule: {kind: 1f1b, microbatches: 4}\n"
+    found = problems(text, *overrides)
+    assert found[0] == "1: model: replaces `workload`; give only one of the two (null removes an inherited one)"
+    assert len(found) == len(overrides) + (len(overrides) > 1)
+    assert not any("is required" in line for line in found)
+
+
+def test_costs_are_required_once(problems):
+    assert problems("schedule: {kind: 1f1b, microbatches: 4}\n") == ["1: workload: is required, or a `model`"]
+
+
+@pytest.mark.parametrize("broken", ["cluster: 8", "precision: 16", "cluster: {gpu: h1000}"])
+def test_no_efficiency_is_required_where_its_origin_is_wrong(problems, broken):
+    text = "model: llama3.1-8b\nschedule: {kind: 1f1b, microbatches: 4}\n"
+    (line,) = problems(text + broken + "\n")
+    assert line.startswith(f"3: {broken.split(':')[0]}")
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("tp", '"parallel.tensor"'),
+        ("parallel.pp", '"parallel.pipeline"'),
+        ("parallel.dp", '"parallel.data"'),
+        ("parallel.cp", '"parallel.context"'),
+        ("ep", '"parallel.expert"'),
+        ("schedule.vpp", '"schedule.chunks"'),
+        ("schedule.mbs", '"schedule.microbatch_size"'),
+        ("gbs", '"batch"'),
+        ("model.num_layers", '"model.layers"'),
+        ("model.hidden_size", '"model.hidden"'),
+        ("model.num_attention_heads", '"model.heads"'),
+        ("tensor-model-parallel-size", '"parallel.tensor"'),
+        ("microbatches", '"schedule.microbatches"'),
+        ("sequence", '"parallel.sequence" or "model.sequence"'),
+    ],
+)
+def test_a_key_named_as_elsewhere_says_which_is_meant(problems, key, meant):
+    (line,) = problems("model: llama3.1-8b\nschedule: {kind: 1f1b, microbatches: 4}\n", f"{key}=2")
+    assert line.endswith(f'unknown "{key.rpartition(".")[2]}"; did you mean {meant}?')
+    assert misnamed(key) == line.partition(f"{key}: ")[2]  # as an axis of a sweep, or a what-if
+
+
+def test_every_key_that_is_suggested_exists():
+    assert [path for path in NAMES if misnamed(path)] == []
+    for path, names in NAMES.items():
+        section = path.rpartition(".")[0]
+        assert [name for name in names.split() if not misnamed(f"{section}.{name}".lstrip("."))] == []
 
 
 def test_tensor_parallelism_is_refused_beside_other_mistakes(problems):

@@ -11,7 +11,7 @@ from support.scenarios import MINIMAL, plain
 
 import hybrid_des
 from hybrid_des import hardware as catalogue
-from hybrid_des import load
+from hybrid_des import load, simulate
 from hybrid_des.errors import ScenarioError
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario import Parallel, Scenario, json_schema, scenario_from, to_mapping
@@ -164,17 +164,33 @@ def test_the_schema_requires_only_keys_without_a_default():
         "Latent": ["key_value", "nope", "rope", "value"],
         "SystemNoise": ["period", "detour"],
     }
+    pipeline = {"required": ["pipeline"], "properties": {"pipeline": {"minimum": 2}}}
     assert schema["else"] == {
-        "required": ["schedule"],
         "oneOf": [{"required": ["workload"]}, {"required": ["model"]}],
         "properties": {
-            "schedule": {"required": ["microbatches"]},
             "workload": {"anyOf": [{"required": ["forward", "backward"]}, {"required": ["durations"]}]},
+        },
+        "if": {"required": ["parallel"], "properties": {"parallel": pipeline}},
+        "then": {
+            "required": ["schedule"],
+            "properties": {"schedule": {"anyOf": [{"required": ["kind"]}, {"required": ["file"]}]}},
         },
     }
     sections = [schema, *schema["$defs"].values()]
     assert all(section["additionalProperties"] is False for section in sections)
     assert all("description" in field or "$ref" in field for one in sections for field in one["properties"].values())
+
+
+def test_without_a_pipeline_no_schedule_is_needed():
+    costs = {"workload": {"forward": 1, "backward": 2}}
+    schedule = load(costs).schedule
+    assert (schedule.kind, schedule.microbatches, schedule.chunks) == ("1f1b", 1, 1)
+    assert load({**costs, "schedule": {"microbatches": 8}}).schedule.kind == "1f1b"
+    batch = load({"model": "gpt2", "parallel": {"data": 2}, "batch": 8, "schedule": {"microbatch_size": 2}})
+    assert (batch.schedule.kind, batch.schedule.microbatches) == ("1f1b", 2)
+    assert simulate(costs).summary["step_time_s"] == 3
+    with pytest.raises(ScenarioError, match=r"microbatches: is required\n.*kind: is required, one of"):
+        load({**costs, "parallel": {"pipeline": 2}})
 
 
 def test_the_catalogue_says_what_the_makers_say():

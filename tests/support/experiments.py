@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import pytest
 
-from hybrid_des.sweep import load_sweep, run_sweep
+from hybrid_des.sweep import load_sweep, sweep_rows
 from support.paths import GOLDEN, SCENARIOS
 
 FOLDER = SCENARIOS / "experiments"
@@ -52,7 +52,7 @@ def compare(experiment: str, ranks: Sequence[int], executor: Executor | None = N
     whole = load_sweep(FOLDER / f"{FILES[experiment]}.yaml")
     sizes, *others = whole.axes
     chosen = dataclasses.replace(whole, axes=([case for case in sizes if case["parallel.pipeline"] in ranks], *others))
-    rows = run_sweep(chosen, executor=executor)
+    rows = sweep_rows(chosen, executor=executor)
     found = {place_of_case(case, chosen): row for case, row in zip(chosen.cases(), rows, strict=True)}
     wanted = [row for row in references(experiment) if int(row["D"]) in ranks]
     for reference in wanted:

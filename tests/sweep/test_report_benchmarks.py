@@ -5,7 +5,7 @@ from fractions import Fraction
 import pytest
 from support.paths import SCENARIOS
 
-from hybrid_des.sweep import load_sweep, run_sweep
+from hybrid_des.sweep import load_sweep, sweep_rows
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 MILLISECOND = PICOSECONDS_PER_SECOND // 1000
@@ -18,7 +18,7 @@ def benchmark():
 
     def rows(name):
         if name not in known:
-            known[name] = run_sweep(load_sweep(SCENARIOS / "report" / f"{name}.yaml"))
+            known[name] = sweep_rows(load_sweep(SCENARIOS / "report" / f"{name}.yaml"))
         return known[name]
 
     return rows

@@ -6,7 +6,7 @@ import pytest
 from support.scenarios import MINIMAL
 
 from hybrid_des.errors import ScenarioError
-from hybrid_des.sweep import load_sweep, render, run_sweep, table
+from hybrid_des.sweep import load_sweep, render, sweep_rows, table
 
 SWEEP = MINIMAL + "sweep: {file: rows.csv}\n"
 ROWS = """\
@@ -33,7 +33,7 @@ def test_a_row_is_a_case_and_empty_cells_say_nothing(write):
 def test_a_table_of_rows_keeps_the_columns_beside_the_keys(write):
     write(ROWS, "rows.csv")
     sweep = load_sweep(write(SWEEP))
-    rows = run_sweep(sweep)
+    rows = sweep_rows(sweep)
     assert [row["pipeline_time_s"] for row in rows] == pytest.approx([12, 15], rel=1e-6)
     assert list(table(rows)["split"]) == ["fit", "kept"]
     assert "two, faster" in render(rows, sweep)

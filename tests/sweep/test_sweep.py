@@ -11,7 +11,7 @@ from support import experiments
 from support.sweeps import AXES, BASE, OWN, OWN_AXES, without_wall
 
 from hybrid_des.errors import HybridDesError, ScenarioError
-from hybrid_des.sweep import PARTIAL, WorkersLostError, journal, load_sweep, run_sweep
+from hybrid_des.sweep import PARTIAL, WorkersLostError, journal, load_sweep, sweep_rows
 from hybrid_des.sweep import write as write_sweep
 from hybrid_des.sweep.runner import BATCH, jobs_for
 
@@ -34,7 +34,7 @@ def test_keys_of_an_item_vary_together_and_items_are_crossed(write):
 def test_a_sweep_may_build_on_another_file_and_be_overridden(write):
     write(BASE, "below.yaml")
     file = write("base: below.yaml\nschedule: {microbatches: 8}\n" + AXES.replace("4, 3", "4, 6"), "above.yaml")
-    rows = run_sweep(load_sweep(file, ["workload.forward=30 ms", "sweep.1.schedule.kind=[1f1b]"]))
+    rows = sweep_rows(load_sweep(file, ["workload.forward=30 ms", "sweep.1.schedule.kind=[1f1b]"]))
     m, p = [2, 4, 6], [1, 2, 4]
     assert [row["step_time_s"] for row in rows] == pytest.approx(
         [(m + p - 1) * 0.05 for m, p in zip(m, p, strict=True)], rel=1e-3
@@ -43,7 +43,7 @@ def test_a_sweep_may_build_on_another_file_and_be_overridden(write):
 
 def test_lists_are_swept_and_none_omits_the_key(write):
     axes = "parallel: {pipeline: 2}\nsweep:\n  - {workload.forward: [10 ms, [10 ms, 30 ms]]}\n  - {seed: [null, 3]}\n"
-    rows = run_sweep(load_sweep(write(BASE + axes)))
+    rows = sweep_rows(load_sweep(write(BASE + axes)))
     assert [(row["workload.forward"], row["seed"]) for row in rows] == [
         ("10 ms", None), ("10 ms", 3), (["10 ms", "30 ms"], None), (["10 ms", "30 ms"], 3),
     ]  # fmt: skip
@@ -52,13 +52,13 @@ def test_lists_are_swept_and_none_omits_the_key(write):
 
 def test_none_takes_out_what_the_file_says(write):
     file = write(BASE.replace("20 ms}", "20 ms, recompute: 1}") + "sweep:\n  - {workload.recompute: [null, 1]}\n")
-    times = [row["pipeline_time_s"] for row in run_sweep(load_sweep(file))]
+    times = [row["pipeline_time_s"] for row in sweep_rows(load_sweep(file))]
     assert times == [4 * 0.03, 4 * 0.04]
 
 
 def test_swept_values_come_back_as_numbers(write):
     axes = "sweep:\n  - {workload.recompute: [0, 0.25]}\n  - {cluster.nvlink.bandwidth: [1e9, .inf]}\n"
-    rows = run_sweep(load_sweep(write(BASE + axes)))
+    rows = sweep_rows(load_sweep(write(BASE + axes)))
     assert [list(row.values())[:2] for row in rows] == [[0, 10**9], [0, "inf"], [0.25, 10**9], [0.25, "inf"]]
     assert all("error" not in row for row in rows)
     json.dumps(rows, allow_nan=False)
@@ -121,14 +121,14 @@ def test_an_impossible_case_is_a_row_with_its_reason(run, write):
 
 
 def test_a_mistake_in_a_case_names_the_case(write):
-    rows = run_sweep(load_sweep(write(BASE + "sweep:\n  - {schedule.kind: [gpipe, 1f2b]}\n")))
+    rows = sweep_rows(load_sweep(write(BASE + "sweep:\n  - {schedule.kind: [gpipe, 1f2b]}\n")))
     assert rows[1]["error"].endswith('case schedule.kind="1f2b": schedule.kind: unknown "1f2b"; did you mean "1f1b"?')
     assert "a.yaml:3: " in rows[1]["error"]
 
 
 def test_a_simulation_that_fails_is_a_row_too(write):
     memory = "on_oom: error\nsweep:\n  - {workload.memory.activation: [1 GB, 200 GB]}\n"
-    rows = run_sweep(load_sweep(write(BASE + memory)))
+    rows = sweep_rows(load_sweep(write(BASE + memory)))
     assert rows[0]["out_of_memory"] is False
     assert rows[1]["error"].startswith("out of memory: rank 0 holds")
 
@@ -176,7 +176,7 @@ class Here(Executor):
 def test_batches_stay_small(write):
     here = Here()
     many = load_sweep(write(BASE + f"sweep:\n  - {{seed: [{', '.join(map(str, range(100)))}]}}\n"))
-    rows = run_sweep(many, executor=here)
+    rows = sweep_rows(many, executor=here)
     assert max(here.sizes) <= BATCH
     assert [row["seed"] for row in rows] == list(range(100))
 
@@ -184,7 +184,7 @@ def test_batches_stay_small(write):
 def test_a_long_batch_returns_what_it_has(write, monkeypatch):
     monkeypatch.setattr("hybrid_des.sweep.runner.LONGEST_S", 0)
     here, sweep = Here(), load_sweep(write(BASE + AXES), ["sweep.1.schedule.kind=[gpipe, 1f1b, zb-h1, 1f1b-eager]"])
-    assert without_wall(run_sweep(sweep, executor=here)) == without_wall(run_sweep(sweep))
+    assert without_wall(sweep_rows(sweep, executor=here)) == without_wall(sweep_rows(sweep))
     assert sorted(here.sizes) == [1] * 8 + [2] * 4
 
 
@@ -197,7 +197,7 @@ def test_rows_finished_before_the_executor_stops_are_kept(write):
 
     kept, sweep = {}, load_sweep(write(BASE + AXES), ["plot=none"])
     with pytest.raises(WorkersLostError, match="RuntimeError: stopped"):
-        run_sweep(sweep, executor=Stops(), finished=kept.__setitem__)
+        sweep_rows(sweep, executor=Stops(), finished=kept.__setitem__)
     assert sorted(kept) == [0, 1]
     assert kept[0]["schedule.kind"] == "gpipe"
 
@@ -212,7 +212,7 @@ def test_a_journal_holds_every_row_at_once(write, tmp_path):
             seen.append(len(list(csv.DictReader(table.read_text().splitlines()))))
 
         sweep = load_sweep(write(BASE + AXES), ["sweep.1.schedule.kind=[dualpipe, gpipe]"])
-        rows = run_sweep(sweep, finished=note)
+        rows = sweep_rows(sweep, finished=note)
         text = table.read_text()
     assert seen == [1, 2, 3, 4, 5, 6]
     write_sweep(rows, sweep, tmp_path / "p")
@@ -242,7 +242,7 @@ def test_a_file_to_import_that_fails_is_one_line(run, write):
     code, _, err = run(write(BASE + AXES), "--import", bad)
     assert (code, len(err)) == (2, 1)
     with pytest.raises(HybridDesError, match="ZeroDivisionError"):
-        run_sweep(load_sweep(write(BASE + AXES), imports=[bad]))
+        sweep_rows(load_sweep(write(BASE + AXES), imports=[bad]))
 
 
 @pytest.mark.parametrize("experiment", experiments.FILES)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from support.sweeps import AXES, BASE, without_wall
 
 from hybrid_des.errors import UsageError
-from hybrid_des.sweep import Plot, draw, load_sweep, render, run_sweep, table
+from hybrid_des.sweep import Plot, draw, load_sweep, render, sweep_rows, table
 from hybrid_des.sweep import write as write_sweep
 from hybrid_des.sweep.ranking import Ranking, number
 
@@ -34,7 +34,7 @@ def test_out_holds_a_table_and_a_picture(run, write, tmp_path):
 
 def test_write_needs_no_picture(write, tmp_path):
     plain = load_sweep(write(BASE + AXES), ["plot=none"])
-    rows = run_sweep(plain)
+    rows = sweep_rows(plain)
     written = write_sweep(rows, plain, tmp_path / "o")
     assert [path.name for path in written.paths] == ["sweep.csv"]
     assert len(table(rows)) == 6
@@ -42,7 +42,7 @@ def test_write_needs_no_picture(write, tmp_path):
 
 def test_the_table_on_the_terminal_is_cut(write):
     many = load_sweep(write(BASE + f"sweep:\n  - {{seed: [{', '.join(map(str, range(50)))}]}}\n"))
-    text = render(run_sweep(many), many)
+    text = render(sweep_rows(many), many)
     assert "50 cases, 0 failed; the best 40 are shown" in text
     assert len(text.splitlines()) == 44
 
@@ -62,7 +62,7 @@ plot: {x: schedule.microbatches, y: bubble_ratio, hue: schedule.kind}
 
 def test_a_table_is_ranked_by_what_is_plotted(write):
     sweep = load_sweep(write(BASE + RANKED), ["workload.memory.activation=5 GB"])
-    rows = run_sweep(sweep)
+    rows = sweep_rows(sweep)
     lines = render(rows, sweep).splitlines()
     kinds = [line.split()[:2] for line in lines[1:9]]
     assert kinds[-2:] == [["gpipe", "32"], ["dualpipe", "4"]]
@@ -79,7 +79,7 @@ def test_larger_is_better_where_it_is(write):
     sweep = load_sweep(
         write(BASE + "sweep: [{parallel.pipeline: [1, 2, 4]}]\n"), ["plot={x: parallel.pipeline, y: speedup}"]
     )
-    lines = render(run_sweep(sweep), sweep).splitlines()
+    lines = render(sweep_rows(sweep), sweep).splitlines()
     assert [line.split()[0] for line in lines[1:4]] == ["4", "2", "1"]
     assert lines[0].split()[-1] == "speedup"
 
@@ -89,7 +89,7 @@ SIZES = "sweep: [{schedule.microbatches: [8, 64]}]\nparallel: {pipeline: 4}\n"
 
 def test_cases_of_different_sizes_are_compared_per_micro_batch(write):
     sweep = load_sweep(write(BASE + SIZES), ["cluster.nvlink.latency=0"])
-    lines = render(run_sweep(sweep), sweep).splitlines()
+    lines = render(sweep_rows(sweep), sweep).splitlines()
     each = [(m + 3) * 30 / m for m in (8, 64)]  # ms: 4 stages of 30 ms
     assert "per micro-batch" in lines[0]
     assert all(f"{ms:.4g} ms" in line for ms, line in zip(each, lines[1:3], strict=True))
@@ -99,7 +99,7 @@ def test_cases_of_different_sizes_are_compared_per_micro_batch(write):
 def test_samples_count_all_replicas_and_micro_batches(write):
     model = "schedule: {kind: 1f1b, microbatches: 2}\nmodel: {base: gpt2, layers: 2}\ncluster: {gpus_per_node: 4}\n"
     sizes = "schedule.microbatch_size: [1, 1, 2, 2], schedule.microbatches: [2, 2, 1, 4]"
-    rows = run_sweep(load_sweep(write(f"{model}sweep: [{{parallel.data: [1, 4, 1, 1], {sizes}}}]\n")))
+    rows = sweep_rows(load_sweep(write(f"{model}sweep: [{{parallel.data: [1, 4, 1, 1], {sizes}}}]\n")))
     assert Ranking.of(rows, "step_time_s").unit == "sample"
     assert Ranking.of([rows[0], rows[2]], "step_time_s").unit == ""  # two samples in both
     ranking = Ranking.of(rows, "step_time_s")
@@ -108,7 +108,7 @@ def test_samples_count_all_replicas_and_micro_batches(write):
 
 
 def test_what_does_not_grow_with_samples_is_compared_whole(write):
-    rows = run_sweep(load_sweep(write(BASE + SIZES)))
+    rows = sweep_rows(load_sweep(write(BASE + SIZES)))
     for column in ("bubble_ratio", "peak_memory_bytes", "efficiency", "microbatches_per_s", "wall_s"):
         ranking = Ranking.of(rows, column)
         assert [ranking.share(row, column) for row in rows] == [number(column, row[column]) for row in rows]
@@ -121,7 +121,7 @@ def test_what_does_not_grow_with_samples_is_compared_whole(write):
 def test_a_tie_goes_to_the_shortest_step(write, order):
     axes = f"sweep: [{{workload.forward: {order}}}]\nplot: {{x: workload.forward, y: bubble_ratio}}\n"
     sweep = load_sweep(write(BASE + axes))
-    assert "best: workload.forward 10 ms: bubble ratio 0.0%" in render(run_sweep(sweep), sweep).splitlines()
+    assert "best: workload.forward 10 ms: bubble ratio 0.0%" in render(sweep_rows(sweep), sweep).splitlines()
 
 
 def test_the_best_goodput_is_the_largest():
@@ -132,7 +132,7 @@ def test_the_best_goodput_is_the_largest():
 def test_a_key_that_is_left_out_shows_as_default(write):
     axes = "sweep: [{seed: [null, 3]}]\nplot: {x: seed, y: step_time_s, hue: seed}\n"
     sweep = load_sweep(write(BASE + axes))
-    rows = run_sweep(sweep)
+    rows = sweep_rows(sweep)
     text = render(rows, sweep)
     assert "best: seed default: " in text
     assert "None" not in text
@@ -141,7 +141,7 @@ def test_a_key_that_is_left_out_shows_as_default(write):
 
 
 def test_the_largest_memory_is_a_column_of_numbers(write):
-    frame = table(run_sweep(load_sweep(write(BASE + AXES), ["workload.memory={activation: 5 GB}"])))
+    frame = table(sweep_rows(load_sweep(write(BASE + AXES), ["workload.memory={activation: 5 GB}"])))
     fits = frame[frame["error"].isna()]
     assert fits["peak_memory_bytes.max"].tolist() == [max(json.loads(cell)) for cell in fits["peak_memory_bytes"]]
     assert fits["peak_activations.max"].tolist() == [max(json.loads(cell)) for cell in fits["peak_activations"]]
@@ -167,7 +167,7 @@ def test_whole_numbers_are_written_exactly(cells, written):
 
 def test_what_does_not_fit_is_drawn_hollow(write):
     sweep = load_sweep(write(BASE + RANKED), ["workload.memory.activation=5 GB"])
-    ax = draw(run_sweep(sweep), sweep.picture, Figure().subplots())
+    ax = draw(sweep_rows(sweep), sweep.picture, Figure().subplots())
     hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white" and len(line.get_xdata())]
     assert [line.get_xdata().tolist() for line in hollow] == [[32.0]]
     assert "hollow: does not fit" in [text.get_text() for text in ax.get_legend().get_texts()]
@@ -189,13 +189,13 @@ def test_a_picture_of_missing_columns_fails_at_the_first_row(run, write, tmp_pat
     done = []
     sweep = load_sweep(write(BASE + AXES), [plot])
     with pytest.raises(UsageError, match="plot: "):
-        run_sweep(sweep, progress=lambda cases, total: done.append(cases))
+        sweep_rows(sweep, progress=lambda cases, total: done.append(cases))
     assert done == [1]
 
 
 def test_a_picture_says_what_it_shows(write):
     axes = "sweep:\n  - {workload.forward: [2 ms, 10 ms, 1 s]}\n  - {parallel.pipeline: [2, 4]}\n  - {seed: [0, 1]}\n"
-    rows = run_sweep(load_sweep(write(BASE + axes)))
+    rows = sweep_rows(load_sweep(write(BASE + axes)))
     ax = draw(rows, Plot("workload.forward", "step_time_s", ("parallel.pipeline",), {"seed": 0}), Figure().subplots())
     assert (ax.get_xlabel(), ax.get_ylabel(), ax.get_title(loc="left")) == ("forward", "step time (s)", "a,  seed 0")
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["2", "4"]
@@ -206,14 +206,14 @@ def test_a_picture_says_what_it_shows(write):
 
 def test_a_picture_keeps_word_order_and_list_maxima(write):
     axes = "sweep:\n  - {schedule.kind: [zb-h1, gpipe, 1f1b]}\nparallel: {pipeline: 2}\n"
-    rows = run_sweep(load_sweep(write(BASE + axes)))
+    rows = sweep_rows(load_sweep(write(BASE + axes)))
     ax = draw(rows, Plot("schedule.kind", "peak_activations"), Figure().subplots())
     assert [tick.get_text() for tick in ax.get_xticklabels()] == ["zb-h1", "gpipe", "1f1b"]
     assert ax.lines[0].get_ydata().tolist() == [2, 4, 2]
 
 
 def test_equal_lines_stay_in_sight(write):
-    rows = run_sweep(
+    rows = sweep_rows(
         load_sweep(write(BASE + AXES), ["sweep.1.schedule.kind=[gpipe, 1f1b]", "cluster.nvlink.latency=0"])
     )
     ax = draw(rows, Plot("parallel.pipeline", "pipeline_time_s", ("schedule.kind",)), Figure().subplots())
@@ -225,7 +225,7 @@ def test_equal_lines_stay_in_sight(write):
 
 def test_equal_lines_are_no_thicker_than_others(write):
     kinds = "sweep.1.schedule.kind=[gpipe, 1f1b, zb-h1]"
-    rows = run_sweep(load_sweep(write(BASE + AXES), [kinds, "cluster.nvlink.latency=0"]))
+    rows = sweep_rows(load_sweep(write(BASE + AXES), [kinds, "cluster.nvlink.latency=0"]))
     ax = draw(rows, Plot("parallel.pipeline", "pipeline_time_s", ("schedule.kind",)), Figure().subplots())
     assert len({line.get_linewidth() for line in ax.lines}) == 1
 

@@ -100,7 +100,7 @@ def test_an_address_leads_to_an_op(tmp_path):
     last = rows[(rows["kind"] == "F") & (rows["rank"] == 3)].iloc[-1]
     address = f"#t={(last.start_s + last.end_s) / 2}&rank=3"
     found = look(page_of([Shown(result)]), tmp_path, "report({ facts: facts() });", address)
-    assert found["facts"].startswith(f"F{last.microbatch} (forward) on rank 2 and 1 alike")
+    assert found["facts"].startswith(f"F{last.microbatch} (forward) on rank 2 and 1 other identical rank\n")
 
 
 def test_curves_of_memory_have_names(tmp_path):

@@ -21,7 +21,7 @@ from support.sweeps import AXES, BASE, OWN, OWN_AXES, without_wall
 
 from hybrid_des.cli import dask_cluster
 from hybrid_des.errors import UsageError
-from hybrid_des.sweep import WorkersLostError, load_sweep, run_sweep
+from hybrid_des.sweep import WorkersLostError, load_sweep, sweep_rows
 
 KILLED = """
 import os
@@ -58,20 +58,20 @@ def chunks():
     """A few cases of an experiment, and their rows from this process."""
     axes = "[{parallel.pipeline: [2, 4]}, {schedule.kind: [interleaved-1f1b, hanayo]}, {schedule.chunks: [2, 3, 4]}]"
     few = load_sweep(experiments.FOLDER / "chunks.yaml", [f"sweep={axes}", "plot=none"])
-    return few, without_wall(run_sweep(few))
+    return few, without_wall(sweep_rows(few))
 
 
 def test_any_executor_gives_the_same_table(chunks, workers):
     few, rows = chunks
-    assert without_wall(run_sweep(few, executor=workers)) == rows
+    assert without_wall(sweep_rows(few, executor=workers)) == rows
     with concurrent.futures.ThreadPoolExecutor(2) as executor:
-        assert without_wall(run_sweep(few, executor=executor)) == rows
+        assert without_wall(sweep_rows(few, executor=executor)) == rows
 
 
 def test_local_workers_give_the_same_table(chunks):
     few, rows = chunks
     seen = []
-    assert without_wall(run_sweep(few, jobs=2, progress=lambda *done: seen.append(done))) == rows
+    assert without_wall(sweep_rows(few, jobs=2, progress=lambda *done: seen.append(done))) == rows
     assert seen[-1] == (len(few), len(few))
 
 
@@ -90,8 +90,8 @@ def test_workers_give_the_published_figures(experiment, workers):
 def test_local_workers_know_a_user_defined_schedule(write, own, scratch):
     file = write(BASE + OWN_AXES)
     mine = load_sweep(file, imports=[own])
-    parallel = run_sweep(mine, jobs=2)
-    assert without_wall(parallel) == without_wall(run_sweep(mine))
+    parallel = sweep_rows(mine, jobs=2)
+    assert without_wall(parallel) == without_wall(sweep_rows(mine))
     assert [row["schedule.kind"] for row in parallel if "error" in row] == []
     assert parallel[4]["bubble_ratio"] == pytest.approx(1 - 1 / 3, abs=1e-3)
 
@@ -108,7 +108,7 @@ def test_a_dask_cluster_gives_the_same_table(write, own, scratch, tmp_path):
         cluster.communicate("\n", timeout=300)
     assert (done.returncode, done.stderr) == (0, "")
     mine = load_sweep(file, imports=[own])
-    assert without_wall(json.loads(done.stdout)) == without_wall(run_sweep(mine))
+    assert without_wall(json.loads(done.stdout)) == without_wall(sweep_rows(mine))
 
 
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGTERM"])
@@ -117,12 +117,12 @@ def test_a_killed_worker_costs_no_row(write, scratch, tmp_path, name):
     mine = write(killed.replace("SIGNAL", name), "mine.py")
     axes = "sweep:\n  - {schedule.kind: [gpipe, deadly, 1f1b]}\n  - {seed: [0, 1]}\n"
     sweep = load_sweep(write(BASE + axes), imports=[mine])
-    rows = run_sweep(sweep, jobs=2)
+    rows = sweep_rows(sweep, jobs=2)
     assert [row.get("error") for row in rows] == [None] * 6
     assert [row["seed"] for row in rows] == [0, 1] * 3
     if name == "SIGKILL":  # the other ends a worker alike, and every lost worker takes seconds
         (tmp_path / "always").touch()
-        lost = ["its worker was lost twice: " in row.get("error", "") for row in run_sweep(sweep, jobs=2)]
+        lost = ["its worker was lost twice: " in row.get("error", "") for row in sweep_rows(sweep, jobs=2)]
         assert lost == [False, False, True, True, False, False]
 
 
@@ -132,7 +132,7 @@ def test_an_interrupt_of_a_worker_changes_nothing(write, scratch):
         "mine.py",
     )
     axes = "sweep:\n  - {schedule.kind: [gpipe, deadly]}\n  - {seed: [0, 1]}\n"
-    rows = run_sweep(load_sweep(write(BASE + axes), imports=[mine]), jobs=2)
+    rows = sweep_rows(load_sweep(write(BASE + axes), imports=[mine]), jobs=2)
     assert [row.get("error") for row in rows] == [None] * 4
 
 
@@ -225,4 +225,4 @@ def test_a_port_that_never_answers_is_one_line(monkeypatch, run, write):
 def test_an_executor_without_submit_is_refused(chunks):
     few, _ = chunks
     with pytest.raises(UsageError, match=re.escape("executor: SimpleNamespace has no submit(), as those of")):
-        run_sweep(few, executor=SimpleNamespace(map=map))
+        sweep_rows(few, executor=SimpleNamespace(map=map))

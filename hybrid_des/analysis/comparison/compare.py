@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.comparison.difference import changes, first_difference, matched, unmatched
 from hybrid_des.analysis.comparison.effects import Effect, bounds, effects
-from hybrid_des.analysis.comparison.sides import Side
+from hybrid_des.analysis.comparison.sides import Side, side_of
 from hybrid_des.analysis.table import COMPUTE
 from hybrid_des.errors import UsageError
+from hybrid_des.scenario import Source
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
@@ -98,12 +99,13 @@ class Comparison:
         return picoseconds / PICOSECONDS_PER_SECOND / max(self.a.steps, 1)
 
 
-def compare(a: Side, b: Side) -> Comparison:
-    """Compare two runs.
+def compare(first: Side | Source, second: Side | Source) -> Comparison:
+    """Compare two runs: scenarios, paths of their files, mappings, or folders written by `--out`.
 
     Raises:
         UsageError: they have different numbers of ranks or steps.
     """
+    a, b = side_of(first), side_of(second)
     ranks = [side.summary["ranks"] for side in (a, b)]
     if ranks[0] != ranks[1]:
         raise UsageError(f"compare: {a.name} has {ranks[0]} ranks, {b.name} has {ranks[1]}; expected the same number")

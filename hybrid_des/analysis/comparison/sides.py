@@ -13,7 +13,7 @@ from hybrid_des.analysis.metrics import summary
 from hybrid_des.analysis.spreadsheets import read_cell
 from hybrid_des.analysis.table import COLUMNS, EXACT, table
 from hybrid_des.errors import UsageError
-from hybrid_des.scenario import Scenario
+from hybrid_des.scenario import Scenario, Source, load
 from hybrid_des.simulation.run import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
@@ -44,6 +44,19 @@ class Side:
     def steps(self) -> int:
         """Number of training steps."""
         return int(self.rows["step"].max()) + 1 if len(self.rows) else 0
+
+
+def side_of(what: Side | Source) -> Side:
+    """A side by what a user names: a scenario, the path of its file, a mapping, or the folder of a run.
+
+    Raises:
+        HybridDesError: it cannot be read or simulated.
+    """
+    if isinstance(what, Side):
+        return what
+    if isinstance(what, str | Path) and Path(what).is_dir():
+        return side_of_folder(Path(what))
+    return side_of_scenario(load(what))
 
 
 def side_of_scenario(scenario: Scenario) -> Side:

@@ -124,14 +124,14 @@ def _with(sweep: "Sweep", numbers: Mapping[str, float]) -> "Sweep":
 @contextmanager
 def _runner(jobs: int, progress: Any) -> "Iterator[RunCases]":
     """Yield a function that runs rows, each time in the same worker processes."""
-    from hybrid_des.sweep import run_sweep
+    from hybrid_des.sweep import sweep_rows
     from hybrid_des.sweep.local_workers import local_workers
 
     if jobs == 1:
-        yield partial(run_sweep, progress=progress)
+        yield partial(sweep_rows, progress=progress)
         return
     with local_workers(jobs) as workers:
-        yield partial(run_sweep, workers=workers, progress=progress)
+        yield partial(sweep_rows, workers=workers, progress=progress)
 
 
 def _fit(sweep: "Sweep", paths: Sequence[str], runs: "RunCases") -> dict[str, float]:

@@ -17,7 +17,7 @@ from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
     from hybrid_des.pipeline.plan import Plan
-    from hybrid_des.scenario import Scenario
+    from hybrid_des.scenario import Source
 
 STEPS = 2  # the second step starts from weights updated by the first
 
@@ -44,11 +44,11 @@ def run(args: argparse.Namespace) -> int:
     return 0 if verdict == "pass" else 1
 
 
-def verify(scenario: Scenario, plan: Plan | None = None) -> str:
+def verify(scenario: Source, plan: Plan | None = None) -> str:
     """Run a scenario's schedule and collective on real numbers; return a one-line summary of the comparison.
 
     Args:
-        scenario: the scenario to verify.
+        scenario: the scenario to verify, the path of its file, or a mapping.
         plan: a user-defined order, instead of the schedule's.
 
     Raises:
@@ -60,11 +60,12 @@ def verify(scenario: Scenario, plan: Plan | None = None) -> str:
     from hybrid_des.numerics.checked import CheckedTraining
     from hybrid_des.planning.planner import plan_of
     from hybrid_des.planning.wiring import fabric_of
-    from hybrid_des.scenario import Numerics
+    from hybrid_des.scenario import Numerics, load
     from hybrid_des.scenario.sharded import divided
     from hybrid_des.simulation.run import run as simulate
     from hybrid_des.workload.given import rank_costs
 
+    scenario = load(scenario)
     if paths := divided(scenario.parallel, scenario.sharding):
         remedy = " ".join(f"--set {path}={whole}" for path, whole in paths.items())
         raise UsageError(

@@ -20,7 +20,7 @@ from hybrid_des.registry import Registry
 DEFAULT = "transformer"
 
 Builder = Callable[..., Model]  # ([options]) → model; raises `ModelRefusal`
-_REGISTRY: Registry[Builder] = Registry("kind of model", "hybrid_des.models.kinds")
+_REGISTRY: Registry[Builder] = Registry("kind of model", "hybrid_des.models.kinds", returns=Model)
 
 names = _REGISTRY.names
 find = _REGISTRY.__getitem__

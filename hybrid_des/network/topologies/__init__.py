@@ -16,7 +16,7 @@ from hybrid_des.registry import Registry
 Topology = Callable[..., Fabric]  # (ClusterSpec[, options])
 Check = Callable[..., None]
 
-_REGISTRY: Registry[Topology] = Registry("topology", "hybrid_des.network.topologies")
+_REGISTRY: Registry[Topology] = Registry("topology", "hybrid_des.network.topologies", returns=Fabric)
 
 names = _REGISTRY.names
 find = _REGISTRY.__getitem__

@@ -21,7 +21,7 @@ from hybrid_des.registry import Registry
 Scheduler = Callable[..., Plan]  # (request[, options]) → plan; raises `Refusal`
 Peak = Callable[..., Fraction | int]  # (request, pipeline rank[, options]) → whole-rank micro-batches
 
-_REGISTRY: Registry[Scheduler] = Registry("schedule", "hybrid_des.pipeline.schedules")
+_REGISTRY: Registry[Scheduler] = Registry("schedule", "hybrid_des.pipeline.schedules", returns=Plan)
 
 names = _REGISTRY.names
 find = _REGISTRY.__getitem__

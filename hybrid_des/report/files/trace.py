@@ -90,7 +90,7 @@ def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
     for rank, mine in ranks:
         (pid, tid), copy, place = tracks[rank], int(replica[rank]), int(pipeline_rank[rank])
         title = f"GPU {rank:0{digits}}: replica {copy}, pipeline rank {place}"
-        title += f" ({timeline.alike} GPUs alike)" if timeline.alike > 1 else ""
+        title += f" ({timeline.alike} identical GPUs)" if timeline.alike > 1 else ""
         yield from name_process(pid, title, copy * plan.pipeline + place)
         yield from name_thread(pid, tid, COMPUTE)
         for row in _facts(timeline, mine):

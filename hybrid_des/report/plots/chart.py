@@ -109,7 +109,7 @@ def title_of(run: Run) -> str:
     if (every := replicas_apart(run)) > 1:
         figures += f",  one replica in {every:,}"
     if run.timeline.alike > 1:
-        figures += f",  each rank stands for {run.timeline.alike:,} alike"
+        figures += f",  each rank stands for {run.timeline.alike:,} identical ones"
     kind = verbatim(str(schedule.kind or "order from a file"))
     return f"{verbatim(facts['name'])}:  {kind}, {sizes};  {figures}"
 
