@@ -154,6 +154,8 @@ def reduction_messages(algorithm: str, ranks: int, options: Mapping[str, Any], c
 def most_channels(scenario: Any) -> int:
     """Channels of a ring, at most: one per adapter, and per GPU of a node that is not taken by other tensor ranks."""
     parallel, nodes = scenario.parallel, scenario.cluster.kinds
+    if parallel.ranks <= nodes[0].gpus_per_node:  # on one node
+        return int(scenario.gradients.channels or 1)
     most = max(min(kind.infiniband.nics_per_node, kind.gpus_per_node // parallel.tensor) for kind in nodes)
     return int(scenario.gradients.channels or max(1, most))
 

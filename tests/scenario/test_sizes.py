@@ -26,7 +26,7 @@ MANY = {"gpus_per_node": 8, "nodes": 2**14}
         ({"schedule": {"microbatches": 10**5}, "steps": 1000}, "steps: 2e+08 ops in all steps are more than"),
         (
             {"cluster": MANY, "parallel": {"data": 10**5}, "workload": {"parameters": 1}, "fold": "off"},
-            "gradients: 2e+10 messages with `record: all` are more than can be simulated (at most 67108864)",
+            "gradients: 1.6e+11 messages with `record: all` are more than can be simulated (at most 67108864)",
         ),
         (
             {"parallel": {"data": 8}, "gradients": {"bucket": 4}, "workload": {"parameters": "1e9"}, "record": "none"},
