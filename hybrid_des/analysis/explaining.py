@@ -15,6 +15,7 @@ from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.explanation import TOP, TWICE, Explanation, Tried
 from hybrid_des.engine.causes import Causes
+from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.wiring import fabric_of
@@ -90,16 +91,19 @@ def _usual(base: Run, busiest: Sequence[int]) -> dict[str, Variant]:
 
 
 def _simulated(name: str, change: Variant, base: Run, slack: Slack) -> Tried:
-    first, end = first_order(base, slack, change), change.simulated().duration
-    return Tried(name, first, end, change.scenario.steps, change.scenario.schedule.microbatches)
+    end = change.simulated().duration  # first: it refuses durations that no column holds
+    return Tried(name, first_order(base, slack, change), end, change.scenario.steps, change.scenario.schedule.microbatches)
 
 
 def _without_barrier(base: Run) -> list[Tried]:
-    """Several steps without the barrier between them, if there is one."""
+    """Several steps without the barrier between them, if there is one and that many can be simulated."""
     scenario = base.scenario
     if not scenario.barrier or scenario.parallel.pipeline == 1:
         return []
     free = scenario.model_copy(update={"barrier": False, "steps": WITHOUT_BARRIER})
-    duration = Variant(free, base.plan, base.fabric).simulated().duration
+    try:
+        duration = Variant(free, base.plan, base.fabric).simulated().duration
+    except HybridDesError:
+        return []
     name, microbatches = f"no barrier between {WITHOUT_BARRIER} steps", scenario.schedule.microbatches
     return [Tried(name, None, duration, WITHOUT_BARRIER, microbatches)]
