@@ -91,8 +91,8 @@ def _usual(base: Run, busiest: Sequence[int]) -> dict[str, Variant]:
 
 
 def _simulated(name: str, change: Variant, base: Run, slack: Slack) -> Tried:
-    end = change.simulated().duration  # first: it refuses durations that no column holds
-    return Tried(name, first_order(base, slack, change), end, change.scenario.steps, change.scenario.schedule.microbatches)
+    changed, end = change.scenario, change.simulated().duration  # first: it refuses durations that no column holds
+    return Tried(name, first_order(base, slack, change), end, changed.steps, changed.schedule.microbatches)
 
 
 def _without_barrier(base: Run) -> list[Tried]:

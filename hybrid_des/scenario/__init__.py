@@ -7,13 +7,13 @@ From a file, with overrides from the command line:
 """
 
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.scenario.export import json_schema, to_mapping
+from hybrid_des.scenario.export import given_values, json_schema, to_mapping
 from hybrid_des.scenario.loading import load, misnamed, read_scenario, scenario_from, scenario_of
 from hybrid_des.scenario.machine import Cluster, GpuKind, InfiniBand
 from hybrid_des.scenario.sections import Gradients, Memory, Numerics, Parallel, Schedule, Workload
 
 __all__ = [
     "Cluster", "GpuKind", "Gradients", "InfiniBand", "Memory", "Numerics", "Parallel", "Scenario", "Schedule",
-    "Workload", "json_schema", "load", "misnamed", "read_scenario", "scenario_from", "scenario_of",
+    "Workload", "given_values", "json_schema", "load", "misnamed", "read_scenario", "scenario_from", "scenario_of",
     "to_mapping",
 ]  # fmt: skip

@@ -8,10 +8,12 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from hybrid_des.errors import ScenarioError
 from hybrid_des.network.figures import LinkFigures
 from hybrid_des.network.times import TimeTable
 from hybrid_des.options import Options, WrittenNone, mark_of, quantity_schema
 from hybrid_des.scenario.definition import Scenario
+from hybrid_des.scenario.loading import scenario_from
 from hybrid_des.scenario.machine import Cluster, InfiniBand, NodeKind
 from hybrid_des.scenario.perturbed import Jitter
 from hybrid_des.scenario.plugins import PluginSection
@@ -94,6 +96,30 @@ def to_mapping(scenario: Scenario) -> dict[str, Any]:
     """
     mapping: dict[str, Any] = _plain(scenario)
     return mapping
+
+
+def given_values(scenario: Scenario) -> dict[str, Any]:
+    """The fewest values that make an equal scenario: without defaults, and without what follows from other values.
+
+    A file would hold these: the micro-batches of a `batch` or the links of a GPU are derived again if another value
+    changes.
+    """
+    mapping = to_mapping(scenario)
+    _leave_out_derived(mapping, mapping, scenario)
+    return mapping
+
+
+def _leave_out_derived(values: dict[str, Any], mapping: dict[str, Any], scenario: Scenario) -> None:
+    for key in list(values):
+        value = values.pop(key)
+        try:
+            derived = scenario_from(mapping) == scenario
+        except ScenarioError:
+            derived = False
+        if not derived:
+            values[key] = value
+            if isinstance(value, dict):
+                _leave_out_derived(value, mapping, scenario)
 
 
 def _plain(value: Any) -> Any:

@@ -46,7 +46,9 @@ class Comparison:
     @cached_property
     def effects(self) -> list[Effect] | None:
         """The effect of each changed class; None if a side is a folder."""
-        return effects(self.a.run, self.b.run) if self.a.run and self.b.run else None
+        if self.a.run is None or self.b.run is None:
+            return None
+        return effects(self.a.run, self.b.run, self.a.given, self.b.given)
 
     @cached_property
     def bounds(self) -> tuple[int, int] | None:

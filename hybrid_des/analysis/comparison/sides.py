@@ -12,7 +12,7 @@ from hybrid_des.analysis.explaining import traced_run
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.analysis.table import COLUMNS, EXACT, table
 from hybrid_des.errors import UsageError
-from hybrid_des.scenario import Scenario
+from hybrid_des.scenario import Scenario, given_values
 from hybrid_des.simulation.run import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
@@ -32,12 +32,14 @@ class Side:
         summary: the summary, by its public keys.
         rows: the timeline with whole picoseconds: `asked_ps`, `start_ps`, `end_ps`.
         run: the traced run; None for a folder.
+        given: the values that the scenario was made from; None for a folder.
     """
 
     name: str
     summary: Mapping[str, Any]
     rows: pd.DataFrame
     run: Run | None = None
+    given: Mapping[str, Any] | None = None
 
     @property
     def steps(self) -> int:
@@ -45,10 +47,21 @@ class Side:
         return int(self.rows["step"].max()) + 1 if len(self.rows) else 0
 
 
-def side_of_scenario(scenario: Scenario) -> Side:
-    """Simulate a scenario with all causes recorded."""
+def side_of_scenario(scenario: Scenario, given: Mapping[str, Any] | None = None) -> Side:
+    """Simulate a scenario with all causes recorded.
+
+    Args:
+        scenario: what to simulate.
+        given: the values that it was made from, such as those of its file; default: the fewest that make it.
+    """
     run = traced_run(scenario)
-    return Side(scenario.name, summary(run), table(run.timeline, exact=True), run)
+    return Side(
+        scenario.name,
+        summary(run),
+        table(run.timeline, exact=True),
+        run,
+        given_values(scenario) if given is None else given,
+    )
 
 
 def side_of_folder(folder: Path) -> Side:

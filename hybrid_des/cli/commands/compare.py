@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybrid_des.cli.arguments import add_common, import_files, one_scenario
+from hybrid_des.cli.arguments import add_common, import_files, one_document
 from hybrid_des.cli.output import say, status_line
 
 if TYPE_CHECKING:
@@ -61,10 +61,12 @@ def run(args: argparse.Namespace) -> int:
 def _side(name: str, args: argparse.Namespace) -> Side:
     """A folder is read, a scenario simulated; --set changes scenarios."""
     from hybrid_des.analysis.comparison.sides import side_of_folder, side_of_scenario
+    from hybrid_des.scenario import scenario_of
 
     if Path(name).is_dir():
         return side_of_folder(Path(name))
-    return side_of_scenario(one_scenario("compare", name, args.set))
+    document = one_document("compare", name, args.set)
+    return side_of_scenario(scenario_of(document), document.value)
 
 
 def _draw(found: Comparison, folder: Path) -> None:
