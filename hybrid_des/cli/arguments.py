@@ -109,6 +109,14 @@ def one_document(command: str, file: str, overrides: Sequence[str]) -> Document:
     return document
 
 
+def distinct(names: Sequence[str], changes: Sequence[str]) -> list[str]:
+    """The names of two scenarios, of which the second may be the first with changes, told apart."""
+    found = list(names)
+    if len(set(found)) < len(found):
+        found[1] = f"{found[1]} with {', '.join(changes)}" if changes else f"{found[1]} (second)"
+    return found
+
+
 def count(text: str) -> int:
     """Parse a positive integer."""
     number = whole(text)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.cli.arguments import add_common, count, import_files, processes
+from hybrid_des.cli.arguments import add_common, count, distinct, import_files, processes
 from hybrid_des.cli.output import progress_bar, say, text_table
 from hybrid_des.errors import UsageError
 
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     scenarios = [load(args.file, args.set)]
     if args.other is not None or args.changes:
         scenarios.append(load(args.other or args.file, [*args.set, *args.changes]))
-    names = _names(scenarios, args.changes)
+    names = distinct([scenario.name for scenario in scenarios], args.changes)
     if args.out is None:
         tables, usual = _tables(args, dict(zip(names, scenarios, strict=True)))
     else:
@@ -59,14 +59,6 @@ def run(args: argparse.Namespace) -> int:
         _write(args.out, tables, usual, figures)
     print(json.dumps(figures, indent=2, allow_nan=False) if args.json else _report(tables, figures))
     return 0
-
-
-def _names(scenarios: Sequence[Scenario], changes: Sequence[str]) -> list[str]:
-    """Names that tell the scenarios apart."""
-    names = [scenario.name for scenario in scenarios]
-    if len(set(names)) < len(names):
-        names[1] = f"{names[1]} with {', '.join(changes)}" if changes else f"{names[1]} (second)"
-    return names
 
 
 def _tables(
