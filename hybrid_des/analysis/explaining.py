@@ -14,6 +14,7 @@ from hybrid_des.analysis.counterfactual.variant import Variant, name_of_place, r
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.explanation import TOP, TWICE, Explanation, Tried
+from hybrid_des.analysis.ties import ties_of
 from hybrid_des.engine.causes import Causes
 from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric
@@ -66,7 +67,7 @@ def explain(
     rows += _without_barrier(base)
     rungs, gains, slow = ladder(base), ranking(base, busiest), stragglers(base)
     found = proposals(base, rungs, gains, slow, build)
-    return Explanation(base, slack, rows, rungs, gains, slow, found, top)
+    return Explanation(base, slack, rows, rungs, gains, slow, found, top, ties_of(base))
 
 
 def _busiest(found: Explanation) -> list[int]:

@@ -10,6 +10,7 @@ from hybrid_des.analysis.comparison.difference import changes, first_difference,
 from hybrid_des.analysis.comparison.effects import Effect, bounds, effects
 from hybrid_des.analysis.comparison.sides import Side
 from hybrid_des.analysis.table import COMPUTE
+from hybrid_des.analysis.ties import Ties, ties_of
 from hybrid_des.errors import UsageError
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
@@ -55,6 +56,14 @@ class Comparison:
         """Lower and upper bound of the change if order and messages are the same, in picoseconds of the whole run."""
         return bounds(self.a.run, self.b.run) if self.a.run and self.b.run else None
 
+    @cached_property
+    def ties(self) -> tuple[Ties | None, Ties | None]:
+        """How far each side's step depends on ties; None if it does not, or is a folder."""
+        return (
+            None if self.a.run is None else ties_of(self.a.run),
+            None if self.b.run is None else ties_of(self.b.run),
+        )
+
     @property
     def interaction(self) -> float | None:
         """The effect that the changed classes have only together, in seconds per step."""
@@ -90,6 +99,10 @@ class Comparison:
             "first_difference": first_difference(self.pairs),
             "effects": found,
             "interaction_s": self.interaction,
+            "ties": {
+                key: None if ties is None else ties.to_mapping(self.a.steps)
+                for (key, _), ties in zip(self._sides(), self.ties, strict=True)
+            },
             "bounds_s": None if self.bounds is None else [self._seconds(bound) for bound in self.bounds],
         }
 
