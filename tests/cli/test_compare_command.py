@@ -79,6 +79,12 @@ def test_one_side_needs_something_to_change(run, folder):
     assert "a folder of results" in errors[0]
 
 
+def test_a_comparison_says_which_side_depends_on_ties(compared):
+    found = compared(SCENARIOS / "contention_slower.yaml", "--with", "cluster.sharing=fair")
+    assert round(found["ties"]["a"]["most_s"] * 1e3, 1) == 403.8
+    assert found["ties"]["b"] is None
+
+
 def test_changed_sections_are_exchanged_whole(compared):
     found = compared(SCENARIOS / "contention_slower.yaml", SCENARIOS / "contention_faster.yaml")
     assert [row["name"] for row in found["effects"]] == ["gradients"]

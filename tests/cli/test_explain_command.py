@@ -161,7 +161,7 @@ def test_an_explanation_fits_on_a_screen(run, name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     code, out, _ = run("explain", SCENARIOS / f"{name}.yaml")
     assert code == 0
-    assert 11 <= len(out.splitlines()) <= 17
+    assert 11 <= len(out.splitlines()) <= 17 + out.count("\nTies ")
     assert all(len(line) <= 100 for line in out.splitlines())
 
 
@@ -185,6 +185,12 @@ def test_a_wrong_what_if_is_one_line(run, change, said):
     assert (code, out, len(errors)) == (2, "", 1)
     assert said in errors[0]
     assert errors[0].startswith(f"--what-if {change}: ")
+
+
+def test_a_step_that_depends_on_ties_says_so(run, explained):
+    _, out, _ = run("explain", SCENARIOS / "contention_slower.yaml")
+    assert "Ties      step 375.9 ms … 403.8 ms" in out
+    assert explained(SCENARIOS / "a100_8x.yaml")["ties"] is None
 
 
 LONG = SCENARIOS / "a100_8x.yaml", "--set", "slow=[{gpu: 0, factor: 1e-9}]"

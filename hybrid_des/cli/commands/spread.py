@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,11 +124,13 @@ def _ties(args: argparse.Namespace, scenarios: Mapping[str, Scenario]) -> int:
 def _ties_report(found: Mapping[str, Any]) -> str:
     from hybrid_des.units import format_seconds
 
-    usual, steps = format_seconds(found["as_simulated_s"]), found["step_times"]
+    usual, steps = format_seconds(found["as_simulated_s"]), Counter[str]()
+    for one in found["step_times"]:
+        steps[format_seconds(one["step_time_s"])] += one["orders"]
     title = f"{found['name']}: {found['orders']} orders of simultaneous arrivals at links; as simulated {usual}"
     if len(steps) == 1:
-        return f"{title}\n  the step takes {format_seconds(steps[0]['step_time_s'])} in all of them"
-    rows = [[format_seconds(one["step_time_s"]), str(one["orders"])] for one in steps[:MOST_STEPS]]
+        return f"{title}\n  the step takes {usual} in all of them"
+    rows = [[step, str(orders)] for step, orders in [*steps.items()][:MOST_STEPS]]
     more = f"\n  and {len(steps) - MOST_STEPS} more step times" if len(steps) > MOST_STEPS else ""
     return f"{title}\n{text_table(['step time', 'orders'], rows, '  ')}{more}"
 
