@@ -14,7 +14,9 @@ from hybrid_des.analysis.counterfactual.variant import Variant, name_of_place, r
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.explanation import TOP, TWICE, Explanation, Tried
+from hybrid_des.analysis.ties import ties_of
 from hybrid_des.engine.causes import Causes
+from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.wiring import fabric_of
@@ -66,7 +68,7 @@ def explain(
     rows += _without_barrier(base)
     rungs, gains, slow = ladder(base), ranking(base, busiest), stragglers(base)
     found = proposals(base, rungs, gains, slow, build)
-    return Explanation(base, slack, rows, rungs, gains, slow, found, top)
+    return Explanation(base, slack, rows, rungs, gains, slow, found, top, ties_of(base))
 
 
 def _busiest(found: Explanation) -> list[int]:
@@ -91,16 +93,19 @@ def _usual(base: Run, busiest: Sequence[int]) -> dict[str, Variant]:
 
 
 def _simulated(name: str, change: Variant, base: Run, slack: Slack) -> Tried:
-    first, end = first_order(base, slack, change), change.simulated().duration
-    return Tried(name, first, end, change.scenario.steps, change.scenario.schedule.microbatches)
+    changed, end = change.scenario, change.simulated().duration  # first: it refuses durations that no column holds
+    return Tried(name, first_order(base, slack, change), end, changed.steps, changed.schedule.microbatches)
 
 
 def _without_barrier(base: Run) -> list[Tried]:
-    """Several steps without the barrier between them, if there is one."""
+    """Several steps without the barrier between them, if there is one and that many can be simulated."""
     scenario = base.scenario
     if not scenario.barrier or scenario.parallel.pipeline == 1:
         return []
     free = scenario.model_copy(update={"barrier": False, "steps": WITHOUT_BARRIER})
-    duration = Variant(free, base.plan, base.fabric).simulated().duration
+    try:
+        duration = Variant(free, base.plan, base.fabric).simulated().duration
+    except HybridDesError:
+        return []
     name, microbatches = f"no barrier between {WITHOUT_BARRIER} steps", scenario.schedule.microbatches
     return [Tried(name, None, duration, WITHOUT_BARRIER, microbatches)]

@@ -27,6 +27,7 @@ from hybrid_des.analysis.critical_path.tables import (
     path_rows,
 )
 from hybrid_des.analysis.idle import EXPOSED
+from hybrid_des.analysis.ties import Ties
 from hybrid_des.simulation.run import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
@@ -63,6 +64,7 @@ class Explanation:
         rungs, gains, slow: the ladder of idealisations, the ranking of classes, the cost of slow ranks.
         proposals: changes that help, in the order in which to try them.
         top: number of rows in lists.
+        ties: how far the step depends on which of equal arrivals a link serves first; None if it does not.
     """
 
     run: Run
@@ -73,6 +75,7 @@ class Explanation:
     slow: Stragglers | None
     proposals: Sequence[Proposal] = ()
     top: int = TOP
+    ties: Ties | None = None
 
     @property
     def graph(self) -> Graph:
@@ -179,6 +182,7 @@ class Explanation:
             "stragglers": self._stragglers(),
             "collectives": collective_rows(self.run.timeline)[: self.top],
             "network_cost_s": self.seconds(self.network),
+            "ties": None if self.ties is None else self.ties.to_mapping(self.run.scenario.steps),
         }  # fmt: skip
 
     def _what_if(self, one: Tried) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
 
 if TYPE_CHECKING:
     from hybrid_des.scenario import Scenario
+    from hybrid_des.scenario.strict_yaml import Document
 
 MOST_PROCESSES = 1024
 
@@ -87,14 +88,33 @@ def one_scenario(command: str, file: str, overrides: Sequence[str]) -> Scenario:
     Raises:
         UsageError: the file holds a sweep.
     """
-    from hybrid_des.scenario import read_scenario, scenario_of
+    from hybrid_des.scenario import scenario_of
+
+    return scenario_of(one_document(command, file, overrides))
+
+
+def one_document(command: str, file: str, overrides: Sequence[str]) -> Document:
+    """Read a scenario for a command that takes one, without validation.
+
+    Raises:
+        UsageError: the file holds a sweep.
+    """
+    from hybrid_des.scenario import read_scenario
 
     document = read_scenario(file, overrides)
     if document.value.get("sweep") not in (None, "none"):
         raise UsageError(
             f"{file}: a sweep of several scenarios; {command} takes one (--set sweep=none --set plot=none)"
         )
-    return scenario_of(document)
+    return document
+
+
+def distinct(names: Sequence[str], changes: Sequence[str]) -> list[str]:
+    """The names of two scenarios, of which the second may be the first with changes, told apart."""
+    found = list(names)
+    if len(set(found)) < len(found):
+        found[1] = f"{found[1]} with {', '.join(changes)}" if changes else f"{found[1]} (second)"
+    return found
 
 
 def count(text: str) -> int:

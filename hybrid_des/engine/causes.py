@@ -12,7 +12,6 @@ Processes are followed from outside, by the events they yield, so that schedules
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
@@ -63,19 +62,21 @@ class Causes:
 
     def __init__(self) -> None:
         self.rows: Rows | None = None
-        self.points, self.edges, self.sends = array("q"), array("q"), array("q")
-        self.marks, self.pieces = array("q"), array("q")
+        self.points = Rows(("kind", "thread", "time", "row", "before", "lag"))
+        self.edges = Rows(("cause", "point", "lag"))
+        self.sends = Rows(("flow", "point"))
+        self.marks = Rows(("table", "row", "thread", "point"))
+        self.pieces = Rows(("row", "point"))
         self.flows: list[tuple[int, tuple[int, ...]]] = []
         self.current: Thread | None = None
         self.origin = NOTHING
         self._arrived: list[list[int]] = []
-        self._count = self._threads = self._sent = 0
+        self._threads = self._sent = 0
 
     def point(self, kind: int, thread: int, time: int, before: int, lag: int = 0) -> int:
         """Add a point and return its number."""
-        self.points.extend((kind, thread, time, len(self.rows) if self.rows is not None else 0, before, lag))
-        self._count += 1
-        return self._count - 1
+        self.points.add((kind, thread, time, len(self.rows) if self.rows is not None else 0, before, lag))
+        return len(self.points) - 1
 
     def open(self, channel: int, latencies: tuple[int, ...]) -> int:
         """Add a flow and return its number."""
@@ -87,7 +88,7 @@ class Causes:
         """Note that the current process sends the next message of a flow."""
         self._arrived[flow].append(-2 - self._sent)
         self._sent += 1
-        self.sends.extend((flow, self.here))
+        self.sends.add((flow, self.here))
 
     def delivered(self, flow: int, count: int) -> int:
         """The code of the message that a flow delivers after `count` others."""
@@ -102,10 +103,10 @@ class Causes:
         """Note at which point a row is written."""
         thread = self.current
         assert thread is not None
-        self.marks.extend((table, number, thread.number, thread.at))
+        self.marks.add((table, number, thread.number, thread.at))
         if table == 0:
             for piece in thread.pieces:
-                self.pieces.extend((number, piece))
+                self.pieces.add((number, piece))
             thread.pieces.clear()
 
     def thread(self, time: int) -> Thread:
@@ -118,23 +119,12 @@ class Causes:
         thread.at = self.point(WAITED, thread.number, time, thread.at)
         for cause in causes:
             if cause != NOTHING:
-                self.edges.extend((cause, thread.at, 0))
+                self.edges.add((cause, thread.at, 0))
 
     def columns(self) -> dict[str, dict[str, Column]]:
         """All tables as columns."""
-        heads = {
-            "points": ("kind", "thread", "time", "row", "before", "lag"),
-            "edges": ("cause", "point", "lag"),
-            "sends": ("flow", "point"),
-            "marks": ("table", "row", "thread", "point"),
-            "pieces": ("row", "point"),
-        }
-        return {name: _columns(getattr(self, name), head) for name, head in heads.items()}
-
-
-def _columns(numbers: array[int], heads: tuple[str, ...]) -> dict[str, Column]:
-    table = np.array(numbers, dtype=np.int64).reshape(-1, len(heads))
-    return dict(zip(heads, table.T, strict=True))
+        names = ("points", "edges", "sends", "marks", "pieces")
+        return {name: getattr(self, name).table() for name in names}
 
 
 class TracedProcess(Process):
@@ -188,7 +178,7 @@ class TracedEnvironment(Environment):
                 event.met = trace.point(MET, thread.number, self.now, NOTHING)
                 lag = self.now - max(time for time, _ in event.arrived)
                 for _, point in event.arrived:
-                    trace.edges.extend((point, event.met, lag))
+                    trace.edges.add((point, event.met, lag))
             thread.at = event.met
         else:
             trace.join(thread, self.now, *_causes(event))

@@ -88,7 +88,7 @@ def parts_of(
         PlanError: the order of ops is impossible.
         UsageError: an order file cannot be read, or is for other sizes.
     """
-    scenario = load(scenario)
+    scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     layout, numerics = scenario.parallel.layout, scenario.numerics
     fabric = fabric or fabric_of(scenario)
     ranks = ranks or costs_per_rank(scenario, fabric, durations)
@@ -142,7 +142,7 @@ def plan_of(scenario: Source, fabric: Fabric | None = None) -> Plan:
         PlanError: the order in the file is impossible.
         UsageError: the order file cannot be read, or is for other sizes.
     """
-    scenario = load(scenario)
+    scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     fabric = fabric or fabric_of(scenario)
     return build_plan(scenario, costs_per_rank(scenario, fabric), fabric)
 

@@ -8,7 +8,7 @@ from hybrid_des.errors import UsageError
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import Fabric, LinksByOwner, LinkSpec, Route
 from hybrid_des.planning.slow_links import slowed
-from hybrid_des.scenario import Source, load
+from hybrid_des.scenario import Scenario, Source, load
 
 
 def fabric_of(scenario: Source) -> Fabric:
@@ -18,7 +18,7 @@ def fabric_of(scenario: Source) -> Fabric:
         Refusal: the topology does not support the cluster.
         UsageError: a user-defined topology has a link without bandwidth.
     """
-    scenario = load(scenario)
+    scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     cluster = scenario.cluster
     fabric = topologies.find(cluster.topology).build(cluster.spec, *cluster.arguments)
     own = not isinstance(fabric.links, LinksByOwner)  # the others have links and bandwidths that need no check

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hybrid_des.analysis.comparison.compare import Comparison
+from hybrid_des.report.explained import ties_text
 from hybrid_des.report.lines import folded
 from hybrid_des.report.plots.chart import gantt, size_of
 from hybrid_des.report.plots.style import new_figure, verbatim
@@ -59,6 +60,9 @@ def _blocks(found: Comparison) -> Iterator[tuple[str, str]]:
     if whole["bounds_s"] is not None:
         low, high = whole["bounds_s"]
         yield _listed("Bounds", [f"{_signed(low)} … {_signed(high)} if the order stays the same"], "")
+    texts = [f"{side.name}: {ties_text(ties, a.steps)}" for side, ties in zip((a, b), found.ties, strict=True) if ties]
+    if texts:
+        yield "Ties", "; ".join(texts)
     first = whole["first_difference"]
     text = "the same everywhere"
     if first is not None:

@@ -9,6 +9,7 @@ from hybrid_des.analysis.counterfactual.proposals import Proposal
 from hybrid_des.analysis.critical_path.gaps import REPLICA
 from hybrid_des.analysis.critical_path.tables import near_rows
 from hybrid_des.analysis.explanation import TWICE, Explanation, Tried
+from hybrid_des.analysis.ties import Ties
 from hybrid_des.report.content import count
 from hybrid_des.report.lines import fitting, folded
 from hybrid_des.units import format_seconds
@@ -53,6 +54,8 @@ def _blocks(found: Explanation, room: int) -> Iterator[tuple[str, Sequence[str]]
     if ranked := _ranked(found, room):
         yield "Ranking", [ranked]
     yield "Idle", _idle(found, room)
+    if found.ties is not None:
+        yield "Ties", [ties_text(found.ties, found.run.scenario.steps)]
     yield "Next", [advice(found)]
 
 
@@ -198,6 +201,14 @@ def _ranked(found: Explanation, room: int) -> str:
     helping = [gain for gain in found.gains[: found.top] if gain.duration < found.duration]
     named = [f"{one.name} {one.change} {_change(one.duration, found.duration)}" for one in helping]
     return fitting("", named, room, " · ") if named else ""
+
+
+def ties_text(ties: Ties, steps: int) -> str:
+    """How far a step depends on ties, in words."""
+    whole = ties.to_mapping(steps)
+    least, most = format_seconds(whole["least_s"]), format_seconds(whole["most_s"])
+    orders = count(whole["orders"], "other order")
+    return f"step {least} … {most} in {orders} of simultaneous arrivals at links"
 
 
 def _idle(found: Explanation, room: int) -> list[str]:

@@ -11,6 +11,7 @@ from hybrid_des.scenario.export import json_schema, to_mapping
 from hybrid_des.scenario.loading import (
     Source,
     document_of,
+    given_values,
     load,
     misnamed,
     read_scenario,
@@ -22,6 +23,6 @@ from hybrid_des.scenario.sections import Gradients, Memory, Numerics, Parallel, 
 
 __all__ = [
     "Cluster", "GpuKind", "Gradients", "InfiniBand", "Memory", "Numerics", "Parallel", "Scenario", "Schedule",
-    "Source", "Workload", "document_of", "json_schema", "load", "misnamed", "read_scenario", "scenario_from",
-    "scenario_of", "to_mapping",
+    "Source", "Workload", "document_of", "given_values", "json_schema", "load", "misnamed", "read_scenario",
+    "scenario_from", "scenario_of", "to_mapping",
 ]  # fmt: skip

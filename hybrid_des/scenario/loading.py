@@ -180,3 +180,29 @@ def _without_followers(problems: Sequence[Problem], values: Mapping[str, Any]) -
 def _touch(a: KeyPath, b: KeyPath) -> bool:
     length = min(len(a), len(b))
     return a[:length] == b[:length]
+
+
+def given_values(scenario: Scenario) -> dict[str, Any]:
+    """The fewest values that make an equal scenario: without defaults, and without what follows from other values.
+
+    A file would hold these: the micro-batches of a `batch` or the links of a GPU are derived again if another value
+    changes. The schedule is kept, which a scenario without a pipeline may omit and others need.
+    """
+    mapping = to_mapping(scenario)
+    _leave_out_derived(mapping, mapping, scenario)
+    if scenario.schedule.kind is not None:
+        mapping["schedule"] = {"kind": scenario.schedule.kind, **mapping.get("schedule", {})}
+    return mapping
+
+
+def _leave_out_derived(values: dict[str, Any], mapping: dict[str, Any], scenario: Scenario) -> None:
+    for key in list(values):
+        value = values.pop(key)
+        try:
+            derived = scenario_from(mapping) == scenario
+        except ScenarioError:
+            derived = False
+        if not derived:
+            values[key] = value
+            if isinstance(value, dict):
+                _leave_out_derived(value, mapping, scenario)

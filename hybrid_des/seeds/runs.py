@@ -38,6 +38,7 @@ def spread(
     jobs: int | None = None,
     imports: Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
+    ties: bool = False,
 ) -> pd.DataFrame:
     """Simulate a scenario with `runs` consecutive seeds, the first of them its own; one row per run, by seed.
 
@@ -45,12 +46,17 @@ def spread(
     Two scenarios with the same seeds have random numbers in common, so that their rows can be compared one by one.
     The table does not depend on `jobs`.
 
+    With `ties`, all runs have the scenario's own seed, and GPUs start in random orders, numbered in column `order`
+    instead of `seed`. Under `fifo`, that decides which of the messages that reach a link at the same time is served
+    first; where no such tie matters, all runs take the same time.
+
     Args:
-        scenario: what to simulate, a path or a mapping too; it has `jitter`.
+        scenario: what to simulate, a path or a mapping too; it has `jitter`, unless orders vary.
         runs: number of runs, at least 1.
         jobs: local worker processes; by default none if all runs take a few seconds, else one per core.
         imports: user-defined plug-in files that workers import first.
         progress: called with (runs done, runs in total).
+        ties: whether the order of equal arrivals varies, instead of the seed.
 
     Raises:
         UsageError: the scenario has no jitter.
@@ -59,12 +65,12 @@ def spread(
     import pandas as pd
 
     scenario = load(scenario)
-    if not scenario.jitter:
+    if not scenario.jitter and not ties:
         example = "{distribution: lognormal, sigma: 0.02, level: rank-step}"
         raise UsageError(
             f"{scenario.name}: nothing is random, all runs are identical; expected a key such as jitter: {example}"
         )
-    cases: list[Case] = [{"seed": scenario.seed + number} for number in range(runs)]
+    cases: list[Case] = [{"order": n} if ties else {"seed": scenario.seed + n} for n in range(runs)]
     rows: list[Row] = [{}] * runs
     with contextlib.closing(_rows(scenario, cases, jobs, imports)) as arriving:
         for done, (place, row) in enumerate(arriving, start=1):
@@ -78,6 +84,11 @@ def without_jitter(scenario: Scenario) -> float:
     """Seconds of a step of the same scenario without its jitter; its `slow` is unchanged."""
     figure = summary(run(_lean(scenario).model_copy(update={"jitter": ()})))["step_time_s"]
     return float(figure)
+
+
+def as_simulated(scenario: Scenario) -> float:
+    """Seconds of a step of a scenario."""
+    return float(summary(run(_lean(scenario)))["step_time_s"])
 
 
 def _lean(scenario: Scenario) -> Scenario:
@@ -105,7 +116,7 @@ def _rows(
         task = partial(_run_batch, lean, tuple(imports))
         for place, row in dispatch(task, batches, workers):
             if "error" in row:  # a worker that was killed twice
-                raise UsageError(f"{scenario.name}: seed {rest[place]['seed']}: {row['error']}")
+                raise UsageError(f"{scenario.name}: {_named(rest[place])}: {row['error']}")
             yield place + 1, row
 
 
@@ -129,5 +140,10 @@ def _shared(scenario: Scenario) -> Parts | None:
 
 
 def _row(scenario: Scenario, parts: Parts | None, case: Case) -> Row:
-    figures = summary(run(scenario.model_copy(update=dict(case)), parts=parts))
+    seed = case.get("seed", scenario.seed)
+    figures = summary(run(scenario.model_copy(update={"seed": seed}), parts=parts, order=case.get("order")))
     return {**case, **columns({name: figures[name] for name in FIGURES})}
+
+
+def _named(case: Case) -> str:
+    return ", ".join(f"{key} {value}" for key, value in case.items())

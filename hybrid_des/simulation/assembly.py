@@ -1,9 +1,10 @@
 """The network and the GPUs of a run, made from the parts of a scenario."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import NamedTuple
+from random import Random
+from typing import NamedTuple, TypeVar
 
 from hybrid_des.engine.causes import Causes, TracedEnvironment, traced
 from hybrid_des.engine.clock import Environment
@@ -26,6 +27,7 @@ from hybrid_des.simulation.perturbing import conditions_of
 from hybrid_des.simulation.programs import Programs
 from hybrid_des.simulation.varying import VaryingGpu
 
+Item = TypeVar("Item")
 UNCONTENDED = "uncontended"  # link sharing of runs made only for comparison
 
 
@@ -64,9 +66,18 @@ def _transport(
 
 
 def simulated_gpus(
-    scenario: Scenario, parts: Parts, network: Network, fold: Fold | None, programs: Programs
+    scenario: Scenario,
+    parts: Parts,
+    network: Network,
+    fold: Fold | None,
+    programs: Programs,
+    order: int | None = None,
 ) -> list[Gpu]:
-    """The GPUs of all ranks, or of those that a fold keeps."""
+    """The GPUs of all ranks, or of those that a fold keeps, by rank.
+
+    They are made, and so start, in the order of ranks, or in the random one of this number: of messages that reach a
+    link in the same picosecond, `fifo` serves the one first whose process was booked first.
+    """
     recorder, transport, endpoints = network
     layout = scenario.parallel.layout
     ranks: Sequence[int] = fold.ranks if fold else range(layout.ranks)
@@ -76,7 +87,8 @@ def simulated_gpus(
     memberships = parts.reductions.of(transport, ranks)
     stages = cache(lambda place: {parts.plan.stage_of[place, chunk]: chunk for chunk in parts.plan.chunks_of(place)})
     gpus = []
-    for rank, node in zip(ranks, scenario.cluster.nodes_of(ranks), strict=True):
+    made = zip(ranks, scenario.cluster.nodes_of(ranks), strict=True)
+    for rank, node in made if order is None else _shuffled(made, order):
         place = layout.coordinate(rank, "pipeline")
         program, pace = programs.of(rank, place, node.speed)
         transport.begin(rank)
@@ -92,7 +104,13 @@ def simulated_gpus(
                 exchangers=exchangers.of(rank, stages(place)) if parts.traffic.messages else NO_EXCHANGERS,
             )
         )
-    return gpus
+    return gpus if order is None else sorted(gpus, key=lambda gpu: gpu.rank)
+
+
+def _shuffled(made: Iterable[Item], order: int) -> list[Item]:
+    found = list(made)
+    Random(order).shuffle(found)
+    return found
 
 
 def _meetings(

@@ -130,6 +130,7 @@ def run(
     parts: Parts | None = None,
     scratch: Path | None = None,
     watch: Watch | None = None,
+    order: int | None = None,
 ) -> Run:
     """Simulate a scenario.
 
@@ -144,6 +145,7 @@ def run(
             slowdowns for an interval.
         scratch: folder for rows that do not fit into memory; default: the system's folder for temporary files.
         watch: shows the progress of the run, and ends it when its budget is spent.
+        order: number of a random order in which GPUs start, which decides ties at links; default: by rank.
 
     Raises:
         PlanError: the plan is incomplete.
@@ -158,10 +160,11 @@ def run(
         parts = planned = parts or parts_of(scenario, plan, fabric, training)
 
         def simulate(fold: Fold | None) -> _Ended:
-            return _simulated(scenario, planned, fold, scratch, watch, trace=trace, retime=retime)
+            return _simulated(scenario, planned, fold, scratch, watch, trace=trace, retime=retime, order=order)
 
         replicas = Replicas(scenario, parts.reductions, parts.traffic.messages, parts.meeting, parts.apart)
-        whole = trace is not None or retime is not None  # a run that is explained, or changed rank by rank
+        # a run that is explained, changed rank by rank, or whose replicas start in any order
+        whole = trace is not None or retime is not None or order is not None
         folded = simulated_once(replicas, simulate, whole=whole)
     _check_memory(scenario, parts, folded.outcome.gpus)
     return _run_of(scenario, parts, folded, trace, started)
@@ -183,10 +186,11 @@ def _simulated(
     *,
     trace: Causes | None,
     retime: Retime | None,
+    order: int | None,
 ) -> _Ended:
     """Simulate all ranks, or those that a fold keeps."""
     network = network_of(scenario, parts, fold, trace, scratch)
-    gpus = simulated_gpus(scenario, parts, network, fold, Programs(scenario, parts, retime))
+    gpus = simulated_gpus(scenario, parts, network, fold, Programs(scenario, parts, retime), order)
     transport = network.transport
     servers = parts.reductions.servers(transport, scenario.steps, _lengths(parts.workers))
     try:

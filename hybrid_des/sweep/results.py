@@ -118,7 +118,7 @@ def render(rows: Sequence[Row], sweep: Sweep) -> str:
     lines = [[*map(one_line, paths), *shown]]
     for row in ordered[:MOST_ROWS]:
         figures = [] if "error" in row else [show(row) for show in shown.values()]
-        lines.append([*(_value(row, path) for path in paths), *figures])
+        lines.append([*(_shown(row, path) for path in paths), *figures])
     widths = [max(len(line[i]) for line in lines if i < len(line)) for i in range(len(lines[0]))]
     texts = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=False)) for line in lines]
     for place, row in enumerate(ordered[:MOST_ROWS], start=1):
@@ -127,7 +127,7 @@ def render(rows: Sequence[Row], sweep: Sweep) -> str:
     return "\n".join([*(text.rstrip() for text in texts), "", *_best(ranked[0], ranking, sweep), _counts(rows)])
 
 
-def _value(row: Row, path: str) -> str:
+def _shown(row: Row, path: str) -> str:
     return one_line(_text(row.get(path, "")), LONGEST_SHOWN)
 
 
@@ -142,7 +142,7 @@ def _best(row: Row, ranking: Ranking, sweep: Sweep) -> list[str]:
         return []
     if row.get("out_of_memory"):
         return ["no case fits"]
-    y, values = ranking.y, ", ".join(f"{one_line(path)} {_value(row, path)}" for path in sweep.labels)
+    y, values = ranking.y, ", ".join(f"{one_line(path)} {_shown(row, path)}" for path in sweep.labels)
     value = number(y, columns(row)[y])
     times = y.endswith("_s") and not larger_is_better(y)
     figure = format_seconds(value) if times else f"{value:.1%}" if y.endswith("_ratio") else f"{value:.4g}"

@@ -3,6 +3,7 @@
 With 200 pairs, 183 were possible and 89 of them had equal graphs; every law held (17 s).
 """
 
+import json
 from fractions import Fraction
 from functools import cache
 from random import Random
@@ -16,7 +17,7 @@ from hybrid_des.analysis.counterfactual.variant import Variant
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.explaining import traced_run
 from hybrid_des.errors import HybridDesError, Refusal
-from hybrid_des.scenario import load
+from hybrid_des.scenario import given_values, load, to_mapping
 from hybrid_des.simulation.run import run
 
 PAIRS = 16
@@ -68,10 +69,86 @@ def test_a_change_lies_between_what_both_paths_say():
 
 
 def test_one_change_alone_is_the_whole_change():
-    alone = [(found[0], a, b) for a, b in possible() if len(found := effects(a, b)) == 1]
+    each = ((effects(a, b, *(to_mapping(one.scenario) for one in (a, b))), a, b) for a, b in possible())
+    alone = [(found[0], a, b) for found, a, b in each if len(found) == 1]
     assert len(alone) > 3
     for effect, a, b in alone:
         assert effect.in_a == effect.in_b == b.timeline.duration - a.timeline.duration
+
+
+BATCHED = {
+    "cluster": {"gpu": "h100", "nodes": 2, "gpus_per_node": 4, "infiniband": {"bandwidth": "2 GB/s"}},
+    "model": {"layers": 8, "hidden": 256, "heads": 8, "ffn": 512, "vocab": 1024, "sequence": 256},
+    "parallel": {"pipeline": 4, "data": 2},
+    "schedule": {"kind": "1f1b"},
+    "batch": 16,
+}
+SECTIONS = {  # values that one of two runs may have instead
+    "parallel": [{"data": 8}, {"pipeline": 2, "data": 2, "tensor": 2}, {"pipeline": 2, "data": 4}],
+    "schedule": [{"kind": "gpipe"}, {"kind": "zb-v"}, {"kind": "1f1b", "microbatch_size": 2}],
+    "cluster": [
+        {**BATCHED["cluster"], "sharing": "fair"},
+        {**BATCHED["cluster"], "infiniband": {"bandwidth": "2 GB/s", "nics_per_node": 1}},
+        {**BATCHED["cluster"], "gpu": "a100-80gb", "topology": "rails"},
+    ],
+    "batch": [32, 8],
+    "recompute": ["full"],
+    "sharding": ["zero-1"],
+    "gradients": [{"codec": "bf16", "overlap": True}, {"bucket": "100 kB"}],
+    "slow": [[{"gpu": 1, "factor": 0.5}]],
+    "barrier": [False],
+}
+
+
+def sections_of(rng):
+    """The values of a random scenario with a batch."""
+    return {**BATCHED, **{key: rng.choice(SECTIONS[key]) for key in rng.sample([*SECTIONS], rng.randint(0, 3))}}
+
+
+def with_set(values, key, others):
+    """The end of a run whose section is that of another, as `--set` puts it; None where that is impossible."""
+    kept = {name: value for name, value in values.items() if name != key}
+    try:
+        changed = load(values, [f"{key}={json.dumps(others[key])}"]) if key in others else load(kept)
+        return run(changed).duration
+    except HybridDesError:
+        return None
+
+
+def test_a_section_alone_is_what_set_gives():
+    reached = set()
+    for seed in range(12):
+        mine, theirs = sections_of(Random(seed)), sections_of(Random(100 + seed))
+        try:
+            a, b = (traced_run(load(values)) for values in (mine, theirs))
+        except HybridDesError:
+            continue
+        found = {effect.name: effect for effect in effects(a, b, mine, theirs)}
+        for key in [key for key in SECTIONS if mine.get(key) != theirs.get(key)]:
+            there, back = with_set(mine, key, theirs), with_set(theirs, key, mine)
+            if there is None or back is None:
+                assert key not in found
+                continue
+            reached.add(key)
+            assert found[key].in_a == there - a.timeline.duration, (seed, key)
+            assert found[key].in_b == b.timeline.duration - back, (seed, key)
+    assert len(reached) > 6
+
+
+def test_without_a_file_a_batch_is_kept_too():
+    one, other = load(BATCHED), load({**BATCHED, "parallel": {"data": 8}})
+    (effect,) = effects(traced_run(one), traced_run(other))
+    assert effect.name == "parallel"
+    assert effect.in_a == run(other).duration - run(one).duration
+
+
+def test_the_fewest_values_make_the_scenario_again():
+    for given in (*(scenario(Random(seed)) for seed in range(4)), BATCHED):
+        one = load(given)
+        fewest = given_values(one)
+        assert load(fewest) == one
+    assert fewest["schedule"] == {"kind": "1f1b"}  # the micro-batches follow from the batch
+    assert fewest["batch"] == 16
 
 
 WHAT_IFS = {  # what-if → the same change made by hand to the values of a scenario

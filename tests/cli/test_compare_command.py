@@ -48,6 +48,43 @@ def test_a_run_does_not_differ_from_itself(compared, folder):
     assert not any(found["unmatched"].values())
 
 
+def test_a_batch_is_kept_as_its_ranks_are_regrouped(compared, tmp_path):
+    text = """
+    model: {{layers: 8, hidden: 256, heads: 8, ffn: 512, vocab: 1024, sequence: 256}}
+    cluster: {{gpu: h100, gpus_per_node: 8}}
+    schedule: {{kind: 1f1b}}
+    batch: 32
+    parallel: {}
+    """
+    for name, parallel in (("a", "{pipeline: 4, tensor: 2}"), ("b", "{data: 8}")):
+        (tmp_path / f"{name}.yaml").write_text(text.format(parallel))
+    found = compared(tmp_path / "a.yaml", tmp_path / "b.yaml")
+    assert [(row["name"], row["in_a_s"]) for row in found["effects"]] == [("parallel", found["change_s"])]
+
+
+def test_with_changes_only_the_second_side(compared):
+    found = compared(ORACLES / "e2.yaml", "--with", "workload.backward=3 s", "--set", "steps=2")
+    assert found["a"]["name"] == "e2"
+    assert found["b"]["name"] == "e2 with workload.backward=3 s"
+    assert found["a"]["step_time_s"] == 10.5
+    assert {row["name"] for row in found["effects"]} == {"node 0"}
+
+
+def test_one_side_needs_something_to_change(run, folder):
+    code, _, errors = run("compare", ORACLES / "e2.yaml")
+    assert (code, len(errors)) == (2, 1)
+    assert "expected B, or --with" in errors[0]
+    code, _, errors = run("compare", ORACLES / "e2.yaml", folder, "--with", "steps=2")
+    assert (code, len(errors)) == (2, 1)
+    assert "a folder of results" in errors[0]
+
+
+def test_a_comparison_says_which_side_depends_on_ties(compared):
+    found = compared(SCENARIOS / "contention_slower.yaml", "--with", "cluster.sharing=fair")
+    assert round(found["ties"]["a"]["most_s"] * 1e3, 1) == 403.8
+    assert found["ties"]["b"] is None
+
+
 def test_changed_sections_are_exchanged_whole(compared):
     found = compared(SCENARIOS / "contention_slower.yaml", SCENARIOS / "contention_faster.yaml")
     assert [row["name"] for row in found["effects"]] == ["gradients"]

@@ -171,7 +171,7 @@ def test_an_explanation_fits_on_a_screen(run, name, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     code, out, _ = run("explain", SCENARIOS / f"{name}.yaml")
     assert code == 0
-    assert 11 <= len(out.splitlines()) <= 17
+    assert 11 <= len(out.splitlines()) <= 17 + out.count("\nTies ")
     assert all(len(line) <= 100 for line in out.splitlines())
 
 
@@ -195,6 +195,41 @@ def test_a_wrong_what_if_is_one_line(run, change, said):
     assert (code, out, len(errors)) == (2, "", 1)
     assert said in errors[0]
     assert errors[0].startswith(f"--what-if {change}: ")
+
+
+def test_a_step_that_depends_on_ties_says_so(run, explained):
+    _, out, _ = run("explain", SCENARIOS / "contention_slower.yaml")
+    assert "Ties      step 375.9 ms … 403.8 ms" in out
+    assert explained(SCENARIOS / "a100_8x.yaml")["ties"] is None
+
+
+LONG = SCENARIOS / "a100_8x.yaml", "--set", "slow=[{gpu: 0, factor: 1e-9}]"
+
+
+@pytest.mark.parametrize("command", [("explain",), ("compare", SCENARIOS / "a100_8x.yaml")], ids=lambda one: one[0])
+def test_a_run_beyond_the_clock_is_one_line(run, command):
+    code, out, errors = run(*command, *LONG)
+    assert (code, out, len(errors)) == (1, "", 1)
+    assert "simulated time passes 106 days" in errors[0]
+
+
+def test_a_what_if_beyond_the_clock_is_one_line(run):
+    code, out, errors = run("explain", SCENARIOS / "a100_8x.yaml", "--what-if", "rank.0.time=1000000000x")
+    assert (code, out, len(errors)) == (1, "", 1)
+    assert "simulated time passes 106 days" in errors[0]
+
+
+def test_a_run_nearly_as_long_as_the_clock_is_explained(explained):
+    found = explained(SCENARIOS / "a100_8x.yaml", "--set", "slow=[{node: 0, factor: 1.735e-7}]")
+    assert 8e6 < found["step_time_s"] < 2**63 / 1e12
+    assert found["ladder"][-1]["step_time_s"] == pytest.approx(8 / 11 * found["step_time_s"], rel=1e-5)
+
+
+def test_a_table_of_two_steps_is_explained(explained):
+    table = SCENARIOS / "durations" / "a100_8x_slow_gpu.csv"
+    workload = f"workload={{durations: {table}}}"
+    found = explained(SCENARIOS / "a100_8x.yaml", "--set", workload, "--set", "steps=2")
+    assert found["step_time_s"] > 1
 
 
 def test_a_sweep_is_not_explained(run):

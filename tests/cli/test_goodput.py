@@ -1,6 +1,7 @@
 """The command `goodput`: report, summary, files, processes, sweeps."""
 
 import json
+from operator import itemgetter
 
 import pandas as pd
 import pytest
@@ -126,7 +127,7 @@ def test_a_sweep_has_the_columns_of_goodput(run, write):
     assert rows[1]["checkpoint_interval_s"] == pytest.approx(rows[1]["best_interval_s"]["exact"], abs=1e-9)
     shown = run(file)[1].splitlines()
     assert shown[0].split()[-2:] == ["goodput", "ETTR"]
-    assert shown[1].endswith(f"{rows[0]['ettr']:.2%}")
+    assert shown[1].endswith(f"{max(rows, key=itemgetter('goodput'))['ettr']:.2%}")  # the best is first
 
 
 def test_a_long_checkpoint_is_a_warning_with_its_number(run, write):

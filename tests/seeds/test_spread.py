@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from support import scenarios
+from support.paths import SCENARIOS
 
 from hybrid_des import simulate, spread
 from hybrid_des.errors import UsageError
@@ -115,3 +116,17 @@ def test_mistakes_are_one_line(run, write, text, more, said):
     code, out, err = run("spread", write(text), *more)
     assert (code, out, len(err)) == (2, "", 1)
     assert said in err[0]
+
+
+def test_ties_are_counted_by_step_time(run):
+    code, out, _ = run("spread", SCENARIOS / "contention_slower.yaml", "--ties", 12, "--json")
+    (found,) = json.loads(out)["ties"]
+    assert code == 0
+    assert [round(row["step_time_s"] * 1e3, 1) for row in found["step_times"]] == [375.9, 377.8, 403.8]
+    assert sum(row["orders"] for row in found["step_times"]) == found["orders"] == 12
+    assert round(found["as_simulated_s"] * 1e3, 1) == 377.8
+
+
+def test_without_ties_all_orders_take_the_same_time(run):
+    _, out, _ = run("spread", SCENARIOS / "a100_8x.yaml", "--ties", 3)
+    assert "in all of them" in out

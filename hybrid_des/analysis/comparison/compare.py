@@ -10,6 +10,7 @@ from hybrid_des.analysis.comparison.difference import changes, first_difference,
 from hybrid_des.analysis.comparison.effects import Effect, bounds, effects
 from hybrid_des.analysis.comparison.sides import Side, side_of
 from hybrid_des.analysis.table import COMPUTE
+from hybrid_des.analysis.ties import Ties, ties_of
 from hybrid_des.errors import UsageError
 from hybrid_des.scenario import Source
 from hybrid_des.units import PICOSECONDS_PER_SECOND
@@ -47,12 +48,22 @@ class Comparison:
     @cached_property
     def effects(self) -> list[Effect] | None:
         """The effect of each changed class; None if a side is a folder."""
-        return effects(self.a.run, self.b.run) if self.a.run and self.b.run else None
+        if self.a.run is None or self.b.run is None:
+            return None
+        return effects(self.a.run, self.b.run, self.a.given, self.b.given)
 
     @cached_property
     def bounds(self) -> tuple[int, int] | None:
         """Lower and upper bound of the change if order and messages are the same, in picoseconds of the whole run."""
         return bounds(self.a.run, self.b.run) if self.a.run and self.b.run else None
+
+    @cached_property
+    def ties(self) -> tuple[Ties | None, Ties | None]:
+        """How far each side's step depends on ties; None if it does not, or is a folder."""
+        return (
+            None if self.a.run is None else ties_of(self.a.run),
+            None if self.b.run is None else ties_of(self.b.run),
+        )
 
     @property
     def interaction(self) -> float | None:
@@ -89,6 +100,10 @@ class Comparison:
             "first_difference": first_difference(self.pairs),
             "effects": found,
             "interaction_s": self.interaction,
+            "ties": {
+                key: None if ties is None else ties.to_mapping(self.a.steps)
+                for (key, _), ties in zip(self._sides(), self.ties, strict=True)
+            },
             "bounds_s": None if self.bounds is None else [self._seconds(bound) for bound in self.bounds],
         }
 

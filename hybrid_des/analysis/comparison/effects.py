@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from hybrid_des.analysis.counterfactual.first_order import first_order
+from hybrid_des.analysis.counterfactual.first_order import first_order, only_times_differ
 from hybrid_des.analysis.counterfactual.ladder import link_kind
 from hybrid_des.analysis.counterfactual.variant import Variant, duration_of, name_of_place
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.slack import Slack
-from hybrid_des.errors import HybridDesError
+from hybrid_des.errors import HybridDesError, ScenarioError
 from hybrid_des.network.fabric import Fabric, Route
 from hybrid_des.planning.tasks import Program, Task
+from hybrid_des.planning.wiring import fabric_of
+from hybrid_des.scenario import Scenario, given_values, scenario_from
 from hybrid_des.simulation.changes import Retime
 from hybrid_des.simulation.run import Run
 
 Pair = tuple[str, Variant, Variant]  # a class, A with it from B, B with it from A
+FINE = ("cluster", "workload", "efficiency")  # exchanged by rank and kind of link where only times differ
+NO_VALUE = object()
 IGNORED = ("name", "description", "record", "seed", "on_oom", "version", "steps")
 
 
@@ -34,16 +38,41 @@ class Effect(NamedTuple):
     in_b: int
 
 
-def effects(one: Run, other: Run) -> list[Effect]:
-    """Each changed class alone: durations by pipeline rank, kinds of links, latencies, and sections of the scenario.
+class Exchanged(NamedTuple):
+    """Both runs with the same sections from each other's values, where that is possible."""
 
-    Runs whose ops or links differ exchange whole sections only. Classes that cannot be exchanged alone are left out.
+    there: Scenario
+    back: Scenario
+
+
+def effects(
+    one: Run,
+    other: Run,
+    given: Mapping[str, Any] | None = None,
+    of_other: Mapping[str, Any] | None = None,
+) -> list[Effect]:
+    """Each changed class alone: sections of the scenario; durations by pipeline rank, kinds of links, latencies.
+
+    A section is taken from the other's values as `--set` takes it: what follows from it is derived again. Sections
+    that change durations, bandwidths and latencies only are exchanged by rank and kind of link instead. Classes that
+    cannot be exchanged alone are left out.
+
+    Args:
+        one: the run A.
+        other: the run B.
+        given: the values that A's scenario was made from; default: the fewest that make it.
+        of_other: the same of B's.
     """
-    a, b = Variant.of(one), Variant.of(other)
+    mine = given_values(one.scenario) if given is None else given
+    theirs = given_values(other.scenario) if of_other is None else of_other
+    changed = {key: both for key in _keys(mine, theirs) if (both := _exchanged(one, other, mine, theirs, key))}
+    fine = [
+        key for key, both in changed.items() if key in FINE and one.plan == other.plan and _retimes(one, other, both)
+    ]
+    pairs = [(key, Variant(both.there), Variant(both.back)) for key, both in changed.items() if key not in fine]
+    if fine and (both := _exchanged(one, other, mine, theirs, *fine)):
+        pairs += [*_durations(one, other, both), *_wires(one, other, both)]
     ends = one.timeline.duration, other.timeline.duration
-    pairs = [*_sections(one, other)]
-    if one.plan == other.plan:
-        pairs += [*_durations(a, b), *_wires(a, b)]
     found = []
     for name, there, back in pairs:
         with suppress(HybridDesError):
@@ -51,22 +80,49 @@ def effects(one: Run, other: Run) -> list[Effect]:
     return sorted(found, key=lambda effect: -abs(effect.in_a))
 
 
-def _sections(one: Run, other: Run) -> Iterator[Pair]:
-    """Sections that differ; those otherwise exchanged by rank and link are included only if the runs' ops differ."""
-    finer = {"cluster", "workload", "efficiency"} if one.plan == other.plan else set()
-    for key in type(one.scenario).model_fields:
-        mine, theirs = getattr(one.scenario, key), getattr(other.scenario, key)
-        if mine != theirs and key not in (*finer, *IGNORED):
-            yield (
-                key,
-                Variant(one.scenario.model_copy(update={key: theirs})),
-                Variant(other.scenario.model_copy(update={key: mine})),
-            )
+def _keys(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """The sections whose values differ, as they were given."""
+    return [
+        key
+        for key in Scenario.model_fields
+        if key not in IGNORED and mine.get(key, NO_VALUE) != theirs.get(key, NO_VALUE)
+    ]
 
 
-def _durations(a: Variant, b: Variant) -> Iterator[Pair]:
-    """Ranks whose ops take different times: by node if these are fewer than pipeline ranks, or a single rank."""
-    mine, theirs = (_never_slow(side).programs() for side in (a, b))
+def _exchanged(
+    one: Run, other: Run, mine: Mapping[str, Any], theirs: Mapping[str, Any], *keys: str
+) -> Exchanged | None:
+    """Both scenarios with the other's sections; None if one is impossible, or is the same with them."""
+    try:
+        both = Exchanged(_with(mine, theirs, keys), _with(theirs, mine, keys))
+    except ScenarioError:
+        return None
+    return None if both.there == one.scenario and both.back == other.scenario else both
+
+
+def _with(values: Mapping[str, Any], others: Mapping[str, Any], keys: Sequence[str]) -> Scenario:
+    kept = {key: value for key, value in values.items() if key not in keys}
+    return scenario_from(kept | {key: others[key] for key in keys if key in others})
+
+
+def _retimes(one: Run, other: Run, both: Exchanged) -> bool:
+    """Whether an exchange changes durations, bandwidths and latencies only, on the same wires."""
+    for run, changed in ((one, both.there), (other, both.back)):
+        wires = None if run.fabric is None else run.fabric.links.keys()
+        options = run.scenario.cluster.options == changed.cluster.options
+        if not only_times_differ(run.scenario, changed) or not options or wires != fabric_of(changed).links.keys():
+            return False
+    return True
+
+
+def _durations(one: Run, other: Run, both: Exchanged) -> Iterator[Pair]:
+    """Ranks whose ops take different times: by node if these are fewer than pipeline ranks, or a single rank.
+
+    The links are each run's own, since collectives inside ops are as quick as their links.
+    """
+    a, b = Variant.of(one), Variant.of(other)
+    mine, theirs = (_never_slow(side).programs() for side in (a, replace(a, scenario=both.there)))
+    mine_of_b, theirs_of_b = (_never_slow(side).programs() for side in (b, replace(b, scenario=both.back)))
     layout, spec = a.scenario.parallel.layout, a.scenario.cluster.spec
     places: dict[str, set[int]] = {}
     nodes: dict[str, set[int]] = {}
@@ -77,8 +133,8 @@ def _durations(a: Variant, b: Variant) -> Iterator[Pair]:
     if len(groups) == 1 and len(only := next(iter(groups.values()))) == 1:
         groups = {f"rank {next(iter(only))}": only}
     for name, ranks in groups.items():
-        there, back = a.with_retime(_those_of(theirs, mine, ranks)), b.with_retime(_those_of(mine, theirs, ranks))
-        yield name, there, back
+        there = a.with_retime(_those_of(theirs, mine, ranks))
+        yield name, there, b.with_retime(_those_of(theirs_of_b, mine_of_b, ranks))
 
 
 def bounds(one: Run, other: Run) -> tuple[int, int] | None:
@@ -118,20 +174,21 @@ def _those_of(programs: list[Program], instead_of: list[Program], ranks: Abstrac
     return retime
 
 
-def _wires(a: Variant, b: Variant) -> Iterator[Pair]:
+def _wires(one: Run, other: Run, both: Exchanged) -> Iterator[Pair]:
     """Kinds of links that differ, then all latencies."""
-    one, other = a.fabric, b.fabric
-    if one is None or other is None or one.links.keys() != other.links.keys():
-        return
+    a, b = Variant.of(one), Variant.of(other)
+    assert a.fabric is not None and b.fabric is not None
+    mine, theirs, of_b, back_of_b = a.fabric, fabric_of(both.there), b.fabric, fabric_of(both.back)
     kinds: dict[str, list[str]] = {}
-    for name, link in one.links.items():
-        if link.bandwidth != other.links[name].bandwidth:
+    for name, link in mine.links.items():
+        if link.bandwidth != theirs.links[name].bandwidth:
             kinds.setdefault(link_kind(name), []).append(name)
     for kind, names in kinds.items():
-        there, back = replace(a, fabric=_taken(one, other, names)), replace(b, fabric=_taken(other, one, names))
-        yield f"{kind} bandwidth", there, back
-    if _latencies(one) != _latencies(other):
-        yield "latencies", replace(a, fabric=_delayed(one, other)), replace(b, fabric=_delayed(other, one))
+        there = replace(a, fabric=_taken(mine, theirs, names))
+        yield f"{kind} bandwidth", there, replace(b, fabric=_taken(of_b, back_of_b, names))
+    if _latencies(mine) != _latencies(theirs):
+        there = replace(a, fabric=_delayed(mine, theirs))
+        yield "latencies", there, replace(b, fabric=_delayed(of_b, back_of_b))
 
 
 def _taken(fabric: Fabric, other: Fabric, names: list[str]) -> Fabric:

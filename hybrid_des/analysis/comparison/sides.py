@@ -13,7 +13,7 @@ from hybrid_des.analysis.metrics import summary
 from hybrid_des.analysis.spreadsheets import read_cell
 from hybrid_des.analysis.table import COLUMNS, EXACT, table
 from hybrid_des.errors import UsageError
-from hybrid_des.scenario import Scenario, Source, load
+from hybrid_des.scenario import Scenario, Source, given_values, load
 from hybrid_des.simulation.run import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
@@ -33,12 +33,14 @@ class Side:
         summary: the summary, by its public keys.
         rows: the timeline with whole picoseconds: `asked_ps`, `start_ps`, `end_ps`.
         run: the traced run; None for a folder.
+        given: the values that the scenario was made from; None for a folder.
     """
 
     name: str
     summary: Mapping[str, Any]
     rows: pd.DataFrame
     run: Run | None = None
+    given: Mapping[str, Any] | None = None
 
     @property
     def steps(self) -> int:
@@ -59,10 +61,21 @@ def side_of(what: Side | Source) -> Side:
     return side_of_scenario(load(what))
 
 
-def side_of_scenario(scenario: Scenario) -> Side:
-    """Simulate a scenario with all causes recorded."""
+def side_of_scenario(scenario: Scenario, given: Mapping[str, Any] | None = None) -> Side:
+    """Simulate a scenario with all causes recorded.
+
+    Args:
+        scenario: what to simulate.
+        given: the values that it was made from, such as those of its file; default: the fewest that make it.
+    """
     run = traced_run(scenario)
-    return Side(scenario.name, summary(run), table(run.timeline, exact=True), run)
+    return Side(
+        scenario.name,
+        summary(run),
+        table(run.timeline, exact=True),
+        run,
+        given_values(scenario) if given is None else given,
+    )
 
 
 def side_of_folder(folder: Path) -> Side:

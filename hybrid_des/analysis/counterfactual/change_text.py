@@ -10,16 +10,18 @@ a=inf,b=0                             both at once
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 from hybrid_des.analysis.counterfactual.variant import Variant, scaled_ops
 from hybrid_des.errors import ScenarioError, UsageError, unknown
 from hybrid_des.planning.tasks import Task
 from hybrid_des.planning.wiring import fabric_of
-from hybrid_des.scenario import Scenario, misnamed, scenario_of, to_mapping
+from hybrid_des.scenario import Scenario, given_values, misnamed, scenario_of, to_mapping
 from hybrid_des.scenario.composition import override
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.timeline import OP_KINDS
@@ -33,9 +35,10 @@ _OWN = re.compile(r"(rank|kind|link)\.(.+)\.(time|bandwidth)|links\.(bandwidth|l
 
 def builder_of(scenario: Scenario) -> Build:
     """A function that builds changed scenarios from one that was not read from a file."""
+    given = cache(lambda: given_values(scenario))
 
     def build(overrides: Sequence[str]) -> Scenario:
-        document = Document(to_mapping(scenario), "scenario")
+        document = Document(copy.deepcopy(given()), "scenario")
         override(document, overrides)
         return scenario_of(document)
 

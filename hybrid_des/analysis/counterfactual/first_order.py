@@ -28,7 +28,7 @@ def first_order(base: Run, slack: Slack, variant: Variant) -> int | None:
 
     This is the longest of the currently critical paths: a speed-up saves at most, a slow-down costs at least this much.
     """
-    if not _alike(base.scenario, variant.scenario) or not all(map(_for_good, base.scenario.slow)):
+    if not only_times_differ(base.scenario, variant.scenario) or not all(map(_for_good, base.scenario.slow)):
         return None
     try:
         parts = variant.parts()
@@ -48,7 +48,7 @@ def _for_good(one: Slow) -> bool:
     return one.stage is None and not one.from_ and one.until is None and one.flap is None
 
 
-def _alike(one: Scenario, other: Scenario) -> bool:
+def only_times_differ(one: Scenario, other: Scenario) -> bool:
     """Whether two scenarios differ only in durations, bandwidths and latencies."""
     ignored = {"cluster", "workload", "efficiency", "name", "description", "record"}
     same = all(getattr(one, key) == getattr(other, key) for key in type(one).model_fields if key not in ignored)

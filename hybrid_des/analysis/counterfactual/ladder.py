@@ -40,32 +40,43 @@ class Gain(NamedTuple):
 
 
 def ladder(base: Run) -> list[Rung]:
-    """The run as it is, and under cumulative idealisations."""
+    """The run as it is, and under cumulative idealisations, each no longer than the one before it.
+
+    Ranks are made even, and the backward is split, where that shortens the run: it is not bound to (a rank whose ops
+    are off the critical path may give them to one whose ops are on it). The last rung is what ranks compute, on
+    average, in the run of the rung above it, and no run is shorter than what its ranks compute.
+    """
     rungs = [Rung("as is", base.timeline.duration)]
     at = Variant.of(base).without_queueing()
     rungs.append(Rung("no queueing", at.simulated().duration))
     at = at.with_all_links(None)
     rungs.append(Rung("infinite links", at.simulated().duration))
     at = at.with_latency(Fraction(0))
-    rungs.append(Rung("no latency", at.simulated().duration))
-    even = at_the_mean_of(base, at)
-    rungs.append(Rung("all ranks at the mean", even.simulated().duration))
-    split = _split(base, at)
+    free = at.simulated()
+    rungs.append(Rung("no latency", free.duration))
+    last = min(free, at_the_mean_of(free, at).simulated(), key=_end)
+    rungs.append(Rung("all ranks at the mean", last.duration))
+    split = _split(free, at)
     if split is not None:
-        rungs.append(Rung(f"split backward ({SPLIT})", split))
-    rungs.append(Rung("work / ranks", int(work_of_ranks(base).mean())))
+        last = min(last, split, key=_end)
+        rungs.append(Rung(f"split backward ({SPLIT})", last.duration))
+    rungs.append(Rung("work / ranks", sum(work_of_ranks(last).tolist()) // base.timeline.layout.ranks))
     return rungs
 
 
-def _split(base: Run, at: Variant) -> int | None:
-    """The end of the run with the backward split; None if the schedule already splits it or cannot."""
+def _end(run: Run) -> int:
+    return run.duration
+
+
+def _split(free: Run, at: Variant) -> Run | None:
+    """The run with the backward split; None if the schedule already splits it or cannot."""
     schedule = at.scenario.schedule
     if schedule.kind not in UNSPLIT or at.scenario.parallel.pipeline == 1:
         return None
     try:
         changed = at.scenario.schedule.model_copy(update={"kind": SPLIT, "options": None})
         split = replace(at, scenario=at.scenario.model_copy(update={"schedule": changed}), plan=None)
-        return at_the_mean_of(base, split).simulated().duration
+        return at_the_mean_of(free, split).simulated()
     except HybridDesError:
         return None
 

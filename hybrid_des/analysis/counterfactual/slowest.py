@@ -25,6 +25,7 @@ from hybrid_des.analysis.counterfactual.variant import (
     ranks_at,
     scaled_ops,
 )
+from hybrid_des.engine.recorder import INSIDE
 from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import plan_of
@@ -103,26 +104,34 @@ def stragglers(base: Run) -> Stragglers | None:
 
 
 def at_the_mean_of(base: Run, variant: Variant) -> Variant:
-    """All ops of a variant at the mean of their kind; slowness and jitter are spread evenly over them."""
+    """All ops of a variant at the mean of their kind; slowness and jitter are spread evenly over them.
+
+    Args:
+        base: a run on the links of the variant: all ranks together compute as long in both.
+        variant: what is changed.
+    """
     scenario = variant.scenario
     if not _varies(scenario):
         return variant.with_retime(at_the_mean(variant))
     kept = tuple(one for one in scenario.slow if one.target[0] not in COMPUTING)
-    steady = replace(variant, scenario=scenario.model_copy(update={"slow": kept, "jitter": ()}))
+    traffic = "replay" if scenario.tensor_traffic == "auto" else scenario.tensor_traffic  # as in a run that varies
+    calm = scenario.model_copy(update={"slow": kept, "jitter": (), "tensor_traffic": traffic})
+    steady = replace(variant, scenario=calm)
     usual = sum(map(_work, steady.programs())) * scenario.steps
-    factor = Fraction(int(work_of_ranks(base).sum()), usual) if usual else Fraction(1)
+    factor = Fraction(sum(work_of_ranks(base).tolist()), usual) if usual else Fraction(1)
     return steady.with_retime(at_the_mean(steady)).with_retime(scaled_ops(factor, lambda rank, task: True))
 
 
 def work_of_ranks(base: Run) -> Column:
-    """Picoseconds that each rank computes in a run."""
-    ops, ranks = base.timeline.ops, base.timeline.layout.ranks
-    if not _varies(base.scenario):
-        return np.array([_work(program) for program in Variant.of(base).programs()]) * base.scenario.steps
-    order = np.argsort(ops["rank"], kind="stable")
-    ends = np.searchsorted(ops["rank"][order], np.arange(ranks + 1))
-    passed = np.append(0, np.cumsum((ops["end"] - ops["start"])[order]))
-    return np.asarray(passed[ends[1:]] - passed[ends[:-1]])
+    """Picoseconds that each rank computes in a run: its ops without what they wait for bytes."""
+    timeline = base.timeline
+    waits = timeline.waits
+    inside = waits["place"] == INSIDE
+    work = np.zeros(timeline.layout.ranks, dtype=np.int64)
+    np.add.at(work, timeline.ops["rank"], timeline.ops["end"] - timeline.ops["start"])
+    np.subtract.at(work, waits["rank"][inside], (waits["end"] - waits["start"])[inside])
+    np.subtract.at(work, timeline.exchanges["rank"], timeline.exchanges["end"] - timeline.exchanges["free"])
+    return work
 
 
 def _work(program: Program) -> int:

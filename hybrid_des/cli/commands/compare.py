@@ -1,8 +1,9 @@
 """Compare two runs: what changed, and what each change did to the step.
 
-A and B are scenarios, or folders written with --out. Ops and messages are matched by identity. Between two
-scenarios, each rank's durations, each kind of link and the latencies are exchanged alone and simulated. With
---max-regression the exit code is 1 if B's step is longer than A's by more than that.
+A and B are scenarios, or folders written with --out; with --with, B may be A with other values. Ops and messages are
+matched by identity. Between two scenarios, each section that differs is taken alone, as --set takes it, and simulated;
+where only times differ, each rank's durations, each kind of link and the latencies are. With --max-regression the exit
+code is 1 if B's step is longer than A's by more than that.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import argparse
 import json
 import re
 import shutil
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybrid_des.cli.arguments import add_common, import_files, one_scenario
+from hybrid_des.cli.arguments import add_common, distinct, import_files, one_document
 from hybrid_des.cli.output import say, show, status_line
+from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
     from hybrid_des.analysis.comparison.compare import Comparison
@@ -25,9 +29,11 @@ TOO_SLOW = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add two runs, a limit, and what is printed."""
+    """Add one or two runs, a limit, and what is printed."""
     parser.add_argument("a", metavar="A", help="a scenario, or a folder written with --out")
-    parser.add_argument("b", metavar="B", help="another one with as many ranks and steps")
+    parser.add_argument("b", nargs="?", metavar="B", help="another one with as many ranks and steps (default: A)")
+    parser.add_argument("--with", action="append", default=[], dest="changes", metavar="PATH=VALUE",
+                        help="values of B only, such as --with schedule.kind=zb-h1; --set changes both")  # fmt: skip
     parser.add_argument(
         "--max-regression", type=_share, metavar="PERCENT", help="exit with 1 if the step grows by more, such as 5%%"
     )
@@ -44,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     import_files(args.imports)
     width = shutil.get_terminal_size((100, 24)).columns
     with status_line(args.quiet):
-        found = compare(_side(args.a, args), _side(args.b, args))
+        found = compare(*_sides(args))
         text = (
             json.dumps(found.to_mapping(), indent=2, allow_nan=False) if args.json else render_comparison(found, width)
         )
@@ -58,13 +64,26 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _side(name: str, args: argparse.Namespace) -> Side:
-    """A folder is read, a scenario simulated; --set changes scenarios."""
+def _sides(args: argparse.Namespace) -> tuple[Side, Side]:
+    """A and B, or A and A with the values of --with."""
+    if args.b is None and not args.changes:
+        raise UsageError("compare: expected B, or --with and values of A to change, such as schedule.kind=zb-h1")
+    if args.changes and Path(args.b or args.a).is_dir():
+        raise UsageError(f"{args.b or args.a}: a folder of results; --with changes the values of a scenario")
+    a, b = _side(args.a, args.set), _side(args.b or args.a, [*args.set, *args.changes])
+    first, second = distinct([a.name, b.name], args.changes)
+    return replace(a, name=first), replace(b, name=second)
+
+
+def _side(name: str, overrides: Sequence[str]) -> Side:
+    """A folder is read, a scenario simulated; overrides change scenarios."""
     from hybrid_des.analysis.comparison.sides import side_of_folder, side_of_scenario
+    from hybrid_des.scenario import scenario_of
 
     if Path(name).is_dir():
         return side_of_folder(Path(name))
-    return side_of_scenario(one_scenario("compare", name, args.set))
+    document = one_document("compare", name, overrides)
+    return side_of_scenario(scenario_of(document), document.value)
 
 
 def _draw(found: Comparison, folder: Path) -> None:

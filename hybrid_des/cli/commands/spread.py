@@ -2,18 +2,20 @@
 
 Printed are mean, median, 90 % and 99 % with their 95 % confidence intervals, and the step time without jitter. With a
 second scenario, or values of the first to change (--with), both run with the same random numbers, and the differences
-of runs with the same seed tell them apart.
+of runs with the same seed tell them apart. With --ties N, the order varies in which links serve messages that arrive
+at the same time, instead of the seed.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.cli.arguments import add_common, count, import_files, processes
+from hybrid_des.cli.arguments import add_common, count, distinct, import_files, processes
 from hybrid_des.cli.output import progress_bar, say, show, text_table
 from hybrid_des.errors import UsageError
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from hybrid_des.scenario import Scenario
 
 WORDS = {"mean": "mean", "p50": "median", "p90": "90 %", "p99": "99 %"}
+MOST_STEPS = 12  # step times in a report of ties
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("other", nargs="?", metavar="OTHER", help="a scenario to compare with (default: the same one)")
     parser.add_argument("--with", action="append", default=[], dest="changes", metavar="PATH=VALUE",
                         help="compare with these values, such as --with schedule.kind=zb-h1")  # fmt: skip
-    parser.add_argument("--runs", metavar="N", type=count, default=200, help="number of seeds (default: 200)")
+    number = parser.add_mutually_exclusive_group()
+    number.add_argument("--runs", metavar="N", type=count, default=200, help="number of seeds (default: 200)")
+    number.add_argument("--ties", metavar="N", type=count, help="instead, N orders of simultaneous arrivals at links")
     parser.add_argument("--jobs", metavar="N", type=processes, help="local worker processes (default: by their length)")
     add_common(parser, out="also write spread.csv, spread.json and spread.png to this folder")
     parser.add_argument("--json", action="store_true", help="print only the figures, as one JSON object")
@@ -48,7 +53,9 @@ def run(args: argparse.Namespace) -> int:
     scenarios = [load(args.file, args.set)]
     if args.other is not None or args.changes:
         scenarios.append(load(args.other or args.file, [*args.set, *args.changes]))
-    names = _names(scenarios, args.changes)
+    names = distinct([scenario.name for scenario in scenarios], args.changes)
+    if args.ties is not None:
+        return _ties(args, dict(zip(names, scenarios, strict=True)))
     if args.out is None:
         tables, usual = _tables(args, dict(zip(names, scenarios, strict=True)))
     else:
@@ -59,14 +66,6 @@ def run(args: argparse.Namespace) -> int:
         _write(args.out, tables, usual, figures)
     show(json.dumps(figures, indent=2, allow_nan=False) if args.json else _report(tables, figures))
     return 0
-
-
-def _names(scenarios: Sequence[Scenario], changes: Sequence[str]) -> list[str]:
-    """Names that tell the scenarios apart."""
-    names = [scenario.name for scenario in scenarios]
-    if len(set(names)) < len(names):
-        names[1] = f"{names[1]} with {', '.join(changes)}" if changes else f"{names[1]} (second)"
-    return names
 
 
 def _tables(
@@ -90,6 +89,51 @@ def _tables(
             alike = scenario.model_copy(update={"seed": seed})
             tables[name] = spread(alike, args.runs, jobs=args.jobs, imports=files, progress=shown)
     return tables, {name: without_jitter(scenario) for name, scenario in scenarios.items()}
+
+
+def _ties(args: argparse.Namespace, scenarios: Mapping[str, Scenario]) -> int:
+    """Run every scenario with random orders of simultaneous arrivals, and print the step times that occur."""
+    import pandas as pd
+
+    from hybrid_des.analysis.spreadsheets import write_csv
+    from hybrid_des.report.files import write_whole
+    from hybrid_des.seeds.runs import as_simulated, spread
+
+    files = [str(Path(file).resolve()) for file in args.imports]
+    tables = {
+        name: spread(scenario, args.ties, jobs=args.jobs, imports=files, ties=True)
+        for name, scenario in scenarios.items()
+    }
+    found = [
+        {"name": name, "orders": args.ties, "as_simulated_s": as_simulated(scenarios[name]),
+         "step_times": [{"step_time_s": step, "orders": int(number)}
+                        for step, number in table.step_time_s.value_counts().sort_index().items()]}
+        for name, table in tables.items()
+    ]  # fmt: skip
+    if args.out is not None:
+
+        def fill(workshop: Path) -> None:
+            rows = pd.concat([table.assign(name=name) for name, table in tables.items()])
+            write_csv(rows, workshop / "spread.csv")
+            (workshop / "spread.json").write_text(json.dumps({"ties": found}, indent=2) + "\n", encoding="utf-8")
+
+        say(f"wrote {len(write_whole(args.out, fill).paths)} files to {args.out}")
+    show(json.dumps({"ties": found}, indent=2) if args.json else "\n\n".join(map(_ties_report, found)))
+    return 0
+
+
+def _ties_report(found: Mapping[str, Any]) -> str:
+    from hybrid_des.units import format_seconds
+
+    usual, steps = format_seconds(found["as_simulated_s"]), Counter[str]()
+    for one in found["step_times"]:
+        steps[format_seconds(one["step_time_s"])] += one["orders"]
+    title = f"{found['name']}: {found['orders']} orders of simultaneous arrivals at links; as simulated {usual}"
+    if len(steps) == 1:
+        return f"{title}\n  the step takes {usual} in all of them"
+    rows = [[step, str(orders)] for step, orders in [*steps.items()][:MOST_STEPS]]
+    more = f"\n  and {len(steps) - MOST_STEPS} more step times" if len(steps) > MOST_STEPS else ""
+    return f"{title}\n{text_table(['step time', 'orders'], rows, '  ')}{more}"
 
 
 def _figures(tables: Mapping[str, pd.DataFrame], usual: Mapping[str, float]) -> dict[str, Any]:

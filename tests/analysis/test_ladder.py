@@ -1,0 +1,72 @@
+"""The ladder of idealisations: no rung is above the one before it, and the last is a bound."""
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+from support.scenarios import values
+from system.fuzzing.valid import scenario
+
+from hybrid_des.analysis.counterfactual.ladder import ladder
+from hybrid_des.analysis.explaining import traced_run
+from hybrid_des.errors import HybridDesError
+from hybrid_des.scenario import load
+from hybrid_des.units import PICOSECONDS_PER_SECOND
+
+SLOWNESS = (
+    {},
+    {"jitter": {"distribution": "lognormal", "sigma": 0.2, "level": "rank-step"}},
+    {"slow": [{"gpu": 1, "factor": 0.5}]},
+)
+TENSOR = {  # two tensor ranks on two nodes, so that the collectives inside ops take longer than the ops
+    "cluster": {"gpu": "h100", "nodes": 4, "gpus_per_node": 1, "infiniband": {"bandwidth": "1 GB/s"}},
+    "model": {"layers": 4, "hidden": 256, "heads": 8, "ffn": 512, "vocab": 1024, "sequence": 256},
+    "parallel": {"tensor": 2, "pipeline": 2},
+    "schedule": {"kind": "1f1b", "microbatches": 2},
+}
+UNEVEN = values("zb-auto", p=3, m=1)  # the slow rank's weight gradients are off the critical path
+UNEVEN["workload"] = {"forward": "0 s", "backward": ["1 s", "1 s", "2 s"]}
+
+
+def rungs(given):
+    return {rung.name: rung.duration for rung in ladder(traced_run(load(given)))}
+
+
+@pytest.mark.parametrize("slowness", SLOWNESS, ids=["steady", "jitter", "slow"])
+@pytest.mark.parametrize("traffic", ["auto", "messages"])
+def test_the_ladder_does_not_rise_with_tensor_ranks(traffic, slowness):
+    found = rungs({**TENSOR, "tensor_traffic": traffic, **slowness})
+    assert [*found.values()] == sorted(found.values(), reverse=True)
+
+
+def test_the_ladder_does_not_rise_where_even_ranks_take_longer():
+    found = rungs(UNEVEN)
+    assert [*found.values()] == sorted(found.values(), reverse=True)
+
+
+def test_random_ladders_do_not_rise():
+    rises, tried = [], 0
+    for seed in range(24):
+        try:
+            one = load(scenario(Random(seed)) | SLOWNESS[seed % 3])
+            if one.parallel.ranks > 4:
+                continue
+            found = ladder(traced_run(one))
+        except HybridDesError:
+            continue
+        tried += 1
+        rises += [(seed, lower.name) for upper, lower in pairwise(found) if lower.duration > upper.duration]
+    assert tried > 10
+    assert not rises
+
+
+def test_the_last_rung_is_the_work_without_collectives():
+    slow = {**TENSOR, "tensor_traffic": "replay"}
+    alone = {**slow, "cluster": {**TENSOR["cluster"], "infiniband": {"bandwidth": "inf", "latency": 0}}}
+    assert rungs(slow)["work / ranks"] == rungs(alone)["work / ranks"]
+
+
+def test_the_last_rung_of_an_even_pipeline_is_its_work():
+    even = values("1f1b", p=2, m=4)
+    even["workload"] = {"forward": "1 s", "backward": "2 s"}
+    assert rungs(even)["work / ranks"] == 4 * 3 * PICOSECONDS_PER_SECOND

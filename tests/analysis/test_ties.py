@@ -1,0 +1,55 @@
+"""Ties: which of several messages that reach a link at the same time is served first, and what depends on it."""
+
+import pytest
+from support.paths import SCENARIOS
+from support.scenarios import shared_nics
+
+from hybrid_des.analysis.explaining import traced_run
+from hybrid_des.analysis.ties import in_orders, ties_of
+from hybrid_des.scenario import load
+from hybrid_des.simulation.run import run
+
+MAY_MOVE = {"contention_slower", "contention_faster"}
+SMALL = (*MAY_MOVE, "a100_8x", "dgx1_cube_mesh", "h100_2x8", "llama3.1-8b_8", "prototype_12gpu", "resnet50_4stages",
+         "slow_gpu_h100_2x8")  # fmt: skip
+
+
+def ends(scenario, orders):
+    return {run(scenario).duration, *in_orders(scenario, range(orders))}
+
+
+def test_contention_slower_takes_one_of_three_times():
+    found = ends(load(SCENARIOS / "contention_slower.yaml"), 12)
+    assert [round(end / 1e9, 1) for end in sorted(found)] == [375.9, 377.8, 403.8]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_only_these_shipped_scenarios_depend_on_ties(name):
+    found = ends(load(SCENARIOS / f"{name}.yaml"), 3)
+    assert (len(found) > 1) == (name in MAY_MOVE)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_run_says_itself_whether_ties_matter(name):
+    if name not in MAY_MOVE:
+        assert ties_of(traced_run(load(SCENARIOS / f"{name}.yaml"))) is None
+
+
+def test_fair_links_have_no_ties():
+    one = load(SCENARIOS / "contention_slower.yaml", ["cluster.sharing=fair"])
+    assert len(ends(one, 4)) == 1
+    assert ties_of(traced_run(one)) is None
+
+
+def test_ties_hold_the_run_and_its_other_orders():
+    base = traced_run(load(SCENARIOS / "contention_slower.yaml"))
+    ties = ties_of(base)
+    assert ties.least <= base.duration <= ties.most
+    assert {base.duration, *ties.others} == ends(base.scenario, len(ties.others))
+
+
+def test_results_are_by_rank_in_any_order():
+    one = shared_nics()
+    shuffled = run(one, order=1)
+    assert list(shuffled.ranks) == list(range(one.parallel.ranks))
+    assert shuffled.peak_memory == run(one).peak_memory
