@@ -3,6 +3,7 @@
 import json
 import math
 from collections import Counter
+from contextlib import contextmanager
 from functools import cache
 from random import Random
 from types import SimpleNamespace
@@ -277,3 +278,18 @@ def test_the_table_has_every_plan_and_the_best_first():
     assert table.iloc[0]["step_time_s"] == found.best.least == table.step_time_s.min()
     assert set(table.status) == set(found.counts)
     json.dumps(json.loads(table.to_json()), allow_nan=False)
+
+
+def test_no_search_has_more_workers_than_plans(monkeypatch):
+    asked = []
+
+    @contextmanager
+    def counted(count):
+        asked.append(count)
+        yield [branch.AtOnce()] * count
+
+    monkeypatch.setattr(best_plan, "local_workers", counted)
+    settings = spaces.settings(spaces.of_workload(), axes=FEW)
+    plans = plans_in(settings)
+    assert explore(settings, plans, jobs=300).best is not None
+    assert asked == [len(plans)]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -35,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="only count the plans and list what varies")
     parser.add_argument("--json", action="store_true", help="print only the outcome, as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="print no progress and no report of the best plan")
-    parser.add_argument("--jobs", metavar="N", type=processes, help="local worker processes (default: one per core)")
+    jobs = "local worker processes, at most one per plan (default: one per core)"
+    parser.add_argument("--jobs", metavar="N", type=processes, help=jobs)
     parser.add_argument("--dask", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://10.0.0.1:8786")
     add_budget(parser, "stop after this time, such as 60s")
     parser.add_argument("--resume", action="store_true", help="resume an earlier search from its --out folder")
@@ -88,11 +88,12 @@ def _search(args: argparse.Namespace, settings: Settings, plans: Sequence[Case])
     from hybrid_des.report.files.workshop import reserved
     from hybrid_des.search import explore
     from hybrid_des.search.logbook import LOGBOOK
+    from hybrid_des.sweep.local_workers import cores
 
     how: dict[str, Any] = {"budget_s": args.budget, "folder": args.out, "resume": args.resume}
     with nullcontext() if args.out is None else reserved(args.out), _bar(args, settings) as progress:
         if args.dask is None:
-            found = explore(settings, plans, jobs=args.jobs or os.cpu_count() or 1, progress=progress, **how)
+            found = explore(settings, plans, jobs=args.jobs or cores(), progress=progress, **how)
         else:
             from hybrid_des.cli.dask_cluster import connected
 
