@@ -73,10 +73,17 @@ def run(args: argparse.Namespace) -> int:
 def _listed(settings: Settings, plans: Sequence[Case]) -> str:
     from hybrid_des.search import values_of
 
-    lines = [f"{len(plans)} plans of {settings.written.cluster.gpus} GPUs, by"]
-    for path, values in values_of(plans).items():
+    from hybrid_des.search.space import LAYOUT, kept_in
+
+    number = f"{len(plans)} plans" if len(plans) > 1 else "1 plan"
+    values_in = values_of(plans)
+    lines = [f"{number} of {settings.written.cluster.gpus} GPUs{', by' if values_in else ''}"]
+    for path, values in values_in.items():
         shown = [_cell(value) for value in values[:MOST_VALUES]]
         lines.append(f"  {path}: {', '.join(shown)}{', …' if len(values) > MOST_VALUES else ''}")
+    if kept := kept_in(settings):
+        names = dict.fromkeys("parallel" if path in LAYOUT else path for path in kept if path != "schedule.chunks")
+        lines.append(f"  as the file states: {', '.join(kept)}; to vary them, search.axes: [{', '.join(names)}]")
     return "\n".join(lines)
 
 
