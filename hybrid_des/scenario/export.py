@@ -61,9 +61,7 @@ _MANY: dict[str, Any] = {
             "axes": {
                 "description": "Axes as in `sweep`, or names of keys that vary over their usual values.",
                 "type": "array",
-                "items": {
-                    "anyOf": [{"type": "object", "additionalProperties": {"type": "array"}}, {"type": "string"}]
-                },
+                "items": {"anyOf": [{"type": "object", "additionalProperties": {"type": "array"}}, {"type": "string"}]},
             },
             "objective": {
                 "enum": ["step_time_s", "tokens_per_gpu_s", "goodput"],

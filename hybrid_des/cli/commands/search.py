@@ -72,7 +72,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _listed(settings: Settings, plans: Sequence[Case]) -> str:
     from hybrid_des.search import values_of
-
     from hybrid_des.search.space import LAYOUT, kept_in
 
     number = f"{len(plans)} plans" if len(plans) > 1 else "1 plan"
