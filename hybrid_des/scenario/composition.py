@@ -1,6 +1,7 @@
 """Composition of a scenario file: its own values over those of its `base`, and overrides `--set a.b=value`."""
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from hybrid_des.scenario.strict_yaml import MAX_DEPTH, SURROGATE, Document, KeyP
 _OWN = ("name", "description", "sweep", "plot", "search")  # not inherited from the base
 MOST_BASES = 32  # files in a chain of bases
 LONGEST_LABEL = 200  # characters of an override in a message
+_KEYS = "|".join(Scenario.model_fields)
+_NEXT = re.compile(rf",(?=\s*(?:{_KEYS})(?:\.[\w.-]+)?=)")  # a comma before another key of a scenario
 
 
 def with_base(path: str | Path, users: tuple[str, ...] = ()) -> Document:
@@ -109,13 +112,19 @@ def override(document: Document, overrides: Sequence[str]) -> None:
         ScenarioError: an override is not of the form a.b=value, or its path does not exist; one line each.
     """
     problems: list[str] = []
-    for text in overrides:
+    for text in (part for several in overrides for part in _parts(several)):
         try:
             _apply(document, text)
         except ScenarioError as error:
             problems += error.problems
     if problems:
         raise ScenarioError(problems)
+
+
+def _parts(text: str) -> list[str]:
+    """The overrides that commas join, as in the advice of `explain`; a quoted value has no others behind it."""
+    value = text.partition("=")[2].lstrip()
+    return [text] if value.startswith(("'", '"')) else _NEXT.split(text)
 
 
 def _apply(document: Document, text: str) -> None:
