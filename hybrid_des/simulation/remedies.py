@@ -6,7 +6,8 @@ A rank allocates and releases activations in the order of its program, so its pe
 change is loaded as a scenario of its own, as it is when a user follows the advice; one that is refused is not advised.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from hybrid_des.errors import HybridDesError
@@ -14,7 +15,7 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.lowering import Lowering
 from hybrid_des.planning.pace import Pace
-from hybrid_des.planning.planner import build_plan, parts_of
+from hybrid_des.planning.planner import build_plan, parts_of, plan_of
 from hybrid_des.scenario import Scenario, scenario_of, to_mapping
 from hybrid_des.scenario.composition import put
 from hybrid_des.scenario.strict_yaml import Document
@@ -58,19 +59,28 @@ def planned_peaks(plan: Plan, costs: Costs) -> list[int]:
 
 def remedies(scenario: Scenario, plan: Plan, fabric: Fabric) -> Iterator[Remedy]:
     """The changes to a scenario with a model that might make it fit and are accepted, each with its peak."""
-    layout = scenario.parallel.layout
-    everyone = range(layout.ranks)
-    gpus = scenario.cluster.gpus_of(everyone)
     for changes in _changes(scenario):
         try:
             variant = _changed(scenario, changes)
-            ranks = model_costs(variant, fabric if scenario.parallel.stages == "balanced" else None)
-            planned = plan if variant.schedule == scenario.schedule else build_plan(variant, ranks, fabric)
-            held = planned_peaks(planned, costs_of(ranks, planned))
+            peak = _peak_of(variant, plan if variant.schedule == scenario.schedule else None, fabric)
         except HybridDesError:
             continue  # such as a schedule that does not support this many micro-batches
-        peak = worst_peak(everyone, [held[place] for place in layout.along("pipeline").tolist()], gpus)
         yield Remedy(changes, variant, peak)
+
+
+def _peak_of(scenario: Scenario, plan: Plan | None, fabric: Fabric) -> MemoryPeak:
+    """The peak of a scenario with a model, by its plan or a given one."""
+    ranks = model_costs(scenario, fabric if scenario.parallel.stages == "balanced" else None)
+    plan = plan or build_plan(scenario, ranks, fabric)
+    return _worst(scenario, planned_peaks(plan, costs_of(ranks, plan)))
+
+
+def _worst(scenario: Scenario, held: Sequence[int]) -> MemoryPeak:
+    """The GPU closest to its memory, given the peak of each pipeline rank."""
+    layout = scenario.parallel.layout
+    everyone = range(layout.ranks)
+    of_ranks = [held[place] for place in layout.along("pipeline").tolist()]
+    return worst_peak(everyone, of_ranks, scenario.cluster.gpus_of(everyone))
 
 
 def _changes(scenario: Scenario) -> Iterator[dict[str, Any]]:
@@ -104,23 +114,24 @@ def what_would_fit(scenario: Scenario, plan: Plan, fabric: Fabric | None) -> str
     """The first change that fits, with its peak, or a note that none does; empty if there is none to try."""
     if scenario.model is None or fabric is None:
         return ""
-    tried = []
-    for remedy in remedies(scenario, plan, fabric):
-        if remedy.peak.fits and not _is_planned(remedy.scenario, fabric):
-            continue
-        if remedy.peak.fits:
-            return f"{remedy.change}, with {format_bytes(remedy.peak.held)}"
-        tried.append(remedy)
+    given = None if plan == plan_of(scenario, fabric) else plan
+    tried: list[Remedy] = []
+    for remedy in sorted(remedies(scenario, plan, fabric), key=lambda remedy: max(0, remedy.peak.excess)):
+        if remedy.peak.fits or not tried or remedy.peak.excess < min(one.peak.excess for one in tried):
+            tried += _planned(remedy, given if remedy.scenario.schedule == scenario.schedule else None, fabric)
+        if tried and tried[-1].peak.fits:
+            return f"{tried[-1].change}, with {format_bytes(tried[-1].peak.held)}"
     if not tried:
         return ""
-    best = min(tried, key=lambda remedy: remedy.peak.held - remedy.peak.gpu.memory)
+    best = min(tried, key=lambda remedy: remedy.peak.excess)
+    if best.peak.excess >= _peak_of(scenario, plan, fabric).excess:
+        return "no single change; of those tried, none needs less memory"
     return f"no single change; the best is {best.change}, with {format_bytes(best.peak.held)}"
 
 
-def _is_planned(scenario: Scenario, fabric: Fabric) -> bool:
-    """Whether everything that a run is planned from exists, such as its collectives."""
-    try:
-        parts_of(scenario, None, fabric)
-    except HybridDesError:
-        return False
-    return True
+def _planned(remedy: Remedy, plan: Plan | None, fabric: Fabric) -> Iterator[Remedy]:
+    """A remedy with the peak of the plan that a run has, which may depend on all times; none if it is refused."""
+    with suppress(HybridDesError):
+        parts = parts_of(remedy.scenario, plan, fabric)
+        held = planned_peaks(parts.plan, parts.costs)
+        yield remedy._replace(peak=_worst(remedy.scenario, held))

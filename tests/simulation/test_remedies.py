@@ -4,6 +4,7 @@ import re
 from itertools import islice
 
 import pytest
+from support import spaces
 from support.scenarios import scenario as given
 
 from hybrid_des import load, simulate
@@ -17,6 +18,7 @@ from hybrid_des.report.explained import render_explanation
 from hybrid_des.report.page.document import Shown, page_of
 from hybrid_des.simulation.memory import memory_parts, misfit
 from hybrid_des.simulation.remedies import planned_peaks, remedies, what_would_fit
+from hybrid_des.units import format_bytes
 
 GB = 10**9
 MODEL = {"base": "gpt3-1.3b", "attention": "plain"}
@@ -113,6 +115,16 @@ def test_a_change_that_is_refused_is_not_advised():
     )
     run = simulate(waiting).run
     assert [one for one in remedies(waiting, run.plan, run.fabric) if "sharding" in one.changes] == []
+
+
+def test_an_order_that_depends_on_times_is_planned_anew():
+    values = spaces.of_model(8, parallel={"pipeline": 4, "data": 2}, schedule={"kind": "zb-auto"}, sharding="zero-3")
+    values["cluster"] |= {"sharing": "fair", "infiniband": {"nics_per_node": 1, "bandwidth": "25 GB/s"}}
+    values["cluster"]["gpu"] = {**spaces.CUSTOM, "memory": "20 MB"}
+    run = simulate(load(values)).run
+    peak = max(simulate(load({**values, "recompute": "full"})).run.peak_memory)
+    advice = what_would_fit(run.scenario, run.plan, run.fabric)
+    assert advice == f"no single change; the best is recompute: full, with {format_bytes(peak)}"
 
 
 def test_a_run_that_does_not_fit_says_so_first():
