@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hybrid_des.scenario import Scenario
     from hybrid_des.scenario.strict_yaml import Document
 
-MOST_PROCESSES = 1024
+PER_CORE = 4  # most worker processes per core: more only take memory from each other
 
 
 class Parser(argparse.ArgumentParser):
@@ -127,9 +127,12 @@ def count(text: str) -> int:
 
 def processes(text: str) -> int:
     """Parse a number of worker processes."""
-    number = count(text)
-    if number > MOST_PROCESSES:
-        raise argparse.ArgumentTypeError(f"must be at most {MOST_PROCESSES}, not {one_line(text, LONGEST_SHOWN)}")
+    from hybrid_des.sweep.local_workers import cores
+
+    number, most = count(text), PER_CORE * cores()
+    if number > most:
+        shown = one_line(text, LONGEST_SHOWN)
+        raise argparse.ArgumentTypeError(f"must be at most {most}, {PER_CORE} per core, not {shown}")
     return number
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hybrid_des.analysis.comparison.compare import Comparison
+from hybrid_des.report.content import ALARM, CANNOT_RUN
 from hybrid_des.report.explained import ties_text
 from hybrid_des.report.lines import folded
 from hybrid_des.report.plots.chart import gantt, size_of
@@ -33,6 +34,7 @@ def _blocks(found: Comparison) -> Iterator[tuple[str, str]]:
     a, b = found.a, found.b
     before, after = (format_seconds(side.summary["step_time_s"]) for side in (a, b))
     yield "", f"{a.name} → {b.name}: step {before} → {after}, {_signed(found.change)} ({found.regression * 100:+.1f} %)"
+    yield from (("", f"{ALARM}: {side.name}: {CANNOT_RUN}") for side in (a, b) if side.summary.get("out_of_memory"))
     causes = [(CAUSES.get(row["cause"], row["cause"]), row["change_s"]) for row in found.causes() if row["change_s"]]
     causes.sort(key=lambda one: -abs(one[1]))
     yield _listed("Causes", [f"{name} {_signed(change)}" for name, change in causes], "no change, mean per rank")

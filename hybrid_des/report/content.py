@@ -18,6 +18,8 @@ BYTES = {
     "bytes_pipeline": "pipeline", "bytes_gradients": "gradients", "bytes_parameters": "parameters",
     "bytes_scales": "scales",
 }  # fmt: skip
+ALARM = "OUT OF MEMORY"
+CANNOT_RUN = "this step cannot run; its figures are those of GPUs with enough memory"
 ACROSS_STEPS = ("zb-h2", "zb-auto")  # schedules whose drain overlaps the next step's warm-up
 
 
@@ -36,6 +38,7 @@ class Content:
 
     name: str
     description: str
+    alarm: str  # why the step cannot run; empty if it can
     setup: Sequence[str]  # machine, parallelism and schedule; the model; what the choice of these implies
     headline: Sequence[Fact]
     shares: Sequence[Share]  # of the average step per rank, busy first
@@ -47,10 +50,11 @@ def content_of(findings: Findings) -> Content:
     """Make the content of a report."""
     run, facts = findings.run, findings.summary
     scenario = run.scenario
-    peak = worst_peak(run.ranks, run.peak_memory, scenario.cluster.gpus_of(run.ranks))
+    peak = _peak(run)
     return Content(
         scenario.name,
         scenario.description,
+        alarm_of(run),
         [
             _setup(scenario, facts),
             *_model(scenario),
@@ -62,6 +66,16 @@ def content_of(findings: Findings) -> Content:
         [*_memory(run, facts, peak), *_resources(facts), *_simulated(run)],
         _limits(scenario),
     )
+
+
+def alarm_of(run: Run) -> str:
+    """What to say first of a run that exceeds the memory of its GPUs; empty if it fits."""
+    peak = _peak(run)
+    return "" if peak.fits else f"{ALARM}: {_held(run.scenario, peak)}: {CANNOT_RUN}"
+
+
+def _peak(run: Run) -> MemoryPeak:
+    return worst_peak(run.ranks, run.peak_memory, run.scenario.cluster.gpus_of(run.ranks))
 
 
 def _end(run: Run) -> float:
@@ -182,11 +196,10 @@ def _model_headline(scenario: Scenario, facts: Mapping[str, Any]) -> list[Fact]:
 def _memory(run: Run, facts: Mapping[str, Any], peak: MemoryPeak) -> list[Fact]:
     """Memory of the worst GPU, named if there are several kinds: parts, what would fit, and the peaks of all ranks."""
     scenario = run.scenario
-    name = f" ({peak.gpu.name})" if len(scenario.cluster.kinds) > 1 else ""
-    note = f"peak {format_bytes(peak.held)} of {format_bytes(peak.gpu.memory)}{name}, on rank {peak.rank}"
+    note = _held(scenario, peak)
     parts = memory_parts(run.costs, run.timeline.layout.coordinate(peak.rank, "pipeline"), peak.held)
     if not peak.fits:
-        found = [Fact("memory", "OUT OF MEMORY", note, "alarm")]
+        found = [Fact("memory", ALARM, note, "alarm")]
     elif scenario.workload and "activation" not in scenario.workload.memory.model_fields_set:
         found = [Fact("memory", "activations not given", f"without them {note}")]
     else:
@@ -200,6 +213,11 @@ def _memory(run: Run, facts: Mapping[str, Any], peak: MemoryPeak) -> list[Fact]:
         found += [Fact("  would fit", advice)] if advice else []
     held = [format_bytes(size) for size in facts["peak_memory_bytes"]]
     return [*found, Fact("  per pipeline rank", _few(held), weight="dim")]
+
+
+def _held(scenario: Scenario, peak: MemoryPeak) -> str:
+    name = f" ({peak.gpu.name})" if len(scenario.cluster.kinds) > 1 else ""
+    return f"peak {format_bytes(peak.held)} of {format_bytes(peak.gpu.memory)}{name}, on rank {peak.rank}"
 
 
 def _resources(facts: Mapping[str, Any]) -> list[Fact]:

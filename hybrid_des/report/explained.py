@@ -10,7 +10,7 @@ from hybrid_des.analysis.critical_path.gaps import REPLICA
 from hybrid_des.analysis.critical_path.tables import near_rows
 from hybrid_des.analysis.explanation import TWICE, Explanation, Tried
 from hybrid_des.analysis.ties import Ties
-from hybrid_des.report.content import count
+from hybrid_des.report.content import alarm_of, count
 from hybrid_des.report.lines import fitting, folded
 from hybrid_des.units import format_seconds
 
@@ -32,6 +32,7 @@ def render_explanation(found: Explanation, width: int = 100) -> str:
     title = f"{scenario.name}: {schedule.kind or schedule.file}, {', '.join(sizes)}{steps}"
     total = f"step {format_seconds(step)}"
     lines = [f"{title:<{max(width - len(total) - 1, 0)}} {total}"]
+    lines += folded(alarm, width) if (alarm := alarm_of(found.run)) else []
     for label, texts in _blocks(found, max(width - LABEL, 30)):
         for number, text in enumerate(texts):
             for more, line in enumerate(folded(text, width - LABEL)):

@@ -23,8 +23,9 @@ def render(findings: Findings, color: bool = False, width: int = 100) -> str:
     width = max(width, 40)
     content = content_of(findings)
     title: Line = [(content.name, "bold"), *([(f": {content.description}", "")] if content.description else [])]
+    alarm: list[Line] = [[(line, WEIGHTS["alarm"])] for line in textwrap.wrap(content.alarm, width)]
     blocks: list[list[Line]] = [
-        [title, *([(line, "dim")] for line in content.setup)],
+        [title, *alarm, *([(line, "dim")] for line in content.setup)],
         [_headline(fact) for fact in content.headline],
         chart_of(findings.run.timeline, width),
         [[("average step per rank", "bold")], *(_share(share, width) for share in content.shares)],

@@ -1,6 +1,7 @@
 """Composition of a scenario file: its own values over those of its `base`, and overrides `--set a.b=value`."""
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ MOST_BASES = 32  # files in a chain of bases
 LONGEST_LABEL = 200  # characters of an override in a message
 OMITTED = object()  # instead of a value: the key is removed
 _NAMED = {("model",): "base"}  # sections that may be a name, and the key that the name stands for
+_KEYS = "|".join(Scenario.model_fields)
+_NEXT = re.compile(rf",(?=\s*(?:{_KEYS})(?:\.[\w.-]+)?=)")  # a comma before another key of a scenario
 
 
 def with_base(path: str | Path, users: tuple[str, ...] = ()) -> Document:
@@ -114,13 +117,19 @@ def override(document: Document, overrides: Sequence[str]) -> None:
         ScenarioError: an override is not of the form a.b=value, or its path does not exist; one line each.
     """
     problems: list[str] = []
-    for text in overrides:
+    for text in (part for several in overrides for part in _parts(several)):
         try:
             _apply(document, text)
         except ScenarioError as error:
             problems += error.problems
     if problems:
         raise ScenarioError(problems)
+
+
+def _parts(text: str) -> list[str]:
+    """The overrides that commas join, as in the advice of `explain`; a quoted value has no others behind it."""
+    value = text.partition("=")[2].lstrip()
+    return [text] if value.startswith(("'", '"')) else _NEXT.split(text)
 
 
 def _apply(document: Document, text: str) -> None:

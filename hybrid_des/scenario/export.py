@@ -69,9 +69,9 @@ _MANY: dict[str, Any] = {
         "additionalProperties": False,
         "properties": {
             "axes": {
-                "description": "Axes as in `sweep`, instead of those that vary by default.",
+                "description": "Axes as in `sweep`, or names of keys that vary over their usual values.",
                 "type": "array",
-                "items": {"type": "object", "additionalProperties": {"type": "array"}},
+                "items": {"anyOf": [{"type": "object", "additionalProperties": {"type": "array"}}, {"type": "string"}]},
             },
             "objective": {
                 "enum": ["step_time_s", "tokens_per_gpu_s", "goodput"],

@@ -214,7 +214,8 @@ def _buckets(scenario: Any, stages: int) -> int:
     """Buckets of all stages."""
     gradients, workload = scenario.gradients, scenario.workload
     parameters = _of_model(scenario.model) if workload is None else _most(workload.parameters)
-    if not parameters and scenario.numerics is None:
+    parameters = parameters or _weights(scenario.numerics)  # the small model is counted unless the workload says
+    if not parameters:
         return 0
     if gradients.bucket is None:
         return stages
@@ -236,9 +237,14 @@ def _trained(scenario: Any) -> int:
     numerics, replicas = scenario.numerics, scenario.parallel.data
     if numerics is None:
         return 0
-    weights = numerics.layers * numerics.width**2
+    weights = _weights(numerics)
     samples = numerics.batch * scenario.schedule.microbatches * replicas
     return int(48 * weights * (replicas + 1) + 24 * samples * numerics.layers * numerics.width)
+
+
+def _weights(numerics: Any) -> int:
+    """Weights of a small model; 0 without one."""
+    return 0 if numerics is None else int(numerics.layers * numerics.width**2)
 
 
 def _held(scenario: Any) -> int:

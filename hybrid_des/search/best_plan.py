@@ -56,7 +56,7 @@ def explore(
     Args:
         settings: the scenario and its `search` block.
         cases: the plans.
-        jobs: local worker processes; 1 runs in this process, unless there is a budget.
+        jobs: local worker processes, at most one per plan; 1 runs in this process, unless there is a budget.
         executor: instead of `jobs`, anything with the `submit` of `concurrent.futures`.
         budget_s: real seconds after which to stop.
         folder: an existing folder to which every finding is written.
@@ -73,7 +73,7 @@ def explore(
     with _kept(folder, settings, cases, resume) as (known, note):
         state = BranchAndBound(settings, cases, known=known, note=note, progress=progress)
         try:
-            with _executors(jobs, executor, budget_s) as executors:
+            with _executors(min(jobs, len(cases)), executor, budget_s) as executors:
                 state.run(executors, started + budget_s, waiting)
         except BudgetSpentError:
             stopped = f"after {budget_s:g} s"

@@ -1,4 +1,4 @@
-"""The plans of a search: the product of the given axes, and by default of those below that are not given.
+"""The plans of a search: the product of the given axes, and by default of those below that nobody states.
 
     parallel        every pipeline · data · tensor · context of all GPUs, tensor ranks within a node; with `workload`,
                     pipeline · data
@@ -9,17 +9,21 @@
     sharding        where several ranks hold the same parameters: none and zero-1, without a pipeline every level
     buckets         none, and 128 MiB where gradients are reduced during the pipeline
 
+What the file states stays as it is, unless an axis names it: an axis with values, or the name alone, which stands for
+the values above. The sizes of the layout multiply to the number of GPUs, so an axis of one of them varies them all; an
+axis of the schedule's kind varies its chunks.
+
 Nothing is left out silently: a plan that is listed is simulated, or has a reason why not.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any
 
 from hybrid_des.errors import ScenarioError
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario import Scenario
-from hybrid_des.search.terms import Settings
+from hybrid_des.search.terms import VARIED, Settings
 from hybrid_des.sweep.axes import MOST_CASES, Case
 from hybrid_des.sweep.rows import is_key
 
@@ -29,6 +33,7 @@ BUCKETS = ("none", "128 MiB")
 PLAIN = "1f1b"  # without a pipeline, all orders are the same
 SHARDING = ("none", "zero-1", "zero-2", "zero-3")
 RANKS = ("parallel.pipeline", "parallel.data", "parallel.tensor", "parallel.context")
+LAYOUT = (*RANKS, "parallel.expert")
 
 Completion = Callable[[Scenario, Mapping[str, Any]], Iterable[Mapping[str, Any]]]
 
@@ -39,19 +44,44 @@ def plans_in(settings: Settings) -> list[Case]:
     Raises:
         ScenarioError: there is none, or there are too many.
     """
-    document, written = settings.document, settings.written
+    document, written, kept = settings.document, settings.written, kept_in(settings)
     found: dict[str, Case] = {}
     for combination in product(*settings.axes):
         given = {path: value for part in combination for path, value in part.items() if is_key(path)}
-        for plan in _completed(written, given):
+        for plan in _completed(written, {**kept, **given}):
             found.setdefault(repr(plan), plan)
             if len(found) > MOST_CASES:
                 raise ScenarioError([document.problem(("search",), f"more than {MOST_CASES} plans")])
     if not found:
         gpus = written.cluster.gpus
-        message = f"an empty space: no plan uses all {gpus} GPUs and has the values of `axes`"
+        message = f"an empty space: no plan uses all {gpus} GPUs and has the values of `axes` and of the file"
         raise ScenarioError([document.problem(("search", "axes"), message)])
     return list(found.values())
+
+
+def kept_in(settings: Settings) -> Case:
+    """The values that the file states and no axis names: those of every plan."""
+    named = {path for axis in settings.axes for case in axis for path in case}.union(*map(_meant, settings.names))
+    if named.intersection(LAYOUT):
+        named.update(LAYOUT)
+    if named & {"schedule.kind", "schedule.file"}:
+        named.update(("schedule.kind", "schedule.chunks"))
+    stated = {path: _stated(settings.document.value, path) for path in VARIED}
+    if _stated(settings.document.value, "schedule.microbatches") is not None and settings.written.model is not None:
+        stated["schedule.microbatch_size"] = settings.written.schedule.microbatch_size
+    return {path: value for path, value in stated.items() if value is not None and path not in named}
+
+
+def _meant(name: str) -> Sequence[str]:
+    """The keys that the name of an axis stands for."""
+    return LAYOUT if name == "parallel" else (name,)
+
+
+def _stated(values: Any, path: str) -> Any:
+    """The value of a key in a file; None if it has none."""
+    for key in path.split("."):
+        values = values.get(key) if isinstance(values, Mapping) else None
+    return values
 
 
 def values_of(plans: Iterable[Case]) -> dict[str, list[Any]]:
@@ -72,7 +102,7 @@ def _completed(written: Scenario, given: Case) -> Iterator[Case]:
 
 
 def _planned(written: Scenario, plan: Mapping[str, Any], path: str) -> Any:
-    """The value of a key of `parallel` or `gradients` in a plan."""
+    """The value of a key of `parallel` or `gradients` in a plan; that of the file if the plan has none."""
     section, _, key = path.partition(".")
     value = plan.get(path)
     return getattr(getattr(written, section), key) if value is None else value
@@ -186,5 +216,6 @@ def _buckets(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str
         yield {}
         return
     layered = plan.get("sharding") in SHARDING[2:] and _planned(written, plan, "parallel.pipeline") == 1
-    sizes = BUCKETS if _holders(written, plan) > 1 and not layered else BUCKETS[:1]
+    own = BUCKETS[0] if layered or written.gradients.bucket_rule == "stage" else None  # None: that of the rule
+    sizes = [own, *BUCKETS[1:]] if _holders(written, plan) > 1 and not layered else [own]
     yield from ({"gradients.bucket": size} for size in sizes)

@@ -1,7 +1,7 @@
 """The `search:` block of a scenario: axes, objective, and the memory that a plan may use.
 
 search:
-  axes: [{schedule.kind: [1f1b, zb-h1]}, {parallel.context: [1]}]     # the other axes are those of `space`
+  axes: [{schedule.kind: [1f1b, zb-h1]}, parallel]                    # a name alone: its values are those of `space`
   objective: step_time_s
   reserve: 5 %                                                        # of each GPU's memory
   top: 10
@@ -29,6 +29,11 @@ from hybrid_des.search.knobs import Knob, knobs_in
 from hybrid_des.search.objectives import OBJECTIVES, Objective
 from hybrid_des.sweep.axes import Case, axes_of
 
+VARIED = (
+    "parallel.pipeline", "parallel.data", "parallel.tensor", "parallel.context", "parallel.expert",
+    "schedule.microbatch_size", "schedule.kind", "schedule.chunks", "recompute", "sharding", "gradients.bucket",
+)  # fmt: skip
+NAMES = ("parallel", *VARIED)  # that an axis may be without values
 _PERCENT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*")
 
 
@@ -46,7 +51,7 @@ class SearchBlock(Section):
     """The keys of the block."""
 
     axes: Any = None
-    """Axes as in `sweep`, instead of those that vary by default."""
+    """Axes as in `sweep`, or names of keys that vary over their usual values."""
     objective: Annotated[str, choice(*OBJECTIVES)] = "step_time_s"
     """The summary key that is optimized."""
     memory: Bytes | None = None
@@ -67,7 +72,8 @@ class Settings:
 
     Attributes:
         document: the scenario, without its `search`.
-        axes: the axes that are given.
+        axes: the axes that are given with values.
+        names: the axes that are given by name.
         block: the rest of the block.
         imports: user-defined plug-in files that every worker imports first.
         knobs: the knobs to tune.
@@ -75,6 +81,7 @@ class Settings:
 
     document: Document
     axes: tuple[tuple[Case, ...], ...]
+    names: tuple[str, ...]
     block: SearchBlock
     imports: tuple[str, ...] = ()
     knobs: tuple[Knob, ...] = ()
@@ -113,10 +120,11 @@ def settings_of(document: Document, imports: Sequence[str] = ()) -> Settings:
     block, problems = _block({} if given in (None, "none") else given, document)
     axes: tuple[tuple[Case, ...], ...] = ()
     if block.axes is not None:
-        axes = axes_of(document, ("search", "axes"), block.axes, problems)
+        axes = axes_of(document, ("search", "axes"), block.axes, problems, NAMES)
     knobs = knobs_in(block.tune, lambda path, wrong: problems.append(document.problem(("search", "tune", path), wrong)))
     files = tuple(str(Path(file).resolve()) for file in imports)  # workers may have other working folders
-    settings = Settings(Document(values, document.source, document.places), axes, block, files, knobs)
+    names = tuple(name for name in block.axes if isinstance(name, str)) if isinstance(block.axes, list) else ()
+    settings = Settings(Document(values, document.source, document.places), axes, names, block, files, knobs)
     if problems:
         raise ScenarioError(problems)
     if lacking := settings.objective.lacking(settings.written):

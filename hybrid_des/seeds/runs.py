@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
@@ -18,7 +17,7 @@ from hybrid_des.simulation.run import run
 from hybrid_des.sweep.axes import Case
 from hybrid_des.sweep.dispatch import Row, dispatch, split
 from hybrid_des.sweep.journal import columns
-from hybrid_des.sweep.local_workers import local_workers
+from hybrid_des.sweep.local_workers import cores, local_workers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,8 +105,8 @@ def _rows(
     yield 0, _row(lean, parts, cases[0])
     rest = cases[1:]
     if jobs is None:
-        cores = min(os.cpu_count() or 1, len(rest))
-        jobs = cores if (time.perf_counter() - started) * len(rest) > WORTH_WORKERS_S else 1
+        long = (time.perf_counter() - started) * len(rest) > WORTH_WORKERS_S
+        jobs = min(cores(), len(rest)) if long else 1
     if jobs == 1 or not rest:
         yield from ((place, _row(lean, parts, case)) for place, case in enumerate(rest, start=1))
         return

@@ -65,9 +65,14 @@ class MemoryPeak:
     gpu: GpuKind
 
     @property
+    def excess(self) -> int:
+        """Bytes beyond the memory; negative if there is headroom."""
+        return self.held - self.gpu.memory
+
+    @property
     def fits(self) -> bool:
         """Whether no GPU exceeds its memory."""
-        return self.held <= self.gpu.memory
+        return self.excess <= 0
 
 
 def worst_peak(ranks: Sequence[int], held: Sequence[int], gpus: Sequence[GpuKind]) -> MemoryPeak:

@@ -133,8 +133,13 @@ def sweep_of(document: Document, imports: Sequence[str] = ()) -> Sweep:
     return sweep
 
 
-def axes_of(document: Document, at: KeyPath, items: Any, problems: list[str]) -> tuple[tuple[Case, ...], ...]:
-    """The axes in a list at a path of the document, each a list of cases; errors are appended to `problems`."""
+def axes_of(
+    document: Document, at: KeyPath, items: Any, problems: list[str], names: Sequence[str] = ()
+) -> tuple[tuple[Case, ...], ...]:
+    """The axes in a list at a path of the document, each a list of cases; errors are appended to `problems`.
+
+    An item may also be one of `names`, which is left to the caller.
+    """
     if isinstance(items, dict) and "file" in items:
         return _in_file(document, at, items, problems)
     if isinstance(items, dict) and "rows" in items:
@@ -143,12 +148,19 @@ def axes_of(document: Document, at: KeyPath, items: Any, problems: list[str]) ->
     if not isinstance(items, list) or not items:
         problems.append(document.problem(at, "expected a list of axes such as {parallel.pipeline: [2, 4]}"))
         return ()
-    axes = tuple(_axis(document, (*at, i), item, problems) for i, item in enumerate(items))
-    placed = [(path, i) for i, item in enumerate(items) if isinstance(item, dict) for path in item]
+    named = [(item, i) for i, item in enumerate(items) if names and isinstance(item, str)]
+    problems += [document.problem((*at, i), unknown(name, names)) for name, i in named if name not in names]
+    given = [(i, item) for i, item in enumerate(items) if (item, i) not in named]
+    axes = tuple(_axis(document, (*at, i), item, problems) for i, item in given)
+    placed = sorted([*named, *((path, i) for i, item in given if isinstance(item, dict) for path in item)], key=_place)
     first = dict(reversed(placed))
     twice = [(path, i) for path, i in placed if first[path] != i]
     problems += [document.problem((*at, i, path), "also varies in an earlier axis") for path, i in twice]
     return axes
+
+
+def _place(named: tuple[str, int]) -> int:
+    return named[1]
 
 
 def _in_file(

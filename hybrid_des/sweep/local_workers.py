@@ -15,6 +15,13 @@ from typing import Any
 TRACKER = "ignore:resource_tracker"  # a warning filter: the action, and how the message begins
 
 
+def cores() -> int:
+    """The number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):  # not on macOS and Windows
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 class LocalWorker:
     """A joblib pool of one process, replaced if it is killed; a larger pool would lose all batches in progress."""
 

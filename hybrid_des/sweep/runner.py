@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import os
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Executor
@@ -18,7 +17,7 @@ from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.sweep.axes import Case, Sweep
 from hybrid_des.sweep.dispatch import Row, Submits, dispatch, split
 from hybrid_des.sweep.journal import columns
-from hybrid_des.sweep.local_workers import local_workers
+from hybrid_des.sweep.local_workers import cores, local_workers
 from hybrid_des.sweep.rows import is_key, plain
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ WORTH_A_WORKER = 200  # cases that take about as long as starting a worker
 
 def jobs_for(sweep: Sweep) -> int:
     """Number of local workers for a sweep of this size."""
-    return max(1, min(os.cpu_count() or 1, len(sweep) // WORTH_A_WORKER))
+    return max(1, min(cores(), len(sweep) // WORTH_A_WORKER))
 
 
 def sweep_rows(

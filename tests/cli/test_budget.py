@@ -79,3 +79,37 @@ def test_progress_names_share_rate_and_time_left():
     assert _progress(Headway(0.25, 10**6, 10, 0)) == "simulating: 25% of the ops, 100,000 events/s, 30 s left"
     stuck = _progress(Headway(0.97, 10**6, 10, 4))
     assert stuck == "simulating: 97% of the ops, 100,000 events/s, no op has ended for 4 s"
+
+
+MANY_BUCKETS = """\
+cluster: {gpus_per_node: 8}
+parallel: {data: 8}
+schedule: {kind: 1f1b, microbatches: 2}
+workload: {forward: 1 ms, backward: 2 ms, parameters: 1e5}
+"""
+
+
+@pytest.mark.parametrize("command", ["verify", "compare", "explain"])
+def test_every_command_that_may_take_minutes_has_a_budget(run, write, command):
+    file = write(MANY_BUCKETS, "many.yaml")
+    words = [command, file, *([file] if command == "compare" else [])]
+    assert run(*words, "--budget", "1 h")[0] == 0  # which also imports what an end must not interrupt
+    code, out, err = run(*words, "--set", "gradients.bucket=20 B", "--budget", "50 ms")
+    assert (code, out) == (3, "")
+    assert len(err) == 1
+    assert "not complete: the budget of 50 ms is spent" in err[0]
+
+
+def test_a_training_of_too_many_messages_is_not_verified(run, write):
+    file = write(MANY_BUCKETS.replace("1e5", "4e5"), "many.yaml")
+    code, out, err = run("verify", file, "--set", "gradients.bucket=10 B", "--budget", "50 ms")
+    assert (code, out, len(err)) == (2, "", 1)
+    assert "in 2 steps of real numbers in fp64, " in err[0]
+    assert "messages with `record: all` are more than can be simulated" in err[0]
+
+
+def test_buckets_of_the_small_model_are_counted(run, write):
+    trained = MANY_BUCKETS.replace(", parameters: 1e5", "") + "numerics: {width: 512}\n"
+    code, _, err = run(write(trained), "--set", "gradients.bucket=2 B", "--budget", "50 ms")
+    assert (code, len(err)) == (2, 1)
+    assert "messages with `record: all` are more than can be simulated" in err[0]

@@ -16,6 +16,7 @@ schedule: {kind: gpipe, microbatches: 4}
 workload: {per: model, forward: 12 ms, backward: 24 ms, activation: 4 MB, parameters: 4e7, memory: {activation: 1 GB}}
 search:
   axes:
+    - parallel
     - {schedule.kind: [gpipe, 1f1b, zb-h1]}
     - {sharding: [none]}
     - {recompute: [none]}

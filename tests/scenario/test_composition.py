@@ -152,3 +152,13 @@ def test_paths_of_overrides_start_where_the_user_stands(write, tmp_path, monkeyp
     for name, time in (("both.csv", 30), ("beside.csv", 10), (tmp_path / "both.csv", 20)):
         scenario = load(file, ["parallel.data=2", "cluster.gpus_per_node=2", f"gradients.table={name}"])
         assert scenario.gradients.options.table.time(1024) == time * 10**6, name
+
+
+def test_commas_join_overrides_as_advice_does(write):
+    file = write(MINIMAL)
+    joined = load(file, ["schedule.kind=zb-h1,schedule.chunks=1, gradients.bucket=25 MB"])
+    assert (joined.schedule.kind, joined.gradients.bucket) == ("zb-h1", 25 * 10**6)
+    assert load(file, ["parallel.order=[pipeline, data, tensor]"]).parallel.order == ("pipeline", "data", "tensor")
+    assert load(file, ['description="one, steps=2"']).steps == 1
+    with pytest.raises(ScenarioError, match=r"--set schedule\.chunk=2: "):
+        load(file, ["schedule.kind=zb-h1,schedule.chunk=2"])

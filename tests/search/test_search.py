@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections import Counter
+from contextlib import contextmanager
 from functools import cache
 from random import Random
 from types import SimpleNamespace
@@ -18,7 +19,7 @@ from hybrid_des.errors import ScenarioError, UsageError
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.search import best_plan, branch, explore, plans_in, search, settings_of
-from hybrid_des.search.appraisal import simulate, weigh
+from hybrid_des.search.appraisal import scenario_in, simulate, weigh
 from hybrid_des.search.branch import EXCLUDED, IMPOSSIBLE, MISFIT, SAME, SIMULATED, UNKNOWN
 from hybrid_des.search.logbook import LOGBOOK
 from hybrid_des.search.pareto import draw
@@ -27,7 +28,7 @@ from hybrid_des.simulation.watch import BudgetSpentError
 
 SPACES = 15 * TIMES
 PLANS = 12
-AXES = [{"schedule.kind": ["gpipe", "1f1b", "zb-h1"]}]
+AXES = ["parallel", {"schedule.kind": ["gpipe", "1f1b", "zb-h1"]}]
 FEW = [*AXES, {"sharding": ["none"]}, {"recompute": ["none"]}]
 
 
@@ -122,7 +123,8 @@ def test_plans_that_are_the_same_take_the_same_time():
 
 
 def test_the_default_plans_use_all_gpus_at_one_batch():
-    settings = spaces.settings(spaces.of_model(8, gradients={"codec": "bf16", "overlap": True}))
+    values = spaces.of_model(8, gradients={"codec": "bf16", "overlap": True})
+    settings = spaces.settings(values, axes=["parallel", "schedule.kind"])
     plans = plans_in(settings)
     for plan in plans:
         assert math.prod(plan[f"parallel.{axis}"] for axis in ("pipeline", "data", "tensor", "context")) == 8
@@ -145,16 +147,62 @@ def test_a_given_axis_restricts_the_default_ones():
     assert "sharding" not in values_of(plans)
 
 
+def test_what_the_file_states_stays_without_axes():
+    parallel = {"data": 4, "tensor": 2, "sequence": True}
+    gradients = {"overlap": True, "bucket": "1 MB"}
+    values = spaces.of_model(8, parallel=parallel, sharding="zero-1", recompute="full", gradients=gradients, batch=32)
+    plans = plans_in(spaces.settings(values))
+    assert values_of(plans) == {"schedule.microbatch_size": [1, 2, 4, 8]}
+    for plan in plans:
+        scenario = scenario_in(spaces.settings(values), plan)
+        layout = {axis: getattr(scenario.parallel, axis) for axis in ("pipeline", "data", "tensor", "context")}
+        assert layout == {"pipeline": 1, "data": 4, "tensor": 2, "context": 1}
+        assert (scenario.schedule.kind, scenario.sharding, scenario.recompute) == ("1f1b", "zero-1", "full")
+        assert scenario.gradients.bucket == 10**6
+
+
+@pytest.mark.parametrize("stated", ["microbatch_size", "microbatches"])
+def test_stated_microbatches_keep_their_size(stated):
+    values = spaces.of_model(8, schedule={"kind": "1f1b", "microbatches": 4, stated: 4})
+    del values["batch"]
+    assert "schedule.microbatch_size" not in values_of(plans_in(spaces.settings(values)))
+
+
+def test_an_axis_by_name_varies_what_the_file_states():
+    values = spaces.of_model(8, sharding="zero-1", recompute="full", schedule={"kind": "zb-v", "chunks": 2})
+
+    def varied(*axes):
+        return set(values_of(plans_in(spaces.settings(values, axes=list(axes)))))
+
+    kept = varied("schedule.microbatch_size")
+    assert varied("sharding") - kept == {"sharding"}
+    assert varied("recompute") - kept == {"recompute"}
+    assert varied("schedule.kind") - kept == set()  # without a pipeline all orders are the same
+    assert varied("parallel", "schedule.kind") - kept >= {"schedule.kind", "schedule.chunks", "parallel.tensor"}
+    assert varied({"parallel.tensor": [1, 2]}) - kept == {
+        f"parallel.{axis}" for axis in ("pipeline", "data", "tensor", "context")
+    }
+
+
+def test_a_rule_of_buckets_stays_where_no_bucket_is_stated():
+    gradients = {"overlap": True, "bucket_rule": "ddp"}
+    schedule = {"kind": "1f1b", "microbatch_size": 1}
+    settings = spaces.settings(spaces.of_model(8, sharding="none", gradients=gradients, schedule=schedule))
+    sizes = {scenario_in(settings, plan).gradients.bucket for plan in plans_in(settings)}
+    assert sizes == {25 * 2**20, 128 * 2**20}
+
+
 def test_numbers_of_one_rank_keep_their_pipeline():
     values = spaces.of_workload(8)
     values["workload"] |= {"per": "rank"}
-    plans = plans_in(spaces.settings(values))
+    plans = plans_in(spaces.settings(values, axes=["parallel"]))
+    assert len(plans) > 1
     assert not any("parallel.pipeline" in plan for plan in plans)
 
 
 def test_every_excluded_plan_has_its_reason():
     values = spaces.of_workload(schedule={"kind": "gpipe", "microbatches": 2})
-    found = search({**values, "search": {"memory": "1 GB"}})
+    found = search({**values, "search": {"axes": ["parallel", "schedule.kind"], "memory": "1 GB"}})
     for candidate in found.candidates:
         assert bool(candidate.reason) == (candidate.status in (MISFIT, IMPOSSIBLE, SAME))
     four = [one for one in found.candidates if one.case["parallel.pipeline"] == 4]
@@ -290,6 +338,9 @@ class Elsewhere(branch.AtOnce):
     [
         ({"axes": [{"schedule.knd": ["1f1b"]}]}, 'search.axes[0].schedule.knd: unknown "knd"; did you mean "kind"?'),
         ({"axes": "many"}, "search.axes: expected a list of axes"),
+        ({"axes": 5}, "search.axes: expected a list of axes"),
+        ({"axes": ["shardin"]}, 'search.axes[0]: unknown "shardin"; did you mean "sharding"?'),
+        ({"axes": ["sharding", {"sharding": ["none"]}]}, "search.axes[1].sharding: also varies in an earlier axis"),
         ({"axis": []}, 'search.axis: unknown "axis"; did you mean "axes"?'),
         ({"objective": "step_time"}, 'search.objective: unknown "step_time"; did you mean "step_time_s"?'),
         ({"objective": "tokens_per_gpu_s"}, "search.objective: tokens_per_gpu_s needs a `model` of token sequences"),
@@ -313,3 +364,18 @@ def test_the_table_has_every_plan_and_the_best_first():
     assert table.iloc[0]["step_time_s"] == found.best.least == table.step_time_s.min()
     assert set(table.status) == set(found.counts)
     json.dumps(json.loads(table.to_json()), allow_nan=False)
+
+
+def test_no_search_has_more_workers_than_plans(monkeypatch):
+    asked = []
+
+    @contextmanager
+    def counted(count):
+        asked.append(count)
+        yield [branch.AtOnce()] * count
+
+    monkeypatch.setattr(best_plan, "local_workers", counted)
+    settings = spaces.settings(spaces.of_workload(), axes=FEW)
+    plans = plans_in(settings)
+    assert explore(settings, plans, jobs=300).best is not None
+    assert asked == [len(plans)]

@@ -4,13 +4,21 @@ import re
 from itertools import islice
 
 import pytest
+from support import spaces
 from support.scenarios import scenario as given
 
 from hybrid_des import load, simulate
+from hybrid_des.analysis.comparison.compare import compare
+from hybrid_des.analysis.comparison.sides import side_of_scenario
+from hybrid_des.analysis.explaining import explain
 from hybrid_des.errors import OutOfMemoryError
 from hybrid_des.planning.planner import parts_of
+from hybrid_des.report.compared import render_comparison
+from hybrid_des.report.explained import render_explanation
+from hybrid_des.report.page.document import Shown, page_of
 from hybrid_des.simulation.memory import memory_parts, misfit
 from hybrid_des.simulation.remedies import planned_peaks, remedies, what_would_fit
+from hybrid_des.units import format_bytes
 
 GB = 10**9
 MODEL = {"base": "gpt3-1.3b", "attention": "plain"}
@@ -68,7 +76,8 @@ def test_a_change_has_the_peak_of_its_simulation():
         "recompute: full": max(simulate(scenario(recompute="full")).run.peak_memory),
         **{f"sharding: {level}": max(simulate(scenario(sharding=level)).run.peak_memory)
            for level in ("zero-1", "zero-2", "zero-3")},
-        "schedule.microbatch_size: 2": max(simulate(scenario(schedule=half)).run.peak_memory),
+        "schedule.microbatch_size: 2, schedule.microbatches: 16":
+            max(simulate(scenario(schedule=half)).run.peak_memory),
     }  # fmt: skip
 
 
@@ -80,6 +89,55 @@ def test_the_first_change_that_fits_is_named():
     full = next(islice(remedies(run.scenario, run.plan, run.fabric), 1, None)).peak.held
     assert what_would_fit(scenario(full + 1), run.plan, run.fabric).startswith("recompute: full, with ")
     assert what_would_fit(scenario("1 GB"), run.plan, run.fabric).startswith("no single change; the best is ")
+
+
+LAYERED = {"parallel": {"data": 4}, "recompute": "full"}
+
+
+@pytest.mark.parametrize("gradients", [{"bucket": "25 MB"}, {"bucket_rule": "ddp"}], ids=str)
+def test_sharding_by_layers_is_advised_without_a_bucket(gradients):
+    lacking = scenario("20 GB", gradients=gradients, **LAYERED)
+    run = simulate(lacking).run
+    advice = {remedy.change.partition(",")[0]: remedy for remedy in remedies(lacking, run.plan, run.fabric)}
+    for level in ("zero-2", "zero-3"):
+        remedy = advice[f"sharding: {level}"]
+        assert remedy.change == f"sharding: {level}, gradients.bucket: none"
+        followed = scenario("20 GB", gradients={**gradients, "bucket": "none"}, sharding=level, **LAYERED)
+        assert max(simulate(followed).run.peak_memory) == remedy.peak.held
+
+
+def test_a_change_that_is_refused_is_not_advised():
+    reduced = scenario("20 GB", gradients={"algorithm": "halving-doubling"}, **LAYERED)
+    run = simulate(reduced).run
+    assert [one for one in remedies(reduced, run.plan, run.fabric) if "sharding" in one.changes] == []
+    waiting = scenario(
+        "20 GB", gradients={"overlap": True}, overlap={"parameters": False}, sharding="zero-2", **LAYERED
+    )
+    run = simulate(waiting).run
+    assert [one for one in remedies(waiting, run.plan, run.fabric) if "sharding" in one.changes] == []
+
+
+def test_an_order_that_depends_on_times_is_planned_anew():
+    values = spaces.of_model(8, parallel={"pipeline": 4, "data": 2}, schedule={"kind": "zb-auto"}, sharding="zero-3")
+    values["cluster"] |= {"sharing": "fair", "infiniband": {"nics_per_node": 1, "bandwidth": "25 GB/s"}}
+    values["cluster"]["gpu"] = {**spaces.CUSTOM, "memory": "20 MB"}
+    run = simulate(load(values)).run
+    peak = max(simulate(load({**values, "recompute": "full"})).run.peak_memory)
+    advice = what_would_fit(run.scenario, run.plan, run.fabric)
+    assert advice == f"no single change; the best is recompute: full, with {format_bytes(peak)}"
+
+
+def test_a_run_that_does_not_fit_says_so_first():
+    lacking = given(workload={"parameters": 6e9})
+    result = simulate(lacking)
+    first = result.report(width=200).splitlines()[1]
+    assert re.fullmatch(r"OUT OF MEMORY: peak 96 GB of 80 GB, on rank 0: this step cannot run; its figures .*", first)
+    explained = render_explanation(explain(lacking), width=200).splitlines()[1]
+    assert explained == first
+    side = side_of_scenario(lacking)
+    assert "OUT OF MEMORY: " in render_comparison(compare(side, side)).splitlines()[1]
+    assert '<p class="alarm">OUT OF MEMORY: ' in page_of([Shown(result)])
+    assert "OUT OF MEMORY" not in simulate(given()).report()
 
 
 def test_the_verdict_names_the_part_and_the_change():

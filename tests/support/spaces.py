@@ -47,8 +47,8 @@ def settings(values: dict[str, Any], **block: Any) -> Any:
 
 
 def random_space(rng: Random, kinds: list[str]) -> dict[str, Any]:
-    """A scenario with a search over some schedules and whatever varies by default."""
-    axes: list[dict[str, list[Any]]] = [{"schedule.kind": kinds}]
+    """A scenario with a search over all layouts, some schedules, and what it does not state."""
+    axes: list[Any] = ["parallel", {"schedule.kind": kinds}]
     if rng.random() < 0.5:
         values = of_workload(rng.choice((4, 8)))
         values["workload"]["forward"] = rng.choice(("12 ms", "3 ms", "40 ms"))

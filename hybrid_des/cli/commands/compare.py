@@ -17,7 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybrid_des.cli.arguments import add_common, distinct, import_files, one_document
+from hybrid_des.cli.arguments import add_budget, add_common, distinct, import_files, one_document
+from hybrid_des.cli.budget import within
 from hybrid_des.cli.output import say, show, status_line
 from hybrid_des.errors import UsageError
 
@@ -39,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="show no status line")
+    add_budget(parser, "end after this time, such as 60s, without a result; exit code 3")
     add_common(parser, out="write comparison.png, .svg and, of two scenarios, the page comparison.html to this folder")
 
 
@@ -49,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
     import_files(args.imports)
     width = shutil.get_terminal_size((100, 24)).columns
-    with status_line(args.quiet):
+    with status_line(args.quiet), within(args.budget, "compare"):
         found = compare(*_sides(args))
         text = (
             json.dumps(found.to_mapping(), indent=2, allow_nan=False) if args.json else render_comparison(found, width)

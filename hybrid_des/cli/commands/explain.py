@@ -14,7 +14,8 @@ import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hybrid_des.cli.arguments import add_common, count, import_files, one_scenario
+from hybrid_des.cli.arguments import add_budget, add_common, count, import_files, one_scenario
+from hybrid_des.cli.budget import within
 from hybrid_des.cli.output import say, show, status_line
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top", type=count, default=10, metavar="N", help="rows of each list (default 10)")
     parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="show no status line")
+    add_budget(parser, "end after this time, such as 60s, without a result; exit code 3")
     add_common(parser, out="also write the page report.html, with the critical path, to this folder")
 
 
@@ -48,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         return load(args.file, [*args.set, *overrides])
 
     scenario = one_scenario("explain", args.file, args.set)
-    with status_line(args.quiet):
+    with status_line(args.quiet), within(args.budget, scenario.name):
         found = explain(scenario, args.what_if, build=build, top=args.top)
     if args.json:
         whole = {"verdict": verdict(found), **found.to_mapping(), "next": advice(found)}

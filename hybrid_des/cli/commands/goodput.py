@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
@@ -64,6 +63,7 @@ def _jobs(scenario: Scenario, curves: bool) -> int:
     """Number of local workers for the expected failures; with curves, for those of all their points."""
     from hybrid_des.renewal.job import expected_failures
     from hybrid_des.renewal.sources import sources_of
+    from hybrid_des.sweep.local_workers import cores
 
     faults = expected_failures(scenario, sources_of(scenario)) * (POINTS if curves else 1)
-    return max(1, min(os.cpu_count() or 1, int(faults // WORTH_A_WORKER)))
+    return max(1, min(cores(), int(faults // WORTH_A_WORKER)))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -35,7 +34,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="only count the plans and list what varies")
     parser.add_argument("--json", action="store_true", help="print only the outcome, as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="print no progress and no report of the best plan")
-    parser.add_argument("--jobs", metavar="N", type=processes, help="local worker processes (default: one per core)")
+    jobs = "local worker processes, at most one per plan (default: one per core)"
+    parser.add_argument("--jobs", metavar="N", type=processes, help=jobs)
     parser.add_argument("--dask", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://10.0.0.1:8786")
     add_budget(parser, "stop after this time, such as 60s")
     parser.add_argument("--resume", action="store_true", help="resume an earlier search from its --out folder")
@@ -72,11 +72,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _listed(settings: Settings, plans: Sequence[Case]) -> str:
     from hybrid_des.search import values_of
+    from hybrid_des.search.space import LAYOUT, kept_in
 
-    lines = [f"{len(plans)} plans of {settings.written.cluster.gpus} GPUs, by"]
-    for path, values in values_of(plans).items():
+    number = f"{len(plans)} plans" if len(plans) > 1 else "1 plan"
+    values_in = values_of(plans)
+    lines = [f"{number} of {settings.written.cluster.gpus} GPUs{', by' if values_in else ''}"]
+    for path, values in values_in.items():
         shown = [_cell(value) for value in values[:MOST_VALUES]]
         lines.append(f"  {path}: {', '.join(shown)}{', …' if len(values) > MOST_VALUES else ''}")
+    if kept := kept_in(settings):
+        names = dict.fromkeys("parallel" if path in LAYOUT else path for path in kept if path != "schedule.chunks")
+        lines.append(f"  as the file states: {', '.join(kept)}; to vary them, search.axes: [{', '.join(names)}]")
     return "\n".join(lines)
 
 
@@ -90,11 +96,12 @@ def _search(args: argparse.Namespace, settings: Settings, plans: Sequence[Case])
     from hybrid_des.report.files.workshop import reserved
     from hybrid_des.search import explore
     from hybrid_des.search.logbook import LOGBOOK
+    from hybrid_des.sweep.local_workers import cores
 
     how: dict[str, Any] = {"budget_s": args.budget, "folder": args.out, "resume": args.resume}
     with nullcontext() if args.out is None else reserved(args.out), _bar(args, settings) as progress:
         if args.dask is None:
-            found = explore(settings, plans, jobs=args.jobs or os.cpu_count() or 1, progress=progress, **how)
+            found = explore(settings, plans, jobs=args.jobs or cores(), progress=progress, **how)
         else:
             from hybrid_des.cli.dask_cluster import connected
 

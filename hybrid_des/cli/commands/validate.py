@@ -9,7 +9,6 @@ the file's value. Every row is simulated; printed are the number of rows, the me
 
 import argparse
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -38,11 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--by", metavar="COLUMN", action="append", default=[], help="errors for each value of a column")
     add_common(parser, out="also write the table, a picture and the fitted numbers to this folder")
     parser.add_argument("--json", action="store_true", help="print only the errors, as one JSON object")
-    parser.add_argument("--jobs", metavar="N", type=processes, help="local worker processes (default: one per core)")
+    jobs = "local worker processes, at most one per row (default: one per core)"
+    parser.add_argument("--jobs", metavar="N", type=processes, help=jobs)
 
 
 def run(args: argparse.Namespace) -> int:
     """Predict every row, print the errors, and return 1 if no row could be predicted."""
+    from hybrid_des.sweep.local_workers import cores
     from hybrid_des.validation.corpus import predict
 
     import_files(args.imports)
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     chosen = _chosen(sweep, args.where)
     with ExitStack() as stack:
         progress = stack.enter_context(progress_bar(args.json))
-        runs = stack.enter_context(_runner(args.jobs or min(os.cpu_count() or 1, len(sweep)), progress))
+        runs = stack.enter_context(_runner(min(args.jobs or cores(), len(sweep)), progress))
         numbers = _fit(chosen, args.fit.split(","), runs) if args.fit else {}
         kept = _others(sweep, chosen) if args.fit else chosen
         before = predict(kept, runs) if args.fit else []

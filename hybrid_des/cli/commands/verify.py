@@ -11,7 +11,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from hybrid_des.cli.arguments import add_common, import_files
+from hybrid_des.cli.arguments import add_budget, add_common, import_files
+from hybrid_des.cli.budget import OutOfTimeError, within
 from hybrid_des.cli.output import show
 from hybrid_des.errors import UsageError
 
@@ -26,6 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add a scenario."""
     parser.add_argument("file", metavar="SCENARIO", help="a scenario file, with or without numerics")
     parser.add_argument("--json", action="store_true", help="print the verdict as JSON")
+    add_budget(parser, "end after this time, such as 60s, without a result; exit code 3")
     add_common(parser)
 
 
@@ -37,7 +39,10 @@ def run(args: argparse.Namespace) -> int:
     import_files(args.imports)
     scenario = load(args.file, args.set)
     try:
-        verdict, account = "pass", verify(scenario)
+        with within(args.budget, scenario.name):
+            verdict, account = "pass", verify(scenario)
+    except OutOfTimeError:
+        raise
     except (PlanError, SimulationError) as error:
         verdict, account = "fail", str(error)
     show(json.dumps({"verdict": verdict, "account": account}) if args.json else f"{verdict}: {account}")
@@ -52,7 +57,7 @@ def verify(scenario: Source, plan: Plan | None = None) -> str:
         plan: a user-defined order, instead of the schedule's.
 
     Raises:
-        UsageError: something other than replicas and stages divides the model.
+        UsageError: something other than replicas and stages divides the model, or the training is too large.
         PlanError: the order of ops is impossible.
         NumericsError: the result of an op or a reduction differs from serial training; the message names it.
         SimulationError: the simulation deadlocks.
@@ -62,6 +67,7 @@ def verify(scenario: Source, plan: Plan | None = None) -> str:
     from hybrid_des.planning.wiring import fabric_of
     from hybrid_des.scenario import Numerics, load
     from hybrid_des.scenario.sharded import divided
+    from hybrid_des.scenario.sizes import excesses
     from hybrid_des.simulation.run import run as simulate
     from hybrid_des.workload.given import rank_costs
 
@@ -78,8 +84,11 @@ def verify(scenario: Source, plan: Plan | None = None) -> str:
     numerics = numerics.model_copy(update={"dtype": "fp64"})
     gradients = scenario.gradients.model_copy(update={"codec": "fp64", "error_feedback": False})
     changes = {"numerics": numerics, "gradients": gradients, "steps": STEPS, "barrier": True, "on_oom": "warn"}
+    trained = scenario.model_copy(update=changes)
+    for excess in excesses(trained):
+        raise UsageError(f"{scenario.name}: in {STEPS} steps of real numbers in fp64, {excess.message}")
     training = CheckedTraining(numerics.settings, plan, scenario.parallel.data, scenario.seed)
-    result = simulate(scenario.model_copy(update=changes), plan, fabric, training)
+    result = simulate(trained, plan, fabric, training)
     if scenario.workload is not None:  # stages of a model differ in what weight gradients keep
         ranks = rank_costs(scenario.workload, scenario.parallel.pipeline)
         training.check_memory(result.peak_activations, ranks.weight_share)

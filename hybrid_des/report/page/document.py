@@ -91,11 +91,12 @@ def _section(run: Shown, reasons: Reasons, several: bool) -> str:
     content = content_of(run.findings)
     title = html.escape(f"{run.name}: {content.description or content.name}" if several else content.description)
     cards = "".join(_card(fact) for fact in content.headline)
+    alarm = f'<p class="alarm">{html.escape(content.alarm)}</p>' if content.alarm else ""
     verdict = f"<pre>{html.escape(chr(10).join(reasons.verdict))}</pre>" if reasons.verdict else ""
     tables = "".join(_table(name, frame) for name, frame in reasons.tables)
     report = html.escape(render(run.findings, width=WIDTH))
     return (
-        f'<section class="run"><p>{title}</p><p class="setup">{html.escape(content.setup[0])}</p>'
+        f'<section class="run"><p>{title}</p>{alarm}<p class="setup">{html.escape(content.setup[0])}</p>'
         f'<div class="cards">{cards}</div><div class="why">{verdict}{run.more}</div>{tables}'
         f"<details><summary>report</summary><pre>{report}</pre></details></section>"
     )
