@@ -100,7 +100,7 @@ def test_a_front_holds_what_less_memory_makes_the_best():
 
 
 def test_the_plans_of_a_search_fill_its_picture():
-    ax = draw(explored(0)[2], Figure().subplots())
+    ax = draw(explored(3)[2], Figure().subplots())
     x, y = np.concatenate([np.asarray(group.get_offsets()) for group in ax.collections]).T
     for values, (low, high) in ((x, ax.get_xlim()), (y, ax.get_ylim())):
         assert len(set(values)) > 2

@@ -51,14 +51,14 @@ def test_a_shipped_search_holds_the_plan_of_its_file(file):
 
 
 def test_at_most_a_fifth_of_336_plans_is_simulated():
-    """Where memory excludes nothing; it holds for 80 and 160 GB too."""
+    """Where memory excludes nothing."""
     settings = spaces.settings(KORTHIKANTI, axes=AXES, memory="640 GB", top=1)
     plans = plans_in(settings)
     found = explore(settings, plans)
     assert len(plans) == 336
     assert found.counts[SIMULATED] <= 336 // 5
     assert found.counts[IMPOSSIBLE] == 48  # 48 layers make no 32 or 64 stages
-    # of all plans simulated one by one, this one was the fastest for each of the three sizes
+    # of all plans simulated one by one, this one and its twin under 1f1b were the fastest
     best = found.best.case
-    assert (best["schedule.kind"], best["schedule.microbatch_size"], best["recompute"]) == ("zb-h1", 1, "none")
-    assert [best[f"parallel.{axis}"] for axis in ("tensor", "pipeline", "data")] == [1, 8, 8]
+    assert (best["schedule.kind"], best["schedule.microbatch_size"], best["recompute"]) == ("zb-h1", 2, "none")
+    assert [best[f"parallel.{axis}"] for axis in ("tensor", "pipeline", "data")] == [1, 1, 64]
