@@ -241,7 +241,7 @@ def _reduction(facts: Mapping[str, Any]) -> list[Fact]:
         return []
     does = "reduce-scatter and all-gather" if "parameter_communication_s" in facts else "all-reduce"
     channels = f" on {count(facts['channels'], 'channel')}" if facts["channels"] else ""
-    return [Fact("gradient reduction", f"{facts['algorithm']} {does}{channels}")]
+    return [Fact("reduction", f"{facts['algorithm']} {does}{channels}")]
 
 
 def _simulated(run: Run) -> list[Fact]:
