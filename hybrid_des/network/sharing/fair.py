@@ -150,24 +150,32 @@ class FairFlow(Flow):
                 except error as refusal:
                     raise out_of_range(refusal, now) from None
         self.put(message, self.tag, now + self.latency)
+        self.drains = NEVER
         if self.queue:
-            self._begin(*self.queue.popleft(), self.due)
+            if self.ports:
+                self.model.followed.append(self)
+            else:
+                self.follow()
             return
         self.message = None
-        self.drains = NEVER
         for port in self.ports:
             del port.flows[self]
             if port.flows:
-                self.model.disturb(port, self.due)
+                self.model.left.append((port, self.due))
+
+    def follow(self) -> None:
+        """Begin with the next message, when all messages that drain at this instant have left the links."""
+        self._begin(*self.queue.popleft(), self.due)
 
     def turn(self, rate: int, tick: int) -> None:
-        """Drain at a new rate from a tick on."""
-        if tick > self.since:
+        """Drain at a new rate from a tick on; a message that began at this instant, from its beginning."""
+        now = self.model.env.now
+        if tick > self.since and self.start != now:
             self.remaining -= self.rate * (tick - self.since)
             self.since = tick
         self.rate = rate
         self.due = self.since + self.remaining // rate
-        self.drains = max(self.start + picoseconds(self.due - (self.start << TICK)), self.model.env.now)
+        self.drains = max(self.start + picoseconds(self.due - (self.start << TICK)), now)
 
     def _begin(self, message: Message, tag: int, asked: int, since: int) -> None:
         """Start draining a message: at full rate if the flow is alone, else at the rate to be solved."""
@@ -180,22 +188,36 @@ class FairFlow(Flow):
         self.remaining = time * self.full
         for port in self.ports:
             if len(port.flows) > 1:
-                self.rate = 0
-                self.drains = NEVER
-                self.model.disturb(port, since)
+                self._wait(port)
                 return
         self.rate = self.full
         self.due = due = since + time
         self.drains = at = self.start + picoseconds(due - (self.start << TICK))
+        if at <= self.start and self.ports:  # others may still come to its links at this instant
+            self._wait(self.ports[0])
+            return
         self.model.end_of(at).flows.append(self)
+
+    def _wait(self, port: Port) -> None:
+        """Wait for a rate, which is solved around a port at the end of this instant."""
+        self.rate = 0
+        self.drains = NEVER
+        self.model.disturb(port)
 
 
 @sharing("fair")
 class Fair:
-    """Flows share bandwidth, max-min over their whole routes."""
+    """Flows share bandwidth, max-min over their whole routes.
+
+    Attributes:
+        followed, left: while messages drain: flows that have another one to send, and links with the tick at which a
+            flow left them.
+    """
 
     def __init__(self, env: Environment, rows: Rows | None) -> None:
         self.env = env
+        self.followed: list[FairFlow] = []
+        self.left: list[tuple[Port, int]] = []
         self._rows = rows
         self._times: dict[frozenset[Bandwidth], DrainTimes] = {}
         self._instants: dict[int, Instant] = {}
@@ -227,19 +249,25 @@ class Fair:
             self.env.at(at, instant, LAST)
         return instant
 
-    def disturb(self, port: Port, tick: int) -> None:
-        """Mark the rates around a port to be solved again from this tick on, at the end of this instant."""
-        if port.changed < tick:
-            port.changed = tick
+    def disturb(self, port: Port) -> None:
+        """Mark the rates around a port to be solved again, at the end of this instant."""
         self._disturbed.append(port)
         self.end_of(self.env.now)
 
     def _end(self, instant: Instant) -> None:
         """Hand over messages that have drained at this instant, then solve the components that have changed."""
         now = self.env.now
-        for flow in instant.flows:  # grows where an empty message follows
+        for flow in instant.flows:  # grows where a message follows over links of infinite bandwidth
             if flow.drains == now:
                 flow.drain(now)
+        for flow in self.followed:
+            flow.follow()
+        self.followed.clear()
+        for port, tick in self.left:
+            if port.flows:
+                port.changed = max(port.changed, tick)
+                self._disturbed.append(port)
+        self.left.clear()
         del self._instants[now]
         disturbed, self._disturbed = self._disturbed, []
         first = self._solutions
@@ -251,13 +279,21 @@ class Fair:
     def _solve(self, port: Port) -> None:
         """Find the rates of all flows of a port's component, and book the next drain."""
         flows, ports = connected(port, self._solutions)
-        tick = max(port.changed for port in ports)
-        for flow, rate in max_min(ports).items():
-            if rate != flow.rate:
-                flow.turn(rate, tick)
+        self._turn(flows, ports)
         if flows:
             first = min(flow.drains for flow in flows)
             self.end_of(first).flows.extend(flow for flow in flows if flow.drains == first)
+
+    def _turn(self, flows: list[FairFlow], ports: list[Port]) -> None:
+        """Find the rates of a component, from the tick of the last change at this instant on."""
+        now = self.env.now
+        tick = max(port.changed for port in ports)
+        for flow in flows:
+            if flow.start == now and flow.since > tick:
+                tick = flow.since
+        for flow, rate in max_min(ports).items():
+            if rate != flow.rate:
+                flow.turn(rate, tick)
 
 
 def ports_of(hops: tuple[Hop, ...]) -> tuple[Port, ...]:
