@@ -152,10 +152,7 @@ class FairFlow(Flow):
         self.put(message, self.tag, now + self.latency)
         self.drains = NEVER
         if self.queue:
-            if self.ports:
-                self.model.followed.append(self)
-            else:
-                self.follow()
+            self.model.followed.append(self)
             return
         self.message = None
         for port in self.ports:
@@ -182,20 +179,24 @@ class FairFlow(Flow):
         self.message = message
         self.tag = tag
         self.asked = asked
-        self.start = self.model.env.now
+        self.start = start = self.model.env.now
         self.since = since
         time = self.times[message.size]
         self.remaining = time * self.full
-        for port in self.ports:
-            if len(port.flows) > 1:
-                self._wait(port)
-                return
+        if time:
+            for port in self.ports:
+                if len(port.flows) > 1:
+                    self._wait(port)
+                    return
         self.rate = self.full
         self.due = due = since + time
-        self.drains = at = self.start + picoseconds(due - (self.start << TICK))
-        if at <= self.start and self.ports:  # others may still come to its links at this instant
-            self._wait(self.ports[0])
-            return
+        at = start + picoseconds(due - (start << TICK))
+        if at <= start:
+            if time:  # other flows may still reach its links at this instant
+                self._wait(self.ports[0])
+                return
+            at = start
+        self.drains = at
         self.model.end_of(at).flows.append(self)
 
     def _wait(self, port: Port) -> None:
@@ -257,12 +258,14 @@ class Fair:
     def _end(self, instant: Instant) -> None:
         """Hand over messages that have drained at this instant, then solve the components that have changed."""
         now = self.env.now
-        for flow in instant.flows:  # grows where a message follows over links of infinite bandwidth
-            if flow.drains == now:
-                flow.drain(now)
-        for flow in self.followed:
-            flow.follow()
-        self.followed.clear()
+        while flows := instant.flows:
+            instant.flows = []  # empty messages that follow
+            for flow in flows:
+                if flow.drains == now:
+                    flow.drain(now)
+            followed, self.followed = self.followed, []
+            for flow in followed:
+                flow.follow()
         for port, tick in self.left:
             if port.flows:
                 port.changed = max(port.changed, tick)
