@@ -54,8 +54,8 @@ def model_values(rng: Random) -> dict[str, Any]:
 
 def spanning_values(rng: Random) -> dict[str, Any]:
     """The sections of a small random scenario under `fair` whose tensor ranks span nodes and send messages."""
-    tensor, pipeline = rng.choice((2, 4, 4, 8)), rng.choice((1, 2, 2, 4))
-    data = rng.choice([n for n in (1, 2, 2, 4, 8) if n * tensor * pipeline <= 32])
+    tensor, pipeline = rng.choice((2, 4, 4, 4, 8)), rng.choice((1, 2, 2, 3))
+    data = rng.choice([n for n in (1, 2, 2, 2, 4, 4, 8) if n == 1 or n * tensor * pipeline <= 24])
     width = rng.choice([n for n in (1, 2, 2, 4) if n < tensor])
     kind = rng.choice(SCHEDULES) if pipeline > 1 and rng.random() < 0.7 else "1f1b"
     schedule: dict[str, Any] = {"kind": kind, "microbatches": 2 * pipeline}
@@ -70,7 +70,7 @@ def spanning_values(rng: Random) -> dict[str, Any]:
     return {
         "cluster": cluster,
         "model": {
-            "layers": 2 * pipeline * rng.choice((1, 1, 1, 2)), "hidden": rng.choice((64, 96)), "heads": 8,
+            "layers": 2 * pipeline * rng.choice((1, 1, 1, 1, 3)), "hidden": rng.choice((64, 96)), "heads": 8,
             "ffn": rng.choice((128, 1000)), "vocab": rng.choice((128, 1000)), "sequence": rng.choice((64, 100)),
         },
         "parallel": {
