@@ -15,6 +15,7 @@ from hybrid_des.network.fabric import LinkSpec
 from hybrid_des.network.link import Hop
 from hybrid_des.network.message import Message
 from hybrid_des.network.rate import rate_of
+from hybrid_des.network.sharing.max_min import Port, max_min
 
 GB = 10**9
 # a few bytes take a few picoseconds, so that what happens within one picosecond matters
@@ -90,3 +91,19 @@ def test_copies_with_crossed_routes_take_the_same_times(campaign):
         alone = arrivals(case, 1, rng, spell)
         for (tag, copy), at in arrivals(case, rng.randint(2, MOST), rng, spell).items():
             assert at == alone[tag, 0], f"seed {seed}, message {tag}, copy {copy}"
+
+
+class Path:
+    def __init__(self, *ports):
+        self.ports = ports
+        for port in ports:
+            port.flows[self] = None
+
+
+def test_links_with_equal_shares_are_filled_at_once():
+    """Five units for two flows on each of two links: the remainder goes to nobody, whichever link is first."""
+    for turned in (False, True):
+        one, other = ports = Port(5), Port(5)
+        flows = Path(one), Path(one, other), Path(other)
+        rates = max_min([*reversed(ports)] if turned else [*ports])
+        assert [rates[flow] for flow in flows] == [2, 2, 2]

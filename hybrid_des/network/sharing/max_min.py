@@ -11,7 +11,7 @@ class Port:
 
     Attributes:
         capacity: its bandwidth in work units per tick.
-        changed: the tick at which a flow last arrived at it or left it.
+        changed: the tick at which a flow last left others on it, or its bandwidth changed.
         left, open: while rates are solved: capacity not assigned yet, flows whose rate is not known yet.
         solved: the last solution that it was part of.
     """
