@@ -260,19 +260,18 @@ class Fair:
     def _end(self, instant: Instant) -> None:
         """Hand over messages that have drained at this instant, then solve the components that have changed."""
         now = self.env.now
-        while flows := instant.flows:
-            instant.flows = []  # empty messages that follow
-            for flow in flows:
-                if flow.drains == now:
-                    flow.drain(now)
+        for flow in instant.flows:
+            if flow.drains == now:
+                flow.drain(now)
+        while self.followed:
             followed, self.followed = self.followed, []
+            instant.flows = []
             for flow in followed:
                 flow.follow()
-        for port, tick in self.left:
-            if port.flows:
-                port.changed = max(port.changed, tick)
-                self._disturbed.append(port)
-        self.left.clear()
+            for flow in instant.flows:  # empty messages
+                flow.drain(now)
+        if self.left:
+            self._disturb_left()
         del self._instants[now]
         disturbed, self._disturbed = self._disturbed, []
         first = self._solutions
@@ -280,6 +279,15 @@ class Fair:
             if port.solved <= first:
                 self._solutions += 1
                 self._solve(port)
+
+    def _disturb_left(self) -> None:
+        """Mark the rates around links that a flow left and others did not to be solved again."""
+        for port, tick in self.left:
+            if port.flows:
+                if port.changed < tick:
+                    port.changed = tick
+                self._disturbed.append(port)
+        self.left.clear()
 
     def _solve(self, port: Port) -> None:
         """Find the rates of all flows of a port's component, and book the next drain."""

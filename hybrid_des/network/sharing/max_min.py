@@ -53,10 +53,16 @@ def max_min(ports: list[Port]) -> dict[Any, int]:
         port.left = port.capacity
         port.open = len(port.flows)
     while ports := [port for port in ports if port.open]:
-        shares = [port.left // port.open for port in ports]
-        rate = min(shares)
-        for tightest in [port for port, share in zip(ports, shares, strict=True) if share == rate]:
-            for flow in tightest.flows:
+        rate = ports[0].left // ports[0].open
+        tightest: list[Port] = []
+        for port in ports:
+            share = port.left // port.open
+            if share == rate:
+                tightest.append(port)
+            elif share < rate:
+                rate, tightest = share, [port]
+        for full in tightest:
+            for flow in full.flows:
                 if flow not in rates:
                     rates[flow] = rate
                     for port in flow.ports:
