@@ -15,7 +15,7 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from support.foldings import both_of, differences, scenario_values
-from support.layered_foldings import model_values
+from support.layered_foldings import model_values, spanning_values
 
 from hybrid_des.scenario import folded
 
@@ -26,13 +26,15 @@ def main() -> None:
     parser.add_argument("--scenarios", type=int, default=100, metavar="N", help="how many")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="seed of the first")
     parser.add_argument("--models", action="store_true", help="of models, with tensor and context ranks")
+    parser.add_argument("--spanning", action="store_true", help="of small models under fair, tensor ranks over nodes")
     arguments = parser.parse_args()
+    draw = spanning_values if arguments.spanning else model_values if arguments.models else scenario_values
     folded.FROM = 2
     reached: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     saved = 0
     for seed in range(arguments.first, arguments.first + arguments.scenarios):
-        values = (model_values if arguments.models else scenario_values)(Random(seed))
+        values = draw(Random(seed))
         if (both := both_of(values)) is None:
             reached["impossible"] += 1
             continue

@@ -6,10 +6,11 @@ from random import Random
 import pytest
 from support.campaigns import TIMES
 from support.foldings import both_of, differences, run_of, scenario_values
-from support.layered_foldings import model_values
+from support.layered_foldings import model_values, spanning_values
 
 from hybrid_des.scenario import folded
 
+SPANNING = (12, 15, 16, 19, 28)  # seeds that fold, of several wirings and schedules
 CAMPAIGNS = 6 * TIMES
 EACH = 6
 # seeds of small models, each with axes along which it folds; tests/benchmarks/foldings.py draws models of any size
@@ -54,6 +55,23 @@ def test_folded_tensor_and_context_ranks_equal_unfolded_ones(seed, axes):
     values = model_values(Random(seed))
     run = run_of(values, "auto")
     assert {turn.axis for turn in run.run.fold.turns} >= set(axes)
+    assert not differences(run, run_of(values, "off"))
+
+
+def test_folded_fair_flows_drain_in_any_order():
+    """A seed at which flows of slightly different ends drain in one picosecond, in another order when folded."""
+    both = both_of(scenario_values(Random(20487)))
+    assert both is not None
+    run, whole = both
+    assert run.run.fold is not None
+    assert not differences(run, whole)
+
+
+@pytest.mark.parametrize("seed", SPANNING)
+def test_folded_fair_runs_with_spanning_tensor_ranks_equal_unfolded(seed):
+    values = spanning_values(Random(seed))
+    run = run_of(values, "auto")
+    assert run.run.fold is not None
     assert not differences(run, run_of(values, "off"))
 
 

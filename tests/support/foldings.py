@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 from typing import Any
 
@@ -186,16 +187,16 @@ def differences(folded: Result, whole: Result) -> list[str]:
     assert run.fold is not None
     mine, theirs = (_rows(one) for one in (expanded(run.timeline, run.fold, run.fabric), whole.run.timeline))
     if mine != theirs:
-        only = set(mine) ^ set(theirs)
-        found.append(f"{len(only)} rows of {len(theirs)}: {sorted(only)[:4]}")
+        only = sorted(map(str, (mine - theirs) + (theirs - mine)))
+        found.append(f"{len(only)} rows of {theirs.total()}: {only[:4]}")
     return found
 
 
-def _rows(timeline: Any) -> list[tuple[Any, ...]]:
+def _rows(timeline: Any) -> Counter[tuple[Any, ...]]:
     frame = table(timeline, exact=True)
     columns = [frame[name].astype(object).where(frame[name].notna(), -1).tolist() for name in frame]
-    rows = sorted(map(str, zip(*columns, strict=True)))
+    rows = Counter(zip(*columns, strict=True))
     for name in ("steps", "reductions", "gathers", "waits", "memory"):
-        columns = getattr(timeline, name)
-        rows += sorted(f"{name} {row}" for row in zip(*(np.asarray(c).tolist() for c in columns.values()), strict=True))
+        columns = (np.asarray(column).tolist() for column in getattr(timeline, name).values())
+        rows.update((name, *row) for row in zip(*columns, strict=True))
     return rows

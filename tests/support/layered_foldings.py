@@ -52,6 +52,41 @@ def model_values(rng: Random) -> dict[str, Any]:
     return values
 
 
+def spanning_values(rng: Random) -> dict[str, Any]:
+    """The sections of a small random scenario under `fair` whose tensor ranks span nodes and send messages."""
+    tensor, pipeline = rng.choice((2, 4, 4, 4, 8)), rng.choice((1, 2, 2, 3))
+    data = rng.choice([n for n in (1, 2, 2, 2, 4, 4, 8) if n == 1 or n * tensor * pipeline <= 24])
+    width = rng.choice([n for n in (1, 2, 2, 4) if n < tensor])
+    kind = rng.choice(SCHEDULES) if pipeline > 1 and rng.random() < 0.7 else "1f1b"
+    schedule: dict[str, Any] = {"kind": kind, "microbatches": 2 * pipeline}
+    if kind in ("interleaved-1f1b", "looped-bfs", "hanayo"):
+        schedule["chunks"] = 2
+    cluster = _cluster(rng, -(-tensor * pipeline * data // width), width)
+    cluster |= {"sharing": "fair", "topology": rng.choice(("nodes", "rails", "leaf-spine", "leaf-spine", "pcie"))}
+    if cluster["topology"] == "leaf-spine":
+        cluster |= {"leaf_size": rng.choice((1, 2)), "oversubscription": rng.choice((1, 2, 4))}
+    else:
+        cluster = {key: value for key, value in cluster.items() if key not in ("leaf_size", "oversubscription")}
+    return {
+        "cluster": cluster,
+        "model": {
+            "layers": 2 * pipeline * rng.choice((1, 1, 1, 1, 3)), "hidden": rng.choice((64, 96)), "heads": 8,
+            "ffn": rng.choice((128, 1000)), "vocab": rng.choice((128, 1000)), "sequence": rng.choice((64, 100)),
+        },
+        "parallel": {
+            "tensor": tensor, "pipeline": pipeline, "data": data, "order": rng.choice(ORDERS),
+            "sequence": rng.random() < 0.5,
+        },
+        "schedule": schedule,
+        "gradients": {
+            "algorithm": rng.choice(ALL_REDUCES), "overlap": rng.random() < 0.5, "codec": "bf16",
+            "pad": rng.random() < 0.7,
+        },
+        "tensor_traffic": rng.choice(("auto", "messages", "messages")),
+        "barrier": rng.random() < 0.7,
+    }  # fmt: skip
+
+
 def _cluster(rng: Random, nodes: int, width: int) -> dict[str, Any]:
     cluster: dict[str, Any] = {
         "gpu": "h100",

@@ -11,7 +11,7 @@ class Port:
 
     Attributes:
         capacity: its bandwidth in work units per tick.
-        changed: the tick at which a flow last arrived at it or left it.
+        changed: the tick at which a flow last left others on it, or its bandwidth changed.
         left, open: while rates are solved: capacity not assigned yet, flows whose rate is not known yet.
         solved: the last solution that it was part of.
     """
@@ -42,8 +42,10 @@ def connected(port: Port, solution: int) -> tuple[list[Any], list[Port]]:
 
 
 def max_min(ports: list[Port]) -> dict[Any, int]:
-    """The rate of every flow on these ports: the link with the smallest share per flow is filled first.
+    """The rate of every flow on these ports: the links with the smallest share per flow are filled first.
 
+    All links with that share are filled at once: shares are rounded down, so filling one of them would leave the others
+    with remainders that depend on which was first.
     Source: Bertsekas and Gallager, Data Networks, 1992, section 6.5.2.
     """
     rates: dict[Any, int] = {}
@@ -51,17 +53,19 @@ def max_min(ports: list[Port]) -> dict[Any, int]:
         port.left = port.capacity
         port.open = len(port.flows)
     while ports := [port for port in ports if port.open]:
-        tightest = min(ports, key=share)
-        rate = share(tightest)
-        for flow in tightest.flows:
-            if flow not in rates:
-                rates[flow] = rate
-                for port in flow.ports:
-                    port.left -= rate
-                    port.open -= 1
+        rate = ports[0].left // ports[0].open
+        tightest: list[Port] = []
+        for port in ports:
+            share = port.left // port.open
+            if share == rate:
+                tightest.append(port)
+            elif share < rate:
+                rate, tightest = share, [port]
+        for full in tightest:
+            for flow in full.flows:
+                if flow not in rates:
+                    rates[flow] = rate
+                    for port in flow.ports:
+                        port.left -= rate
+                        port.open -= 1
     return rates
-
-
-def share(port: Port) -> int:
-    """The rate a port has left for each flow whose rate is not known yet."""
-    return port.left // port.open

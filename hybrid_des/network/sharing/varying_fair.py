@@ -16,7 +16,7 @@ from hybrid_des.network.message import Message
 from hybrid_des.network.rate import Rate
 from hybrid_des.network.sharing import Put, varying
 from hybrid_des.network.sharing.fair import NEVER, TICK, Fair, FairFlow, Instant, SharedLink
-from hybrid_des.network.sharing.max_min import Port, connected, max_min
+from hybrid_des.network.sharing.max_min import Port, connected
 
 
 class VaryingPort(Port):
@@ -77,8 +77,10 @@ class VaryingFairFlow(FairFlow):
         if rate:
             super().turn(rate, tick)
             return
-        self.remaining -= self.rate * max(tick - self.since, 0)
-        self.since, self.rate, self.drains = max(tick, self.since), 0, NEVER
+        if tick > self.since and self.start != self.model.env.now:
+            self.remaining -= self.rate * (tick - self.since)
+            self.since = tick
+        self.rate, self.drains = 0, NEVER
 
     def _begin(self, message: Message, tag: int, asked: int, since: int) -> None:
         """Start draining a message at the rate to be solved, even if the flow is alone."""
@@ -88,8 +90,7 @@ class VaryingFairFlow(FairFlow):
         self.message, self.tag, self.asked = message, tag, asked
         self.start, self.since = self.model.env.now, since
         self.remaining = self.times[message.size] * self.full
-        self.rate, self.drains = 0, NEVER
-        self.model.disturb(self.ports[0], since)
+        self._wait(self.ports[0])
 
     def _hand(self, message: Message, tag: int, at: int) -> None:
         """Hand a message over with the current latency; it does not overtake earlier messages."""
@@ -121,7 +122,7 @@ class VaryingFair(Fair):
     def _end(self, instant: Instant) -> None:
         now = self.env.now
         for port in self._changes.pop(now, ()):
-            self.disturb(port, now << TICK)
+            self.left.append((port, now << TICK))
         super()._end(instant)
 
     def _solve(self, port: Port) -> None:
@@ -131,10 +132,7 @@ class VaryingFair(Fair):
         varies = [port for port in ports if isinstance(port, VaryingPort)]
         for one in varies:
             one.capacity = int(one.usual * one.conditions.bandwidth.factor(now))
-        tick = max(port.changed for port in ports)
-        for flow, rate in max_min(ports).items():
-            if rate != flow.rate:
-                flow.turn(rate, tick)
+        self._turn(flows, ports)
         drains = [flow.drains for flow in flows if flow.drains != NEVER]
         first = min(drains, default=None)
         if first is not None:
