@@ -69,7 +69,7 @@ def summary(run: Run) -> dict[str, Any]:
     times = step_times(timeline)
     replicas, steps, pipeline = times.begin.shape
     ranks, simulated = scenario.parallel.ranks, replicas * pipeline
-    parts = account(timeline.plan, times, timeline.waits)
+    parts = account(timeline, times)
     step_time = _seconds(times.total, steps)
     seconds = _consistent(step_time, {name: _seconds(value, simulated * steps) for name, value in parts.items()})
     busy = seconds.pop("busy")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hybrid_des.analysis.idle import NEVER
+from hybrid_des.analysis.idle import NEVER, waits_at_end
 from hybrid_des.analysis.step_times import StepTimes, step_times
 from hybrid_des.engine.recorder import BEFORE, OPTIMIZER
-from hybrid_des.network.purpose import ACTIVATION, PURPOSES, REDUCTION
+from hybrid_des.network.purpose import ACTIVATION, PARAMETERS, PURPOSES, REDUCTION
 from hybrid_des.timeline import NONE, Column, Columns, Timeline
 
 if TYPE_CHECKING:
@@ -72,13 +72,16 @@ def idle_pieces(timeline: Timeline) -> Columns:
     previous = np.empty_like(times.end)
     previous[..., 1:] = times.end[..., :-1]
     previous[..., times.first] = times.begin[..., times.rank_of_op[times.first]]
+    ending, (reduced, gathered, over) = timeline.steps, waits_at_end(timeline)
     pieces = [
         (op_rank, previous, times.asked, ACTIVATION.cause),  # blocked by sends
         (op_rank, times.asked, dependent, DEPENDENCY),
         (op_rank, dependent, times.start - waited, ACTIVATION.cause),
         (rank_of, times.last_compute(), times.sent, ACTIVATION.cause),
         (rank_of, times.sent, times.reduced, REDUCTION.cause),
-        (rank_of, times.done, _next_begin(times), END),
+        (ending["rank"], ending["end"], reduced, REDUCTION.cause),
+        (ending["rank"], reduced, gathered, PARAMETERS.cause),
+        (ending["rank"], gathered, over, END),
     ]
     columns = [
         (rank, begin, until, np.broadcast_to(CAUSES.index(name), begin.shape)) for rank, begin, until, name in pieces
@@ -127,14 +130,6 @@ def _waited_before(times: StepTimes, op_rank: Column, waits: Columns) -> Column:
         until, since = (np.searchsorted(ends, time[here], side="right") for time in (times.start, times.asked))
         waited[here] = passed[until] - passed[since]
     return waited
-
-
-def _next_begin(times: StepTimes) -> Column:
-    """When each rank begins the next step; after the last one, when the run ends."""
-    following = np.empty_like(times.begin)
-    following[:, :-1] = times.begin[:, 1:]
-    following[:, -1] = times.done.max()
-    return following
 
 
 def _releases_of_ops(timeline: Timeline) -> Column:

@@ -106,7 +106,7 @@ def test_pieces_of_the_path_tile_the_run(slack):
 
 def test_idle_pieces_sum_to_the_idle_time_of_the_summary(slack):
     timeline = slack.graph.timeline
-    parts = account(timeline.plan, step_times(timeline), timeline.waits)
+    parts = account(timeline, step_times(timeline))
     busy = parts.pop("busy")
     causes, ranks = Counter(), Counter()
     for piece in idle_pieces(slack.graph):

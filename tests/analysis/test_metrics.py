@@ -29,7 +29,7 @@ def plan_of(kind, pipeline, microbatches):
 
 
 def accounts(run):
-    return account(run.plan, step_times(run.timeline))
+    return account(run.timeline, step_times(run.timeline))
 
 
 def test_the_prototype_of_four_gpus():
@@ -197,6 +197,22 @@ def test_waits_for_a_slower_replica_do_not_depend_on_buckets(bucket, overlap):
         for slow in ([], [{"gpu": 1, "factor": 0.5}])
     )
     assert slower_replica_share(equal.timeline) == 0
-    steps = slower.timeline.steps
-    waited = slower_replica_share(slower.timeline) * int((steps["reduced"] - steps["sent"]).sum())
+    waited = slower_replica_share(slower.timeline) * accounts(slower)["gradient_reduction"]
     assert waited == pytest.approx(3 * 6 * 10**9)
+
+
+@pytest.mark.parametrize("more", [{}, {"sharding": "zero-1"}, {"workload": {"parameters": 1e9, "optimizer": "3 ms"}}])
+@pytest.mark.parametrize("channels", [1, "auto"])
+def test_the_exposed_share_does_not_move_with_the_bucket(channels, more):
+    """Members of a ring over two nodes finish at different times: with one bucket, early ones wait for the others."""
+    cluster = {"gpu": "h100", "nodes": 2, "gpus_per_node": 4}
+    exposed, steps = [], []
+    for bucket in ("none", "512 MiB", "128 MiB"):
+        gradients = {"codec": "bf16", "channels": channels, "bucket": bucket}
+        sections = {"cluster": cluster, "workload": {"parameters": 1e9}, **more, "gradients": gradients}
+        summary = metrics.summary(simulated(scenarios.scenario("1f1b", 1, 2, 8, **sections)))
+        steps.append(summary["step_time_s"])
+        exposed.append(summary["exposed_communication_ratio"] * summary["step_time_s"])
+        assert summary["idle_s"]["end_of_step"] < 1e-4
+    for one, other in zip(exposed[1:], steps[1:], strict=True):
+        assert one - exposed[0] == pytest.approx(other - steps[0], abs=1e-6)  # no more than the step itself grows

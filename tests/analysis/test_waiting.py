@@ -23,7 +23,7 @@ FILES = [SCENARIOS / "contention_slower.yaml", SCENARIOS / "a100_8x.yaml", GOLDE
 @pytest.mark.parametrize("seed", SEEDS)
 def test_parts_sum_to_the_causes_of_the_summary(seed):
     found = run(load(scenario(Random(seed))))
-    whole = account(found.timeline.plan, step_times(found.timeline), found.timeline.waits)
+    whole = account(found.timeline, step_times(found.timeline))
     dependency, messages = waiting(found)
     assert sum(dependency.values()) == whole["dependency"]
     assert not messages or sum(messages.values()) == whole["pipeline_message"]

@@ -23,7 +23,7 @@ def graph(request):
 
 def test_idle_time_by_reason_is_all_idle_time(graph):
     timeline, idle = graph.timeline, traced_reasons(graph).idle
-    whole = account(timeline.plan, step_times(timeline), timeline.waits)
+    whole = account(timeline, step_times(timeline))
     assert (idle["end"] - idle["start"]).sum() == sum(whole.values()) - whole["busy"]
 
 

@@ -68,14 +68,14 @@ def idle_by_cause(timeline):
 
 def test_pieces_of_idle_time_sum_to_the_summarys(result):
     timeline = result.run.timeline
-    whole = account(timeline.plan, step_times(timeline), timeline.waits)
+    whole = account(timeline, step_times(timeline))
     assert idle_by_cause(timeline) == {cause: total for cause, total in whole.items() if total and cause != "busy"}
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_idle_pieces_of_shipped_scenarios_sum_too(name, scenarios):
     timeline = simulate(load(scenarios / name)).run.timeline
-    whole = account(timeline.plan, step_times(timeline), timeline.waits)
+    whole = account(timeline, step_times(timeline))
     assert idle_by_cause(timeline) == {cause: total for cause, total in whole.items() if total and cause != "busy"}
 
 

@@ -16,9 +16,10 @@ import numpy as np
 
 from hybrid_des.analysis.critical_path.graph import PROGRAM, Graph
 from hybrid_des.analysis.critical_path.paths import Piece, lists_of
+from hybrid_des.analysis.idle import waits_at_end
 from hybrid_des.analysis.step_times import StepTimes, step_times
 from hybrid_des.engine.recorder import OPTIMIZER
-from hybrid_des.network.purpose import ACTIVATION, PURPOSES, REDUCTION
+from hybrid_des.network.purpose import ACTIVATION, PARAMETERS, PURPOSES, REDUCTION
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.timeline import NONE, OP_KINDS, Column
 
@@ -212,29 +213,22 @@ def _after_ops(graph: Graph, times: StepTimes, before: _Before) -> Iterator[Gap]
     place = timeline.pipeline[steps["rank"]], steps["step"], timeline.pipeline_rank[steps["rank"]]
     last = times.last_compute()[place]
     ends = _ends_of_steps(graph)
-    columns = (steps["rank"], steps["step"], last, steps["sent"], steps["reduced"], steps["end"], graph.at_step)
-    for rank, step, done, sent, reduced, end, point in zip(*(column.tolist() for column in columns), strict=True):
+    columns = (steps["rank"], steps["step"], last, steps["sent"], steps["reduced"], steps["end"],
+               *waits_at_end(timeline), graph.at_step)  # fmt: skip
+    for rank, step, done, sent, reduced, end, *waits, point in zip(*(one.tolist() for one in columns), strict=True):
         if sent > done:
             yield Gap(rank, step, done, sent, ACTIVATION.cause, before.at(point, sent), DRAIN)
         if reduced > sent:
             yield Gap(rank, step, sent, reduced, REDUCTION.cause, before.at(point, reduced), REPLICA)
-        over, at = ends.get(step, (end, point))
-        if over > end:
-            yield Gap(rank, step, end, over, END_OF_STEP, at, BARRIER)
+        for until, cause in zip(waits, (REDUCTION.cause, PARAMETERS.cause, END_OF_STEP), strict=True):
+            if until > end:
+                yield Gap(rank, step, end, until, cause, ends[step], BARRIER)
+            end = until
 
 
-def _ends_of_steps(graph: Graph) -> dict[int, tuple[int, int]]:
-    """When each step ends for all ranks, and the point of the rank that ends it, where they wait for each other."""
+def _ends_of_steps(graph: Graph) -> dict[int, int]:
+    """The point at which each step ends for all ranks: that of the rank that ends it."""
     steps = graph.timeline.steps
-    begins = {step: int(steps["begin"][steps["step"] == step].min()) for step in np.unique(steps["step"]).tolist()}
-    last = max(begins)
-    found = {}
-    for step in begins:
-        mine = np.flatnonzero(steps["step"] == step)
-        slowest = mine[np.lexsort((steps["rank"][mine], -steps["end"][mine]))[0]]
-        end = int(steps["end"][slowest])
-        if step == last:
-            found[step] = graph.duration, graph.end
-        elif (steps["begin"][steps["step"] == step + 1] == end).all():
-            found[step] = end, int(graph.at_step[slowest])
-    return found
+    order = np.lexsort((-steps["rank"], steps["end"], steps["step"]))
+    found = dict(zip(steps["step"][order].tolist(), graph.at_step[order].tolist(), strict=True))
+    return {**found, max(found): graph.end}

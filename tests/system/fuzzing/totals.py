@@ -59,9 +59,31 @@ class Totals:
         arrivals = self._ring_arrivals(rows)
         return None if arrivals is None else max(self.sent(step, rank), *arrivals)
 
-    def _reduces(self, rank: int) -> bool:
+    def _reduces(self, rank: int) -> list[int]:
+        """The stages whose gradients a rank reduces with others."""
         held = [stage for (at, _), stage in self.facts.stage_of.items() if at == self.facts.place_of[rank][1]]
-        return any(self.facts.parameters[stage] and len(self.facts.members(stage)) > 1 for stage in held)
+        return [stage for stage in held if self.facts.parameters[stage] and len(self.facts.members(stage)) > 1]
+
+    def late(self, step: int, rank: int) -> int | None:
+        """How much of a rank's wait at the end of a step it owes to members of its groups that were reduced later."""
+        members = {member for stage in self._reduces(rank) for member in self.facts.members(stage)}
+        ends, done = [self._last(step, member) for member in members], self.done(step, rank)
+        if None in ends:
+            return None
+        if self.facts.barrier or step == self.facts.steps - 1:
+            over = max(self.done(step, other) for other in self.ranks)
+            return min(max(max(ends, default=0) - self.reduced(step, rank), 0), over - done)
+        return 0
+
+    def _last(self, step: int, rank: int) -> int | None:
+        """When the last reduction of a rank ends; None if the rows do not tell."""
+        if not self.one.overlap or not self._reduces(rank):
+            return self.reduced(step, rank)
+        rows = self._reduced[step, rank]
+        if not rows or any(row.kind != "ring" for row in rows):
+            return None
+        arrivals = self._ring_arrivals(rows)
+        return None if arrivals is None else max(arrivals)
 
     def _ring_arrivals(self, rows: list[Row]) -> list[int] | None:
         """When a rank's ring messages are there: those of one stage and link come one after the other."""
@@ -174,7 +196,9 @@ def figures(count: Totals) -> dict[str, Fraction | float]:
     reduced = {(step, rank): count.reduced(step, rank) for step, rank in product(count.steps, count.ranks)}
     if None not in reduced.values():
         waited = sum(at - count.sent(*key) for key, at in reduced.items())
-        found["idle_s.gradient_reduction"] = Fraction(waited, n * SECOND)
+        late = [count.late(*key) for key in reduced]
+        if None not in late:
+            found["idle_s.gradient_reduction"] = Fraction(waited + sum(late), n * SECOND)
     _, exact = count.over()
     if exact:
         found["efficiency"] = Fraction(compute + optimizer, facts.ranks * exact)
