@@ -71,6 +71,7 @@ class Recount:
     def __init__(self, values: Mapping[str, Any], order: str, timeline: str) -> None:
         self.facts = Facts(values)
         self.wiring = Wiring(values["cluster"])
+        self.rings: dict[int, list[list[int]]] = {}  # by stage
         self.fifo = values["cluster"].get("sharing", "fifo") == "fifo"
         self.overlap = values.get("gradients", {}).get("overlap", False)
         self.programs = order_of(order)

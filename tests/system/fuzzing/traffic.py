@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
 from itertools import pairwise
+from typing import Any
 
 from system.fuzzing.facts import SECOND
 from system.fuzzing.recount import Recount, Row
@@ -66,12 +67,21 @@ def shapes(one: Recount) -> Iterator[str]:
                 yield f"rank {row.rank} to rank {row.peer}: hop {row.hop} on {row.lane}"
         elif row.kind in (*PIPELINE, "ring"):
             yield f"a {row.kind} message from rank {row.rank} to rank {row.peer}"
-        members = one.facts.members(row.stage) if row.kind == "ring" and 0 <= row.stage < one.facts.stages else []
-        if members and row.peer != _right(members, row.rank):
-            yield f"stage {row.stage}: rank {row.rank} sends to rank {row.peer} in a ring of {members}"
+        around = rings(one, row.stage) if row.kind == "ring" and 0 <= row.stage < one.facts.stages else []
+        if around and row.peer not in [_right(members, row.rank) for members in around]:
+            yield f"stage {row.stage}: rank {row.rank} sends to rank {row.peer} in rings of {around}"
     for (*message, hop), count in hops.items():
         if hop and count != hops[(*message, 0)]:
             yield f"{message}: {hops[(*message, 0)]} at the first link, {count} at link {hop}"
+
+
+def rings(one: Recount, stage: int) -> list[list[int]]:
+    """The rings of a stage's gradients."""
+    found = one.rings.get(stage)
+    if found is None:
+        channels = one.facts.values.get("gradients", {}).get("channels", "auto")
+        found = one.rings[stage] = one.wiring.rings(one.facts.members(stage), channels)
+    return found
 
 
 def _right(members: list[int], rank: int) -> int | None:
@@ -96,14 +106,22 @@ def ring(one: Recount) -> Iterator[str]:
 
 
 def turns(one: Recount) -> Iterator[str]:
-    """In a ring, a rank sends on as soon as it has received, and begins a bucket when the one before is complete."""
+    """In a ring, a rank sends on as soon as it has received, and begins a bucket when the one before is complete.
+
+    With several rings, of which a timeline does not say which a message belongs to, it is never ahead by more than one
+    message on each.
+    """
     flows: dict[tuple[int, ...], list[list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in sorted(one.messages, key=lambda row: (row.start, row.end, row.asked)):
         if row.kind == "ring":
             flows[row.step, row.rank, row.stage][row.hop].append(row)
     through: dict[tuple[int, int], int] = {}
     for (step, rank, stage), hops in sorted(flows.items(), key=lambda flow: (flow[0][:2], -flow[0][2])):
-        group = one.facts.members(stage)
+        around = rings(one, stage)
+        group = around[0]
+        if len(around) > 1:
+            yield from _ahead(one, flows, (step, rank, stage), around)
+            continue
         received = list(zip(*flows[step, group[group.index(rank) - 1], stage].values(), strict=False))
         arrivals = [one.arrival(sorted(message, key=lambda row: row.hop)) for message in received]
         turn = 2 * (len(group) - 1)
@@ -117,3 +135,26 @@ def turns(one: Recount) -> Iterator[str]:
                 yield f"step {step}, stage {stage}: rank {rank} sends at {row.asked}, not at {max(before, first)}"
             if k % turn == turn - 1:
                 through[step, rank] = max(arrivals[k], row.asked)
+
+
+def _ahead(one: Recount, flows: Any, place: tuple[int, int, int], around: list[list[int]]) -> Iterator[str]:
+    """A rank sends as often on all rings together as it receives, and at most one message on each before."""
+    step, rank, stage = place
+    left = {ring[ring.index(rank) - 1] for ring in around}
+    arrivals, mine = [], 0
+    for sender in left:
+        hops = defaultdict(list)
+        for hop, rows in flows[step, sender, stage].items():
+            hops[hop] = [row for row in rows if row.peer == rank]
+        found = [one.arrival(sorted(chain, key=lambda row: row.hop)) for chain in zip(*hops.values(), strict=False)]
+        arrivals += found
+        mine += len(found)
+    sends = sorted(row.asked for row in flows[place][0])
+    turn = 2 * (len(around[0]) - 1) * len(around)
+    if None in arrivals or len(sends) != mine or mine % turn:
+        yield f"step {step}, stage {stage}: rank {rank} sends {len(sends)} messages and receives {arrivals}"
+        return
+    arrivals.sort()
+    for k, asked in enumerate(sends[len(around) :], start=len(around)):
+        if asked < arrivals[k - len(around)]:
+            yield f"step {step}, stage {stage}: rank {rank} sends at {asked}, before {arrivals[k - len(around)]}"

@@ -136,4 +136,6 @@ def gradients(d: int, machine: dict[str, Any], rng: Random) -> dict[str, Any]:
         values["bucket"] = rng.choice(("100 kB", "1 MB", "333333 B"))
     if values["algorithm"] == "parameter-server" and rng.random() < 0.5:
         values["servers"] = rng.randint(1, d)
+    if values["algorithm"] == "ring" and rng.random() < 0.6:
+        values["channels"] = rng.choice((1, 1, 2, 3))
     return values

@@ -60,6 +60,37 @@ class Wiring:
             below = min(size, self.nodes - first) * self.nics
         return each * below / number(self.cluster.get("oversubscription", 1))
 
+    def rings(self, members: list[int], channels: str | int) -> list[list[int]]:
+        """The rings of a group: each visits all members of a node before the next node, ring i from the i-th on."""
+        nodes: dict[int, list[int]] = {}
+        for rank in members:
+            nodes.setdefault(rank // self.width, []).append(rank)
+        groups = list(nodes.values())
+        count = self._adapters(groups) if channels == "auto" else int(channels)
+        if count == 1:
+            return [members]
+        turned = [
+            [group[i * len(group) // count :] + group[: i * len(group) // count] for group in groups]
+            for i in range(count)
+        ]
+        return [[rank for group in ring for rank in group] for ring in turned]
+
+    def _adapters(self, groups: list[list[int]]) -> int:
+        """How many rings cross to the next node over different narrowest links."""
+        most = min(map(len, groups))
+        if len(groups) == 1:
+            return 1
+        counts = []
+        for here, there in zip(groups, groups[1:] + groups[:1], strict=True):
+            ends = ((here[i * len(here) // most - 1], there[i * len(there) // most]) for i in range(most))
+            ways = [[link for link, _ in self.route(*pair)] for pair in ends]
+            counts.append(len({min(way, key=self._width_of) for way in ways}))
+        return min(counts)
+
+    def _width_of(self, link: str) -> Fraction | float:
+        bandwidth = self.bandwidth(link)
+        return float("inf") if bandwidth is FREE else bandwidth
+
     def time(self, link: str, size: int) -> int:
         """Picoseconds for which a message occupies a link."""
         bandwidth = self.bandwidth(link)
