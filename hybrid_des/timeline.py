@@ -121,7 +121,7 @@ class Timeline:
         ops = self.ops if rows is None else {name: column[rows] for name, column in self.ops.items()}
         rank, index = ops["rank"], ops["index"]
         place = self.pipeline_rank[rank]
-        actions, first = self._actions
+        actions, first = self.actions
         described = actions[np.where(index == OPTIMIZER, len(actions) - 1, first[place] + index)]
         names = zip(("kind", "microbatch", "chunk", "stage"), described.T, strict=True)
         return {**ops, "replica": self.replica[rank], "pipeline_rank": place, **dict(names)}
@@ -161,7 +161,8 @@ class Timeline:
         return {**messages, "step": tag >> STEP_SHIFT, "microbatch": microbatch, "chunk": chunk, "stage": stage}
 
     @cached_property
-    def _actions(self) -> tuple[Column, Column]:
+    def actions(self) -> tuple[Column, Column]:
+        """Kind, micro-batch, chunk and stage of all actions, rank by rank, then the optimizer; each first row."""
         return _describe_actions(self.plan)
 
     @cached_property
@@ -180,7 +181,6 @@ def _empty(names: Sequence[str]) -> Columns:
 
 
 def _describe_actions(plan: Plan) -> tuple[Column, Column]:
-    """Kind, micro-batch, chunk and stage of all actions, rank by rank, then the optimizer; each rank's first row."""
     rows: list[tuple[int, int, int, int]] = []
     first = []
     for rank, program in enumerate(plan.programs):
