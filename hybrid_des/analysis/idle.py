@@ -36,6 +36,9 @@ REASONS = (WARM_UP, STEADY, DRAIN, REPLICA, BARRIER, TRANSFER, LATENCY, QUEUEING
 TABLES = OPS, STEPS, WAITS = "ops", "steps", "waits"
 NEVER = np.iinfo(np.int64).min
 
+# Table, rows that the waits lead up to, start, end, cause, reason, and when the wait is over that they are a part of
+Waits = tuple[str, Column, Column, Column, str | Column, str | Column, Column]
+
 
 def idle_pieces(timeline: Timeline, times: StepTimes | None = None) -> Columns:
     """Every rank's idle time in pieces, rank by rank in the order of time; `times` are those of the timeline, if known.
@@ -46,13 +49,14 @@ def idle_pieces(timeline: Timeline, times: StepTimes | None = None) -> Columns:
         the wait is over that the piece is a part of.
     """
     times = times or step_times(timeline)
-    kinds = [*_before_ops(timeline, times), *_after_ops(timeline, times), _in_collectives(timeline)]
+    waits = (*_before_ops(timeline, times), *_after_ops(timeline, times), _in_collectives(timeline))
+    kinds = [_lasting(timeline, one) for one in waits]
     columns = {name: np.concatenate([kind[name] for kind in kinds]) for name in kinds[0]}
     order = np.lexsort((columns["start"], columns["rank"]))
     return {name: column[order] for name, column in columns.items()}
 
 
-def _before_ops(timeline: Timeline, times: StepTimes) -> Iterator[Columns]:
+def _before_ops(timeline: Timeline, times: StepTimes) -> Iterator[Waits]:
     """Waits until a rank's own sends are done, then for producers, then for their messages."""
     until = times.start - _waited_before(timeline)[times.row]
     ready = np.clip(_last_producers(timeline.plan, times), times.asked, until)
@@ -60,46 +64,38 @@ def _before_ops(timeline: Timeline, times: StepTimes) -> Iterator[Columns]:
     previous[..., 1:] = times.end[..., :-1]
     previous[..., times.first] = times.begin[..., times.rank_of_op[times.first]]
     phase = _phases(timeline, times)
-    yield _pieces(timeline, OPS, times.row, previous, times.asked, ACTIVATION.cause, phase, times.asked)
-    yield _pieces(timeline, OPS, times.row, times.asked, ready, DEPENDENCY, phase, times.start)
-    yield _pieces(timeline, OPS, times.row, ready, until, ACTIVATION.cause, phase, times.start)
+    yield (OPS, times.row, previous, times.asked, ACTIVATION.cause, phase, times.asked)
+    yield (OPS, times.row, times.asked, ready, DEPENDENCY, phase, times.start)
+    yield (OPS, times.row, ready, until, ACTIVATION.cause, phase, times.start)
 
 
-def _after_ops(timeline: Timeline, times: StepTimes) -> Iterator[Columns]:
+def _after_ops(timeline: Timeline, times: StepTimes) -> Iterator[Waits]:
     """Waits after a rank's last op: for its sends, its reductions, and the other ranks."""
     steps = timeline.steps
     place = timeline.pipeline[steps["rank"]], steps["step"], timeline.pipeline_rank[steps["rank"]]
     row, last = np.arange(len(steps["rank"])), times.last_compute()[place]
     sent, reduced = steps["sent"], steps["reduced"]
-    yield _pieces(timeline, STEPS, row, last, sent, ACTIVATION.cause, DRAIN, sent)
-    yield _pieces(timeline, STEPS, row, sent, reduced, REDUCTION.cause, REPLICA, reduced)
+    yield (STEPS, row, last, sent, ACTIVATION.cause, DRAIN, sent)
+    yield (STEPS, row, sent, reduced, REDUCTION.cause, REPLICA, reduced)
     reducing, gathering, over = waits_at_end(timeline)
-    yield _pieces(timeline, STEPS, row, steps["end"], reducing, REDUCTION.cause, BARRIER, over)
-    yield _pieces(timeline, STEPS, row, reducing, gathering, PARAMETERS.cause, BARRIER, over)
-    yield _pieces(timeline, STEPS, row, gathering, over, END_OF_STEP, BARRIER, over)
+    yield (STEPS, row, steps["end"], reducing, REDUCTION.cause, BARRIER, over)
+    yield (STEPS, row, reducing, gathering, PARAMETERS.cause, BARRIER, over)
+    yield (STEPS, row, gathering, over, END_OF_STEP, BARRIER, over)
 
 
-def _in_collectives(timeline: Timeline) -> Columns:
+def _in_collectives(timeline: Timeline) -> Waits:
     """The recorded waits: before ops, inside them, and after the optimizer."""
     waits = timeline.waits
     cause = np.array([CAUSES.index(purpose.cause) for purpose in PURPOSES])[waits["purpose"]]
     row = np.arange(len(cause))
-    return _pieces(timeline, WAITS, row, waits["start"], waits["end"], cause, REPLICA, waits["end"])
+    return WAITS, row, waits["start"], waits["end"], cause, REPLICA, waits["end"]
 
 
-def _pieces(
-    timeline: Timeline,
-    table: str,
-    row: Column,
-    start: Column,
-    end: Column,
-    cause: str | Column,
-    reason: str | Column,
-    released: Column,
-) -> Columns:
-    """Those of some waits that take time, as columns."""
+def _lasting(timeline: Timeline, waits: Waits) -> Columns:
+    """Those waits that take time, as columns."""
+    table, every, start, end, cause, reason, released = waits
     rows, lasting = getattr(timeline, table), end > start
-    row = row[lasting]
+    row = every[lasting]
     return {
         "rank": rows["rank"][row],
         "step": rows["step"][row],

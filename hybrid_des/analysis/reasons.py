@@ -99,9 +99,7 @@ def _releases_of_messages(timeline: Timeline) -> Column:
     rows = timeline.messages
     assert rows is not None
     by = np.full(len(rows["start"]), NONE, dtype=np.int64)
-    names = sorted({channel.link for channel in timeline.channels})
-    number = {name: i for i, name in enumerate(names)}
-    link = np.array([number[channel.link] for channel in timeline.channels] or [0])[rows["channel"]]
+    link = timeline.of_channel["link"][rows["channel"]]
     order = np.lexsort((rows["start"], link))
     same = link[order][1:] == link[order][:-1]
     queued = rows["start"][order][1:] > rows["asked"][order][1:]

@@ -25,10 +25,9 @@ from hybrid_des.analysis.idle import (
     idle_pieces,
 )
 from hybrid_des.analysis.step_times import total
-from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.purpose import ACTIVATION
 from hybrid_des.simulation.run import Run
-from hybrid_des.timeline import NONE, Column, Columns, Timeline
+from hybrid_des.timeline import NONE, Column, Columns
 
 Parts = dict[str, int]  # reason → picoseconds of all ranks
 
@@ -63,53 +62,16 @@ def _of_messages(run: Run, pieces: Columns) -> Parts:
 
 
 def _arrivals(run: Run) -> tuple[Column, Column, Column, Column]:
-    """Receiver, arrival, transfer and latency of each pipeline message (`network.sharing` has the formula)."""
+    """Receiver, arrival, transfer and latency of each pipeline message."""
     timeline = run.timeline
     rows = timeline.messages_of(lambda channel: channel.stage == NONE)
-    channel = rows["channel"]
-    if not len(channel):
-        return channel, channel, channel, channel
-    hops = np.array([one.hop for one in timeline.channels])
-    order = np.argsort(channel, kind="stable")
-    of = channel[order]
-    turn = np.arange(len(of)) - np.searchsorted(of, of)  # the n-th message of a flow is the n-th on each of its links
-    flow, hop = of - hops[of], hops[of]
-    place = np.lexsort((hop, turn, flow))
-    first = np.flatnonzero(hop[place] == 0)
-    length = np.diff(np.append(first, len(place)))
-    table = np.full((len(first), int(length.max())), NONE)
-    table[np.repeat(np.arange(len(first)), length), hop[place]] = order[place]
-    here = table >= 0
-    asked, start, end = (np.where(here, rows[name][table], 0) for name in ("asked", "start", "end"))
-    flows = flow[place][first]
-    latency = _latencies(run, flows, table.shape[1])
-    each, last = np.arange(len(first)), length - 1
-    receiver = np.array([one.receiver for one in timeline.channels])[flows]
-    if run.scenario.cluster.sharing == "fair":
-        assert run.fabric is not None
-        arrival = end[:, 0] + latency.sum(axis=1)
-        alone = np.where(here, _alone(run.fabric, timeline, channel, rows["bytes"])[table], 0).max(axis=1)
-        return receiver, arrival, np.minimum(alone, end[:, 0] - start[:, 0]), latency.sum(axis=1)
-    slowest = np.maximum.accumulate(np.where(here, end - start, 0), axis=1)
-    before = np.where(last > 0, slowest[each, np.maximum(last - 1, 0)], 0)
-    arrival = np.maximum(end[each, last], asked[each, last] + before) + latency[each, last]
-    return receiver, arrival, slowest[:, -1], latency.sum(axis=1)
-
-
-def _latencies(run: Run, flows: Column, most: int) -> Column:
-    """Message × link: the latency after each link of its route."""
-    assert run.fabric is not None
-    found = np.zeros((len(run.timeline.channels), most), dtype=np.int64)
-    for one in np.unique(flows).tolist():
-        channel = run.timeline.channels[one]
-        latencies = run.fabric.route(channel.sender, channel.receiver).latencies
-        found[one, : len(latencies)] = latencies
-    return np.asarray(found[flows])
-
-
-def _alone(fabric: Fabric, timeline: Timeline, channel: Column, size: Column) -> Column:
-    """Picoseconds that each row's message takes if nothing else uses its link."""
-    links = sorted({one.link for one in timeline.channels})
-    number = {name: place for place, name in enumerate(links)}
-    link_of = np.array([number[one.link] for one in timeline.channels])
-    return service_alone(fabric, links, link_of[channel], size)
+    table = timeline.routed(rows)
+    there, channel = table >= 0, rows["channel"][table]
+    took = rows["end"] - rows["start"]
+    transfer = np.where(there, took[table], 0).max(axis=1, initial=0)
+    if timeline.fair:
+        link = timeline.of_channel["link"][rows["channel"]]
+        alone = service_alone(run.fabric, timeline.links, link, rows["bytes"])
+        transfer = np.minimum(np.where(there, alone[table], 0).max(axis=1, initial=0), transfer)
+    latency = np.where(there, timeline.of_channel["latency"][channel], 0).sum(axis=1)
+    return timeline.of_channel["receiver"][channel[:, 0]], timeline.arrival(rows, table), transfer, latency

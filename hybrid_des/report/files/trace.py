@@ -230,11 +230,11 @@ def _links(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
     rows, channels, ranks = timeline.message_rows(), timeline.channels, timeline.layout.ranks
     if rows is None or not channels:
         return
-    names = sorted({channel.link for channel in channels}, key=natural)
+    names = sorted(timeline.links, key=natural)
     homes = list(dict.fromkeys(map(_home, names)))
     pid_of = {home: ranks + 1 + i for i, home in enumerate(homes)}
     number = {name: i for i, name in enumerate(names)}
-    link = np.array([number[channel.link] for channel in channels])[rows["channel"]]
+    link = np.array([number[name] for name in timeline.links])[timeline.of_channel["link"][rows["channel"]]]
     start, end = nanoseconds(rows["start"]), nanoseconds(rows["end"])
     facts = {**rows, **phases_of(timeline)}
     columns = (start, end, *(facts[name] for name in MESSAGE_FACTS))
