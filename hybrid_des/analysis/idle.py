@@ -13,7 +13,8 @@ Members of a ring finish at different times. One that waits at the end of the st
 would have finished still waits for that collective.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 
 import numpy as np
 
@@ -37,23 +38,29 @@ TABLES = OPS, STEPS, WAITS = "ops", "steps", "waits"
 NEVER = np.iinfo(np.int64).min
 
 # Table, rows that the waits lead up to, start, end, cause, reason, and when the wait is over that they are a part of
-Waits = tuple[str, Column, Column, Column, str | Column, str | Column, Column]
+Waits = tuple[str, Column, Column, Column, str | Column, str | Callable[[], Column], Column]
 
 
-def idle_pieces(timeline: Timeline, times: StepTimes | None = None) -> Columns:
-    """Every rank's idle time in pieces, rank by rank in the order of time; `times` are those of the timeline, if known.
+def idle_pieces(timeline: Timeline) -> Columns:
+    """Every rank's idle time in pieces, rank by rank in the order of time.
 
     Returns:
         `rank`, `step`, `start`, `end`, `cause` (of `CAUSES`), `reason` (of `REASONS`: why the rank waits if another one
         computes meanwhile), `table` and `row` (of `TABLES`; the row that the piece leads up to), and `released`: when
         the wait is over that the piece is a part of.
     """
-    times = times or step_times(timeline)
-    waits = (*_before_ops(timeline, times), *_after_ops(timeline, times), _in_collectives(timeline))
-    kinds = [_lasting(timeline, one) for one in waits]
+    times = step_times(timeline)
+    kinds = [_lasting(timeline, one) for one in _waits(timeline, times)]
     columns = {name: np.concatenate([kind[name] for kind in kinds]) for name in kinds[0]}
     order = np.lexsort((columns["start"], columns["rank"]))
     return {name: column[order] for name, column in columns.items()}
+
+
+def _waits(timeline: Timeline, times: StepTimes) -> Iterator[Waits]:
+    """All kinds of waits, those that take no time included."""
+    yield from _before_ops(timeline, times)
+    yield from _after_ops(timeline, times)
+    yield _in_collectives(timeline)
 
 
 def _before_ops(timeline: Timeline, times: StepTimes) -> Iterator[Waits]:
@@ -63,7 +70,7 @@ def _before_ops(timeline: Timeline, times: StepTimes) -> Iterator[Waits]:
     previous = np.empty_like(times.end)
     previous[..., 1:] = times.end[..., :-1]
     previous[..., times.first] = times.begin[..., times.rank_of_op[times.first]]
-    phase = _phases(timeline, times)
+    phase = cache(partial(_phases, timeline, times))
     yield (OPS, times.row, previous, times.asked, ACTIVATION.cause, phase, times.asked)
     yield (OPS, times.row, times.asked, ready, DEPENDENCY, phase, times.start)
     yield (OPS, times.row, ready, until, ACTIVATION.cause, phase, times.start)
@@ -102,7 +109,7 @@ def _lasting(timeline: Timeline, waits: Waits) -> Columns:
         "start": start[lasting],
         "end": end[lasting],
         "cause": np.full(len(row), CAUSES.index(cause)) if isinstance(cause, str) else cause[lasting],
-        "reason": np.full(len(row), REASONS.index(reason)) if isinstance(reason, str) else reason[lasting],
+        "reason": np.full(len(row), REASONS.index(reason)) if isinstance(reason, str) else reason()[lasting],
         "table": np.full(len(row), TABLES.index(table)),
         "row": row,
         "released": released[lasting],
@@ -165,9 +172,11 @@ def account(timeline: Timeline, times: StepTimes) -> dict[str, int]:
     The gap before an op lasts until its last remote producer finishes (`dependency`), then until the message arrives
     (`pipeline_message`). Time blocked by a rank's own sends is `pipeline_message` too.
     """
-    pieces = idle_pieces(timeline, times)
-    took = pieces["end"] - pieces["start"]
-    idle = {cause: total(took[pieces["cause"] == place]) for place, cause in enumerate(CAUSES)}
+    idle = dict.fromkeys(CAUSES, 0)
+    for _, _, start, end, cause, _, _ in _waits(timeline, times):  # no table is made, which would need all reasons
+        took = np.maximum(end - start, 0)
+        for place in [CAUSES.index(cause)] if isinstance(cause, str) else np.unique(cause).tolist():
+            idle[CAUSES[place]] += total(took if isinstance(cause, str) else took[cause == place])
     busy = total(times.end - times.start) + times.optimizer - total(inside_waits(timeline.waits))
     return {"busy": busy, **{cause: time for cause, time in idle.items() if time or cause in USUAL}}
 
