@@ -33,6 +33,7 @@ Column = NDArray[np.int64]
 Columns = Mapping[str, Column]
 
 OP_KINDS = ("F", "B", "W", "FB", "optimizer")
+CHANNEL_COLUMNS = ("sender", "receiver", "stage", "chunk", "hop", "latency")  # of a `Channel`
 NONE = -1  # in any column: no value
 MOST_WHOLE = 2**21  # message rows that are read in one piece
 
@@ -58,6 +59,7 @@ class Timeline:
             `place` (`BEFORE` an op, `INSIDE`, `AFTER` the optimizer), `start`, `end`.
         exchanges: one row per rank and collective by messages inside ops: `step`, `rank`, `purpose`, `start`, `free`
             (the rank has nothing left to compute meanwhile), `end`.
+        fair: whether a message occupies all links of its route together, as under `fair`.
         alike: number of ranks with the same behaviour that each of these stands for, itself included.
         stream: the message rows if there are too many for `messages`; `message_pieces` and `messages_of` read both.
 
@@ -76,17 +78,18 @@ class Timeline:
     waits: Columns = field(default_factory=lambda: _empty(WAIT_COLUMNS))
     exchanges: Columns = field(default_factory=lambda: _empty(EXCHANGE_COLUMNS))
     alike: int = 1
+    fair: bool = False
     stream: LongRows | None = None
 
     @classmethod
-    def of(cls, recorder: Recorder, plan: Plan, layout: Layout, alike: int = 1) -> Timeline:
+    def of(cls, recorder: Recorder, plan: Plan, layout: Layout, alike: int = 1, fair: bool = False) -> Timeline:
         """Take over what was recorded, without copying it."""
         rows = recorder.messages
         stream = rows if isinstance(rows, LongRows) and rows.in_file and len(rows) > MOST_WHOLE else None
         messages = None if rows is None or stream else rows.table()
         names = ("ops", "steps", "reductions", "memory", "gathers", "waits", "exchanges")
         tables = {name: getattr(recorder, name).table() for name in names}
-        return cls(layout, plan, recorder.channels, messages=messages, alike=alike, stream=stream, **tables)
+        return cls(layout, plan, recorder.channels, messages=messages, alike=alike, fair=fair, stream=stream, **tables)
 
     @property
     def duration(self) -> int:
@@ -121,7 +124,7 @@ class Timeline:
         ops = self.ops if rows is None else {name: column[rows] for name, column in self.ops.items()}
         rank, index = ops["rank"], ops["index"]
         place = self.pipeline_rank[rank]
-        actions, first = self._actions
+        actions, first = self.actions
         described = actions[np.where(index == OPTIMIZER, len(actions) - 1, first[place] + index)]
         names = zip(("kind", "microbatch", "chunk", "stage"), described.T, strict=True)
         return {**ops, "replica": self.replica[rank], "pipeline_rank": place, **dict(names)}
@@ -150,7 +153,7 @@ class Timeline:
     def described(self, messages: Columns) -> Columns:
         """Return message rows with added columns `step`, `microbatch`, `chunk` and `stage`."""
         channel, tag = messages["channel"], messages["tag"]
-        stage, chunk = self._parts[channel].T.copy()
+        stage, chunk = (self.of_channel[name][channel] for name in ("stage", "chunk"))
         microbatch = np.full(len(tag), NONE, dtype=np.int64)
         pipeline = np.flatnonzero(stage == NONE)  # their tags hold the stage and the micro-batch
         microbatch[pipeline] = tag[pipeline] & FIELD
@@ -161,14 +164,52 @@ class Timeline:
         return {**messages, "step": tag >> STEP_SHIFT, "microbatch": microbatch, "chunk": chunk, "stage": stage}
 
     @cached_property
-    def _actions(self) -> tuple[Column, Column]:
+    def actions(self) -> tuple[Column, Column]:
+        """Kind, micro-batch, chunk and stage of all actions, rank by rank, then the optimizer; each first row."""
         return _describe_actions(self.plan)
 
     @cached_property
-    def _parts(self) -> Column:
-        """Stage and chunk of every channel, one row each."""
-        numbers = (number for channel in self.channels for number in (channel.stage, channel.chunk))
-        return np.fromiter(numbers, np.int64).reshape(-1, 2) if self.channels else np.array([(NONE, NONE)])
+    def links(self) -> tuple[str, ...]:
+        """The names of the links that carried messages, sorted."""
+        return tuple(sorted({channel.link for channel in self.channels}))
+
+    @cached_property
+    def of_channel(self) -> Columns:
+        """By channel: its `link` (of `links`), `flow` (the channel of the flow's first link), ends, `hop` and so on."""
+        number, names = {name: i for i, name in enumerate(self.links)}, CHANNEL_COLUMNS
+        facts = (fact for c in self.channels for fact in (number[c.link], *(getattr(c, name) for name in names)))
+        table = np.fromiter(facts, np.int64).reshape(-1, 1 + len(names)).T
+        columns = dict(zip(("link", *names), table, strict=True))
+        return {**columns, "flow": np.arange(table.shape[1]) - columns["hop"]}  # a flow's channels are consecutive
+
+    def routed(self, messages: Columns) -> Column:
+        """Message × link: the rows of each message, flow by flow in order; `NONE` where its route is shorter."""
+        channel, facts = messages["channel"], self.of_channel
+        sent = np.where(facts["hop"] == 0, np.bincount(channel, minlength=len(facts["hop"])), 0)
+        order = np.argsort(channel, kind="stable")
+        of = channel[order]
+        turn = np.arange(len(of)) - np.searchsorted(
+            of, of
+        )  # the n-th message of a flow is the n-th on each of its links
+        rows = np.full((int(sent.sum()), int(facts["hop"].max(initial=0)) + 1), NONE)
+        rows[(np.cumsum(sent) - sent)[facts["flow"][of]] + turn, facts["hop"][of]] = order
+        return rows
+
+    def arrival(self, messages: Columns, rows: Column) -> Column:
+        """When each message arrives, if latencies do not vary: the formula of `network.sharing.fifo`, or of `fair`.
+
+        Args:
+            messages: rows of messages.
+            rows: message × link, as from `routed`.
+        """
+        there, each, last = rows >= 0, np.arange(len(rows)), (rows >= 0).sum(axis=1) - 1
+        asked, end = messages["asked"][rows[each, last]], messages["end"][rows[each, last]]
+        latency = np.where(there, self.of_channel["latency"][messages["channel"][rows]], 0)
+        if self.fair:
+            return np.asarray(end + latency.sum(axis=1))
+        took = np.where(there, (messages["end"] - messages["start"])[rows], 0)
+        took[each, last] = 0  # the tail is as far behind the head as on the slowest link before
+        return np.asarray(np.maximum(end, asked + took.max(axis=1)) + latency[each, last])
 
     def _place(self, of_ranks: Column) -> Column:
         servers = max((channel.sender + 1 - self.layout.ranks for channel in self.channels), default=0)
@@ -180,7 +221,6 @@ def _empty(names: Sequence[str]) -> Columns:
 
 
 def _describe_actions(plan: Plan) -> tuple[Column, Column]:
-    """Kind, micro-batch, chunk and stage of all actions, rank by rank, then the optimizer; each rank's first row."""
     rows: list[tuple[int, int, int, int]] = []
     first = []
     for rank, program in enumerate(plan.programs):

@@ -13,7 +13,7 @@ from hybrid_des.analysis.counterfactual.ladder import Gain, Rung
 from hybrid_des.analysis.counterfactual.proposals import Proposal
 from hybrid_des.analysis.counterfactual.slowest import Straggler, Stragglers
 from hybrid_des.analysis.critical_path.classes import Span, class_weights, spans
-from hybrid_des.analysis.critical_path.gaps import BARRIER, REASONS, REPLICA, Idle, idle_pieces
+from hybrid_des.analysis.critical_path.gaps import Idle, idle_pieces
 from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.paths import Piece, count_paths, critical_path
 from hybrid_des.analysis.critical_path.slack import Slack
@@ -26,7 +26,7 @@ from hybrid_des.analysis.critical_path.tables import (
     near_rows,
     path_rows,
 )
-from hybrid_des.analysis.idle import EXPOSED
+from hybrid_des.analysis.idle import BARRIER, EXPOSED, REASONS, REPLICA
 from hybrid_des.analysis.ties import Ties
 from hybrid_des.simulation.run import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND

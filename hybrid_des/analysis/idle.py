@@ -13,17 +13,157 @@ Members of a ring finish at different times. One that waits at the end of the st
 would have finished still waits for that collective.
 """
 
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+
 import numpy as np
 
 from hybrid_des.analysis.step_times import StepTimes, step_times, total
 from hybrid_des.engine.recorder import BEFORE, INSIDE
 from hybrid_des.network.purpose import ACTIVATION, PARAMETERS, PURPOSES, REDUCTION
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.timeline import Column, Columns, Timeline
+from hybrid_des.timeline import OP_KINDS, Column, Columns, Timeline
 
 EXPOSED = tuple(dict.fromkeys(purpose.cause for purpose in PURPOSES))  # idle for communication
-CAUSES = ("dependency", *dict.fromkeys(purpose.cause for purpose in PURPOSES if purpose.usual), "end_of_step")
+DEPENDENCY, END_OF_STEP = "dependency", "end_of_step"
+CAUSES = (DEPENDENCY, *EXPOSED, END_OF_STEP)
+USUAL = (DEPENDENCY, *dict.fromkeys(purpose.cause for purpose in PURPOSES if purpose.usual), END_OF_STEP)
+# what a rank waits for, as reported
+WARM_UP, STEADY, DRAIN, REPLICA, BARRIER = (
+    "warm-up", "pipeline dependency", "drain", "waiting for a slower replica", "step barrier",
+)  # fmt: skip
+TRANSFER, LATENCY, QUEUEING = "transfer", "latency", "queueing"
+REASONS = (WARM_UP, STEADY, DRAIN, REPLICA, BARRIER, TRANSFER, LATENCY, QUEUEING)
+TABLES = OPS, STEPS, WAITS = "ops", "steps", "waits"
 NEVER = np.iinfo(np.int64).min
+
+# Table, rows that the waits lead up to, start, end, cause, reason, and when the wait is over that they are a part of
+Waits = tuple[str, Column, Column, Column, str | Column, str | Callable[[], Column], Column]
+
+
+def idle_pieces(timeline: Timeline) -> Columns:
+    """Every rank's idle time in pieces, rank by rank in the order of time.
+
+    Returns:
+        `rank`, `step`, `start`, `end`, `cause` (of `CAUSES`), `reason` (of `REASONS`: why the rank waits if another one
+        computes meanwhile), `table` and `row` (of `TABLES`; the row that the piece leads up to), and `released`: when
+        the wait is over that the piece is a part of.
+    """
+    times = step_times(timeline)
+    kinds = [_lasting(timeline, one) for one in _waits(timeline, times)]
+    columns = {name: np.concatenate([kind[name] for kind in kinds]) for name in kinds[0]}
+    order = np.lexsort((columns["start"], columns["rank"]))
+    return {name: column[order] for name, column in columns.items()}
+
+
+def _waits(timeline: Timeline, times: StepTimes) -> Iterator[Waits]:
+    """All kinds of waits, those that take no time included."""
+    yield from _before_ops(timeline, times)
+    yield from _after_ops(timeline, times)
+    yield _in_collectives(timeline)
+
+
+def _before_ops(timeline: Timeline, times: StepTimes) -> Iterator[Waits]:
+    """Waits until a rank's own sends are done, then for producers, then for their messages."""
+    until = times.start - _waited_before(timeline)[times.row]
+    ready = np.clip(_last_producers(timeline.plan, times), times.asked, until)
+    previous = np.empty_like(times.end)
+    previous[..., 1:] = times.end[..., :-1]
+    previous[..., times.first] = times.begin[..., times.rank_of_op[times.first]]
+    phase = cache(partial(_phases, timeline, times))
+    yield (OPS, times.row, previous, times.asked, ACTIVATION.cause, phase, times.asked)
+    yield (OPS, times.row, times.asked, ready, DEPENDENCY, phase, times.start)
+    yield (OPS, times.row, ready, until, ACTIVATION.cause, phase, times.start)
+
+
+def _after_ops(timeline: Timeline, times: StepTimes) -> Iterator[Waits]:
+    """Waits after a rank's last op: for its sends, its reductions, and the other ranks."""
+    steps = timeline.steps
+    place = timeline.pipeline[steps["rank"]], steps["step"], timeline.pipeline_rank[steps["rank"]]
+    row, last = np.arange(len(steps["rank"])), times.last_compute()[place]
+    sent, reduced = steps["sent"], steps["reduced"]
+    yield (STEPS, row, last, sent, ACTIVATION.cause, DRAIN, sent)
+    yield (STEPS, row, sent, reduced, REDUCTION.cause, REPLICA, reduced)
+    reducing, gathering, over = waits_at_end(timeline)
+    yield (STEPS, row, steps["end"], reducing, REDUCTION.cause, BARRIER, over)
+    yield (STEPS, row, reducing, gathering, PARAMETERS.cause, BARRIER, over)
+    yield (STEPS, row, gathering, over, END_OF_STEP, BARRIER, over)
+
+
+def _in_collectives(timeline: Timeline) -> Waits:
+    """The recorded waits: before ops, inside them, and after the optimizer."""
+    waits = timeline.waits
+    cause = np.array([CAUSES.index(purpose.cause) for purpose in PURPOSES])[waits["purpose"]]
+    row = np.arange(len(cause))
+    return WAITS, row, waits["start"], waits["end"], cause, REPLICA, waits["end"]
+
+
+def _lasting(timeline: Timeline, waits: Waits) -> Columns:
+    """Those waits that take time, as columns."""
+    table, every, start, end, cause, reason, released = waits
+    rows, lasting = getattr(timeline, table), end > start
+    row = every[lasting]
+    return {
+        "rank": rows["rank"][row],
+        "step": rows["step"][row],
+        "start": start[lasting],
+        "end": end[lasting],
+        "cause": np.full(len(row), CAUSES.index(cause)) if isinstance(cause, str) else cause[lasting],
+        "reason": np.full(len(row), REASONS.index(reason)) if isinstance(reason, str) else reason()[lasting],
+        "table": np.full(len(row), TABLES.index(table)),
+        "row": row,
+        "released": released[lasting],
+    }
+
+
+def _last_producers(plan: Plan, times: StepTimes) -> Column:
+    """For each op, when its last remote producer finished; `NEVER` if it has none."""
+    consumer, producer = plan.edges.remote
+    done = np.full_like(times.end, NEVER)
+    ops, starts = np.unique(consumer, return_index=True)
+    if len(ops):
+        done[..., ops] = np.maximum.reduceat(times.end[..., producer], starts, axis=-1)
+    return done
+
+
+def _phases(timeline: Timeline, times: StepTimes) -> Column:
+    """For each op, the reason for waiting for a producer.
+
+    A rank's warm-up ends when its first backward starts, its drain begins when its last forward has ended.
+    """
+    kind = timeline.actions[0][:-1, 0]
+    forward, backward = (np.isin(kind, [OP_KINDS.index(name) for name in (one, "FB")]) for one in "FB")
+    phase = np.full_like(times.end, REASONS.index(STEADY))
+    for rank in range(timeline.plan.pipeline):
+        mine = times.rank_of_op == rank
+        if (mine & forward).any():
+            drain = times.end[..., mine & forward].max(axis=-1)[..., None]
+            phase[..., mine] = np.where(times.asked[..., mine] >= drain, REASONS.index(DRAIN), phase[..., mine])
+        warm = times.start[..., mine & backward].min(axis=-1, initial=-1 - NEVER)[..., None]
+        phase[..., mine] = np.where(times.start[..., mine] <= warm, REASONS.index(WARM_UP), phase[..., mine])
+    return phase
+
+
+def _waited_before(timeline: Timeline) -> Column:
+    """How long each op row waited for collectives right before it started."""
+    ops, waits = timeline.ops, timeline.waits
+    waited = np.zeros(len(ops["rank"]), dtype=np.int64)
+    before = np.flatnonzero(waits["place"] == BEFORE)
+    row = first_from((ops["rank"], ops["start"]), (waits["rank"][before], waits["end"][before]))
+    np.add.at(waited, row, (waits["end"] - waits["start"])[before])
+    return waited
+
+
+def first_from(entries: tuple[Column, Column], wanted: tuple[Column, Column]) -> Column:
+    """For each rank and time wanted, the first of the entries of that rank from that time on; at the end, the last."""
+    count = len(entries[0])
+    (ranks, times), which = map(np.concatenate, zip(wanted, entries, strict=True)), len(wanted[0])
+    order = np.lexsort((times, ranks))  # what is wanted is before what is there at the same time
+    there = np.flatnonzero(order >= which)
+    next_one = np.searchsorted(there, np.flatnonzero(order < which))
+    found = np.empty(which, dtype=np.int64)
+    found[order[order < which]] = order[there[np.minimum(next_one, count - 1)]] - which if count else 0
+    return found
 
 
 def account(timeline: Timeline, times: StepTimes) -> dict[str, int]:
@@ -32,31 +172,13 @@ def account(timeline: Timeline, times: StepTimes) -> dict[str, int]:
     The gap before an op lasts until its last remote producer finishes (`dependency`), then until the message arrives
     (`pipeline_message`). Time blocked by a rank's own sends is `pipeline_message` too.
     """
-    plan, (replicas, _, pipeline) = timeline.plan, times.begin.shape
-    before, inside, reducing, gathering = _waited(timeline.waits)
-    reduced, gathered, _ = waits_at_end(timeline)
-    previous = np.empty_like(times.end)
-    previous[..., 1:] = times.end[..., :-1]
-    holders = times.rank_of_op[times.first]
-    previous[..., times.first] = times.begin[..., holders]
-    gap = times.start - times.asked
-    consumer, producer = plan.edges.remote
-    done = np.full_like(times.end, NEVER)  # for each op, when its last remote producer finished
-    ops, starts = np.unique(consumer, return_index=True)
-    if len(ops):
-        done[..., ops] = np.maximum.reduceat(times.end[..., producer], starts, axis=-1)
-    dependency = np.clip(done, times.asked, times.start) - times.asked
-    blocked = total(times.asked - previous) + total(times.sent - times.last_compute())
-    parts = {
-        "busy": total(times.end - times.start) + times.optimizer - inside,
-        "dependency": total(dependency),
-        ACTIVATION.cause: total(gap - dependency) + blocked - before,
-        REDUCTION.cause: total(times.reduced - times.sent) + reducing + total(reduced - timeline.steps["end"]),
-    }
-    if gathering:
-        parts[PARAMETERS.cause] = gathering + total(gathered - reduced)
-    parts["end_of_step"] = replicas * pipeline * times.total - sum(parts.values())
-    return parts
+    idle = dict.fromkeys(CAUSES, 0)
+    for _, _, start, end, cause, _, _ in _waits(timeline, times):  # no table is made, which would need all reasons
+        took = np.maximum(end - start, 0)
+        for place in [CAUSES.index(cause)] if isinstance(cause, str) else np.unique(cause).tolist():
+            idle[CAUSES[place]] += total(took if isinstance(cause, str) else took[cause == place])
+    busy = total(times.end - times.start) + times.optimizer - total(inside_waits(timeline.waits))
+    return {"busy": busy, **{cause: time for cause, time in idle.items() if time or cause in USUAL}}
 
 
 def hidden_messages(plan: Plan, times: StepTimes, flight: Column) -> int:
@@ -160,14 +282,6 @@ def inside_waits(waits: Columns) -> Column:
     """Durations of the waits within ops."""
     took: Column = (waits["end"] - waits["start"])[waits["place"] == INSIDE]
     return took
-
-
-def _waited(waits: Columns) -> tuple[int, int, int, int]:
-    """Picoseconds waited before and inside ops, and in total for reductions and for gathers."""
-    took, place, purpose = waits["end"] - waits["start"], waits["place"], waits["purpose"]
-    wanted = (place == BEFORE, place == INSIDE, *(purpose == PURPOSES.index(one) for one in (REDUCTION, PARAMETERS)))
-    before, inside, reducing, gathering = (total(took[chosen]) for chosen in wanted)
-    return before, inside, reducing, gathering
 
 
 def _exposed(rows: Columns, waits: Columns) -> int:

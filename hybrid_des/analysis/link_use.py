@@ -41,11 +41,10 @@ def link_rates(timeline: Timeline, windows: int = 200, purposes: Collection[Purp
     duration = timeline.duration
     if (timeline.messages is None and timeline.stream is None) or duration <= 0:
         return None
-    links = tuple(sorted({channel.link for channel in timeline.channels}))
-    number = {link: i for i, link in enumerate(links)}
+    links = timeline.links
     edges = np.array([duration * i // windows for i in range(windows + 1)], dtype=np.int64)  # products exceed 64 bits
     rows = timeline.messages_of(lambda channel: channel.purpose in purposes)
-    link = np.array([number[channel.link] for channel in timeline.channels], dtype=np.int64)[rows["channel"]]
+    link = timeline.of_channel["link"][rows["channel"]]
     size, start, end = rows["bytes"].astype(float), rows["start"], rows["end"]
     carried = np.zeros((len(links), windows))
     sudden = start == end

@@ -22,9 +22,7 @@ def phases_of(timeline: Timeline) -> Columns:
     count = len(rows["start"])
     bucket, part, parts = (np.full(count, NONE, dtype=np.int64) for _ in range(3))
     found = {"bucket": bucket, "part": part, "parts": parts}
-    hop = np.array([channel.hop for channel in timeline.channels] or [0])[rows["channel"]]
-    flow = rows["channel"] - hop  # the channels of a flow's hops are consecutive
-    stage = np.array([channel.stage for channel in timeline.channels] or [NONE])[rows["channel"]]
+    hop, flow, stage = (timeline.of_channel[name][rows["channel"]] for name in ("hop", "flow", "stage"))
     mine = np.flatnonzero(stage != NONE)
     if not len(mine) or not len(timeline.reductions["rank"]):
         return found
@@ -51,12 +49,12 @@ def phase_name(kind: str, part: int, parts: int) -> str:
 def _buckets(timeline: Timeline, asked: Column, channel: Column, tag: Column) -> Column:
     """The bucket that each message's sender was reducing when it sent it."""
     rows = timeline.reductions
-    ends = np.array([(one.sender, one.stage) for one in timeline.channels])[channel]
+    sender, stage = (timeline.of_channel[name][channel] for name in ("sender", "stage"))
     step = tag >> STEP_SHIFT
     steps = max(int(rows["step"].max()), int(step.max(initial=0))) + 1
-    stages = max(int(rows["stage"].max()), int(ends[:, 1].max(initial=0))) + 1
+    stages = max(int(rows["stage"].max()), int(stage.max(initial=0))) + 1
     keys = (rows["rank"] * steps + rows["step"]) * stages + rows["stage"]
-    wanted = (ends[:, 0] * steps + step) * stages + ends[:, 1]
+    wanted = (sender * steps + step) * stages + stage
     order, messages = np.lexsort((rows["bucket"], rows["start"], keys)), np.argsort(wanted, kind="stable")
     found = np.full(len(asked), NONE, dtype=np.int64)
     places = {key: (begin, end) for key, begin, end in _groups(wanted[messages])}

@@ -11,17 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from hybrid_des.analysis.idle import NEVER, waits_at_end
-from hybrid_des.analysis.step_times import StepTimes, step_times
-from hybrid_des.engine.recorder import BEFORE, OPTIMIZER
-from hybrid_des.network.purpose import ACTIVATION, PARAMETERS, PURPOSES, REDUCTION
+from hybrid_des.analysis.idle import CAUSES, idle_pieces
+from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.timeline import NONE, Column, Columns, Timeline
 
 if TYPE_CHECKING:
     import pandas as pd
-
-DEPENDENCY, END = "dependency", "end_of_step"
-CAUSES = (DEPENDENCY, *dict.fromkeys(purpose.cause for purpose in PURPOSES), END)  # of `idle_pieces`
 
 
 class Reasons(NamedTuple):
@@ -55,81 +50,8 @@ def reasons_of(timeline: Timeline) -> Reasons:
     by = [_releases_of_ops(timeline)]
     if timeline.messages is not None:
         by.append(_releases_of_messages(timeline))
-    return Reasons(np.concatenate(by), idle_pieces(timeline))
-
-
-def idle_pieces(timeline: Timeline) -> Columns:
-    """Every rank's idle time in pieces, whose sums by cause are those of `analysis.idle.account`.
-
-    Returns:
-        `rank`, `start`, `end` and `cause`, an index into `CAUSES`; pieces of zero length are left out.
-    """
-    times, waits = step_times(timeline), timeline.waits
-    op_rank, rank_of = _ranks(timeline, times)
-    done = _remote_done(timeline, times)
-    dependent = np.clip(done, times.asked, times.start)
-    waited = _waited_before(times, op_rank, waits)
-    previous = np.empty_like(times.end)
-    previous[..., 1:] = times.end[..., :-1]
-    previous[..., times.first] = times.begin[..., times.rank_of_op[times.first]]
-    ending, (reduced, gathered, over) = timeline.steps, waits_at_end(timeline)
-    pieces = [
-        (op_rank, previous, times.asked, ACTIVATION.cause),  # blocked by sends
-        (op_rank, times.asked, dependent, DEPENDENCY),
-        (op_rank, dependent, times.start - waited, ACTIVATION.cause),
-        (rank_of, times.last_compute(), times.sent, ACTIVATION.cause),
-        (rank_of, times.sent, times.reduced, REDUCTION.cause),
-        (ending["rank"], ending["end"], reduced, REDUCTION.cause),
-        (ending["rank"], reduced, gathered, PARAMETERS.cause),
-        (ending["rank"], gathered, over, END),
-    ]
-    columns = [
-        (rank, begin, until, np.broadcast_to(CAUSES.index(name), begin.shape)) for rank, begin, until, name in pieces
-    ]
-    of_purpose = np.array([CAUSES.index(purpose.cause) for purpose in PURPOSES])
-    columns.append((waits["rank"], waits["start"], waits["end"], of_purpose[waits["purpose"]]))
-    lasting = [until > begin for _, begin, until, _ in columns]
-    rank, start, end, cause = (
-        np.concatenate([column[shown] for column, shown in zip(same, lasting, strict=True)])
-        for same in zip(*columns, strict=True)
-    )
-    order = np.lexsort((start, rank))
-    return {"rank": rank[order], "start": start[order], "end": end[order], "cause": cause[order]}
-
-
-def _ranks(timeline: Timeline, times: StepTimes) -> tuple[Column, Column]:
-    """The global rank of every entry of the arrays of ops and of pipeline ranks."""
-    pipelines, steps, pipeline = times.begin.shape
-    rank = np.empty((pipelines, pipeline), dtype=np.int64)
-    simulated = np.unique(timeline.steps["rank"])
-    rank[timeline.pipeline[simulated], timeline.pipeline_rank[simulated]] = simulated
-    of_rank = np.repeat(rank[:, None, :], steps, axis=1)
-    return of_rank[..., times.rank_of_op], of_rank
-
-
-def _remote_done(timeline: Timeline, times: StepTimes) -> Column:
-    """For each op, when its last remote producer finished; `NEVER` without one."""
-    consumer, producer = timeline.plan.edges.remote
-    done = np.full_like(times.end, NEVER)
-    ops, starts = np.unique(consumer, return_index=True)
-    if len(ops):
-        done[..., ops] = np.maximum.reduceat(times.end[..., producer], starts, axis=-1)
-    return done
-
-
-def _waited_before(times: StepTimes, op_rank: Column, waits: Columns) -> Column:
-    """How long each op waited for collectives right before it started."""
-    waited = np.zeros_like(times.start)
-    before = waits["place"] == BEFORE
-    for rank in np.unique(waits["rank"][before]):
-        mine = before & (waits["rank"] == rank)
-        order = np.argsort(waits["end"][mine])
-        ends = waits["end"][mine][order]
-        passed = np.append(0, np.cumsum((waits["end"] - waits["start"])[mine][order]))
-        here = op_rank == rank
-        until, since = (np.searchsorted(ends, time[here], side="right") for time in (times.start, times.asked))
-        waited[here] = passed[until] - passed[since]
-    return waited
+    idle = idle_pieces(timeline)
+    return Reasons(np.concatenate(by), {name: idle[name] for name in ("rank", "start", "end", "cause")})
 
 
 def _releases_of_ops(timeline: Timeline) -> Column:
@@ -177,9 +99,7 @@ def _releases_of_messages(timeline: Timeline) -> Column:
     rows = timeline.messages
     assert rows is not None
     by = np.full(len(rows["start"]), NONE, dtype=np.int64)
-    names = sorted({channel.link for channel in timeline.channels})
-    number = {name: i for i, name in enumerate(names)}
-    link = np.array([number[channel.link] for channel in timeline.channels] or [0])[rows["channel"]]
+    link = timeline.of_channel["link"][rows["channel"]]
     order = np.lexsort((rows["start"], link))
     same = link[order][1:] == link[order][:-1]
     queued = rows["start"][order][1:] > rows["asked"][order][1:]

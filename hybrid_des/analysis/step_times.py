@@ -15,6 +15,7 @@ class StepTimes:
 
     Attributes:
         asked, start, end: pipeline × step × op; ops are ordered by pipeline rank, then by program order.
+        row: the row of each op in `Timeline.ops`.
         begin, sent, reduced, done: pipeline × step × pipeline rank; when a rank began the step, completed its last op
             including sends, completed its gradient reductions, and finished the step.
         optimizer: total optimizer time of all ranks and steps.
@@ -25,6 +26,7 @@ class StepTimes:
     asked: Column
     start: Column
     end: Column
+    row: Column
     begin: Column
     sent: Column
     reduced: Column
@@ -61,11 +63,12 @@ def step_times(timeline: Timeline) -> StepTimes:
         return {name: _scattered(rows[name], at, (*size, length)) for name in names}
 
     optimizer = ops["index"] == OPTIMIZER
-    computed = {name: ops[name][~optimizer] for name in ("rank", "step", "index", "asked", "start", "end")}
+    row = np.flatnonzero(~optimizer)
+    computed = {"row": row, **{name: column[row] for name, column in ops.items()}}
     place = firsts[pipeline_rank[computed["rank"]]] + computed["index"]
     of_steps = arranged(steps, ("begin", "sent", "reduced", "end"), pipeline, pipeline_rank[steps["rank"]])
     return StepTimes(
-        **arranged(computed, ("asked", "start", "end"), int(lasts[-1]), place),
+        **arranged(computed, ("asked", "start", "end", "row"), int(lasts[-1]), place),
         done=of_steps.pop("end"),
         **of_steps,
         optimizer=total((ops["end"] - ops["start"])[optimizer]),

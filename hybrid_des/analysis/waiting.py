@@ -10,13 +10,24 @@ from __future__ import annotations
 
 import numpy as np
 
-from hybrid_des.analysis.critical_path.gaps import DRAIN, LATENCY, QUEUEING, STEADY, TRANSFER, WARM_UP, phases_of_ops
 from hybrid_des.analysis.critical_path.messages import service_alone
-from hybrid_des.analysis.step_times import StepTimes, step_times, total
-from hybrid_des.engine.recorder import OPTIMIZER
-from hybrid_des.network.fabric import Fabric
+from hybrid_des.analysis.idle import (
+    CAUSES,
+    DEPENDENCY,
+    DRAIN,
+    LATENCY,
+    QUEUEING,
+    REASONS,
+    STEADY,
+    TRANSFER,
+    WARM_UP,
+    first_from,
+    idle_pieces,
+)
+from hybrid_des.analysis.step_times import total
+from hybrid_des.network.purpose import ACTIVATION
 from hybrid_des.simulation.run import Run
-from hybrid_des.timeline import NONE, Column, Timeline
+from hybrid_des.timeline import NONE, Column, Columns
 
 Parts = dict[str, int]  # reason → picoseconds of all ranks
 
@@ -27,100 +38,40 @@ def waiting(run: Run) -> tuple[Parts, Parts]:
     It is unknown if no messages were recorded, if sends block, or if a rank's ops also wait for collectives.
     """
     timeline = run.timeline
-    times = step_times(timeline)
-    done, _, warm, drain = phases_of_ops(timeline.plan, times)
-    ready = np.clip(done, times.asked, times.start)
-    took = ready - times.asked
-    first, last = times.start <= warm, times.asked >= drain
-    dependency = {
-        WARM_UP: total(took[first]),
-        STEADY: total(took[~first & ~last]),
-        DRAIN: total(took[~first & last]),
-    }
+    pieces = idle_pieces(timeline)
+    took = np.where(pieces["cause"] == CAUSES.index(DEPENDENCY), pieces["end"] - pieces["start"], 0)
+    dependency = {name: total(took[pieces["reason"] == REASONS.index(name)]) for name in (WARM_UP, STEADY, DRAIN)}
     blocking, others = run.scenario.schedule.p2p == "blocking", len(timeline.waits["rank"])
     if timeline.messages is None or run.fabric is None or blocking or others:
         return dependency, {}
-    return dependency, _of_messages(run, times, ready)
+    mine = pieces["cause"] == CAUSES.index(ACTIVATION.cause)
+    return dependency, _of_messages(run, {name: column[mine] for name, column in pieces.items()})
 
 
-def _of_messages(run: Run, times: StepTimes, ready: Column) -> Parts:
+def _of_messages(run: Run, pieces: Columns) -> Parts:
     """The waits for messages by the state of the last message to arrive."""
-    timeline = run.timeline
-    wait = _by_row(timeline, times.start - ready)
-    rows = np.flatnonzero(wait > 0)
     receiver, arrival, transfer, latency = _arrivals(run)
-    if not len(rows) or not len(arrival):
+    wait = pieces["end"] - pieces["start"]
+    if not len(wait) or not len(arrival):
         return {}
-    span = int(max(arrival.max(), timeline.duration)) + 1
-    order = np.argsort(receiver * span + arrival, kind="stable")
-    keys = (receiver * span + arrival)[order]
-    wanted = timeline.ops["rank"][rows] * span + timeline.ops["start"][rows]
-    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    known = keys[at] == wanted
-    message = order[at]
-    late = np.where(known, np.minimum(latency[message], wait[rows]), 0)
-    moving = np.where(known, np.minimum(transfer[message], wait[rows] - late), 0)
-    return {QUEUEING: total(wait[rows] - late - moving), TRANSFER: total(moving), LATENCY: total(late)}
-
-
-def _by_row(timeline: Timeline, values: Column) -> Column:
-    """Convert values by pipeline, step and op to values by op row; 0 for the optimizer."""
-    rows = timeline.ops
-    place = timeline.pipeline_rank[rows["rank"]]
-    first = np.concatenate([[0], np.cumsum([len(program) for program in timeline.plan.programs])])
-    computes = rows["index"] != OPTIMIZER
-    number = np.where(computes, first[place] + rows["index"], 0)
-    return np.where(computes, values[timeline.pipeline[rows["rank"]], rows["step"], number], 0)
+    message = first_from((receiver, arrival), (pieces["rank"], pieces["released"]))
+    known = (receiver[message] == pieces["rank"]) & (arrival[message] == pieces["released"])
+    late = np.where(known, np.minimum(latency[message], wait), 0)
+    moving = np.where(known, np.minimum(transfer[message], wait - late), 0)
+    return {QUEUEING: total(wait - late - moving), TRANSFER: total(moving), LATENCY: total(late)}
 
 
 def _arrivals(run: Run) -> tuple[Column, Column, Column, Column]:
-    """Receiver, arrival, transfer and latency of each pipeline message (`network.sharing` has the formula)."""
+    """Receiver, arrival, transfer and latency of each pipeline message."""
     timeline = run.timeline
     rows = timeline.messages_of(lambda channel: channel.stage == NONE)
-    channel = rows["channel"]
-    if not len(channel):
-        return channel, channel, channel, channel
-    hops = np.array([one.hop for one in timeline.channels])
-    order = np.argsort(channel, kind="stable")
-    of = channel[order]
-    turn = np.arange(len(of)) - np.searchsorted(of, of)  # the n-th message of a flow is the n-th on each of its links
-    flow, hop = of - hops[of], hops[of]
-    place = np.lexsort((hop, turn, flow))
-    first = np.flatnonzero(hop[place] == 0)
-    length = np.diff(np.append(first, len(place)))
-    table = np.full((len(first), int(length.max())), NONE)
-    table[np.repeat(np.arange(len(first)), length), hop[place]] = order[place]
-    here = table >= 0
-    asked, start, end = (np.where(here, rows[name][table], 0) for name in ("asked", "start", "end"))
-    flows = flow[place][first]
-    latency = _latencies(run, flows, table.shape[1])
-    each, last = np.arange(len(first)), length - 1
-    receiver = np.array([one.receiver for one in timeline.channels])[flows]
-    if run.scenario.cluster.sharing == "fair":
-        assert run.fabric is not None
-        arrival = end[:, 0] + latency.sum(axis=1)
-        alone = np.where(here, _alone(run.fabric, timeline, channel, rows["bytes"])[table], 0).max(axis=1)
-        return receiver, arrival, np.minimum(alone, end[:, 0] - start[:, 0]), latency.sum(axis=1)
-    slowest = np.maximum.accumulate(np.where(here, end - start, 0), axis=1)
-    before = np.where(last > 0, slowest[each, np.maximum(last - 1, 0)], 0)
-    arrival = np.maximum(end[each, last], asked[each, last] + before) + latency[each, last]
-    return receiver, arrival, slowest[:, -1], latency.sum(axis=1)
-
-
-def _latencies(run: Run, flows: Column, most: int) -> Column:
-    """Message × link: the latency after each link of its route."""
-    assert run.fabric is not None
-    found = np.zeros((len(run.timeline.channels), most), dtype=np.int64)
-    for one in np.unique(flows).tolist():
-        channel = run.timeline.channels[one]
-        latencies = run.fabric.route(channel.sender, channel.receiver).latencies
-        found[one, : len(latencies)] = latencies
-    return np.asarray(found[flows])
-
-
-def _alone(fabric: Fabric, timeline: Timeline, channel: Column, size: Column) -> Column:
-    """Picoseconds that each row's message takes if nothing else uses its link."""
-    links = sorted({one.link for one in timeline.channels})
-    number = {name: place for place, name in enumerate(links)}
-    link_of = np.array([number[one.link] for one in timeline.channels])
-    return service_alone(fabric, links, link_of[channel], size)
+    table = timeline.routed(rows)
+    there, channel = table >= 0, rows["channel"][table]
+    took = rows["end"] - rows["start"]
+    transfer = np.where(there, took[table], 0).max(axis=1, initial=0)
+    if timeline.fair:
+        link = timeline.of_channel["link"][rows["channel"]]
+        alone = service_alone(run.fabric, timeline.links, link, rows["bytes"])
+        transfer = np.minimum(np.where(there, alone[table], 0).max(axis=1, initial=0), transfer)
+    latency = np.where(there, timeline.of_channel["latency"][channel], 0).sum(axis=1)
+    return timeline.of_channel["receiver"][channel[:, 0]], timeline.arrival(rows, table), transfer, latency

@@ -57,7 +57,6 @@ class Causes:
         sends: per message its flow, and the point at which it is sent.
         marks: per row of the tables its table, number, thread, and the thread's point.
         pieces: per piece of an op its row and the point at its end.
-        flows: per flow the channel of its first link, and the latency after each link.
     """
 
     def __init__(self) -> None:
@@ -67,7 +66,6 @@ class Causes:
         self.sends = Rows(("flow", "point"))
         self.marks = Rows(("table", "row", "thread", "point"))
         self.pieces = Rows(("row", "point"))
-        self.flows: list[tuple[int, tuple[int, ...]]] = []
         self.current: Thread | None = None
         self.origin = NOTHING
         self._arrived: list[list[int]] = []
@@ -78,11 +76,10 @@ class Causes:
         self.points.add((kind, thread, time, len(self.rows) if self.rows is not None else 0, before, lag))
         return len(self.points) - 1
 
-    def open(self, channel: int, latencies: tuple[int, ...]) -> int:
+    def open(self) -> int:
         """Add a flow and return its number."""
-        self.flows.append((channel, latencies))
         self._arrived.append([])
-        return len(self.flows) - 1
+        return len(self._arrived) - 1
 
     def send(self, flow: int) -> None:
         """Note that the current process sends the next message of a flow."""

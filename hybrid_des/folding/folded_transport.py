@@ -80,7 +80,7 @@ class FoldedTransport(Transport):
             raise FoldRefusal(f"the route {ends} takes a link and one of its images, {legs[-1].name}")
         self._ends.append((channel.sender, channel.receiver))
         return tuple(
-            Hop(self.link(leg.link), leg.latency, self._trace.channel(channel.on(leg.name, hop)))
+            Hop(self.link(leg.link), leg.latency, self._trace.channel(channel.on(leg.name, hop, leg.latency)))
             for hop, leg in enumerate(legs)
         )
 

@@ -16,6 +16,7 @@ class Channel(NamedTuple):
         kind: their name in the timeline: that of the purpose, or of the collective.
         stage, chunk: those of the gradients that are reduced; −1 for pipeline messages, whose tags give the stage.
         link, hop: the link's name and its place on the route.
+        latency: picoseconds after the link.
     """
 
     sender: int
@@ -26,8 +27,8 @@ class Channel(NamedTuple):
     chunk: int = -1
     link: str = ""
     hop: int = 0
+    latency: int = 0
 
-    def on(self, link: str, hop: int) -> Channel:
+    def on(self, link: str, hop: int, latency: int) -> Channel:
         """The same flow on one of its links."""
-        sender, receiver, purpose, kind, stage, chunk, _, _ = self
-        return Channel(sender, receiver, purpose, kind, stage, chunk, link, hop)
+        return Channel(*self[:6], link, hop, latency)

@@ -185,7 +185,7 @@ class Transport:
     def _hops(self, channel: Channel) -> tuple[Hop, ...]:
         route = self._fabric.route(channel.sender, channel.receiver)
         return tuple(
-            Hop(self.link(name), latency, self._trace.channel(channel.on(name, hop)))
+            Hop(self.link(name), latency, self._trace.channel(channel.on(name, hop, latency)))
             for hop, (name, latency) in enumerate(zip(route.links, route.latencies, strict=True))
         )
 

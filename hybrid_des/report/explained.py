@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from hybrid_des.analysis.counterfactual.proposals import Proposal
-from hybrid_des.analysis.critical_path.gaps import REPLICA
 from hybrid_des.analysis.critical_path.tables import near_rows
 from hybrid_des.analysis.explanation import TWICE, Explanation, Tried
+from hybrid_des.analysis.idle import REPLICA
 from hybrid_des.analysis.ties import Ties
 from hybrid_des.report.content import alarm_of, count
 from hybrid_des.report.lines import fitting, folded

@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from hybrid_des.analysis.critical_path.gaps import DEPENDENCY, STEADY
-from hybrid_des.analysis.idle import slower_replica_share
+from hybrid_des.analysis.idle import DEPENDENCY, STEADY, slower_replica_share
 from hybrid_des.analysis.model_figures import AXES
 from hybrid_des.analysis.waiting import waiting
 from hybrid_des.network.purpose import ACTIVATION, REDUCTION

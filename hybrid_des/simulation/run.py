@@ -210,7 +210,7 @@ def _run_of(scenario: Scenario, parts: Parts, folded: Folded[_Ended], trace: Cau
         scenario,
         parts.plan,
         parts.costs,
-        Timeline.of(recorder, parts.plan, layout, fold.order if fold else 1),
+        Timeline.of(recorder, parts.plan, layout, fold.order if fold else 1, scenario.cluster.sharing == "fair"),
         **_sent(parts, transport, scenario.steps),
         duration=transport.env.now,
         ranks=[gpu.rank for gpu in gpus],

@@ -15,7 +15,7 @@ from support.handmade import uniform
 from support.scenarios import shared_nics
 
 from hybrid_des.analysis import metrics
-from hybrid_des.analysis.idle import CAUSES, account, slower_replica_share
+from hybrid_des.analysis.idle import USUAL, account, slower_replica_share
 from hybrid_des.analysis.step_times import step_times
 from hybrid_des.analysis.table import table as table_of
 from hybrid_des.pipeline import PlanRequest, schedules
@@ -98,7 +98,7 @@ def test_busy_and_idle_add_up_to_the_step(kind, pipeline, microbatches, data, st
 @given(st.lists(st.integers(0, 10**13), min_size=5, max_size=5).filter(any), st.integers(1, 3000))
 def test_seconds_add_up_in_any_order_to_the_last_digit(picoseconds, count):
     whole = metrics._seconds(sum(picoseconds), count)
-    names = ("busy", *CAUSES)
+    names = ("busy", *USUAL)
     parts = {name: metrics._seconds(value, count) for name, value in zip(names, picoseconds, strict=True)}
     found = metrics._consistent(whole, parts)
     assert sum(Fraction(value) for value in found.values()) == Fraction(whole)

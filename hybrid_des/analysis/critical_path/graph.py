@@ -133,7 +133,7 @@ def graph_of(run: Run) -> Graph:
         raise ValueError("the run was not traced, or recorded no messages")
     timeline, tables = run.timeline, run.trace.columns()
     points = tables["points"]
-    messages = messages_of(run, tables["sends"], run.trace.flows)
+    messages = messages_of(run, tables["sends"])
     order, place = _order(points["row"], messages)
     count = len(points["kind"])
     time = np.concatenate([points["time"], messages.times])[order]

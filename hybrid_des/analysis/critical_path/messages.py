@@ -36,7 +36,6 @@ class Messages:
         link: message × link: numbers of the links.
         own: message × link: picoseconds that it occupies each link if nothing else uses it.
         took: picoseconds from the start to the end of each message's service at its first link.
-        fair: whether messages share links.
     """
 
     timeline: Timeline
@@ -47,7 +46,11 @@ class Messages:
     link: Column
     own: Column
     took: Column
-    fair: bool
+
+    @property
+    def fair(self) -> bool:
+        """Whether messages share links."""
+        return self.timeline.fair
 
     @cached_property
     def hops(self) -> Column:
@@ -114,13 +117,8 @@ class Messages:
     @cached_property
     def arrival(self) -> Column:
         """When each message is delivered."""
-        if self.fair:
-            return np.asarray(self._column("end")[:, 0] + self.path_latency)
-        last = self.hops - 1
-        each = np.arange(len(last))
-        before = np.where(last > 0, self.slowest[each, np.maximum(last - 1, 0)], 0)
-        end = np.maximum(self._column("end")[each, last], self._column("asked")[each, last] + before)
-        return np.asarray(end + self.latency[each, last])
+        assert self.timeline.messages is not None
+        return self.timeline.arrival(self.timeline.messages, self.rows)
 
     def _column(self, name: str) -> Column:
         assert self.timeline.messages is not None
@@ -156,18 +154,12 @@ class Messages:
     @cached_property
     def sender(self) -> Column:
         """The global rank that sends each message."""
-        return self._ends[0]
+        return self.timeline.of_channel["sender"][self._column("channel")[:, 0]]
 
     @cached_property
     def receiver(self) -> Column:
         """The global rank that receives each message."""
-        return self._ends[1]
-
-    @cached_property
-    def _ends(self) -> tuple[Column, Column]:
-        ends = np.array([(c.sender, c.receiver) for c in self.timeline.channels] or [(0, 0)], dtype=np.int64)
-        chosen = ends[self._column("channel")[:, 0]]
-        return chosen[:, 0], chosen[:, 1]
+        return self.timeline.of_channel["receiver"][self._column("channel")[:, 0]]
 
     @property
     def point_ranks(self) -> Column:
@@ -232,33 +224,28 @@ class Messages:
         }
 
 
-def messages_of(run: Run, sends: Columns, flows: Sequence[tuple[int, Sequence[int]]]) -> Messages:
-    """Find the rows of each message: the n-th that a flow sends is the n-th on each of its links."""
-    timeline, fair = run.timeline, run.scenario.cluster.sharing == "fair"
-    assert timeline.messages is not None
-    channels, channel = timeline.channels, timeline.messages["channel"]
-    most = max((len(latencies) for _, latencies in flows), default=1)
-    flow_of, hop_of = np.zeros(len(channels), dtype=np.int64), np.zeros(len(channels), dtype=np.int64)
-    latency = np.zeros((len(flows), most), dtype=np.int64)
-    for number, (first, latencies) in enumerate(flows):
-        flow_of[first : first + len(latencies)] = number
-        hop_of[first : first + len(latencies)] = np.arange(len(latencies))
-        latency[number, : len(latencies)] = latencies
+def messages_of(run: Run, sends: Columns) -> Messages:
+    """Find the rows of each message in the order in which they were sent."""
+    timeline, rows = run.timeline, run.timeline.messages
+    assert rows is not None
     sent = np.argsort(sends["flow"], kind="stable")  # message numbers, flow by flow
-    begin = np.searchsorted(sends["flow"][sent], np.arange(len(flows)))
-    rows = np.full((len(sent), most), NONE)
-    order = np.argsort(channel, kind="stable")
-    of = channel[order]
-    rows[sent[begin[flow_of[of]] + np.arange(len(of)) - np.searchsorted(of, of)], hop_of[of]] = order
-    links = sorted({one.link for one in channels})
-    number_of = {name: number for number, name in enumerate(links)}
-    link_of = np.array([number_of[one.link] for one in channels] or [NONE], dtype=np.int64)
-    link = np.where(rows >= 0, link_of[channel[rows] if len(channel) else rows], NONE)
-    took = alone = timeline.messages["end"] - timeline.messages["start"]
-    if fair:
-        alone = service_alone(run.fabric, links, link_of[channel], timeline.messages["bytes"])
-    own = np.where(rows >= 0, alone[rows] if len(alone) else 0, 0)
-    return Messages(timeline, sends["flow"], rows, latency[sends["flow"]], links, link, own, took[rows[:, 0]], fair)
+    table = timeline.routed(rows)
+    table[sent] = table.copy()
+    there, channel = table >= 0, rows["channel"][table]
+    link, latency = (timeline.of_channel[name][channel] for name in ("link", "latency"))
+    took = alone = rows["end"] - rows["start"]
+    if timeline.fair:
+        alone = service_alone(run.fabric, timeline.links, timeline.of_channel["link"][rows["channel"]], rows["bytes"])
+    return Messages(
+        timeline,
+        sends["flow"],
+        table,
+        np.where(there, latency, 0),
+        timeline.links,
+        np.where(there, link, NONE),
+        np.where(there, alone[table], 0),
+        took[table[:, 0]],
+    )
 
 
 def service_alone(fabric: Fabric | None, links: Sequence[str], link: Column, size: Column) -> Column:

@@ -13,7 +13,8 @@ from hybrid_des.analysis.critical_path.gaps import Idle
 from hybrid_des.analysis.critical_path.graph import Graph
 from hybrid_des.analysis.critical_path.paths import Piece
 from hybrid_des.analysis.critical_path.slack import Slack
-from hybrid_des.network.purpose import ACTIVATION, GRADIENT, REDUCTION
+from hybrid_des.analysis.idle import group_of
+from hybrid_des.network.purpose import ACTIVATION, GRADIENT
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
@@ -196,13 +197,10 @@ def class_rows(found: Mapping[Any, Span]) -> list[dict[str, Any]]:
 def collective_rows(timeline: Timeline) -> list[dict[str, Any]]:
     """Each reduction of a bucket: the last rank to begin it, the mean wait for that rank, and the transfer time."""
     rows = timeline.reductions
-    group_of = _groups(timeline)
     members: dict[tuple[int, int, int, int], list[int]] = defaultdict(list)
-    keys = zip(
-        rows["step"].tolist(), rows["stage"].tolist(), rows["bucket"].tolist(), rows["rank"].tolist(), strict=True
-    )
-    for row, (step, stage, bucket, rank) in enumerate(keys):
-        members[step, stage, bucket, group_of.get((stage, rank), rank)].append(row)
+    columns = (rows["step"], rows["stage"], rows["bucket"], group_of(timeline, rows))
+    for row, key in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        members[key].append(row)
     found = []
     for (step, stage, bucket, _), mine in sorted(members.items()):
         start, end = rows["start"][mine], rows["end"][mine]
@@ -219,24 +217,3 @@ def collective_rows(timeline: Timeline) -> list[dict[str, Any]]:
             }
         )
     return found
-
-
-def _groups(timeline: Timeline) -> dict[tuple[int, int], int]:
-    """(stage, rank) → the first of the ranks that reduce it together, as their messages show."""
-    parent: dict[tuple[int, int], tuple[int, int]] = {}
-
-    def root(of: tuple[int, int]) -> tuple[int, int]:
-        while parent.setdefault(of, of) != of:
-            of = parent[of]
-        return of
-
-    for channel in timeline.channels:
-        if channel.purpose is REDUCTION:
-            one, other = sorted((root((channel.stage, channel.sender)), root((channel.stage, channel.receiver))))
-            parent[other] = one
-    if not parent:  # replayed, or measured: all ranks that hold the stage
-        rows = timeline.reductions
-        same = timeline.layout.holders
-        first = {rank: group[0] for group in same for rank in group}
-        return {(s, r): first.get(r, 0) for s, r in zip(rows["stage"].tolist(), rows["rank"].tolist(), strict=True)}
-    return {of: root(of)[1] for of in parent}

@@ -21,10 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
+from hybrid_des.analysis.idle import CAUSES, idle_pieces
 from hybrid_des.analysis.link_use import link_rates
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.phases import phase_name, phases_of
-from hybrid_des.analysis.reasons import CAUSES, idle_pieces
 from hybrid_des.analysis.table import COMPUTE
 from hybrid_des.engine.recorder import CHUNK
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT
@@ -230,11 +230,11 @@ def _links(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
     rows, channels, ranks = timeline.message_rows(), timeline.channels, timeline.layout.ranks
     if rows is None or not channels:
         return
-    names = sorted({channel.link for channel in channels}, key=natural)
+    names = sorted(timeline.links, key=natural)
     homes = list(dict.fromkeys(map(_home, names)))
     pid_of = {home: ranks + 1 + i for i, home in enumerate(homes)}
     number = {name: i for i, name in enumerate(names)}
-    link = np.array([number[channel.link] for channel in channels])[rows["channel"]]
+    link = np.array([number[name] for name in timeline.links])[timeline.of_channel["link"][rows["channel"]]]
     start, end = nanoseconds(rows["start"]), nanoseconds(rows["end"])
     facts = {**rows, **phases_of(timeline)}
     columns = (start, end, *(facts[name] for name in MESSAGE_FACTS))

@@ -192,7 +192,7 @@ def _messages(
     channel_kind = np.array([
         kinds.number(c.kind, c.purpose.label, c.purpose.colour, "message") for c in timeline.channels
     ])  # fmt: skip
-    sender, receiver = (np.array([getattr(c, end) for c in timeline.channels]) for end in ("sender", "receiver"))
+    sender, receiver = timeline.of_channel["sender"], timeline.of_channel["receiver"]
     for number, names in enumerate(chosen):
         mine = _rows_of(names[0], ends, order)
         part = {name: column[mine] for name, column in rows.items()}
@@ -216,9 +216,7 @@ def _links(
     timeline: Timeline, rows: Mapping[str, Column], path: Column
 ) -> tuple[list[list[str]], dict[str, tuple[int, int]], Column]:
     """Links with the same messages at the same times, and the place of each link's rows in an order by start."""
-    names = sorted({channel.link for channel in timeline.channels})
-    number = {name: i for i, name in enumerate(names)}
-    link = np.array([number[channel.link] for channel in timeline.channels])[rows["channel"]]
+    names, link = timeline.links, timeline.of_channel["link"][rows["channel"]]
     order = np.lexsort((rows["end"], rows["start"], link))
     ends = np.searchsorted(link[order], np.arange(len(names) + 1)).tolist()
     places = {name: (ends[i], ends[i + 1]) for i, name in enumerate(names)}

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hybrid_des.analysis.counterfactual.sensitivity import curves
-from hybrid_des.analysis.critical_path.gaps import REASONS, idle_pieces
+from hybrid_des.analysis.critical_path.gaps import idle_pieces
 from hybrid_des.analysis.critical_path.graph import Graph, graph_of
 from hybrid_des.analysis.critical_path.paths import critical_path
 from hybrid_des.analysis.critical_path.tables import released_by
+from hybrid_des.analysis.idle import REASONS
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.reasons import Reasons, reasons_of
 from hybrid_des.report.compared import render_comparison
