@@ -6,8 +6,12 @@ ring reduce-scatter takes the place of the all-reduce, and an all-gather of 16-b
 (Rajbhandari et al., arXiv 1910.02054).
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
 
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
@@ -15,14 +19,17 @@ from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.folding.rehearsal import Rehearsal
 from hybrid_des.gradients.buckets import Bucket, buckets_of, padded
-from hybrid_des.gradients.reducer import Gatherer, Reducer, Server
+from hybrid_des.gradients.communicator import Communicator
 from hybrid_des.layout import SHORT, Layout
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.purpose import PARAMETERS
+from hybrid_des.network.purpose import PARAMETERS, REDUCTION
 from hybrid_des.network.transport import Transport
+from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Gradients
 from hybrid_des.scenario.sizes import too_many
+
+Arrays = tuple[Any, Any]  # a gradient and what a lossy codec left of the last one, or None
 
 
 @dataclass(frozen=True)
@@ -41,19 +48,6 @@ class ReplicaGroup:
     ranks: Sequence[int]
     chunks: Sequence[int]
     buckets: Sequence[Bucket]
-
-
-@dataclass(frozen=True)
-class Membership:
-    """One rank's part in the collectives of replica groups.
-
-    Attributes:
-        reducers: those of its gradients, in the order of stages and parts.
-        gatherers: (stage, part) → gatherer of sharded parameters.
-    """
-
-    reducers: Sequence[Reducer] = ()
-    gatherers: Mapping[tuple[int, int], Gatherer] = field(default_factory=dict)
 
 
 def replica_groups(
@@ -114,8 +108,7 @@ class Reductions:
 
     Attributes:
         algorithm: name of the all-reduce; for `auto` the fastest one.
-        buckets: stage → the buckets of its parts, for stages whose gradients are reduced.
-        gathers: stage → part → the buckets whose parameters are gathered.
+        buckets: stage → part → its buckets, for stages whose gradients are reduced.
         processes: every replica group with the ranks, and servers, that take part in its collective.
     """
 
@@ -147,12 +140,9 @@ class Reductions:
         self._spare = range(layout.ranks, fabric.gpus)
         self._sharded = sharded
         whole = {(group.stage, group.part): group.buckets for group in groups}
-        self.buckets: dict[int, tuple[Bucket, ...]] = {}
-        for (stage, _), buckets in whole.items():
-            self.buckets[stage] = (*self.buckets.get(stage, ()), *buckets)
-        self.gathers: dict[int, dict[int, Sequence[Bucket]]] = {}
-        for (stage, part), buckets in whole.items() if sharded else ():
-            self.gathers.setdefault(stage, {})[part] = buckets
+        self.buckets: dict[int, dict[int, Sequence[Bucket]]] = {}
+        for (stage, part), buckets in whole.items():
+            self.buckets.setdefault(stage, {})[part] = buckets
         self.algorithm = gradients.algorithm
         if self.algorithm == collectives.AUTO:
             sizes = [max(bucket.elements for bucket in group.buckets) for group in groups]
@@ -169,20 +159,56 @@ class Reductions:
             )
             self.processes.append((processes, group))
 
-    def of(self, transport: Transport, ranks: Collection[int]) -> dict[int, Membership]:
-        """The parts of some ranks in the collectives of the groups they belong to."""
-        held: dict[int, list[tuple[ProcessGroup, ReplicaGroup, int]]] = {rank: [] for rank in ranks}
+    def of(
+        self, transport: Transport, ranks: Collection[int], workers: Mapping[int, Worker]
+    ) -> dict[int, dict[tuple[str, int, int], Communicator]]:
+        """Rank → (purpose, stage, part) → its communicator; workers hold the real gradients, if there are any."""
+        found: dict[int, dict[tuple[str, int, int], Communicator]] = {rank: {} for rank in ranks}
         for processes, group in self.processes:
-            for place, rank in enumerate(processes.ranks):
-                if rank in held:
-                    held[rank].append((processes, group, place))
-        return {rank: self._membership(transport, seats) for rank, seats in held.items()}
+            for place, rank in enumerate(processes.ranks[: processes.size]):
+                if rank in found:
+                    arrays = None if group.part or rank not in workers else partial(self._arrays, workers[rank], group)
+                    found[rank][REDUCTION.name, group.stage, group.part] = Communicator(
+                        transport.env,
+                        Group(transport, processes, place),
+                        collectives.configured(processes.kind, self._options),
+                        partial(self._buffers, group, arrays),
+                        (rank, group.stage),
+                    )
+                    if self._sharded:
+                        gatherer = self._gatherer(transport, processes, group, place)
+                        found[rank][PARAMETERS.name, group.stage, group.part] = gatherer
+        return found
 
-    def _membership(self, transport: Transport, seats: Sequence[tuple[ProcessGroup, ReplicaGroup, int]]) -> Membership:
-        reducers = [self._reducer(transport, *one) for one in seats]
-        gathered = seats if self._sharded else ()
-        gatherers = {(one[1].stage, one[1].part): self._gatherer(transport, *one) for one in gathered}
-        return Membership(reducers, gatherers)
+    def servers(
+        self, transport: Transport, lengths: Mapping[int, int]
+    ) -> Iterator[tuple[ReplicaGroup, int, Communicator]]:
+        """The servers of each group: their GPU and communicator; `lengths` are those of real gradients of stages."""
+        for processes, group in self.processes:
+            real = lengths.get(group.stage) is not None and not group.part
+            arrays = partial(_zeros, lengths[group.stage]) if real else None
+            for place in range(processes.size, len(processes.ranks)):
+                yield (
+                    group,
+                    processes.ranks[place],
+                    Communicator(
+                        transport.env,
+                        Group(transport, processes, place),
+                        collectives.configured(processes.kind, self._options),
+                        partial(self._buffers, group, arrays),
+                    ),
+                )
+
+    def _arrays(self, worker: Worker, group: ReplicaGroup) -> Arrays:
+        """A stage's gradient, which is reduced in place, and the error that a lossy codec left."""
+        residual = worker.residual(group.stage) if self._gradients.error_feedback else None
+        return worker.gradient(group.stage), residual
+
+    def _buffers(self, group: ReplicaGroup, arrays: Callable[[], Arrays] | None) -> list[Buffer]:
+        """One buffer per bucket, of parts of the arrays or only of sizes."""
+        sizes = [bucket.elements for bucket in group.buckets]
+        gradient, residual = arrays() if arrays else (None, None)
+        return Buffer(sum(sizes), self._codec, gradient, residual).sections(sizes)
 
     @property
     def options(self) -> collectives.Given:
@@ -193,35 +219,16 @@ class Reductions:
         """A member's buffers, of sizes only."""
         return [Buffer(bucket.elements, self._codec) for bucket in group.buckets]
 
-    def servers(self, transport: Transport, steps: int, lengths: Mapping[int, int]) -> list[Server]:
-        """Start the servers; `lengths` are those of the stages' arrays, if there are any."""
-        return [
-            Server(
-                transport.env,
-                processes.ranks[place],
-                self._reducer(transport, processes, group, place),
-                steps,
-                None if group.part else lengths.get(group.stage),
-            )
-            for processes, group in self.processes
-            for place in range(processes.size, len(processes.ranks))
-        ]
-
-    def _reducer(self, transport: Transport, processes: ProcessGroup, group: ReplicaGroup, place: int) -> Reducer:
-        return Reducer(
-            processes.stage,
-            Group(transport, processes, place),
-            [bucket.elements for bucket in group.buckets],
-            self._codec,
-            collectives.configured(processes.kind, self._options),
-            self._gradients.error_feedback,
-            trained=not group.part,
-        )
-
-    def _gatherer(self, transport: Transport, processes: ProcessGroup, group: ReplicaGroup, place: int) -> Gatherer:
+    def _gatherer(self, transport: Transport, processes: ProcessGroup, group: ReplicaGroup, place: int) -> Communicator:
         codec, gathering = codecs.find("bf16").build(), replace(processes, kind=PARAMETERS.name, purpose=PARAMETERS)
-        return Gatherer(
+        return Communicator(
+            transport.env,
             Group(transport, gathering, place),
-            [Buffer(bucket.elements, codec) for bucket in group.buckets],
             collectives.configured(self._gather, self._options),
+            [Buffer(bucket.elements, codec) for bucket in group.buckets].copy,
+            (processes.ranks[place], group.stage),
         )
+
+
+def _zeros(length: int) -> Arrays:
+    return np.zeros(length), None

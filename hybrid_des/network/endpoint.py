@@ -72,3 +72,7 @@ class Endpoints:
         """A new endpoint of a global rank."""
         first = rank - self._layout.coordinate(rank, "pipeline") * self._stride
         return Endpoint(self._transport, rank, range(first, first + self._length, self._stride))
+
+    def server(self, gpu: int) -> Endpoint:
+        """A new endpoint of a server, which belongs to no pipeline."""
+        return Endpoint(self._transport, gpu, ())

@@ -54,15 +54,6 @@ class Meeting:
             self._missing, self._over = self._size, Arrival(self._env)
         return over
 
-    def busy(self, since: int) -> int:
-        """Picoseconds from `since` until now during which a collective was under way."""
-        now, took = self._env.now, 0
-        for start, end in reversed(self._periods):
-            if end <= since:
-                break
-            took += min(end, now) - max(start, since)
-        return took
-
     def periods(self, since: int) -> Iterator[tuple[int, int]]:
         """The periods, from `since` until now, during which a collective was under way; the last one first."""
         for start, end in reversed(self._periods):

@@ -1,9 +1,10 @@
-"""The segments of an op whose collectives are messages (`tensor_traffic: messages`).
+"""What an action does between its begin and its end: computation, and collectives as messages (`tensor_traffic`).
 
-    F   │ compute │ exchange ┄┄┄ │ compute │ exchange ┄┄┄ │ compute │     as long as with replayed collectives,
-                    └ beside ┘               └ beside ┘                   if nothing else uses the links
+    F   │ compute │ start, compute, join │ compute │ start, compute, join │ compute │    as long as with replayed
+                    └ a collective ────┘             └ a collective ────┘                collectives on idle links
 
 A layer's computation surrounds its collectives in equal parts; computation overlapped with a collective starts with it.
+Without such collectives an action computes in one piece.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from collections.abc import Collection, Iterator, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple
 
+from hybrid_des.engine.recorder import INSIDE
+from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, PURPOSES
 from hybrid_des.planning.pace import Pace
-from hybrid_des.planning.tasks import Await, Compute, Fill, LayerCollective, Segment
+from hybrid_des.planning.program import Compute, Instruction, Join, Record, Start, Wait, filled, gathered, waiting_for
 from hybrid_des.workload.costs import StageCosts
 from hybrid_des.workload.traffic import Collective
 
@@ -21,7 +24,21 @@ if TYPE_CHECKING:
     from hybrid_des.pipeline.op import Kind
 
 Part = tuple[int, StageCosts, "Kind"]  # of an action: a stage, its costs, and the kind of op
-Point = tuple[int, Fill | Await]  # picoseconds after the start of an action, and the segment due then
+
+
+class Point(NamedTuple):
+    """A moment of an action on idle links at which a stage's bucket is filled, or its parameters are needed."""
+
+    at: int
+    stage: int
+    needed: bool = False
+
+    @property
+    def instruction(self) -> Instruction:
+        """What happens then."""
+        if self.needed:
+            return Wait(gathered(self.stage), waiting_for(PARAMETERS, INSIDE))
+        return Record(filled(self.stage))
 
 
 class _Piece(NamedTuple):
@@ -32,40 +49,56 @@ class _Piece(NamedTuple):
     stage: int
 
 
-def segments_of(
+class _Timed(NamedTuple):
+    """Computation, or a collective and the computation that it overlaps, on idle links."""
+
+    took: int
+    collective: Collective | None = None
+    beside: int = 0
+    stage: int = 0
+
+
+def body_of(
     parts: Sequence[Part], duration: int, pace: Pace, axes: Collection[str], points: Sequence[Point]
-) -> tuple[Segment, ...]:
-    """The segments of an action with the collectives along `axes` as messages.
+) -> tuple[Instruction, ...]:
+    """The instructions of an action, with the collectives along `axes` as messages.
 
     Args:
         parts: its ops.
         duration: of the whole action on idle links.
         pace: of the computation that overlaps collectives.
         axes: those whose collectives are messages.
-        points: the other segments and their times on idle links, in order.
+        points: what happens meanwhile, in order.
     """
     pending = list(points)[::-1]
-    segments: list[Segment] = []
+    found: list[Instruction] = []
     now = 0
-    for segment, took in _alone(parts, duration, pace, axes):
-        end, fills = now + took, []
-        while pending and pending[-1][0] < end:
-            at, point = pending.pop()
-            if isinstance(segment, LayerCollective) and isinstance(point, Fill):
-                fills.append((at - now, point.stage))
-                continue
-            if isinstance(segment, Compute):
-                segments.append(Compute(at - now))
-                segment, now = Compute(end - at), at
-            segments.append(point)
-        segments.append(segment._replace(fills=tuple(fills)) if isinstance(segment, LayerCollective) else segment)
+    for one in _alone(parts, duration, pace, axes) if axes else [_Timed(duration)]:
+        end = now + one.took
+        meanwhile: list[Instruction] = []
+        while pending and pending[-1].at < end:
+            point = pending.pop()
+            if one.collective is None and point.at > now:
+                found.append(Compute(point.at - now))
+                now = point.at
+            if one.collective is None or point.needed:
+                found.append(point.instruction)
+            else:
+                meanwhile.append(Record(filled(point.stage), point.at - now))
+        found += meanwhile
+        found += [Compute(end - now)] if one.collective is None else _exchange(one.collective, one.beside, one.stage)
         now = end
-    return (*segments, *(point for _, point in reversed(pending)))
+    return (*found, *(point.instruction for point in reversed(pending)))
 
 
-def _alone(
-    parts: Sequence[Part], duration: int, pace: Pace, axes: Collection[str]
-) -> Iterator[tuple[Compute | LayerCollective, int]]:
+def _exchange(collective: Collective, beside: int, stage: int) -> Iterator[Instruction]:
+    yield Start((collective.axis, stage, 0), collective)
+    if beside:
+        yield Compute(beside, whole=None)
+    yield Join(PURPOSES.index(OF_LAYERS[collective.axis]))
+
+
+def _alone(parts: Sequence[Part], duration: int, pace: Pace, axes: Collection[str]) -> Iterator[_Timed]:
     """Computation and collectives in turn, with the time that each takes on idle links."""
     pieces = [piece for part in parts for piece in _pieces(*part, axes)]
     besides = {one: pace.duration(one.beside) for one in {piece.collective for piece in pieces} if one}
@@ -78,11 +111,11 @@ def _alone(
         share += piece.share
         until = int(computes * share / whole)
         if until > done:
-            yield Compute(until - done), until - done
+            yield _Timed(until - done)
         done = until
         if (one := piece.collective) is not None:
-            yield LayerCollective(one.axis, piece.stage, one.algorithm, one.size, one.launch, besides[one]), takes[one]
-    yield Compute(computes - done), computes - done
+            yield _Timed(takes[one], one, besides[one], piece.stage)
+    yield _Timed(computes - done)
 
 
 def _pieces(stage: int, cost: StageCosts, kind: Kind, axes: Collection[str]) -> Iterator[_Piece]:

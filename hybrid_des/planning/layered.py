@@ -7,19 +7,32 @@ The gather of a layer may start when the layer before it begins, even in an earl
 layer ends. Without overlap the compute stream runs them itself. While the parameter stream is busy, layers run slower.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from hybrid_des.collectives.benchmark import Outcome
+from hybrid_des.engine.recorder import BEFORE, INSIDE
 from hybrid_des.gradients.replayed import LayerTraffic
-from hybrid_des.network.purpose import PARAMETERS, REDUCTION
+from hybrid_des.network.purpose import PARAMETERS, REDUCTION, Purpose
 from hybrid_des.pipeline.op import Action
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.pace import Pace, Slowing
-from hybrid_des.planning.tasks import Await, Compute, ComputeBeside, Segment, Transfer, Turn
+from hybrid_des.planning.program import (
+    LAYER,
+    Collective,
+    Compute,
+    Instruction,
+    Overlapped,
+    Record,
+    Row,
+    Wait,
+    gathered,
+    waiting_for,
+)
 from hybrid_des.workload.costs import Costs
 
+LAYERS = ("layers", 0, 0)  # the groups of all collectives of layers
 NOTHING: tuple[Outcome, ...] = ()
 
 
@@ -38,17 +51,20 @@ class LayerPass(NamedTuple):
     gather: tuple[Outcome, ...] = NOTHING
     scatter: tuple[Outcome, ...] = NOTHING
 
-    @property
-    def gathers(self) -> tuple[Transfer, ...]:
-        """The gather as a segment, if there is one."""
-        durations = tuple(outcome.duration for outcome in self.gather)
-        return (Transfer(self.stage, self.layer, PARAMETERS, durations),) if any(durations) else ()
+    def gathers(self, place: int | None = None) -> tuple[Collective, ...]:
+        """The gather, if there is one; `place` counts the time waited for it."""
+        return self._collective(PARAMETERS, self.gather, "gathers", place)
 
-    @property
-    def scatters(self) -> tuple[Transfer, ...]:
-        """The scatter as a segment, if there is one."""
-        durations = tuple(outcome.duration for outcome in self.scatter)
-        return (Transfer(self.stage, self.layer, REDUCTION, durations),) if any(durations) else ()
+    def scatters(self, place: int | None = None) -> tuple[Collective, ...]:
+        """The scatter, if there is one; `place` counts the time waited for it."""
+        return self._collective(REDUCTION, self.scatter, "reductions", place)
+
+    def _collective(
+        self, purpose: Purpose, outcomes: Sequence[Outcome], table: str, place: int | None
+    ) -> tuple[Collective, ...]:
+        durations = tuple(outcome.duration for outcome in outcomes)
+        cause = None if place is None else waiting_for(purpose, place)
+        return (Collective(LAYERS, durations, Row(table, self.stage, self.layer), cause),) if any(durations) else ()
 
 
 @dataclass(frozen=True)
@@ -91,30 +107,34 @@ class Layered:
                 )
         return tuple(found)
 
-    def segments(self, passes: Iterable[LayerPass]) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
-        """The segments that an action waits for before it starts, and those of the action itself."""
-        found: list[Segment] = []
+    def body(self, passes: Iterable[LayerPass]) -> tuple[list[Instruction], list[Instruction]]:
+        """What an action waits for before it starts, and what it does then."""
+        needs: list[Instruction] = []
+        body: list[Instruction] = []
         for one in passes:
-            found += [Await(one.stage) for _ in one.gathers] if self.ahead else one.gathers
-            streamed = self.ahead or self.beside
-            found.append(ComputeBeside(one.duration, self.slowing) if streamed else Compute(one.duration))
-            found += () if self.beside else one.scatters
-        first = next(i for i, segment in enumerate(found) if isinstance(segment, ComputeBeside | Compute))
-        return tuple(found[:first]), tuple(found[first:])
+            before, place = (body, INSIDE) if body else (needs, BEFORE)
+            waits = [Wait(gathered(one.stage), waiting_for(PARAMETERS, place)) for _ in one.gathers()]
+            before += waits if self.ahead else one.gathers(place)
+            if self.ahead or self.beside:
+                body += [Record(LAYER), Overlapped(one.duration, self.slowing), Record(LAYER)]
+            else:
+                body.append(Compute(one.duration))
+            body += () if self.beside else one.scatters(INSIDE)
+        return needs, body
 
-    def stream(self, passes: Iterable[LayerPass]) -> Iterator[Segment]:
-        """The parameter stream during these layers; it takes a turn when a layer begins and when it ends."""
+    def stream(self, passes: Iterable[LayerPass]) -> Iterator[Instruction]:
+        """The parameter stream during these layers; it proceeds when a layer begins and when it ends."""
         if not (self.ahead or self.beside):
             return
         before: LayerPass | None = None
         for one in (*passes, None):
             if before:
-                yield Turn()
+                yield Wait(LAYER)
             if one and self.ahead:
-                yield from one.gathers
+                yield from (part for gather in one.gathers() for part in (gather, Record(gathered(one.stage))))
             if before:
-                yield Turn()
-                yield from before.scatters if self.beside else ()
+                yield Wait(LAYER)
+                yield from before.scatters() if self.beside else ()
             before = one
 
     def replayed(self, passes: Iterable[LayerPass]) -> Mapping[str, int]:

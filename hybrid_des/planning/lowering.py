@@ -1,35 +1,53 @@
-"""Lowering: a pipeline rank's actions become tasks with times, messages and memory."""
+"""Lowering: a pipeline rank's actions become the streams of its program, with times, messages and memory."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from math import ceil
 from typing import Any
 
-from hybrid_des.engine.recorder import CHUNK, OPTIMIZER, pipeline_tag
+from hybrid_des.engine.recorder import AFTER, BEFORE, CHUNK, OPTIMIZER, pipeline_tag
 from hybrid_des.gradients.buckets import Bucket
 from hybrid_des.network.message import Message
-from hybrid_des.network.purpose import Purpose, purpose_named
+from hybrid_des.network.purpose import PARAMETERS, REDUCTION, Purpose, purpose_named
 from hybrid_des.pipeline.op import Action, Op, Place, carried
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.planning.inside_ops import segments_of
+from hybrid_des.planning.inside_ops import Point, body_of
 from hybrid_des.planning.layered import Layered, LayerPass
 from hybrid_des.planning.pace import Pace
-from hybrid_des.planning.tasks import (
-    Await,
-    Communicate,
+from hybrid_des.planning.program import (
+    COMPUTE,
+    GRADIENT,
+    PARAMETER,
+    STEP,
+    Begin,
+    Block,
+    Call,
+    Cause,
+    Collective,
     Compute,
-    Fill,
-    Gather,
-    Input,
-    Join,
-    Output,
+    Confirm,
+    End,
+    Instruction,
+    Learn,
+    Mark,
     Program,
-    Segment,
-    Task,
-    Work,
+    Receive,
+    Record,
+    Row,
+    Send,
+    Wait,
+    block_of,
+    done,
+    filled,
+    gathered,
+    waiting_for,
 )
 from hybrid_des.workload.costs import Costs
+
+Gather = tuple[Fraction, int, int]  # fraction of the forward before it, part, bucket
+NO_ACTIVATIONS = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -37,10 +55,10 @@ class Lowering:
     """Parameters of lowering shared by all ranks of a run.
 
     Attributes:
-        buckets: stage → its buckets, for stages whose gradients are reduced.
+        buckets: stage → part → its buckets, for stages whose gradients are reduced.
         overlap: whether a bucket is reduced as soon as it is filled, not after the pipeline.
         blocking: whether a task ends when its messages have arrived, as in Megatron's plain 1F1B.
-        gathers: stage → part → the buckets whose sharded parameters are gathered once per step.
+        sharded: whether the parameters of these buckets are gathered once per step.
         ahead: whether they are gathered during the forwards of the next step, not after the optimizer.
         layered: lowers ops layer by layer, where gradients or weights are sharded.
         axes: those whose collectives inside ops are messages; those of other axes are replayed.
@@ -48,10 +66,10 @@ class Lowering:
 
     plan: Plan
     costs: Costs
-    buckets: Mapping[int, Sequence[Bucket]]
+    buckets: Mapping[int, Mapping[int, Sequence[Bucket]]]
     overlap: bool
     blocking: bool
-    gathers: Mapping[int, Mapping[int, Sequence[Bucket]]] = field(default_factory=dict)
+    sharded: bool = False
     ahead: bool = False
     layered: Layered | None = None
     axes: frozenset[str] = frozenset()
@@ -59,23 +77,27 @@ class Lowering:
     def lower(self, rank: int, pace: Pace) -> Program:
         """The program of a pipeline rank at a pace."""
         held = sorted({self.plan.stage_of[rank, chunk] for chunk in self.plan.chunks_of(rank)})
-        gathers = tuple(gather for stage in held for _, gather in self._gathers(stage))
-        optimizer = pace.duration(self.costs.optimizer[rank])
-        beside: tuple[Segment, ...] = gathers if self.ahead else ()
-        if self.layered:
-            beside = tuple(self.layered.stream(self._passes(rank, pace)))
-        reduced = [stage for stage in held[::-1] if stage in self.buckets]  # deepest first
-        gradient = tuple(Communicate(stage, i) for stage in reduced for i in range(len(self.buckets[stage])))
-        fills = [] if self.overlap and self.plan.programs[rank] else [Fill(segment.stage) for segment in gradient]
-        joins = [Join(name) for name, stream in (("gradient", gradient), ("parameters", beside)) if stream]
-        return Program(
-            compute=tuple(self._tasks(rank, pace)),
-            reduction=(*fills, *joins),
-            update=(Task(OPTIMIZER, (), Work(segments=(Compute(optimizer),))),) if optimizer else (),
-            gathers=() if self.ahead else gathers,
-            gradient=gradient,
-            parameters=beside,
+        reduced = [one for stage in reversed(held) for one in self._reductions(stage)]  # deepest first
+        gathers = [(stage, part, number) for stage in held for _, part, number in self._gathers(stage)]
+        streams = {GRADIENT: reduced, PARAMETER: list(self._parameters(rank, pace, gathers))}
+        others = {name: (_call(*work, Record(done(name))),) for name, work in streams.items() if work}
+        late = not (self.overlap and self.plan.programs[rank])
+        fills = [Record(filled(stage)) for stage in reversed(held) for _ in self._buckets(stage)] if late else []
+        last = [] if self.ahead else [_gather(*one, waiting_for(PARAMETERS, AFTER)) for one in gathers]
+        compute = (
+            _call(Mark(), *([Record(STEP)] if PARAMETER in others else [])),
+            *self._calls(rank, pace),
+            _call(Mark(), *fills, *(Wait(done(name)) for name in others), Mark()),
+            *self._optimizer(rank, pace),
+            _call(Learn(), *last, Mark(last=True)),
         )
+        return Program({COMPUTE: compute, **others})
+
+    def serve(self, stage: int, part: int) -> Program:
+        """The program of an endpoint that serves a process group without being a member."""
+        group = REDUCTION.name, stage, part
+        serves = (Collective(group, number) for number in range(len(self.buckets[stage][part])))
+        return Program({GRADIENT: (_call(*serves, stages=(stage,)),)})
 
     def replayed(self, rank: int) -> Mapping[str, int]:
         """Amounts sent per step by replayed collectives of all ranks, which run the same program as `rank`."""
@@ -91,24 +113,46 @@ class Lowering:
                 known[alike] = self.layered.passes(rank, action, pace, fresh.get(index, frozenset()))
             yield from known[alike]
 
-    def _tasks(self, rank: int, pace: Pace) -> list[Task]:
+    def _buckets(self, stage: int) -> list[tuple[int, int]]:
+        """The buckets of a stage: the part of each, and its index there."""
+        return [(part, number) for part, of in self.buckets.get(stage, {}).items() for number in range(len(of))]
+
+    def _reductions(self, stage: int) -> Iterator[Instruction]:
+        """Reduce the buckets of a stage as they are filled."""
+        for index, (part, number) in enumerate(self._buckets(stage)):
+            yield Wait(filled(stage))
+            yield Collective((REDUCTION.name, stage, part), number, Row("reductions", stage, index))
+
+    def _parameters(self, rank: int, pace: Pace, gathers: Sequence[tuple[int, int, int]]) -> Iterator[Instruction]:
+        """The parameter stream."""
+        if self.layered:
+            work = list(self.layered.stream(self._passes(rank, pace)))
+        else:
+            each = ((_gather(*gather), Record(gathered(gather[0]))) for gather in gathers if self.ahead)
+            work = list(chain.from_iterable(each))
+        if work:
+            yield from (Wait(STEP), *work)
+
+    def _optimizer(self, rank: int, pace: Pace) -> Iterator[Call]:
+        if duration := pace.duration(self.costs.optimizer[rank]):
+            yield Call(block_of((), Begin(), Compute(duration), End()), OPTIMIZER)
+
+    def _calls(self, rank: int, pace: Pace) -> Iterator[Call]:
         path_of = self.plan.path_of
         completes = self._completes(rank) if self.overlap else {}
         fresh = self._fresh(rank)
-        works: dict[tuple[Any, ...], Work] = {}
-        tasks = []
+        blocks: dict[tuple[Any, ...], Block] = {}
         for index, action in enumerate(self.plan.programs[rank]):
             alike: tuple[Any, ...] = ()
             for kind, microbatch, chunk in action:
                 alike += kind, chunk, path_of[microbatch]
             if index in completes or index in fresh:
                 alike += completes.get(index), fresh.get(index)
-            work = works.get(alike)
-            if work is None:
+            block = blocks.get(alike)
+            if block is None:
                 stages, new = completes.get(index, ()), fresh.get(index, frozenset())
-                work = works[alike] = self._work(rank, action, pace, stages, new)
-            tasks.append(Task(index, action, work))
-        return tasks
+                block = blocks[alike] = self._block(rank, action, pace, stages, new)
+            yield Call(block, index, action)
 
     def _completes(self, rank: int) -> dict[int, tuple[int, ...]]:
         """Map each action that completes the weight gradients of stages with buckets to those stages.
@@ -135,66 +179,77 @@ class Lowering:
             seen |= fresh[index]
         return fresh
 
-    def _work(self, rank: int, action: Action, pace: Pace, completes: Sequence[int], fresh: frozenset[int]) -> Work:
+    def _block(self, rank: int, action: Action, pace: Pace, completes: Sequence[int], fresh: frozenset[int]) -> Block:
         costs = [self.costs.stages[rank, op.chunk] for op in action]
         each = list(zip(costs, (op.kind for op in action), strict=True))
-        fused = self.plan.fused_time if len(action) > 1 else 1
-        waits = sum(cost.waits(kind) for cost, kind in each)
-        duration = pace.duration(fused * (sum(cost.time(kind) for cost, kind in each) - waits), fused * waits)
+        stages = [self.plan.stage_of[rank, op.chunk] for op in action]
         kept = [cost.kept for cost, kind in each if kind == "F"]
-        outputs = tuple(filter(None, (self._output(rank, op, place) for place, op in enumerate(action))))
-        points: list[tuple[int, Fill | Await]] = []
-        visited = {self.plan.stage_of[rank, op.chunk] for op in action}
-        for stage in completes:
-            lasts = duration if stage in visited else 0
-            points += [(ceil(lasts * bucket.leaves), Fill(stage)) for bucket in self.buckets[stage]]
-        for stage in sorted(fresh) if self.ahead else ():
-            used = [at if len(action) == 1 else 0 for at, _ in self._gathers(stage)]
-            points += [(int(duration * at), Await(stage)) for at in used]
-        needs, segments = _segments(duration, points)
-        if self.layered:
-            needs, segments = self.layered.segments(self.layered.passes(rank, action, pace, fresh))
-        elif self.axes:
-            stages = (self.plan.stage_of[rank, op.chunk] for op in action)
-            parts = [(stage, *part) for stage, part in zip(stages, each, strict=True)]
-            inside = sorted((one for one in points if one[0] or isinstance(one[1], Fill)), key=_place)
-            segments = segments_of(parts, duration, pace, self.axes, inside)
-        return Work(
-            stages=tuple(self.plan.stage_of[rank, op.chunk] for op in action),
-            inputs=tuple(filter(None, (self._input(rank, op, place) for place, op in enumerate(action)))),
-            segments=segments,
-            outputs=outputs,
-            confirms=outputs if self.blocking else (),
-            holds=(sum(kept), CHUNK * len(kept)),
-            frees=(
-                sum(cost.freed(kind, cost.kept) for cost, kind in each),
-                sum(cost.freed(kind, CHUNK) for cost, kind in each),
+        sources = filter(None, (self._source(rank, op, place) for place, op in enumerate(action)))
+        sends = [send for send in (self._send(rank, op, place) for place, op in enumerate(action)) if send]
+        needs, body = self._body(rank, action, pace, completes, fresh)
+        return block_of(
+            stages,
+            *(Receive(place, *source) for place, source in enumerate(sources)),
+            *needs,
+            Begin((sum(kept), CHUNK * len(kept))),
+            *body,
+            End(
+                (
+                    sum(cost.freed(kind, cost.kept) for cost, kind in each),
+                    sum(cost.freed(kind, CHUNK) for cost, kind in each),
+                )
             ),
-            needs=needs,
+            *sends,
+            *(Confirm(send.op, send.purpose, send.tag) for send in sends if self.blocking),
         )
 
-    def _gathers(self, stage: int) -> list[tuple[Fraction, Gather]]:
-        """The gathers of a stage in the order of use, with the fraction of the forward before each.
+    def _body(
+        self, rank: int, action: Action, pace: Pace, completes: Sequence[int], fresh: frozenset[int]
+    ) -> tuple[Sequence[Instruction], Sequence[Instruction]]:
+        """What an action waits for before it starts, and what it does then."""
+        if self.layered:
+            return self.layered.body(self.layered.passes(rank, action, pace, fresh))
+        parts = [(self.plan.stage_of[rank, op.chunk], self.costs.stages[rank, op.chunk], op.kind) for op in action]
+        fused = self.plan.fused_time if len(action) > 1 else 1
+        waits = sum(cost.waits(kind) for _, cost, kind in parts)
+        duration = pace.duration(fused * (sum(cost.time(kind) for _, cost, kind in parts) - waits), fused * waits)
+        points: list[Point] = []
+        for stage in completes:
+            lasts = duration if stage in {visited for visited, _, _ in parts} else 0
+            buckets = (bucket for of in self.buckets[stage].values() for bucket in of)
+            points += [Point(ceil(lasts * bucket.leaves), stage) for bucket in buckets]
+        for stage in sorted(fresh) if self.ahead else ():
+            used = [at if len(action) == 1 else 0 for at, _, _ in self._gathers(stage)]
+            points += [Point(int(duration * at), stage, needed=True) for at in used]
+        points.sort(key=lambda point: (point.at, point.stage))
+        first = [point for point in points if point.needed and not point.at]
+        rest = [point for point in points if point not in first]
+        needs = [Wait(gathered(point.stage), waiting_for(PARAMETERS, BEFORE)) for point in first]
+        return needs, body_of(parts, duration, pace, self.axes, rest)
+
+    def _gathers(self, stage: int) -> list[Gather]:
+        """The gathers of a stage in the order of use.
 
         Buckets are in the order of gradients: the last holds the parameters that a forward uses first.
         """
         found = [
-            (1 - bucket.leaves, Gather(stage, part, number))
-            for part, buckets in self.gathers.get(stage, {}).items()
+            (1 - bucket.leaves, part, number)
+            for part, buckets in (self.buckets.get(stage, {}) if self.sharded else {}).items()
             for number, bucket in enumerate(buckets)
         ]
-        return sorted(found, key=lambda one: (one[0], one[1].part, -one[1].bucket))
+        return sorted(found, key=lambda gather: (gather[0], gather[1], -gather[2]))
 
-    def _input(self, rank: int, op: Op, place: int) -> Input | None:
+    def _source(self, rank: int, op: Op, place: int) -> tuple[int, int, Purpose, int] | None:
+        """The op, peer, purpose and tag of a message that an op receives."""
         source = self.plan.source(rank, op)
-        return None if source is None else Input(place, source[0], _purpose(op), self._tag(source))
+        return None if source is None else (place, source[0], _purpose(op), self._tag(source))
 
-    def _output(self, rank: int, op: Op, place: int) -> Output | None:
+    def _send(self, rank: int, op: Op, place: int) -> Send | None:
         here, target = (rank, op.chunk), self.plan.target(rank, op)
         if target is None:
             return None
         size = message_size(self.costs, rank, op, target)
-        return Output(place, target[0], _purpose(op), self._tag(here), Message(size))
+        return Send(place, target[0], _purpose(op), self._tag(here), Message(size))
 
     def _tag(self, sender: Place) -> int:
         return pipeline_tag(0, self.plan.stage_of[sender], 0)
@@ -205,25 +260,13 @@ def message_size(costs: Costs, rank: int, op: Op, target: Place) -> int:
     return costs.stages[(rank, op.chunk) if op.kind == "F" else target].message
 
 
-def _segments(
-    duration: int, points: Iterable[tuple[int, Fill | Await]]
-) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
-    """Compute for `duration`, interrupted by segments at given times; those that wait at 0 precede the start."""
-    needs: list[Segment] = []
-    segments: list[Segment] = []
-    done = 0
-    for at, point in sorted(points, key=_place):
-        if at == 0 and isinstance(point, Await):
-            needs.append(point)
-            continue
-        segments += [Compute(at - done), point]
-        done = at
-    return tuple(needs), (*segments, Compute(duration - done))
+def _call(*instructions: Instruction, stages: Sequence[int] = ()) -> Call:
+    """A call of a block of its own."""
+    return Call(block_of(stages, *instructions))
 
 
-def _place(point: tuple[int, Fill | Await]) -> tuple[int, int]:
-    """Sort key of the points of an op."""
-    return point[0], point[1].stage
+def _gather(stage: int, part: int, number: int, cause: Cause | None = None) -> Collective:
+    return Collective((PARAMETERS.name, stage, part), number, Row("gathers", stage, -1), cause)
 
 
 def _purpose(op: Op) -> Purpose:

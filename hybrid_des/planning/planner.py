@@ -118,7 +118,7 @@ def parts_of(
         reductions.buckets,
         gradients.overlap,
         blocking=scenario.schedule.p2p == "blocking",
-        gathers=reductions.gathers,
+        sharded=sharded,
         ahead=scenario.overlap.parameters,
         layered=layered,
         axes=frozenset(traffic.messages),

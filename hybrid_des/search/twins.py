@@ -44,7 +44,7 @@ def _lines(scenario: Scenario, parts: Parts) -> Iterator[str]:
     if parts.reductions.processes or lowering.layered is not None:
         yield repr((scenario.gradients.codec, scenario.gradients.options, scenario.parallel.expert))
     if parts.reductions.processes:
-        yield repr((parts.reductions.algorithm, lowering.overlap, bool(lowering.gathers), lowering.ahead))
+        yield repr((parts.reductions.algorithm, lowering.overlap, lowering.sharded, lowering.ahead))
         for processes, group in parts.reductions.processes:
             yield repr((processes.stage, processes.part, tuple(processes.ranks), group.buckets))
 

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.gradients.reducer import Reducer
 from hybrid_des.network.message import Message
 from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline.op import Action, Op
@@ -29,11 +27,6 @@ class Arithmetic:
     def message(self, op: Op, empty: Message) -> Message:
         """The output message with the op's result."""
         return Message(empty.size, 0, self._results[op])
-
-    def buffers(self, reducer: Reducer) -> list[Buffer]:
-        """Views of the stage's gradient, bucket by bucket, which is reduced in place."""
-        residual = self._worker.residual(reducer.stage) if reducer.error_feedback else None
-        return reducer.buffers(self._worker.gradient(reducer.stage), residual)
 
     def learn(self, step: int) -> None:
         """Update the weights from the reduced gradients."""

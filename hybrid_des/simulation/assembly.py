@@ -1,7 +1,7 @@
 """The network and the GPUs of a run, made from the parts of a scenario."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from random import Random
 from typing import NamedTuple, TypeVar
@@ -15,17 +15,19 @@ from hybrid_des.folding.orbits import Fold
 from hybrid_des.network.contention import Groups
 from hybrid_des.network.endpoint import Endpoints
 from hybrid_des.network.meeting import Meeting
+from hybrid_des.network.purpose import REDUCTION
 from hybrid_des.network.traced import TracedTransport
 from hybrid_des.network.transport import Transport
+from hybrid_des.planning.layered import LAYERS
 from hybrid_des.planning.planner import Parts
+from hybrid_des.planning.program import Group
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.arithmetic import Arithmetic
-from hybrid_des.simulation.exchanges import NO_EXCHANGERS, Exchangers
-from hybrid_des.simulation.gpu import Gpu, Job
+from hybrid_des.simulation.exchanges import Exchangers, ReplayedLayers
+from hybrid_des.simulation.gpu import Gpu, Participant, RunContext
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.perturbing import conditions_of
 from hybrid_des.simulation.programs import Programs
-from hybrid_des.simulation.varying import VaryingGpu
 
 Item = TypeVar("Item")
 UNCONTENDED = "uncontended"  # link sharing of runs made only for comparison
@@ -81,27 +83,32 @@ def simulated_gpus(
     recorder, transport, endpoints = network
     layout = scenario.parallel.layout
     ranks: Sequence[int] = fold.ranks if fold else range(layout.ranks)
-    job = Job(transport.env, recorder, scenario.steps, transport.barrier(len(ranks)) if scenario.barrier else None)
+    barrier = transport.barrier(len(ranks)) if scenario.barrier else None
+    context = RunContext(transport.env, recorder, scenario.steps, barrier)
     meetings = _meetings(transport, parts.meeting or (), fold)
     exchangers = Exchangers(transport, parts.traffic)
-    memberships = parts.reductions.of(transport, ranks)
+    reductions = parts.reductions.of(transport, ranks, parts.workers)
     stages = cache(lambda place: {parts.plan.stage_of[place, chunk]: chunk for chunk in parts.plan.chunks_of(place)})
     gpus = []
     made = zip(ranks, scenario.cluster.nodes_of(ranks), strict=True)
     for rank, node in made if order is None else _shuffled(made, order):
         place = layout.coordinate(rank, "pipeline")
         program, pace = programs.of(rank, place, node.speed)
+        communicators: dict[Group, Participant] = {**reductions[rank]}
+        if parts.meeting is not None:
+            communicators[LAYERS] = ReplayedLayers(transport.env, meetings.get(rank, ()))
+        if parts.traffic.messages:
+            communicators |= exchangers.of(rank, stages(place))
         transport.begin(rank)
         gpus.append(
-            (Gpu if pace is None else partial(VaryingGpu, pace=pace))(
-                job,
+            Gpu(
+                context,
                 endpoints.of(rank),
                 program,
+                communicators,
                 MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
-                memberships[rank],
-                Arithmetic(parts.workers[rank]) if parts.training else None,
-                meetings=meetings.get(rank, ()),
-                exchangers=exchangers.of(rank, stages(place)) if parts.traffic.messages else NO_EXCHANGERS,
+                arithmetic=Arithmetic(parts.workers[rank]) if parts.training else None,
+                pace=pace,
             )
         )
     return gpus if order is None else sorted(gpus, key=lambda gpu: gpu.rank)
@@ -111,6 +118,23 @@ def _shuffled(made: Iterable[Item], order: int) -> list[Item]:
     found = list(made)
     Random(order).shuffle(found)
     return found
+
+
+def servers_of(scenario: Scenario, parts: Parts, network: Network) -> list[Gpu]:
+    """The servers of process groups: ranks with one stream."""
+    recorder, transport, endpoints = network
+    context = RunContext(transport.env, recorder, scenario.steps, None)
+    gradients = (state for worker in parts.workers.values() for state in worker.stages.items())
+    lengths = {stage: state.gradient.size for stage, state in gradients}
+    return [
+        Gpu(
+            context,
+            endpoints.server(place),
+            parts.lowering.serve(group.stage, group.part),
+            {(REDUCTION.name, group.stage, group.part): communicator},
+        )
+        for group, place, communicator in parts.reductions.servers(transport, lengths)
+    ]
 
 
 def _meetings(

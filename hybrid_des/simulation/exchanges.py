@@ -1,4 +1,4 @@
-"""Collectives inside ops as messages: a rank's part in those of each of its stages."""
+"""Collectives of layers: a rank's part in those inside ops, by messages, and in those that are replayed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,18 @@ from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import Group, ProcessGroup, Routine
 from hybrid_des.network.purpose import OF_LAYERS
 from hybrid_des.network.rings import Ring
-from hybrid_des.planning.tasks import LayerCollective
+from hybrid_des.planning.pace import Slowing
+from hybrid_des.simulation.varying import SteadyPace, VaryingPace
 from hybrid_des.units import split_evenly
 from hybrid_des.workload.replay import CODEC, elements_of
 
 if TYPE_CHECKING:
+    from hybrid_des.engine.clock import Environment
+    from hybrid_des.engine.timetable import Amount
+    from hybrid_des.network.meeting import Meeting
     from hybrid_des.network.transport import Transport
     from hybrid_des.planning.tensor_traffic import TensorTraffic
+    from hybrid_des.workload.traffic import Collective
 
 At = tuple[int, int, int, str]  # rank, chunk, stage, axis
 
@@ -46,7 +51,7 @@ class Exchanger:
         self._whole = group(ranks, 0)
         self._rings = [group(ring, number) for number, ring in enumerate(rings, start=1)]
 
-    def run(self, step: int, exchange: LayerCollective) -> Routine:
+    def run(self, step: int, exchange: Collective) -> Routine:
         """Take part in one collective."""
         groups = [self._whole] if exchange.algorithm == "all-to-all" else self._rings
         algorithm = collectives.configured(exchange.algorithm)
@@ -62,7 +67,31 @@ class Exchanger:
             yield self._env.all_of([self._env.process(routine) for routine in routines])
 
 
-NO_EXCHANGERS: Mapping[tuple[str, int], Exchanger] = {}
+class ReplayedLayers:
+    """A rank's part in the replayed collectives of layers: a meeting with the other members per part, if it has any."""
+
+    def __init__(self, env: Environment, meetings: Sequence[Meeting | None]) -> None:
+        self._env, self._meetings = env, meetings
+
+    def run(self, step: int, durations: Sequence[int]) -> Routine:
+        """Take part in one collective per part, one after the other."""
+        for meeting, duration in zip(self._meetings, durations, strict=True):
+            if meeting and duration:
+                yield meeting.join(duration)
+
+    def beside(self, work: Amount, slowing: Slowing, pace: SteadyPace | VaryingPace) -> Routine:
+        """Compute meanwhile; work lost to communication is known only afterwards, and then made up for."""
+        env, meetings = self._env, [meeting for meeting in self._meetings if meeting]
+        while work > 0:
+            begin = env.now
+            until = max((meeting.until for meeting in meetings), default=begin)
+            beside = int(pace.done(begin, until)) if until > begin else 0
+            duration = pace.end(begin, slowing.duration(work, beside)) - begin
+            if not duration:  # what is left is less than half a picosecond
+                break
+            yield env.timeout(duration)
+            busy = sum(pace.done(*period) for meeting in meetings for period in meeting.periods(begin))
+            work -= pace.done(begin, env.now) - slowing.lost(int(busy))
 
 
 class Exchangers:
@@ -77,10 +106,10 @@ class Exchangers:
                 for rank in ranks:
                     self._of.setdefault(rank, {})[axis] = ranks, rings
 
-    def of(self, rank: int, chunks: Mapping[int, int]) -> Mapping[tuple[str, int], Exchanger]:
-        """(axis, stage) → a rank's exchanger; `chunks` maps the stages it holds to their chunks."""
+    def of(self, rank: int, chunks: Mapping[int, int]) -> Mapping[tuple[str, int, int], Exchanger]:
+        """(Axis, stage, 0) → a rank's exchanger; `chunks` maps the stages it holds to their chunks."""
         return {
-            (axis, stage): Exchanger(self._transport, *group, (rank, chunk, stage, axis))
+            (axis, stage, 0): Exchanger(self._transport, *group, (rank, chunk, stage, axis))
             for axis, group in self._of.get(rank, {}).items()
             for stage, chunk in chunks.items()
         }

@@ -1,14 +1,17 @@
 """The programs that ranks run, each at the pace of its rank; equal ranks share one."""
 
+from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 
 from hybrid_des.planning.pace import Pace
 from hybrid_des.planning.planner import Parts
-from hybrid_des.planning.tasks import Program
+from hybrid_des.planning.program import Call, Program
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.changes import Retime, retimed
 from hybrid_des.simulation.perturbing import Perturbation
-from hybrid_des.simulation.varying import VaryingPace, in_parts
+from hybrid_des.simulation.varying import VaryingPace
+
+Retime = Callable[[int, Call, int], int]  # other durations, which no scenario key can express, by global rank
 
 
 class Programs:
@@ -24,7 +27,7 @@ class Programs:
         self._retime = retime
         self._lowering = parts.lowering
         self._alike: dict[tuple[int, int], Program] = {}
-        self._known: dict[tuple[int, Pace, bool], Program] = {}
+        self._known: dict[tuple[int, Pace], Program] = {}
         self._perturbation = None
         if scenario.slow or scenario.jitter or parts.durations:
             self._perturbation = Perturbation(scenario, parts.plan, parts.costs, parts.durations)
@@ -39,14 +42,8 @@ class Programs:
         usual, varying = Pace(speed), None
         if self._perturbation is not None:
             usual, varying = Pace(speed * self._perturbation.speed(rank)), self._perturbation.pace(rank)
-        if self._retime is None:
-            return self._lowered(place, usual, parted=varying is not None), varying
-        program = retimed(self._lowered(place, usual), rank, self._retime)
-        return program if varying is None else in_parts(program), varying
-
-    def _lowered(self, place: int, pace: Pace, *, parted: bool = False) -> Program:
-        """The program of all ranks of this place and pace, in parts where the pace varies."""
-        key = place, pace, parted
+        key = place, usual
         if key not in self._known:
-            self._known[key] = in_parts(self._lowered(place, pace)) if parted else self._lowering.lower(place, pace)
-        return self._known[key]
+            self._known[key] = self._lowering.lower(place, usual)
+        program = self._known[key]
+        return program if self._retime is None else program.lasting(partial(self._retime, rank)), varying

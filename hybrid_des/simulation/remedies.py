@@ -49,10 +49,11 @@ def planned_peaks(plan: Plan, costs: Costs) -> list[int]:
     peaks = []
     for rank in range(plan.pipeline):
         now = most = costs.resident[rank]
-        for task in lowering.lower(rank, Pace()).compute:
-            now += task.work.holds[0]
+        for call in lowering.lower(rank, Pace()).ops.values():
+            holds, frees = call.block.held
+            now += holds
             most = max(most, now)
-            now -= task.work.frees[0]
+            now -= frees
         peaks.append(most)
     return peaks
 

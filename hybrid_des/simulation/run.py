@@ -3,7 +3,7 @@
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -15,22 +15,19 @@ from hybrid_des.engine.long_rows import LongRows
 from hybrid_des.engine.recorder import CHUNK, TimeRangeError
 from hybrid_des.errors import DeadlockError, OutOfMemoryError, TooLongError
 from hybrid_des.folding.orbits import Fold
-from hybrid_des.gradients.reducer import Server
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.transport import Transport
 from hybrid_des.numerics.training import Training
-from hybrid_des.numerics.worker import Worker
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.planning.tensor_traffic import TensorTraffic
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.assembly import Network, network_of, simulated_gpus
-from hybrid_des.simulation.changes import Retime
+from hybrid_des.simulation.assembly import Network, network_of, servers_of, simulated_gpus
 from hybrid_des.simulation.choice import Folded, simulated_once
 from hybrid_des.simulation.folds import Replicas
 from hybrid_des.simulation.gpu import Gpu
 from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
-from hybrid_des.simulation.programs import Programs
+from hybrid_des.simulation.programs import Programs, Retime
 from hybrid_des.simulation.watch import BudgetSpentError, Watch, ops_of
 from hybrid_des.timeline import Timeline
 from hybrid_des.units import format_bytes
@@ -192,7 +189,7 @@ def _simulated(
     network = network_of(scenario, parts, fold, trace, scratch)
     gpus = simulated_gpus(scenario, parts, network, fold, Programs(scenario, parts, retime), order)
     transport = network.transport
-    servers = parts.reductions.servers(transport, scenario.steps, _lengths(parts.workers))
+    servers = servers_of(scenario, parts, network)
     try:
         _carry_out(transport, [*gpus, *servers], _beat(scenario, network, gpus, watch))
     except BudgetSpentError:
@@ -255,17 +252,12 @@ def _sent(parts: Parts, transport: Transport, steps: int) -> dict[str, int]:
     return {key: total + steps * replayed.get(key, 0) for key, total in transport.sent().items()}
 
 
-def _carry_out(transport: Transport, workers: Sequence[Gpu | Server], beat: Callable[[], None] | None) -> None:
+def _carry_out(transport: Transport, gpus: Sequence[Gpu], beat: Callable[[], None] | None) -> None:
     """Run until no event is left; processes that are still alive then are deadlocked."""
     transport.env.run(beat=beat)
-    stuck = [worker for worker in workers if any(process.is_alive for process in worker.processes)]
+    stuck = [gpu for gpu in gpus if any(process.is_alive for process in gpu.processes)]
     if stuck:
-        raise DeadlockError("\n".join(["deadlock: no event is left", *(worker.where() for worker in stuck)]))
-
-
-def _lengths(workers: Mapping[int, Worker]) -> dict[int, int]:
-    """With numerics, the number of elements of each stage's gradient."""
-    return {stage: state.gradient.size for worker in workers.values() for stage, state in worker.stages.items()}
+        raise DeadlockError("\n".join(["deadlock: no event is left", *(gpu.where() for gpu in stuck)]))
 
 
 def _check_memory(scenario: Scenario, parts: Parts, gpus: Sequence[Gpu]) -> None:

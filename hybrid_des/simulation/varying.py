@@ -1,63 +1,25 @@
-"""A GPU whose pace varies: every op has its own factor, and its time is integrated over a timetable.
+"""The pace of a GPU that varies: every op has its own factor, and its time is integrated over a timetable.
 
-    lowered     Compute(40) Fill Compute(60)                     the op at the rank's usual pace
-    in parts    ComputePart(0, 40, 100) Fill ComputePart(40, 100, 100)
-
-The factor of an op is determined when it begins; each part is then integrated from the time at which it starts.
+The factor of an op is determined when it begins; each part of its computation is then integrated from the time at which
+it starts, and knows its place in the whole, so that the parts add up to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
 from operator import mul
-from typing import Any, NamedTuple
+from typing import Any
 
-from hybrid_des.collectives.group import Routine
-from hybrid_des.engine.timetable import Timetable
+from hybrid_des.engine.timetable import Amount, Timetable
 from hybrid_des.pipeline.op import Op
-from hybrid_des.planning.tasks import Compute, ComputeBeside, Program, Segment, Task
-from hybrid_des.simulation.gpu import Gpu
+from hybrid_des.planning.program import Call, Compute, Overlapped
 
 UPDATE = "optimizer"
 Factor = Callable[[str, int, int, int], float]  # of (kind, chunk, step, micro-batch); kind is F, B, W or UPDATE
 Times = Callable[[Op, int], int]  # of (op, step): picoseconds
-
-
-class ComputePart(NamedTuple):
-    """Compute from `before` to `after` picoseconds of an op that takes `whole` at the usual pace."""
-
-    before: int
-    after: int
-    whole: int
-
-
-def in_parts(program: Program) -> Program:
-    """The same program, whose computation says which part of its op it is."""
-    known: dict[int, Any] = {}
-
-    def parted(task: Task) -> Task:
-        work = known.get(id(task.work))
-        if work is None:
-            work = known[id(task.work)] = task.work._replace(segments=_parts(task.work.segments))
-        return task._replace(work=work)
-
-    return replace(program, compute=tuple(map(parted, program.compute)), update=tuple(map(parted, program.update)))
-
-
-def _parts(segments: Sequence[Segment]) -> tuple[Any, ...]:
-    whole = sum(segment.duration for segment in segments if type(segment) is Compute)
-    found: list[Any] = []
-    done = 0
-    for segment in segments:
-        if type(segment) is Compute:
-            found.append(ComputePart(done, done + segment.duration, whole))
-            done += segment.duration
-        else:
-            found.append(segment)
-    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -77,6 +39,21 @@ class Variation:
     factors: Sequence[Factor]
     usual: Times
     times: Times | None = None
+
+
+class SteadyPace:
+    """The pace of a rank for which it was lowered."""
+
+    def end(self, start: int, work: Amount) -> int:
+        """When this much work that begins at `start` is done."""
+        return start + int(work)
+
+    def done(self, start: int, end: int) -> Amount:
+        """The work done from `start` until `end`."""
+        return end - start
+
+
+STEADY = SteadyPace()
 
 
 class VaryingPace:
@@ -99,12 +76,38 @@ class VaryingPace:
         """The duration of the op divided by its usual duration."""
         return Fraction(self._taken, self._usual) if isinstance(self._taken, int) else self._taken / self._usual
 
-    def begin(self, step: int, task: Task) -> None:
+    def lasts(self, step: int, call: Call, one: Compute, now: int) -> int:
+        """Duration in picoseconds of computation that begins now."""
+        self._begin(step, call)
+        if one.whole is None:
+            return self.end(now, Fraction(self.scale) * one.duration) - now
+        factor, after = self.table.constant, one.before + one.duration
+        if factor is None:
+            return self.end(now, Fraction(self.scale) * one.duration) - now
+        if factor == 1 and not one.before and after == one.whole == self._usual:
+            return round(self._taken)
+        scale = self.scale / factor
+        return round(after * scale) - round(one.before * scale)
+
+    def work_of(self, step: int, call: Call, one: Overlapped) -> Fraction:
+        """The work of a layer, in picoseconds at full speed."""
+        self._begin(step, call)
+        return Fraction(round(one.duration * self.scale))
+
+    def end(self, start: int, work: Amount) -> int:
+        """When this much work that begins at `start` is done, to the nearest picosecond."""
+        return self.table.end(start, work)
+
+    def done(self, start: int, end: int) -> Amount:
+        """The work done from `start` until `end`."""
+        return self.table.work(start, end)
+
+    def _begin(self, step: int, call: Call) -> None:
         """Find the duration of the op that begins, unless it has already begun."""
-        if self._at == (step, task.number):
+        if self._at == (step, call.number):
             return
-        self._at = step, task.number
-        variation, ops = self._variation, task.ops
+        self._at = step, call.number
+        variation, ops = self._variation, call.ops
         usual = [variation.usual(op, step) for op in ops]
         times = usual if variation.times is None else [variation.times(op, step) for op in ops]
         self._usual = sum(usual) or 1
@@ -116,17 +119,7 @@ class VaryingPace:
         else:
             self._taken = sum(times)
         if variation.stages:
-            self.table = self._table(task.work.stages, usual)
-
-    def duration(self, part: ComputePart, now: int) -> int:
-        """Duration in picoseconds of a part of the op, if the part begins now."""
-        factor = self.table.constant
-        if factor is None:
-            return self.table.end(now, Fraction(self.scale) * (part.after - part.before)) - now
-        if factor == 1 and not part.before and part.after == part.whole == self._usual:
-            return round(self._taken)
-        scale = self.scale / factor
-        return round(part.after * scale) - round(part.before * scale)
+            self.table = self._table(call.block.stages, usual)
 
     def _factor(self, kind: str, chunk: int, step: int, microbatch: int) -> float:
         kind = "B" if kind == "I" else kind  # a split backward has the factor of the whole
@@ -147,53 +140,3 @@ class VaryingPace:
 
             self._tables[key] = Timetable.combined([variation.table, *tables], both)
         return self._tables[key]
-
-
-class VaryingGpu(Gpu):
-    """A GPU at a pace that varies.
-
-    Attributes:
-        pace: the durations of its ops.
-    """
-
-    def __init__(self, *args: Any, pace: VaryingPace, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self.pace = pace
-
-    def _wait(self, segment: Segment | ComputePart, place: int) -> Routine:
-        """Compute a part of an op, or wait for a segment of communication."""
-        if not isinstance(segment, ComputePart):
-            yield from super()._wait(segment, place)
-            return
-        env = self._job.env
-        assert self._task is not None  # it runs one
-        self.pace.begin(self._step, self._task)
-        if duration := self.pace.duration(segment, env.now):
-            yield env.timeout(duration)
-
-    def _lasts(self, work: int) -> int:
-        """Duration in picoseconds of work that begins now, at the pace of the op."""
-        assert self._task is not None  # it runs one
-        self.pace.begin(self._step, self._task)
-        now = self._job.env.now
-        return self.pace.table.end(now, Fraction(self.pace.scale) * work) - now
-
-    def _compute_beside(self, layer: ComputeBeside) -> Routine:
-        """Compute a layer during communication, which costs a share of the work that the pace would do meanwhile."""
-        env, slowing, pace = self._job.env, layer.slowing, self.pace
-        assert self._task is not None  # it runs one
-        pace.begin(self._step, self._task)
-        table, left = pace.table, Fraction(round(layer.duration * pace.scale))
-        meetings = [meeting for meeting in self._meetings if meeting]
-        self._signals["layer"].hand(None)
-        while left > 0:
-            begin = env.now
-            until = max((meeting.until for meeting in meetings), default=begin)
-            beside = int(table.work(begin, until)) if until > begin else 0
-            duration = table.end(begin, slowing.duration(left, beside)) - begin
-            if not duration:  # what is left is less than half a picosecond
-                break
-            yield env.timeout(duration)
-            busy = sum(table.work(*period) for meeting in meetings for period in meeting.periods(begin))
-            left -= table.work(begin, env.now) - slowing.lost(int(busy))
-        self._signals["layer"].hand(None)

@@ -13,6 +13,7 @@ from system.fuzzing.valid import scenario
 
 from hybrid_des import collectives
 from hybrid_des.analysis.counterfactual.change_text import builder_of, variant_of
+from hybrid_des.analysis.counterfactual.first_order import first_order
 from hybrid_des.analysis.counterfactual.variant import Variant
 from hybrid_des.analysis.critical_path.classes import change_of, class_weights, spans
 from hybrid_des.analysis.critical_path.gaps import idle_pieces
@@ -207,3 +208,12 @@ def test_training_takes_no_time_and_is_left_out(codec):
     traced = traced_run(one)
     assert traced.numerics is None
     assert traced.duration == Variant(one).simulated().duration == run(one).duration
+
+
+@pytest.mark.parametrize(("optimizer", "other", "first"), [("1 ms", 0, 8), (0, "1 ms", None), ("1 ms", "3 ms", 11)])
+def test_a_what_if_may_take_the_optimizer_away(optimizer, other, first):
+    """An op that is new has no place in the order of the run."""
+    times = {"forward": "1 ms", "backward": "1 ms", "optimizer": optimizer}
+    base = traced_run(support.scenarios.scenario("1f1b", 1, 4, workload=times))
+    change = variant_of(f"workload.optimizer={other}", Variant.of(base), builder_of(base.scenario))
+    assert first_order(base, Slack.of(graph_of(base)), change) == (None if first is None else first * 10**9)

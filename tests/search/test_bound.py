@@ -1,6 +1,7 @@
 """Bounds: no simulation undercuts them, and a bound that is wrong is found out."""
 
 from collections import Counter
+from dataclasses import replace
 from fractions import Fraction
 from random import Random
 
@@ -156,7 +157,12 @@ def test_a_bound_that_counts_messages_twice_is_caught(monkeypatch):
 
 
 def test_a_bound_that_forgets_overlap_is_caught(monkeypatch):
+    honest = bound.IdleWalk.__init__
+
+    def late(self, scenario, parts, *more, **how):
+        honest(self, scenario, replace(parts, lowering=replace(parts.lowering, overlap=False)), *more, **how)
+
     def planted(patch):
-        patch.setattr(bound._RankWalk, "fills", property(lambda self: {}, lambda self, value: None), raising=False)
+        patch.setattr(bound.IdleWalk, "__init__", late)
 
     assert caught(monkeypatch, planted)["step"]

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 from hybrid_des.analysis.counterfactual.first_order import first_order, only_times_differ
 from hybrid_des.analysis.counterfactual.ladder import link_kind
-from hybrid_des.analysis.counterfactual.variant import Variant, duration_of, name_of_place
+from hybrid_des.analysis.counterfactual.variant import Variant, name_of_place
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.errors import HybridDesError, ScenarioError
 from hybrid_des.network.fabric import Fabric, Route
-from hybrid_des.planning.tasks import Program, Task
+from hybrid_des.planning.program import Call, Program
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import Scenario, given_values, scenario_from
-from hybrid_des.simulation.changes import Retime
+from hybrid_des.simulation.programs import Retime
 from hybrid_des.simulation.run import Run
 
 Pair = tuple[str, Variant, Variant]  # a class, A with it from B, B with it from A
@@ -151,7 +151,7 @@ def bounds(one: Run, other: Run) -> tuple[int, int] | None:
 
 
 def _times(program: Program) -> list[int]:
-    return [duration_of(task) for task in (*program.compute, *program.update)]
+    return [call.duration for call in program.ops.values()]
 
 
 def _never_slow(side: Variant) -> Variant:
@@ -162,12 +162,11 @@ def _never_slow(side: Variant) -> Variant:
 def _those_of(programs: list[Program], instead_of: list[Program], ranks: AbstractSet[int]) -> Retime:
     """The durations that some ranks have in other programs, instead of those in their own."""
 
-    def retime(rank: int, task: Task, took: int) -> int:
+    def retime(rank: int, call: Call, took: int) -> int:
         if rank not in ranks:
             return took
         was, now = (
-            duration_of(side[rank].compute[task.number] if task.number >= 0 else side[rank].update[0])
-            for side in (instead_of, programs)
+            here.duration if (here := side[rank].ops.get(call.number)) else 0 for side in (instead_of, programs)
         )
         return now if took == was else took if was == now else round(took * now / was)
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from hybrid_des.analysis.counterfactual.variant import Variant, scaled_ops
 from hybrid_des.errors import ScenarioError, UsageError, unknown
-from hybrid_des.planning.tasks import Task
+from hybrid_des.planning.program import Call
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import Scenario, given_values, misnamed, scenario_of, to_mapping
 from hybrid_des.scenario.composition import override
@@ -157,7 +157,7 @@ def _with(variant: Variant, match: re.Match[str], value: str, label: str) -> Var
     return variant.with_retime(scaled_ops(times, _ops(variant, sort, name, label)))
 
 
-def _ops(variant: Variant, sort: str, name: str, label: str) -> Callable[[int, Task], bool]:
+def _ops(variant: Variant, sort: str, name: str, label: str) -> Callable[[int, Call], bool]:
     ranks = variant.scenario.parallel.layout.ranks
     if sort == "rank":
         if not name.isdecimal() or int(name) >= ranks:
@@ -168,17 +168,17 @@ def _ops(variant: Variant, sort: str, name: str, label: str) -> Callable[[int, T
     return of_kind(name)
 
 
-def of_ranks(ranks: frozenset[int]) -> Callable[[int, Task], bool]:
-    """The tasks of some global ranks."""
+def of_ranks(ranks: frozenset[int]) -> Callable[[int, Call], bool]:
+    """The ops of some global ranks."""
     return lambda rank, _: rank in ranks
 
 
-def of_kind(kind: str) -> Callable[[int, Task], bool]:
-    """The tasks of a kind, as named in the timeline."""
-    return lambda _, task: kind_of(task) == kind
+def of_kind(kind: str) -> Callable[[int, Call], bool]:
+    """The ops of a kind, as named in the timeline."""
+    return lambda _, call: kind_of(call) == kind
 
 
-def kind_of(task: Task) -> str:
-    """The kind of a task, as named in the timeline."""
-    kinds = [op.kind for op in task.ops]
+def kind_of(call: Call) -> str:
+    """The kind of a call's ops, as named in the timeline."""
+    kinds = [op.kind for op in call.ops]
     return "optimizer" if not kinds else "FB" if len(kinds) == 2 else "B" if kinds == ["I"] else str(kinds[0])

@@ -6,15 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from hybrid_des.analysis.counterfactual.variant import Variant, duration_of
+from hybrid_des.analysis.counterfactual.variant import Variant
 from hybrid_des.analysis.critical_path.classes import change_of
 from hybrid_des.analysis.critical_path.graph import lags_with
 from hybrid_des.analysis.critical_path.messages import Messages, service_alone
 from hybrid_des.analysis.critical_path.slack import Slack
-from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.planning.tasks import Compute, ComputeBeside, Program, Task
+from hybrid_des.planning.program import Call, Program
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.perturbed import Slow
 from hybrid_des.simulation.run import Run
@@ -80,16 +79,19 @@ def _messages(messages: Messages, fabric: Fabric) -> Messages | None:
 
 
 def _same_messages(before: list[Program], after: list[Program]) -> bool:
-    """Whether every task sends as many bytes as before."""
+    """Whether no op is new, and every op sends as many bytes as before."""
     known: set[tuple[int, int]] = set()
     for one, other in zip(before, after, strict=True):
         if (id(one), id(other)) in known:
             continue
         known.add((id(one), id(other)))
-        for a, b in zip(one.compute, other.compute, strict=True):
-            if [out.message.size for out in a.work.outputs] != [out.message.size for out in b.work.outputs]:
-                return False
+        if other.ops.keys() - one.ops.keys() or _sizes(one) != _sizes(other):
+            return False
     return True
+
+
+def _sizes(program: Program) -> list[tuple[int, ...]]:
+    return [tuple(send.message.size for send in call.block.sends) for call in program.ops.values() if call.ops]
 
 
 def _durations(base: Run, before: list[Program], after: list[Program], variant: Variant) -> Column:
@@ -101,16 +103,12 @@ def _durations(base: Run, before: list[Program], after: list[Program], variant: 
     lags = tables["points"]["lag"][pieces["point"]]
     took: Column = np.bincount(pieces["row"], weights=lags, minlength=len(ops["step"])).astype(np.int64)
     for row, (rank, index) in enumerate(zip(ops["rank"].tolist(), ops["index"].tolist(), strict=True)):
-        was, now = (
-            program[rank].update[0] if index == OPTIMIZER else program[rank].compute[index]
-            for program in (before, after)
-        )
-        took[row] += _retimed(now, rank, variant) - duration_of(was)
+        now = after[rank].ops.get(index)
+        took[row] += (_retimed(now, rank, variant) if now else 0) - before[rank].ops[index].duration
     return took
 
 
-def _retimed(task: Task, rank: int, variant: Variant) -> int:
+def _retimed(call: Call, rank: int, variant: Variant) -> int:
     if variant.retime is None:
-        return duration_of(task)
-    timed = (part for part in task.work.segments if isinstance(part, Compute | ComputeBeside))
-    return sum(variant.retime(rank, task, part.duration) for part in timed)
+        return call.duration
+    return sum(variant.retime(rank, call, took) for took in call.block.durations)

@@ -110,7 +110,7 @@ def _ranks_quicker(at: Variant, places: Sequence[int]) -> Iterator[Gain]:
 
 
 def _kinds_quicker(at: Variant, most: int) -> Iterator[Gain]:
-    kinds = {kind_of(task) for program in at.programs()[:1] for task in (*program.compute, *program.update)}
+    kinds = {kind_of(call) for program in at.programs()[:1] for call in program.ops.values()}
     for kind in [kind for kind in OP_KINDS if kind in kinds][:most]:
         retime = scaled_ops(QUICKER, of_kind(kind))
         yield Gain("kind", kind, "10 % quicker", at.with_retime(retime).simulated().duration)

@@ -19,7 +19,6 @@ from hybrid_des.analysis.counterfactual.change_text import of_ranks
 from hybrid_des.analysis.counterfactual.variant import (
     Variant,
     at_the_mean,
-    duration_of,
     kinds_of,
     name_of_place,
     ranks_at,
@@ -29,8 +28,8 @@ from hybrid_des.engine.recorder import INSIDE
 from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import plan_of
+from hybrid_des.planning.program import Program
 from hybrid_des.planning.slow_links import restored
-from hybrid_des.planning.tasks import Program
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.perturbed import COMPUTING, Slow
 from hybrid_des.simulation.run import Run
@@ -119,7 +118,7 @@ def at_the_mean_of(base: Run, variant: Variant) -> Variant:
     steady = replace(variant, scenario=calm)
     usual = sum(map(_work, steady.programs())) * scenario.steps
     factor = Fraction(sum(work_of_ranks(base).tolist()), usual) if usual else Fraction(1)
-    return steady.with_retime(at_the_mean(steady)).with_retime(scaled_ops(factor, lambda rank, task: True))
+    return steady.with_retime(at_the_mean(steady)).with_retime(scaled_ops(factor, lambda rank, call: True))
 
 
 def work_of_ranks(base: Run) -> Column:
@@ -135,7 +134,7 @@ def work_of_ranks(base: Run) -> Column:
 
 
 def _work(program: Program) -> int:
-    return sum(duration_of(task) for task in (*program.compute, *program.update))
+    return sum(call.duration for call in program.ops.values())
 
 
 def _varies(scenario: Scenario) -> bool:
@@ -213,6 +212,7 @@ def _uneven(programs: Sequence[Program]) -> bool:
     """Whether ops of one kind take different times on different ranks."""
     times: dict[tuple[str, ...], set[int]] = {}
     for program in {id(program): program for program in programs}.values():
-        for task in program.compute:
-            times.setdefault(kinds_of(task), set()).add(duration_of(task))
+        for call in program.ops.values():
+            if call.ops:
+                times.setdefault(kinds_of(call), set()).add(call.duration)
     return any(len(found) > 1 for found in times.values())

@@ -12,11 +12,11 @@ from hybrid_des.network.fabric import Fabric, LinkSpec, Route
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.pace import Pace
 from hybrid_des.planning.planner import Parts, parts_of
-from hybrid_des.planning.tasks import Compute, ComputeBeside, Program, Task
+from hybrid_des.planning.program import Call, Program
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.assembly import UNCONTENDED
-from hybrid_des.simulation.changes import Retime
 from hybrid_des.simulation.perturbing import Perturbation
+from hybrid_des.simulation.programs import Retime
 from hybrid_des.simulation.run import Run, run
 
 Factors = Mapping[str, Fraction | None]  # link → factor of its bandwidth; None: infinite
@@ -93,7 +93,7 @@ class Variant:
         before = self.retime
         if before is None:
             return replace(self, retime=retime)
-        return replace(self, retime=lambda rank, task, took: retime(rank, task, before(rank, task, took)))
+        return replace(self, retime=lambda rank, call, took: retime(rank, call, before(rank, call, took)))
 
 
 def untrained(scenario: Scenario, plan: Plan | None, fabric: Fabric | None) -> Parts | None:
@@ -111,11 +111,11 @@ def _scaled(link: LinkSpec, factor: Fraction | None) -> LinkSpec:
     return link._replace(bandwidth=link.bandwidth * factor)
 
 
-def scaled_ops(factor: Fraction, wanted: Callable[[int, Task], bool]) -> Retime:
+def scaled_ops(factor: Fraction, wanted: Callable[[int, Call], bool]) -> Retime:
     """Scale the durations of some ops."""
 
-    def retime(rank: int, task: Task, took: int) -> int:
-        return round(took * factor) if wanted(rank, task) else took
+    def retime(rank: int, call: Call, took: int) -> int:
+        return round(took * factor) if wanted(rank, call) else took
 
     return retime
 
@@ -128,28 +128,23 @@ def at_the_mean(variant: Variant, ranks: frozenset[int] | None = None) -> Retime
     sums: dict[tuple[str, ...], int] = defaultdict(int)
     counts: dict[tuple[str, ...], int] = defaultdict(int)
     for program in variant.programs():
-        for task in (*program.compute, *program.update):
-            sums[kinds_of(task)] += duration_of(task)
-            counts[kinds_of(task)] += 1
+        for call in program.ops.values():
+            sums[kinds_of(call)] += call.duration
+            counts[kinds_of(call)] += 1
     means = {kind: Fraction(total, counts[kind]) for kind, total in sums.items()}
 
-    def retime(rank: int, task: Task, took: int) -> int:
-        whole = duration_of(task)
+    def retime(rank: int, call: Call, took: int) -> int:
+        whole = call.duration
         if not whole or (ranks is not None and rank not in ranks):
             return took
-        return round(took * means[kinds_of(task)] / whole)
+        return round(took * means[kinds_of(call)] / whole)
 
     return retime
 
 
-def kinds_of(task: Task) -> tuple[str, ...]:
-    """The kinds of a task's ops, regardless of micro-batch; empty for the optimizer."""
-    return tuple(op.kind for op in task.ops)
-
-
-def duration_of(task: Task) -> int:
-    """The compute time of a task."""
-    return sum(part.duration for part in task.work.segments if isinstance(part, Compute | ComputeBeside))
+def kinds_of(call: Call) -> tuple[str, ...]:
+    """The kinds of a call's ops, regardless of micro-batch; empty for the optimizer."""
+    return tuple(op.kind for op in call.ops)
 
 
 def ranks_at(at: Variant, place: int) -> frozenset[int]:

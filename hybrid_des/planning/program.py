@@ -1,0 +1,310 @@
+"""The program of a rank: streams of calls of blocks, each a sequence of instructions; the same in every training step.
+
+    compute     F0 ── F1 ── B0 ── … ── wait for the gradient stream ── optimizer
+    gradient    wait for bucket 0 ── reduce it ── wait for bucket 1 ── …
+    parameters  gather ── gather ── …
+
+    block of B  receive │ begin │ compute │ record "bucket 0 is filled" │ compute │ end │ send
+
+Streams run concurrently, as in CUDA, and wait for each other's events; an event counts: each wait consumes one record.
+Calls that differ only in their micro-batches share a block, and equal ranks share a program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from sys import intern
+from typing import Any, NamedTuple, TypeGuard
+
+from hybrid_des.network.message import Message
+from hybrid_des.network.purpose import PURPOSES, Purpose
+from hybrid_des.pipeline.op import Action
+from hybrid_des.planning.pace import Slowing
+
+COMPUTE, GRADIENT, PARAMETER = "compute", "gradient", "parameters"  # the streams
+STEP, LAYER = "a step begins", "a layer begins or ends"  # events
+ASIDE = -2  # `number` of a call without an op row
+Group = tuple[str, int, int]  # what its collectives are for, or their axis; stage; part
+
+
+@dataclass(frozen=True, slots=True)
+class Receive:
+    """Wait for a message.
+
+    Attributes:
+        place: index among the messages that the block receives.
+        op: index of the op in its action.
+        peer: pipeline rank of the sender.
+        tag: tag for micro-batch 0 in training step 0.
+    """
+
+    place: int
+    op: int
+    peer: int
+    purpose: Purpose
+    tag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a message; `peer` is the receiver, `op` and `tag` are as in `Receive`."""
+
+    op: int
+    peer: int
+    purpose: Purpose
+    tag: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Confirm:
+    """Wait until a message that was sent has arrived, as in Megatron's plain 1F1B."""
+
+    op: int
+    purpose: Purpose
+    tag: int
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Begin the row of an op, and allocate activations: bytes, and parts of a chunk (`CHUNK`)."""
+
+    holds: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """End the row of an op, and release activations."""
+
+    frees: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Compute for `duration` picoseconds.
+
+    Attributes:
+        before: picoseconds that the op has computed before.
+        whole: picoseconds that it computes in all; None: a layer computes during a collective, which what-ifs keep.
+    """
+
+    duration: int
+    before: int = 0
+    whole: int | None = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Overlapped:
+    """Compute a layer concurrently with the parameter stream, slowed by its collectives."""
+
+    duration: int
+    slowing: Slowing
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Note that an event has happened, once more; `after`: that it will, in so many picoseconds."""
+
+    event: str
+    after: int | None = None
+
+
+class Cause(NamedTuple):
+    """What a row of waiting says: a place among `PURPOSES`, and where (`BEFORE`, `INSIDE` or `AFTER`)."""
+
+    purpose: int
+    place: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait until an event has been recorded; if it has a cause, the time counts as waiting for a collective."""
+
+    event: str
+    cause: Cause | None = None
+
+
+class Row(NamedTuple):
+    """The row of a collective: its table, stage, and bucket or layer."""
+
+    table: str
+    stage: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """Take part in a collective, and wait for its end; `call` says which one to the group's communicator."""
+
+    group: Group
+    call: Any
+    row: Row | None = None
+    cause: Cause | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a collective inside an op, by messages."""
+
+    group: Group
+    call: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Wait for the end of the collective that was started."""
+
+    purpose: int
+
+
+@dataclass(frozen=True, slots=True)
+class Learn:
+    """Update the weights, if they are real numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Note the time in the row of the step, whose `last` mark is its end."""
+
+    last: bool = False
+
+
+OfMessages = Receive | Send | Confirm
+OfOps = Begin | End | Compute | Overlapped | Learn | Mark
+Instruction = OfMessages | OfOps | Record | Wait | Collective | Start | Join
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Instructions that calls share.
+
+    Attributes:
+        stages: the stage of each op.
+    """
+
+    stages: tuple[int, ...]
+    instructions: tuple[Instruction, ...]
+
+    @property
+    def durations(self) -> tuple[int, ...]:
+        """Picoseconds of each piece of its ops' own computation."""
+        return tuple(one.duration for one in self.instructions if _is_own(one))
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """Bytes of activations that its ops allocate, and that they release."""
+        holds = sum(one.holds[0] for one in self.instructions if isinstance(one, Begin))
+        return holds, sum(one.frees[0] for one in self.instructions if isinstance(one, End))
+
+    @property
+    def receives(self) -> tuple[Receive, ...]:
+        """The messages that it waits for."""
+        return tuple(one for one in self.instructions if isinstance(one, Receive))
+
+    @property
+    def sends(self) -> tuple[Send, ...]:
+        """The messages that it sends."""
+        return tuple(one for one in self.instructions if isinstance(one, Send))
+
+    def lasting(self, durations: Sequence[int]) -> Block:
+        """The same with other durations of its ops' own computation, each of which learns its place in the whole."""
+        left = iter(durations)
+        changed = [replace(one, duration=next(left)) if _is_own(one) else one for one in self.instructions]
+        return replace(self, instructions=tuple(_placed(changed)))
+
+
+def _is_own(one: Instruction) -> TypeGuard[Compute | Overlapped]:
+    return isinstance(one, Overlapped) or (isinstance(one, Compute) and one.whole is not None)
+
+
+def _placed(instructions: Sequence[Instruction]) -> Iterator[Instruction]:
+    parts = [one.duration for one in instructions if isinstance(one, Compute) and one.whole is not None]
+    before, whole = 0, sum(parts)
+    for one in instructions:
+        if isinstance(one, Compute) and one.whole is not None:
+            yield Compute(one.duration, before, whole)
+            before += one.duration
+        else:
+            yield one
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A call of a block.
+
+    Attributes:
+        number: index in the plan's program of the rank; negative for calls that are not in the plan.
+        ops: the ops that it computes.
+    """
+
+    block: Block
+    number: int = ASIDE
+    ops: Action = ()
+
+    @property
+    def name(self) -> str:
+        """Its ops, in the notation of plans."""
+        return "+".join(f"{s}{op.kind}{op.microbatch}" for s, op in zip(self.block.stages, self.ops, strict=True))
+
+    @property
+    def duration(self) -> int:
+        """Picoseconds of its ops' own computation."""
+        return sum(self.block.durations)
+
+
+@dataclass(frozen=True)
+class Program:
+    """What one rank does in every training step, by stream."""
+
+    streams: Mapping[str, tuple[Call, ...]]
+
+    @cached_property
+    def rows(self) -> int:
+        """Number of op rows per step."""
+        return sum(call.number != ASIDE for call in self.streams.get(COMPUTE, ()))
+
+    @cached_property
+    def ops(self) -> Mapping[int, Call]:
+        """Number → the call with that op row: the plan's actions, in order, and `OPTIMIZER` if it takes time."""
+        return {call.number: call for call in self.streams[COMPUTE] if call.number != ASIDE}
+
+    def lasting(self, duration: Callable[[Call, int], int]) -> Program:
+        """The same program with other durations, from a call and each of its own."""
+        known: dict[tuple[int, tuple[int, ...]], Block] = {}
+
+        def changed(call: Call) -> Call:
+            durations = tuple(duration(call, one) for one in call.block.durations)
+            key = id(call.block), durations
+            if key not in known:
+                known[key] = call.block.lasting(durations)
+            return replace(call, block=known[key])
+
+        calls = tuple(call if call.number == ASIDE else changed(call) for call in self.streams[COMPUTE])
+        return Program({**self.streams, COMPUTE: calls})
+
+
+def filled(stage: int) -> str:
+    """The event that the next bucket of a stage is filled."""
+    return intern(f"filled {stage}")
+
+
+def gathered(stage: int) -> str:
+    """The event that the next parameters of a stage are gathered."""
+    return intern(f"gathered {stage}")
+
+
+def done(stream: str) -> str:
+    """The event that a stream is done with a step."""
+    return intern(f"{stream} done")
+
+
+def waiting_for(purpose: Purpose, place: int) -> Cause:
+    """The cause of a wait."""
+    return Cause(PURPOSES.index(purpose), place)
+
+
+def block_of(stages: Sequence[int], *instructions: Instruction) -> Block:
+    """A block whose computation knows its place in the whole."""
+    return Block(tuple(stages), tuple(_placed(instructions)))
