@@ -80,7 +80,7 @@ def _step(
         "parallel": {"pipeline": stages, "data": replicas},
         "schedule": {"kind": "1f1b", "microbatches": microbatches},
         "workload": {"forward": "50 ms", "backward": "80 ms", "activation": "16 MiB", "parameters": 125_000_000},
-        "gradients": gradients,
+        "gradients": {"channels": 1, **gradients},  # one ring in the order of ranks
         "fold": fold,
     }
     return Case(values["name"], scenario_from(values), ranks, 2 * microbatches * ranks)
