@@ -12,26 +12,80 @@ backward, `I` its input gradient and `W` its weight gradient where the backward 
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from itertools import accumulate
-from operator import add
+from itertools import accumulate, pairwise
 from typing import NoReturn
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hybrid_des.errors import CircularOrderError, PlanError
-from hybrid_des.pipeline.edges import Edges
 from hybrid_des.pipeline.grid import draw_grid
 from hybrid_des.pipeline.op import KINDS, NEEDS, SOURCE, SPLIT, TARGET, WHOLE, Action, Kind, Op, Path, Place
-from hybrid_des.pipeline.side_by_side import actions_done
 
+Numbers = NDArray[np.int64]
 Spot = tuple[int, int]  # (pipeline rank, index of an action in its program)
 WEIGHT_SHARE = Fraction(43, 100)
 """Share of an activation that the weight gradient needs: 32h/(34h+5as), by Table 1 of arXiv 2401.10241 (h features, a
 heads, s tokens); its models of 6.2 to 28.3 billion parameters have a·s/h = 8. The input gradient frees the rest."""
 
-Numbers = dict[Kind, list[int]]  # for each kind, the numbers of actions by `_key`; −1 where there is no op
+NUMBER = {kind: number for number, kind in enumerate(KINDS)}
+NOTHING: tuple[int, int] = (len(KINDS), 0)  # a kind that no op has
+_NEEDED = [[(NUMBER[other], away) for other, away in NEEDS[kind]] for kind in KINDS]
+_NEEDED_OPS: Numbers = np.array([(needed + [NOTHING] * 3)[:3] for needed in _NEEDED], np.int64)  # by kind
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Dependencies between the actions of all programs, which are numbered rank by rank, top to bottom.
+
+    Attributes:
+        consumer, producer: of each dependency; consumers ascend.
+        first: number of each rank's first action, followed by the number of all actions.
+    """
+
+    consumer: Numbers
+    producer: Numbers
+    first: Sequence[int]
+
+    @cached_property
+    def rank(self) -> Numbers:
+        """The pipeline rank of each action."""
+        return np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
+
+    @cached_property
+    def remote(self) -> tuple[Numbers, Numbers]:
+        """The dependencies that cross ranks, each carried by a message: consumers in ascending order, and producers."""
+        crosses = self.rank[self.consumer] != self.rank[self.producer]
+        return self.consumer[crosses], self.producer[crosses]
+
+    def order(self) -> list[int]:
+        """The actions in an order in which they can run; those that wait in a circle are missing."""
+        open_ = (self.producer >= self.consumer) | (self.rank[self.consumer] != self.rank[self.producer])
+        bounds = np.searchsorted(self.consumer[open_], np.arange(self.first[-1] + 1)).tolist()
+        producers = self.producer[open_].tolist()  # without those above their consumers
+        order: list[int] = []
+        done = bytearray(self.first[-1])
+        waiting: dict[int, list[int]] = {}  # action → ranks that wait for it
+        at, ready = list(self.first), list(range(len(self.first) - 1))
+        while ready:
+            rank = ready.pop()
+            for number in range(at[rank], self.first[rank + 1]):
+                for needed in producers[bounds[number] : bounds[number + 1]]:
+                    if not done[needed]:
+                        break
+                else:
+                    done[number] = True
+                    order.append(number)
+                    ready += waiting.pop(number, ())
+                    continue
+                at[rank] = number
+                waiting.setdefault(needed, []).append(rank)
+                break
+        return order
 
 
 @dataclass(frozen=True)
@@ -129,10 +183,6 @@ class Plan:
         """The (stage, micro-batch) pairs whose backward is split into an input and a weight part."""
         return frozenset((self.stage_of[rank, op.chunk], op.microbatch) for rank, op in self.ops() if op.kind == "W")
 
-    @cached_property
-    def _places(self) -> tuple[frozenset[Place], ...]:
-        return tuple(frozenset(path) for path in self.paths)
-
     def chunks_of(self, rank: int) -> list[int]:
         """The chunks on a pipeline rank, in order."""
         return sorted(chunk for at, chunk in self.stage_of if at == rank)
@@ -188,20 +238,34 @@ class Plan:
         Raises:
             PlanError: an op is missing, repeated, or where it does not belong.
         """
-        numbers = self._numbers()
-        self._check_complete(numbers)
-        stride = self.microbatches
-        needs = {kind: [(numbers[other], offset * stride) for other, offset in NEEDS[kind]] for kind in KINDS}
-        producers = []
+        kinds, keys, action = self._numbered_ops()
+        number: Numbers = np.full((len(KINDS) + 1, self._key(self.stages + 1, 0)), -1)  # of an op by kind and key
+        number[kinds[::-1], keys[::-1]] = np.arange(len(kinds))[::-1]
+        self._check_unique(number[kinds, keys], action)
+        self._check_complete(number, action)
+        needed = _NEEDED_OPS[kinds]
+        producer = number[needed[:, :, 0], keys[:, None] + self.microbatches * needed[:, :, 1]]
+        consumer = np.broadcast_to(action[:, None], producer.shape)
+        return Edges(consumer[producer >= 0], action[producer[producer >= 0]], self._first)
+
+    def _numbered_ops(self) -> tuple[Numbers, Numbers, Numbers]:
+        """Of every op the number of its kind, its key (see `_key`), and the number of its action."""
+        kinds, keys, numbers = [], [], []
+        number = 0
         for rank, program in enumerate(self.programs):
-            first = {chunk: self._key(self.stage_of[rank, chunk], 0) for chunk in self.chunks_of(rank)}
-            for action in program:
-                needed = []
+            first = [
+                {at[1]: self._key(stage, 0) for stage, at in enumerate(path) if at[0] == rank} for path in self.paths
+            ]
+            key_of = {microbatch: first[path] for microbatch, path in enumerate(self.path_of)}
+            for index, action in enumerate(program):
                 for kind, microbatch, chunk in action:
-                    key = first[chunk] + microbatch
-                    needed += [found[key + away] for found, away in needs[kind] if found[key + away] >= 0]
-                producers.append(needed)
-        return Edges(producers, [rank for rank, program in enumerate(self.programs) for _ in program])
+                    if (key := key_of.get(microbatch, {}).get(chunk)) is None:
+                        self._fail_place(rank, index, Op(kind, microbatch, chunk))
+                    kinds.append(NUMBER[kind])
+                    keys.append(key + microbatch)
+                    numbers.append(number)
+                number += 1
+        return np.array(kinds, np.int64), np.array(keys, np.int64), np.array(numbers, np.int64)
 
     @cached_property
     def _first(self) -> list[int]:
@@ -216,20 +280,17 @@ class Plan:
             CircularOrderError: the order deadlocks; each stuck rank and op has a line.
         """
         try:
-            done = actions_done(self.programs, self.paths, self.path_of, self.stage_of)
+            order = self.edges.order()
         except (LookupError, TypeError, ValueError):
             self._check_form()
             raise
-        if done == [*map(len, self.programs)]:
+        if len(order) == self._first[-1]:
             return
-        self._check_form()
-        _ = self.edges  # raises the errors of single ops
-        assert done is not None
-        at = list(map(add, self._first, done))
-        stuck = [rank for rank in range(self.pipeline) if at[rank] < self._first[rank + 1]]
-        lines = ["deadlock: circular wait", *(self._describe_wait(rank, at) for rank in stuck)]
-        marked = frozenset(self._spot(at[rank]) for rank in stuck)
-        raise CircularOrderError("\n".join([*lines, self.grid(marked)]))
+        done = set(order)
+        heads = [next((n for n in range(*bounds) if n not in done), None) for bounds in pairwise(self._first)]
+        stuck = [number for number in heads if number is not None]
+        lines = ["deadlock: circular wait", *(self._describe_wait(number, done) for number in stuck)]
+        raise CircularOrderError("\n".join([*lines, self.grid(frozenset(map(self._spot, stuck)))]))
 
     def _check_form(self) -> None:
         """Check that actions are made of ops, and that every micro-batch has a path.
@@ -256,46 +317,35 @@ class Plan:
         """A rank's program as text, one name per action."""
         return [self.name_action(rank, action) for action in self.programs[rank]]
 
-    def _numbers(self) -> Numbers:
-        """Number all actions, rank by rank, top to bottom."""
-        numbers: Numbers = {kind: [-1] * self._key(self.stages + 1, 0) for kind in KINDS}
-        count = 0
-        for rank, program in enumerate(self.programs):
-            for index, action in enumerate(program):
-                for op in action:
-                    self._check_place(rank, index, op)
-                    key = self._key(self.stage_of[rank, op.chunk], op.microbatch)
-                    if numbers[op.kind][key] >= 0:
-                        first = self._spot(numbers[op.kind][key])
-                        places = f"at actions {first[1]} and {index}"
-                        self._fail(f"rank {rank}: {self.name(rank, op)} occurs twice, {places}", first, (rank, index))
-                    numbers[op.kind][key] = count
-                count += 1
-        return numbers
-
     def _key(self, stage: int, microbatch: int) -> int:
         """Index of a stage's ops for a micro-batch in lists that extend one stage beyond either end."""
         return (stage + 1) * self.microbatches + microbatch
 
-    def _check_place(self, rank: int, index: int, op: Op) -> None:
+    def _fail_place(self, rank: int, index: int, op: Op) -> NoReturn:
+        self._check_form()
+        where = f"rank {rank}, action {index}"
         if not 0 <= op.microbatch < self.microbatches:
-            self._fail(f"rank {rank}, action {index}: micro-batch {op.microbatch} of {op.kind} is not among 0 … "
-                       f"{self.microbatches - 1}", (rank, index))  # fmt: skip
-        if (rank, op.chunk) not in self._places[self.path_of[op.microbatch]]:
-            what = f"{op.kind} of micro-batch {op.microbatch} on chunk {op.chunk}"
-            self._fail(f"rank {rank}, action {index}: {what}: the micro-batch does not visit it", (rank, index))
+            self._fail(f"{where}: micro-batch {op.microbatch} of {op.kind} is not among 0 … {self.microbatches - 1}",
+                       (rank, index))  # fmt: skip
+        what = f"{op.kind} of micro-batch {op.microbatch} on chunk {op.chunk}"
+        self._fail(f"{where}: {what}: the micro-batch does not visit it", (rank, index))
 
-    def _check_complete(self, numbers: Numbers) -> None:
-        def complete(f: int, b: int, i: int, w: int) -> bool:
-            return f >= 0 and (b >= 0 > max(i, w) or b < 0 <= min(i, w))  # whole, or split
+    def _check_unique(self, first: Numbers, action: Numbers) -> None:
+        """Check that the first op of the same kind and key as an op is itself."""
+        for again in np.flatnonzero(first != np.arange(len(first))).tolist()[:1]:
+            (rank, one), spot = self._spot(action[first[again]]), self._spot(action[again])
+            op = next(op for op in self.programs[rank][one] if op in self.programs[rank][spot[1]])
+            places = f"at actions {one} and {spot[1]}"
+            self._fail(f"rank {rank}: {self.name(rank, op)} occurs twice, {places}", (rank, one), spot)
 
+    def _check_complete(self, number: Numbers, action: Numbers) -> None:
         m = self.microbatches
-        found = enumerate(zip(*(numbers[kind][m:-m] for kind in KINDS), strict=True))
-        wrong = [(key % m, key // m) for key, of_kinds in found if not complete(*of_kinds)]
-        for microbatch, stage in sorted(wrong)[:1]:
+        forward, whole, inputs, weight = number[:-1, m:-m] >= 0
+        wrong = np.flatnonzero(~forward | (whole == weight) | (inputs != weight)).tolist()
+        for microbatch, stage in sorted((key % m, key // m) for key in wrong)[:1]:
             rank, _ = self.paths[self.path_of[microbatch]][stage]
-            spots = {kind: self._spot(n) for kind in KINDS if (n := numbers[kind][self._key(stage, microbatch)]) >= 0}
-            self._fail_incomplete(rank, stage, microbatch, spots)
+            found = zip(KINDS, number[:-1, self._key(stage, microbatch)].tolist(), strict=True)
+            self._fail_incomplete(rank, stage, microbatch, {k: self._spot(action[op]) for k, op in found if op >= 0})
 
     def _fail_incomplete(self, rank: int, stage: int, microbatch: int, present: dict[Kind, Spot]) -> NoReturn:
         wanted = SPLIT if "W" in present else WHOLE
@@ -310,9 +360,10 @@ class Plan:
         rank = bisect(self._first, number) - 1
         return rank, number - self._first[rank]
 
-    def _describe_wait(self, rank: int, at: list[int]) -> str:
-        missing = next(n for n in self.edges.producers[at[rank]] if n >= at[self.edges.rank[n]])
-        (_, here), (other, there) = self._spot(at[rank]), self._spot(missing)
+    def _describe_wait(self, number: int, done: Collection[int]) -> str:
+        needed = self.edges.producer[self.edges.consumer == number].tolist()
+        missing = next(one for one in needed if one not in done)
+        (rank, here), (other, there) = self._spot(number), self._spot(missing)
         names = [self.name_action(r, self.programs[r][i]) for r, i in ((rank, here), (other, there))]
         return f"rank {rank} at action {here} ({names[0]}) waits for {names[1]} at action {there} of rank {other}"
 

@@ -27,27 +27,18 @@ Lengths = NDArray[np.int64]  # picoseconds by step and replica
 
 def lengths(plan: Plan, times: Mapping[str, Times]) -> Lengths:
     """First to last compute of every step and replica; `times` as in `Durations.complete`, by kind."""
-    first = np.cumsum([0, *map(len, plan.programs)])
-    producers = plan.edges.producers
+    edges = plan.edges
+    bounds = np.searchsorted(edges.consumer, np.arange(edges.first[-1] + 1))
     ends: dict[int, Lengths] = {}
-    at = list(first[:-1])
-    while any(at[rank] < first[rank + 1] for rank in range(plan.pipeline)):
-        for rank in range(plan.pipeline):
-            while at[rank] < first[rank + 1] and all(needed in ends for needed in producers[at[rank]]):
-                number = at[rank]
-                before = [number - 1] if number > first[rank] else []
-                took = _duration(plan, rank, number - first[rank], times)
-                needs = [ends[one] for one in (*before, *producers[number])]
-                ends[number] = np.maximum.reduce(needs) + took if needs else took
-                at[rank] += 1
-    slowest: Lengths = np.maximum.reduce([ends[last - 1] for last in first[1:]])
+    for number in edges.order():
+        rank = int(edges.rank[number])
+        ops = plan.programs[rank][number - edges.first[rank]]
+        start = ends.get(number - 1, 0) if number > edges.first[rank] else 0
+        for needed in edges.producer[bounds[number] : bounds[number + 1]].tolist():
+            start = np.maximum(start, ends[needed])
+        ends[number] = start + sum(times[op.kind][:, :, rank, op.chunk, op.microbatch] for op in ops)
+    slowest: Lengths = np.maximum.reduce([ends[last - 1] for last in edges.first[1:]])
     return slowest
-
-
-def _duration(plan: Plan, rank: int, index: int, times: Mapping[str, Times]) -> Lengths:
-    found = [times[op.kind][:, :, rank, op.chunk, op.microbatch] for op in plan.programs[rank][index]]
-    total: Lengths = sum(found[1:], start=found[0])
-    return total
 
 
 @dataclass(frozen=True)
