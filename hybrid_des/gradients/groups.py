@@ -24,7 +24,7 @@ from hybrid_des.layout import SHORT, Layout
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.purpose import PARAMETERS, REDUCTION
 from hybrid_des.network.transport import Transport
-from hybrid_des.numerics.worker import Worker
+from hybrid_des.numerics.training import Worker
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Gradients
 from hybrid_des.scenario.sizes import too_many

@@ -6,22 +6,56 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from hybrid_des.errors import NumericsError
-from hybrid_des.numerics.layers import Array
-from hybrid_des.numerics.progress import relative_error
-from hybrid_des.numerics.serial import SerialTraining
-from hybrid_des.numerics.settings import TrainingSettings
-from hybrid_des.numerics.training import Training
-from hybrid_des.numerics.worker import Worker
+from hybrid_des.numerics.layers import Array, TrainingSettings
+from hybrid_des.numerics.serial import Passed, forward_and_backward
+from hybrid_des.numerics.training import Training, Worker, relative_error
 from hybrid_des.pipeline import Op, Plan
 
 TOLERANCE = 1e-10  # of the L2 norm; sums in another order differ by 1e-15
+
+
+class SerialTraining:
+    """Serial training in lockstep with a simulated one (all ranks start a step together)."""
+
+    def __init__(self, training: Training) -> None:
+        self._training = training
+        stages = range(training.plan.stages)
+        self._stages = [training.new_stage(stage) for stage in stages]
+        self._optimizers = [training.new_optimizer() for _ in stages]
+        self._step = 0
+        self._known: dict[tuple[int, int], Passed] = {}
+
+    def microbatch(self, step: int, replica: int, microbatch: int) -> Passed:
+        """Expected results of a micro-batch's ops, at the initial weights of the step."""
+        while self._step < step:
+            self._learn()
+        key = replica, microbatch
+        if key not in self._known:
+            samples = self._training.samples(self._step, replica, microbatch)
+            self._known[key] = forward_and_backward(self._stages, samples, self._training.replica_samples)
+        return self._known[key]
+
+    def gradient(self, step: int, stage: int) -> Array:
+        """Expected gradient of a stage: the mean of the replicas' means."""
+        total = self._stages[stage].weights * 0
+        for replica in range(self._training.replicas):
+            for microbatch in range(self._training.plan.microbatches):
+                total += self.microbatch(step, replica, microbatch).weight_gradients[stage]
+        return total / self._training.replicas
+
+    def _learn(self) -> None:
+        gradients = [self.gradient(self._step, stage) for stage in range(len(self._stages))]
+        for stage, optimizer, gradient in zip(self._stages, self._optimizers, gradients, strict=True):
+            optimizer.update(stage.weights, gradient)
+        self._step += 1
+        self._known.clear()
 
 
 class CheckedWorker(Worker):
     """A worker that compares each of its ops with serial training; `worst` is the largest relative error so far."""
 
     def __init__(self, training: CheckedTraining, rank: int, replica: int, pipeline_rank: int) -> None:
-        super().__init__(training, training.progress, rank, replica, pipeline_rank)
+        super().__init__(training, rank, replica, pipeline_rank)
         self._reference = training.reference
         self.worst = 0.0
 
@@ -44,7 +78,7 @@ class CheckedWorker(Worker):
         for stage, state in self.stages.items():
             self._check_complete(step, stage)
             self._compare(
-                state.gradient / self._setup.replicas,
+                state.gradient / self._training.replicas,
                 self._reference.gradient(step, stage),
                 NumericsError(f"rank {self.rank}, step {step}, reduction of stage {stage}: the gradient"),
             )

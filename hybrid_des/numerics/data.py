@@ -8,9 +8,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hybrid_des.numerics import datasets
-from hybrid_des.numerics.layers import Array
-
-DATA, ORDER, WEIGHTS = range(3)  # uses of a seed, each with a separate random stream
+from hybrid_des.numerics.layers import DATA, ORDER, Array
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,45 @@ F keeps x and tanh, I replaces them with x and δ, W consumes those.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hybrid_des.errors import UsageError
+from hybrid_des.numerics import datasets
+from hybrid_des.units import split_evenly
+
 Array = NDArray[Any]  # of the settings' dtype
 Kept = list[tuple[Array, Array]]  # two arrays per layer
 Role = Literal["input", "hidden", "output"]
+
+DATA, ORDER, WEIGHTS = range(3)  # uses of a seed, each with a separate random stream
+_DTYPES = {"fp64": "float64", "fp32": "float32"}
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """Training settings; defaults are in a scenario's `numerics` section.
+
+    The model has `layers`, split over the stages, with `width` features between them; `batch` counts the samples of a
+    micro-batch, and `dtype`, fp64 or fp32, is that of weights, activations and gradients.
+    """
+
+    layers: int
+    width: int
+    batch: int
+    task: str
+    learning_rate: Fraction
+    optimizer: str
+    dtype: str
+
+    @property
+    def float_type(self) -> str:
+        """NumPy's name of `dtype`."""
+        return _DTYPES[self.dtype]
 
 
 class LayerSpec(NamedTuple):
@@ -104,3 +135,74 @@ def loss_and_gradient(logits: Array, labels: NDArray[np.int64], samples: int) ->
     gradient = exponentials / sums
     gradient[rows, labels] -= 1
     return float(losses.sum()) / samples, gradient / samples
+
+
+def all_layers(settings: TrainingSettings) -> list[LayerSpec]:
+    """All layers of the model: one input, hidden and one output layer."""
+    facts, last = datasets.find(settings.task).facts, settings.layers - 1
+    sizes = [facts["features"], *[settings.width] * last, facts["classes"]]
+    return [
+        LayerSpec(i, "output" if i == last else "hidden" if i else "input", sizes[i], sizes[i + 1])
+        for i in range(settings.layers)
+    ]
+
+
+def layers_of_stages(settings: TrainingSettings, stages: int) -> list[list[LayerSpec]]:
+    """The layers of each stage.
+
+    Raises:
+        UsageError: there are fewer layers than stages.
+    """
+    if settings.layers < stages:
+        raise UsageError(
+            f"numerics.layers: {settings.layers} layers cannot be split over {stages} stages; "
+            f"at least {stages} are needed"
+        )
+    layers = iter(all_layers(settings))
+    return [[next(layers) for _ in range(count)] for count in split_evenly(settings.layers, stages)]
+
+
+def initial_weights(layers: list[LayerSpec], settings: TrainingSettings, seed: int) -> Array:
+    """Flat initial weights of some layers, drawn from the seed and each layer's depth; biases are zero.
+
+    W is normal with standard deviation 1/√features, and a tenth of that in the output layer.
+    """
+    parts: list[Array] = []
+    for layer in layers:
+        generator = np.random.default_rng([WEIGHTS, seed, layer.depth])
+        scale = (0.1 if layer.role == "output" else 1) / np.sqrt(layer.features)
+        parts += [generator.normal(scale=scale, size=layer.features * layer.outputs), np.zeros(layer.outputs)]
+    return np.concatenate(parts).astype(settings.float_type)
+
+
+class Sgd:
+    """w −= η·g."""
+
+    def __init__(self, learning_rate: float) -> None:
+        self._rate = learning_rate
+
+    def update(self, weights: Array, gradient: Array) -> None:
+        """Take one step down the gradient."""
+        weights -= weights.dtype.type(self._rate) * gradient
+
+
+class Adam:
+    """Adam with β = 0.9, 0.999 and ε = 10⁻⁸, with bias correction (arXiv 1412.6980, algorithm 1)."""
+
+    def __init__(self, learning_rate: float) -> None:
+        self._rate = learning_rate
+        self._steps = 0
+        self._mean: Array | float = 0.0
+        self._square: Array | float = 0.0
+
+    def update(self, weights: Array, gradient: Array) -> None:
+        """Take one step along the running mean over the root of the running square."""
+        self._steps += 1
+        self._mean = 0.9 * self._mean + 0.1 * gradient
+        self._square = 0.999 * self._square + 0.001 * (gradient * gradient)
+        rate = self._rate * (1 - 0.999**self._steps) ** 0.5 / (1 - 0.9**self._steps)
+        weights -= rate * self._mean / (self._square**0.5 + 1e-8)
+
+
+Optimizer = Sgd | Adam
+OPTIMIZERS: dict[str, type[Optimizer]] = {"sgd": Sgd, "adam": Adam}

@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hybrid_des.numerics.data import Samples
-from hybrid_des.numerics.layers import Array, StageLayers, loss_and_gradient
-from hybrid_des.numerics.settings import TrainingSettings
-from hybrid_des.numerics.setup import TrainingSetup, all_layers
+from hybrid_des.numerics.layers import Array, StageLayers, TrainingSettings, all_layers, loss_and_gradient
 
 
 class Passed(NamedTuple):
@@ -55,40 +53,3 @@ def accuracy(settings: TrainingSettings, weights: Array, samples: Samples) -> fl
     """Share of samples classified correctly."""
     output, _ = StageLayers(all_layers(settings), weights).forward(samples.inputs)
     return float((output.argmax(axis=1) == samples.labels).mean())
-
-
-class SerialTraining:
-    """Serial training in lockstep with a simulated one (all ranks start a step together)."""
-
-    def __init__(self, setup: TrainingSetup) -> None:
-        self._setup = setup
-        stages = range(setup.plan.stages)
-        self._stages = [setup.new_stage(stage) for stage in stages]
-        self._optimizers = [setup.new_optimizer() for _ in stages]
-        self._step = 0
-        self._known: dict[tuple[int, int], Passed] = {}
-
-    def microbatch(self, step: int, replica: int, microbatch: int) -> Passed:
-        """Expected results of a micro-batch's ops, at the initial weights of the step."""
-        while self._step < step:
-            self._learn()
-        key = replica, microbatch
-        if key not in self._known:
-            samples = self._setup.samples(self._step, replica, microbatch)
-            self._known[key] = forward_and_backward(self._stages, samples, self._setup.replica_samples)
-        return self._known[key]
-
-    def gradient(self, step: int, stage: int) -> Array:
-        """Expected gradient of a stage: the mean of the replicas' means."""
-        total = self._stages[stage].weights * 0
-        for replica in range(self._setup.replicas):
-            for microbatch in range(self._setup.plan.microbatches):
-                total += self.microbatch(step, replica, microbatch).weight_gradients[stage]
-        return total / self._setup.replicas
-
-    def _learn(self) -> None:
-        gradients = [self.gradient(self._step, stage) for stage in range(len(self._stages))]
-        for stage, optimizer, gradient in zip(self._stages, self._optimizers, gradients, strict=True):
-            optimizer.update(stage.weights, gradient)
-        self._step += 1
-        self._known.clear()

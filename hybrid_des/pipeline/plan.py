@@ -240,7 +240,7 @@ class Plan:
         """
         kinds, keys, action = self._numbered_ops()
         number: Numbers = np.full((len(KINDS) + 1, self._key(self.stages + 1, 0)), -1)  # of an op by kind and key
-        number[kinds[::-1], keys[::-1]] = np.arange(len(kinds))[::-1]
+        number[kinds, keys] = np.arange(len(kinds))
         self._check_unique(number[kinds, keys], action)
         self._check_complete(number, action)
         needed = _NEEDED_OPS[kinds]
@@ -330,13 +330,15 @@ class Plan:
         what = f"{op.kind} of micro-batch {op.microbatch} on chunk {op.chunk}"
         self._fail(f"{where}: {what}: the micro-batch does not visit it", (rank, index))
 
-    def _check_unique(self, first: Numbers, action: Numbers) -> None:
-        """Check that the first op of the same kind and key as an op is itself."""
-        for again in np.flatnonzero(first != np.arange(len(first))).tolist()[:1]:
-            (rank, one), spot = self._spot(action[first[again]]), self._spot(action[again])
-            op = next(op for op in self.programs[rank][one] if op in self.programs[rank][spot[1]])
-            places = f"at actions {one} and {spot[1]}"
-            self._fail(f"rank {rank}: {self.name(rank, op)} occurs twice, {places}", (rank, one), spot)
+    def _check_unique(self, last: Numbers, action: Numbers) -> None:
+        """Check that every op is the last of its kind and key."""
+        for op in np.flatnonzero(last != np.arange(len(last))).tolist()[:1]:
+            (rank, first), again = self._spot(action[op]), self._spot(action[last[op]])
+            name = next(
+                self.name(rank, one) for one in self.programs[rank][first] if one in self.programs[rank][again[1]]
+            )
+            places = f"at actions {first} and {again[1]}"
+            self._fail(f"rank {rank}: {name} occurs twice, {places}", (rank, first), again)
 
     def _check_complete(self, number: Numbers, action: Numbers) -> None:
         m = self.microbatches

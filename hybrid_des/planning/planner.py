@@ -11,8 +11,7 @@ from hybrid_des.gradients.replayed import LayerTraffic
 from hybrid_des.network.contention import Groups
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.rate import idle_time
-from hybrid_des.numerics.training import Training
-from hybrid_des.numerics.worker import Worker
+from hybrid_des.numerics.training import Training, Worker
 from hybrid_des.pipeline import Plan, PlanRequest, schedules
 from hybrid_des.pipeline.order_csv import OrderFile, read_order
 from hybrid_des.planning.layered import Layered

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from hybrid_des import collectives
 from hybrid_des.layout import Layout
-from hybrid_des.numerics.settings import TrainingSettings
+from hybrid_des.numerics.layers import TrainingSettings
 from hybrid_des.options import MOST, Count, Flag, Number, OfRanks, Section, SharedOptions, Time, choice, whole
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.order_csv import OrderFile

@@ -3,7 +3,7 @@
 from typing import Any
 
 from hybrid_des.network.message import Message
-from hybrid_des.numerics.worker import Worker
+from hybrid_des.numerics.training import Worker
 from hybrid_des.pipeline.op import Action, Op
 
 

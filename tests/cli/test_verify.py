@@ -6,7 +6,7 @@ import pytest
 
 from hybrid_des.cli.main import main
 from hybrid_des.numerics.layers import StageLayers
-from hybrid_des.numerics.worker import Worker
+from hybrid_des.numerics.training import Worker
 
 SCENARIO = """
 cluster: {gpus_per_node: 6}

@@ -6,9 +6,14 @@ import pytest
 from hybrid_des.errors import UsageError
 from hybrid_des.numerics import datasets, serial
 from hybrid_des.numerics.data import Data
-from hybrid_des.numerics.layers import StageLayers, loss_and_gradient
-from hybrid_des.numerics.optimizers import OPTIMIZERS
-from hybrid_des.numerics.setup import all_layers, initial_weights, layers_of_stages
+from hybrid_des.numerics.layers import (
+    OPTIMIZERS,
+    StageLayers,
+    all_layers,
+    initial_weights,
+    layers_of_stages,
+    loss_and_gradient,
+)
 from hybrid_des.scenario import Numerics
 
 GENERATED = ("two-spirals", "teacher-student")

@@ -13,8 +13,7 @@ from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.errors import NumericsError
 from hybrid_des.numerics import serial
 from hybrid_des.numerics.data import Data
-from hybrid_des.numerics.layers import StageLayers
-from hybrid_des.numerics.setup import all_layers, initial_weights
+from hybrid_des.numerics.layers import StageLayers, all_layers, initial_weights
 from hybrid_des.pipeline import Op, Plan, schedules
 from hybrid_des.planning.planner import plan_of
 from hybrid_des.planning.wiring import fabric_of
