@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hybrid_des.analysis.comparison.compare import compare
     from hybrid_des.analysis.cost_table import costs
-    from hybrid_des.analysis.explaining import explain
+    from hybrid_des.analysis.explanation import explain
     from hybrid_des.longrun.study import Goodput, goodput
     from hybrid_des.pipeline import schedules
     from hybrid_des.planning.planner import parts_of
@@ -38,7 +38,7 @@ _HOME = {
     "compare": "hybrid_des.analysis.comparison.compare",
     "costs": "hybrid_des.analysis.cost_table",
     "draw_comparison": "hybrid_des.report.compared",
-    "explain": "hybrid_des.analysis.explaining",
+    "explain": "hybrid_des.analysis.explanation",
     "fabric_of": "hybrid_des.planning.wiring",
     "parts_of": "hybrid_des.planning.planner",
     "render_comparison": "hybrid_des.report.compared",

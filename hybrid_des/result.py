@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.analysis.explaining import explain
+from hybrid_des.analysis.explanation import explain
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.errors import OutOfMemoryError
 from hybrid_des.network.fabric import Fabric

@@ -66,8 +66,7 @@ def _stage_rows(scenario: Scenario, ranks: RankCosts, plan: Plan) -> Iterator[di
     axes = [axis for axis, size in sizes.items() if size > 1]
     for (rank, chunk), stage in sorted(plan.stage_of.items(), key=lambda item: (item[1], item[0])):
         cost = whole.stages[rank, chunk]
-        held = cost.parameters + cost.experts
-        resident = cost.resident if ranks.stages else round(ranks.per_parameter[rank] * held)
+        resident = None if ranks.stages else round(ranks.per_parameter[rank] * (cost.parameters + cost.experts))
         yield {
             "stage": stage,
             "pipeline_rank": rank,
@@ -75,11 +74,7 @@ def _stage_rows(scenario: Scenario, ranks: RankCosts, plan: Plan) -> Iterator[di
             **({"layers": len(cost.layers)} if ranks.stages else {}),
             **_times(cost),
             **_collectives(cost, axes),
-            "message_bytes": cost.message,
-            "parameters": held,
-            "state_bytes": resident,
-            "kept_bytes": cost.kept,
-            "transient_bytes": cost.transient,
+            **_sizes(cost, resident),
             "peak_bytes": peaks[rank],
         }
 
@@ -118,24 +113,20 @@ def _layer_rows(scenario: Scenario, ranks: RankCosts, plan: Plan) -> Iterator[di
         if parts.again:
             again = {"operation": "again", "what": f"recompute {scenario.recompute}"}
             yield {**place, **again, **_columns(0.0, parts.again, 0.0)}
-        yield {**place, "operation": TOTAL, "what": "", **_columns(*_layer_times(cost)), **_sizes(cost)}
+        whole = (time / PICOSECONDS_PER_SECOND for time in (cost.forward, cost.time("I"), cost.weight))
+        yield {**place, "operation": TOTAL, "what": "", **_columns(*whole), **_sizes(cost)}
 
 
 def _columns(*times: float) -> dict[str, float]:
+    """Seconds, as columns; those of a whole layer include its collectives and recomputation."""
     return dict(zip(("forward_s", "input_gradient_s", "weight_gradient_s"), times, strict=True))
 
 
-def _layer_times(cost: StageCosts) -> tuple[float, float, float]:
-    """Seconds of a layer with its collectives and recomputation."""
-    forward, inputs, weight = (time / PICOSECONDS_PER_SECOND for time in (cost.forward, cost.time("I"), cost.weight))
-    return forward, inputs, weight
-
-
-def _sizes(cost: StageCosts) -> dict[str, int]:
+def _sizes(cost: StageCosts, resident: int | None = None) -> dict[str, int]:
     return {
         "message_bytes": cost.message,
         "parameters": cost.parameters + cost.experts,
-        "state_bytes": cost.resident,
+        "state_bytes": cost.resident if resident is None else resident,
         "kept_bytes": cost.kept,
         "transient_bytes": cost.transient,
     }

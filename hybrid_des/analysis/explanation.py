@@ -1,20 +1,33 @@
-"""Why a step takes as long as it does, and what would help: everything that `explain` prints, as numbers and tables."""
+"""Why a step takes as long as it does, and what would help: everything that `explain` prints, as numbers and tables.
+
+A run is traced, its graph of causes gives the critical paths, and what-ifs are simulated.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from hybrid_des.analysis.counterfactual.attribution import Loss
-from hybrid_des.analysis.counterfactual.ladder import Gain, Rung
-from hybrid_des.analysis.counterfactual.proposals import Proposal
-from hybrid_des.analysis.counterfactual.slowest import Straggler, Stragglers
+from hybrid_des.analysis.counterfactual.attribution import Loss, Straggler, Stragglers, stragglers
+from hybrid_des.analysis.counterfactual.first_order import first_order
+from hybrid_des.analysis.counterfactual.ladder import Gain, Rung, ladder, ranking
+from hybrid_des.analysis.counterfactual.proposals import proposals
+from hybrid_des.analysis.counterfactual.what_if import (
+    Build,
+    Tried,
+    Variant,
+    builder_of,
+    part_at,
+    traced_run,
+    variant_of,
+)
 from hybrid_des.analysis.critical_path.classes import Span, class_weights, spans
 from hybrid_des.analysis.critical_path.gaps import Idle, idle_pieces
-from hybrid_des.analysis.critical_path.graph import Graph
+from hybrid_des.analysis.critical_path.graph import Graph, graph_of
 from hybrid_des.analysis.critical_path.paths import Piece, count_paths, critical_path
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.critical_path.tables import (
@@ -27,7 +40,12 @@ from hybrid_des.analysis.critical_path.tables import (
     path_rows,
 )
 from hybrid_des.analysis.idle import BARRIER, EXPOSED, REASONS, REPLICA
-from hybrid_des.analysis.ties import Ties
+from hybrid_des.analysis.ties import Ties, ties_of
+from hybrid_des.errors import HybridDesError
+from hybrid_des.network.fabric import Fabric
+from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.wiring import fabric_of
+from hybrid_des.scenario import Source, load
 from hybrid_des.simulation.run import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
@@ -36,19 +54,8 @@ if TYPE_CHECKING:
 
 TOP = 10
 TWICE = "links twice as fast"  # one of the usual what-ifs
-
-
-class Tried(NamedTuple):
-    """A change: its name, the end of the run to first order (None if order or messages change), and the simulated end.
-
-    `steps` and `microbatches` (per replica and step) are those of the changed run.
-    """
-
-    change: str
-    first_order: int | None
-    duration: int
-    steps: int
-    microbatches: int
+QUARTER = Fraction(3, 4)  # factor of a duration that is "25 % quicker"
+WITHOUT_BARRIER = 4  # steps that show what a schedule gains across steps
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ class Explanation:
     rungs: Sequence[Rung]
     gains: Sequence[Gain]
     slow: Stragglers | None
-    proposals: Sequence[Proposal] = ()
+    proposals: Sequence[Tried] = ()
     top: int = TOP
     ties: Ties | None = None
 
@@ -170,39 +177,27 @@ class Explanation:
             "path": path_rows(self.path, self.slack, self.names)[: 100 * self.top],
             "nearly_critical": near_rows(self.slack, self.names, self.top),
             "classes": class_rows(self.classes),
-            "what_if": [self._what_if(one) for one in self.what_if],
+            "what_if": [
+                {"change": one.change,
+                 "first_order_s": None if one.first_order is None else self.seconds(one.first_order), **_outcome(one)}
+                for one in self.what_if
+            ],
             "ladder": [{"step": rung.name, "step_time_s": self.seconds(rung.duration)} for rung in self.rungs],
             "ranking": [
                 {"class": gain.sort, "name": gain.name, "change": gain.change,
                  "step_time_s": self.seconds(gain.duration)}
                 for gain in self.gains
             ],
-            "proposals": [self._proposal(one) for one in self.proposals],
+            "proposals": [
+                {"against": one.against, "change": one.change, **_outcome(one), "gain": one.gain}
+                for one in self.proposals
+            ],
             "idle": self._idle(),
             "stragglers": self._stragglers(),
             "collectives": collective_rows(self.run.timeline)[: self.top],
             "network_cost_s": self.seconds(self.network),
             "ties": None if self.ties is None else self.ties.to_mapping(self.run.scenario.steps),
         }  # fmt: skip
-
-    def _what_if(self, one: Tried) -> dict[str, Any]:
-        steps = self.run.scenario.steps
-        first = None if one.first_order is None else one.first_order / PICOSECONDS_PER_SECOND / steps
-        return {
-            "change": one.change,
-            "first_order_s": first,
-            "step_time_s": one.duration / PICOSECONDS_PER_SECOND / one.steps,
-            "microbatches": one.microbatches,
-        }
-
-    def _proposal(self, one: Proposal) -> dict[str, Any]:
-        return {
-            "against": one.against,
-            "change": one.change,
-            "step_time_s": one.duration / PICOSECONDS_PER_SECOND / one.steps,
-            "microbatches": one.microbatches,
-            "gain": one.gain,
-        }
 
     def _idle(self) -> dict[str, Any]:
         """Idle time: means per rank by reason and by the summary's causes, and each rank's."""
@@ -269,3 +264,84 @@ class Explanation:
 
 
 _BYTES = {"transfer": "link", "latency": "latency", "queueing": "queue", REPLICA: "collective"}
+
+
+def _outcome(one: Tried) -> dict[str, Any]:
+    return {"step_time_s": one.duration / PICOSECONDS_PER_SECOND / one.steps, "microbatches": one.microbatches}
+
+
+def explain(
+    scenario: Source,
+    what_if: Sequence[str] = (),
+    *,
+    plan: Plan | None = None,
+    fabric: Fabric | None = None,
+    build: Build | None = None,
+    top: int = TOP,
+) -> Explanation:
+    """Find out why a step takes as long as it does, and simulate what would help.
+
+    Args:
+        scenario: the scenario to explain, the path of its file, or a mapping.
+        what_if: changes, such as "cluster.nvlink.bandwidth=2x".
+        plan: replaces the schedule's plan.
+        fabric: replaces the topology's fabric.
+        build: builds a scenario from overrides, for one that was read from a file.
+        top: number of rows in lists.
+
+    Raises:
+        HybridDesError: the scenario cannot be simulated, or a what-if is wrong.
+    """
+    scenario = load(scenario)
+    build = build or builder_of(scenario)
+    planned = Variant(scenario, plan, fabric or fabric_of(scenario))
+    for text in what_if:  # errors are found before a long simulation
+        variant_of(text, planned, build)
+    base = traced_run(scenario, plan, fabric)
+    slack = Slack.of(graph_of(base))
+    changes = {text: variant_of(text, Variant.of(base), build) for text in what_if}
+    busiest = _busiest(Explanation(base, slack, (), (), (), None))
+    rows = [_simulated(name, change, base, slack) for name, change in {**_usual(base, busiest), **changes}.items()]
+    rows += _without_barrier(base)
+    rungs, gains, slow = ladder(base), ranking(base, busiest), stragglers(base)
+    found = proposals(base, rungs, gains, slow, build)
+    return Explanation(base, slack, rows, rungs, gains, slow, found, top, ties_of(base))
+
+
+def _busiest(found: Explanation) -> list[int]:
+    """The pipeline ranks on critical paths, those with the most time first, then the others."""
+    layout = found.run.timeline.layout
+    spans_of = {int(name): span for (sort, name), span in found.classes.items() if sort == "rank"}
+    order = sorted(spans_of, key=lambda rank: (-spans_of[rank].least, -spans_of[rank].most, rank))
+    places = [layout.coordinate(rank, "pipeline") for rank in order]
+    return list(dict.fromkeys([*places, *range(layout.sizes["pipeline"])]))
+
+
+def _usual(base: Run, busiest: Sequence[int]) -> dict[str, Variant]:
+    """The usual what-ifs: the busiest rank quicker, faster links, a free network."""
+    at = Variant.of(base)
+    slowest = part_at(at, busiest[0])
+    free = at.with_all_links(None).with_latency(Fraction(0))
+    found = {f"{slowest.name} 25 % quicker": slowest.scaled(at, QUARTER)}
+    if base.messages:
+        found |= {TWICE: at.with_all_links(Fraction(2)), "all bytes free": free}
+    return found
+
+
+def _simulated(name: str, change: Variant, base: Run, slack: Slack) -> Tried:
+    changed, end = change.scenario, change.simulated().duration  # first: it refuses durations that no column holds
+    return Tried(name, end, changed.steps, changed.schedule.microbatches, first_order(base, slack, change))
+
+
+def _without_barrier(base: Run) -> list[Tried]:
+    """Several steps without the barrier between them, if there is one and that many can be simulated."""
+    scenario = base.scenario
+    if not scenario.barrier or scenario.parallel.pipeline == 1:
+        return []
+    free = scenario.model_copy(update={"barrier": False, "steps": WITHOUT_BARRIER})
+    try:
+        duration = Variant(free, base.plan, base.fabric).simulated().duration
+    except HybridDesError:
+        return []
+    name = f"no barrier between {WITHOUT_BARRIER} steps"
+    return [Tried(name, duration, WITHOUT_BARRIER, scenario.schedule.microbatches)]

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hybrid_des.analysis.counterfactual.variant import untrained
+from hybrid_des.analysis.counterfactual.what_if import untrained
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import parts_of

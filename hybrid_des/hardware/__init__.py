@@ -13,9 +13,12 @@ from typing import Any
 import yaml
 
 from hybrid_des.errors import UsageError, unknown
-from hybrid_des.units import parse_quantity
+from hybrid_des.units import Dimension, parse_quantity
 
 DEFAULT = "a100-80gb"
+DIMENSIONS: Mapping[str, Dimension] = {
+    "memory": "size", "peak": "compute", "peak_fp8": "compute", "bandwidth": "bandwidth", "latency": "time",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,6 @@ class GpuPart:
     name: str
     memory: Fraction
     peak: Fraction
-    peak_fp8: Fraction | None
     bandwidth: Fraction
     multiprocessors: int
     efficiency: Mapping[str, Mapping[str, Any]]
@@ -43,35 +45,22 @@ class GpuPart:
     infiniband: LinkPart
     nics_per_node: int
     pcie: LinkPart
+    peak_fp8: Fraction | None = None
 
 
 @cache
 def _parts() -> dict[str, GpuPart]:
     data: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("gpus.yaml").read_text(encoding="utf-8"))
-    links = {
-        name: LinkPart(
-            name,
-            parse_quantity(link["bandwidth"], "bandwidth"),
-            parse_quantity(link["latency"], "time"),
-            link.get("in_switch", False),
-        )
-        for name, link in data["links"].items()
-    }
+    links = {name: LinkPart(name, **_read(link)) for name, link in data["links"].items()}
     return {
-        name: GpuPart(
-            name,
-            parse_quantity(gpu["memory"], "size"),
-            parse_quantity(gpu["peak"], "compute"),
-            parse_quantity(gpu["peak_fp8"], "compute") if "peak_fp8" in gpu else None,
-            parse_quantity(gpu["bandwidth"], "bandwidth"),
-            gpu["multiprocessors"],
-            gpu["efficiency"],
-            links[gpu["nvlink"]],
-            links[gpu["infiniband"]],
-            gpu["nics_per_node"],
-            links[gpu["pcie"]],
-        )
+        name: GpuPart(name, **_read(gpu | {sort: links[gpu[sort]] for sort in ("nvlink", "infiniband", "pcie")}))
         for name, gpu in data["gpus"].items()
+    }
+
+
+def _read(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: parse_quantity(value, DIMENSIONS[key]) if key in DIMENSIONS else value for key, value in values.items()
     }
 
 

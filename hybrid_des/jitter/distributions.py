@@ -27,22 +27,20 @@ Floats = NDArray[np.float64]
 WIDEST = 10  # largest standard deviation of a factor or of its logarithm
 
 
-def _share(value: object) -> Fraction:
-    number = read_quantity(value, "number")
-    if number > 1:
-        raise ValueError(f"must be from 0 to 1, not {describe(number)}")
-    return number
+def _up_to(most: int, said: str) -> Reads:
+    """A number from 0 to `most`."""
+
+    def read(value: object) -> Fraction:
+        number = read_quantity(value, "number")
+        if number > most:
+            raise ValueError(f"must be {said}, not {describe(number)}")
+        return number
+
+    return Reads(read, {"type": "number", "minimum": 0, "maximum": most})
 
 
-def _sigma(value: object) -> Fraction:
-    number = read_quantity(value, "number")
-    if number > WIDEST:
-        raise ValueError(f"must be at most {WIDEST}, not {describe(number)}")
-    return number
-
-
-Sigma = Annotated[Fraction, Reads(_sigma, {"type": "number", "minimum": 0, "maximum": WIDEST})]
-Probability = Annotated[Fraction, Reads(_share, {"type": "number", "minimum": 0, "maximum": 1})]
+Sigma = Annotated[Fraction, _up_to(WIDEST, f"at most {WIDEST}")]
+Probability = Annotated[Fraction, _up_to(1, "from 0 to 1")]
 
 
 class Normal(Options):

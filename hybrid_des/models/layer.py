@@ -242,6 +242,17 @@ def layer_of(name: str, parts: Iterable[Part], output: int, place: Place = "bloc
     return Layer(*amounts, name=name, output=output, place=place, **of_experts)
 
 
+def linear(
+    name: str, inputs: int, outputs: int, split: GemmSplit, *, bias: bool = False, rows: Fraction = Fraction(1)
+) -> Part:
+    """A product with weights and optionally a bias, whose input is counted elsewhere."""
+    weights = inputs * outputs
+    own = Parameters(tensor=weights) if split in ("columns", "rows") else Parameters(replicated=weights)
+    if bias:
+        own += Parameters(tensor=outputs) if split == "columns" else Parameters(replicated=outputs)
+    return Part((Gemm(name, outputs, inputs, split, rows),), own)
+
+
 @dataclass(frozen=True)
 class Model:
     """A network: its layers in order of the forward.

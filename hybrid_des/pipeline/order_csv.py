@@ -11,7 +11,7 @@ loads the files by `_PipelineScheduleRuntime._load_csv(…, format="compute_only
 import csv
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 from itertools import product
 from typing import NamedTuple, cast
@@ -35,15 +35,20 @@ class OrderFile(Options):
 
 
 class _Cell(NamedTuple):
-    """An op as a file names it."""
+    """An op as a file names it, with its rank and the index of its action."""
 
+    rank: int
+    action: int
     stage: int
     kind: Kind
     microbatch: int
 
+    @property
+    def name(self) -> str:
+        return f"{self.stage}{self.kind}{self.microbatch}"
 
-_Action = tuple[_Cell, ...]
-_Programs = Sequence[Sequence[_Action]]
+
+_Programs = Sequence[Sequence[tuple[_Cell, ...]]]
 
 
 def write_order(plan: Plan) -> str:
@@ -116,7 +121,7 @@ def _describe(pair: tuple[int, int], sent: list[str], awaited: list[str]) -> str
     )
 
 
-def _parse(text: str, pipeline: int | None) -> list[list[_Action]]:
+def _parse(text: str, pipeline: int | None) -> list[list[tuple[_Cell, ...]]]:
     rows = list(csv.reader(text.splitlines()))
     while rows and not any(cell.strip() for cell in rows[-1]):
         rows.pop()
@@ -127,20 +132,20 @@ def _parse(text: str, pipeline: int | None) -> list[list[_Action]]:
     programs = []
     for rank, row in enumerate(rows):
         cells = [(column, cell.strip()) for column, cell in enumerate(row) if cell.strip()]
-        programs.append([_parse_action(cell, rank, column) for column, cell in cells])
+        programs.append([_parse_action(cell, rank, i, column) for i, (column, cell) in enumerate(cells)])
         if not cells:
             raise PlanError(f"row {rank + 1}: rank {rank} has nothing to do")
     return programs
 
 
-def _parse_action(text: str, rank: int, column: int) -> _Action:
+def _parse_action(text: str, rank: int, index: int, column: int) -> tuple[_Cell, ...]:
     pair = _PAIR.fullmatch(text)
     names = [name.strip() for name in pair.groups()] if pair else [text]
     matches = [_OP.fullmatch(name) for name in names]
     place = f"row {rank + 1} (rank {rank}), cell {column + 1}"
     if _OTHER.fullmatch(text):
         raise PlanError(f'{place}: "{text}" is not a computation; export the order as compute-only')
-    cells = tuple(_Cell(int(m[1]), cast(Kind, m[2]), int(m[3])) for m in matches if m)
+    cells = tuple(_Cell(rank, index, int(m[1]), cast(Kind, m[2]), int(m[3])) for m in matches if m)
     if len(cells) < len(names):
         raise PlanError(
             f'{place}: "{text}" is not an operation; expected stage, F, B, I or W, and micro-batch, such as 0F3, or a '
@@ -155,9 +160,9 @@ def _placement(programs: _Programs) -> tuple[list[Path], list[int]]:
     """Deduce the paths, and the path of each micro-batch, from the rows in which stages appear."""
     ranks: dict[int, Counter[int]] = {}  # stage → number of its ops on each rank
     places: dict[tuple[int, int], set[int]] = {}  # (micro-batch, stage) → ranks
-    for rank, _, cell in _cells(programs):
-        ranks.setdefault(cell.stage, Counter())[rank] += 1
-        places.setdefault((cell.microbatch, cell.stage), set()).add(rank)
+    for cell in _cells(programs):
+        ranks.setdefault(cell.stage, Counter())[cell.rank] += 1
+        places.setdefault((cell.microbatch, cell.stage), set()).add(cell.rank)
     stages = _count("stage", ranks)
     microbatches = _count("micro-batch", {microbatch for microbatch, _ in places})
     if all(len(ranks[stage]) == 1 for stage in range(stages)):
@@ -168,12 +173,8 @@ def _placement(programs: _Programs) -> tuple[list[Path], list[int]]:
     raise _astray(programs, {stage: counts.most_common(1)[0][0] for stage, counts in ranks.items()})
 
 
-def _cells(programs: _Programs) -> Iterator[tuple[int, int, _Cell]]:
-    """Every op with its rank and the index of its action."""
-    for rank, program in enumerate(programs):
-        for index, action in enumerate(program):
-            for cell in action:
-                yield rank, index, cell
+def _cells(programs: _Programs) -> list[_Cell]:
+    return [cell for program in programs for action in program for cell in action]
 
 
 def _count(noun: str, numbers: Collection[int]) -> int:
@@ -191,12 +192,8 @@ def _two_copies(
 
     def wrong(microbatch: int, how: str, among: Collection[int]) -> PlanError:
         copies = f"every stage appears on several ranks, as if the model had two copies, but micro-batch {microbatch}"
-        spots = [
-            (rank, index)
-            for rank, index, cell in _cells(programs)
-            if cell.microbatch == microbatch and cell.stage in among
-        ]
-        return _marked(programs, f"{copies} {how}", spots)
+        astray = [one for one in _cells(programs) if one.microbatch == microbatch and one.stage in among]
+        return _marked(programs, f"{copies} {how}", astray)
 
     for microbatch, stage in product(range(microbatches), range(stages)):
         ranks = sorted(places.get((microbatch, stage), ()))
@@ -231,22 +228,18 @@ def _paths(ways: Sequence[tuple[int, ...]]) -> list[Path]:
 
 def _astray(programs: _Programs, home: Mapping[int, int]) -> PlanError:
     """An error for ops that are not on the rank of most ops of their stage."""
-    astray = [spot for spot in _cells(programs) if home[spot[2].stage] != spot[0]]
-    rank, index, cell = astray[0]
+    astray = [cell for cell in _cells(programs) if home[cell.stage] != cell.rank]
+    first = astray[0]
     return _marked(
         programs,
-        f"rank {rank}, action {index}: {_name(cell)} does not belong there: stage {cell.stage} is on rank "
-        f"{home[cell.stage]} (only where the model has two copies does each stage live on two ranks, and each "
+        f"rank {first.rank}, action {first.action}: {first.name} does not belong there: stage {first.stage} is on rank "
+        f"{home[first.stage]} (only where the model has two copies does each stage live on two ranks, and each "
         f"micro-batch pass one copy)",
-        [(rank, index) for rank, index, _ in astray],
+        astray,
     )
 
 
-def _marked(programs: _Programs, problem: str, spots: Collection[tuple[int, int]]) -> PlanError:
+def _marked(programs: _Programs, problem: str, astray: Collection[_Cell]) -> PlanError:
     """An error with the grid, in which the faulty places are marked."""
-    names = [["+".join(map(_name, action)) for action in program] for program in programs]
-    return PlanError(f"{problem}\n{draw_grid(names, frozenset(spots))}")
-
-
-def _name(cell: _Cell) -> str:
-    return f"{cell.stage}{cell.kind}{cell.microbatch}"
+    names = [["+".join(cell.name for cell in action) for action in program] for program in programs]
+    return PlanError(f"{problem}\n{draw_grid(names, frozenset((cell.rank, cell.action) for cell in astray))}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from hybrid_des.analysis.counterfactual.proposals import Proposal
+from hybrid_des.analysis.counterfactual.what_if import Tried
 from hybrid_des.analysis.critical_path.tables import near_rows
-from hybrid_des.analysis.explanation import TWICE, Explanation, Tried
+from hybrid_des.analysis.explanation import TWICE, Explanation
 from hybrid_des.analysis.idle import REPLICA
 from hybrid_des.analysis.ties import Ties
 from hybrid_des.report.content import alarm_of, count
@@ -264,15 +264,15 @@ def _hidden(found: Explanation) -> float:
     return max(saved, default=0.0)
 
 
-def _one_of_each(ordered: Sequence[Proposal]) -> list[Proposal]:
+def _one_of_each(ordered: Sequence[Tried]) -> list[Tried]:
     """The best change of each key."""
-    best: dict[str, Proposal] = {}
+    best: dict[str, Tried] = {}
     for one in ordered:
         best.setdefault(one.change.partition("=")[0], one)
     return list(best.values())
 
 
-def _proposed(one: Proposal) -> str:
+def _proposed(one: Tried) -> str:
     per = " per micro-batch" if "microbatches=" in one.change else ""
     return f"{one.change} ({_gain(one.gain)}{per})"
 

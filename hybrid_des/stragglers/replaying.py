@@ -1,26 +1,136 @@
-"""Replay of a measured run: simulated with its own durations, compared with measured steps, and asked who was slow."""
+"""Replay of a measured run: simulated with its own durations, compared with measured steps, and asked who was slow.
+
+The law is that of `analysis.counterfactual.attribution`. The ideal time of an op is the mean of its kind over replicas,
+stages, micro-batches and steps; S_C = T(only C as measured)/T_ideal of a class C. T is the mean over steps of first to
+last compute. Messages take no time: only computation is replayed.
+
+Without messages, a step is the longest path through its plan, in each replica by itself. It is computed here for all
+steps and replicas at once, and equals the result of the simulation (`tests/stragglers`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hybrid_des.analysis.counterfactual.attribution import culprit
+from hybrid_des.analysis.counterfactual.attribution import Loss, culprit
+from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario import Scenario, scenario_from
 from hybrid_des.simulation.run import Run, run
-from hybrid_des.stragglers.ideals import Ideals
 from hybrid_des.stragglers.measured_run import MeasuredRun, read_trace
 from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.workload.durations import Times
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SLOW = 1.1  # S from which the straggler study considers a job slow
+Lengths = NDArray[np.int64]  # picoseconds by step and replica
+
+
+def lengths(plan: Plan, times: Mapping[str, Times]) -> Lengths:
+    """First to last compute of every step and replica; `times` as in `Durations.complete`, by kind."""
+    edges = plan.edges
+    bounds = np.searchsorted(edges.consumer, np.arange(edges.first[-1] + 1))
+    ends: dict[int, Any] = {}  # of an action, by step and replica
+    for number in edges.order():
+        rank = int(edges.rank[number])
+        ops = plan.programs[rank][number - edges.first[rank]]
+        start = ends.get(number - 1, 0) if number > edges.first[rank] else 0
+        for needed in edges.producer[bounds[number] : bounds[number + 1]].tolist():
+            start = np.maximum(start, ends[needed])
+        ends[number] = start + sum(times[op.kind][:, :, rank, op.chunk, op.microbatch] for op in ops)
+    slowest: Lengths = np.maximum.reduce([ends[last - 1] for last in edges.first[1:]])
+    return slowest
+
+
+@dataclass(frozen=True)
+class Ideals:
+    """The counterfactuals of one measured run.
+
+    Attributes:
+        plan: the order of ops.
+        times: picoseconds by kind, as in `Durations.complete`.
+    """
+
+    plan: Plan
+    times: Mapping[str, Times]
+
+    @cached_property
+    def ideal(self) -> Mapping[str, Times]:
+        """All ops of a kind at the mean of those in the plan."""
+        places: dict[str, list[tuple[int, int, int]]] = {}
+        for rank, op in self.plan.ops():
+            places.setdefault(op.kind, []).append((rank, op.chunk, op.microbatch))
+        found = dict(self.times)
+        for name, at in places.items():
+            ranks, chunks, microbatches = np.array(at).T
+            mean = found[name][:, :, ranks, chunks, microbatches].mean()
+            found[name] = np.full_like(found[name], round(float(mean)))
+        return found
+
+    @cached_property
+    def measured(self) -> Lengths:
+        """Every step and replica with the measured durations."""
+        return lengths(self.plan, self.times)
+
+    @cached_property
+    def ideal_length(self) -> Lengths:
+        """The same with ideal durations."""
+        return lengths(self.plan, self.ideal)
+
+    @cached_property
+    def loss(self) -> Loss:
+        """The time of a step, and of the ideal one."""
+        return Loss(seconds(self.measured), seconds(self.ideal_length))
+
+    @property
+    def slowdown(self) -> float:
+        """S: the time of a step over that of the ideal one."""
+        return self.loss.slowdown
+
+    def of(self, replica: int | None = None, stage: int | None = None, kind: str | None = None) -> tuple[float, float]:
+        """S_C and removed(C) of a replica, of a pipeline rank in all replicas or in one, or of a kind of op.
+
+        The kinds are F, the forwards, and B, the backwards as wholes and in parts.
+        """
+        only, without = self.measured, self.ideal_length
+        if stage is not None:
+            only, without = self._of_stages[stage]
+        elif kind is not None:
+            only, without = self._exchanged("F" if kind == "F" else "BIW", slice(None))
+        if replica is not None:  # replicas do not depend on each other
+            others = np.arange(only.shape[1]) != replica
+            only, without = np.where(others, self.ideal_length, only), np.where(others, self.measured, without)
+        return seconds(only) / self.loss.ideal, self.loss.removed(seconds(without))
+
+    @cached_property
+    def _of_stages(self) -> list[tuple[Lengths, Lengths]]:
+        return [self._exchanged("FBIW", stage) for stage in range(self.plan.pipeline)]
+
+    def _exchanged(self, kinds: str, stages: int | slice) -> tuple[Lengths, Lengths]:
+        """Every step and replica with the measured durations of some ops only, and with ideal durations of these."""
+
+        def mixed(most: Mapping[str, Times], one: Mapping[str, Times]) -> Lengths:
+            times = {kind: most[kind].copy() for kind in most}
+            for kind in times.keys() & set(kinds):
+                times[kind][:, :, stages] = one[kind][:, :, stages]
+            return lengths(self.plan, times)
+
+        return mixed(self.ideal, self.times), mixed(self.times, self.ideal)
+
+
+def seconds(lengths: Lengths) -> float:
+    """Mean over steps of the slowest replica."""
+    return float(lengths.max(axis=1).mean()) / PICOSECONDS_PER_SECOND
 
 
 @dataclass(frozen=True)
@@ -45,16 +155,11 @@ class Replayed:
         """One row per step: `step`, `simulated_s`, and if starts are known `measured_s` and `error_percent`."""
         import pandas as pd
 
-        ops = self.run.timeline.ops
-        ends, starts = (
-            np.zeros(len(self.trace.durations.steps), np.int64),
-            np.full(len(self.trace.durations.steps), 2**62),
-        )
+        ops, numbers = self.run.timeline.ops, self.trace.durations.steps
+        ends, starts = np.zeros(len(numbers), np.int64), np.full(len(numbers), 2**62)
         np.maximum.at(ends, ops["step"], ops["end"])
         np.minimum.at(starts, ops["step"], ops["start"])
-        table = pd.DataFrame(
-            {"step": self.trace.durations.steps, "simulated_s": (ends - starts) / PICOSECONDS_PER_SECOND}
-        )
+        table = pd.DataFrame({"step": numbers, "simulated_s": (ends - starts) / PICOSECONDS_PER_SECOND})
         if self.trace.measured is None:
             return table
         table["measured_s"] = self.trace.measured.loc[table.step].to_numpy()
@@ -69,13 +174,14 @@ class Replayed:
         """
         import pandas as pd
 
-        sizes, ask = self.trace.sizes, self.what_if
-        rows: list[tuple[Any, ...]] = []
-        rows += [("stage", None, s, None, *ask.of_stage(s)) for s in range(sizes.stage)]
-        rows += [("replica", d, None, None, *ask.of_replica(d)) for d in range(sizes.replica)]
-        both = [(d, s) for d in range(sizes.replica) for s in range(sizes.stage)]
-        rows += [("worker", d, s, None, *ask.of_worker(d, s)) for d, s in both]
-        rows += [("kind", None, None, kind, *ask.of_kind(kind)) for kind in "FB"]
+        replicas, stages = range(self.trace.sizes.replica), range(self.trace.sizes.stage)
+        classes: list[tuple[str, int | None, int | None, str | None]] = [
+            *(("stage", None, stage, None) for stage in stages),
+            *(("replica", replica, None, None) for replica in replicas),
+            *(("worker", replica, stage, None) for replica, stage in product(replicas, stages)),
+            *(("kind", None, None, kind) for kind in "FB"),
+        ]
+        rows = [(*one, *self.what_if.of(*one[1:])) for one in classes]
         table = pd.DataFrame(rows, columns=["what", "replica", "stage", "kind", "slowdown", "removed"])
         return table.astype({"replica": "Int64", "stage": "Int64"})
 

@@ -12,10 +12,8 @@ import pytest
 from system.fuzzing.valid import scenario
 
 from hybrid_des.analysis.comparison.effects import bounds, effects
-from hybrid_des.analysis.counterfactual.change_text import builder_of, variant_of
-from hybrid_des.analysis.counterfactual.variant import Variant
+from hybrid_des.analysis.counterfactual.what_if import Variant, builder_of, traced_run, variant_of
 from hybrid_des.analysis.critical_path.graph import graph_of
-from hybrid_des.analysis.explaining import traced_run
 from hybrid_des.errors import HybridDesError, Refusal
 from hybrid_des.scenario import given_values, load, to_mapping
 from hybrid_des.simulation.run import run

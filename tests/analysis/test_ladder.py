@@ -8,7 +8,7 @@ from support.scenarios import values
 from system.fuzzing.valid import scenario
 
 from hybrid_des.analysis.counterfactual.ladder import ladder
-from hybrid_des.analysis.explaining import traced_run
+from hybrid_des.analysis.counterfactual.what_if import traced_run
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario import load
 from hybrid_des.units import PICOSECONDS_PER_SECOND

@@ -9,9 +9,8 @@ import support.scenarios
 from support.campaigns import TIMES
 from system.fuzzing.valid import scenario
 
-from hybrid_des.analysis.counterfactual.attribution import Loss, culprit
-from hybrid_des.analysis.counterfactual.slowest import stragglers
-from hybrid_des.analysis.explaining import traced_run
+from hybrid_des.analysis.counterfactual.attribution import Loss, culprit, stragglers
+from hybrid_des.analysis.counterfactual.what_if import traced_run
 from hybrid_des.errors import HybridDesError
 from hybrid_des.planning.planner import plan_of
 from hybrid_des.planning.wiring import fabric_of

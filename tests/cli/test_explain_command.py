@@ -8,7 +8,7 @@ from support.paths import GOLDEN, SCENARIOS
 from support.scenarios import shared_nics
 
 from hybrid_des import load, simulate
-from hybrid_des.analysis.explaining import explain
+from hybrid_des.analysis.explanation import explain
 from hybrid_des.report.explained import render_explanation
 
 ORACLES = GOLDEN / "explain"

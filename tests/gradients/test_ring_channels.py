@@ -10,7 +10,7 @@ from support.campaigns import TIMES
 from support.foldings import both_of, differences, scenario_values
 
 from hybrid_des import simulate
-from hybrid_des.analysis.explaining import explain
+from hybrid_des.analysis.explanation import explain
 from hybrid_des.cli.commands.verify import verify
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure

@@ -8,9 +8,8 @@ from support import spaces
 from support.scenarios import scenario as given
 
 from hybrid_des import load, simulate
-from hybrid_des.analysis.comparison.compare import compare
-from hybrid_des.analysis.comparison.sides import side_of_scenario
-from hybrid_des.analysis.explaining import explain
+from hybrid_des.analysis.comparison.compare import compare, side_of_scenario
+from hybrid_des.analysis.explanation import explain
 from hybrid_des.errors import OutOfMemoryError
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.report.compared import render_comparison

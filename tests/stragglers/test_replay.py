@@ -15,8 +15,7 @@ from hybrid_des import simulate
 from hybrid_des.errors import UsageError
 from hybrid_des.scenario import load, scenario_from
 from hybrid_des.simulation.run import run as simulated
-from hybrid_des.stragglers.ideals import Ideals, lengths
-from hybrid_des.stragglers.replaying import replay
+from hybrid_des.stragglers.replaying import Ideals, lengths, replay
 from hybrid_des.workload.durations import Durations
 
 S = 10**12
@@ -98,7 +97,7 @@ def test_classes_removed_and_alone_are_runs_of_their_own(tmp_path):
     """One slow worker: without it the step is that of the others, and alone it is as slow as all together."""
     replayed = replay(timeline(instant(d=3, slow=[{"gpu": 5, "factor": Fraction(1, 2)}]), tmp_path))
     ask = replayed.what_if
-    assert ask.of_replica(2)[0] == pytest.approx(ask.slowdown)  # GPU 5: replica 2 of stage 1
+    assert ask.of(replica=2)[0] == pytest.approx(ask.slowdown)  # GPU 5: replica 2 of stage 1
     assert replayed.culprit() | {"slowdown": 0, "removed": 0, "kind": 0} == {
         "what": "worker", "replica": 2, "stage": 1, "kind": 0, "slowdown": 0, "removed": 0,
     }  # fmt: skip
@@ -106,7 +105,7 @@ def test_classes_removed_and_alone_are_runs_of_their_own(tmp_path):
     for kind, measured in ask.times.items():
         times[kind][:, 2, 1] = measured[:, 2, 1]
     alone = lengths(ask.plan, times).max() / ask.ideal_length.max()
-    assert ask.of_worker(2, 1)[0] == pytest.approx(alone)
+    assert ask.of(replica=2, stage=1)[0] == pytest.approx(alone)
 
 
 def test_equal_ops_have_no_culprit(run, tmp_path):

@@ -13,11 +13,8 @@ import yaml
 
 from hybrid_des import load, simulate
 from hybrid_des.analysis.cost_table import costs
-from hybrid_des.analysis.counterfactual.change_text import variant_of
-from hybrid_des.analysis.counterfactual.ladder import link_kind
-from hybrid_des.analysis.counterfactual.variant import Variant
-from hybrid_des.analysis.explaining import explain
-from hybrid_des.analysis.explanation import Explanation
+from hybrid_des.analysis.counterfactual.what_if import Variant, link_kind, variant_of
+from hybrid_des.analysis.explanation import Explanation, explain
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.cli.commands.search import _listed
 from hybrid_des.errors import HybridDesError

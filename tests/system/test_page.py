@@ -16,7 +16,7 @@ import pytest
 from support.results import RESULTS, result_of, simulated
 from support.scenarios import shared_nics
 
-from hybrid_des.analysis.explaining import explain
+from hybrid_des.analysis.explanation import explain
 from hybrid_des.report.page.document import Shown, page_of
 from hybrid_des.report.page.explained_page import explanation_page
 

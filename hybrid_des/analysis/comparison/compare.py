@@ -1,25 +1,60 @@
-"""A comparison of two runs: the step, its causes, what changed, and what each change did."""
+"""Two runs side by side: the step, its causes, what changed, and what each change did.
+
+A side is a scenario that is simulated, or the folder that a run was written to. Ops and messages are matched by
+identity.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.analysis.comparison.difference import changes, first_difference, matched, unmatched
 from hybrid_des.analysis.comparison.effects import Effect, bounds, effects
-from hybrid_des.analysis.comparison.sides import Side, side_of
-from hybrid_des.analysis.table import COMPUTE
+from hybrid_des.analysis.counterfactual.what_if import traced_run
+from hybrid_des.analysis.metrics import summary
+from hybrid_des.analysis.spreadsheets import read_cell
+from hybrid_des.analysis.table import COLUMNS, COMPUTE, EXACT, table
 from hybrid_des.analysis.ties import Ties, ties_of
 from hybrid_des.errors import UsageError
-from hybrid_des.scenario import Source
+from hybrid_des.scenario import Scenario, Source, given_values, load
+from hybrid_des.simulation.run import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
 DIGITS = 12  # decimal places of seconds: picoseconds
+SUMMARY, CSV, PARQUET = "summary.json", "timeline.csv", "timeline.parquet"
+NEEDED = ("name", "ranks", "step_time_s", "busy_s", "idle_s")
+KEY = ["step", "rank", "lane", "kind", "microbatch", "chunk", "stage", "peer", "hop"]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two runs.
+
+    Attributes:
+        name: name of the scenario.
+        summary: the summary, by its public keys.
+        rows: the timeline with whole picoseconds: `asked_ps`, `start_ps`, `end_ps`.
+        run: the traced run; None for a folder.
+        given: the values that the scenario was made from; None for a folder.
+    """
+
+    name: str
+    summary: Mapping[str, Any]
+    rows: pd.DataFrame
+    run: Run | None = None
+    given: Mapping[str, Any] | None = None
+
+    @property
+    def steps(self) -> int:
+        """Number of training steps."""
+        return int(self.rows["step"].max()) + 1 if len(self.rows) else 0
 
 
 @dataclass(frozen=True)
@@ -60,10 +95,8 @@ class Comparison:
     @cached_property
     def ties(self) -> tuple[Ties | None, Ties | None]:
         """How far each side's step depends on ties; None if it does not, or is a folder."""
-        return (
-            None if self.a.run is None else ties_of(self.a.run),
-            None if self.b.run is None else ties_of(self.b.run),
-        )
+        first, second = (None if side.run is None else ties_of(side.run) for side in (self.a, self.b))
+        return first, second
 
     @property
     def interaction(self) -> float | None:
@@ -127,3 +160,161 @@ def compare(first: Side | Source, second: Side | Source) -> Comparison:
     if a.steps != b.steps:
         raise UsageError(f"compare: {a.name} has {a.steps} steps, {b.name} has {b.steps}; expected the same number")
     return Comparison(a, b)
+
+
+def side_of(what: Side | Source) -> Side:
+    """A side by what a user names: a scenario, the path of its file, a mapping, or the folder of a run.
+
+    Raises:
+        HybridDesError: it cannot be read or simulated.
+    """
+    if isinstance(what, Side):
+        return what
+    if isinstance(what, str | Path) and Path(what).is_dir():
+        return side_of_folder(Path(what))
+    return side_of_scenario(load(what))
+
+
+def side_of_scenario(scenario: Scenario, given: Mapping[str, Any] | None = None) -> Side:
+    """Simulate a scenario with all causes recorded.
+
+    Args:
+        scenario: what to simulate.
+        given: the values that it was made from, such as those of its file; default: the fewest that make it.
+    """
+    run = traced_run(scenario)
+    return Side(
+        scenario.name,
+        summary(run),
+        table(run.timeline, exact=True),
+        run,
+        given_values(scenario) if given is None else given,
+    )
+
+
+def side_of_folder(folder: Path) -> Side:
+    """Read the folder that a run was written to.
+
+    Raises:
+        UsageError: the folder is not that of a run, or its files cannot be read.
+    """
+    import pandas as pd
+
+    missing = [name for name in (SUMMARY, CSV) if not (folder / name).is_file()]
+    if missing:
+        what = f"has no {' and no '.join(missing)}; expected a folder written by --out"
+        raise UsageError(f"{folder}: {what}")
+    try:
+        facts = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))
+        if not isinstance(facts, dict) or not set(NEEDED) <= facts.keys():
+            raise ValueError(f"expected the keys {', '.join(NEEDED)}")
+    except ValueError as error:
+        raise UsageError(f"{folder / SUMMARY}: not the summary of a run: {error}") from None
+    try:
+        rows = pd.read_csv(folder / CSV, converters={"lane": read_cell, "kind": read_cell})
+        wanted = [name for name in COLUMNS if name not in rows]
+        if wanted:
+            raise ValueError(f"no column {wanted[0]}")
+        exact = _exact(folder)
+        for name in EXACT:
+            seconds = rows[f"{name.removesuffix('_ps')}_s"]
+            rows[name] = (
+                exact[name] if exact is not None else (seconds * PICOSECONDS_PER_SECOND).round().astype("int64")
+            )
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{folder / CSV}: not the timeline of a run: {str(error).splitlines()[0]}") from None
+    return Side(str(facts["name"]), facts, rows)
+
+
+def _exact(folder: Path) -> pd.DataFrame | None:
+    """The whole picoseconds of the Parquet file, if it exists and can be read."""
+    if not (folder / PARQUET).is_file():
+        return None
+    import pandas as pd
+
+    try:
+        return pd.read_parquet(folder / PARQUET, columns=[*EXACT])
+    except (ImportError, ValueError, OSError):
+        return None
+
+
+def matched(one: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """Match the rows of two timelines by step, rank, kind, micro-batch, chunk and stage.
+
+    Messages are also matched by peer, link and hop; those that agree in all of these, such as those of a collective, in
+    order of start. Rows of one side only are kept. Columns `took_a`, `took_b`, `start_a`, `start_b` are picoseconds,
+    missing if a side has no such row; `_merge` says which sides have it.
+    """
+    return _keyed(one).merge(_keyed(other), how="outer", on=[*KEY, "repeat"], suffixes=("_a", "_b"), indicator=True)
+
+
+def _keyed(rows: pd.DataFrame) -> pd.DataFrame:
+    keyed = rows[KEY].copy()
+    for name in ("microbatch", "chunk", "stage", "peer", "hop"):
+        keyed[name] = keyed[name].astype("Int64").fillna(-1).astype("int64")
+    keyed["took"] = rows["end_ps"] - rows["start_ps"]
+    keyed["start"] = rows["start_ps"]
+    keyed = keyed.sort_values("start", kind="stable")
+    keyed["repeat"] = keyed.groupby(KEY, sort=False).cumcount()
+    return keyed
+
+
+def changes(pairs: pd.DataFrame, by: Sequence[str], lane: str) -> list[dict[str, Any]]:
+    """Changes of the durations of rows, summed by some columns, the largest change first.
+
+    Args:
+        pairs: the result of `matched`.
+        by: columns to group by.
+        lane: "compute" for ops, "links" for messages.
+    """
+    both = pairs[pairs["_merge"] == "both"]
+    mine = both[(both["lane"] == COMPUTE) == (lane == COMPUTE)]
+    mine = mine.assign(change=(mine["took_b"] - mine["took_a"]).astype("int64"))
+    mine = mine[mine["change"] != 0]
+    if not len(mine):
+        return []
+    sums = mine.groupby(list(by))["change"].agg(["sum", "count"]).reset_index()
+    sums = sums.iloc[sums["sum"].abs().sort_values(ascending=False, kind="stable").index]
+    return [
+        {**{name: row[name] for name in by}, "rows": row["count"],
+         "change_s": row["sum"] / PICOSECONDS_PER_SECOND}
+        for row in sums.to_dict("records")
+    ]  # fmt: skip
+
+
+def unmatched(pairs: pd.DataFrame) -> dict[str, int]:
+    """Numbers of ops and messages that only one side has."""
+    compute = pairs["lane"] == COMPUTE
+    return {
+        f"{what}_only_in_{side}": int(((pairs["_merge"] == word) & chosen).sum())
+        for what, chosen in (("ops", compute), ("messages", ~compute))
+        for side, word in (("a", "left_only"), ("b", "right_only"))
+    }
+
+
+def first_difference(pairs: pd.DataFrame) -> dict[str, Any] | None:
+    """The first row, in A's time, where a rank or link does something else in B; None if the orders are the same."""
+    both = pairs[pairs["_merge"] == "both"].copy()
+    ops = both["lane"] == COMPUTE
+    both["place"] = both["lane"].where(~ops, "rank " + both["rank"].astype(str))
+    for side in "ab":
+        both = both.sort_values(f"start_{side}", kind="stable")
+        both[f"turn_{side}"] = both.groupby("place").cumcount()
+    other = both[both["turn_a"] != both["turn_b"]]
+    other = other[other.groupby("place")["took_a"].transform("max") > 0]
+    if not len(other):
+        return None
+    first = other.sort_values(["start_a", "place"], kind="stable").iloc[0]
+    instead = both[(both["place"] == first["place"]) & (both["turn_b"] == first["turn_a"])].iloc[0]
+    return {
+        "place": str(first["place"]),
+        "at_s": int(first["start_a"]) / PICOSECONDS_PER_SECOND,
+        "in_a": _name(first),
+        "in_b": _name(instead),
+    }
+
+
+def _name(row: pd.Series[Any]) -> str:
+    number = "" if row["microbatch"] < 0 else str(int(row["microbatch"]))
+    ends = f" {int(row['rank'])}>{int(row['peer'])}" if row["peer"] >= 0 else f"@{int(row['rank'])}"
+    return f"{row['kind']}{number}{ends}"

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from hybrid_des.analysis.counterfactual.first_order import first_order, only_times_differ
-from hybrid_des.analysis.counterfactual.ladder import link_kind
-from hybrid_des.analysis.counterfactual.variant import Variant, name_of_place
+from hybrid_des.analysis.counterfactual.what_if import Variant, link_kind, name_of_place
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.errors import HybridDesError, ScenarioError

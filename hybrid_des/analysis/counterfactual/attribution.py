@@ -1,20 +1,43 @@
-"""Who was slow: the law that a simulated scenario (`slowest`) and a measured run (`stragglers.ideals`) share.
+"""Who was slow, and what it costs: the run with some of its ops at the mean of their kind, and without what is slow.
 
     S          T / T_ideal                            all ops of a kind at their mean
     removed    (T − T with C ideal) / (T − T_ideal)   share of the loss that a class of ops C is behind
 
 As in the straggler study (Lin et al., "Understanding Stragglers in Large Model Training Using What-if Analysis", OSDI
-2025). A simulation gives T with any messages and any ranks changed; longest paths give it for all steps of a measured
-run at once.
+2025). Two evaluators share this rule (`Loss`, `culprit`). `stragglers` simulates again: that gives T with any messages
+and any ranks changed. The cost of what the scenario states is exact: the same scenario is simulated without it; what it
+does not state (nodes of other speeds, uneven stages) is measured: the ops of one node or pipeline rank at the mean of
+their kind. `hybrid_des.stragglers` replays: longest paths give T for all steps of a measured run at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from fractions import Fraction
 from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from hybrid_des.analysis.counterfactual.what_if import Part, Variant, at_the_mean, kinds_of, part_at
+from hybrid_des.engine.recorder import INSIDE
+from hybrid_des.errors import HybridDesError
+from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.planner import plan_of
+from hybrid_des.planning.program import Program
+from hybrid_des.planning.slow_links import restored
+from hybrid_des.scenario import Scenario
+from hybrid_des.scenario.perturbed import COMPUTING, Slow
+from hybrid_des.simulation.run import Run
+from hybrid_des.timeline import Column
 
 MOST = 0.5  # of the loss, for a class to be named …
 NEARLY = 0.9  # … and of what a larger class explains, for the smaller one to be named instead
+
+MOST_GROUPS = 8  # simulated of each sort; of what `slow` names more, while that takes no more than EVENTS
+EVENTS = 2_000_000
+SLOW = 0.03  # share of the step that a slow component or uneven ranks must cost to be blamed
 
 Class = TypeVar("Class")
 
@@ -43,3 +66,183 @@ def culprit(found: Sequence[tuple[Class, float]]) -> Class | None:
     """
     most = max((removed for _, removed in found), default=0.0)
     return next(one for one, removed in found if removed >= NEARLY * most) if most >= MOST else None
+
+
+class Straggler(NamedTuple):
+    """What may be slow, and the end of the run with only that changed, in picoseconds.
+
+    Attributes:
+        name: of a node, GPU or pipeline rank; what `slow` names has its name there, such as "nic node0/nic0".
+        slow: its compute time over the mean of all ranks; None for links and for what computes nothing.
+        mean: the end of the run with its ops at the mean of their kind, or without it in `slow`.
+        usual: the end of the run with it like the others of its kind; None if it is like them already.
+        stated: whether `slow` names it.
+    """
+
+    name: str
+    slow: float | None
+    mean: int
+    usual: int | None = None
+    stated: bool = False
+
+    @property
+    def least(self) -> int:
+        """The end of the run without its slowness."""
+        return self.mean if self.usual is None else self.usual
+
+    def is_costly(self, duration: int) -> bool:
+        """Whether `slow` names it and a run that ends at `duration` is 3 % longer than without it."""
+        return self.stated and duration - self.least >= SLOW * self.least
+
+
+class Stragglers(NamedTuple):
+    """Who was slow.
+
+    Attributes:
+        ideal: the end of the run with all ops at the mean of their kind.
+        groups: what `slow` names and is costly, then the rest; of each the costliest first.
+    """
+
+    ideal: int
+    groups: Sequence[Straggler]
+
+    def culprit(self, duration: int) -> Straggler | None:
+        """What holds up a run: a costly component of `slow`, or a group behind half of the cost of uneven ranks."""
+        if not self.groups or not duration:
+            return None
+        first, loss = self.groups[0], Loss(duration, self.ideal)
+        if first.is_costly(duration):
+            return first
+        matters = 1 - self.ideal / duration >= SLOW and first.slow is not None and first.slow > 1
+        return culprit([(first, loss.removed(first.mean))]) if matters else None
+
+
+def stragglers(base: Run) -> Stragglers | None:
+    """Who was slow; None if nothing is stated to be, and all ranks take the same times."""
+    at = Variant.of(base)
+    programs = at.programs()
+    computes = any(map(_work, programs))
+    if not base.scenario.slow and not (computes and (_varies(base.scenario) or _uneven(programs))):
+        return None
+    end, work = base.timeline.duration, work_of_ranks(base)
+    found = [*_stated(base, work), *(_measured(base, at, work) if computes else ())]
+    found.sort(key=lambda one: (not one.is_costly(end), one.mean, one.least))
+    return Stragglers(at_the_mean_of(base, at).simulated().duration, found)
+
+
+def at_the_mean_of(base: Run, variant: Variant) -> Variant:
+    """All ops of a variant at the mean of their kind; slowness and jitter are spread evenly over them.
+
+    Args:
+        base: a run on the links of the variant: all ranks together compute as long in both.
+        variant: what is changed.
+    """
+    scenario = variant.scenario
+    if not _varies(scenario):
+        return variant.with_retime(at_the_mean(variant))
+    kept = tuple(one for one in scenario.slow if one.target[0] not in COMPUTING)
+    traffic = "replay" if scenario.tensor_traffic == "auto" else scenario.tensor_traffic  # as in a run that varies
+    calm = scenario.model_copy(update={"slow": kept, "jitter": (), "tensor_traffic": traffic})
+    steady = replace(variant, scenario=calm)
+    usual = sum(map(_work, steady.programs())) * scenario.steps
+    factor = Fraction(sum(work_of_ranks(base).tolist()), usual) if usual else Fraction(1)
+    return steady.with_retime(at_the_mean(steady)).with_retime(lambda rank, call, took: round(took * factor))
+
+
+def work_of_ranks(base: Run) -> Column:
+    """Picoseconds that each rank computes in a run: its ops without what they wait for bytes."""
+    timeline = base.timeline
+    waits = timeline.waits
+    inside = waits["place"] == INSIDE
+    work = np.zeros(timeline.layout.ranks, dtype=np.int64)
+    np.add.at(work, timeline.ops["rank"], timeline.ops["end"] - timeline.ops["start"])
+    np.subtract.at(work, waits["rank"][inside], (waits["end"] - waits["start"])[inside])
+    np.subtract.at(work, timeline.exchanges["rank"], timeline.exchanges["end"] - timeline.exchanges["free"])
+    return work
+
+
+def _work(program: Program) -> int:
+    return sum(call.duration for call in program.ops.values())
+
+
+def _varies(scenario: Scenario) -> bool:
+    """Whether the speeds of ranks differ from those of their nodes."""
+    return bool(scenario.jitter) or any(one.target[0] in COMPUTING for one in scenario.slow)
+
+
+def _stated(base: Run, work: Column) -> Iterator[Straggler]:
+    """What `slow` names, with all of its entries, each simulated without: the most slowed first."""
+    entries: dict[tuple[str, int | str], list[Slow]] = {}
+    for one in base.scenario.slow:
+        entries.setdefault(one.target, []).append(one)
+    if not entries:
+        return
+    given = _given_plan(base)
+    order = sorted(entries.items(), key=lambda item: min(one.spell.factor for one in item[1]))
+    for (kind, name), mine in order[: max(MOST_GROUPS, EVENTS // max(base.events, 1))]:
+        without = _without(base, mine, given).simulated().duration
+        ranks = _ranks_of(base, kind, name) if work.any() else []
+        slow = float(work[ranks].mean() / work.mean()) if ranks else None
+        yield Straggler(f"{kind} {name}", slow, without, without, stated=True)
+
+
+def _given_plan(base: Run) -> Plan | None:
+    """The plan of a run whose schedule would give another; None if it is the schedule's own."""
+    with suppress(HybridDesError):
+        if plan_of(base.scenario, base.fabric) == base.plan:
+            return None
+    return base.plan
+
+
+def _without(base: Run, entries: Sequence[Slow], plan: Plan | None) -> Variant:
+    """The run as if `slow` lacked some entries; planned anew, unless its plan was given."""
+    assert base.fabric is not None
+    kept = tuple(one for one in base.scenario.slow if one not in entries)
+    return Variant(base.scenario.model_copy(update={"slow": kept}), plan, restored(base.fabric, entries))
+
+
+def _measured(base: Run, at: Variant, work: Column) -> Iterator[Straggler]:
+    """The nodes whose speed differs from most, and the pipeline ranks with the most work."""
+    layout, spec = base.scenario.parallel.layout, base.scenario.cluster
+
+    def slow(ranks: Sequence[int]) -> float:
+        return float(work[ranks].mean() / work.mean())
+
+    speeds = [node.speed for node, _ in zip(spec.each_gpu(), range(layout.ranks), strict=False)]
+    most = max(set(speeds), key=speeds.count)
+    nodes: dict[int, list[int]] = {}
+    for rank in [rank for rank, speed in enumerate(speeds) if speed != most]:
+        nodes.setdefault(spec.spec.node_of[rank], []).append(rank)
+    for node, ranks in sorted(nodes.items(), key=lambda item: -slow(item[1]))[:MOST_GROUPS]:
+        part = Part("rank", f"node {node}", frozenset(ranks))
+        usual = part.scaled(at, speeds[ranks[0]] / most).simulated().duration
+        yield Straggler(part.name, slow(ranks), _end_at_the_mean(at, part), usual)
+    places = range(layout.sizes["pipeline"]) if layout.sizes["pipeline"] > 1 else ()
+    each = [(slow([*part.members]), part) for part in (part_at(at, place) for place in places)]
+    for over_mean, part in sorted(each, key=lambda one: -one[0])[:MOST_GROUPS]:
+        yield Straggler(part.name, over_mean, _end_at_the_mean(at, part))
+
+
+def _end_at_the_mean(at: Variant, part: Part) -> int:
+    return at.with_retime(at_the_mean(at, part.members)).simulated().duration
+
+
+def _ranks_of(base: Run, kind: str, name: int | str) -> list[int]:
+    """The ranks that compute on a GPU or node, or hold a stage; none for links and for GPUs that are not used."""
+    layout, spec = base.scenario.parallel.layout, base.scenario.cluster.spec
+    if kind == "stage":
+        places = {place for (place, _), stage in base.plan.stage_of.items() if stage == name}
+        return [rank for rank in range(layout.ranks) if layout.coordinate(rank, "pipeline") in places]
+    if kind not in COMPUTING:
+        return []
+    return [rank for rank in range(layout.ranks) if (rank if kind == "gpu" else spec.node_of[rank]) == name]
+
+
+def _uneven(programs: Sequence[Program]) -> bool:
+    """Whether ops of one kind take different times on different ranks."""
+    times: dict[tuple[str, ...], set[int]] = {}
+    for program in {id(program): program for program in programs}.values():
+        for call in program.ops.values():
+            if call.ops:
+                times.setdefault(kinds_of(call), set()).add(call.duration)
+    return any(len(found) > 1 for found in times.values())

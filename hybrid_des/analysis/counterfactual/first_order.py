@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from hybrid_des.analysis.counterfactual.variant import Variant
+from hybrid_des.analysis.counterfactual.what_if import Variant
 from hybrid_des.analysis.critical_path.classes import change_of
 from hybrid_des.analysis.critical_path.graph import lags_with
 from hybrid_des.analysis.critical_path.messages import Messages, service_alone

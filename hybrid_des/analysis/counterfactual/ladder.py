@@ -1,26 +1,31 @@
-"""Simulated idealisations: cumulative, down to the shortest possible step, and of each class by itself."""
+"""Simulated idealisations: cumulative, down to the shortest possible step, and of each class by itself.
+
+The curves of a class show how the step shrinks as it gets quicker (causal profiling, Coz, SOSP 2015).
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import islice
+from operator import attrgetter
 from typing import NamedTuple
 
-from hybrid_des.analysis.counterfactual.change_text import kind_of, of_kind, of_ranks
-from hybrid_des.analysis.counterfactual.slowest import at_the_mean_of, work_of_ranks
-from hybrid_des.analysis.counterfactual.variant import Variant, name_of_place, ranks_at, scaled_ops
+from hybrid_des.analysis.counterfactual.attribution import at_the_mean_of, work_of_ranks
+from hybrid_des.analysis.counterfactual.what_if import Part, Variant, kinds_in, links_in, part_at
 from hybrid_des.errors import HybridDesError
 from hybrid_des.simulation.run import Run
-from hybrid_des.timeline import OP_KINDS
 
 QUICKER = Fraction(9, 10)  # factor of a duration that is "10 % quicker"
-FASTER = 2  # factor of a bandwidth that is "twice as fast"
+FASTER = Fraction(2)  # factor of a bandwidth that is "twice as fast"
 EVENTS = 2_000_000  # approximate total over all simulations of a ranking
 FEWEST, MOST = 3, 24  # simulations per sort of class in a ranking
 SPLIT = "zb-h1"  # the schedule with a split backward that holds no more activations than 1F1B
 UNSPLIT = ("1f1b", "gpipe", "eager-1f1b")
+SAVED = (Fraction(1, 2), Fraction(1, 4), Fraction(3, 4), Fraction(1, 8))  # shares of a class's time, by priority
+EACH = 2  # curves of each sort
+EVENTS_OF_CURVES = 4_000_000  # approximate total over all simulations of curves
 
 
 class Rung(NamedTuple):
@@ -33,10 +38,26 @@ class Rung(NamedTuple):
 class Gain(NamedTuple):
     """A class changed by itself: what it is, how it was changed, and the end of the run, in picoseconds."""
 
-    sort: str
-    name: str
+    part: Part
     change: str
     duration: int
+
+    @property
+    def sort(self) -> str:
+        """The sort of the class: rank, kind or link."""
+        return self.part.sort
+
+    @property
+    def name(self) -> str:
+        """The name of the class."""
+        return self.part.name
+
+
+class Curve(NamedTuple):
+    """A class, and the end of the run with it quicker: (share of its time saved, picoseconds), from (0, as it is)."""
+
+    name: str
+    points: Sequence[tuple[float, int]]
 
 
 def ladder(base: Run) -> list[Rung]:
@@ -54,18 +75,14 @@ def ladder(base: Run) -> list[Rung]:
     at = at.with_latency(Fraction(0))
     free = at.simulated()
     rungs.append(Rung("no latency", free.duration))
-    last = min(free, at_the_mean_of(free, at).simulated(), key=_end)
+    last = min(free, at_the_mean_of(free, at).simulated(), key=attrgetter("duration"))
     rungs.append(Rung("all ranks at the mean", last.duration))
     split = _split(free, at)
     if split is not None:
-        last = min(last, split, key=_end)
+        last = min(last, split, key=attrgetter("duration"))
         rungs.append(Rung(f"split backward ({SPLIT})", last.duration))
     rungs.append(Rung("work / ranks", sum(work_of_ranks(last).tolist()) // base.timeline.layout.ranks))
     return rungs
-
-
-def _end(run: Run) -> int:
-    return run.duration
 
 
 def _split(free: Run, at: Variant) -> Run | None:
@@ -88,47 +105,27 @@ def ranking(base: Run, busiest: Sequence[int]) -> list[Gain]:
         base: the run.
         busiest: pipeline ranks, those with the most time on critical paths first.
     """
-    at = Variant.of(base)
-    each = min(MOST, max(FEWEST, EVENTS // 3 // max(base.events, 1)))
-    found = [
-        *_ranks_quicker(at, busiest[:each]),
-        *_kinds_quicker(at, each),
-        *_links_faster(at, each),
-    ]
+    at, each = Variant.of(base), min(MOST, max(FEWEST, EVENTS // 3 // max(base.events, 1)))
+    places = busiest if at.scenario.parallel.pipeline > 1 else ()
+    found = []
+    for parts in ((part_at(at, place) for place in places), kinds_in(at), links_in(at)):
+        for part in islice(parts, each):
+            change, factor = ("twice as fast", FASTER) if part.sort == "link" else ("10 % quicker", QUICKER)
+            found.append(Gain(part, change, part.scaled(at, factor).simulated().duration))
     return sorted(found, key=lambda gain: gain.duration)
 
 
-def _ranks_quicker(at: Variant, places: Sequence[int]) -> Iterator[Gain]:
-    layout = at.scenario.parallel.layout
-    if layout.sizes["pipeline"] == 1:
-        return
-    for place in places:
-        ranks = ranks_at(at, place)
-        retime = scaled_ops(QUICKER, of_ranks(ranks))
-        name = name_of_place(at, place)
-        yield Gain("rank", name, "10 % quicker", at.with_retime(retime).simulated().duration)
-
-
-def _kinds_quicker(at: Variant, most: int) -> Iterator[Gain]:
-    kinds = {kind_of(call) for program in at.programs()[:1] for call in program.ops.values()}
-    for kind in [kind for kind in OP_KINDS if kind in kinds][:most]:
-        retime = scaled_ops(QUICKER, of_kind(kind))
-        yield Gain("kind", kind, "10 % quicker", at.with_retime(retime).simulated().duration)
-
-
-def _links_faster(at: Variant, most: int) -> Iterator[Gain]:
-    assert at.fabric is not None
-    groups: dict[str, list[str]] = {}
-    for name, link in at.fabric.links.items():
-        if type(link.bandwidth) is Fraction:
-            groups.setdefault(link_kind(name), []).append(name)
-    for kind, names in list(groups.items())[:most]:
-        faster = at.with_links(dict.fromkeys(names, Fraction(FASTER)))
-        yield Gain("link", kind, "twice as fast", faster.simulated().duration)
-
-
-def link_kind(name: str) -> str:
-    """The kind of a link: its name without numbers and directions, such as "nvlink" or "nic"."""
-    plain = re.sub(r"\d+", "", name)
-    plain = re.sub(r"[-/](in|out|up|down)$", "", plain)
-    return plain.rpartition("/")[2] or plain
+def curves(base: Run, gains: Sequence[Gain]) -> list[Curve]:
+    """The classes that gain the most of each sort: pipeline ranks, kinds of ops, kinds of links."""
+    helping = [gain for gain in gains if gain.duration < base.timeline.duration]
+    chosen = [gain for sort in ("rank", "kind", "link") for gain in [one for one in helping if one.sort == sort][:EACH]]
+    points = max(1, min(len(SAVED), EVENTS_OF_CURVES // max(base.events, 1) // max(len(chosen), 1)))
+    found = []
+    for sort, part in ((gain.sort, gain.part) for gain in chosen):
+        ends = [(0.0, base.timeline.duration)]
+        for share in SAVED[:points]:
+            factor = 1 / (1 - share) if sort == "link" else 1 - share
+            ends.append((float(share), part.scaled(Variant.of(base), factor).simulated().duration))
+        noun = {"rank": part.name, "kind": f"{part.name} ops", "link": f"{part.name} links"}[sort]
+        found.append(Curve(noun, sorted(ends)))
+    return found

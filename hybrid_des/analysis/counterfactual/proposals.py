@@ -14,13 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from fractions import Fraction
-from typing import NamedTuple
 
 from hybrid_des import collectives
-from hybrid_des.analysis.counterfactual.change_text import Build, variant_of
+from hybrid_des.analysis.counterfactual.attribution import SLOW, Straggler, Stragglers
 from hybrid_des.analysis.counterfactual.ladder import Gain, Rung
-from hybrid_des.analysis.counterfactual.slowest import SLOW, Straggler, Stragglers
-from hybrid_des.analysis.counterfactual.variant import Variant
+from hybrid_des.analysis.counterfactual.what_if import Build, Tried, Variant, variant_of
 from hybrid_des.errors import HybridDesError
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.memory import worst_peak
@@ -39,27 +37,9 @@ LESS_BUBBLE = {
 }  # schedules, with their chunks
 
 
-class Proposal(NamedTuple):
-    """A change that helps.
-
-    Attributes:
-        against: the cost that it reduces: slow ranks, bubble, network or links.
-        change: the change, in the syntax of `--what-if` and `--set`, or in words.
-        duration, steps, microbatches: of the changed run: picoseconds, steps, micro-batches per replica and step.
-        gain: the saved share of the time per micro-batch.
-    """
-
-    against: str
-    change: str
-    duration: int
-    steps: int
-    microbatches: int
-    gain: float
-
-
 def proposals(
     base: Run, rungs: Sequence[Rung], gains: Sequence[Gain], slow: Stragglers | None, build: Build
-) -> list[Proposal]:
+) -> list[Tried]:
     """Changes that help: first for slow ranks, then for the largest costs, the most helpful first.
 
     Args:
@@ -79,7 +59,7 @@ def proposals(
     bubble = (rung["all ranks at the mean"] - rung["work / ranks"]) / end
     least = max(SLOW, max(network, bubble) / 2)
     most = min(MOST, max(FEWEST, EVENTS // max(base.events, 1)))
-    tried: dict[str, list[Proposal | None]] = {}
+    tried: dict[str, list[Tried | None]] = {}
     if network >= least:
         tried["network"] = [_tried("network", text, base, build) for text in [*_less_exposed(base.scenario)][:most]]
         tried["network"] += [
@@ -101,14 +81,14 @@ def proposals(
     ]
 
 
-def _mended(base: Run, slow: Stragglers | None, culprit: Straggler | None) -> Iterator[Proposal]:
+def _mended(base: Run, slow: Stragglers | None, culprit: Straggler | None) -> Iterator[Tried]:
     """What holds up the run, at the speed of most or with as much work as the others."""
     if slow is None or culprit is None:
         return
-    if culprit.usual is not None:
-        yield _proposal("slow ranks", f"{culprit.name} as quick as the others", base, base.scenario, culprit.usual)
-    else:
-        yield _proposal("slow ranks", f"less work for {culprit.name}, the same on all", base, base.scenario, slow.ideal)
+    change, end = f"{culprit.name} as quick as the others", culprit.usual
+    if end is None:
+        change, end = f"less work for {culprit.name}, the same on all", slow.ideal
+    yield _proposal("slow ranks", change, base, base.scenario, end)
 
 
 def _less_bubble(scenario: Scenario) -> Iterator[str]:
@@ -149,7 +129,7 @@ def _less_exposed(scenario: Scenario) -> Iterator[str]:
         yield "schedule.p2p=async"
 
 
-def _tried(against: str, text: str, base: Run, build: Build) -> Proposal | None:
+def _tried(against: str, text: str, base: Run, build: Build) -> Tried | None:
     """A change of keys, simulated; None if it is impossible or needs memory that the GPUs do not have."""
     with suppress(HybridDesError):
         variant = variant_of(text, Variant.of(base), build)
@@ -159,12 +139,19 @@ def _tried(against: str, text: str, base: Run, build: Build) -> Proposal | None:
     return None
 
 
-def _proposal(against: str, change: str, base: Run, scenario: Scenario, duration: int) -> Proposal:
+def _proposal(against: str, change: str, base: Run, scenario: Scenario, duration: int) -> Tried:
     microbatches = scenario.schedule.microbatches * scenario.schedule.microbatch_size
     each = Fraction(duration, scenario.steps * microbatches)
     before = base.scenario.schedule.microbatches * base.scenario.schedule.microbatch_size
     was = Fraction(base.timeline.duration, base.scenario.steps * before)
-    return Proposal(against, change, duration, scenario.steps, scenario.schedule.microbatches, float(1 - each / was))
+    return Tried(
+        change,
+        duration,
+        scenario.steps,
+        scenario.schedule.microbatches,
+        against=against,
+        gain=float(1 - each / was),
+    )
 
 
 def _fits(run: Run) -> bool:

@@ -23,8 +23,7 @@ from hybrid_des.cli.output import say, show, status_line
 from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
-    from hybrid_des.analysis.comparison.compare import Comparison
-    from hybrid_des.analysis.comparison.sides import Side
+    from hybrid_des.analysis.comparison.compare import Comparison, Side
 
 TOO_SLOW = 1
 
@@ -79,7 +78,7 @@ def _sides(args: argparse.Namespace) -> tuple[Side, Side]:
 
 def _side(name: str, overrides: Sequence[str]) -> Side:
     """A folder is read, a scenario simulated; overrides change scenarios."""
-    from hybrid_des.analysis.comparison.sides import side_of_folder, side_of_scenario
+    from hybrid_des.analysis.comparison.compare import side_of_folder, side_of_scenario
     from hybrid_des.scenario import scenario_of
 
     if Path(name).is_dir():

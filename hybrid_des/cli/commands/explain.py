@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Explain a scenario."""
-    from hybrid_des.analysis.explaining import explain
+    from hybrid_des.analysis.explanation import explain
     from hybrid_des.report.explained import advice, render_explanation, verdict
     from hybrid_des.scenario import load
 

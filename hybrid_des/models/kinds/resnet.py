@@ -5,10 +5,9 @@ bottleneck: 1 × 1 ─► 3 × 3 ─► 1 × 1 ─► +     widths 64, 128, 256,
 classes: average of all pixels, product
 """
 
-from hybrid_des.models.block import linear
 from hybrid_des.models.convolution import COLOURS, Counts, FeatureMap, add, batch_norm, convolve, pool, relu
 from hybrid_des.models.kinds import kind
-from hybrid_des.models.layer import Kept, Layer, Model, Part, layer_of
+from hybrid_des.models.layer import Kept, Layer, Model, Part, layer_of, linear
 from hybrid_des.options import Count, Options
 
 EXPANSION = 4

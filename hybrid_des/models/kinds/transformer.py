@@ -6,21 +6,75 @@
 With plain attention, a forward of one sequence takes 24·L·s·h²·(1 + s/(6h)) + 2·s·h·V FLOP for GPT (Narayanan et al.,
 arXiv 2104.04473, appendix); causal flash attention takes half of the s² term. Kept per token: 10h + (24h + 5as)/t for
 GPT, where 10h is divided by t too with sequence parallelism (Korthikanti et al., arXiv 2205.05198).
+
+Symbols: hidden size h, heads a, MLP width f, width of its first product u = f (GELU) or 2f (SwiGLU), sequence s.
+Bytes of memory-bound operations are reads and writes of 2-byte elements by Megatron-LM's fused kernels, chosen to meet
+published iteration times: norms, residuals and dropout 22h forward and 30h backward per block, head layout 4h each,
+activation 4f and 8f (GELU) or 6f and 12f (SwiGLU). Kept activations: Korthikanti et al., arXiv 2205.05198; models with
+GELU are trained with dropout, those with SwiGLU without.
 """
 
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Annotated, Literal
 
-from hybrid_des.models.block import BlockShape, Depth, Experts, Latent, OrNone, blocks, linear, norm
 from hybrid_des.models.kinds import ModelRefusal, kind
-from hybrid_des.models.layer import ELEMENT, Elementwise, Gemm, Kept, Layer, Model, Parameters, Part, layer_of
-from hybrid_des.options import Count, Flag, Options, choice
+from hybrid_des.models.layer import (
+    ELEMENT,
+    Attention,
+    Elementwise,
+    Gemm,
+    Kept,
+    Layer,
+    Model,
+    Parameters,
+    Part,
+    layer_of,
+    linear,
+)
+from hybrid_des.options import MOST, Count, Factor, Flag, Options, Section, choice, whole
 
+OrNone = Annotated[int, whole(0, MOST)]
+Depth = Annotated[int, whole(1, 2**14)]  # a million layers would take minutes to plan
 Mlp = Annotated[Literal["gelu", "swiglu"], choice("gelu", "swiglu")]
 Norm = Annotated[Literal["layer", "rms"], choice("layer", "rms")]
 Positions = Annotated[Literal["learned", "rotary"], choice("learned", "rotary")]
 AttentionKind = Annotated[Literal["plain", "flash"], choice("plain", "flash")]
+
+
+class Latent(Section):
+    """Multi-head latent attention: queries, and keys with values, are projected from short vectors per token."""
+
+    query: OrNone = 0
+    """Length of the vector that queries are projected from; 0: they are projected from the hidden vector."""
+    key_value: Count
+    """Length of the vector that keys and values are projected from."""
+    nope: Count
+    """Size of a head's query and key without position."""
+    rope: Count
+    """Size of a head's query and key with rotary position; this key is shared by all heads."""
+    value: Count
+    """Size of a head's value."""
+
+
+class Experts(Section):
+    """Mixture of experts in place of the MLP."""
+
+    count: Count
+    """Number of routed experts."""
+    active: Count
+    """Routed experts per token."""
+    ffn: Count
+    """Width of one expert."""
+    shared: OrNone = 0
+    """Experts that every token passes."""
+    dense_layers: OrNone = 0
+    """Leading layers with an MLP instead."""
+    balance: Factor = Fraction(1)
+    """Tokens of the busiest expert rank divided by the mean."""
+    router_bias: Flag = False
+    """Whether the router has a bias per expert, as in DeepSeek-V3."""
 
 
 class Transformer(Options):
@@ -67,16 +121,23 @@ class Transformer(Options):
     experts: Experts | None = None
     """Mixture of experts, such as {count: 8, active: 2, ffn: 14336}."""
 
+    @property
+    def head(self) -> int:
+        """Size of a head, unused for latent attention."""
+        return self.head_size or self.hidden // self.heads
+
+    @property
+    def norm_parameters(self) -> int:
+        """Parameters of one norm of the hidden vector."""
+        return self.hidden * (2 if self.norm == "layer" else 1)
+
 
 @kind("transformer", summary="decoders and encoders on tokens, dense or with experts", options=Transformer)
 @lru_cache(maxsize=16)  # many scenarios of one model, as in sweeps and searches
 def transformer(options: Transformer) -> Model:
     """Embedding, blocks, and logits with loss."""
     _check(options)
-    shape = _shape(options)
-    experts = options.experts
-    inner = blocks(options.layers, shape, experts, dense=experts.dense_layers if experts else 0)
-    return Model(options.sequence, (_embedding(options, shape), *inner, _logits(options, shape)), "sequence")
+    return Model(options.sequence, (_embedding(options), *blocks(options), _logits(options)), "sequence")
 
 
 def check_heads(hidden: int, heads: int) -> None:
@@ -106,24 +167,7 @@ def _check(options: Transformer) -> None:
             raise ModelRefusal("experts.balance", "the busiest rank has at least the mean; expected 1 or more")
 
 
-def _shape(options: Transformer) -> BlockShape:
-    return BlockShape(
-        hidden=options.hidden,
-        heads=options.heads,
-        kv_heads=options.kv_heads or options.heads,
-        head=options.head_size or options.hidden // options.heads,
-        ffn=options.ffn,
-        mlp=options.mlp,
-        norm=options.norm,
-        bias=options.bias,
-        sequence=options.sequence,
-        causal=options.causal,
-        flash=options.attention == "flash",
-        latent=options.latent,
-    )
-
-
-def _embedding(options: Transformer, shape: BlockShape) -> Layer:
+def _embedding(options: Transformer) -> Layer:
     """Vectors of tokens, positions and segments; the backward adds to the rows it reads."""
     h = options.hidden
     places = options.sequence if options.positions == "learned" else 0
@@ -131,11 +175,11 @@ def _embedding(options: Transformer, shape: BlockShape) -> Layer:
         (Elementwise("embedding", 2 * ELEMENT * h, 3 * ELEMENT * h, "none"),),
         Parameters(tensor=options.vocab * h, replicated=(places + options.token_types) * h),
     )
-    parts = [lookup, norm("norm", h, shape.norm_parameters)] if options.post_norm else [lookup]
+    parts = [lookup, norm("norm", h, options.norm_parameters)] if options.post_norm else [lookup]
     return layer_of("embedding", parts, ELEMENT * h, "first")
 
 
-def _logits(options: Transformer, shape: BlockShape) -> Layer:
+def _logits(options: Transformer) -> Layer:
     """The last norm, one number per known token, and the loss on 4-byte elements."""
     h, vocab = options.hidden, options.vocab
     own = Parameters(tied=vocab * h) if options.tied else Parameters(tensor=vocab * h)
@@ -145,7 +189,119 @@ def _logits(options: Transformer, shape: BlockShape) -> Layer:
         Kept(sequence=ELEMENT * h),
         transient=8 * vocab,  # logits and their gradient
     )
-    parts = [logits] if options.post_norm else [norm("norm", h, shape.norm_parameters), logits]
+    parts = [logits] if options.post_norm else [norm("norm", h, options.norm_parameters), logits]
     if options.pooler:
-        parts.append(linear("pooler", h, h, "none", bias=shape.bias, rows=Fraction(1, options.sequence)))
+        parts.append(linear("pooler", h, h, "none", bias=options.bias, rows=Fraction(1, options.sequence)))
     return layer_of("logits", parts, 0, "last")
+
+
+def _block(options: Transformer, experts: Experts | None) -> Layer:
+    """One block, with experts or an MLP."""
+    h = options.hidden
+    norms = Part(
+        (Elementwise("norms and residuals", 22 * h, 30 * h, "sequence"),),
+        Parameters(replicated=2 * options.norm_parameters),
+        Kept(sequence=2 * ELEMENT * h + (2 * h if options.mlp == "gelu" else 0)),  # two inputs, two masks of dropout
+    )
+    attention = _latent_attention(options, options.latent) if options.latent else _attention(options)
+    if experts is None:
+        return layer_of("", (norms, attention, _mlp(options, options.ffn)), ELEMENT * h)
+    parts = [norms, attention, _routed(options, experts)]
+    if experts.shared:
+        parts.append(_mlp(options, experts.shared * experts.ffn, "shared "))
+    else:
+        parts.append(Part(kept=Kept(sequence=ELEMENT * h)))  # the router's input
+    return layer_of("", parts, ELEMENT * h, dispatched=ELEMENT * experts.active * h, balance=experts.balance)
+
+
+def blocks(options: Transformer) -> list[Layer]:
+    """All blocks, leading ones with an MLP in place of experts; equal ones share their parts."""
+    experts, count = options.experts, options.layers
+    dense = min(experts.dense_layers, count) if experts else count
+    unnamed = [_block(options, None)] * dense + [_block(options, experts)] * (count - dense)
+    return [replace(one, name=f"block {i}") for i, one in enumerate(unnamed)]
+
+
+def norm(name: str, size: int, parameters: int) -> Part:
+    """A norm on its own: reads and writes its input; the backward reads it again, with the gradient."""
+    return Part(
+        (Elementwise(name, 2 * ELEMENT * size, 3 * ELEMENT * size, "sequence"),),
+        Parameters(replicated=parameters),
+        Kept(sequence=ELEMENT * size),
+    )
+
+
+def _attention(options: Transformer) -> Part:
+    """Multi-head or grouped-query attention."""
+    h, size, kv_heads = options.hidden, options.head, options.kv_heads or options.heads
+    width = (options.heads + 2 * kv_heads) * size
+    return (
+        linear("queries, keys, values", h, width, "columns", bias=options.bias)
+        + Part(kept=Kept(sequence=ELEMENT * h, tensor=ELEMENT * width))
+        + _core(options, kv_heads, size, size)
+        + linear("attention output", options.heads * size, h, "rows", bias=options.bias)
+    )
+
+
+def _latent_attention(options: Transformer, latent: Latent) -> Part:
+    """Multi-head latent attention (DeepSeek-AI, arXiv 2405.04434, section 2.1): down-projections are not divided."""
+    h, a, q, kv = options.hidden, options.heads, latent.query, latent.key_value
+    key = latent.nope + latent.rope
+    part = Part(kept=Kept(sequence=ELEMENT * h))
+    if q:
+        part += linear("queries down", h, q, "sequence") + norm("query norm", q, q)
+        part += Part(kept=Kept(sequence=ELEMENT * q))
+    part += linear("queries up" if q else "queries", q or h, a * key, "columns")
+    part += linear("keys and values down", h, kv + latent.rope, "sequence") + norm("key and value norm", kv, kv)
+    part += linear("keys and values up", kv, a * (latent.nope + latent.value), "columns")
+    part += Part(kept=Kept(sequence=ELEMENT * (kv + latent.rope), tensor=ELEMENT * a * (2 * key + latent.value)))
+    return part + _core(options, a, key, latent.value) + linear("attention output", a * latent.value, h, "rows")
+
+
+def _core(options: Transformer, kv_heads: int, key: int, value: int) -> Part:
+    """Attention without its projections, with the copy between both layouts of heads."""
+    a, s, flash = options.heads, options.sequence, options.attention == "flash"
+    core = Attention("attention", a, kv_heads, key, value, s, options.causal, flash)
+    scores = 0 if flash else 5 * a * s  # softmax, dropout mask, dropout
+    layout = Elementwise("head layout", 4 * a * value, 4 * a * value, "tensor")
+    return Part((core, layout), kept=Kept(tensor=ELEMENT * a * value, scores=scores))
+
+
+def _mlp(options: Transformer, ffn: int, prefix: str = "") -> Part:
+    """Two products around an activation; their input is counted."""
+    h, up = options.hidden, _up(options, ffn)
+    return (
+        linear(f"{prefix}MLP up", h, up, "columns", bias=options.bias)
+        + Part((_activation(options, f"{prefix}activation", ffn),))
+        + linear(f"{prefix}MLP down", ffn, h, "rows", bias=options.bias)
+        + Part(kept=Kept(sequence=ELEMENT * h, tensor=ELEMENT * (up + ffn)), transient=ELEMENT * (up + ffn))
+    )
+
+
+def _routed(options: Transformer, experts: Experts) -> Part:
+    """Router, copies of tokens in the order of their experts and back, and the routed experts."""
+    h, ffn, up = options.hidden, experts.ffn, _up(options, experts.ffn)
+    count, active = experts.count, experts.active
+    share = Fraction(active, count)
+    inner = ELEMENT * active * (up + ffn)
+    each = (up + ffn) * h + (up + h if options.bias else 0)
+    copies = 2 * 2 * ELEMENT * active * h  # read and written, there and back
+    products = (
+        Elementwise("routing", copies, copies, "sequence", expert=True),
+        Gemm("experts up", up, h, "columns", share, count, expert=True),
+        _activation(options, "experts' activation", active * ffn, expert=True),
+        Gemm("experts down", h, ffn, "rows", share, count, expert=True),
+    )
+    own = Parameters(expert=count * each, idle=(count - active) * each)
+    kept = Kept(received=ELEMENT * active * h, expert=inner)
+    return linear("router", h, count, "sequence", bias=experts.router_bias) + Part(products, own, kept, inner)
+
+
+def _activation(options: Transformer, name: str, ffn: int, *, expert: bool = False) -> Elementwise:
+    forward = 6 if options.mlp == "swiglu" else 4
+    return Elementwise(name, forward * ffn, 2 * forward * ffn, "tensor", expert)
+
+
+def _up(options: Transformer, ffn: int) -> int:
+    """Width of the first product: SwiGLU has a gate in addition to the values."""
+    return 2 * ffn if options.mlp == "swiglu" else ffn

@@ -6,10 +6,9 @@
 
 from itertools import pairwise
 
-from hybrid_des.models.block import linear
 from hybrid_des.models.convolution import COLOURS, Counts, FeatureMap, convolve, pool, relu
 from hybrid_des.models.kinds import ModelRefusal, kind
-from hybrid_des.models.layer import ELEMENT, Kept, Layer, Model, Part, layer_of
+from hybrid_des.models.layer import ELEMENT, Kept, Layer, Model, Part, layer_of, linear
 from hybrid_des.options import Count, Options
 
 CHANNELS = (64, 128, 256, 512, 512)

@@ -8,10 +8,9 @@ transformer, not causal, with GELU, layer norms and biases. Counts of parameters
 
 from fractions import Fraction
 
-from hybrid_des.models.block import BlockShape, Depth, blocks, linear, norm
 from hybrid_des.models.kinds import ModelRefusal, kind
-from hybrid_des.models.kinds.transformer import AttentionKind, check_heads
-from hybrid_des.models.layer import ELEMENT, Kept, Model, Parameters, Part, layer_of
+from hybrid_des.models.kinds.transformer import AttentionKind, Depth, Transformer, blocks, check_heads, norm
+from hybrid_des.models.layer import ELEMENT, Kept, Model, Parameters, Part, layer_of, linear
 from hybrid_des.options import Count, Options
 
 COLOURS = 3
@@ -48,10 +47,9 @@ def vision(options: Vision) -> Model:
         )
     h, patches = options.hidden, (options.image // options.patch) ** 2
     tokens, pixels = patches + 1, COLOURS * options.patch**2
-    head = h // options.heads
-    shape = BlockShape(
-        h, options.heads, options.heads, head, options.ffn, "gelu", "layer", bias=True, sequence=tokens,
-        causal=False, flash=options.attention == "flash",
+    encoder = Transformer.model_construct(
+        layers=options.layers, hidden=h, heads=options.heads, ffn=options.ffn, vocab=0, mlp="gelu", norm="layer",
+        bias=True, sequence=tokens, causal=False, attention=options.attention,
     )  # fmt: skip
     first = linear("patches", pixels, h, "none", bias=True, rows=Fraction(patches, tokens))
     learned = Part(parameters=Parameters(replicated=h + tokens * h), kept=Kept(sequence=ELEMENT * pixels))
@@ -60,8 +58,8 @@ def vision(options: Vision) -> Model:
         tokens,
         (
             layer_of("patches", (first, learned), ELEMENT * h, "first"),
-            *blocks(options.layers, shape),
-            layer_of("classes", (norm("norm", h, shape.norm_parameters), last), 0, "last"),
+            *blocks(encoder),
+            layer_of("classes", (norm("norm", h, encoder.norm_parameters), last), 0, "last"),
         ),
         "image",
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hybrid_des.analysis.counterfactual.sensitivity import curves
+from hybrid_des.analysis.counterfactual.ladder import curves
 from hybrid_des.analysis.critical_path.gaps import idle_pieces
 from hybrid_des.analysis.critical_path.graph import Graph, graph_of
 from hybrid_des.analysis.critical_path.paths import critical_path

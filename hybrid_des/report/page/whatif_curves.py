@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from hybrid_des.analysis.counterfactual.sensitivity import Curve
+from hybrid_des.analysis.counterfactual.ladder import Curve
 from hybrid_des.report.plots.style import LINES
 from hybrid_des.units import format_seconds
 

@@ -1,0 +1,380 @@
+"""What-ifs: a run with other durations, other links, or of another scenario, and changes written as text.
+
+cluster.infiniband.bandwidth=2x       the value times two
+cluster.nodes.1.speed=1.05            another value
+workload.forward.1=0.5x               of one pipeline rank, if the scenario has one number for all
+rank.1.time=0.75x                     all ops of a global rank; kind.B.time: all ops of a kind
+links.bandwidth=2x  links.latency=0x  of all links; link.node0/nic0/out.bandwidth: of one
+a=inf,b=0                             both at once
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache
+from typing import Any, NamedTuple
+
+from hybrid_des.engine.causes import Causes
+from hybrid_des.errors import ScenarioError, UsageError, unknown
+from hybrid_des.network.fabric import Fabric, LinkSpec, Route
+from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.pace import Pace
+from hybrid_des.planning.planner import Parts, parts_of
+from hybrid_des.planning.program import Call, Program
+from hybrid_des.planning.wiring import fabric_of
+from hybrid_des.scenario import Scenario, given_values, misnamed, scenario_of, to_mapping
+from hybrid_des.scenario.composition import override
+from hybrid_des.scenario.strict_yaml import Document
+from hybrid_des.simulation.assembly import UNCONTENDED
+from hybrid_des.simulation.perturbing import Perturbation
+from hybrid_des.simulation.programs import Retime
+from hybrid_des.simulation.run import Run, run
+from hybrid_des.timeline import OP_KINDS
+
+Build = Callable[[Sequence[str]], Scenario]  # overrides → scenario
+Factors = Mapping[str, Fraction | None]  # link → factor of its bandwidth; None: infinite
+
+_NEXT = re.compile(r",(?=\s*[A-Za-z_][\w./-]*=)")
+_FACTOR = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*[x×]\s*")
+_OWN = re.compile(r"(rank|kind|link)\.(.+)\.(time|bandwidth)|links\.(bandwidth|latency)")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A changed run to simulate.
+
+    Attributes:
+        scenario: the scenario.
+        plan, fabric: replacements for the scenario's own.
+        retime: changed durations of ops.
+    """
+
+    scenario: Scenario
+    plan: Plan | None = None
+    fabric: Fabric | None = None
+    retime: Retime | None = None
+
+    @classmethod
+    def of(cls, base: Run) -> Variant:
+        """The run itself; its plan is kept regardless of later changes."""
+        return cls(base.scenario, base.plan, base.fabric)
+
+    def simulated(self) -> Run:
+        """Simulate it, recording rows of ops only."""
+        quiet = self.scenario.model_copy(update={"record": "compute", "on_oom": "warn"})
+        return run(quiet, self.plan, self.fabric, retime=self.retime, parts=untrained(quiet, self.plan, self.fabric))
+
+    def parts(self) -> Parts:
+        """Plan it without simulating it."""
+        return parts_of(self.scenario, self.plan, self.fabric)
+
+    def programs(self) -> list[Program]:
+        """The program of each global rank, with permanent slowness, before `retime`."""
+        parts, layout = self.parts(), self.scenario.parallel.layout
+        lower = cache(parts.lowering.lower)
+        perturbed = Perturbation(self.scenario, parts.plan, parts.costs, parts.durations)
+        return [
+            lower(layout.coordinate(rank, "pipeline"), Pace(node.speed * perturbed.speed(rank)))
+            for rank, node in zip(range(layout.ranks), self.scenario.cluster.each_gpu(), strict=False)
+        ]
+
+    def without_queueing(self) -> Variant:
+        """Give every message its links to itself."""
+        cluster = self.scenario.cluster.model_copy(update={"sharing": UNCONTENDED})
+        return replace(self, scenario=self.scenario.model_copy(update={"cluster": cluster}))
+
+    def with_links(self, factors: Factors) -> Variant:
+        """Scale the bandwidth of some links; links with measured times can only become infinite."""
+        assert self.fabric is not None
+        links = {name: _scaled_link(link, factors.get(name, Fraction(1))) for name, link in self.fabric.links.items()}
+        return replace(self, fabric=replace(self.fabric, links=links))
+
+    def with_all_links(self, factor: Fraction | None) -> Variant:
+        """Scale the bandwidth of all links."""
+        assert self.fabric is not None
+        return self.with_links(dict.fromkeys(self.fabric.links, factor))
+
+    def with_latency(self, factor: Fraction) -> Variant:
+        """Scale all latencies of routes."""
+        assert self.fabric is not None
+        route = self.fabric.route
+
+        def scaled(sender: int, receiver: int) -> Route:
+            found = route(sender, receiver)
+            return Route(found.links, tuple(round(latency * factor) for latency in found.latencies))
+
+        return replace(self, fabric=replace(self.fabric, route=scaled))
+
+    def with_retime(self, retime: Retime) -> Variant:
+        """Change the durations of ops, on top of earlier changes."""
+        before = self.retime
+        if before is None:
+            return replace(self, retime=retime)
+        return replace(self, retime=lambda rank, call, took: retime(rank, call, before(rank, call, took)))
+
+
+def untrained(scenario: Scenario, plan: Plan | None, fabric: Fabric | None) -> Parts | None:
+    """The parts of a scenario with numerics, without training, which takes no simulated time; None without numerics."""
+    if scenario.numerics is None:
+        return None
+    return replace(parts_of(scenario, plan, fabric), training=None, workers={})
+
+
+def traced_run(scenario: Scenario, plan: Plan | None = None, fabric: Fabric | None = None) -> Run:
+    """Simulate a scenario with all messages and causes recorded, but without training, which takes no time."""
+    whole = scenario.model_copy(update={"record": "all", "on_oom": "warn"})
+    return run(whole, plan, fabric, trace=Causes(), parts=untrained(whole, plan, fabric))
+
+
+def _scaled_link(link: LinkSpec, factor: Fraction | None) -> LinkSpec:
+    if factor is None:
+        return link._replace(bandwidth=None)
+    if factor == 1 or type(link.bandwidth) is not Fraction:
+        return link
+    return link._replace(bandwidth=link.bandwidth * factor)
+
+
+class Tried(NamedTuple):
+    """A simulated change.
+
+    Attributes:
+        change: the change, in the syntax of `--what-if` and `--set`, or in words.
+        duration, steps, microbatches: of the changed run: picoseconds, steps, micro-batches per replica and step.
+        first_order: the end of the run if order and messages stayed; None if they change.
+        against: of a proposal the cost that it reduces: slow ranks, bubble, network or links.
+        gain: of a proposal the saved share of the time per micro-batch.
+    """
+
+    change: str
+    duration: int
+    steps: int
+    microbatches: int
+    first_order: int | None = None
+    against: str = ""
+    gain: float = 0.0
+
+
+class Part(NamedTuple):
+    """A part of a run that can be made quicker: the ops of some global ranks or of a kind, or some links."""
+
+    sort: str  # rank, kind or link
+    name: str
+    members: Collection[Any]
+
+    def scaled(self, at: Variant, factor: Fraction | None) -> Variant:
+        """A run with the durations of these ops, or the bandwidths of these links, times a factor; None: infinite."""
+        if self.sort == "link":
+            return at.with_links(dict.fromkeys(self.members, factor))
+        assert factor is not None
+
+        def retime(rank: int, call: Call, took: int) -> int:
+            return round(took * factor) if (rank if self.sort == "rank" else kind_of(call)) in self.members else took
+
+        return at.with_retime(retime)
+
+
+def part_at(at: Variant, place: int) -> Part:
+    """The global ranks of a pipeline rank, by its name in reports."""
+    layout = at.scenario.parallel.layout
+    ranks = frozenset(rank for rank in range(layout.ranks) if layout.coordinate(rank, "pipeline") == place)
+    return Part("rank", name_of_place(at, place), ranks)
+
+
+def kinds_in(at: Variant) -> Iterator[Part]:
+    """The kinds of ops on the first rank."""
+    kinds = {kind_of(call) for program in at.programs()[:1] for call in program.ops.values()}
+    return (Part("kind", kind, (kind,)) for kind in OP_KINDS if kind in kinds)
+
+
+def links_in(at: Variant) -> Iterator[Part]:
+    """The kinds of links whose bandwidth is a number."""
+    assert at.fabric is not None
+    groups: dict[str, list[str]] = {}
+    for name, link in at.fabric.links.items():
+        if type(link.bandwidth) is Fraction:
+            groups.setdefault(link_kind(name), []).append(name)
+    return (Part("link", kind, names) for kind, names in groups.items())
+
+
+def link_kind(name: str) -> str:
+    """The kind of a link: its name without numbers and directions, such as "nvlink" or "nic"."""
+    plain = re.sub(r"\d+", "", name)
+    plain = re.sub(r"[-/](in|out|up|down)$", "", plain)
+    return plain.rpartition("/")[2] or plain
+
+
+def kind_of(call: Call) -> str:
+    """The kind of a call's ops, as named in the timeline."""
+    kinds = [op.kind for op in call.ops]
+    return "optimizer" if not kinds else "FB" if len(kinds) == 2 else "B" if kinds == ["I"] else str(kinds[0])
+
+
+def at_the_mean(variant: Variant, ranks: Collection[int] | None = None) -> Retime:
+    """Give ops, of all ranks or of some, the mean duration of their kind over all ranks.
+
+    This is the ideal duration of ops in the straggler study of Lin et al. (OSDI 2025).
+    """
+    sums: dict[tuple[str, ...], int] = defaultdict(int)
+    counts: dict[tuple[str, ...], int] = defaultdict(int)
+    for program in variant.programs():
+        for call in program.ops.values():
+            sums[kinds_of(call)] += call.duration
+            counts[kinds_of(call)] += 1
+    means = {kind: Fraction(total, counts[kind]) for kind, total in sums.items()}
+
+    def retime(rank: int, call: Call, took: int) -> int:
+        whole = call.duration
+        if not whole or (ranks is not None and rank not in ranks):
+            return took
+        return round(took * means[kinds_of(call)] / whole)
+
+    return retime
+
+
+def kinds_of(call: Call) -> tuple[str, ...]:
+    """The kinds of a call's ops, regardless of micro-batch; empty for the optimizer."""
+    return tuple(op.kind for op in call.ops)
+
+
+def name_of_place(at: Variant, place: int) -> str:
+    """The name of a pipeline rank in reports, which may stand for several global ranks."""
+    layout = at.scenario.parallel.layout
+    if layout.sizes["pipeline"] == 1:
+        return "all ranks"
+    if layout.ranks == layout.sizes["pipeline"]:
+        return f"rank {place}"
+    return f"pipeline rank {place}"
+
+
+def builder_of(scenario: Scenario) -> Build:
+    """A function that builds changed scenarios from one that was not read from a file."""
+    given = cache(lambda: given_values(scenario))
+
+    def build(overrides: Sequence[str]) -> Scenario:
+        document = Document(copy.deepcopy(given()), "scenario")
+        override(document, overrides)
+        return scenario_of(document)
+
+    return build
+
+
+def variant_of(text: str, base: Variant, build: Build) -> Variant:
+    """Read a what-if.
+
+    Raises:
+        UsageError: a key does not exist, or a value cannot be scaled or is not valid for its key.
+    """
+    label = f"--what-if {text}"
+    overrides, own = [], []
+    for part in _NEXT.split(text):
+        key, equals, value = (one.strip() for one in part.partition("="))
+        if not equals or not key or not value:
+            raise UsageError(f"{label}: expected a key and a factor or value, such as cluster.nvlink.bandwidth=2x")
+        if match := _OWN.fullmatch(key):
+            own.append((match, value))
+        else:
+            overrides.append(_override(key, value, base.scenario, label))
+    variant = base
+    if overrides:
+        try:
+            scenario = build(overrides)
+        except ScenarioError as error:
+            raise UsageError(f"{label}: {error.problems[0].partition(': ')[2] or error}") from None
+        variant = Variant(scenario, None, fabric_of(scenario) if own else None)
+    for match, value in own:
+        variant = _with(variant, match, value, label)
+    return variant
+
+
+def _override(key: str, value: str, scenario: Scenario, label: str) -> str:
+    """A part as an override of the scenario: a factor is applied; to change one entry, the whole list is replaced."""
+    if (wrong := misnamed(key)) is not None:
+        raise UsageError(f"{label}: {key}: {wrong}")
+    factor = _FACTOR.fullmatch(value)
+    name, _, last = key.rpartition(".")
+    if name and last.isdecimal():
+        found = _at(to_mapping(scenario), name, label)
+        if not isinstance(found, dict | list):
+            found = [found] * scenario.parallel.pipeline
+            if int(last) >= len(found):
+                raise UsageError(f"{label}: there are {len(found)} pipeline ranks; it has no {last}")
+            found[int(last)] = _scaled(found[int(last)], factor, label) if factor else value
+            return f"{name}=[{', '.join(map(_written, found))}]"
+    if factor is None:
+        return f"{key}={value}"
+    return f"{key}={_written(_scaled(_at(to_mapping(scenario), key, label), factor, label))}"
+
+
+def _at(mapping: Mapping[str, Any], key: str, label: str) -> Any:
+    """The value of a key in a scenario."""
+    at: Any = mapping
+    for name in key.split("."):
+        try:
+            at = at[int(name)] if isinstance(at, list) else at[name]
+        except (KeyError, IndexError, TypeError, ValueError):
+            raise UsageError(f"{label}: the scenario has no value there to scale; give a value") from None
+    return at
+
+
+def _scaled(value: Any, factor: re.Match[str], label: str) -> Any:
+    times = Fraction(factor[1])
+    if value == "inf":
+        return value
+    if isinstance(value, list):
+        return [_scaled(one, factor, label) for one in value]
+    try:
+        number = Fraction(str(value)) if not isinstance(value, bool) else None
+    except ValueError:
+        number = None
+    if number is None:
+        raise UsageError(f"{label}: {value} is not a number that can be scaled")
+    return number * times
+
+
+def _written(value: Any) -> str:
+    """A value as YAML; a fraction without a finite decimal is rounded to 17 digits."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_written, value))}]"
+    if isinstance(value, Fraction):
+        return str(value.numerator) if value.denominator == 1 else _decimal(value)
+    return str(value)
+
+
+def _decimal(value: Fraction) -> str:
+    digits = 30
+    return f"{round(value * 10**digits)}e-{digits}"
+
+
+def _with(variant: Variant, match: re.Match[str], value: str, label: str) -> Variant:
+    """A variant with a scaled class that is not a key of the scenario."""
+    sort, name, what, all_of = match.groups()
+    infinite = value == "inf" and "bandwidth" in (what, all_of)
+    factor = _FACTOR.fullmatch(value)
+    if factor is None and not infinite:
+        raise UsageError(f"{label}: expected a factor such as 0.5x{' or inf' if 'bandwidth' in (what, all_of) else ''}")
+    times = None if factor is None else Fraction(factor[1])
+    if times == 0 and "bandwidth" in (what, all_of):
+        raise UsageError(f"{label}: a bandwidth of 0 delivers nothing")
+    if all_of == "latency":
+        assert times is not None
+        return variant.with_latency(times)
+    if all_of == "bandwidth":
+        return variant.with_all_links(times)
+    if sort == "link" and what == "bandwidth":
+        assert variant.fabric is not None
+        if name not in variant.fabric.links:
+            raise UsageError(f"{label}: {unknown(name, variant.fabric.links)}")
+        return Part(sort, name, (name,)).scaled(variant, times)
+    if what != "time" or times is None:
+        raise UsageError(f"{label}: {sort}.{name} has a {'bandwidth' if sort == 'link' else 'time'}")
+    ranks = variant.scenario.parallel.layout.ranks
+    if sort == "rank" and (not name.isdecimal() or int(name) >= ranks):
+        raise UsageError(f"{label}: there is no rank {name}; ranks are 0 … {ranks - 1}")
+    if sort == "kind" and name not in OP_KINDS:
+        raise UsageError(f"{label}: {unknown(name, OP_KINDS)}")
+    return Part(sort, name, (int(name) if sort == "rank" else name,)).scaled(variant, times)
