@@ -14,49 +14,12 @@ from hybrid_des.pipeline import Op, Plan
 TOLERANCE = 1e-10  # of the L2 norm; sums in another order differ by 1e-15
 
 
-class SerialTraining:
-    """Serial training in lockstep with a simulated one (all ranks start a step together)."""
-
-    def __init__(self, training: Training) -> None:
-        self._training = training
-        stages = range(training.plan.stages)
-        self._stages = [training.new_stage(stage) for stage in stages]
-        self._optimizers = [training.new_optimizer() for _ in stages]
-        self._step = 0
-        self._known: dict[tuple[int, int], Passed] = {}
-
-    def microbatch(self, step: int, replica: int, microbatch: int) -> Passed:
-        """Expected results of a micro-batch's ops, at the initial weights of the step."""
-        while self._step < step:
-            self._learn()
-        key = replica, microbatch
-        if key not in self._known:
-            samples = self._training.samples(self._step, replica, microbatch)
-            self._known[key] = forward_and_backward(self._stages, samples, self._training.replica_samples)
-        return self._known[key]
-
-    def gradient(self, step: int, stage: int) -> Array:
-        """Expected gradient of a stage: the mean of the replicas' means."""
-        total = self._stages[stage].weights * 0
-        for replica in range(self._training.replicas):
-            for microbatch in range(self._training.plan.microbatches):
-                total += self.microbatch(step, replica, microbatch).weight_gradients[stage]
-        return total / self._training.replicas
-
-    def _learn(self) -> None:
-        gradients = [self.gradient(self._step, stage) for stage in range(len(self._stages))]
-        for stage, optimizer, gradient in zip(self._stages, self._optimizers, gradients, strict=True):
-            optimizer.update(stage.weights, gradient)
-        self._step += 1
-        self._known.clear()
-
-
 class CheckedWorker(Worker):
     """A worker that compares each of its ops with serial training; `worst` is the largest relative error so far."""
 
     def __init__(self, training: CheckedTraining, rank: int, replica: int, pipeline_rank: int) -> None:
         super().__init__(training, rank, replica, pipeline_rank)
-        self._reference = training.reference
+        self._checked = training
         self.worst = 0.0
 
     def run(self, step: int, op: Op, payload: Array | None) -> Array | None:
@@ -64,7 +27,7 @@ class CheckedWorker(Worker):
         stage = self._stage_of[op.chunk]
         before = self.stages[stage].gradient.copy() if op.kind in "BW" else None
         result = super().run(step, op, payload)
-        expected = self._reference.microbatch(step, self.replica, op.microbatch)
+        expected = self._checked.serial_pass(step, self.replica, op.microbatch)
         wanted = expected.outputs[stage] if op.kind == "F" else expected.input_gradients[stage]
         if op.kind != "W" and result is not None and wanted is not None:
             self._compare(result, wanted, self.error(step, op, "its result"))
@@ -79,7 +42,7 @@ class CheckedWorker(Worker):
             self._check_complete(step, stage)
             self._compare(
                 state.gradient / self._training.replicas,
-                self._reference.gradient(step, stage),
+                self._checked.serial_gradient(step, stage),
                 NumericsError(f"rank {self.rank}, step {step}, reduction of stage {stage}: the gradient"),
             )
         super().learn(step)
@@ -92,18 +55,46 @@ class CheckedWorker(Worker):
 
 
 class CheckedTraining(Training):
-    """A training whose workers compare all their results with `reference`, the serial training."""
+    """A training that is repeated serially, in lockstep (all ranks start a step together), and compared with that."""
 
     def __init__(self, settings: TrainingSettings, plan: Plan, replicas: int, seed: int) -> None:
         super().__init__(settings, plan, replicas, seed)
-        self.reference = SerialTraining(self)
         self.workers: list[CheckedWorker] = []
+        self._serial = [self.new_stage(stage) for stage in range(plan.stages)]
+        self._optimizers = [self.new_optimizer() for _ in self._serial]
+        self._step = 0
+        self._known: dict[tuple[int, int], Passed] = {}
 
     def worker(self, rank: int, replica: int, pipeline_rank: int) -> CheckedWorker:
         """The checked arithmetic of one GPU."""
         worker = CheckedWorker(self, rank, replica, pipeline_rank)
         self.workers.append(worker)
         return worker
+
+    def serial_pass(self, step: int, replica: int, microbatch: int) -> Passed:
+        """Expected results of a micro-batch's ops, at the initial weights of the step."""
+        while self._step < step:
+            self._learn()
+        key = replica, microbatch
+        if key not in self._known:
+            samples = self.samples(self._step, replica, microbatch)
+            self._known[key] = forward_and_backward(self._serial, samples, self.replica_samples)
+        return self._known[key]
+
+    def serial_gradient(self, step: int, stage: int) -> Array:
+        """Expected gradient of a stage: the mean of the replicas' means."""
+        total = self._serial[stage].weights * 0
+        for replica in range(self.replicas):
+            for microbatch in range(self.plan.microbatches):
+                total += self.serial_pass(step, replica, microbatch).weight_gradients[stage]
+        return total / self.replicas
+
+    def _learn(self) -> None:
+        gradients = [self.serial_gradient(self._step, stage) for stage in range(len(self._serial))]
+        for stage, optimizer, gradient in zip(self._serial, self._optimizers, gradients, strict=True):
+            optimizer.update(stage.weights, gradient)
+        self._step += 1
+        self._known.clear()
 
     @property
     def worst(self) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -103,13 +102,10 @@ def _order(table: pd.DataFrame, sizes: Sizes, path: Path, schedule: str | None) 
 def _programs(table: pd.DataFrame, sizes: Sizes) -> list[list[Op]]:
     """The ops of each pipeline rank in the order of their starts, in the first step of the first replica."""
     first = table[(table.step == table.step.min()) & (table.replica == 0)].sort_values("start_s", kind="stable")
-    rows: Iterable[tuple[int, str, int, int]] = zip(
-        *(first[name].tolist() for name in ("stage", "kind", "microbatch", "chunk")), strict=True
-    )
-    programs: list[list[Op]] = [[] for _ in range(sizes.stage)]
-    for stage, kind, microbatch, chunk in rows:
-        programs[stage].append(Op(kind, microbatch, chunk))  # type: ignore[arg-type]  # checked when it was read
-    return programs
+    ops = first[["kind", "microbatch", "chunk"]]
+    return [
+        [Op(*op) for op in ops[first.stage == stage].itertuples(index=False, name=None)] for stage in range(sizes.stage)
+    ]
 
 
 def _plan(name: str, sizes: Sizes, table: pd.DataFrame) -> Plan:

@@ -177,28 +177,18 @@ def _stated(base: Run, work: Column) -> Iterator[Straggler]:
         entries.setdefault(one.target, []).append(one)
     if not entries:
         return
-    given = _given_plan(base)
+    plan: Plan | None = base.plan
+    with suppress(HybridDesError):
+        plan = None if plan_of(base.scenario, base.fabric) == base.plan else base.plan  # planned anew if not given
     order = sorted(entries.items(), key=lambda item: min(one.spell.factor for one in item[1]))
     for (kind, name), mine in order[: max(MOST_GROUPS, EVENTS // max(base.events, 1))]:
-        without = _without(base, mine, given).simulated().duration
+        assert base.fabric is not None
+        kept = tuple(one for one in base.scenario.slow if one not in mine)
+        usual = Variant(base.scenario.model_copy(update={"slow": kept}), plan, restored(base.fabric, mine))
+        without = usual.simulated().duration
         ranks = _ranks_of(base, kind, name) if work.any() else []
         slow = float(work[ranks].mean() / work.mean()) if ranks else None
         yield Straggler(f"{kind} {name}", slow, without, without, stated=True)
-
-
-def _given_plan(base: Run) -> Plan | None:
-    """The plan of a run whose schedule would give another; None if it is the schedule's own."""
-    with suppress(HybridDesError):
-        if plan_of(base.scenario, base.fabric) == base.plan:
-            return None
-    return base.plan
-
-
-def _without(base: Run, entries: Sequence[Slow], plan: Plan | None) -> Variant:
-    """The run as if `slow` lacked some entries; planned anew, unless its plan was given."""
-    assert base.fabric is not None
-    kept = tuple(one for one in base.scenario.slow if one not in entries)
-    return Variant(base.scenario.model_copy(update={"slow": kept}), plan, restored(base.fabric, entries))
 
 
 def _measured(base: Run, at: Variant, work: Column) -> Iterator[Straggler]:

@@ -39,6 +39,7 @@ from hybrid_des.timeline import OP_KINDS
 Build = Callable[[Sequence[str]], Scenario]  # overrides → scenario
 Factors = Mapping[str, Fraction | None]  # link → factor of its bandwidth; None: infinite
 
+DIGITS = 30  # decimal places of a fraction
 _NEXT = re.compile(r",(?=\s*[A-Za-z_][\w./-]*=)")
 _FACTOR = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*[x×]\s*")
 _OWN = re.compile(r"(rank|kind|link)\.(.+)\.(time|bandwidth)|links\.(bandwidth|latency)")
@@ -337,17 +338,12 @@ def _scaled(value: Any, factor: re.Match[str], label: str) -> Any:
 
 
 def _written(value: Any) -> str:
-    """A value as YAML; a fraction without a finite decimal is rounded to 17 digits."""
+    """A value as YAML; a fraction without a finite decimal is rounded to 30 digits."""
     if isinstance(value, list):
         return f"[{', '.join(map(_written, value))}]"
-    if isinstance(value, Fraction):
-        return str(value.numerator) if value.denominator == 1 else _decimal(value)
+    if isinstance(value, Fraction) and value.denominator > 1:
+        return f"{round(value * 10**DIGITS)}e-{DIGITS}"
     return str(value)
-
-
-def _decimal(value: Fraction) -> str:
-    digits = 30
-    return f"{round(value * 10**digits)}e-{digits}"
 
 
 def _with(variant: Variant, match: re.Match[str], value: str, label: str) -> Variant:

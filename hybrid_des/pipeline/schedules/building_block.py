@@ -10,7 +10,7 @@ from functools import partial
 
 from hybrid_des.pipeline import Op, Plan, wave
 from hybrid_des.pipeline.op import Action, Kind
-from hybrid_des.pipeline.schedules.slots import Slots, in_order
+from hybrid_des.pipeline.schedules.slots import Slots
 
 PERIOD = 6
 BLOCK: tuple[tuple[Kind, int], ...] = (("F", 0), ("F", 1), ("I", 1), ("I", 0))
@@ -27,16 +27,12 @@ def repeat(pipeline: int, microbatches: int, block: Callable[[int], tuple[int, i
 
 def _program(microbatches: int, slots: tuple[int, int, int, int]) -> list[Op]:
     row = Slots()
-    placed: list[tuple[int, Op]] = []
     for microbatch in range(microbatches):
         for slot, (kind, chunk) in zip(slots, BLOCK, strict=True):
-            row.take(slot + PERIOD * microbatch)
-            placed.append((slot + PERIOD * microbatch, Op(kind, microbatch, chunk)))
-    for slot, op in sorted(pair for pair in placed if pair[1].kind == "I"):
-        free = row.free(slot + 1)
-        row.take(free)
-        placed.append((free, op._replace(kind="W")))
-    return in_order(placed)
+            row.put(slot + PERIOD * microbatch, Op(kind, microbatch, chunk))
+    for slot, op in sorted(pair for pair in row.placed if pair[1].kind == "I"):
+        row.put(row.free(slot + 1), op._replace(kind="W"))
+    return row.program
 
 
 def fill_gaps(plan: Plan, limit: int) -> Plan:

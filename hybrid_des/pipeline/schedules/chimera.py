@@ -16,7 +16,7 @@ weights.
 from hybrid_des.errors import Refusal
 from hybrid_des.pipeline import Op, Plan, PlanRequest, two_way
 from hybrid_des.pipeline.schedules import schedule
-from hybrid_des.pipeline.schedules.slots import in_order
+from hybrid_des.pipeline.schedules.slots import Slots
 
 
 @schedule(
@@ -38,7 +38,7 @@ def chimera(request: PlanRequest) -> Plan:
     if p % 2:
         raise Refusal(f"chimera pairs rank r with rank p−1−r: pipeline must be even, not {p}")
     path_of: list[int] = []
-    placed: list[list[tuple[int, Op]]] = [[] for _ in range(p)]
+    grid = [Slots() for _ in range(p)]
     for unit, first in enumerate(range(0, m, p)):
         size = min(p, m - first)
         down = (size + 1) // 2
@@ -46,8 +46,8 @@ def chimera(request: PlanRequest) -> Plan:
             way, turn = divmod(place, down)
             start = 2 * (p * unit + turn)
             for stage in range(p):
-                row = placed[stage if way == 0 else p - 1 - stage]
-                row.append((start + stage, Op("F", first + place, way)))
-                row.append((start + 2 * p - 1 - stage, Op("B", first + place, way)))
+                row = grid[stage if way == 0 else p - 1 - stage]
+                row.put(start + stage, Op("F", first + place, way))
+                row.put(start + 2 * p - 1 - stage, Op("B", first + place, way))
             path_of.append(way)
-    return Plan.of([in_order(row) for row in placed], two_way(p), path_of)
+    return Plan.of([row.program for row in grid], two_way(p), path_of)

@@ -23,7 +23,7 @@ from hybrid_des.errors import Refusal
 from hybrid_des.pipeline import Op, Plan, PlanRequest, wave
 from hybrid_des.pipeline.op import Path
 from hybrid_des.pipeline.schedules import schedule
-from hybrid_des.pipeline.schedules.slots import Slots, in_order
+from hybrid_des.pipeline.schedules.slots import Slots
 
 LENGTH = {"F": 1, "B": 2}
 
@@ -48,30 +48,26 @@ def hanayo(request: PlanRequest) -> Plan:
         raise Refusal(f"hanayo runs in waves of two chunks: chunks must be 2, 4, 6, … (twice the waves), not {v}")
     path = wave(p, v)
     grid = [Slots() for _ in range(p)]
-    placed: list[list[tuple[int, Op]]] = [[] for _ in range(p)]
     start = 0
     for first in range(0, m, p):
-        walk = _place(first, start, path, grid, placed)
+        walk = _place(first, start, path, grid)
         for rank in range(p):
             grid[rank].close_before(walk["F", rank, 1], p - 1 - rank)
             grid[rank].close_before(walk["B", rank, v - 1], rank)
         for microbatch in range(first + 1, min(first + p, m)):
-            _place(microbatch, start, path, grid, placed)
+            _place(microbatch, start, path, grid)
         start = walk["B", 0, 0] + LENGTH["B"]
-    return Plan.of([in_order(row) for row in placed], [path], [0] * m)
+    return Plan.of([row.program for row in grid], [path], [0] * m)
 
 
-def _place(
-    microbatch: int, start: int, path: Path, grid: list[Slots], placed: list[list[tuple[int, Op]]]
-) -> dict[tuple[str, int, int], int]:
+def _place(microbatch: int, start: int, path: Path, grid: list[Slots]) -> dict[tuple[str, int, int], int]:
     """Place one micro-batch along its path and back; returns the slot of each (kind, rank, chunk)."""
     at: dict[tuple[str, int, int], int] = {}
     ops = [(rank, Op("F", microbatch, chunk)) for rank, chunk in path]
     ops += [(rank, Op("B", microbatch, chunk)) for rank, chunk in reversed(path)]
     for rank, op in ops:
         slot = grid[rank].free(start, LENGTH[op.kind])
-        grid[rank].take(slot, LENGTH[op.kind])
-        placed[rank].append((slot, op))
+        grid[rank].put(slot, op, LENGTH[op.kind])
         at[op.kind, rank, op.chunk] = slot
         start = slot + LENGTH[op.kind]
     return at

@@ -3,20 +3,29 @@
 Several schedules define their order on such a grid, before real times are known. A plan keeps only the order.
 """
 
-from collections.abc import Iterable
-
 from hybrid_des.pipeline import Op
 
 
 class Slots:
-    """The slots of one rank.
+    """The slots of one rank, and the ops in them: `placed`, each with its first slot.
 
     `_next[slot]` points from a taken slot towards the next free one; path compression keeps searches near constant
     time.
     """
 
     def __init__(self) -> None:
+        self.placed: list[tuple[int, Op]] = []
         self._next: dict[int, int] = {}
+
+    @property
+    def program(self) -> list[Op]:
+        """The rank's program: its ops by slot."""
+        return [op for _, op in sorted(self.placed, key=lambda pair: pair[0])]
+
+    def put(self, slot: int, op: Op, length: int = 1) -> None:
+        """Put an op into `length` slots from `slot` on."""
+        self.take(slot, length)
+        self.placed.append((slot, op))
 
     def take(self, slot: int, length: int = 1) -> None:
         """Take `length` slots from `slot` on."""
@@ -43,8 +52,3 @@ class Slots:
         while slot != end:
             self._next[slot], slot = end, self._next[slot]
         return end
-
-
-def in_order(placed: Iterable[tuple[int, Op]]) -> list[Op]:
-    """A rank's program: its ops by slot."""
-    return [op for _, op in sorted(placed, key=lambda pair: pair[0])]
