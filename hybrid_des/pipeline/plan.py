@@ -64,9 +64,9 @@ class Edges:
 
     def order(self) -> list[int]:
         """The actions in an order in which they can run; those that wait in a circle are missing."""
-        open_ = (self.producer >= self.consumer) | (self.rank[self.consumer] != self.rank[self.producer])
-        bounds = np.searchsorted(self.consumer[open_], np.arange(self.first[-1] + 1)).tolist()
-        producers = self.producer[open_].tolist()  # without those above their consumers
+        pending = (self.producer >= self.consumer) | (self.rank[self.consumer] != self.rank[self.producer])
+        bounds = np.searchsorted(self.consumer[pending], np.arange(self.first[-1] + 1)).tolist()
+        producers = self.producer[pending].tolist()  # those above their consumers are done by then
         order: list[int] = []
         done = bytearray(self.first[-1])
         waiting: dict[int, list[int]] = {}  # action → ranks that wait for it
