@@ -184,7 +184,7 @@ class Explanation:
             ],
             "ladder": [{"step": rung.name, "step_time_s": self.seconds(rung.duration)} for rung in self.rungs],
             "ranking": [
-                {"class": gain.sort, "name": gain.name, "change": gain.change,
+                {"class": gain.part.sort, "name": gain.part.name, "change": gain.change,
                  "step_time_s": self.seconds(gain.duration)}
                 for gain in self.gains
             ],

@@ -200,7 +200,7 @@ def _ladder(found: Explanation) -> str:
 
 def _ranked(found: Explanation, room: int) -> str:
     helping = [gain for gain in found.gains[: found.top] if gain.duration < found.duration]
-    named = [f"{one.name} {one.change} {_change(one.duration, found.duration)}" for one in helping]
+    named = [f"{one.part.name} {one.change} {_change(one.duration, found.duration)}" for one in helping]
     return fitting("", named, room, " · ") if named else ""
 
 
@@ -253,7 +253,7 @@ def advice(found: Explanation) -> str:
     if quicker is None:
         return "nothing that was tried makes it shorter"
     saved = _change(quicker.duration, found.duration)
-    return f"quicker ops, little else costs: {quicker.name} {quicker.change} {saved}"
+    return f"quicker ops, little else costs: {quicker.part.name} {quicker.change} {saved}"
 
 
 def _hidden(found: Explanation) -> float:

@@ -42,16 +42,6 @@ class Gain(NamedTuple):
     change: str
     duration: int
 
-    @property
-    def sort(self) -> str:
-        """The sort of the class: rank, kind or link."""
-        return self.part.sort
-
-    @property
-    def name(self) -> str:
-        """The name of the class."""
-        return self.part.name
-
 
 class Curve(NamedTuple):
     """A class, and the end of the run with it quicker: (share of its time saved, picoseconds), from (0, as it is)."""
@@ -118,14 +108,16 @@ def ranking(base: Run, busiest: Sequence[int]) -> list[Gain]:
 def curves(base: Run, gains: Sequence[Gain]) -> list[Curve]:
     """The classes that gain the most of each sort: pipeline ranks, kinds of ops, kinds of links."""
     helping = [gain for gain in gains if gain.duration < base.timeline.duration]
-    chosen = [gain for sort in ("rank", "kind", "link") for gain in [one for one in helping if one.sort == sort][:EACH]]
+    chosen = [
+        gain for sort in ("rank", "kind", "link") for gain in [one for one in helping if one.part.sort == sort][:EACH]
+    ]
     points = max(1, min(len(SAVED), EVENTS_OF_CURVES // max(base.events, 1) // max(len(chosen), 1)))
     found = []
-    for sort, part in ((gain.sort, gain.part) for gain in chosen):
+    for part in (gain.part for gain in chosen):
         ends = [(0.0, base.timeline.duration)]
         for share in SAVED[:points]:
-            factor = 1 / (1 - share) if sort == "link" else 1 - share
+            factor = 1 / (1 - share) if part.sort == "link" else 1 - share
             ends.append((float(share), part.scaled(Variant.of(base), factor).simulated().duration))
-        noun = {"rank": part.name, "kind": f"{part.name} ops", "link": f"{part.name} links"}[sort]
+        noun = {"rank": part.name, "kind": f"{part.name} ops", "link": f"{part.name} links"}[part.sort]
         found.append(Curve(noun, sorted(ends)))
     return found

@@ -63,9 +63,9 @@ def proposals(
     if network >= least:
         tried["network"] = [_tried("network", text, base, build) for text in [*_less_exposed(base.scenario)][:most]]
         tried["network"] += [
-            _proposal("links", f"{gain.name} links {gain.change}", base, base.scenario, gain.duration)
+            _proposal("links", f"{gain.part.name} links {gain.change}", base, base.scenario, gain.duration)
             for gain in gains
-            if gain.sort == "link" and not broken
+            if gain.part.sort == "link" and not broken
         ]
     if bubble >= least:
         tried["bubble"] = [_tried("bubble", text, base, build) for text in [*_less_bubble(base.scenario)][:most]]

@@ -83,7 +83,7 @@ def what_if_table(found: Explanation) -> str:
     """Every change that was simulated, the most helpful first, as an HTML table."""
     steps, before = found.run.scenario.steps, found.run.scenario.schedule.microbatches
     rows = [(one.change, one.first_order, one.duration, one.steps, one.microbatches) for one in found.what_if]
-    rows += [(f"{gain.name} {gain.change}", None, gain.duration, steps, before) for gain in found.gains]
+    rows += [(f"{gain.part.name} {gain.change}", None, gain.duration, steps, before) for gain in found.gains]
     rows += [(one.change, None, one.duration, one.steps, one.microbatches) for one in found.proposals]
     unique = {row[0]: row for row in rows[::-1]}.values()
     base = max(found.duration, 1) / steps / before
