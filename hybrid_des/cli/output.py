@@ -1,11 +1,11 @@
-"""Terminal output: robust streams, tables of text, and progress while a simulation runs."""
+"""Terminal output: robust streams, and progress while a simulation runs."""
 
 import contextlib
 import io
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,14 +60,6 @@ def write_file(path: Path, text: str) -> None:
     except OSError as error:
         beside.unlink(missing_ok=True)
         raise UsageError(f"{path}: {error.strerror or error}") from None
-
-
-def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "") -> str:
-    """Format rows of cells as aligned lines below their heads; cells may hold any text."""
-    cells = [[one_line(cell) for cell in row] for row in (heads, *rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells)
-    return "\n".join(f"{indent}{line}".rstrip() for line in lines)
 
 
 @contextlib.contextmanager

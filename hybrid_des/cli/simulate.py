@@ -90,8 +90,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace, scenario: Scenario) -> tuple[Result, dict[Path, Written]]:
     """Simulate, and write what was asked for; folders that cannot be written are detected first."""
-    from hybrid_des.report.files.workshop import reserved
-    from hybrid_des.report.kineto import write_kineto
+    from hybrid_des.report.files.kineto import write_kineto
+    from hybrid_des.report.files.staging import reserved
     from hybrid_des.result import simulate
 
     written, scratch = {}, None
@@ -123,7 +123,7 @@ def _progress(headway: Headway) -> str:
 def _show_unfinished(args: argparse.Namespace, facts: dict[str, Any]) -> None:
     """Output what is known of a run that its budget stopped."""
     from hybrid_des.report.files import write_unfinished
-    from hybrid_des.report.unfinished import unfinished_report
+    from hybrid_des.report.terminal import unfinished_report
 
     if args.out is not None:
         write_unfinished(facts, args.out)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid_des.analysis.cost_table import COLLECTIVES, TOTAL
 from hybrid_des.analysis.model_figures import AXES, peak_of
 from hybrid_des.models import Attention
+from hybrid_des.report.text import text_table
 from hybrid_des.scenario import Scenario
 from hybrid_des.units import format_bandwidth
 from hybrid_des.workload.device import ATTENTION_BACKWARD
@@ -51,15 +52,8 @@ def render_stages(frame: pd.DataFrame, scenario: Scenario) -> str:
         columns.append([unit, *cells])
     words = formulas(scenario)
     lines = [_words(head, words[head]) for head in shown.values()]
-    return "\n".join([_table(heads, columns), "", *lines])
-
-
-def _table(heads: Sequence[str], columns: Sequence[Sequence[str]]) -> str:
-    """Right-aligned columns, closer together if they would be wider than a terminal."""
-    widths = [max(map(len, (head, *column))) for head, column in zip(heads, columns, strict=True)]
-    gap = "  " if sum(widths) + 2 * len(widths) <= WIDTH + 2 else " "
-    rows = [heads, *zip(*columns, strict=True)]
-    return "\n".join(gap.join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows)
+    table = text_table(heads, zip(*columns, strict=True), align=">", width=WIDTH)
+    return "\n".join([table, "", *lines])
 
 
 def _words(head: str, text: str) -> str:

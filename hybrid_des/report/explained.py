@@ -11,7 +11,7 @@ from hybrid_des.analysis.explanation import TWICE, Explanation, Tried
 from hybrid_des.analysis.idle import REPLICA
 from hybrid_des.analysis.ties import Ties
 from hybrid_des.report.content import alarm_of, count
-from hybrid_des.report.lines import fitting, folded
+from hybrid_des.report.text import NARROWEST, fitting, folded, labelled
 from hybrid_des.units import format_seconds
 
 LABEL = 10
@@ -33,11 +33,7 @@ def render_explanation(found: Explanation, width: int = 100) -> str:
     total = f"step {format_seconds(step)}"
     lines = [f"{title:<{max(width - len(total) - 1, 0)}} {total}"]
     lines += folded(alarm, width) if (alarm := alarm_of(found.run)) else []
-    for label, texts in _blocks(found, max(width - LABEL, 30)):
-        for number, text in enumerate(texts):
-            for more, line in enumerate(folded(text, width - LABEL)):
-                lines.append(f"{label if not number and not more else '':<{LABEL}}{line}".rstrip())
-    return "\n".join(lines)
+    return "\n".join([*lines, *labelled(_blocks(found, max(width - LABEL, NARROWEST)), width, LABEL)])
 
 
 def _blocks(found: Explanation, room: int) -> Iterator[tuple[str, Sequence[str]]]:

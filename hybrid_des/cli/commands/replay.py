@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_out, as_path
-from hybrid_des.cli.output import say, show, status_line, text_table
+from hybrid_des.cli.output import say, show, status_line
+from hybrid_des.report.text import text_table
 
 if TYPE_CHECKING:
     from hybrid_des.stragglers.replaying import Replayed

@@ -6,7 +6,7 @@
 import argparse
 import json
 
-from hybrid_des.cli.output import text_table
+from hybrid_des.report.text import text_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_common, import_files, whole
-from hybrid_des.cli.output import show, text_table
+from hybrid_des.cli.output import show
 from hybrid_des.errors import UsageError, one_line
+from hybrid_des.report.text import text_table
 
 if TYPE_CHECKING:
     from hybrid_des.network.fabric import Fabric
