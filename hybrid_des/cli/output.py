@@ -1,18 +1,26 @@
 """Terminal output: robust streams, and progress while a simulation runs."""
 
+from __future__ import annotations
+
 import contextlib
 import io
+import json
 import os
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hybrid_des.errors import UsageError, one_line, printable
 
 if TYPE_CHECKING:
+    import argparse
+
     from rich.status import Status
+
+    from hybrid_des.report.files import Written
 
 PATIENCE_S = 1.0  # before the status line appears
 
@@ -40,6 +48,28 @@ def say(message: str) -> None:
 def show(text: str) -> None:
     """Print lines for people to stdout; a name or a path in them cannot control the terminal."""
     print(printable(text))
+
+
+def show_result(
+    args: argparse.Namespace, value: Callable[[], Any], text: Callable[[], str], *, ascii_only: bool = True
+) -> None:
+    """Print what a command found: a value as JSON with --json, else its text."""
+    if args.json:
+        print(json.dumps(value(), indent=2, allow_nan=False, ensure_ascii=ascii_only))
+    else:
+        show(text())
+
+
+def terminal_width(otherwise: int = 100) -> int:
+    """Columns of the terminal, or of an output that is none."""
+    return shutil.get_terminal_size((otherwise, 24)).columns
+
+
+def say_written(folder: Path, written: Written) -> None:
+    """Say what was written into a folder."""
+    for note in written.notes:
+        say(note)
+    say(f"wrote {len(written.paths)} files to {folder}")
 
 
 def write_file(path: Path, text: str) -> None:

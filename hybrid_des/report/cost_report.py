@@ -62,9 +62,7 @@ def _words(head: str, text: str) -> str:
 
 def _scaled(name: str, values: Sequence[float], most: float) -> tuple[str, list[str]]:
     """The unit that suits the largest value, and some values in it."""
-    kind = name.rpartition("_")[2]
-    scales = SCALES.get(kind, SCALES[""])
-    size, unit = next((one for one in scales if most >= one[0]), scales[-1])
+    size, unit = _unit(name.rpartition("_")[2], most)
     return unit, [f"{value / size:.4g}" if value else "0" for value in values]
 
 
@@ -141,7 +139,7 @@ def _attention(scenario: Scenario, flop: str, slower: str = "") -> str:
 def render_layers(frame: pd.DataFrame, scenario: Scenario) -> str:
     """The table of layers, one block of lines for consecutive layers that are alike, and explanations."""
     numbers = ["forward_s", "input_gradient_s", "weight_gradient_s"]
-    size, unit = _unit(frame[numbers].to_numpy().max(initial=0.0))
+    size, unit = _unit("s", frame[numbers].to_numpy().max(initial=0.0))
     found: list[tuple[list[tuple[int, str]], list[dict[Any, Any]]]] = []
     for place, rows in groupby(frame.to_dict("records"), key=lambda row: (row["stage"], row["layer"])):
         block = [{key: value for key, value in row.items() if key not in ("stage", "layer")} for row in rows]
@@ -164,8 +162,9 @@ def render_layers(frame: pd.DataFrame, scenario: Scenario) -> str:
     return "\n".join([*lines, "", *(_words(head, words[head]) for head in shown)])
 
 
-def _unit(most: float) -> tuple[float, str]:
-    return next((one for one in SCALES["s"] if most >= one[0]), SCALES["s"][-1])
+def _unit(kind: str, most: float) -> tuple[float, str]:
+    scales = SCALES.get(kind, SCALES[""])
+    return next((one for one in scales if most >= one[0]), scales[-1])
 
 
 def _heading(places: Sequence[tuple[int, str]], total: dict[Any, Any]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import json
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -64,13 +65,7 @@ def page_of(runs: Sequence[Shown]) -> str:
         "ABOUT": json.dumps({"runs": about}, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
         "DATA": " ".join(text for _, text in packed),
     }
-    page = TEMPLATE.read_text(encoding="utf-8")
-    before, *rest = page.split("{{")
-    pieces = [before]
-    for piece in rest:
-        name, _, after = piece.partition("}}")
-        pieces += [fills[name], after]
-    return "".join(pieces)
+    return re.sub("{{(.*?)}}", lambda name: fills[name[1]], TEMPLATE.read_text(encoding="utf-8"))
 
 
 def _about(run: Shown, reasons: Reasons, tables: Tables, heads: dict[str, Any]) -> dict[str, Any]:
