@@ -29,6 +29,7 @@ COLOURS = {
     "F": "rail_response", "B": "rail_idle", "W": "rail_load", "FB": "thread_state_uninterruptible",
     "optimizer": "black", "reduction": "rail_animation", "gather": "good", "wait": "grey",
 }  # fmt: skip
+CNAMES = {category: f'"cname":"{colour}",' for category, colour in COLOURS.items()}
 
 
 def write_trace(path: Path, about: Mapping[str, Any], events: Iterable[Event]) -> None:
@@ -57,7 +58,7 @@ def write_trace(path: Path, about: Mapping[str, Any], events: Iterable[Event]) -
 class Rows:
     """The rows of a table of periods, by rank or another column, in the order of their slices.
 
-    Adds the columns `ts`, `dur` and `until`, in µs; `asked`, where a table has it, is in µs too.
+    Columns `ts`, `dur` and `until`, in µs, stand for `start` and `end`; `asked`, where a table has it, is in µs too.
 
     Attributes:
         rows_of: rank → its rows.
@@ -68,7 +69,8 @@ class Rows:
         times = {"ts": start, "dur": end - start, "until": end}
         if "asked" in table:
             times["asked"] = whole(table["asked"], unit)
-        self._columns = {**table, **{name: in_microseconds(column, unit) for name, column in times.items()}}
+        facts = {name: column for name, column in table.items() if name not in ("start", "end", by)}
+        self._columns = {**facts, **{name: in_microseconds(column, unit) for name, column in times.items()}}
         self.rows_of = dict(groups(np.lexsort((end, start, table[by])), table[by]))
 
     def overlap(self, number: int) -> bool:
@@ -90,7 +92,7 @@ def track_of(pid: int, tid: int) -> str:
 
 def slice_of(track: str, row: Row, name: str, category: str, args: str) -> Event:
     """A slice from a row's `ts` for its `dur`; `args` is the inside of a JSON object."""
-    colour = f'"cname":"{COLOURS[category]}",' if category in COLOURS else ""
+    colour = CNAMES.get(category, "")
     return (
         f'{{"ph":"X",{track},"ts":{row["ts"]},"dur":{row["dur"]},'
         f'"name":"{name}","cat":"{category}",{colour}"args":{{{args}}}}}'
