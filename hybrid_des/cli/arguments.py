@@ -66,6 +66,13 @@ def add_budget(parser: argparse.ArgumentParser, description: str) -> None:
     parser.add_argument("--budget", metavar="TIME", type=_seconds, default=inf, help=description)
 
 
+def add_quiet_json(parser: argparse.ArgumentParser) -> None:
+    """Add `--json`, `--quiet` and `--budget` of a command that simulates several times before it prints."""
+    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
+    parser.add_argument("--quiet", action="store_true", help="show no status line")
+    add_budget(parser, "end after this time, such as 60s, without a result; exit code 3")
+
+
 def import_files(files: Sequence[str]) -> None:
     """Import user-defined plug-in files, with the errors of `hybrid_des.registry.import_file`."""
     if files:

@@ -49,8 +49,7 @@ def write_bench(folder: Path, about: str, rows: Sequence[BenchRow], limit: float
         by_name: whether each collective is a line of the picture; else all rows are one line.
     """
     from hybrid_des.network.times import TimeTable, write_table
-    from hybrid_des.report.files import write_whole
-    from hybrid_des.report.plots import save
+    from hybrid_des.report.files import write_files
     from hybrid_des.report.plots.curves import times_and_bandwidths
 
     names = dict.fromkeys(row.name for row in rows) if by_name else {about.partition(",")[0]: None}
@@ -60,9 +59,4 @@ def write_bench(folder: Path, about: str, rows: Sequence[BenchRow], limit: float
     table = TimeTable(tuple((row.size, row.time) for row in rows))
     cells = [{name: str(cell) for name, cell in columns_of(row).items()} for row in rows]
     more = {name: [row[name] for row in cells] for name in [*cells[0]][2:]}
-
-    def fill(workshop: Path) -> None:
-        (workshop / "collective.csv").write_text(write_table(table, about, more), encoding="utf-8")
-        save(figure, workshop, "collective")
-
-    write_whole(folder, fill)
+    write_files(folder, {"collective.csv": write_table(table, about, more), "collective": figure})

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import NoReturn
 
 from hybrid_des.cli import commands, simulate
-from hybrid_des.cli.arguments import Parser
+from hybrid_des.cli.arguments import Parser, import_files
 from hybrid_des.cli.output import discard_output, make_output_safe, say
 from hybrid_des.errors import HybridDesError, SimulationError, UsageError, unknown
 
@@ -145,7 +145,9 @@ def _run(arguments: list[str]) -> int:
             command = commands.find(arguments[0])
             parser = Parser(f"{called} {arguments[0]}", description=command.__doc__)
             command.add_arguments(parser)
-            return int(command.run(parser.parse_args(arguments[1:])))
+            args = parser.parse_args(arguments[1:])
+            import_files(getattr(args, "imports", ()))
+            return int(command.run(args))
         listed = "\n".join(f"  {name:<12} {commands.summary(name)}" for name in commands.names())
         parser = Parser(
             called,
@@ -160,6 +162,7 @@ def _run(arguments: list[str]) -> int:
         _refuse_command(args.file, called)
         if rest:
             parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        import_files(args.imports)
         return simulate.run(args)
     except SystemExit as done:  # --help and --version
         return int(done.code or 0)

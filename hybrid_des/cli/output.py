@@ -1,18 +1,26 @@
-"""Terminal output: robust streams, tables of text, and progress while a simulation runs."""
+"""Terminal output: robust streams, and progress while a simulation runs."""
+
+from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
+import shutil
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hybrid_des.errors import UsageError, one_line, printable
 
 if TYPE_CHECKING:
+    import argparse
+
     from rich.status import Status
+
+    from hybrid_des.report.files import Written
 
 PATIENCE_S = 1.0  # before the status line appears
 
@@ -42,6 +50,28 @@ def show(text: str) -> None:
     print(printable(text))
 
 
+def show_result(
+    args: argparse.Namespace, value: Callable[[], Any], text: Callable[[], str], *, ascii_only: bool = True
+) -> None:
+    """Print what a command found: a value as JSON with --json, else its text."""
+    if args.json:
+        print(json.dumps(value(), indent=2, allow_nan=False, ensure_ascii=ascii_only))
+    else:
+        show(text())
+
+
+def terminal_width(otherwise: int = 100) -> int:
+    """Columns of the terminal, or of an output that is none."""
+    return shutil.get_terminal_size((otherwise, 24)).columns
+
+
+def say_written(folder: Path, written: Written) -> None:
+    """Say what was written into a folder."""
+    for note in written.notes:
+        say(note)
+    say(f"wrote {len(written.paths)} files to {folder}")
+
+
 def write_file(path: Path, text: str) -> None:
     """Write the file atomically; a device or pipe directly.
 
@@ -60,14 +90,6 @@ def write_file(path: Path, text: str) -> None:
     except OSError as error:
         beside.unlink(missing_ok=True)
         raise UsageError(f"{path}: {error.strerror or error}") from None
-
-
-def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "") -> str:
-    """Format rows of cells as aligned lines below their heads; cells may hold any text."""
-    cells = [[one_line(cell) for cell in row] for row in (heads, *rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)) for row in cells)
-    return "\n".join(f"{indent}{line}".rstrip() for line in lines)
 
 
 @contextlib.contextmanager

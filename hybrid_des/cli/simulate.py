@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.cli.arguments import add_budget, add_common, add_out, import_files, processes
-from hybrid_des.cli.output import progress_bar, say, status_line
+from hybrid_des.cli.arguments import add_budget, add_common, add_out, processes
+from hybrid_des.cli.output import progress_bar, say, say_written, status_line, terminal_width
 from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ def run(args: argparse.Namespace) -> int:
     from hybrid_des.scenario import read_scenario, scenario_of
     from hybrid_des.simulation.watch import UnfinishedError
 
-    import_files(args.imports)
     document = read_scenario(args.file, args.set)
     if document.value.get("sweep") not in (None, "none"):
         if args.hta is not None:
@@ -82,16 +81,14 @@ def run(args: argparse.Namespace) -> int:
         if args.json and result.summary["out_of_memory"]:  # the report shows it
             say(f"warning: {args.file}: out of memory; see peak_memory_bytes")
         for folder, files in written.items():
-            for note in files.notes:
-                say(note)
-            say(f"wrote {len(files.paths)} files to {folder}")
+            say_written(folder, files)
     return 0
 
 
 def _run(args: argparse.Namespace, scenario: Scenario) -> tuple[Result, dict[Path, Written]]:
     """Simulate, and write what was asked for; folders that cannot be written are detected first."""
-    from hybrid_des.report.files.workshop import reserved
-    from hybrid_des.report.kineto import write_kineto
+    from hybrid_des.report.files.kineto import write_kineto
+    from hybrid_des.report.files.staging import reserved
     from hybrid_des.result import simulate
 
     written, scratch = {}, None
@@ -123,7 +120,7 @@ def _progress(headway: Headway) -> str:
 def _show_unfinished(args: argparse.Namespace, facts: dict[str, Any]) -> None:
     """Output what is known of a run that its budget stopped."""
     from hybrid_des.report.files import write_unfinished
-    from hybrid_des.report.unfinished import unfinished_report
+    from hybrid_des.report.terminal import unfinished_report
 
     if args.out is not None:
         write_unfinished(facts, args.out)
@@ -196,9 +193,7 @@ def _workers(args: argparse.Namespace, cases: Sweep) -> Iterator[dict[str, Any]]
 
 
 def _report(result: Result) -> None:
-    import shutil
-
     from hybrid_des.report.terminal import render
 
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    print(render(result, color=color, width=shutil.get_terminal_size((100, 24)).columns))
+    print(render(result, color=color, width=terminal_width()))

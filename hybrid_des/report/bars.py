@@ -81,14 +81,18 @@ class Bars:
         real = (length > 0) & (self.kind != OP_KINDS.index("optimizer"))
         return {kind: float(np.median(length[real & (self.kind == kind)])) for kind in np.unique(self.kind[real])}
 
+    def kept(self, which: NDArray[np.bool_]) -> Bars:
+        """The bars of some ops alone."""
+        columns = ("line", "kind", "step", "microbatch", "chunk", "start", "end", "second")
+        return replace(self, **{name: getattr(self, name)[which] for name in columns})
+
     def first_steps(self, steps: int) -> Bars:
         """The bars of the first steps alone, and reductions until the next step."""
         kept = np.isin(self.step, np.unique(self.step)[:steps])
         until = max(float(self.end[kept].max(initial=0.0)), float(self.start[~kept].min(initial=np.inf)))
         waits = self.waits[self.waits[:, 1] < until].copy()
         waits[:, 2] = np.minimum(waits[:, 2], until)
-        columns = ("line", "kind", "step", "microbatch", "chunk", "start", "end", "second")
-        return replace(self, waits=waits, **{name: getattr(self, name)[kept] for name in columns})
+        return replace(self.kept(kept), waits=waits)
 
 
 def bars_of(source: Timeline | pd.DataFrame, every: int = 1) -> Bars:

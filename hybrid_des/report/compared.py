@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hybrid_des.analysis.comparison.compare import Comparison
-from hybrid_des.report.content import ALARM, CANNOT_RUN
+from hybrid_des.report.content import ALARM, CANNOT_RUN, cause_name
 from hybrid_des.report.explained import ties_text
-from hybrid_des.report.lines import folded
 from hybrid_des.report.plots.chart import gantt, size_of
 from hybrid_des.report.plots.style import new_figure, verbatim
-from hybrid_des.report.shares import CAUSES
+from hybrid_des.report.text import labelled
 from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:
@@ -23,19 +22,21 @@ MOST = 6  # rows per list
 
 def render_comparison(found: Comparison, width: int = 100) -> str:
     """The comparison as text."""
-    lines = []
-    for label, text in _blocks(found):
-        kept = folded(text, max(width - LABEL, 30)) if label else [text]
-        lines += [f"{label if not number else '':<{LABEL if label else 0}}{line}" for number, line in enumerate(kept)]
-    return "\n".join(lines)
+    return "\n".join([*_title(found), *labelled(_blocks(found), width, LABEL)])
 
 
-def _blocks(found: Comparison) -> Iterator[tuple[str, str]]:
+def _title(found: Comparison) -> Iterator[str]:
+    before, after = (format_seconds(side.summary["step_time_s"]) for side in (found.a, found.b))
+    change = f"{_signed(found.change)} ({found.regression * 100:+.1f} %)"
+    yield f"{found.a.name} → {found.b.name}: step {before} → {after}, {change}"
+    yield from (
+        f"{ALARM}: {side.name}: {CANNOT_RUN}" for side in (found.a, found.b) if side.summary.get("out_of_memory")
+    )
+
+
+def _blocks(found: Comparison) -> Iterator[tuple[str, Sequence[str]]]:
     a, b = found.a, found.b
-    before, after = (format_seconds(side.summary["step_time_s"]) for side in (a, b))
-    yield "", f"{a.name} → {b.name}: step {before} → {after}, {_signed(found.change)} ({found.regression * 100:+.1f} %)"
-    yield from (("", f"{ALARM}: {side.name}: {CANNOT_RUN}") for side in (a, b) if side.summary.get("out_of_memory"))
-    causes = [(CAUSES.get(row["cause"], row["cause"]), row["change_s"]) for row in found.causes() if row["change_s"]]
+    causes = [(cause_name(row["cause"]), row["change_s"]) for row in found.causes() if row["change_s"]]
     causes.sort(key=lambda one: -abs(one[1]))
     yield _listed("Causes", [f"{name} {_signed(change)}" for name, change in causes], "no change, mean per rank")
     whole = found.to_mapping()
@@ -45,7 +46,7 @@ def _blocks(found: Comparison) -> Iterator[tuple[str, str]]:
     yield _listed("Links", links, "all messages occupy them as long as before")
     alone = {name: number for name, number in whole["unmatched"].items() if number}
     if alone:
-        yield _listed("Unmatched", [f"{number} {name.replace('_', ' ')}" for name, number in alone.items()], "")
+        yield _listed("Unmatched", [f"{number} {name.replace('_', ' ')}" for name, number in alone.items()])
     if found.effects is None:
         why = "one side is a folder" if not (found.a.run and found.b.run) else "the runs have different ops"
         yield _listed("Alone", [], f"not known: {why}, so nothing can be exchanged and simulated")
@@ -58,19 +59,19 @@ def _blocks(found: Comparison) -> Iterator[tuple[str, str]]:
         more = [f"{len(each) - MOST} more"] if len(each) > MOST else []
         rest = [f"interaction {_signed(found.interaction or 0.0)}"] if each else []
         text = " · ".join([*each[:MOST], *more, *rest])
-        yield "Alone", text or "no duration, bandwidth or latency differs"
+        yield "Alone", [text or "no duration, bandwidth or latency differs"]
     if whole["bounds_s"] is not None:
         low, high = whole["bounds_s"]
-        yield _listed("Bounds", [f"{_signed(low)} … {_signed(high)} if the order stays the same"], "")
+        yield _listed("Bounds", [f"{_signed(low)} … {_signed(high)} if the order stays the same"])
     texts = [f"{side.name}: {ties_text(ties, a.steps)}" for side, ties in zip((a, b), found.ties, strict=True) if ties]
     if texts:
-        yield "Ties", "; ".join(texts)
+        yield "Ties", ["; ".join(texts)]
     first = whole["first_difference"]
     text = "the same everywhere"
     if first is not None:
         at = format_seconds(first["at_s"])
         text = f"first differs on {first['place']} at {at}: {first['in_a']}, in {b.name} {first['in_b']}"
-    yield _listed("Order", [text], "")
+    yield "Order", [text]
 
 
 def draw_comparison(found: Comparison) -> Figure:
@@ -90,9 +91,9 @@ def draw_comparison(found: Comparison) -> Figure:
     return figure
 
 
-def _listed(label: str, texts: Sequence[str], otherwise: str) -> tuple[str, str]:
+def _listed(label: str, texts: Sequence[str], otherwise: str = "") -> tuple[str, Sequence[str]]:
     shown = list(texts[:MOST]) + ([f"{len(texts) - MOST} more"] if len(texts) > MOST else [])
-    return label, " · ".join(shown) or otherwise
+    return label, [" · ".join(shown) or otherwise]
 
 
 def _signed(seconds: float) -> str:

@@ -1,14 +1,17 @@
 """The content of a report as data: facts, shares of the step, and limits of the model; `terminal` renders it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, NamedTuple
 
+from hybrid_des.analysis.idle import DEPENDENCY, STEADY, slower_replica_share
 from hybrid_des.analysis.metrics import Findings
-from hybrid_des.analysis.model_figures import peak_of
-from hybrid_des.report.perturbations import perturbations_of
-from hybrid_des.report.shares import Share, shares_of
+from hybrid_des.analysis.model_figures import AXES, peak_of
+from hybrid_des.analysis.waiting import waiting
+from hybrid_des.network.purpose import ACTIVATION, REDUCTION
 from hybrid_des.scenario import Scenario
+from hybrid_des.scenario.perturbed import Jitter, Slow
 from hybrid_des.simulation.memory import MemoryPeak, memory_parts, misfit, worst_peak
 from hybrid_des.simulation.remedies import what_would_fit
 from hybrid_des.simulation.run import Run
@@ -23,6 +26,18 @@ CANNOT_RUN = "this step cannot run; its figures are those of GPUs with enough me
 ACROSS_STEPS = ("zb-h2", "zb-auto")  # schedules whose drain overlaps the next step's warm-up
 
 
+CAUSES = {
+    "busy": "busy",
+    "dependency": "pipeline dependency",
+    "pipeline_message": "waiting for a pipeline message",
+    "gradient_reduction": "gradient reduction",
+    "slower_replica": "waiting for a slower replica",
+    "end_of_step": "step barrier",
+}
+MESSAGES = 0.01  # share of the step from which the wait for pipeline messages is shown in parts
+LEVELS = {"op": "per op", "rank-step": "per rank and step", "rank": "per rank"}
+
+
 class Fact(NamedTuple):
     """One line: label, value and note; `weight` is "", "bold", "dim" or "alarm"."""
 
@@ -30,6 +45,15 @@ class Fact(NamedTuple):
     value: str
     note: str = ""
     weight: str = ""
+
+
+class Share(NamedTuple):
+    """One part of the average step: label, seconds, fraction of the step, and the activity that gives its colour."""
+
+    label: str
+    seconds: float
+    fraction: float
+    activity: str
 
 
 @dataclass(frozen=True)
@@ -59,7 +83,7 @@ def content_of(findings: Findings) -> Content:
             _setup(scenario, facts),
             *_model(scenario),
             *_notes(scenario, facts),
-            *filter(None, [perturbations_of(scenario, _end(run))]),
+            *filter(None, [_perturbations(scenario, _end(run))]),
         ],
         [*_headline(facts), *_model_headline(scenario, facts)],
         shares_of(facts, run),
@@ -145,6 +169,40 @@ def _hiding(scenario: Scenario) -> list[str]:
     ]
 
 
+def _perturbations(scenario: Scenario, ends_s: float) -> str:
+    """Everything that perturbs a run which ends at this time; empty if nothing does."""
+    found = [_slow(one, ends_s) for one in scenario.slow]
+    found += [text for one in scenario.jitter for text in _random(one)]
+    if scenario.jitter:
+        found.append(f"seed {scenario.seed}")
+    return "; ".join(found)
+
+
+def _slow(one: Slow, ends_s: float) -> str:
+    kind, name = one.target
+    if one.flap is not None:
+        what = f"down for {_time(one.flap)}"
+    else:
+        speed = [] if one.factor is None else [f"at {float(one.factor):.4g}×"]
+        what = " and ".join([*speed, *([f"{_time(one.latency)} late"] if one.latency else [])])
+    begin = f" from {_time(one.from_)}" if one.from_ else ""
+    end = "" if one.until is None else f" until {_time(one.until)}"
+    unseen = " (after the end of this run)" if one.from_ and one.from_ >= ends_s else ""
+    return f"{kind} {name} {what}{begin}{end}{unseen}"
+
+
+def _random(one: Jitter) -> Iterator[str]:
+    if one.distribution is not None:
+        options = ", ".join(f"{key} {float(value):.4g}" for key, value in one.options or ())
+        yield f"{one.distribution} jitter {LEVELS[one.level]} ({options})"
+    if one.noise is not None:
+        yield f"noise of {_time(one.noise.detour)} every {_time(one.noise.period)}"
+
+
+def _time(seconds: Fraction) -> str:
+    return f"{float(seconds / 3600):.4g} h" if seconds >= 3600 else format_seconds(float(seconds))
+
+
 def _headline(facts: Mapping[str, Any]) -> list[Fact]:
     gpus = f"on {count(facts['ranks'], 'GPU')}, {facts['efficiency']:.1%} efficient"
     rate = format_number(facts["microbatches_per_s"])
@@ -191,6 +249,44 @@ def _model_headline(scenario: Scenario, facts: Mapping[str, Any]) -> list[Fact]:
         Fact("MFU", f"{facts['mfu']:.1%}", utilisation),
         Fact(f"{noun} per second", _rate(rate), f"{_rate(each)} per GPU"),
     ]
+
+
+def cause_name(cause: str) -> str:
+    """A cause of idle time in words."""
+    return CAUSES.get(cause, cause.replace("_", " "))
+
+
+def shares_of(facts: Mapping[str, Any], run: Run) -> list[Share]:
+    """The parts of the step."""
+    step, busy = facts["step_time_s"], facts["busy_s"]
+    axes = facts.get("communication_s", {})
+    inside = {f"{axis} collectives": axes[axis]["exposed"] for axis in AXES if axis in axes and axes[axis]["exposed"]}
+    work = {"computation" if inside else "busy": busy - sum(inside.values())}
+    activities = {**dict.fromkeys(work, "F"), **dict.fromkeys((*inside, REDUCTION.cause), "reduction")}
+    return [
+        Share(cause_name(name), seconds, seconds / step if step else 0.0,
+              activities.get(name, "idle"))
+        for name, seconds in {**work, **inside, **_idle(facts["idle_s"], step, run)}.items()
+    ]  # fmt: skip
+
+
+def _idle(idle: Mapping[str, float], step: float, run: Run) -> dict[str, float]:
+    """Idle time by cause: warm-up, drain, parts of waits for messages, and waits for a slower replica separately."""
+    dependency, messages = waiting(run)
+    named = {DEPENDENCY if name == STEADY else name: time for name, time in dependency.items()}
+    finer = {DEPENDENCY: named}
+    if idle[ACTIVATION.cause] > MESSAGES * step:
+        finer[ACTIVATION.cause] = {f"pipeline message: {name}": time for name, time in messages.items()}
+    parts: dict[str, float] = {}
+    for cause, seconds in idle.items():
+        split = {name: time for name, time in finer.get(cause, {}).items() if time}
+        parts |= {name: seconds * time / sum(split.values()) for name, time in split.items()} or {cause: seconds}
+    waited = parts[REDUCTION.cause] * slower_replica_share(run.timeline)
+    if not waited:
+        return parts
+    parts[REDUCTION.cause] -= waited
+    last = parts.pop("end_of_step")
+    return {**parts, "slower_replica": waited, "end_of_step": last}
 
 
 def _memory(run: Run, facts: Mapping[str, Any], peak: MemoryPeak) -> list[Fact]:

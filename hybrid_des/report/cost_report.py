@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid_des.analysis.cost_table import COLLECTIVES, TOTAL
 from hybrid_des.analysis.model_figures import AXES, peak_of
 from hybrid_des.models import Attention
+from hybrid_des.report.text import text_table
 from hybrid_des.scenario import Scenario
 from hybrid_des.units import format_bandwidth
 from hybrid_des.workload.device import ATTENTION_BACKWARD
@@ -51,15 +52,8 @@ def render_stages(frame: pd.DataFrame, scenario: Scenario) -> str:
         columns.append([unit, *cells])
     words = formulas(scenario)
     lines = [_words(head, words[head]) for head in shown.values()]
-    return "\n".join([_table(heads, columns), "", *lines])
-
-
-def _table(heads: Sequence[str], columns: Sequence[Sequence[str]]) -> str:
-    """Right-aligned columns, closer together if they would be wider than a terminal."""
-    widths = [max(map(len, (head, *column))) for head, column in zip(heads, columns, strict=True)]
-    gap = "  " if sum(widths) + 2 * len(widths) <= WIDTH + 2 else " "
-    rows = [heads, *zip(*columns, strict=True)]
-    return "\n".join(gap.join(f"{cell:>{width}}" for cell, width in zip(row, widths, strict=True)) for row in rows)
+    table = text_table(heads, zip(*columns, strict=True), align=">", width=WIDTH)
+    return "\n".join([table, "", *lines])
 
 
 def _words(head: str, text: str) -> str:
@@ -68,9 +62,7 @@ def _words(head: str, text: str) -> str:
 
 def _scaled(name: str, values: Sequence[float], most: float) -> tuple[str, list[str]]:
     """The unit that suits the largest value, and some values in it."""
-    kind = name.rpartition("_")[2]
-    scales = SCALES.get(kind, SCALES[""])
-    size, unit = next((one for one in scales if most >= one[0]), scales[-1])
+    size, unit = _unit(name.rpartition("_")[2], most)
     return unit, [f"{value / size:.4g}" if value else "0" for value in values]
 
 
@@ -147,7 +139,7 @@ def _attention(scenario: Scenario, flop: str, slower: str = "") -> str:
 def render_layers(frame: pd.DataFrame, scenario: Scenario) -> str:
     """The table of layers, one block of lines for consecutive layers that are alike, and explanations."""
     numbers = ["forward_s", "input_gradient_s", "weight_gradient_s"]
-    size, unit = _unit(frame[numbers].to_numpy().max(initial=0.0))
+    size, unit = _unit("s", frame[numbers].to_numpy().max(initial=0.0))
     found: list[tuple[list[tuple[int, str]], list[dict[Any, Any]]]] = []
     for place, rows in groupby(frame.to_dict("records"), key=lambda row: (row["stage"], row["layer"])):
         block = [{key: value for key, value in row.items() if key not in ("stage", "layer")} for row in rows]
@@ -170,8 +162,9 @@ def render_layers(frame: pd.DataFrame, scenario: Scenario) -> str:
     return "\n".join([*lines, "", *(_words(head, words[head]) for head in shown)])
 
 
-def _unit(most: float) -> tuple[float, str]:
-    return next((one for one in SCALES["s"] if most >= one[0]), SCALES["s"][-1])
+def _unit(kind: str, most: float) -> tuple[float, str]:
+    scales = SCALES.get(kind, SCALES[""])
+    return next((one for one in scales if most >= one[0]), scales[-1])
 
 
 def _heading(places: Sequence[tuple[int, str]], total: dict[Any, Any]) -> list[str]:

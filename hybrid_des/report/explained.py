@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
@@ -11,7 +12,7 @@ from hybrid_des.analysis.explanation import TWICE, Explanation
 from hybrid_des.analysis.idle import REPLICA
 from hybrid_des.analysis.ties import Ties
 from hybrid_des.report.content import alarm_of, count
-from hybrid_des.report.lines import fitting, folded
+from hybrid_des.report.text import NARROWEST, fitting, folded, labelled
 from hybrid_des.units import format_seconds
 
 LABEL = 10
@@ -33,11 +34,7 @@ def render_explanation(found: Explanation, width: int = 100) -> str:
     total = f"step {format_seconds(step)}"
     lines = [f"{title:<{max(width - len(total) - 1, 0)}} {total}"]
     lines += folded(alarm, width) if (alarm := alarm_of(found.run)) else []
-    for label, texts in _blocks(found, max(width - LABEL, 30)):
-        for number, text in enumerate(texts):
-            for more, line in enumerate(folded(text, width - LABEL)):
-                lines.append(f"{label if not number and not more else '':<{LABEL}}{line}".rstrip())
-    return "\n".join(lines)
+    return "\n".join([*lines, *labelled(_blocks(found, max(width - LABEL, NARROWEST)), width, LABEL)])
 
 
 def _blocks(found: Explanation, room: int) -> Iterator[tuple[str, Sequence[str]]]:
@@ -79,11 +76,10 @@ def verdict(found: Explanation) -> str:
 def _parts(found: Explanation, room: int) -> str:
     """The parts of the critical path, in words."""
     parts = found.on_path
-    busy: dict[int, int] = {}
+    busy = Counter[int]()
     for piece in found.path:
         if piece.compute:
-            rank = found.names.rank(piece.activity)
-            busy[rank] = busy.get(rank, 0) + piece.compute
+            busy[found.names.rank(piece.activity)] += piece.compute
     most = sorted(busy.items(), key=lambda one: (-one[1], one[0]))
     words = {"transfer": "on links", "queueing": "in queues", "latency": "latency"}
     texts = [f"{_time(found, parts[part])} {word}" for part, word in words.items() if parts[part]]
@@ -221,9 +217,9 @@ def _idle(found: Explanation, room: int) -> list[str]:
     large = {name: time for name, time in reasons.items() if time > SLIGHT * found.whole} or reasons
     named = sorted(large.items(), key=lambda one: -one[1])
     mean = _time(found, round(sum(reasons.values()) / ranks))
-    totals: dict[int, int] = {}
+    totals = Counter[int]()
     for one in found.idle:
-        totals[one.rank] = totals.get(one.rank, 0) + one.end - one.start
+        totals[one.rank] += one.end - one.start
     worst = min(totals, key=lambda rank: (-totals[rank], rank))
     during = [f"{what} {_time(found, time)}" for what, time in found.during(worst).items()]
     return [

@@ -5,17 +5,18 @@ A line is a list of (text, style) parts; styles apply only with colour, for whic
 
 import io
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.errors import LONGEST_LINE, one_line
-from hybrid_des.report.content import Fact, content_of
-from hybrid_des.report.shares import Share
+from hybrid_des.report.content import Fact, Share, content_of
 from hybrid_des.report.text_chart import Line, Part, chart_of, style_of
-from hybrid_des.units import format_seconds
+from hybrid_des.units import format_bytes, format_seconds
 
 WEIGHTS = {"alarm": "bold red"}  # other weights are styles themselves
 LABEL = 24
+MOST_SHOWN = 8  # pipeline ranks of a run that is not complete
 
 
 def render(findings: Findings, color: bool = False, width: int = 100) -> str:
@@ -65,3 +66,24 @@ def _paint(lines: Sequence[Line], width: int) -> str:
     for line in lines:
         console.print(Text.assemble(*line), soft_wrap=True)
     return file.getvalue().rstrip("\n")
+
+
+def unfinished_report(facts: Mapping[str, Any]) -> str:
+    """What is known of a run that its budget stopped, as text; nothing in it looks like the result of a step."""
+    budget, simulated = format_seconds(facts["budget_s"]), format_seconds(facts["simulated_s"])
+    rows = (
+        ("ops that have ended", f"{facts['share_of_ops']:.1%}   {facts['steps_done']} steps are complete"),
+        ("simulated time", f"{simulated}   on {facts['ranks_simulated']} of {facts['ranks']} ranks"),
+        ("computing so far", _of_ranks([format_seconds(time) for time in facts["busy_s"]])),
+        ("memory so far", _of_ranks([format_bytes(size) for size in facts["peak_memory_bytes"]])),
+        ("sent so far", f"{facts['messages']:,} messages"),
+        ("real time", f"{format_seconds(facts['wall_s'])} for {facts['events']:,} events"),
+    )
+    title = f"{one_line(facts['name'])}: not complete, stopped by the budget of {budget}"
+    return "\n".join([title, "", *(f"{label:<{LABEL}}{value}" for label, value in rows)])
+
+
+def _of_ranks(values: list[str]) -> str:
+    """Values of pipeline ranks; if there are many, only the first ones."""
+    more = f"  … ({len(values)} pipeline ranks)" if len(values) > MOST_SHOWN else "   per pipeline rank"
+    return "  ".join(values[:MOST_SHOWN]) + more

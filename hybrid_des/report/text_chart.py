@@ -11,6 +11,7 @@ Replicas with the same lines are shown once, as "rank 0 ×4".
 """
 
 from collections.abc import Sequence
+from itertools import groupby
 from math import ceil
 from typing import NamedTuple
 
@@ -132,18 +133,16 @@ def _shown(bars: Bars, lines: list[int], ranks: int, replicas: int) -> tuple[lis
 
 def _windows(bars: Bars, shown: list[int], whole: Window) -> tuple[list[Window], bool]:
     """The stretches of the step to show, and whether letters show shares."""
-    ops = (bars.start < whole.end) & np.isin(bars.line, shown) & (bars.kind != OPTIMIZER) & (bars.end > bars.start)
-    if not ops.any():
+    inside = (bars.start < whole.end) & np.isin(bars.line, shown)
+    ops = bars.kept(inside & (bars.kind != OPTIMIZER) & (bars.end > bars.start))
+    if not ops.typical:
         return [whole], False
-    length, kind = (bars.end - bars.start)[ops], bars.kind[ops]
-    typical = [float(np.median(length[kind == one])) for one in np.unique(kind)]
-    shortest, period = min(typical), sum(typical)
+    shortest, period = min(ops.typical.values()), sum(ops.typical.values())
     if shortest >= max(LETTERS) * (whole.end - whole.begin) / whole.columns:
         return [whole], False
-    line, start, end = bars.line[ops], bars.start[ops], bars.end[ops]
-    forward = kind == KINDS.index("F")
-    last_in = max((start[(line == i) & ~forward].min(initial=whole.end) for i in shown), default=whole.end)
-    first_out = min((end[(line == i) & forward].max(initial=whole.begin) for i in shown), default=whole.begin)
+    forward = ops.kind == KINDS.index("F")
+    last_in = max((ops.start[(ops.line == i) & ~forward].min(initial=whole.end) for i in shown), default=whole.end)
+    first_out = min((ops.end[(ops.line == i) & forward].max(initial=whole.begin) for i in shown), default=whole.begin)
     needed = last_in - whole.begin + PERIODS * period, whole.end - first_out + period
     for letters in LETTERS:
         cell, columns = shortest / letters, whole.columns - len(MARK)
@@ -227,11 +226,5 @@ def _join(pieces: Sequence[Line]) -> Line:
 
 def _parts(cells: Column) -> Line:
     """Merge adjacent cells of equal style into parts."""
-    line: Line = []
-    for cell in cells.tolist():
-        letter, style = ACTIVITIES[KINDS[cell]].letter, style_of(KINDS[cell])
-        if line and line[-1][1] == style:
-            line[-1] = (line[-1][0] + letter, style)
-        else:
-            line.append((letter, style))
-    return line
+    kinds = (KINDS[cell] for cell in cells.tolist())
+    return [("".join(ACTIVITIES[kind].letter for kind in same), style) for style, same in groupby(kinds, key=style_of)]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from hybrid_des.errors import UsageError
-from hybrid_des.report.files.workshop import cannot_be_written
+from hybrid_des.report.files.staging import cannot_be_written
 from hybrid_des.search.appraisal import Finding
 from hybrid_des.search.terms import Settings
 from hybrid_des.sweep.axes import Case

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from hybrid_des.analysis.spreadsheets import safe_cell
-from hybrid_des.report.files.workshop import cannot_be_written, reserved
+from hybrid_des.report.files.staging import cannot_be_written, reserved
 from hybrid_des.sweep.dispatch import Row
 
 PARTIAL = "sweep.partial.csv"

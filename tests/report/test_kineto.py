@@ -14,7 +14,7 @@ from support.results import RESULTS, result_of, simulated
 from support.scenarios import MINIMAL
 
 from hybrid_des.errors import UsageError
-from hybrid_des.report.kineto import COMPUTE, KERNELS, REDUCTION, SENDS, write_kineto
+from hybrid_des.report.files.kineto import COMPUTE, KERNELS, REDUCTION, SENDS, write_kineto
 
 
 @pytest.fixture(params=RESULTS)

@@ -16,8 +16,8 @@ from support.paths import SCENARIOS
 from support.results import RESULTS, pipeline_messages, result_of, simulated
 from support.scenarios import shared_nics
 
+from hybrid_des.report.content import cause_name
 from hybrid_des.report.files.trace import trace_json
-from hybrid_des.report.shares import CAUSES as CAUSE_NAMES
 from hybrid_des.result import simulate
 from hybrid_des.scenario import load
 
@@ -108,9 +108,7 @@ def test_waits_on_gpu_tracks_sum_to_the_summarys_idle_time(any_run_and_events):
     steps = facts["ranks_simulated"] * result.run.scenario.steps
     for cause, seconds in facts["idle_s"].items():
         count = len(result.run.timeline.ops["rank"]) + len(result.run.timeline.waits["rank"]) + 8 * steps
-        assert waited[CAUSE_NAMES.get(cause, cause.replace("_", " "))] == pytest.approx(
-            seconds * steps * 1e9, abs=count
-        )
+        assert waited[cause_name(cause)] == pytest.approx(seconds * steps * 1e9, abs=count)
 
 
 def test_reductions_of_buckets_are_on_their_gpus_track():

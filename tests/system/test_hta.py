@@ -15,7 +15,7 @@ import subprocess
 import pytest
 from support.paths import SCENARIOS
 
-from hybrid_des.report.kineto import write_kineto
+from hybrid_des.report.files.kineto import write_kineto
 from hybrid_des.result import simulate
 from hybrid_des.scenario import load
 

@@ -9,21 +9,19 @@ code is 1 if B's step is longer than A's by more than that.
 from __future__ import annotations
 
 import argparse
-import json
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hybrid_des.cli.arguments import add_budget, add_common, distinct, import_files, one_document
+from hybrid_des.cli.arguments import add_common, add_quiet_json, distinct, one_document
 from hybrid_des.cli.budget import within
-from hybrid_des.cli.output import say, show, status_line
+from hybrid_des.cli.output import say, show_result, status_line, terminal_width
 from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
-    from hybrid_des.analysis.comparison.compare import Comparison, Side
+    from hybrid_des.analysis.comparison.compare import Side
 
 TOO_SLOW = 1
 
@@ -37,27 +35,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-regression", type=_share, metavar="PERCENT", help="exit with 1 if the step grows by more, such as 5%%"
     )
-    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
-    parser.add_argument("--quiet", action="store_true", help="show no status line")
-    add_budget(parser, "end after this time, such as 60s, without a result; exit code 3")
+    add_quiet_json(parser)
     add_common(parser, out="write comparison.png, .svg and, of two scenarios, the page comparison.html to this folder")
 
 
 def run(args: argparse.Namespace) -> int:
     """Compare, and say whether B is too slow."""
     from hybrid_des.analysis.comparison.compare import compare
-    from hybrid_des.report.compared import render_comparison
+    from hybrid_des.report.compared import draw_comparison, render_comparison
+    from hybrid_des.report.files import write_files
+    from hybrid_des.report.page.explained_page import comparison_page
 
-    import_files(args.imports)
-    width = shutil.get_terminal_size((100, 24)).columns
+    width = terminal_width()
     with status_line(args.quiet), within(args.budget, "compare"):
         found = compare(*_sides(args))
-        text = (
-            json.dumps(found.to_mapping(), indent=2, allow_nan=False) if args.json else render_comparison(found, width)
-        )
-    show(text)
+    show_result(args, found.to_mapping, lambda: render_comparison(found, width))
     if args.out is not None:
-        _draw(found, args.out)
+        contents = {"comparison": draw_comparison(found), "comparison.html": comparison_page(found)}
+        write_files(args.out, contents)
     limit = args.max_regression
     if limit is not None and found.regression > limit:
         say(f"{found.b.name}: the step grows by {found.regression:.2%}, more than {limit:.2%}")
@@ -85,22 +80,6 @@ def _side(name: str, overrides: Sequence[str]) -> Side:
         return side_of_folder(Path(name))
     document = one_document("compare", name, overrides)
     return side_of_scenario(scenario_of(document), document.value)
-
-
-def _draw(found: Comparison, folder: Path) -> None:
-    from hybrid_des.report.compared import draw_comparison
-    from hybrid_des.report.files import write_whole
-    from hybrid_des.report.page.explained_page import comparison_page
-    from hybrid_des.report.plots import save
-
-    figure, page = draw_comparison(found), comparison_page(found)
-
-    def fill(workshop: Path) -> None:
-        save(figure, workshop, "comparison")
-        if page is not None:
-            (workshop / "comparison.html").write_text(page, encoding="utf-8")
-
-    write_whole(folder, fill, replaces=["comparison.html"])
 
 
 def _share(text: str) -> float:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from functools import partial
 
-from hybrid_des.cli.arguments import add_common, add_out, import_files
-from hybrid_des.cli.output import say, show, write_file
+from hybrid_des.cli.arguments import add_common, add_out
+from hybrid_des.cli.output import say, show_result, write_file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,15 +30,13 @@ def run(args: argparse.Namespace) -> int:
     from hybrid_des.report.cost_report import render_layers, render_stages
     from hybrid_des.scenario import load
 
-    import_files(args.imports)
     scenario = load(args.file, args.set)
     frame = costs(scenario, layers=args.layers)
     if args.out is not None:
         write_file(args.out, write_csv(frame))
-    if args.json:
-        print(json.dumps(json.loads(frame.to_json(orient="records", double_precision=15)), indent=2))
-    else:
-        show(render_layers(frame, scenario) if args.layers else render_stages(frame, scenario))
+    render = render_layers if args.layers else render_stages
+    as_text, as_json = partial(render, frame, scenario), partial(frame.to_json, orient="records", double_precision=15)
+    show_result(args, lambda: json.loads(str(as_json())), as_text)
     if args.out is not None:
         say(f"wrote {args.out}")
     return 0

@@ -9,19 +9,14 @@ links.bandwidth=inf, links.latency=0x or link.node0/nic0/out.bandwidth=2x; comma
 from __future__ import annotations
 
 import argparse
-import json
-import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from hybrid_des.cli.arguments import add_budget, add_common, count, import_files, one_scenario
+from hybrid_des.cli.arguments import add_common, add_quiet_json, count, one_scenario
 from hybrid_des.cli.budget import within
-from hybrid_des.cli.output import say, show, status_line
+from hybrid_des.cli.output import say, show_result, status_line, terminal_width
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from hybrid_des.analysis.explanation import Explanation
     from hybrid_des.scenario import Scenario
 
 
@@ -32,9 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--what-if", action="append", default=[], metavar="KEY=FACTOR", help="a change to simulate; may be repeated"
     )
     parser.add_argument("--top", type=count, default=10, metavar="N", help="rows of each list (default 10)")
-    parser.add_argument("--json", action="store_true", help="print everything as one JSON object")
-    parser.add_argument("--quiet", action="store_true", help="show no status line")
-    add_budget(parser, "end after this time, such as 60s, without a result; exit code 3")
+    add_quiet_json(parser)
     add_common(parser, out="also write the page report.html, with the critical path, to this folder")
 
 
@@ -42,9 +35,9 @@ def run(args: argparse.Namespace) -> int:
     """Explain a scenario."""
     from hybrid_des.analysis.explanation import explain
     from hybrid_des.report.explained import advice, render_explanation, verdict
+    from hybrid_des.report.files import write_files
+    from hybrid_des.report.page.explained_page import explanation_page
     from hybrid_des.scenario import load
-
-    import_files(args.imports)
 
     def build(overrides: Sequence[str]) -> Scenario:
         return load(args.file, [*args.set, *overrides])
@@ -52,24 +45,12 @@ def run(args: argparse.Namespace) -> int:
     scenario = one_scenario("explain", args.file, args.set)
     with status_line(args.quiet), within(args.budget, scenario.name):
         found = explain(scenario, args.what_if, build=build, top=args.top)
-    if args.json:
-        whole = {"verdict": verdict(found), **found.to_mapping(), "next": advice(found)}
-        print(json.dumps(whole, indent=2, allow_nan=False))
-    else:
-        show(render_explanation(found, shutil.get_terminal_size((100, 24)).columns))
+    show_result(
+        args,
+        lambda: {"verdict": verdict(found), **found.to_mapping(), "next": advice(found)},
+        lambda: render_explanation(found, terminal_width()),
+    )
     if args.out is not None:
-        _write(found, args.out)
+        write_files(args.out, {"report.html": explanation_page(found)})
+        say(f"wrote {args.out / 'report.html'}")
     return 0
-
-
-def _write(found: Explanation, folder: Path) -> None:
-    from hybrid_des.report.files import write_whole
-    from hybrid_des.report.page.explained_page import explanation_page
-
-    page = explanation_page(found)
-
-    def fill(workshop: Path) -> None:
-        (workshop / "report.html").write_text(page, encoding="utf-8")
-
-    write_whole(folder, fill)
-    say(f"wrote {folder / 'report.html'}")

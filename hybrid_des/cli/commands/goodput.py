@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     """Simulate the weeks and print the report."""
     from hybrid_des.longrun.study import Crew, goodput
     from hybrid_des.longrun.weeks_files import write_weeks
-    from hybrid_des.report.files.workshop import reserved
+    from hybrid_des.report.files.staging import reserved
     from hybrid_des.scenario import read_scenario, scenario_of
 
     import_files(args.imports)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_out, as_path
-from hybrid_des.cli.output import say, show, status_line, text_table
+from hybrid_des.cli.output import say_written, show_result, status_line
+from hybrid_des.report.text import text_table
 
 if TYPE_CHECKING:
     from hybrid_des.stragglers.replaying import Replayed
@@ -34,14 +34,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replay, print the comparison and the verdict, and write files."""
+    from hybrid_des.report.files import write_files
+    from hybrid_des.stragglers.heat_map import heat_map
     from hybrid_des.stragglers.replaying import replay
 
     with status_line(args.json):
         replayed = replay(args.file, args.schedule)
         figures = _figures(replayed)
     if args.out is not None:
-        _write(args.out, replayed, figures)
-    show(json.dumps(figures, indent=2, allow_nan=False) if args.json else _report(replayed, figures))
+        contents = {
+            "replay.json": figures, "steps.csv": replayed.steps, "classes.csv": replayed.classes,
+            "replay": heat_map(replayed),
+        }  # fmt: skip
+        say_written(args.out, write_files(args.out, contents))
+    show_result(args, lambda: figures, lambda: _report(replayed, figures))
     return 0
 
 
@@ -140,18 +146,3 @@ def _table(replayed: Replayed) -> str:
             rows.append([name, f"{one['slowdown']:.3f}", f"{removed[-1]:.1%}"])
     notes = [text for text, true in ((ABOVE, max(removed) > 1), (BELOW, min(removed) < 0)) if true]
     return "\n".join([text_table(["only this as measured", "slowdown", "removed if ideal"], rows), *notes])
-
-
-def _write(folder: Path, replayed: Replayed, figures: dict[str, Any]) -> None:
-    from hybrid_des.analysis.spreadsheets import write_csv
-    from hybrid_des.report.files import write_whole
-    from hybrid_des.report.plots.style import save
-    from hybrid_des.stragglers.heat_map import heat_map
-
-    def fill(workshop: Path) -> None:
-        (workshop / "replay.json").write_text(json.dumps(figures, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        write_csv(replayed.steps, workshop / "steps.csv")
-        write_csv(replayed.classes, workshop / "classes.csv")
-        save(heat_map(replayed), workshop, "replay")
-
-    say(f"wrote {len(write_whole(folder, fill).paths)} files to {folder}")

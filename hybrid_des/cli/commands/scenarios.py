@@ -4,9 +4,9 @@
 """
 
 import argparse
-import json
 
-from hybrid_des.cli.output import text_table
+from hybrid_des.cli.output import show_result
+from hybrid_des.report.text import text_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,8 +21,6 @@ def run(args: argparse.Namespace) -> int:
     rows = [
         {"name": name, "description": shipped_description(file), "file": str(file)} for name, file in shipped().items()
     ]
-    if args.json:
-        print(json.dumps(rows, indent=2, ensure_ascii=False))
-    else:
-        print(text_table(("name", "description"), [(row["name"], row["description"]) for row in rows]))
+    table = [(row["name"], row["description"]) for row in rows]
+    show_result(args, lambda: rows, lambda: text_table(("name", "description"), table), ascii_only=False)
     return 0

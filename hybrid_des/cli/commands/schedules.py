@@ -9,17 +9,14 @@ op above, "·" is idle; --out writes the order in PyTorch's format, which a scen
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
-import shutil
 import textwrap
 from collections.abc import Mapping, Sequence
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.cli.arguments import add_common, add_out, import_files, whole
-from hybrid_des.cli.output import say, write_file
+from hybrid_des.cli.arguments import add_common, add_out, whole
+from hybrid_des.cli.output import say, show_result, terminal_width, write_file
 from hybrid_des.errors import one_line
 
 if TYPE_CHECKING:
@@ -44,11 +41,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table or one grid."""
-    import_files(args.imports)
     if args.name is None:
+        import pandas as pd
+
+        from hybrid_des.analysis.spreadsheets import write_csv
+
         rows = _facts()
-        print(json.dumps(rows, indent=2, ensure_ascii=False) if args.json else _blocks(rows))
-        text = _csv(rows)
+        show_result(args, lambda: rows, lambda: _blocks(rows), ascii_only=False)
+        text = write_csv(pd.DataFrame(rows))
     else:
         from hybrid_des.pipeline.order_csv import write_order
 
@@ -71,7 +71,7 @@ def _facts() -> list[dict[str, str]]:
 
 def _blocks(rows: Sequence[Mapping[str, str]]) -> str:
     """A block of lines per schedule, as wide as the terminal, or 80 columns."""
-    width = max(shutil.get_terminal_size((80, 24)).columns, 40)
+    width = max(terminal_width(80), 40)
     lines = []
     for row in rows:
         name = one_line(row["name"])
@@ -83,16 +83,6 @@ def _blocks(rows: Sequence[Mapping[str, str]]) -> str:
             head = " " * NAME
         lines.append("")
     return "\n".join(lines[:-1])
-
-
-def _csv(rows: Sequence[Mapping[str, str]]) -> str:
-    from hybrid_des.analysis.spreadsheets import safe_cell
-
-    file = io.StringIO()
-    writer = csv.DictWriter(file, ["name", *FACTS.values()], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({key: safe_cell(cell) for key, cell in row.items()} for row in rows)
-    return file.getvalue()
 
 
 def _simulated(args: argparse.Namespace) -> Run:

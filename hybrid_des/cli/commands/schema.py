@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from hybrid_des.cli.arguments import add_import, import_files
+from hybrid_des.cli.arguments import add_import
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,6 +16,5 @@ def run(args: argparse.Namespace) -> int:
     """Print the schema."""
     from hybrid_des.scenario import json_schema
 
-    import_files(args.imports)
     print(json.dumps(json_schema(), indent=2))
     return 0

@@ -17,8 +17,9 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_budget, add_common, as_path, count, import_files, processes
-from hybrid_des.cli.output import say, show, text_table, write_file
+from hybrid_des.cli.output import say, show, write_file
 from hybrid_des.errors import UsageError
+from hybrid_des.report.text import text_table
 
 if TYPE_CHECKING:
     from hybrid_des.search import Candidate, Found, Settings, Standing
@@ -93,7 +94,7 @@ def _cell(value: Any) -> str:
 
 
 def _search(args: argparse.Namespace, settings: Settings, plans: Sequence[Case]) -> Found:
-    from hybrid_des.report.files.workshop import reserved
+    from hybrid_des.report.files.staging import reserved
     from hybrid_des.search import explore
     from hybrid_des.search.logbook import LOGBOOK
     from hybrid_des.sweep.local_workers import cores

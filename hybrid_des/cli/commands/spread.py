@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_common, count, distinct, import_files, processes
-from hybrid_des.cli.output import progress_bar, say, show, text_table
+from hybrid_des.cli.output import progress_bar, say, show
 from hybrid_des.errors import UsageError
+from hybrid_des.report.text import text_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run both scenarios, print the figures and write files."""
-    from hybrid_des.report.files.workshop import reserved
+    from hybrid_des.report.files.staging import reserved
     from hybrid_des.scenario import load
 
     import_files(args.imports)

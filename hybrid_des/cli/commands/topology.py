@@ -8,16 +8,15 @@ topology, with its options under `cluster`.
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.cli.arguments import add_common, import_files, whole
-from hybrid_des.cli.output import show, text_table
+from hybrid_des.cli.arguments import add_common, whole
+from hybrid_des.cli.output import show_result
 from hybrid_des.errors import UsageError, one_line
+from hybrid_des.report.text import text_table
 
 if TYPE_CHECKING:
     from hybrid_des.network.fabric import Fabric
@@ -38,14 +37,13 @@ def run(args: argparse.Namespace) -> int:
     """Print the links, and draw them with --out."""
     from hybrid_des.network import topologies
 
-    import_files(args.imports)
     if args.file is None:
         if args.route or args.out or args.set:
             raise UsageError("topology: --route, --out and --set need a SCENARIO; see hybrid-des topology --help")
         entries = map(topologies.find, topologies.names())
         rows = [(one.name, one.facts["summary"], ", ".join(one.keys)) for one in entries]
         heads = ("name", "description", "options")
-        print(_json([dict(zip(heads, row, strict=True)) for row in rows]) if args.json else text_table(heads, rows))
+        show_result(args, lambda: [dict(zip(heads, row, strict=True)) for row in rows], lambda: text_table(heads, rows))
         return 0
 
     from hybrid_des.planning.wiring import fabric_of
@@ -55,30 +53,26 @@ def run(args: argparse.Namespace) -> int:
     fabric = fabric_of(scenario)
     if args.route:
         _check(args.route, fabric)
-    if args.json:
-        print(_json(_data(scenario.name, fabric, args.route)))
-    else:
-        _print(scenario, fabric, args.route)
+    show_result(args, lambda: _data(scenario.name, fabric, args.route), lambda: _text(scenario, fabric, args.route))
     if args.out is not None:
-        _draw(fabric, args.out, args.route)
+        from hybrid_des.report.files import write_files
+        from hybrid_des.report.plots.fabric_map import draw_fabric
+
+        write_files(args.out, {"topology": draw_fabric(fabric, tuple(args.route) if args.route else None)})
     return 0
 
 
-def _print(scenario: Scenario, fabric: Fabric, ends: Sequence[int] | None) -> None:
-    """Print links by kind, and the routes between two ranks."""
+def _text(scenario: Scenario, fabric: Fabric, ends: Sequence[int] | None) -> str:
+    """Links by kind, and the routes between two ranks."""
     from hybrid_des.network import topologies
 
     name = scenario.cluster.topology
-    print(one_line(f"{scenario.name}: {name}: {topologies.find(name).facts['summary']}"))
+    title = one_line(f"{scenario.name}: {name}: {topologies.find(name).facts['summary']}")
     counts = ((fabric.gpus, "GPU"), (max(fabric.node_of) + 1, "node"), (len(fabric.links), "link"))
-    print(", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts), end="\n\n")
-    print(text_table(("link", "count", "bandwidth each"), _kinds(fabric)))
-    for pair in (ends, ends[::-1]) if ends else ():
-        show(f"\n{_route(fabric, *pair)}")
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, indent=2)
+    sizes = ", ".join(f"{count} {noun}{'' if count == 1 else 's'}" for count, noun in counts)
+    table = text_table(("link", "count", "bandwidth each"), _kinds(fabric))
+    routes = [f"\n{_route(fabric, *pair)}" for pair in ((ends, ends[::-1]) if ends else ())]
+    return "\n".join([title, sizes, "", table, *routes])
 
 
 def _data(name: str, fabric: Fabric, ends: Sequence[int] | None) -> dict[str, Any]:
@@ -126,13 +120,3 @@ def _route(fabric: Fabric, sender: int, receiver: int) -> str:
     head = f"rank {sender} to rank {receiver}: latency {latency}, {format_bandwidth(slowest)}"
     rows = [(name, format_bandwidth(bandwidth)) for name, bandwidth in zip(route.links, bandwidths, strict=True)]
     return f"{head}\n{text_table(('link', 'bandwidth'), rows, indent='  ')}"
-
-
-def _draw(fabric: Fabric, folder: Path, ends: Sequence[int] | None) -> None:
-    """Write the picture in both formats."""
-    from hybrid_des.report.files import write_whole
-    from hybrid_des.report.plots import save
-    from hybrid_des.report.plots.fabric_map import draw_fabric
-
-    figure = draw_fabric(fabric, (ends[0], ends[1]) if ends else None)
-    write_whole(folder, lambda workshop: save(figure, workshop, "topology"))

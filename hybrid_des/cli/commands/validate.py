@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_common, import_files, processes
-from hybrid_des.cli.output import progress_bar, say, show, text_table
+from hybrid_des.cli.output import progress_bar, say, show
 from hybrid_des.errors import UsageError, unknown
+from hybrid_des.report.text import text_table
 
 if TYPE_CHECKING:
     from hybrid_des.sweep import Sweep

@@ -9,31 +9,22 @@ a run that is killed between them leaves a mixture of its own files and those of
 earlier run that are not rewritten are removed.
 """
 
-import contextlib
 import ctypes
 import importlib.util
-import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from hybrid_des.analysis.metrics import Findings
-from hybrid_des.errors import UsageError
 from hybrid_des.registry import Registry
-from hybrid_des.report.files.workshop import cannot_be_written, reserved
+from hybrid_des.report.files.staging import Written, write_files, write_whole
+
+__all__ = ["Written", "find", "names", "output", "write", "write_files", "write_unfinished", "write_whole"]
 
 UNFINISHED = "unfinished.json"
 
 Format = Callable[["Findings", Path], list[str] | None]  # returns notes for the user, one line each
-
-
-class Written(NamedTuple):
-    """The written files, and notes for the user."""
-
-    paths: tuple[Path, ...]
-    notes: tuple[str, ...]
-
 
 _REGISTRY: Registry[Format] = Registry("output", "hybrid_des.report.files")
 
@@ -61,12 +52,12 @@ def write(findings: Findings, folder: str | Path) -> Written:
     # a module once imported stays in memory: optional ones are imported last
     formats = sorted((find(name) for name in names()), key=lambda one: one.facts["needs"] is not None)
 
-    def fill(workshop: Path) -> list[str]:
+    def fill(staging: Path) -> list[str]:
         notes: list[str] = []
         for one in formats:
             kept = findings.run.scenario.record != "none" or not one.facts["rows"]
             if kept and (one.facts["needs"] is None or importlib.util.find_spec(one.facts["needs"])):
-                notes += one.build(findings, workshop) or []
+                notes += one.build(findings, staging) or []
                 _give_back()
         return notes
 
@@ -86,48 +77,5 @@ def write_unfinished(facts: Mapping[str, Any], folder: str | Path) -> Written:
     Raises:
         UsageError: the folder cannot be created or written.
     """
-
-    def fill(workshop: Path) -> None:
-        text = json.dumps(dict(facts), indent=2, allow_nan=False, ensure_ascii=False)
-        (workshop / UNFINISHED).write_text(text + "\n", encoding="utf-8")
-
-    return write_whole(folder, fill, replaces=[file for name in names() for file in find(name).facts["files"]])
-
-
-def write_whole(folder: str | Path, fill: Callable[[Path], list[str] | None], replaces: Iterable[str] = ()) -> Written:
-    """Write files into a folder, created if missing; an error while writing changes nothing.
-
-    Args:
-        folder: the target folder.
-        fill: writes files into a given folder, and may return notes for the user.
-        replaces: names of files to remove if `fill` does not write them.
-
-    Raises:
-        UsageError: the folder cannot be created or written.
-    """
-    folder = Path(folder)
-    with reserved(folder) as workshop, cannot_be_written(folder):
-        (made_in := workshop / "new").mkdir()
-        notes = fill(made_in) or []
-        made = sorted(made_in.iterdir())
-        if taken := [path.name for path in made if (folder / path.name).is_dir()]:
-            raise UsageError(f"{folder}: cannot be written: {taken[0]} is a directory")
-        stale = {*replaces} - {path.name for path in made}
-        with _set_aside([folder / name for name in sorted(stale)], workshop):
-            paths = tuple(path.replace(folder / path.name) for path in made)
-    return Written(paths, tuple(notes))
-
-
-@contextlib.contextmanager
-def _set_aside(files: Iterable[Path], workshop: Path) -> Iterator[None]:
-    """Move files away, and back on an error."""
-    places = {file: workshop / file.name for file in files if file.is_file()}
-    try:
-        for file, place in places.items():
-            file.replace(place)
-        yield
-    except BaseException:
-        for file, place in places.items():
-            if place.exists():
-                place.replace(file)
-        raise
+    stale = [file for name in names() for file in find(name).facts["files"]]
+    return write_files(folder, {UNFINISHED: dict(facts)}, replaces=stale)

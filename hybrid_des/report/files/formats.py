@@ -5,7 +5,6 @@ The timeline of a long run is written in pieces, and as text only where the Parq
 
 import contextlib
 import importlib.util
-import json
 from pathlib import Path
 
 from hybrid_des.analysis.arrow_table import arrow_tables
@@ -13,6 +12,7 @@ from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.spreadsheets import write_csv
 from hybrid_des.pipeline.order_csv import crossed_messages, write_order
 from hybrid_des.report.files import output
+from hybrid_des.report.files.staging import write_content
 
 ROW_GROUP = 2**15  # rows, at least: a file's directory grows with the number of its groups
 
@@ -20,8 +20,7 @@ ROW_GROUP = 2**15  # rows, at least: a file's directory grows with the number of
 @output("summary.json", rows=False)
 def summary_json(findings: Findings, folder: Path) -> None:
     """Write the summary as one JSON object, its keys in their public order."""
-    text = json.dumps(dict(findings.summary), indent=2, allow_nan=False, ensure_ascii=False)
-    (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
+    write_content(folder / "summary.json", dict(findings.summary))
 
 
 @output("timeline.csv")
@@ -58,7 +57,7 @@ def timeline_parquet(findings: Findings, folder: Path) -> None:
 @output("order.csv", rows=False)
 def order_csv(findings: Findings, folder: Path) -> list[str]:
     """Write the schedule in PyTorch's order format; notes name messages whose orders would differ in PyTorch."""
-    (folder / "order.csv").write_text(write_order(findings.run.plan), encoding="utf-8")
+    write_content(folder / "order.csv", write_order(findings.run.plan))
     return [f"order.csv: {warning}" for warning in crossed_messages(findings.run.plan)]
 
 
@@ -67,4 +66,12 @@ def gantt(findings: Findings, folder: Path) -> None:
     """Write the schedule as a picture, as PNG and SVG."""
     from hybrid_des.report import plots
 
-    plots.save(plots.draw(findings.run, plots.gantt), folder, "gantt")
+    write_content(folder / "gantt", plots.draw(findings.run, plots.gantt))
+
+
+@output("report.html")
+def report_html(findings: Findings, folder: Path) -> None:
+    """Write report and timeline as one self-contained page; see `hybrid_des.report.page`."""
+    from hybrid_des.report.page.document import Shown, page_of
+
+    write_content(folder / "report.html", page_of([Shown(findings)]))

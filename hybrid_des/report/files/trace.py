@@ -9,15 +9,15 @@ Perfetto requires: no `tid` 0 (it merges tracks); nested slices per track (async
 overlap); `"bp": "e"` at the end of an arrow, to bind it to the enclosing slice; the unit of a counter as name of its
 series. Every slice is within 1 ns of its row and adjacent slices stay disjoint. Every row of the timeline is one slice.
 GPUs precede links by `process_sort_index`; versions of Perfetto that ignore it order processes by their slices, then by
-name, in which numbers are therefore padded to equal length. Lines are streamed in constant memory.
+name, in which numbers are therefore padded to equal length. Events are streamed in constant memory.
 """
 
-import gzip
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,140 +29,98 @@ from hybrid_des.analysis.table import COMPUTE
 from hybrid_des.engine.recorder import CHUNK
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.report.files import output
+from hybrid_des.report.content import cause_name
+from hybrid_des.report.files import chrome, output
+from hybrid_des.report.files.chrome import Event, Row, Rows, slice_of, track_of
 from hybrid_des.report.plots.curves import natural
-from hybrid_des.report.shares import CAUSES as CAUSE_NAMES
-from hybrid_des.report.trace_events import (
-    counter,
-    groups,
-    microseconds,
-    name_process,
-    name_thread,
-    nanoseconds,
-    slice_line,
-)
-from hybrid_des.timeline import NONE, OP_KINDS, Column, Timeline
-
-LINES_AT_ONCE = 10_000
+from hybrid_des.timeline import NONE, OP_KINDS, Column, Columns, Timeline
 
 MESSAGE_FACTS = ("channel", "step", "microbatch", "stage", "bytes", "bucket", "part", "parts")
-Slice = tuple[int, int, str, str, str]  # start and end in ns, name, category, arguments
+PLACE = ("microbatch", "chunk", "stage")
 
 
 @output("trace.json.gz")
 def trace_json(findings: Findings, folder: Path) -> list[str]:
-    """Write the trace line by line, reproducible byte for byte; for a long run, without messages and with a note."""
-    scenario = findings.run.scenario
-    about = {"scenario": scenario.name, "version": scenario.version}
-    with (
-        (folder / "trace.json.gz").open("wb") as raw,
-        gzip.GzipFile(filename="", mode="wb", fileobj=raw, compresslevel=5, mtime=0) as file,
-    ):
-        file.write(f'{{"displayTimeUnit":"ns","otherData":{json.dumps(about)},"traceEvents":[\n'.encode())
-        lines = events(findings.run.timeline)
-        file.write(next(lines).encode())
-        while block := list(islice(lines, LINES_AT_ONCE)):
-            file.write((",\n" + ",\n".join(block)).encode())
-        file.write(b"\n]}\n")
-    long = findings.run.timeline.stream
+    """Write the trace; for a long run, without messages and with a note."""
+    scenario, timeline = findings.run.scenario, findings.run.timeline
+    other = {"scenario": scenario.name, "version": scenario.version}
+    chrome.write_trace(folder / "trace.json.gz", {"displayTimeUnit": "ns", "otherData": other}, events(timeline))
+    long = timeline.stream
     return [f"trace.json.gz and report.html leave out {len(long):,} rows of messages"] if long is not None else []
 
 
-def events(timeline: Timeline) -> Iterator[str]:
-    """All events of a timeline, each as a line of JSON."""
+def events(timeline: Timeline) -> Iterator[Event]:
+    """All events of a timeline."""
     threads = count(1)
     yield from _gpus(timeline, threads)
     yield from _links(timeline, threads)
 
 
-def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
+def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[Event]:
     """Each GPU's process: ops, tails of arrows, waits, collectives, counters; then the heads of all arrows.
 
     Heads are last because an arrow between two ops of zero length starts and ends at the same time.
     """
     replica, pipeline_rank, plan = timeline.pipeline, timeline.pipeline_rank, timeline.plan
-    beside, memory = _beside(timeline), _rows_of_memory(timeline)
-    ops = timeline.ops
-    ranks = list(groups(np.lexsort((nanoseconds(ops["end"]), nanoseconds(ops["start"]), ops["rank"])), ops["rank"]))
+    beside, held = _beside(timeline), timeline.memory
+    memory = dict(chrome.groups(np.lexsort((held["time"], held["rank"])), held["rank"]))
+    ops = _ops(timeline)
     arrows = Arrows(plan, replicas=int(replica.max()) + 1)
-    tracks = {rank: (rank + 1, next(threads)) for rank, _ in ranks}
+    thread_of = {rank: next(threads) for rank in ops.rows_of}
     digits = len(str(timeline.layout.ranks - 1))
-    for rank, mine in ranks:
-        (pid, tid), copy, place = tracks[rank], int(replica[rank]), int(pipeline_rank[rank])
+    for rank, tid in thread_of.items():
+        pid, copy, place = rank + 1, int(replica[rank]), int(pipeline_rank[rank])
         title = f"GPU {rank:0{digits}}: replica {copy}, pipeline rank {place}"
         title += f" ({timeline.alike} identical GPUs)" if timeline.alike > 1 else ""
-        yield from name_process(pid, title, copy * plan.pipeline + place)
-        yield from name_thread(pid, tid, COMPUTE)
-        for row in _facts(timeline, mine):
-            yield _op_slice(pid, tid, row, many_chunks=plan.visits[place] > 1)
-            yield from arrows.ends("s", place, copy, row, f'"pid":{pid},"tid":{tid}')
-        for thread, slices in beside.items():
-            if rank in slices.rows_of:
+        yield from chrome.about_process(pid, title, copy * plan.pipeline + place)
+        yield from chrome.about_thread(pid, tid, COMPUTE)
+        track = track_of(pid, tid)
+        for row in ops.of(rank):
+            yield _op_slice(track, row, many_chunks=plan.visits[place] > 1)
+            yield from arrows.ends("s", row, track)
+        for thread, (rows, describe) in beside.items():
+            if rank in rows.rows_of:
                 tid = next(threads)
-                yield from name_thread(pid, tid, thread)
-                yield from (slice_line(f'"pid":{pid},"tid":{tid}', *about) for about in slices.of(rank))
+                yield from chrome.about_thread(pid, tid, thread)
+                track = track_of(pid, tid)
+                yield from (slice_of(track, row, *describe(row)) for row in rows.of(rank))
         if rank in memory:
-            yield from _memory_counters(pid, _changes(timeline, memory[rank]), plan.visits[place])
-    for rank, mine in ranks:
-        (pid, tid), copy, place = tracks[rank], int(replica[rank]), int(pipeline_rank[rank])
-        for row in _facts(timeline, mine):
-            yield from arrows.ends("f", place, copy, row, f'"pid":{pid},"tid":{tid}')
+            mine = {name: column[memory[rank]] for name, column in held.items()}
+            yield from _memory_counters(pid, mine, plan.visits[place])
+    for rank, tid in thread_of.items():
+        track = track_of(rank + 1, tid)
+        for row in ops.of(rank):
+            yield from arrows.ends("f", row, track)
 
 
-def _facts(timeline: Timeline, ops: Column) -> Iterator[tuple[int, ...]]:
-    """Step, index, start, end (nanoseconds), kind, micro-batch, chunk and stage of some op rows."""
-    rows = timeline.op_rows(ops)
-    rows = {**rows, **{name: nanoseconds(rows[name]) for name in ("start", "end")}}
-    names = ("step", "index", "start", "end", "kind", "microbatch", "chunk", "stage")
-    return zip(*(rows[name].tolist() for name in names), strict=True)
+def _ops(timeline: Timeline) -> Rows:
+    rows = timeline.op_rows()
+    middle = (chrome.whole(rows["start"]) + chrome.whole(rows["end"])) // 2
+    names = ("rank", "pipeline", "pipeline_rank", "step", "index", "kind", *PLACE, "start", "end")
+    facts = {**rows, "pipeline": timeline.pipeline[rows["rank"]]}
+    return Rows({**{name: facts[name] for name in names}, "middle": chrome.in_microseconds(middle)})
 
 
-def _op_slice(pid: int, tid: int, row: tuple[int, ...], many_chunks: bool) -> str:
-    step, _, start, end, kind, microbatch, chunk, stage = row
-    args = f'"step":{step}'
-    name = OP_KINDS[kind]
-    if microbatch != NONE:
-        args += f',"microbatch":{microbatch},"chunk":{chunk},"stage":{stage}'
-        name += f"{microbatch} chunk {chunk}" if many_chunks else str(microbatch)
-    return slice_line(f'"pid":{pid},"tid":{tid}', start, end, name, OP_KINDS[kind], args)
+def _op_slice(track: str, row: Row, many_chunks: bool) -> Event:
+    kind, microbatch, args = OP_KINDS[row["kind"]], row["microbatch"], f'"step":{row["step"]}'
+    if microbatch == NONE:
+        return slice_of(track, row, kind, kind, args)
+    name = f"{kind}{microbatch} chunk {row['chunk']}" if many_chunks else f"{kind}{microbatch}"
+    args += f',"microbatch":{microbatch},"chunk":{row["chunk"]},"stage":{row["stage"]}'
+    return slice_of(track, row, name, kind, args)
 
 
-class Slices:
-    """The slices of a table of periods, made rank by rank.
-
-    Attributes:
-        rows_of: rank → its rows, in the order of their slices.
-    """
-
-    def __init__(
-        self, table: Mapping[str, Column], describe: Callable[[Mapping[str, int]], tuple[str, str, str]]
-    ) -> None:
-        """Sort the rows; `describe` gives a row's name, category and arguments."""
-        self._columns = {**table, "start": nanoseconds(table["start"]), "end": nanoseconds(table["end"])}
-        self._describe = describe
-        order = np.lexsort((self._columns["end"], self._columns["start"], table["rank"]))
-        self.rows_of = dict(groups(order, table["rank"]))
-
-    def of(self, rank: int) -> Iterator[Slice]:
-        """The slices of a rank: start, end, name, category and arguments."""
-        columns = {name: column[self.rows_of[rank]].tolist() for name, column in self._columns.items()}
-        for values in zip(*columns.values(), strict=True):
-            row = dict(zip(columns, values, strict=True))
-            yield row["start"], row["end"], *self._describe(row)
-
-
-def _beside(timeline: Timeline) -> dict[str, Slices]:
+def _beside(timeline: Timeline) -> dict[str, tuple[Rows, Callable[[Row], tuple[str, str, str]]]]:
     """The slices that a GPU's process shows besides its ops, by thread."""
-    names = [CAUSE_NAMES.get(cause, cause.replace("_", " ")) for cause in CAUSES]
-    reduction, gather = partial(_collective, "reduction", "bucket"), partial(_collective, "gather", "layer")
+    names = list(map(cause_name, CAUSES))
     return {
-        "waits": Slices(idle_pieces(timeline), lambda row: (names[row["cause"]], "wait", "")),
-        "gradient reduction": Slices(timeline.reductions, reduction),
-        "parameter gathers": Slices(timeline.gathers, gather),
+        "waits": (Rows(idle_pieces(timeline)), lambda row: (names[row["cause"]], "wait", "")),
+        "gradient reduction": (Rows(timeline.reductions), partial(_collective, "reduction", "bucket")),
+        "parameter gathers": (Rows(timeline.gathers), partial(_collective, "gather", "layer")),
     }
 
 
-def _collective(kind: str, part: str, row: Mapping[str, int]) -> tuple[str, str, str]:
+def _collective(kind: str, part: str, row: Row) -> tuple[str, str, str]:
     name = f"{kind} stage {row['stage']}" + (f" {part} {row[part]}" if row[part] != NONE else "")
     return name, kind, f'"step":{row["step"]},"stage":{row["stage"]},"{part}":{row[part]}'
 
@@ -189,43 +147,43 @@ class Arrows:
                     self._at.setdefault(("f", *place), []).append((number, kind))
         self._count = next(numbers)
 
-    def ends(self, phase: str, rank: int, replica: int, row: tuple[int, ...], track: str) -> Iterator[str]:
+    def ends(self, phase: str, row: Row, track: str) -> Iterator[Event]:
         """The tails ("s") or heads ("f") in the middle of one op; numbers are unique in the trace."""
-        step, index, start, end = row[:4]
-        base = (step * self._replicas + replica) * self._count
+        base = (row["step"] * self._replicas + row["pipeline"]) * self._count
         bind = ',"bp":"e"' if phase == "f" else ""
-        for number, kind in self._at.get((phase, rank, index), ()):
+        for number, kind in self._at.get((phase, row["pipeline_rank"], row["index"]), ()):
             yield (
-                f'{{"ph":"{phase}"{bind},{track},"ts":{microseconds((start + end) // 2)},'
+                f'{{"ph":"{phase}"{bind},{track},"ts":{row["middle"]},'
                 f'"id":{base + number},"name":"{kind}","cat":"message"}}'
             )
 
 
-def _rows_of_memory(timeline: Timeline) -> dict[int, Column]:
-    """Rank → its rows of memory, by time."""
-    table = timeline.memory
-    return dict(groups(np.lexsort((table["time"], table["rank"])), table["rank"]))
+def _counter(
+    pid: int, title: str, times: Column, values: Iterable[Any], shown: Callable[[Any], str] = str
+) -> Iterator[Event]:
+    """The changes of a counter, whose title is its name and unit: "memory (GB)"."""
+    name, _, unit = title.removesuffix(")").rpartition(" (")
+    before = f'{{"ph":"C","pid":{pid},"name":{json.dumps(name)},"args":{{{json.dumps(unit)}:'
+    previous = None
+    for time, value in zip(chrome.in_microseconds(times).tolist(), values, strict=True):
+        if value != previous:
+            yield f'{before}{shown(value)}}},"ts":{time}}}'
+        previous = value
 
 
-def _changes(timeline: Timeline, mine: Column) -> tuple[Column, ...]:
-    """Time in ns, bytes and parts of chunks in flight of some rows; only the last change per nanosecond."""
-    time, *others = (timeline.memory[name][mine] for name in ("time", "bytes", "activations"))
-    time = nanoseconds(time)
+def _memory_counters(pid: int, rows: Columns, visits: int) -> Iterator[Event]:
+    """Chunks in flight and bytes held by a GPU: the last change per nanosecond."""
+    time = chrome.whole(rows["time"])
     final = np.append(np.diff(time) > 0, True)
-    return tuple(column[final] for column in (time, *others))
+    held, in_flight = (rows[name][final].tolist() for name in ("bytes", "activations"))
+    parts = CHUNK * visits
+    yield from _counter(
+        pid, "activations in flight (micro-batches)", time[final], in_flight, lambda value: f"{value / parts:.6g}"
+    )
+    yield from _counter(pid, "memory (GB)", time[final], held, lambda value: f"{value / 1e9:.6g}")
 
 
-def _memory_counters(pid: int, changes: Iterable[Iterable[int]], visits: int) -> Iterator[str]:
-    previous = (-1, -1)
-    for now, size, parts in zip(*changes, strict=True):
-        if parts != previous[1]:
-            yield counter(pid, int(now), "activations in flight", "micro-batches", f"{parts / (CHUNK * visits):.6g}")
-        if size != previous[0]:
-            yield counter(pid, int(now), "memory", "GB", f"{size / 1e9:.6g}")
-        previous = (size, parts)
-
-
-def _links(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
+def _links(timeline: Timeline, threads: Iterator[int]) -> Iterator[Event]:
     """Each node's process: one thread per link with its messages, and counters of link use."""
     rows, channels, ranks = timeline.message_rows(), timeline.channels, timeline.layout.ranks
     if rows is None or not channels:
@@ -235,39 +193,40 @@ def _links(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
     pid_of = {home: ranks + 1 + i for i, home in enumerate(homes)}
     number = {name: i for i, name in enumerate(names)}
     link = np.array([number[name] for name in timeline.links])[timeline.of_channel["link"][rows["channel"]]]
-    start, end = nanoseconds(rows["start"]), nanoseconds(rows["end"])
     facts = {**rows, **phases_of(timeline)}
-    columns = (start, end, *(facts[name] for name in MESSAGE_FACTS))
-    heads = [  # of all slices of a channel: kind, category and first arguments
-        (c.kind, f'"cat":"{c.kind}"', f'"args":{{"from":{c.sender},"to":{c.receiver},"hop":{c.hop},') for c in channels
-    ]
+    sent = Rows({"link": link, **{name: facts[name] for name in ("start", "end", *MESSAGE_FACTS)}}, by="link")
+    ends = [(c.kind, f'"from":{c.sender},"to":{c.receiver},"hop":{c.hop},') for c in channels]
     ids = count(1)
     for home, pid in pid_of.items():
-        yield from name_process(pid, f"links of {home}", ranks + pid)
-    for place, mine in groups(np.lexsort((end, start, link)), link):
+        yield from chrome.about_process(pid, f"links of {home}", ranks + pid)
+    for place in sent.rows_of:
         pid, tid = pid_of[_home(names[place])], next(threads)
-        yield from name_thread(pid, tid, names[place])
-        slices = zip(*(column[mine].tolist() for column in columns), strict=True)
-        overlap = np.any(np.maximum.accumulate(end[mine])[:-1] > start[mine][1:])
-        yield from _message_slices(f'"pid":{pid},"tid":{tid}', slices, heads, ids if overlap else None)
+        yield from chrome.about_thread(pid, tid, names[place])
+        yield from _message_slices(track_of(pid, tid), sent, place, ends, ids)
     yield from _link_counters(timeline, pid_of)
 
 
 def _message_slices(
-    track: str, slices: Iterable[tuple[int, ...]], heads: list[tuple[str, str, str]], ids: Iterator[int] | None
-) -> Iterator[str]:
-    """The messages of a link; with `ids` as async slices, since several share the link at the same time."""
-    for start, end, channel, step, microbatch, stage, size, bucket, part, parts in slices:
-        kind, category, args = heads[channel]
-        name = f"{kind} {microbatch}" if microbatch != NONE else _message_name(kind, stage, bucket, part, parts)
-        place = f',"bucket":{bucket},"part":"{part + 1} of {parts}"' if bucket != NONE else ""
-        about = f'{category},"name":"{name}",{args}"step":{step},"stage":{stage},"bytes":{size}{place}}}}}'
-        if ids is None:
-            yield f'{{"ph":"X",{track},"ts":{microseconds(start)},"dur":{microseconds(end - start)},{about}'
+    track: str, sent: Rows, link: int, ends: Sequence[tuple[str, str]], ids: Iterator[int]
+) -> Iterator[Event]:
+    """The messages of a link; as async slices where several share the link at the same time."""
+    several = sent.overlap(link)
+    for row in sent.of(link):
+        kind, args = ends[row["channel"]]
+        microbatch, stage, bucket = row["microbatch"], row["stage"], row["bucket"]
+        args += f'"step":{row["step"]},"stage":{stage},"bytes":{row["bytes"]}'
+        if bucket != NONE:
+            args += f',"bucket":{bucket},"part":"{row["part"] + 1} of {row["parts"]}"'
+        if microbatch != NONE:
+            name = f"{kind} {microbatch}"
         else:
-            where = f'{track},"id":{next(ids)}'
-            yield f'{{"ph":"b",{where},"ts":{microseconds(start)},{about}'
-            yield f'{{"ph":"e",{where},"ts":{microseconds(end)},{about}'
+            name = _message_name(kind, stage, bucket, row["part"], row["parts"])
+        if several:
+            where, about = f'{track},"id":{next(ids)}', f'"cat":"{kind}","name":"{name}","args":{{{args}}}'
+            yield f'{{"ph":"b",{where},"ts":{row["ts"]},{about}}}'
+            yield f'{{"ph":"e",{where},"ts":{row["until"]},{about}}}'
+        else:
+            yield slice_of(track, row, name, kind, args)
 
 
 @cache
@@ -277,19 +236,14 @@ def _message_name(kind: str, stage: int, bucket: int, part: int, parts: int) -> 
     return f"{kind} stage {stage}{where} {phase_name(kind, part, parts)}".rstrip()
 
 
-def _link_counters(timeline: Timeline, pid_of: dict[str, int]) -> Iterator[str]:
+def _link_counters(timeline: Timeline, pid_of: dict[str, int]) -> Iterator[Event]:
     """Changes of the use of each link, averaged over windows."""
     use = link_rates(timeline)
     if use is None:
         return
-    times = nanoseconds(use.edges).tolist()
     for name, rates in zip(use.links, use.rate, strict=True):
-        pid, previous = pid_of[_home(name)], ""
-        for time, rate in zip(times, [*rates.tolist(), 0.0], strict=True):
-            value = f"{rate / 1e9:.4g}"
-            if value != previous:
-                yield counter(pid, time, f"use of {name}", "GB/s", value)
-            previous = value
+        values = [f"{rate / 1e9:.4g}" for rate in (*rates.tolist(), 0.0)]
+        yield from _counter(pid_of[_home(name)], f"use of {name} (GB/s)", chrome.whole(use.edges), values)
 
 
 def _home(link: str) -> str:

@@ -179,11 +179,11 @@ def _messages(
     if rows is None or not timeline.channels:
         sent = 0 if timeline.stream is None else len(timeline.stream)
         return _block(0), [], [f"{sent:,} messages on links, which are in timeline.parquet"] if sent else []
-    groups, ends, order = _links(timeline, rows, _on_path(reasons)[len(timeline.ops["rank"]) : -1])
-    busiest = sorted(groups, key=lambda names: -int(rows["bytes"][_rows_of(names[0], ends, order)].sum()))
+    rows_of = _rows_of_links(timeline, rows)
+    groups = _alike_links(rows_of, rows, _on_path(reasons)[len(timeline.ops["rank"]) : -1])
     chosen: list[list[str]] = []
-    for names in busiest:
-        size = len(_rows_of(names[0], ends, order))
+    for names in sorted(groups, key=lambda names: -int(rows["bytes"][rows_of[names[0]]].sum())):
+        size = len(rows_of[names[0]])
         if size <= room:
             room -= size
             chosen.append(names)
@@ -194,7 +194,7 @@ def _messages(
     ])  # fmt: skip
     sender, receiver = timeline.of_channel["sender"], timeline.of_channel["receiver"]
     for number, names in enumerate(chosen):
-        mine = _rows_of(names[0], ends, order)
+        mine = rows_of[names[0]]
         part = {name: column[mine] for name, column in rows.items()}
         row = _side_by_side(part["start"], part["end"])
         channel = part["channel"]
@@ -212,25 +212,21 @@ def _messages(
     return {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}, lanes, left_out
 
 
-def _links(
-    timeline: Timeline, rows: Mapping[str, Column], path: Column
-) -> tuple[list[list[str]], dict[str, tuple[int, int]], Column]:
-    """Links with the same messages at the same times, and the place of each link's rows in an order by start."""
-    names, link = timeline.links, timeline.of_channel["link"][rows["channel"]]
+def _rows_of_links(timeline: Timeline, rows: Mapping[str, Column]) -> dict[str, Column]:
+    """The message rows of each link, in order of start."""
+    link = timeline.of_channel["link"][rows["channel"]]
     order = np.lexsort((rows["end"], rows["start"], link))
-    ends = np.searchsorted(link[order], np.arange(len(names) + 1)).tolist()
-    places = {name: (ends[i], ends[i + 1]) for i, name in enumerate(names)}
-    names_of = ("step", "microbatch", "stage", "start", "end", "bytes")
-    facts = np.column_stack([*(rows[name] for name in names_of), path])[order]
+    begins = np.searchsorted(link[order], np.arange(1, len(timeline.links)))
+    return dict(zip(timeline.links, np.split(order, begins), strict=True))
+
+
+def _alike_links(rows_of: Mapping[str, Column], rows: Mapping[str, Column], path: Column) -> list[list[str]]:
+    """Groups of links with the same messages at the same times."""
+    facts = np.column_stack([*(rows[name] for name in ("step", "microbatch", "stage", "start", "end", "bytes")), path])
     alike: dict[bytes, list[str]] = {}
-    for name, (begin, end) in places.items():
-        alike.setdefault(facts[begin:end].tobytes(), []).append(name)
-    return list(alike.values()), places, order
-
-
-def _rows_of(name: str, ends: Mapping[str, tuple[int, int]], order: Column) -> Column:
-    begin, end = ends[name]
-    return order[begin:end]
+    for name, mine in rows_of.items():
+        alike.setdefault(facts[mine].tobytes(), []).append(name)
+    return list(alike.values())
 
 
 def _side_by_side(start: Column, end: Column) -> Column:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise, permutations
+from itertools import cycle, pairwise, permutations
 from math import cos, pi, sin
 from typing import TYPE_CHECKING
 
@@ -102,10 +102,10 @@ def _draw_matrix(picture: Drawing, ax: Axes, fabric: Fabric, ends: tuple[int, in
 
     place = {gpu: i for i, gpu in enumerate(picture.gpus)}
     links = [link for link in fabric.links.values() if link.source in place and link.target in place]
-    kinds = sorted({link.bandwidth for link in links}, key=lambda one: (one is not None, -(one or 0)))
+    colours = _colours(link.bandwidth for link in links)
     for link in links:
         corner = place[link.target] - 0.46, place[link.source] - 0.46
-        ax.add_patch(Rectangle(corner, 0.92, 0.92, facecolor=LINES[kinds.index(link.bandwidth) % (len(LINES) - 2)]))
+        ax.add_patch(Rectangle(corner, 0.92, 0.92, facecolor=colours[link.bandwidth]))
     _, stops = _route(fabric, *ends) if ends is not None else ([], [])
     for a, b in pairwise(dict.fromkeys(stop for stop in stops if stop in place)):
         corner = place[b] - 0.48, place[a] - 0.48
@@ -118,8 +118,13 @@ def _draw_matrix(picture: Drawing, ax: Axes, fabric: Fabric, ends: tuple[int, in
     ax.set_aspect("equal")
     ax.set_xlabel("to GPU")
     ax.set_ylabel("from GPU")
-    handles = [Patch(color=LINES[i % (len(LINES) - 2)], label=format_bandwidth(kind)) for i, kind in enumerate(kinds)]
-    legend(ax, handles=handles)
+    legend(ax, handles=[Patch(color=colour, label=format_bandwidth(kind)) for kind, colour in colours.items()])
+
+
+def _colours(bandwidths: Iterable[Bandwidth]) -> dict[Bandwidth, str]:
+    """A colour for each bandwidth, the highest first."""
+    kinds = sorted(set(bandwidths), key=lambda one: (one is not None, -(one or 0)))
+    return dict(zip(kinds, cycle(LINES[:-2])))
 
 
 def draw_fabric(fabric: Fabric, ends: tuple[int, int] | None = None) -> Figure:
@@ -252,9 +257,9 @@ def _draw_nodes(picture: Drawing, ax: Axes) -> None:
 def _draw_lines(picture: Drawing, ax: Axes) -> None:
     for a, b in sorted(picture.leads):
         ax.plot(*zip(picture.at[a], picture.at[b], strict=True), color="0.6", linewidth=0.8, linestyle=":", zorder=1)
-    kinds = sorted(set(picture.lines.values()), key=lambda bandwidth: (bandwidth is not None, -(bandwidth or 0)))
-    for number, kind in enumerate(kinds):
-        colour, width = LINES[number % (len(LINES) - 2)], max(2.6 - 0.5 * number, 0.9)
+    colours = _colours(picture.lines.values())
+    for number, (kind, colour) in enumerate(colours.items()):
+        width = max(2.6 - 0.5 * number, 0.9)
         label: str | None = f"{format_bandwidth(kind)} each way"
         for a, b in sorted(pair for pair, bandwidth in picture.lines.items() if bandwidth == kind):
             ax.plot(
@@ -266,7 +271,7 @@ def _draw_lines(picture: Drawing, ax: Axes) -> None:
         middle = x + 0.7 * (to_x - x), low + 0.7 * (high - low)  # near the upper end, where fewer lines cross
         box = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none"}
         ax.text(*middle, f"{count} ×", ha="center", va="center", fontsize=7, bbox=box, zorder=2.5)
-    if kinds:
+    if colours:
         legend(ax, bbox_to_anchor=(0.0, 0.0), ncols=4)
 
 
