@@ -181,6 +181,15 @@ def quantity(dimension: Dimension) -> Reads:
     return Reads(lambda value: read_quantity(value, dimension), quantity_schema(dimension))
 
 
+_MULTIPLE = re.compile(r"\s*(\d+\.?\d*|\.\d+|)\s*p\s*")
+
+
+def of_ranks(value: Any, ranks: int) -> Any:
+    """The value of a string such as 2p; any other value unchanged."""
+    multiple = _MULTIPLE.fullmatch(value) if isinstance(value, str) else None
+    return Fraction(multiple.group(1) or 1) * ranks if multiple else value
+
+
 MULTIPLE = {"type": "string", "pattern": r"^\s*\d*\.?\d*\s*p\s*$"}
 
 

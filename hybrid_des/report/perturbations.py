@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from hybrid_des.scenario import Scenario
-from hybrid_des.scenario.perturbed import Jitter, Slow
+from hybrid_des.scenario.sections.perturbations import Jitter, Slow
 from hybrid_des.units import format_seconds
 
 LEVELS = {"op": "per op", "rank-step": "per rank and step", "rank": "per rank"}

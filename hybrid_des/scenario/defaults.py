@@ -11,17 +11,15 @@ from typing import Any
 
 from hybrid_des import hardware as catalogue
 from hybrid_des.collectives import codecs
-from hybrid_des.options import OfRanks, mark_of
+from hybrid_des.options import OfRanks, mark_of, of_ranks
 from hybrid_des.pipeline import schedules
-from hybrid_des.scenario.machine import Cluster
-from hybrid_des.scenario.recipe import expanded
-from hybrid_des.scenario.sections import Gradients, Schedule
-from hybrid_des.scenario.values import per_rank
+from hybrid_des.scenario.sections.cluster import Cluster
+from hybrid_des.scenario.sections.training import Gradients, Schedule, expanded
+from hybrid_des.scenario.sections.values import per_rank
 
 _PERCENT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*")
 ALONE = "1f1b"  # the schedule of one pipeline rank, where all are the same
 _FIGURES = ("bandwidth", "latency")  # of a link; a table replaces them
-_MULTIPLE = re.compile(r"\s*(\d+\.?\d*|\.\d+|)\s*p\s*")
 
 
 def fill(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -148,12 +146,6 @@ def _fill_schedule(schedule: dict[str, Any], scenario: Mapping[str, Any]) -> Non
         mark = mark_of(field, OfRanks)
         if mark is not None and (key in schedule or mark.default is not None):
             schedule[key] = of_ranks(schedule.get(key, mark.default), _along(scenario, "pipeline"))
-
-
-def of_ranks(value: Any, ranks: int) -> Any:
-    """The value of a string such as 2p; any other value unchanged."""
-    multiple = _MULTIPLE.fullmatch(value) if isinstance(value, str) else None
-    return Fraction(multiple.group(1) or 1) * ranks if multiple else value
 
 
 def _fill_workload(workload: dict[str, Any], scenario: Mapping[str, Any]) -> None:

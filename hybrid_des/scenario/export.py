@@ -12,15 +12,11 @@ from hybrid_des.network.figures import LinkFigures
 from hybrid_des.network.times import TimeTable
 from hybrid_des.options import Options, WrittenNone, mark_of, quantity_schema
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.scenario.machine import Cluster, InfiniBand, NodeKind
-from hybrid_des.scenario.perturbed import Jitter
-from hybrid_des.scenario.plugins import PluginSection
-from hybrid_des.scenario.recipe import Efficiency, ModelChoice
-from hybrid_des.scenario.sections import Gradients, Schedule
+from hybrid_des.scenario.sections.cluster import Cluster, InfiniBand, NodeKind
+from hybrid_des.scenario.sections.plugins import PluginSection
+from hybrid_des.scenario.sections.training import Efficiency
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
-_CHOOSING: tuple[type[PluginSection], ...] = (Cluster, Schedule, Gradients, ModelChoice, Jitter)
 
 # keys of a file that are resolved before a single scenario is validated
 _MANY: dict[str, Any] = {
@@ -148,14 +144,15 @@ def _number(value: Fraction) -> int | float | str | Fraction:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of the scenario file, with the names and options registered at the time of the call."""
-    entries = [entry for one in _CHOOSING for entry in map(one.plugins.find, one.plugins.names())]
+    choosing = PluginSection.__subclasses__()
+    entries = [entry for one in choosing for entry in map(one.plugins.find, one.plugins.names())]
     kinds: set[type[BaseModel]] = {entry.options for entry in entries if entry.options is not None}
     models: list[type[BaseModel]] = [Scenario, *sorted(kinds, key=repr)]
     references, schema = models_json_schema([(model, "validation") for model in models])
     definitions = schema["$defs"]
     name_of = {model: reference["$ref"].rpartition("/")[2] for (model, _), reference in references.items()}
     described: dict[Any, dict[str, Any]] = {model: definitions.pop(name_of[model]) for model in models}
-    for section in _CHOOSING:
+    for section in choosing:
         properties = definitions[section.__name__]["properties"]
         del properties["options"]
         for key, readers in section.plugins.readers().items():

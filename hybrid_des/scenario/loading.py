@@ -11,8 +11,7 @@ from hybrid_des.errors import ScenarioError, UsageError, one_line
 from hybrid_des.scenario.composition import anchor_overrides, override, with_base
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
-from hybrid_des.scenario.other_names import unknown_key
-from hybrid_des.scenario.problem import Problem, problems_in, sections_at
+from hybrid_des.scenario.problem import Problem, problems_in, sections_at, unknown_key
 from hybrid_des.scenario.strict_yaml import Document, KeyPath
 
 # Placeholders for missing or invalid required values, so that the remaining checks can still run.

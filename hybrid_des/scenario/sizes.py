@@ -26,9 +26,9 @@ from typing import Any
 from hybrid_des.collectives import codecs, hierarchical
 from hybrid_des.collectives.buffer import MOST_SEGMENTS
 from hybrid_des.errors import Refusal
-from hybrid_des.scenario.folded import FROM
 from hybrid_des.scenario.problem import Problem
 
+FOLDED_FROM = 129  # number of GPUs from which `fold: auto` folds replicas; up to 128, all of them are shown
 MOST_GPUS = 2**24
 MOST_LINKS = 2**20
 MOST_STAGES = 2**13
@@ -66,7 +66,7 @@ def too_large(scenario: Any, kept: int) -> str:
 def _kept(scenario: Any) -> int:
     """The least number of replicas that are simulated."""
     replicas, fold = scenario.parallel.data, scenario.fold
-    if fold == "off" or (fold == "auto" and scenario.parallel.ranks < FROM) or scenario.numerics is not None:
+    if fold == "off" or (fold == "auto" and scenario.parallel.ranks < FOLDED_FROM) or scenario.numerics is not None:
         return int(replicas)
     return 1 if fold == "auto" else int(fold)
 

@@ -23,7 +23,7 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.op import Op
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
-from hybrid_des.scenario.perturbed import Slow
+from hybrid_des.scenario.sections.perturbations import Slow
 from hybrid_des.simulation.varying import Factor, Variation, VaryingPace
 from hybrid_des.units import to_picoseconds
 from hybrid_des.workload.costs import Costs

@@ -31,7 +31,7 @@ from hybrid_des.models.cutting import cut
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.symmetry import connection, distinct
 from hybrid_des.scenario import Scenario
-from hybrid_des.scenario.recipe import Efficiency
+from hybrid_des.scenario.sections.training import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 from hybrid_des.workload.costs import RankCosts, Sharding, StageCosts, sum_of
 from hybrid_des.workload.device import ELEMENT, Device

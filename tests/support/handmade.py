@@ -17,7 +17,7 @@ from hybrid_des.network.channel import Channel
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT, REDUCTION
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Parallel
-from hybrid_des.scenario.machine import GpuKind
+from hybrid_des.scenario.sections.cluster import GpuKind
 from hybrid_des.timeline import Timeline
 from hybrid_des.workload.costs import Costs
 from support import oracle

@@ -7,7 +7,7 @@ The plug-ins registered when a scenario is read determine the keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar, TypeVar
@@ -16,10 +16,9 @@ from pydantic import ModelWrapValidatorHandler, PrivateAttr, ValidationError, cr
 from pydantic.fields import FieldInfo
 
 from hybrid_des.errors import UsageError
-from hybrid_des.options import Options, Section, SharedOptions, required_keys
+from hybrid_des.options import Elsewhere, Options, Section, SharedOptions, mark_of, of_ranks, required_keys
 from hybrid_des.registry import Entry
-from hybrid_des.scenario.other_names import unknown_key
-from hybrid_des.scenario.problem import Problem, Problems, problems_in
+from hybrid_des.scenario.problem import Problem, Problems, misfit, problems_in, unknown_key
 
 AnySection = TypeVar("AnySection", bound=Section)
 
@@ -114,6 +113,23 @@ class PluginSection(Section):
     def unread(self) -> Mapping[str, Any]:
         """Options that were given but that the plug-in does not read."""
         return self._unread
+
+    def misfits_of_options(self, path: str, ranks: int) -> Iterator[Problem]:
+        """Required options that are not given, and options without effect unless they state the implied value.
+
+        Args:
+            path: that of the section.
+            ranks: the pipeline size, of which values such as 2p are multiples.
+        """
+        chosen = self.plugins.chosen(dict(self))
+        what, names = chosen.name if chosen else "", f"{path}.{self.plugins.key}"
+        for key in self.lacking:
+            yield misfit(f"is required by {what}", f"{path}.{key}", names)
+        for key, value in self.unread.items():
+            readers = self.plugins.readers()[key]
+            mark = mark_of(next(iter(readers.values())), Elsewhere)
+            if mark is None or value != of_ranks(mark.value, ranks):
+                yield misfit(f"is not read by {what}; read by {', '.join(readers)}", f"{path}.{key}", names)
 
     @property
     def lacking(self) -> tuple[str, ...]:
