@@ -54,6 +54,9 @@ class Section(BaseModel):
 class Options(Section):
     """Options of one plug-in, in addition to what every plug-in of its kind receives."""
 
+    def __hash__(self) -> int:
+        return hash(repr(self))  # values of a user's options, such as lists, may not be hashable
+
 
 class SharedOptions(Options):
     """Options for several plug-ins at once; each takes the ones it declares."""

@@ -22,6 +22,7 @@ from hybrid_des.planning.tensor_traffic import TensorTraffic, tensor_traffic
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.reading import read_text
 from hybrid_des.scenario import Scenario, Source, load
+from hybrid_des.workload.basis import CostBasis
 from hybrid_des.workload.costs import Costs, RankCosts
 from hybrid_des.workload.durations import Durations
 from hybrid_des.workload.ranks import costs_per_rank
@@ -91,7 +92,7 @@ def parts_of(
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     layout, numerics = scenario.parallel.layout, scenario.numerics
     fabric = fabric or fabric_of(scenario)
-    ranks = ranks or costs_per_rank(scenario, fabric, durations)
+    ranks = ranks or costs_per_rank(CostBasis.of(scenario), fabric, durations)
     durations = ranks.durations
     plan = plan or build_plan(scenario, ranks, fabric)
     plan.check()
@@ -144,7 +145,7 @@ def plan_of(scenario: Source, fabric: Fabric | None = None) -> Plan:
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     fabric = fabric or fabric_of(scenario)
-    return build_plan(scenario, costs_per_rank(scenario, fabric), fabric)
+    return build_plan(scenario, costs_per_rank(CostBasis.of(scenario), fabric), fabric)
 
 
 def build_plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
