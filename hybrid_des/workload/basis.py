@@ -46,3 +46,14 @@ class CostBasis(NamedTuple):
             accumulates=schedule.microbatches > 1,
             chunked=schedule.chunks > 1,
         )
+
+    @property
+    def tokens(self) -> int:
+        """Of a model: the tokens of a micro-batch on one rank."""
+        assert self.model is not None
+        return self.model.network.tokens * self.microbatch_size // self.parallel.context
+
+    @property
+    def regular(self) -> int:
+        """The number of ranks that divide norms and residuals."""
+        return self.parallel.tensor if self.parallel.sequence else 1

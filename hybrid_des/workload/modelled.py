@@ -35,7 +35,7 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 from hybrid_des.workload.basis import CostBasis
 from hybrid_des.workload.costs import RankCosts, Sharding, StageCosts, sum_of
 from hybrid_des.workload.device import ELEMENT, Device
-from hybrid_des.workload.division import Division, Exchange, LayerCosts, layer_costs, tied_parameters
+from hybrid_des.workload.division import Exchange, LayerCosts, layer_costs, tied_parameters
 from hybrid_des.workload.replay import ALGORITHMS, Replay
 from hybrid_des.workload.traffic import Collective, traffic_of
 
@@ -111,15 +111,7 @@ class _Costing:
         self.model, self.efficiency = basis.model.network, basis.efficiency
         parallel, layout = basis.parallel, basis.parallel.layout
         self._device = device_of(basis, basis.efficiency)
-        self._division = Division(
-            tokens=self.model.tokens * basis.microbatch_size // parallel.context,
-            tensor=parallel.tensor,
-            sequence=parallel.sequence,
-            context=parallel.context,
-            method=parallel.context_method,
-            expert=parallel.expert,
-            recompute=basis.recompute,
-        )
+        self._basis = basis
         self._known: dict[Exchange, Collective] = {}
         self._replay = None if fabric is None else Replay(fabric, basis.cluster.sharing)
         self._groups = cache(lambda axis: _different(layout.groups(axis), fabric))
@@ -137,7 +129,7 @@ class _Costing:
 
     def tied(self, layer: Layer) -> int:
         """The parameters of the first layer that a rank needs for this layer."""
-        return tied_parameters(layer, self._division)
+        return tied_parameters(layer, self._basis)
 
     def of(self, layer: Layer, received: int, later: int) -> StageCosts:
         """The costs of a layer; `received` are bytes per token of the layer before, `later` is as in `StageCosts`."""
@@ -182,7 +174,7 @@ class _Costing:
 
     def parts(self, layer: Layer, received: int) -> LayerCosts:
         """The computation, traffic and memory of a layer."""
-        return layer_costs(layer, self._division, self._device, received)
+        return layer_costs(layer, self._basis, self._device, received)
 
     def _collective(self, exchange: Exchange) -> Collective:
         """A collective in the slowest of the groups along its axis, with the time to start it."""

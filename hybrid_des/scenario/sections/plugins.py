@@ -149,7 +149,9 @@ class PluginSection(Section):
         kind = chosen.options if chosen else None
         read = {key: given.pop(key) for key in list(given) if kind and key in kind.model_fields}
         wrong: list[Problem] = []
-        unread = _each_alone(given, known, wrong)
+        fields: dict[str, Any] = {key: (known[key].annotation, known[key]) for key in given}
+        others = _validated(create_model("Others", __base__=Section, **fields), given, wrong)
+        unread = {} if others is None else dict(others)
         options = None
         if kind is SharedOptions:
             options, unread = SharedOptions(**unread), {}
@@ -165,17 +167,6 @@ class PluginSection(Section):
         section._unread = unread if chosen else {}  # without a plug-in, their reader is unknown
         section._lacking = tuple(key for key in required_keys(kind) if key not in read)
         return section
-
-
-def _each_alone(given: Mapping[str, Any], known: Mapping[str, FieldInfo], problems: list[Problem]) -> dict[str, Any]:
-    """Validate options one by one, each by the field of the first plug-in that has it; keeps those that are valid."""
-    valid = {}
-    for key, value in given.items():
-        alone: type[Section] = create_model("Alone", __base__=Section, **{key: (known[key].annotation, known[key])})  # type: ignore[call-overload]
-        section = _validated(alone, {key: value}, problems)
-        if section is not None:
-            valid[key] = getattr(section, key)
-    return valid
 
 
 def _validated(kind: type[AnySection], values: Mapping[str, Any], problems: list[Problem]) -> AnySection | None:
