@@ -54,7 +54,7 @@ def costs(scenario: Source, layers: bool = False) -> pd.DataFrame:
         raise UsageError("a workload gives no layers; --layers needs a scenario with a model")
     fabric = fabric_of(scenario)
     ranks = costs_per_rank(CostBasis.of(scenario), fabric)
-    plan = build_plan(scenario, ranks, fabric)
+    plan = build_plan(scenario.schedule, scenario.parallel.layout, ranks, fabric)
     plan.check()
     rows = _layer_rows(scenario, ranks, plan) if layers else _stage_rows(scenario, ranks, plan)
     return pd.DataFrame(list(rows))

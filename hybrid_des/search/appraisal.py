@@ -135,7 +135,7 @@ def _price(settings: Settings, case: Case) -> Finding:
 def _weigh(settings: Settings, case: Case) -> Finding:
     scenario = scenario_in(settings, case)
     fabric, ranks = _shared(scenario)
-    plan = build_plan(scenario, ranks, fabric)
+    plan = build_plan(scenario.schedule, scenario.parallel.layout, ranks, fabric)
     found = _finding(settings, scenario, 0, planned_peaks(plan, costs_of(ranks, plan)), "")
     if found.reason:
         return found

@@ -140,7 +140,7 @@ class Perturbation:
     def _noise(self, rank: int) -> Noise | None:
         for one in self.scenario.jitter:
             if one.noise is not None:
-                period, detour = one.noise.period_ps, one.noise.detour_ps
+                period, detour = to_picoseconds(one.noise.period), to_picoseconds(one.noise.detour)
                 phase = int(stream(self.scenario.seed, "noise", *self._place_of_streams(rank)).random() * period)
                 return Noise(period, detour, phase)
         return None

@@ -73,7 +73,7 @@ def remedies(scenario: Scenario, plan: Plan, fabric: Fabric) -> Iterator[Remedy]
 def _peak_of(scenario: Scenario, plan: Plan | None, fabric: Fabric) -> MemoryPeak:
     """The peak of a scenario with a model, by its plan or a given one."""
     ranks = model_costs(CostBasis.of(scenario), fabric if scenario.parallel.stages == "balanced" else None)
-    plan = plan or build_plan(scenario, ranks, fabric)
+    plan = plan or build_plan(scenario.schedule, scenario.parallel.layout, ranks, fabric)
     return _worst(scenario, planned_peaks(plan, costs_of(ranks, plan)))
 
 

@@ -99,16 +99,6 @@ class SystemNoise(Section):
     detour: Time
     """Time for which the rank computes nothing."""
 
-    @property
-    def period_ps(self) -> int:
-        """The period in picoseconds."""
-        return to_picoseconds(self.period)
-
-    @property
-    def detour_ps(self) -> int:
-        """The detour in picoseconds."""
-        return to_picoseconds(self.detour)
-
 
 class Jitter(PluginSection):
     """Random durations of ops."""
@@ -244,5 +234,6 @@ def misfits_of_jitter(jitter: Sequence[Jitter], ranks: int) -> Iterator[Problem]
         yield from one.misfits_of_options(path, ranks)
         if one.distribution is None and one.noise is None:
             yield misfit(f"is required, one of {', '.join(distributions.names())}", f"{path}.distribution")
-        if one.noise is not None and not 0 < one.noise.detour_ps < one.noise.period_ps:
+        noise = one.noise
+        if noise is not None and not 0 < to_picoseconds(noise.detour) < to_picoseconds(noise.period):
             yield misfit("must be more than 0 and less than the period", f"{path}.noise.detour")
