@@ -149,9 +149,7 @@ class PluginSection(Section):
         kind = chosen.options if chosen else None
         read = {key: given.pop(key) for key in list(given) if kind and key in kind.model_fields}
         wrong: list[Problem] = []
-        fields: dict[str, Any] = {key: (known[key].annotation, known[key]) for key in given}
-        others = _validated(create_model("Others", __base__=Section, **fields), given, wrong)
-        unread = {} if others is None else dict(others)
+        unread = _alone(given, known, wrong) if given else {}
         options = None
         if kind is SharedOptions:
             options, unread = SharedOptions(**unread), {}
@@ -167,6 +165,13 @@ class PluginSection(Section):
         section._unread = unread if chosen else {}  # without a plug-in, their reader is unknown
         section._lacking = tuple(key for key in required_keys(kind) if key not in read)
         return section
+
+
+def _alone(given: Mapping[str, Any], known: Mapping[str, FieldInfo], problems: list[Problem]) -> dict[str, Any]:
+    """The values of options that the plug-in does not read, each by the field of the first plug-in that has it."""
+    fields: dict[str, Any] = {key: (known[key].annotation, known[key]) for key in given}
+    alone: Section | None = _validated(create_model("Alone", __base__=Section, **fields), given, problems)
+    return {} if alone is None else dict(alone)
 
 
 def _validated(kind: type[AnySection], values: Mapping[str, Any], problems: list[Problem]) -> AnySection | None:
