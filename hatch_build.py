@@ -1,4 +1,4 @@
-"""What a wheel takes along beside the package: the scenarios, which `hybrid_des.scenario.shipped` finds there."""
+"""What a wheel takes along beside the package: the scenarios, which `hybrid_des.scenario.composition` finds there."""
 
 from pathlib import Path
 from typing import Any

@@ -54,6 +54,9 @@ class Section(BaseModel):
 class Options(Section):
     """Options of one plug-in, in addition to what every plug-in of its kind receives."""
 
+    def __hash__(self) -> int:
+        return hash(repr(self))  # values of a user's options, such as lists, may not be hashable
+
 
 class SharedOptions(Options):
     """Options for several plug-ins at once; each takes the ones it declares."""
@@ -179,6 +182,15 @@ def or_word_schema(word: str, dimension: Dimension, *examples: str) -> dict[str,
 def quantity(dimension: Dimension) -> Reads:
     """One quantity, as an exact fraction in SI base units."""
     return Reads(lambda value: read_quantity(value, dimension), quantity_schema(dimension))
+
+
+_MULTIPLE = re.compile(r"\s*(\d+\.?\d*|\.\d+|)\s*p\s*")
+
+
+def of_ranks(value: Any, ranks: int) -> Any:
+    """The value of a string such as 2p; any other value unchanged."""
+    multiple = _MULTIPLE.fullmatch(value) if isinstance(value, str) else None
+    return Fraction(multiple.group(1) or 1) * ranks if multiple else value
 
 
 MULTIPLE = {"type": "string", "pattern": r"^\s*\d*\.?\d*\s*p\s*$"}

@@ -18,6 +18,7 @@ from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import Scenario, Source, load
 from hybrid_des.simulation.remedies import planned_peaks
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes
+from hybrid_des.workload.basis import CostBasis
 from hybrid_des.workload.costs import RankCosts, StageCosts
 from hybrid_des.workload.division import Exchange
 from hybrid_des.workload.modelled import layer_parts
@@ -52,8 +53,8 @@ def costs(scenario: Source, layers: bool = False) -> pd.DataFrame:
     if layers and scenario.model is None:
         raise UsageError("a workload gives no layers; --layers needs a scenario with a model")
     fabric = fabric_of(scenario)
-    ranks = costs_per_rank(scenario, fabric)
-    plan = build_plan(scenario, ranks, fabric)
+    ranks = costs_per_rank(CostBasis.of(scenario), fabric)
+    plan = build_plan(scenario.schedule, scenario.parallel.layout, ranks, fabric)
     plan.check()
     rows = _layer_rows(scenario, ranks, plan) if layers else _stage_rows(scenario, ranks, plan)
     return pd.DataFrame(list(rows))
@@ -102,7 +103,8 @@ def _layer_rows(scenario: Scenario, ranks: RankCosts, plan: Plan) -> Iterator[di
     assert ranks.stages is not None
     of_stages = [each.layers for each in ranks.stages(plan.stages, plan.ends_meet)]
     costs = [(stage, cost) for stage, layers in enumerate(of_stages) for cost in layers]
-    for layer, parts, (stage, cost) in zip(scenario.model.network.layers, layer_parts(scenario), costs, strict=True):
+    layers = zip(scenario.model.network.layers, layer_parts(CostBasis.of(scenario)), costs, strict=True)
+    for layer, parts, (stage, cost) in layers:
         place = {"stage": stage, "layer": layer.name}
         for operation, times in parts.operations:
             yield {**place, "operation": operation.name, "what": described(operation), **_columns(*times)}

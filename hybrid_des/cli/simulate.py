@@ -131,7 +131,7 @@ def _show_unfinished(args: argparse.Namespace, facts: dict[str, Any]) -> None:
 
 
 def _warn(args: argparse.Namespace, document: Document) -> None:
-    from hybrid_des.scenario.model_size import models_differ
+    from hybrid_des.scenario.loading import models_differ
 
     if not args.quiet and (warning := models_differ(args.file, document, args.set)):
         say(f"warning: {warning}")

@@ -10,8 +10,7 @@ from hybrid_des.errors import one_line
 from hybrid_des.renewal.ledger import LOST, unknown_causes
 from hybrid_des.renewal.states import Steps, described
 from hybrid_des.scenario import Scenario
-from hybrid_des.scenario.fault_checks import job_nodes
-from hybrid_des.scenario.faults import Faults
+from hybrid_des.scenario.sections.faults import Faults
 from hybrid_des.units import format_seconds
 
 WIDTH, BAR, LABEL = 100, 30, 40
@@ -43,7 +42,7 @@ def long_time(seconds: float) -> str:
 
 def _title(scenario: Scenario, facts: Mapping[str, Any]) -> Iterator[str]:
     yield f"{scenario.name}: {scenario.description}" if scenario.description else scenario.name
-    nodes = len(job_nodes(scenario))
+    nodes = len(scenario.cluster.nodes_for(scenario.parallel.ranks))
     mtbf = f"one stop every {long_time(facts['mtbf_s'])}" if facts["mtbf_s"] else "no stops"
     yield f"{long_time(facts['horizon_s'])} on {nodes:,} nodes, {facts['replications']} replications; expected: {mtbf}"
 
@@ -97,8 +96,9 @@ def _advice(scenario: Scenario, facts: Mapping[str, Any]) -> Iterator[str]:
         yield f"{'checkpoints':<12}{chosen}best {long_time(best['exact'])} (exact for constant rates; {formulas})"
     if facts["spares_availability"] is not None and scenario.faults and scenario.faults.spares:
         spares = scenario.faults.spares.nodes
+        nodes = len(scenario.cluster.nodes_for(scenario.parallel.ranks))
         enough = f"enough {facts['spares_availability']:.4%} of the time (binomial)"
-        yield f"{'spares':<12}{spares} in addition to {len(job_nodes(scenario))} nodes, {enough}"
+        yield f"{'spares':<12}{spares} in addition to {nodes} nodes, {enough}"
 
 
 def _states(scenario: Scenario, steps: Steps) -> Iterator[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from hybrid_des.errors import UsageError
 from hybrid_des.gradients.groups import Reductions, replica_groups
 from hybrid_des.gradients.replayed import LayerTraffic
+from hybrid_des.layout import Layout
 from hybrid_des.network.contention import Groups
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.rate import idle_time
@@ -20,7 +21,8 @@ from hybrid_des.planning.pace import Slowing
 from hybrid_des.planning.tensor_traffic import TensorTraffic, tensor_traffic
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.reading import read_text
-from hybrid_des.scenario import Scenario, Source, load
+from hybrid_des.scenario import Scenario, Schedule, Source, load
+from hybrid_des.workload.basis import CostBasis
 from hybrid_des.workload.costs import Costs, RankCosts
 from hybrid_des.workload.durations import Durations
 from hybrid_des.workload.ranks import costs_per_rank
@@ -90,9 +92,9 @@ def parts_of(
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     layout, numerics = scenario.parallel.layout, scenario.numerics
     fabric = fabric or fabric_of(scenario)
-    ranks = ranks or costs_per_rank(scenario, fabric, durations)
+    ranks = ranks or costs_per_rank(CostBasis.of(scenario), fabric, durations)
     durations = ranks.durations
-    plan = plan or build_plan(scenario, ranks, fabric)
+    plan = plan or build_plan(scenario.schedule, layout, ranks, fabric)
     plan.check()
     if training is None and numerics is not None:
         training = Training(numerics.settings, plan, scenario.parallel.data, scenario.seed)
@@ -143,15 +145,15 @@ def plan_of(scenario: Source, fabric: Fabric | None = None) -> Plan:
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     fabric = fabric or fabric_of(scenario)
-    return build_plan(scenario, costs_per_rank(scenario, fabric), fabric)
+    ranks = costs_per_rank(CostBasis.of(scenario), fabric)
+    return build_plan(scenario.schedule, scenario.parallel.layout, ranks, fabric)
 
 
-def build_plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
-    """The plan of the scenario's schedule, for these costs, with the errors of `plan_of`."""
-    schedule, p = scenario.schedule, scenario.parallel.pipeline
+def build_plan(schedule: Schedule, layout: Layout, ranks: RankCosts, fabric: Fabric) -> Plan:
+    """The plan of a schedule, for these costs, with the errors of `plan_of`."""
+    p, stride = layout.sizes["pipeline"], layout.strides["pipeline"]
     if schedule.file is not None:
-        return _plan_in_file(schedule.file, scenario)
-    stride = scenario.parallel.layout.strides["pipeline"]
+        return _plan_in_file(schedule.file, schedule, p)
     hops = zip(pairwise(range(0, p * stride, stride)), ranks.message, strict=False)
     request = PlanRequest(
         pipeline=p,
@@ -167,11 +169,10 @@ def build_plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:
     return schedules.find(schedule.kind).build(request, *schedule.arguments)
 
 
-def _plan_in_file(file: Path, scenario: Scenario) -> Plan:
-    schedule = scenario.schedule
+def _plan_in_file(file: Path, schedule: Schedule, ranks: int) -> Plan:
     text = read_text(file, "an order")
     options = schedule.options if isinstance(schedule.options, OrderFile) else OrderFile()
-    plan = read_order(text, str(file), scenario.parallel.pipeline, options.fused_time)
+    plan = read_order(text, str(file), ranks, options.fused_time)
     if plan.microbatches != schedule.microbatches:
         raise UsageError(
             f"{file}: an order of {plan.microbatches} micro-batches; schedule.microbatches is {schedule.microbatches}"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from hybrid_des.network.fabric import Fabric, LinkSpec, Route
-from hybrid_des.scenario.perturbed import Slow
+from hybrid_des.scenario.sections.perturbations import Slow
 from hybrid_des.units import to_picoseconds
 
 

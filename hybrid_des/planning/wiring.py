@@ -8,7 +8,9 @@ from hybrid_des.errors import UsageError
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import Fabric, LinksByOwner, LinkSpec, Route
 from hybrid_des.planning.slow_links import slowed
-from hybrid_des.scenario import Scenario, Source, load
+from hybrid_des.scenario import Cluster, Scenario, Source, load
+from hybrid_des.scenario.sections.perturbations import Slow
+from hybrid_des.scenario.sections.training import Efficiency
 
 
 def fabric_of(scenario: Source) -> Fabric:
@@ -19,14 +21,18 @@ def fabric_of(scenario: Source) -> Fabric:
         UsageError: a user-defined topology has a link without bandwidth.
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
-    cluster = scenario.cluster
+    return wired(scenario.cluster, scenario.efficiency, scenario.slow)
+
+
+def wired(cluster: Cluster, efficiency: Efficiency | None, slow: Sequence[Slow]) -> Fabric:
+    """The fabric of a cluster whose links reach a share of their bandwidths, some of them slower; errors as above."""
     fabric = topologies.find(cluster.topology).build(cluster.spec, *cluster.arguments)
     own = not isinstance(fabric.links, LinksByOwner)  # the others have links and bandwidths that need no check
     if own:
         _check_links(fabric.links, cluster.topology)
-    links = fabric.links if scenario.efficiency is None else _reached(fabric.links, scenario.efficiency.network)
+    links = fabric.links if efficiency is None else _reached(fabric.links, efficiency.network)
     fabric = replace(fabric, links=links, route=_checked(fabric, cluster.topology) if own else fabric.route)
-    return slowed(fabric, scenario.slow) if scenario.slow else fabric
+    return slowed(fabric, slow) if slow else fabric
 
 
 def _check_links(links: Mapping[str, LinkSpec], topology: str) -> None:

@@ -14,7 +14,7 @@ from hybrid_des.renewal.sources import Source, faults_of, sources_of
 from hybrid_des.renewal.states import Steps, gpu_stages_of, replicas_of, stages_of
 from hybrid_des.renewal.work import Saving
 from hybrid_des.scenario import Scenario
-from hybrid_des.scenario.faults import NEVER, OPTIMAL, Checkpoint
+from hybrid_des.scenario.sections.faults import NEVER, OPTIMAL, Checkpoint
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 
 MOST_FAILURES = 10**6  # expected in all replications

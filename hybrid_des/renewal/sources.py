@@ -9,9 +9,8 @@ from fractions import Fraction
 
 from hybrid_des.errors import UsageError
 from hybrid_des.scenario import Scenario
-from hybrid_des.scenario.fault_checks import job_nodes, nodes_below
-from hybrid_des.scenario.faults import FailureClass, Faults
-from hybrid_des.scenario.machine import NodeKind
+from hybrid_des.scenario.sections.cluster import NodeKind
+from hybrid_des.scenario.sections.faults import FailureClass, Faults, nodes_below
 from hybrid_des.units import to_picoseconds
 
 Places = Sequence[Sequence[int]]  # the places that each part takes down
@@ -71,13 +70,13 @@ def faults_of(scenario: Scenario) -> Faults:
 
 def sources_of(scenario: Scenario) -> list[Source]:
     """The classes of a scenario with `faults`, resolved on its cluster."""
-    faults, nodes = faults_of(scenario), job_nodes(scenario)
+    faults, nodes = faults_of(scenario), scenario.cluster.nodes_for(scenario.parallel.ranks)
     spares = faults.spares.nodes if faults.spares else 0
     repair = faults.spares.repair if faults.spares else None
     parts: dict[tuple[str, int], Parts] = {}  # shared by classes
     found = []
     for name, one in zip(faults.names, faults.classes, strict=True):
-        key = one.what, nodes_below(scenario, one) or 0
+        key = one.what, nodes_below(one, scenario.cluster) or 0
         if key not in parts:
             parts[key] = _parts(scenario, *key, nodes, spares)
         found.append(_source(one, name, repair if one.repair is None else one.repair, parts[key]))

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 from hybrid_des.errors import HybridDesError, ScenarioError, UsageError
 from hybrid_des.scenario import Scenario, scenario_from, to_mapping
-from hybrid_des.scenario.fault_checks import job_nodes
 from hybrid_des.simulation.run import run
 
 Stages = tuple[int, ...]  # the pipeline ranks on a node
@@ -173,7 +172,7 @@ def replicas_of(scenario: Scenario) -> list[frozenset[int]]:
 def _along(scenario: Scenario, axis: str) -> Iterator[list[int]]:
     """The places of the ranks of each node of the job along an axis."""
     places, first = scenario.parallel.layout.along(axis).tolist(), 0
-    for kind in job_nodes(scenario):
+    for kind in scenario.cluster.nodes_for(scenario.parallel.ranks):
         yield places[first : first + kind.gpus_per_node]
         first += kind.gpus_per_node
 

@@ -11,7 +11,7 @@ from hybrid_des.analysis.model_figures import AXES, peak_of
 from hybrid_des.analysis.waiting import waiting
 from hybrid_des.network.purpose import ACTIVATION, REDUCTION
 from hybrid_des.scenario import Scenario
-from hybrid_des.scenario.perturbed import Jitter, Slow
+from hybrid_des.scenario.sections.perturbations import Jitter, Slow
 from hybrid_des.simulation.memory import MemoryPeak, memory_parts, misfit, worst_peak
 from hybrid_des.simulation.remedies import what_would_fit
 from hybrid_des.simulation.run import Run

@@ -18,8 +18,8 @@ from hybrid_des.scenario.loading import (
     scenario_from,
     scenario_of,
 )
-from hybrid_des.scenario.machine import Cluster, GpuKind, InfiniBand
-from hybrid_des.scenario.sections import Gradients, Memory, Numerics, Parallel, Schedule, Workload
+from hybrid_des.scenario.sections.cluster import Cluster, GpuKind, InfiniBand
+from hybrid_des.scenario.sections.training import Gradients, Memory, Numerics, Parallel, Schedule, Workload
 
 __all__ = [
     "Cluster", "GpuKind", "Gradients", "InfiniBand", "Memory", "Numerics", "Parallel", "Scenario", "Schedule",

@@ -11,17 +11,15 @@ from typing import Any
 
 from hybrid_des import hardware as catalogue
 from hybrid_des.collectives import codecs
-from hybrid_des.options import OfRanks, mark_of
+from hybrid_des.options import OfRanks, mark_of, of_ranks
 from hybrid_des.pipeline import schedules
-from hybrid_des.scenario.machine import Cluster
-from hybrid_des.scenario.recipe import expanded
-from hybrid_des.scenario.sections import Gradients, Schedule
-from hybrid_des.scenario.values import per_rank
+from hybrid_des.scenario.sections.cluster import Cluster
+from hybrid_des.scenario.sections.training import Gradients, Schedule, expanded
+from hybrid_des.scenario.sections.values import per_rank
 
 _PERCENT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*")
 ALONE = "1f1b"  # the schedule of one pipeline rank, where all are the same
 _FIGURES = ("bandwidth", "latency")  # of a link; a table replaces them
-_MULTIPLE = re.compile(r"\s*(\d+\.?\d*|\.\d+|)\s*p\s*")
 
 
 def fill(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -29,26 +27,17 @@ def fill(values: Mapping[str, Any]) -> dict[str, Any]:
     if "model" in values:
         values = {**values, "model": expanded(values["model"])}
     filled = {key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()}
-    sections = (
-        ("cluster", _fill_cluster),
-        ("schedule", _fill_schedule),
-        *((("efficiency", _fill_efficiency),) if _has_model(values) else (("workload", _fill_workload),)),
-        ("gradients", _fill_gradients),
-        *((("overlap", _fill_overlap),) if values.get("sharding") == "zero-3" else ()),
-    )
-    for name, complete in sections:
+    modelled = values.get("model") not in (None, "none")
+    costs = {"efficiency": _fill_efficiency} if modelled else {"workload": _fill_workload}
+    fills = {"cluster": _fill_cluster, "schedule": _fill_schedule, **costs, "gradients": _fill_gradients}
+    for name, complete in fills.items():
         section = filled.setdefault(name, {} if name != "workload" else None)  # costs have no defaults
         if isinstance(section, dict):
             complete(section, filled)
+    overlap = filled.setdefault("overlap", {}) if values.get("sharding") == "zero-3" else None
+    if isinstance(overlap, dict):
+        overlap.setdefault("parameters", True)  # as the frameworks that shard weights do
     return filled
-
-
-def _has_model(values: Mapping[str, Any]) -> bool:
-    return values.get("model") not in (None, "none")
-
-
-def _reached(efficiency: Mapping[str, Mapping[str, Any]], precision: str) -> Mapping[str, Any]:
-    return efficiency.get(precision, efficiency["bf16"])  # a precision that the GPU lacks has its own check
 
 
 def _fill_efficiency(efficiency: dict[str, Any], scenario: Mapping[str, Any]) -> None:
@@ -58,8 +47,8 @@ def _fill_efficiency(efficiency: dict[str, Any], scenario: Mapping[str, Any]) ->
         reached = catalogue.part(gpu).efficiency
         if precision == "fp8":  # the 8-bit efficiency says little about 16 bits
             efficiency.setdefault("gemm_16bit", reached["bf16"]["gemm"])
-        for key, value in _reached(reached, precision).items():
-            efficiency.setdefault(key, value)
+        of_precision = reached.get(precision, reached["bf16"])  # a precision that the GPU lacks has its own check
+        efficiency.update({**of_precision, **efficiency})
 
 
 def _fill_cluster(cluster: dict[str, Any], scenario: Mapping[str, Any]) -> None:
@@ -128,10 +117,6 @@ def _fill_gradients(gradients: dict[str, Any], scenario: Mapping[str, Any]) -> N
         gradients.setdefault("bucket", ceil(most * codecs.find(codec).build().bytes_per_element))
 
 
-def _fill_overlap(overlap: dict[str, Any], scenario: Mapping[str, Any]) -> None:
-    overlap.setdefault("parameters", True)  # as the frameworks that shard weights do
-
-
 def _fill_schedule(schedule: dict[str, Any], scenario: Mapping[str, Any]) -> None:
     alone = _along(scenario, "pipeline") == 1
     if alone and schedule.get("kind") is None and schedule.get("file") is None:
@@ -148,12 +133,6 @@ def _fill_schedule(schedule: dict[str, Any], scenario: Mapping[str, Any]) -> Non
         mark = mark_of(field, OfRanks)
         if mark is not None and (key in schedule or mark.default is not None):
             schedule[key] = of_ranks(schedule.get(key, mark.default), _along(scenario, "pipeline"))
-
-
-def of_ranks(value: Any, ranks: int) -> Any:
-    """The value of a string such as 2p; any other value unchanged."""
-    multiple = _MULTIPLE.fullmatch(value) if isinstance(value, str) else None
-    return Fraction(multiple.group(1) or 1) * ranks if multiple else value
 
 
 def _fill_workload(workload: dict[str, Any], scenario: Mapping[str, Any]) -> None:

@@ -12,21 +12,30 @@ from hybrid_des.errors import Refusal
 from hybrid_des.models.kinds import ModelRefusal
 from hybrid_des.network import topologies
 from hybrid_des.network.topologies import OptionRefusal
-from hybrid_des.options import MOST, Count, Elsewhere, Flag, Text, choice, mark_of, whole
+from hybrid_des.options import MOST, Count, Flag, Section, Text, choice, whole
 from hybrid_des.pipeline import schedules
-from hybrid_des.scenario.defaults import fill, of_ranks
-from hybrid_des.scenario.fault_checks import misfits_of_faults
-from hybrid_des.scenario.faults import FaultsOrNone
-from hybrid_des.scenario.folded import Fold, fold_fits
-from hybrid_des.scenario.machine import Cluster
-from hybrid_des.scenario.perturbed import Perturbed, misfits_of_perturbations
-from hybrid_des.scenario.plugins import PluginSection
-from hybrid_des.scenario.problem import Problem, Problems
-from hybrid_des.scenario.recipe import Efficiency, Overlap, PublishedOrOwn
-from hybrid_des.scenario.sections import Gradients, NumericsOrNone, Parallel, Schedule, Workload
-from hybrid_des.scenario.sharded import divided, misfits_of_recompute, misfits_of_sharding
+from hybrid_des.scenario.defaults import fill
+from hybrid_des.scenario.problem import Problem, Problems, misfit
+from hybrid_des.scenario.sections.cluster import Cluster
+from hybrid_des.scenario.sections.faults import FaultsOrNone, misfits_of_faults
+from hybrid_des.scenario.sections.perturbations import AllJitter, AllSlow, misfits_of_jitter, misfits_of_slow
+from hybrid_des.scenario.sections.training import (
+    Efficiency,
+    Gradients,
+    NumericsOrNone,
+    Overlap,
+    Parallel,
+    PublishedOrOwn,
+    Schedule,
+    Workload,
+    divided,
+    misfits_of_durations,
+    misfits_of_recompute,
+    misfits_of_sharding,
+    misfits_of_workload,
+)
+from hybrid_des.scenario.sections.values import Fold
 from hybrid_des.scenario.sizes import excesses
-from hybrid_des.scenario.workload_checks import misfits_of_workload
 
 MODELLED = {  # keys that are read with `model` only, and their defaults
     "precision": "bf16", "overlap.tensor": 0, "overlap.experts": 0, "efficiency": None, "batch": None,
@@ -35,9 +44,13 @@ MODELLED = {  # keys that are read with `model` only, and their defaults
 }  # fmt: skip
 
 
-class Scenario(Perturbed):
+class Scenario(Section):
     """A training step to simulate: machine, layout, schedule, costs."""
 
+    slow: AllSlow = ()
+    """Components that run slower or faster than usual, permanently or for an interval of simulated time."""
+    jitter: AllJitter = ()
+    """Random durations of ops; a mapping, or a list of mappings whose factors are multiplied."""
     version: Annotated[int, whole(1, 1)] = 1
     """Version of this format."""
     name: Text = "scenario"
@@ -99,12 +112,6 @@ class Scenario(Perturbed):
         return self
 
 
-def _misfit(message: str, at: str, *others: str) -> Problem:
-    """A problem at the first of several inconsistent paths."""
-    paths = tuple(tuple(path.split(".")) for path in (at, *others))
-    return Problem(paths[0], message, paths)
-
-
 def _ranks_fit(scenario: Scenario) -> Iterator[Problem]:
     parallel, cluster = scenario.parallel, scenario.cluster
     if parallel.ranks > cluster.gpus:
@@ -120,12 +127,23 @@ def _ranks_fit(scenario: Scenario) -> Iterator[Problem]:
         )
 
 
+def _fold_fits(scenario: Scenario) -> Iterator[Problem]:
+    """A fold must divide the replicas, and they must not each train on their own samples."""
+    fold, replicas = scenario.fold, scenario.parallel.data
+    if not isinstance(fold, int):
+        return
+    if replicas % fold:
+        yield misfit(f"{replicas} replicas cannot be folded to {fold}; expected a divisor", "fold", "parallel.data")
+    elif scenario.numerics is not None and fold < replicas:
+        yield misfit("with `numerics` every replica trains on its own samples; expected off", "fold", "numerics")
+
+
 def _costs_are_given_once(scenario: Scenario) -> Iterator[Problem]:
     if scenario.model is not None and scenario.workload is not None:
         message = "replaces `workload`; give only one of the two (null removes an inherited one)"
-        yield _misfit(message, "model")  # whatever is wrong inside of the workload
+        yield misfit(message, "model")  # whatever is wrong inside of the workload
     if scenario.model is None and scenario.workload is None:
-        yield _misfit("is required, or a `model`", "workload", "model")
+        yield misfit("is required, or a `model`", "workload", "model")
 
 
 def _batch_fits(scenario: Scenario) -> Iterator[Problem]:
@@ -139,7 +157,7 @@ def _batch_fits(scenario: Scenario) -> Iterator[Problem]:
         else:
             given = f"{replicas} replicas × {schedule.microbatches} micro-batches of {schedule.microbatch_size}"
             message = f"{given} are {samples * schedule.microbatches} samples, not {batch}"
-        yield _misfit(message, "batch", "schedule.microbatches", "schedule.microbatch_size", "parallel.data")
+        yield misfit(message, "batch", "schedule.microbatches", "schedule.microbatch_size", "parallel.data")
 
 
 def _model_divides(scenario: Scenario) -> Iterator[Problem]:
@@ -148,10 +166,10 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
     if scenario.model is None:
         for key, default in MODELLED.items():
             if attrgetter(key)(scenario) != default:
-                yield _misfit("is read with `model` only", key, "model")
+                yield misfit("is read with `model` only", key, "model")
         for axis in ("tensor", "context", "expert"):
             if getattr(parallel, axis) > 1:
-                yield _misfit(
+                yield misfit(
                     "divides the layers of a `model`; with `workload`, expected 1", f"parallel.{axis}", "model"
                 )
         return
@@ -160,68 +178,55 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
     try:
         network = scenario.model.network
     except ModelRefusal as refusal:
-        yield _misfit(refusal.message, f"model.{refusal.option}")
+        yield misfit(refusal.message, f"model.{refusal.option}")
         return
     if parallel.context > 1 and network.sample != "sequence":
-        yield _misfit("this model has no sequence that context parallelism divides", "parallel.context", "model")
+        yield misfit("this model has no sequence that context parallelism divides", "parallel.context", "model")
     elif network.tokens % parallel.context:
         message = f"{network.tokens} tokens cannot be divided over {parallel.context} ranks"
-        yield _misfit(message, "parallel.context", "model")
+        yield misfit(message, "parallel.context", "model")
     for axis in ("tensor", "expert"):
         try:
             network.check_division(**{axis: getattr(parallel, axis)})
         except Refusal as refusal:
-            yield _misfit(str(refusal), f"parallel.{axis}", "model")
+            yield misfit(str(refusal), f"parallel.{axis}", "model")
     if parallel.data * parallel.context % parallel.expert:
         message = (
             f"{parallel.data * parallel.context} ranks along data and context cannot be grouped by {parallel.expert}"
         )
-        yield _misfit(message, "parallel.expert", "parallel.data", "parallel.context")
+        yield misfit(message, "parallel.expert", "parallel.data", "parallel.context")
     if scenario.precision == "fp8" and any(kind.gpu.peak_fp8 is None for kind in scenario.cluster.kinds):
-        yield _misfit("this GPU has no 8-bit products", "precision", "cluster.gpu")
+        yield misfit("this GPU has no 8-bit products", "precision", "cluster.gpu")
     if len({kind.gpu.name for kind in scenario.cluster.kinds}) > 1:
         message = "a model's times are those of one kind of GPU; give slower nodes a `speed`"
-        yield _misfit(message, "cluster.nodes", "model")
+        yield misfit(message, "cluster.nodes", "model")
     for key in ("peak", "bandwidth", "multiprocessors"):
         if any(getattr(kind.gpu, key) is None for kind in scenario.cluster.kinds):
-            yield _misfit("is required by `model`", f"cluster.gpu.{key}", "model")
+            yield misfit("is required by `model`", f"cluster.gpu.{key}", "model")
 
 
 def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
     """Sharding and recomputation must be compatible with the other sections."""
-    for message, *paths in (
-        *misfits_of_sharding(scenario.sharding, scenario.overlap, scenario.gradients, scenario.workload),
-        *misfits_of_recompute(scenario.recompute, scenario.workload),
-    ):
-        yield _misfit(message, *paths)
+    yield from misfits_of_sharding(scenario.sharding, scenario.overlap, scenario.gradients, scenario.workload)
+    if scenario.workload is not None:
+        yield from misfits_of_recompute(scenario.recompute, scenario.workload)
     if scenario.layered and scenario.gradients.bucket is not None:
         message = f"{scenario.sharding} scatters gradients layer by layer; expected none"
-        yield _misfit(message, "gradients.bucket", "sharding")
+        yield misfit(message, "gradients.bucket", "sharding")
     if scenario.layered and scenario.tensor_traffic == "messages":
         message = f"{scenario.sharding} replays the collectives of layers; expected auto or replay"
-        yield _misfit(message, "tensor_traffic", "sharding", "parallel.pipeline")
+        yield misfit(message, "tensor_traffic", "sharding", "parallel.pipeline")
     if scenario.numerics is not None:
         for path, whole in divided(scenario.parallel, scenario.sharding).items():
-            yield _misfit(f"the small model of `numerics` cannot be divided; expected {whole}", path, "numerics")
+            yield misfit(f"the small model of `numerics` cannot be divided; expected {whole}", path, "numerics")
 
 
 def _options_are_read(scenario: Scenario) -> Iterator[Problem]:
     """Required options must be given; an option without effect is an error unless it states the implied value."""
     for name in ("cluster", "schedule", "gradients", "model"):
-        section: PluginSection | None = getattr(scenario, name)
-        if section is None:
-            continue
-        plugins = section.plugins
-        chosen = plugins.chosen(dict(section))
-        what = chosen.name if chosen else ""
-        for key in section.lacking:
-            yield _misfit(f"is required by {what}", f"{name}.{key}", f"{name}.{plugins.key}")
-        for key, value in section.unread.items():
-            readers = plugins.readers()[key]
-            mark = mark_of(next(iter(readers.values())), Elsewhere)
-            if mark is None or value != of_ranks(mark.value, scenario.parallel.pipeline):
-                message = f"is not read by {what}; read by {', '.join(readers)}"
-                yield _misfit(message, f"{name}.{key}", f"{name}.{plugins.key}")
+        section = getattr(scenario, name)
+        if section is not None:
+            yield from section.misfits_of_options(name, scenario.parallel.pipeline)
 
 
 def _wiring_exists(scenario: Scenario) -> Iterator[Problem]:
@@ -243,9 +248,9 @@ def _wiring_exists(scenario: Scenario) -> Iterator[Problem]:
 def _schedule_is_one(scenario: Scenario) -> Iterator[Problem]:
     kind, file = scenario.schedule.kind, scenario.schedule.file
     if kind is None and file is None:
-        yield _misfit(f"is required, one of {', '.join(schedules.names())}", "schedule.kind", "schedule.file")
+        yield misfit(f"is required, one of {', '.join(schedules.names())}", "schedule.kind", "schedule.file")
     if kind is not None and file is not None:
-        yield _misfit("replaces `kind`; give only one of the two", "schedule.file", "schedule.kind")
+        yield misfit("replaces `kind`; give only one of the two", "schedule.file", "schedule.kind")
 
 
 def _chunks_fit(scenario: Scenario) -> Iterator[Problem]:
@@ -255,28 +260,42 @@ def _chunks_fit(scenario: Scenario) -> Iterator[Problem]:
     facts = schedules.find(kind).facts
     fixed = facts["chunks"] or (None if facts["many_chunks"] else 1)
     if fixed is not None and chunks != fixed:
-        yield _misfit(f"{kind} has {fixed} per rank, not {chunks}", "schedule.chunks", "schedule.kind")
+        yield misfit(f"{kind} has {fixed} per rank, not {chunks}", "schedule.chunks", "schedule.kind")
 
 
 def _errors_exist(scenario: Scenario) -> Iterator[Problem]:
     if scenario.gradients.error_feedback and scenario.numerics is None:
-        yield _misfit("needs real gradients; add a numerics: section", "gradients.error_feedback", "numerics")
+        yield misfit("needs real gradients; add a numerics: section", "gradients.error_feedback", "numerics")
 
 
 def _workload_fits(scenario: Scenario) -> Iterator[Problem]:
-    for one in misfits_of_workload(scenario.workload, scenario.parallel.pipeline):
-        yield _misfit(*one)
+    if scenario.workload is not None:
+        yield from misfits_of_workload(scenario.workload, scenario.parallel.pipeline)
 
 
 def _layers_fit(scenario: Scenario) -> Iterator[Problem]:
     stages = scenario.parallel.pipeline * scenario.schedule.chunks
     if scenario.numerics is not None and scenario.numerics.layers < stages:
         message = f"{scenario.numerics.layers} layers cannot be split over {stages} stages"
-        yield _misfit(message, "numerics.layers", "parallel.pipeline", "schedule.chunks")
+        yield misfit(message, "numerics.layers", "parallel.pipeline", "schedule.chunks")
+
+
+def _perturbations_fit(scenario: Scenario) -> Iterator[Problem]:
+    schedule, ranks = scenario.schedule, scenario.parallel.pipeline
+    stages = ranks * schedule.chunks if schedule.file is None else MOST
+    yield from misfits_of_slow(scenario.slow, scenario.cluster, stages)
+    if scenario.workload is not None:
+        yield from misfits_of_durations(scenario.workload, scenario.recompute)
+    yield from misfits_of_jitter(scenario.jitter, ranks)
+
+
+def _faults_fit(scenario: Scenario) -> Iterator[Problem]:
+    if scenario.faults is not None:
+        yield from misfits_of_faults(scenario.faults, scenario.cluster, scenario.parallel)
 
 
 _CHECKS = (
-    _ranks_fit, fold_fits, _costs_are_given_once, _batch_fits, _model_divides, _sharding_fits, _options_are_read,
+    _ranks_fit, _fold_fits, _costs_are_given_once, _batch_fits, _model_divides, _sharding_fits, _options_are_read,
     _wiring_exists, excesses, _schedule_is_one, _chunks_fit, _errors_exist, _workload_fits, _layers_fit,
-    misfits_of_perturbations, misfits_of_faults,
+    _perturbations_fit, _faults_fit,
 )  # fmt: skip

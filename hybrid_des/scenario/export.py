@@ -1,5 +1,6 @@
 """Export of scenarios: as a plain mapping with all defaults, and the format as JSON Schema."""
 
+import json
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -10,91 +11,16 @@ from pydantic.json_schema import models_json_schema
 
 from hybrid_des.network.figures import LinkFigures
 from hybrid_des.network.times import TimeTable
-from hybrid_des.options import Options, WrittenNone, mark_of, quantity_schema
+from hybrid_des.options import Options, WrittenNone, mark_of
 from hybrid_des.scenario.definition import Scenario
-from hybrid_des.scenario.machine import Cluster, InfiniBand, NodeKind
-from hybrid_des.scenario.perturbed import Jitter
-from hybrid_des.scenario.plugins import PluginSection
-from hybrid_des.scenario.recipe import Efficiency, ModelChoice
-from hybrid_des.scenario.sections import Gradients, Schedule
+from hybrid_des.scenario.sections.cluster import Cluster, InfiniBand, NodeKind
+from hybrid_des.scenario.sections.plugins import PluginSection
+from hybrid_des.scenario.sections.training import Efficiency
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-_CHOOSING: tuple[type[PluginSection], ...] = (Cluster, Schedule, Gradients, ModelChoice, Jitter)
-
-# keys of a file that are resolved before a single scenario is validated
-_MANY: dict[str, Any] = {
-    "base": {"type": "string", "description": "Another scenario file, which this one overrides key by key."},
-    "sweep": {
-        "description": "Axes to vary: keys of one item vary together; items are combined as a Cartesian product. "
-        "Or a CSV file with a column per key and a line per case, or the source and columns of a missing one.",
-        "anyOf": [
-            {"type": "array", "items": {"type": "object", "additionalProperties": {"type": "array"}}},
-            {
-                "type": "object",
-                "required": ["file"],
-                "additionalProperties": False,
-                "properties": {"file": {"type": "string"}},
-            },
-            {
-                "type": "object",
-                "required": ["rows", "source", "columns"],
-                "additionalProperties": False,
-                "properties": {
-                    "rows": {"const": "not included"},
-                    "source": {"type": "string"},
-                    "columns": {"type": "array", "items": {"type": "string"}},
-                },
-            },
-        ],
-    },
-    "plot": {
-        "description": "The plot of a sweep, by columns of its table.",
-        "type": "object",
-        "required": ["x", "y"],
-        "additionalProperties": False,
-        "properties": {
-            "x": {"type": "string", "description": "Column on the x axis."},
-            "y": {"type": "string", "description": "Column on the y axis."},
-            "hue": {
-                "description": "One line per value of this column, or per combination of several.",
-                "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
-            },
-            "where": {"type": "object", "description": "Only cases with these values."},
-        },
-    },
-    "search": {
-        "description": "Plans to choose the best from; read by `hybrid-des search`.",
-        "type": "object",
-        "additionalProperties": False,
-        "properties": {
-            "axes": {
-                "description": "Axes as in `sweep`, or names of keys that vary over their usual values.",
-                "type": "array",
-                "items": {"anyOf": [{"type": "object", "additionalProperties": {"type": "array"}}, {"type": "string"}]},
-            },
-            "objective": {
-                "enum": ["step_time_s", "tokens_per_gpu_s", "goodput"],
-                "description": "What is optimized.",
-            },
-            "memory": {**quantity_schema("size"), "description": "Of a GPU, instead of the scenario's."},
-            "reserve": {
-                "description": "Memory to be left free: a size, or a share such as 5 %.",
-                "type": ["string", "number"],
-            },
-            "top": {"type": "integer", "minimum": 1, "description": "How many of the best plans are proved."},
-            "front": {
-                "type": "boolean",
-                "description": "Whether to find the Pareto front too: every plan that less memory would make the best.",
-            },
-            "tune": {
-                "description": "Continuous knobs of the best plan, each with the range in which it is tuned.",
-                "type": "object",
-                "additionalProperties": {"type": "array", "minItems": 2, "maxItems": 2},
-            },
-        },
-    },
-}
+# the schema of the keys of a file that are resolved before a single scenario is validated
+_FILE_KEYS = Path(__file__).with_name("file_keys.json")
 
 
 def to_mapping(scenario: Scenario) -> dict[str, Any]:
@@ -148,14 +74,15 @@ def _number(value: Fraction) -> int | float | str | Fraction:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of the scenario file, with the names and options registered at the time of the call."""
-    entries = [entry for one in _CHOOSING for entry in map(one.plugins.find, one.plugins.names())]
+    choosing = PluginSection.__subclasses__()
+    entries = [entry for one in choosing for entry in map(one.plugins.find, one.plugins.names())]
     kinds: set[type[BaseModel]] = {entry.options for entry in entries if entry.options is not None}
     models: list[type[BaseModel]] = [Scenario, *sorted(kinds, key=repr)]
     references, schema = models_json_schema([(model, "validation") for model in models])
     definitions = schema["$defs"]
     name_of = {model: reference["$ref"].rpartition("/")[2] for (model, _), reference in references.items()}
     described: dict[Any, dict[str, Any]] = {model: definitions.pop(name_of[model]) for model in models}
-    for section in _CHOOSING:
+    for section in choosing:
         properties = definitions[section.__name__]["properties"]
         del properties["options"]
         for key, readers in section.plugins.readers().items():
@@ -169,7 +96,7 @@ def json_schema() -> dict[str, Any]:
 def _whole(schema: dict[str, Any]) -> dict[str, Any]:
     """Add `base`, `sweep`, `plot` and `search`; with one of the first two, required keys may come from elsewhere."""
     schema["required"].remove("cluster")
-    schema["properties"] |= _MANY
+    schema["properties"] |= json.loads(_FILE_KEYS.read_text(encoding="utf-8"))
     definitions = schema["$defs"]
     given = {"required": definitions["Workload"].pop("required")}
     needed = {"workload": {"anyOf": [given, {"required": ["durations"]}]}}

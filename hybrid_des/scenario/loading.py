@@ -11,8 +11,7 @@ from hybrid_des.errors import ScenarioError, UsageError, one_line
 from hybrid_des.scenario.composition import anchor_overrides, override, with_base
 from hybrid_des.scenario.definition import Scenario
 from hybrid_des.scenario.export import to_mapping
-from hybrid_des.scenario.other_names import unknown_key
-from hybrid_des.scenario.problem import Problem, problems_in, sections_at
+from hybrid_des.scenario.problem import Problem, problems_in, sections_at, unknown_key
 from hybrid_des.scenario.strict_yaml import Document, KeyPath
 
 # Placeholders for missing or invalid required values, so that the remaining checks can still run.
@@ -23,6 +22,8 @@ _STAND_IN: Mapping[tuple[str, str], Any] = {
     ("faults", "horizon"): 1,
 }
 
+PIPELINE = "parallel.pipeline"
+TIMES = ("workload.forward", "workload.backward")
 LONGEST_DESCRIPTION = 200  # characters of a description that lists overrides
 
 
@@ -206,3 +207,35 @@ def _leave_out_derived(values: dict[str, Any], mapping: dict[str, Any], scenario
             values[key] = value
             if isinstance(value, dict):
                 _leave_out_derived(value, mapping, scenario)
+
+
+def models_differ(path: str | Path, document: Document, overrides: Sequence[str]) -> str | None:
+    """One line if a sweep or overrides compare models of different sizes; None if they do not.
+
+    A workload that does not say `per` gives the numbers of one rank: twice as many ranks make twice the model. Lists
+    with a number for each rank are refused elsewhere if their lengths do not fit.
+
+    Args:
+        path: the scenario's file.
+        document: its content, with the overrides.
+        overrides: strings such as "parallel.pipeline=8".
+    """
+    workload, axes = document.value.get("workload"), document.value.get("sweep")
+    items = [item for item in axes if isinstance(item, dict)] if isinstance(axes, list) else []
+    replaced = {text.partition("=")[0].strip() for text in overrides}
+    ranks = next((item[PIPELINE] for item in items if PIPELINE in item), None)
+    if ranks is None and PIPELINE in replaced and Path(path).is_file():  # what stdin held is gone
+        ranks = [_ranks(document), _ranks(with_base(path))]
+    meant = not isinstance(workload, dict) or "per" in workload or isinstance(workload.get("forward"), list)
+    meant = meant or bool({"workload.per", *TIMES} & {*replaced, *(path for item in items for path in item)})
+    if meant or not isinstance(ranks, list) or len(set(map(str, ranks))) < 2:
+        return None
+    return (
+        f"{document.source}: {PIPELINE} changes the size of the model: the workload's numbers are for each rank; "
+        "workload.per=model divides one model, workload.per=rank says that this is meant"
+    )
+
+
+def _ranks(document: Document) -> Any:
+    parallel = document.value.get("parallel")
+    return parallel.get("pipeline", 1) if isinstance(parallel, dict) else 1

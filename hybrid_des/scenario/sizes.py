@@ -26,9 +26,9 @@ from typing import Any
 from hybrid_des.collectives import codecs, hierarchical
 from hybrid_des.collectives.buffer import MOST_SEGMENTS
 from hybrid_des.errors import Refusal
-from hybrid_des.scenario.folded import FROM
-from hybrid_des.scenario.problem import Problem
+from hybrid_des.scenario.problem import Problem, misfit
 
+FOLDED_FROM = 129  # number of GPUs from which `fold: auto` folds replicas; up to 128, all of them are shown
 MOST_GPUS = 2**24
 MOST_LINKS = 2**20
 MOST_STAGES = 2**13
@@ -50,9 +50,8 @@ def excesses(scenario: Any) -> Iterator[Problem]:
     """The first count of a `Scenario` that is too large, with the estimate; others would follow from it."""
     for count, most, what, paths in _counts(scenario, _kept(scenario)):
         if count > most:
-            needs = tuple(tuple(path.split(".")) for path in paths)
-            at = needs[0][:1] if what in ("GPUs", "links") else needs[0]
-            yield Problem(at, _refused(count, most, what), needs)
+            found = misfit(_refused(count, most, what), *paths.split())
+            yield found._replace(path=("cluster",)) if what in ("GPUs", "links") else found
             return
 
 
@@ -66,47 +65,34 @@ def too_large(scenario: Any, kept: int) -> str:
 def _kept(scenario: Any) -> int:
     """The least number of replicas that are simulated."""
     replicas, fold = scenario.parallel.data, scenario.fold
-    if fold == "off" or (fold == "auto" and scenario.parallel.ranks < FROM) or scenario.numerics is not None:
+    if fold == "off" or (fold == "auto" and scenario.parallel.ranks < FOLDED_FROM) or scenario.numerics is not None:
         return int(replicas)
     return 1 if fold == "auto" else int(fold)
 
 
-def _counts(scenario: Any, kept: int) -> Iterator[tuple[int, int, str, tuple[str, ...]]]:
+def _counts(scenario: Any, kept: int) -> Iterator[tuple[int, int, str, str]]:
     """The counts of a run that simulates `kept` replicas: estimate, limit, name, and the keys it depends on."""
     parallel, schedule = scenario.parallel, scenario.schedule
     share = Fraction(kept, parallel.data)
+    in_layers = 1 if scenario.layered else share  # layers' collectives are those of all replicas
     stages = parallel.pipeline * schedule.chunks
     planned = 2 * stages * schedule.microbatches
-    ran = int(planned * (parallel.ranks // parallel.pipeline) * scenario.steps * share)
-    recorded = scenario.record == "all"
-    yield scenario.cluster.gpus, MOST_GPUS, "GPUs", ("cluster.nodes", "cluster.gpus_per_node")
-    links = int(_links(scenario) * (share if scenario.cluster.topology in BY_RULE else 1))
-    yield links, MOST_LINKS, "links", ("cluster.nodes", "cluster.gpus_per_node", "cluster.infiniband")
-    yield stages, MOST_STAGES, "stages", ("parallel.pipeline", "schedule.chunks")
-    yield planned, MOST_PLANNED, "ops", ("schedule.microbatches", "parallel.pipeline", "schedule.chunks")
-    of_run = ("steps", "parallel.data", "schedule.microbatches", "parallel.pipeline")
-    yield ran, MOST_OPS, "ops in all steps", of_run
-    whole = scenario.layered  # layers' collectives of all replicas
-    yield (
-        int(_messages(scenario) * (1 if whole else share)),
-        MOST_RECORDED if recorded else MOST_MESSAGES,
-        "messages with `record: all`" if recorded else "messages",
-        ("gradients", "parallel.data", "workload.parameters", "steps", "schedule.microbatches", "record"),
-    )
-    yield (
-        int(_pairs(scenario) * (1 if whole else share)),
-        MOST_PAIRS,
-        PAIRS,
-        ("gradients", "parallel.data", "workload.parameters"),
-    )
-    yield (
-        int(_inside_ops(scenario) * share),
-        MOST_RECORDED if recorded else MOST_MESSAGES,
-        "messages inside ops",
-        ("tensor_traffic", "schedule.microbatches", "parallel", "model", "steps"),
-    )
-    yield _trained(scenario), MOST_TRAINED, "bytes of trained models", ("numerics", "parallel.data")
-    yield _held(scenario), MOST_HELD, "bytes on a GPU", ("workload", "schedule.microbatches")
+    ran = planned * (parallel.ranks // parallel.pipeline) * scenario.steps * share
+    links = _links(scenario) * (share if scenario.cluster.topology in BY_RULE else 1)
+    sent, what = (MOST_RECORDED, " with `record: all`") if scenario.record == "all" else (MOST_MESSAGES, "")
+    of_reduction = "gradients parallel.data workload.parameters"
+    yield scenario.cluster.gpus, MOST_GPUS, "GPUs", "cluster.nodes cluster.gpus_per_node"
+    yield int(links), MOST_LINKS, "links", "cluster.nodes cluster.gpus_per_node cluster.infiniband"
+    yield stages, MOST_STAGES, "stages", "parallel.pipeline schedule.chunks"
+    yield planned, MOST_PLANNED, "ops", "schedule.microbatches parallel.pipeline schedule.chunks"
+    yield int(ran), MOST_OPS, "ops in all steps", "steps parallel.data schedule.microbatches parallel.pipeline"
+    of_messages = f"{of_reduction} steps schedule.microbatches record"
+    yield int(_messages(scenario) * in_layers), sent, f"messages{what}", of_messages
+    yield int(_pairs(scenario) * in_layers), MOST_PAIRS, PAIRS, of_reduction
+    of_ops = "tensor_traffic schedule.microbatches parallel model steps"
+    yield int(_inside_ops(scenario) * share), sent, "messages inside ops", of_ops
+    yield _trained(scenario), MOST_TRAINED, "bytes of trained models", "numerics parallel.data"
+    yield _held(scenario), MOST_HELD, "bytes on a GPU", "workload schedule.microbatches"
 
 
 def _refused(count: int, most: int, what: str) -> str:

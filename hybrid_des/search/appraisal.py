@@ -20,7 +20,7 @@ from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.planning.planner import build_plan, parts_of
-from hybrid_des.planning.wiring import fabric_of
+from hybrid_des.planning.wiring import wired
 from hybrid_des.registry import import_file
 from hybrid_des.renewal.states import Steps
 from hybrid_des.renewal.summary import goodput_columns
@@ -35,14 +35,11 @@ from hybrid_des.sweep.axes import Case
 from hybrid_des.sweep.dispatch import Row
 from hybrid_des.sweep.runner import with_case
 from hybrid_des.units import format_bytes, to_seconds
+from hybrid_des.workload.basis import CostBasis
 from hybrid_des.workload.costs import RankCosts
 from hybrid_des.workload.modelled import model_costs
 from hybrid_des.workload.ranks import costs_per_rank
 from hybrid_des.workload.stages import costs_of
-
-_WIRING = ("cluster.", "efficiency.")  # prefixes of the keys that the wiring depends on
-# keys that neither costs nor wiring depend on, except for the counts in `_keyed`
-_ORDERS = ("schedule.kind", "schedule.chunks", "schedule.microbatches", "gradients.bucket", "gradients.overlap")
 
 
 @dataclass(frozen=True)
@@ -124,21 +121,21 @@ def _screen(settings: Settings, case: Case) -> Finding:
     check_stages(scenario)
     if scenario.model is None or scenario.parallel.stages == "balanced":  # stages depend on collectives
         return _price(settings, case)
-    bound = first_bound(scenario, _without_collectives(_keyed(settings, case, scenario)))
+    bound = first_bound(scenario, _without_collectives(CostBasis.of(scenario)))
     return _finding(settings, scenario, bound.time, bound.held, "at least ")
 
 
 def _price(settings: Settings, case: Case) -> Finding:
     scenario = scenario_in(settings, case)
-    _, ranks = _shared(settings, case, scenario)
+    _, ranks = _shared(scenario)
     bound = first_bound(scenario, ranks)
     return _finding(settings, scenario, bound.time, bound.held, "at least ")
 
 
 def _weigh(settings: Settings, case: Case) -> Finding:
     scenario = scenario_in(settings, case)
-    fabric, ranks = _shared(settings, case, scenario)
-    plan = build_plan(scenario, ranks, fabric)
+    fabric, ranks = _shared(scenario)
+    plan = build_plan(scenario.schedule, scenario.parallel.layout, ranks, fabric)
     found = _finding(settings, scenario, 0, planned_peaks(plan, costs_of(ranks, plan)), "")
     if found.reason:
         return found
@@ -149,7 +146,7 @@ def _weigh(settings: Settings, case: Case) -> Finding:
 
 def _simulate(settings: Settings, case: Case) -> Finding:
     scenario = scenario_in(settings, case)
-    fabric, _ = _shared(settings, case, scenario)
+    fabric, _ = _shared(scenario)
     # a row needs no messages, memory is checked here, and failures over weeks are not part of a step
     changed = {"record": "compute", "on_oom": "warn", "faults": None}
     row = dict(summary(run(scenario.model_copy(update=changed), fabric=fabric)))
@@ -201,49 +198,26 @@ def _allowed(settings: Settings, scenario: Scenario) -> Sequence[int]:
     return tightest
 
 
-@dataclass(frozen=True)
-class _Shared:
-    """A scenario, identified by everything its wiring or costs depend on: plans with equal keys share them."""
-
-    key: tuple[str, ...]
-    scenario: Scenario = field(compare=False)
+def _shared(scenario: Scenario) -> tuple[Fabric, RankCosts]:
+    """The wiring and the costs of a plan, which it shares with plans that have the same sections."""
+    wiring = scenario.cluster, scenario.efficiency, scenario.slow
+    return _fabric(*wiring), _ranks(CostBasis.of(scenario), *wiring)
 
 
-def shared_values(case: Case) -> list[str]:
-    """The values of a plan that its costs or wiring depend on, as text."""
-    return [f"{path}={value!r}" for path, value in sorted(case.items()) if path not in _ORDERS]
-
-
-def _shared(settings: Settings, case: Case, scenario: Scenario) -> tuple[Fabric, RankCosts]:
-    """The wiring and the costs of a plan."""
-    wiring = (value for value in shared_values(case) if value.startswith(_WIRING))
-    fabric = _fabric(_Shared((settings.digest, *wiring), scenario))
-    return fabric, _ranks(_keyed(settings, case, scenario), _Same(fabric))
-
-
-def _keyed(settings: Settings, case: Case, scenario: Scenario) -> _Shared:
-    schedule = scenario.schedule
-    counts = (schedule.chunks == 1, schedule.microbatches > 1, scenario.parallel.pipeline)
-    return _Shared((settings.digest, *shared_values(case), repr(counts)), scenario)
-
-
-@dataclass(frozen=True)
-class _Same:
-    """A wiring, not compared, since the key next to it identifies it."""
-
-    fabric: Fabric = field(compare=False)
-
-
-@lru_cache(maxsize=8)
-def _fabric(shared: _Shared) -> Fabric:
-    return fabric_of(shared.scenario)
+_fabric = lru_cache(maxsize=8)(wired)
 
 
 @lru_cache(maxsize=32)
-def _without_collectives(shared: _Shared) -> RankCosts:
-    return model_costs(shared.scenario, None)
+def _ranks(basis: CostBasis, *wiring: Any) -> RankCosts:
+    return costs_per_rank(basis, _fabric(*wiring))
 
 
 @lru_cache(maxsize=32)
-def _ranks(shared: _Shared, same: _Same) -> RankCosts:
-    return costs_per_rank(shared.scenario, same.fabric)
+def _without_collectives(basis: CostBasis) -> RankCosts:
+    return model_costs(basis, None)
+
+
+def neighbours(case: Case) -> list[str]:
+    """The values of a plan that its costs depend on, as text: plans that agree on them share costs."""
+    read = {*CostBasis._fields, *(f"schedule.{name}" for name in CostBasis._fields), "gradients.codec"}
+    return [f"{path}={value!r}" for path, value in sorted(case.items()) if {path, path.partition(".")[0]} & read]

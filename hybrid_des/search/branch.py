@@ -19,7 +19,7 @@ from math import inf
 from typing import Any, NamedTuple, Protocol
 
 from hybrid_des.errors import HybridDesError
-from hybrid_des.search.appraisal import Finding, price, screen, shared_values, simulate, weigh
+from hybrid_des.search.appraisal import Finding, neighbours, price, screen, simulate, weigh
 from hybrid_des.search.terms import Settings
 from hybrid_des.simulation.watch import BudgetSpentError
 from hybrid_des.sweep.axes import Case
@@ -276,5 +276,5 @@ class BranchAndBound:
 
 def _batches(candidates: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
     """Candidates that are screened together; those that share their costs are neighbours."""
-    near = sorted(candidates, key=lambda one: (shared_values(one.case), one.number))
+    near = sorted(candidates, key=lambda one: (neighbours(one.case), one.number))
     return (near[first : first + BATCH] for first in range(0, len(near), BATCH))

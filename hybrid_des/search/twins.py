@@ -6,54 +6,45 @@ With one pipeline rank many schedules coincide; with one replica neither shardin
 import hashlib
 from collections.abc import Iterator
 
-from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import Parts
 from hybrid_des.scenario import Scenario
-from hybrid_des.workload.costs import StageCosts
+from hybrid_des.workload.basis import CostBasis
 
-_FIELDS = ("forward", "backward", "weight", "message", "kept", "parameters", "weight_share", "experts")
+# sections that a simulation reads through its parts alone, and those that it does not read
+PLANNED = {*CostBasis._fields, "schedule", "gradients"} - {"cluster"}
+UNREAD = {"name", "description", "batch", "fold", "record", "on_oom", "tensor_traffic"}
 
 
 def twin_of(scenario: Scenario, parts: Parts) -> str:
     """A hash that is equal for plans whose simulations are the same."""
-    found = hashlib.sha256()
-    for line in _lines(scenario, parts):
-        found.update(line.encode())
-        found.update(b"\n")
-    return found.hexdigest()
+    return hashlib.sha256("\n".join(map(repr, _read(scenario, parts))).encode()).hexdigest()
 
 
-def _lines(scenario: Scenario, parts: Parts) -> Iterator[str]:
+def _read(scenario: Scenario, parts: Parts) -> Iterator[object]:
     """Everything that a simulation reads."""
-    lowering, costs = parts.lowering, parts.costs
-    yield from _orders(parts.plan)
-    yield repr((scenario.parallel.layout.strides, scenario.parallel.layout.sizes, scenario.steps, scenario.barrier))
-    yield repr((scenario.schedule.microbatch_size, lowering.blocking, repr(scenario.cluster)))
-    yield repr((costs.resident, costs.optimizer, scenario.efficiency and scenario.efficiency.network))
-    for place, stage in costs.stages.items():
-        yield f"{place}: {_figures(stage)}"
-        if lowering.layered is not None:
-            yield from map(_figures, stage.layers)
+    layout, lowering, plan = scenario.parallel.layout, parts.lowering, parts.plan
+    yield [(name, section) for name, section in scenario if name not in PLANNED | UNREAD]
+    yield (
+        layout.strides,
+        layout.sizes,
+        scenario.schedule.microbatch_size,
+        scenario.workload and scenario.workload.durations,
+    )
+    yield scenario.efficiency and scenario.efficiency.network
+    yield (
+        plan.paths,
+        plan.path_of,
+        plan.fused_time,
+        plan.programs,
+        parts.costs,
+        lowering.blocking,
+        sorted(lowering.axes),
+    )
     if lowering.layered is not None:
-        yield repr((scenario.sharding, lowering.layered.ahead, lowering.layered.beside, lowering.layered.slowing))
-    yield repr(scenario.faults)
-    yield repr((scenario.slow, scenario.jitter, scenario.seed, scenario.workload and scenario.workload.durations))
-    if lowering.axes:
-        yield repr(sorted(lowering.axes))
-        yield from (repr(layer.collectives) for stage in costs.stages.values() for layer in stage.layers)
+        yield scenario.sharding, lowering.layered.ahead, lowering.layered.beside, lowering.layered.slowing
     if parts.reductions.processes or lowering.layered is not None:
-        yield repr((scenario.gradients.codec, scenario.gradients.options, scenario.parallel.expert))
+        yield scenario.gradients.codec, scenario.gradients.options, scenario.parallel.expert
     if parts.reductions.processes:
-        yield repr((parts.reductions.algorithm, lowering.overlap, lowering.sharded, lowering.ahead))
+        yield parts.reductions.algorithm, lowering.overlap, lowering.sharded, lowering.ahead
         for processes, group in parts.reductions.processes:
-            yield repr((processes.stage, processes.part, tuple(processes.ranks), group.buckets))
-
-
-def _orders(plan: Plan) -> Iterator[str]:
-    yield repr((plan.paths, plan.path_of, plan.fused_time))
-    for program in plan.programs:
-        yield " ".join("+".join(f"{kind}{m}.{chunk}" for kind, m, chunk in action) for action in program)
-
-
-def _figures(stage: StageCosts) -> str:
-    return repr([getattr(stage, name) for name in _FIELDS])
+            yield processes.stage, processes.part, tuple(processes.ranks), group.buckets

@@ -19,7 +19,7 @@ from hybrid_des.folding.images import Ranks, array_of, check_images
 from hybrid_des.folding.orbits import Fold, FoldedAxis
 from hybrid_des.gradients.groups import Reductions, ReplicaGroup
 from hybrid_des.network.contention import Groups
-from hybrid_des.scenario import Scenario, folded
+from hybrid_des.scenario import Scenario, sizes
 
 MOST_TRIES = 4  # folds that are simulated and turn out not to be exact
 INNER = ("tensor", "context")  # axes of ranks that share layers
@@ -64,11 +64,11 @@ def folds_of(replicas: Replicas, reasons: list[str]) -> Iterator[Fold]:
         FoldRefusal: the scenario asks for a fold that is not exact.
     """
     asked, parallel = replicas.scenario.fold, replicas.scenario.parallel
-    if asked == "off" or (asked == "auto" and parallel.ranks < folded.FROM):
+    if asked == "off" or (asked == "auto" and parallel.ranks < sizes.FOLDED_FROM):
         return
-    sizes = [asked] if isinstance(asked, int) else [k for k in range(1, parallel.data) if parallel.data % k == 0]
+    kept = [asked] if isinstance(asked, int) else [k for k in range(1, parallel.data) if parallel.data % k == 0]
     tried = 0
-    for keep in sizes:
+    for keep in kept:
         found = None
         if tried == MOST_TRIES:
             break

@@ -10,7 +10,7 @@ from hybrid_des.engine.recorder import Rows
 from hybrid_des.units import format_bytes
 
 if TYPE_CHECKING:
-    from hybrid_des.scenario.machine import GpuKind
+    from hybrid_des.scenario.sections.cluster import GpuKind
     from hybrid_des.workload.costs import Costs
 
 

@@ -23,7 +23,7 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.op import Op
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
-from hybrid_des.scenario.perturbed import Slow
+from hybrid_des.scenario.sections.perturbations import Slow
 from hybrid_des.simulation.varying import Factor, Variation, VaryingPace
 from hybrid_des.units import to_picoseconds
 from hybrid_des.workload.costs import Costs
@@ -140,7 +140,7 @@ class Perturbation:
     def _noise(self, rank: int) -> Noise | None:
         for one in self.scenario.jitter:
             if one.noise is not None:
-                period, detour = one.noise.period_ps, one.noise.detour_ps
+                period, detour = to_picoseconds(one.noise.period), to_picoseconds(one.noise.detour)
                 phase = int(stream(self.scenario.seed, "noise", *self._place_of_streams(rank)).random() * period)
                 return Noise(period, detour, phase)
         return None

@@ -21,6 +21,7 @@ from hybrid_des.scenario.composition import put
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.memory import MemoryPeak, worst_peak
 from hybrid_des.units import format_bytes
+from hybrid_des.workload.basis import CostBasis
 from hybrid_des.workload.costs import Costs
 from hybrid_des.workload.modelled import model_costs
 from hybrid_des.workload.stages import costs_of
@@ -71,8 +72,8 @@ def remedies(scenario: Scenario, plan: Plan, fabric: Fabric) -> Iterator[Remedy]
 
 def _peak_of(scenario: Scenario, plan: Plan | None, fabric: Fabric) -> MemoryPeak:
     """The peak of a scenario with a model, by its plan or a given one."""
-    ranks = model_costs(scenario, fabric if scenario.parallel.stages == "balanced" else None)
-    plan = plan or build_plan(scenario, ranks, fabric)
+    ranks = model_costs(CostBasis.of(scenario), fabric if scenario.parallel.stages == "balanced" else None)
+    plan = plan or build_plan(scenario.schedule, scenario.parallel.layout, ranks, fabric)
     return _worst(scenario, planned_peaks(plan, costs_of(ranks, plan)))
 
 

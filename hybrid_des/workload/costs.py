@@ -221,7 +221,7 @@ class Costs:
     Attributes:
         stages: (pipeline rank, chunk) → costs of its stage, for all copies of the model.
         parameters: per stage, of one copy of the model, without experts.
-        experts: per stage, of one copy of the model, parameters of experts; none if empty.
+        experts: per stage, of one copy of the model, parameters of experts.
         resident: per pipeline rank, bytes of parameters, gradients and optimizer state, and the largest transients.
         optimizer: per pipeline rank, picoseconds of the optimizer step.
         transient: per pipeline rank, those bytes of `resident` that exist only while a backward runs.
@@ -231,10 +231,10 @@ class Costs:
     parameters: tuple[int, ...]
     resident: tuple[int, ...]
     optimizer: tuple[int, ...]
-    experts: tuple[int, ...] = ()
-    transient: tuple[int, ...] = ()
+    experts: tuple[int, ...]
+    transient: tuple[int, ...]
 
     @property
     def parts(self) -> list[tuple[int, int]]:
         """Per stage of one copy of the model: numbers of parameters, those of experts apart."""
-        return list(zip(self.parameters, self.experts or (0,) * len(self.parameters), strict=True))
+        return list(zip(self.parameters, self.experts, strict=True))

@@ -41,10 +41,6 @@ class Times(NamedTuple):
     input: float = 0.0
     weight: float = 0.0
 
-    def plus(self, other: Times) -> Times:
-        """The times of both, one after the other."""
-        return Times(self.forward + other.forward, self.input + other.input, self.weight + other.weight)
-
 
 @dataclass(frozen=True)
 class Device:

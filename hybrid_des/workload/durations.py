@@ -164,13 +164,13 @@ def read_table(path: Path) -> pd.DataFrame:
         raise UsageError(f"{path}: no forward or backward; expected kinds such as {', '.join(KINDS)}")
     for name in NUMBERS:
         if name in table:
-            table[name] = _whole_numbers(table, name, path)
+            table[name] = _numbers(table, name, path, _are_whole, "a whole number of at least 0").astype("int64")
     for name in ("start_s", "end_s"):
         if name in table:
-            table[name] = _moments(table, name, path)
+            table[name] = _numbers(table, name, path, np.isfinite, "a time in seconds")
     if ends_alone:
         table["seconds"] = table.end_s - table.start_s
-    table["seconds"] = _seconds(table, path)
+    table["seconds"] = _numbers(table, "seconds", path, _are_times, f"a time from 0 to {LARGEST_S} s")
     table = table.assign(**{name: 0 for name in ("replica", "chunk") if name not in table})
     return _one_per_stage(table.assign(kind=_parts_told_apart(table)), path)
 
@@ -241,43 +241,31 @@ def _refuse_json(path: Path, head: bytes) -> None:
         raise UsageError(f"{path}: {what}; expected CSV or Parquet with {', '.join(NEEDED)}")
 
 
-def _numbers(table: pd.DataFrame, name: str, path: Path) -> pd.Series[float]:
-    """A column as numbers, NaN where it has none."""
+def _numbers(table: pd.DataFrame, name: str, path: Path, valid: Callable[..., Any], expected: str) -> pd.Series[float]:
+    """A column as numbers that are all valid.
+
+    Raises:
+        UsageError: one is not.
+    """
     import pandas as pd
 
     try:
-        return pd.to_numeric(table[name], errors="coerce").astype("float64")
+        numbers = pd.to_numeric(table[name], errors="coerce").astype("float64")
     except OverflowError:
         raise UsageError(f"{path}: {name}: a number is larger than 1e308") from None
-
-
-def _whole_numbers(table: pd.DataFrame, name: str, path: Path) -> pd.Series[int]:
-    numbers = _numbers(table, name, path)
-    wrong = table[numbers.isna() | (numbers < 0) | (numbers % 1 != 0) | (numbers > 2**53)]
+    wrong = table[~valid(numbers)]
     if len(wrong):
         one = wrong.iloc[0]
-        raise UsageError(f"{path}: row {one.row}: {name}: expected a whole number of at least 0, found {one[name]}")
-    return numbers.astype("int64")
-
-
-def _moments(table: pd.DataFrame, name: str, path: Path) -> pd.Series[float]:
-    numbers = _numbers(table, name, path)
-    wrong = table[~np.isfinite(numbers)]
-    if len(wrong):
-        one = wrong.iloc[0]
-        raise UsageError(f"{path}: row {one.row}: {name}: expected a time in seconds, found {one[name]}")
+        raise UsageError(f"{path}: row {one.row}: {name}: expected {expected}, found {one[name]}")
     return numbers
 
 
-def _seconds(table: pd.DataFrame, path: Path) -> pd.Series[float]:
-    numbers = _numbers(table, "seconds", path)
-    wrong = table[~((numbers >= 0) & (numbers <= LARGEST_S))]
-    if len(wrong):
-        one = wrong.iloc[0]
-        raise UsageError(
-            f"{path}: row {one.row}: seconds: expected a time from 0 to {LARGEST_S} s, found {one.seconds}"
-        )
-    return numbers
+def _are_whole(numbers: pd.Series[float]) -> pd.Series[bool]:
+    return (numbers >= 0) & (numbers % 1 == 0) & (numbers <= 2**53)
+
+
+def _are_times(numbers: pd.Series[float]) -> pd.Series[bool]:
+    return (numbers >= 0) & (numbers <= LARGEST_S)
 
 
 def _refuse_second(table: pd.DataFrame, place: Sequence[str], source: str) -> None:

@@ -26,16 +26,16 @@ from typing import Any
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import NOTHING
 from hybrid_des.errors import Refusal
-from hybrid_des.models import Layer, Model
+from hybrid_des.models import Layer
 from hybrid_des.models.cutting import cut
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.symmetry import connection, distinct
-from hybrid_des.scenario import Scenario
-from hybrid_des.scenario.recipe import Efficiency
+from hybrid_des.scenario.sections.training import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
+from hybrid_des.workload.basis import CostBasis
 from hybrid_des.workload.costs import RankCosts, Sharding, StageCosts, sum_of
 from hybrid_des.workload.device import ELEMENT, Device
-from hybrid_des.workload.division import Division, Exchange, LayerCosts, layer_costs, tied_parameters
+from hybrid_des.workload.division import Exchange, LayerCosts, layer_costs, tied_parameters
 from hybrid_des.workload.replay import ALGORITHMS, Replay
 from hybrid_des.workload.traffic import Collective, traffic_of
 
@@ -45,16 +45,14 @@ ACCUMULATION = 8  # bytes per weight: a 32-bit sum is read and written
 OVERHEAD_OF_MEMBERS = 0.2  # of a collective's overhead, for each member but the first
 
 
-def model_costs(scenario: Scenario, fabric: Fabric | None) -> RankCosts:
-    """Costs of the scenario's model, per layer and per pipeline rank; without a fabric, collectives take no time.
+def model_costs(basis: CostBasis, fabric: Fabric | None) -> RankCosts:
+    """Costs of a model, per layer and per pipeline rank; without a fabric, collectives take no time.
 
     Raises:
         Refusal: the model cannot be divided over these numbers of ranks or stages.
     """
-    assert scenario.model is not None  # the planner asks for models only
-    assert scenario.efficiency is not None
-    model, ranks = scenario.model.network, scenario.parallel.pipeline
-    costing = _Costing(scenario, model, fabric)
+    costing = _Costing(basis, fabric)
+    model, ranks = costing.model, basis.parallel.pipeline
     received = (0, *(layer.output for layer in model.layers))
     alike = [replace(layer, name="") for layer in model.layers]  # blocks are equal: costs are computed once
     tied = [costing.tied(layer) for layer in alike]
@@ -68,7 +66,7 @@ def model_costs(scenario: Scenario, fabric: Fabric | None) -> RankCosts:
     @cache
     def stages(count: int, ends_meet: bool) -> list[StageCosts]:
         try:
-            held = cut(model.layers, count, scenario.parallel.stages, took)
+            held = cut(model.layers, count, basis.parallel.stages, took)
         except Refusal as refusal:
             raise Refusal(f"parallel.stages: {refusal}") from None
         found = []
@@ -81,13 +79,13 @@ def model_costs(scenario: Scenario, fabric: Fabric | None) -> RankCosts:
         return found
 
     # with chunks, the plan will say which stages a rank holds; no such schedule plans with times
-    whole = stages(ranks, ranks == 1) if scenario.schedule.chunks == 1 else [sum_of(apart)] * ranks
+    whole = [sum_of(apart)] * ranks if basis.chunked else stages(ranks, ranks == 1)
     sums = ("forward", "backward", "weight", "message")
     columns: dict[str, Any] = {name: tuple(getattr(one, name) for one in whole) for name in sums}
     nothing = (0,) * ranks
     return RankCosts(
         **columns,
-        optimizer=(to_picoseconds(scenario.efficiency.step_overhead),) * ranks,
+        optimizer=(to_picoseconds(costing.efficiency.step_overhead),) * ranks,
         parameters=nothing,
         per_parameter=(Fraction(0),) * ranks,
         kept=nothing,
@@ -97,41 +95,32 @@ def model_costs(scenario: Scenario, fabric: Fabric | None) -> RankCosts:
     )
 
 
-def layer_parts(scenario: Scenario) -> list[LayerCosts]:
-    """Computation, traffic and memory of every layer of the scenario's model, on each of the ranks that share it."""
-    assert scenario.model is not None
-    layers = scenario.model.network.layers
-    costing = _Costing(scenario, scenario.model.network, None)
+def layer_parts(basis: CostBasis) -> list[LayerCosts]:
+    """Computation, traffic and memory of every layer of a model, on each of the ranks that share it."""
+    costing = _Costing(basis, None)
+    layers = costing.model.layers
     return list(map(costing.parts, layers, (0, *(layer.output for layer in layers))))
 
 
 class _Costing:
-    """Costs of single layers under a scenario's precision, parallelism and efficiencies."""
+    """Costs of single layers of a model under its precision, parallelism and efficiencies."""
 
-    def __init__(self, scenario: Scenario, model: Model, fabric: Fabric | None) -> None:
-        parallel, layout = scenario.parallel, scenario.parallel.layout
-        assert scenario.efficiency is not None
-        self._floor = float(scenario.efficiency.layer_overhead)
-        self._overhead = float(scenario.efficiency.collective_overhead)
-        self._device = device_of(scenario, scenario.efficiency)
-        self._division = Division(
-            tokens=model.tokens * scenario.schedule.microbatch_size // parallel.context,
-            tensor=parallel.tensor,
-            sequence=parallel.sequence,
-            context=parallel.context,
-            method=parallel.context_method,
-            expert=parallel.expert,
-            recompute=scenario.recompute,
-        )
+    def __init__(self, basis: CostBasis, fabric: Fabric | None) -> None:
+        assert basis.model is not None  # the planner asks for models only
+        assert basis.efficiency is not None
+        self.model, self.efficiency = basis.model.network, basis.efficiency
+        parallel, layout = basis.parallel, basis.parallel.layout
+        self._device = device_of(basis, basis.efficiency)
+        self._basis = basis
         self._known: dict[Exchange, Collective] = {}
-        self._replay = None if fabric is None else Replay(fabric, scenario.cluster.sharing)
+        self._replay = None if fabric is None else Replay(fabric, basis.cluster.sharing)
         self._groups = cache(lambda axis: _different(layout.groups(axis), fabric))
-        self._hidden = {"tensor": scenario.overlap.tensor, "expert": scenario.overlap.experts, "context": Fraction(0)}
+        self._hidden = {"tensor": basis.overlap.tensor, "expert": basis.overlap.experts, "context": Fraction(0)}
         holders = parallel.data * parallel.context
         pipelined = parallel.pipeline > 1
-        self._dense = Sharding.of(scenario.sharding, holders, pipelined=pipelined)
-        self._experts = Sharding.of(scenario.sharding, max(1, holders // parallel.expert), pipelined=pipelined)
-        self._gradient = codecs.find(scenario.gradients.codec).build().bytes_per_element
+        self._dense = Sharding.of(basis.sharding, holders, pipelined=pipelined)
+        self._experts = Sharding.of(basis.sharding, max(1, holders // parallel.expert), pipelined=pipelined)
+        self._gradient = codecs.find(basis.codec).build().bytes_per_element
 
     @property
     def gathered(self) -> bool:
@@ -140,12 +129,12 @@ class _Costing:
 
     def tied(self, layer: Layer) -> int:
         """The parameters of the first layer that a rank needs for this layer."""
-        return tied_parameters(layer, self._division)
+        return tied_parameters(layer, self._basis)
 
     def of(self, layer: Layer, received: int, later: int) -> StageCosts:
         """The costs of a layer; `received` are bytes per token of the layer before, `later` is as in `StageCosts`."""
         costs = self.parts(layer, received)
-        floor = self._floor if layer.place == "block" else 0.0
+        floor = float(self.efficiency.layer_overhead) if layer.place == "block" else 0.0
         forward = max(costs.times.forward, floor)
         computed = costs.times.input + costs.times.weight + costs.again
         backward = max(computed, 2 * floor + (floor if costs.again else 0.0))
@@ -185,7 +174,7 @@ class _Costing:
 
     def parts(self, layer: Layer, received: int) -> LayerCosts:
         """The computation, traffic and memory of a layer."""
-        return layer_costs(layer, self._division, self._device, received)
+        return layer_costs(layer, self._basis, self._device, received)
 
     def _collective(self, exchange: Exchange) -> Collective:
         """A collective in the slowest of the groups along its axis, with the time to start it."""
@@ -200,7 +189,7 @@ class _Costing:
         if self._replay is not None:
             found = max((self._replay.outcome(does, group, size) for group in groups), key=lambda one: one.duration)
             further = 1 if steps else len(groups[0]) - 1
-            overhead = self._overhead * (1 + OVERHEAD_OF_MEMBERS * further)
+            overhead = float(self.efficiency.collective_overhead) * (1 + OVERHEAD_OF_MEMBERS * further)
             launch = max(1, steps) * round(overhead * PICOSECONDS_PER_SECOND)
         beside = round(behind * PICOSECONDS_PER_SECOND)
         beside += round(max(0, launch + found.duration - beside) * self._hidden[axis])
@@ -216,13 +205,13 @@ def _different(groups: Sequence[Sequence[int]], fabric: Fabric | None) -> list[S
     return list({connection(fabric, group): group for group in reversed(groups)}.values())[::-1]
 
 
-def device_of(scenario: Scenario, efficiency: Efficiency) -> Device:
-    """Rates that the scenario's GPUs achieve; its checks refuse GPUs that differ or lack a figure."""
-    gpu, quantised = scenario.cluster.kinds[0].gpu, scenario.precision == "fp8"
+def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
+    """Rates that GPUs achieve; the checks of a scenario refuse GPUs that differ or lack a figure."""
+    gpu, quantised = basis.cluster.kinds[0].gpu, basis.precision == "fp8"
     peak, memory = float(gpu.peak or 0), float(gpu.bandwidth or 0)
     # otherwise each micro-batch's gradients are scattered immediately
-    whole = scenario.sharding in ("none", "zero-1") or scenario.parallel.pipeline > 1
-    many, halves = whole and scenario.schedule.microbatches > 1, scenario.gradients.codec == "fp16"
+    whole = basis.sharding in ("none", "zero-1") or basis.parallel.pipeline > 1
+    many, halves = whole and basis.accumulates, basis.codec == "fp16"
     return Device(
         flops=float(gpu.peak_fp8 or 0 if quantised else peak) * float(efficiency.gemm),
         flops16=peak * float(efficiency.gemm_16bit or efficiency.gemm),

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from support.foldings import both_of, differences, scenario_values
 from support.layered_foldings import model_values, spanning_values
 
-from hybrid_des.scenario import folded
+from hybrid_des.scenario import sizes
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--spanning", action="store_true", help="of small models under fair, tensor ranks over nodes")
     arguments = parser.parse_args()
     draw = spanning_values if arguments.spanning else model_values if arguments.models else scenario_values
-    folded.FROM = 2
+    sizes.FOLDED_FROM = 2
     reached: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     saved = 0

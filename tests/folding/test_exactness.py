@@ -8,7 +8,7 @@ from support.campaigns import TIMES
 from support.foldings import both_of, differences, run_of, scenario_values
 from support.layered_foldings import model_values, spanning_values
 
-from hybrid_des.scenario import folded
+from hybrid_des.scenario import sizes
 
 SPANNING = (12, 15, 16, 19, 28)  # seeds that fold, of several wirings and schedules
 CAMPAIGNS = 6 * TIMES
@@ -33,7 +33,7 @@ LAYERED = {
 
 @pytest.fixture(autouse=True)
 def _fold_however_small(monkeypatch):
-    monkeypatch.setattr(folded, "FROM", 2)
+    monkeypatch.setattr(sizes, "FOLDED_FROM", 2)
 
 
 @pytest.mark.parametrize("campaign", range(CAMPAIGNS))

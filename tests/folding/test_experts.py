@@ -3,12 +3,12 @@
 import pytest
 from support.foldings import differences, run_of
 
-from hybrid_des.scenario import folded
+from hybrid_des.scenario import sizes
 
 
 @pytest.fixture(autouse=True)
 def _fold_however_small(monkeypatch):
-    monkeypatch.setattr(folded, "FROM", 2)
+    monkeypatch.setattr(sizes, "FOLDED_FROM", 2)
 
 
 @pytest.mark.parametrize(

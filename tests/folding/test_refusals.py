@@ -9,7 +9,7 @@ from hybrid_des.errors import DeadlockError, ScenarioError
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.courses import Courses
 from hybrid_des.folding.lineage_flows import LineageLink
-from hybrid_des.scenario import folded
+from hybrid_des.scenario import sizes
 from hybrid_des.simulation import folds
 from hybrid_des.simulation.folds import Replicas
 
@@ -186,7 +186,7 @@ def test_a_fold_of_numerics_would_train_other_weights(monkeypatch):
     values = merged(SIXTEEN, {"cluster": {"nodes": 1}, "parallel": {"data": 4}, **pairs})
     whole = run_of(values, "off")
     assert run_of(values, "auto").run.fold is None
-    monkeypatch.setattr(folded, "FROM", 2)
+    monkeypatch.setattr(sizes, "FOLDED_FROM", 2)
     assert run_of(values, "auto").run.unfolded == "with `numerics` every replica trains on its own samples"
     monkeypatch.setattr(Replicas, "differ", "")
     run = run_of(values, "auto")

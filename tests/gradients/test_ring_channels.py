@@ -19,7 +19,7 @@ from hybrid_des.errors import ScenarioError
 from hybrid_des.network.rings import channels
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.planning.wiring import fabric_of
-from hybrid_des.scenario import folded, scenario_from
+from hybrid_des.scenario import scenario_from, sizes
 from hybrid_des.search.bound import least_step
 from hybrid_des.simulation.run import run
 
@@ -151,7 +151,7 @@ def test_sharded_layers_read_the_number_of_channels():
 
 
 def test_folded_channels_equal_unfolded_ones(monkeypatch):
-    monkeypatch.setattr(folded, "FROM", 2)
+    monkeypatch.setattr(sizes, "FOLDED_FROM", 2)
     reached = Counter()
     for seed in range(14 * TIMES):
         rng = Random(seed)

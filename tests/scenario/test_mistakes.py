@@ -5,7 +5,7 @@ from support.scenarios import MINIMAL, plain
 
 from hybrid_des.errors import ScenarioError
 from hybrid_des.scenario import misnamed, scenario_from
-from hybrid_des.scenario.other_names import NAMES
+from hybrid_des.scenario.problem import NAMES
 
 
 def test_all_mistakes_are_told_at_once_in_file_order(problems):

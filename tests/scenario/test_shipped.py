@@ -13,7 +13,7 @@ from support.paths import ROOT, SCENARIOS
 
 from hybrid_des import load
 from hybrid_des.errors import UsageError
-from hybrid_des.scenario.shipped import shipped, shipped_description, with_bases
+from hybrid_des.scenario.composition import shipped, shipped_description, with_bases
 from hybrid_des.sweep import load_sweep
 
 

@@ -24,6 +24,7 @@ from hybrid_des.search.cheapest import CheapestTimes
 from hybrid_des.search.screening import _stages_per_rank, first_bound
 from hybrid_des.simulation.remedies import planned_peaks
 from hybrid_des.simulation.run import run
+from hybrid_des.workload.basis import CostBasis
 from hybrid_des.workload.ranks import costs_per_rank
 
 BATCHES = 4 * TIMES  # of random scenarios
@@ -39,7 +40,7 @@ def violations(values):
     scenario = scenario_from(values)
     try:
         parts = parts_of(scenario)
-        first = first_bound(scenario, costs_per_rank(scenario, parts.fabric))
+        first = first_bound(scenario, costs_per_rank(CostBasis.of(scenario), parts.fabric))
         result = run(scenario)
     except HybridDesError:
         return None  # an algorithm refuses these sizes

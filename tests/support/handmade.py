@@ -17,7 +17,7 @@ from hybrid_des.network.channel import Channel
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT, REDUCTION
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Parallel
-from hybrid_des.scenario.machine import GpuKind
+from hybrid_des.scenario.sections.cluster import GpuKind
 from hybrid_des.timeline import Timeline
 from hybrid_des.workload.costs import Costs
 from support import oracle
@@ -64,7 +64,7 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
         messages=totals["messages"], bytes_pipeline=totals["messages"] * size, bytes_gradients=0,
         bytes_scales=0, events=1, wall_s=0.5, peak_memory=[0] * parallel.ranks,
         ranks=range(parallel.ranks), fold=None, unfolded="",
-        costs=Costs({}, (), (0,) * plan.pipeline, (0,) * plan.pipeline), fabric=None,
+        costs=Costs({}, (), (0,) * plan.pipeline, (0,) * plan.pipeline, (), ()), fabric=None,
         peak_activations=[peaks[layout.coordinate(rank, "pipeline")] for rank in range(parallel.ranks)],
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.planning.program import Call, Program
 from hybrid_des.scenario import Scenario
-from hybrid_des.scenario.perturbed import Slow
+from hybrid_des.scenario.sections.perturbations import Slow
 from hybrid_des.simulation.run import Run
 from hybrid_des.timeline import Column
 

@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the files, the scenario last."""
-    from hybrid_des.scenario.shipped import with_bases
+    from hybrid_des.scenario.composition import with_bases
 
     files = {(args.out or Path()) / name: text for name, text in reversed(with_bases(args.name).items())}
     for path, text in files.items():

@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
-    from hybrid_des.scenario.shipped import shipped, shipped_description
+    from hybrid_des.scenario.composition import shipped, shipped_description
 
     rows = [
         {"name": name, "description": shipped_description(file), "file": str(file)} for name, file in shipped().items()

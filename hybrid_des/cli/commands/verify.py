@@ -66,10 +66,10 @@ def verify(scenario: Source, plan: Plan | None = None) -> str:
     from hybrid_des.planning.planner import plan_of
     from hybrid_des.planning.wiring import fabric_of
     from hybrid_des.scenario import Numerics, load
-    from hybrid_des.scenario.sharded import divided
+    from hybrid_des.scenario.sections.training import divided
     from hybrid_des.scenario.sizes import excesses
     from hybrid_des.simulation.run import run as simulate
-    from hybrid_des.workload.given import rank_costs
+    from hybrid_des.workload.ranks import rank_costs
 
     scenario = load(scenario)
     if paths := divided(scenario.parallel, scenario.sharding):

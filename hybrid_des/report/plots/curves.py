@@ -23,7 +23,7 @@ from hybrid_des.report.plots.style import (
     scale_of,
     verbatim,
 )
-from hybrid_des.scenario.machine import GpuKind
+from hybrid_des.scenario.sections.cluster import GpuKind
 from hybrid_des.simulation.run import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, PlainValidator, TypeAdapter
+from pydantic import BeforeValidator, Field, PlainValidator, TypeAdapter
 
 from hybrid_des import jitter as distributions
 from hybrid_des.engine.timetable import Spell
@@ -16,11 +16,10 @@ from hybrid_des.errors import HybridDesError, unknown
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import Fabric, LinkSpec
 from hybrid_des.options import MOST, Reads, Section, Text, Time, choice, describe, read_positive, whole
-from hybrid_des.scenario.machine import Cluster
-from hybrid_des.scenario.plugins import Plugins, PluginSection
-from hybrid_des.scenario.problem import Problem
-from hybrid_des.scenario.strict_yaml import KeyPath
-from hybrid_des.scenario.values import DistributionName
+from hybrid_des.scenario.problem import Problem, misfit
+from hybrid_des.scenario.sections.cluster import Cluster
+from hybrid_des.scenario.sections.plugins import Plugins, PluginSection
+from hybrid_des.scenario.sections.values import DistributionName
 from hybrid_des.units import to_picoseconds
 
 WHERE = ("gpu", "node", "stage", "link", "nic")
@@ -100,16 +99,6 @@ class SystemNoise(Section):
     detour: Time
     """Time for which the rank computes nothing."""
 
-    @property
-    def period_ps(self) -> int:
-        """The period in picoseconds."""
-        return to_picoseconds(self.period)
-
-    @property
-    def detour_ps(self) -> int:
-        """The detour in picoseconds."""
-        return to_picoseconds(self.detour)
-
 
 class Jitter(PluginSection):
     """Random durations of ops."""
@@ -123,15 +112,15 @@ class Jitter(PluginSection):
     """Noise of the operating system."""
 
 
-_SLOW, _JITTER = TypeAdapter(tuple[Slow, ...]), TypeAdapter(tuple[Jitter, ...])
+_JITTER = TypeAdapter(tuple[Jitter, ...])
 
 
-def _all_slow(value: Any) -> tuple[Slow, ...]:
+def _all_slow(value: Any) -> Any:
     if value in (None, "none"):
         return ()
     if not isinstance(value, list | tuple):
         raise ValueError(f"expected a list such as [{{gpu: 3, factor: 0.5}}], found {describe(value)}")
-    return _SLOW.validate_python(value)
+    return value
 
 
 def _all_jitter(value: Any) -> tuple[Jitter, ...]:
@@ -141,7 +130,7 @@ def _all_jitter(value: Any) -> tuple[Jitter, ...]:
 
 
 AllSlow = Annotated[
-    tuple[Slow, ...], PlainValidator(_all_slow, json_schema_input_type=Literal["none"] | tuple[Slow, ...])
+    tuple[Slow, ...], BeforeValidator(_all_slow, json_schema_input_type=Literal["none"] | tuple[Slow, ...])
 ]
 AllJitter = Annotated[
     tuple[Jitter, ...],
@@ -149,61 +138,35 @@ AllJitter = Annotated[
 ]
 
 
-class Perturbed(Section):
-    """Perturbations: slow components and random durations."""
+def misfits_of_slow(slow: Sequence[Slow], cluster: Cluster, stages: int) -> Iterator[Problem]:
+    """Problems of the items by themselves, and of the components they name.
 
-    slow: AllSlow = ()
-    """Components that run slower or faster than usual, permanently or for an interval of simulated time."""
-    jitter: AllJitter = ()
-    """Random durations of ops; a mapping, or a list of mappings whose factors are multiplied."""
-
-
-def misfits_of_perturbations(scenario: Any) -> Iterator[Problem]:
-    """Problems of `slow`, `jitter` and `workload.durations` of a `Scenario`."""
-    yield from _of_slow(scenario)
-    if scenario.workload is not None and scenario.workload.durations is not None:
-        yield from _of_durations(scenario)
-    for message, at in _of_jitter(scenario.jitter):
-        yield Problem(at, message, (at,))
-
-
-def _of_durations(scenario: Any) -> Iterator[Problem]:
-    """Times that are given in addition to a file that holds all of them."""
-    workload = scenario.workload
-    given = {key: getattr(workload, key) for key in ("forward", "backward", "weight", "recompute")}
-    given |= {f"ends.{key}": time for key, time in workload.ends}
-    paths = [("workload", *key.split(".")) for key, value in given.items() if value]
-    for path in [*paths, *([("recompute",)] if scenario.recompute != "none" else [])]:
-        at: KeyPath = path
-        yield Problem(at, "is part of `workload.durations`; give only one of the two", (at, ("workload", "durations")))
-
-
-def _of_slow(scenario: Any) -> Iterator[Problem]:
-    """Problems of the items by themselves, and of the components they name."""
-    cluster: Cluster = scenario.cluster
-    stages = scenario.parallel.pipeline * scenario.schedule.chunks
-    sizes: dict[str, tuple[int, str, KeyPath]] = {
-        "gpu": (cluster.gpus, "the cluster has GPUs", ("cluster",)),
-        "node": (sum(kind.count for kind in cluster.kinds), "the cluster has nodes", ("cluster",)),
-        "stage": (stages if scenario.schedule.file is None else MOST, "the pipeline has stages", ("parallel",)),
+    Args:
+        slow: the items.
+        cluster: the GPUs, nodes and links.
+        stages: an upper limit on the number of stages.
+    """
+    nodes = sum(kind.count for kind in cluster.kinds)
+    sizes = {
+        "gpu": (cluster.gpus, "the cluster has GPUs", "cluster"),
+        "node": (nodes, "the cluster has nodes", "cluster"),
+        "stage": (stages, "the pipeline has stages", "parallel"),
     }
     links = cache(lambda: _links_of(cluster))
-    for place, one in enumerate(scenario.slow):
+    for place, one in enumerate(slow):
         wrong = list(_mistakes(one))
         for message, *key in wrong:
-            here: KeyPath = ("slow", place, *key)
-            yield Problem(here, message, (here,))
+            yield misfit(message, ".".join(["slow", str(place), *key]))
         if wrong:
             continue
         kind, value = one.target
-        at: KeyPath = ("slow", place, kind)
-        message = ""
-        if kind not in sizes:
+        count, what, section = sizes.get(kind, (MOST, "", "cluster"))
+        if isinstance(value, str):
             message = _link_misfit(one, links())
-        elif value >= sizes[kind][0]:
-            message = f"there is no {kind} {value}; {sizes[kind][1]} 0 … {sizes[kind][0] - 1}"
+        else:
+            message = f"there is no {kind} {value}; {what} 0 … {count - 1}" if value >= count else ""
         if message:
-            yield Problem(at, message, (at, sizes[kind][2] if kind in sizes else ("cluster",)))
+            yield misfit(message, f"slow.{place}.{kind}", section)
 
 
 def _mistakes(one: Slow) -> Iterator[tuple[str, ...]]:
@@ -262,18 +225,15 @@ def _of_nic(link: str) -> bool:
     return re.fullmatch(r"node\d+/nic\d+/(in|out)", link) is not None
 
 
-def _of_jitter(jitter: tuple[Jitter, ...]) -> Iterator[tuple[str, KeyPath]]:
-    """A message and a path for each problem; the path of a single mapping has no number."""
+def misfits_of_jitter(jitter: Sequence[Jitter], ranks: int) -> Iterator[Problem]:
+    """Items without a distribution or its options, and noise that is given twice or never pauses."""
     if sum(one.noise is not None for one in jitter) > 1:
-        yield "found more than one `noise`; expected one at most", ("jitter",)
+        yield misfit("found more than one `noise`; expected one at most", "jitter")
     for place, one in enumerate(jitter):
-        at: KeyPath = ("jitter", place) if len(jitter) > 1 else ("jitter",)
-        for key in one.lacking:
-            yield f"is required by {one.distribution}", (*at, key)
-        for key in one.unread:
-            readers = ", ".join(one.plugins.readers()[key])
-            yield f"is not read by {one.distribution}; read by {readers}", (*at, key)
+        path = f"jitter.{place}" if len(jitter) > 1 else "jitter"  # that of a single mapping has no number
+        yield from one.misfits_of_options(path, ranks)
         if one.distribution is None and one.noise is None:
-            yield f"is required, one of {', '.join(distributions.names())}", (*at, "distribution")
-        if one.noise is not None and not 0 < one.noise.detour_ps < one.noise.period_ps:
-            yield "must be more than 0 and less than the period", (*at, "noise", "detour")
+            yield misfit(f"is required, one of {', '.join(distributions.names())}", f"{path}.distribution")
+        noise = one.noise
+        if noise is not None and not 0 < to_picoseconds(noise.detour) < to_picoseconds(noise.period):
+            yield misfit("must be more than 0 and less than the period", f"{path}.noise.detour")

@@ -5,7 +5,7 @@ A key that is left out is an unknown, not a zero: `hybrid-des goodput` says so w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
@@ -22,18 +22,25 @@ from hybrid_des.options import (
     Span,
     Text,
     choice,
+    decimal,
     describe,
     quantity_schema,
     read_positive,
     read_quantity,
     whole,
 )
-from hybrid_des.scenario.values import or_none
+from hybrid_des.scenario.problem import Problem, misfit
+from hybrid_des.scenario.sections.cluster import Cluster
+from hybrid_des.scenario.sections.training import Parallel
+from hybrid_des.scenario.sections.values import or_none
 from hybrid_des.units import EXAMPLES
 
 OPTIMAL, NEVER = "optimal", "none"
 LEAF, NO_NODE, ONE_NODE = "leaf", "none", "node"
 LEAST_SHAPE, MOST_SHAPE = Fraction(1, 10), 100  # of Weibull distributions: the mean is scale · Γ(1 + 1/shape)
+WIDE = ("switch", "power")  # each serves several nodes
+RATES = ("mtbf", "count", "weibull", "times")
+READ_BY = {"cost": ("sync",), "blocking": ("async", "memory"), "write": ("async", "memory"), "persist": ("memory",)}
 WHATS = ("gpu", "node", "nic", "link", "switch", "power", "job")
 
 
@@ -233,3 +240,120 @@ class Faults(Section):
 
 
 FaultsOrNone = Annotated[Faults | None, or_none(Literal["none"] | Faults | None)]
+
+
+def nodes_below(one: FailureClass, cluster: Cluster) -> int | None:
+    """Number of nodes that a failure of a class takes down; None if unknown."""
+    leaf = getattr(cluster.options, "leaf_size", None)
+    domain = one.domain
+    if domain is None:
+        domain = 0 if one.what == "job" else leaf if one.what == "switch" else None if one.what == "power" else 1
+    return {NO_NODE: 0, ONE_NODE: 1, LEAF: leaf}[domain] if isinstance(domain, str) else domain
+
+
+def misfits_of_faults(faults: Faults, cluster: Cluster, parallel: Parallel) -> Iterator[Problem]:
+    """Contradictions within `faults`, and between it and the machine."""
+    if not faults.classes:
+        yield misfit("is required: what fails, such as [{what: gpu, mtbf: 50000 h}]", "faults.classes")
+    names = faults.names
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            yield misfit(f'"{name}" is the name of classes[{names.index(name)}] too', f"faults.classes.{i}.name")
+    for i, one in enumerate(faults.classes):
+        path = f"faults.classes.{i}"
+        for message, *key in (*_misfits_of_rate(one), *_misfits_of_domain(one, cluster), *_misfits_of_effect(one)):
+            yield misfit(message, ".".join([path, *key]), "cluster")
+        if one.repair is not None and faults.spares is None:
+            yield misfit("is read with `spares` only", f"{path}.repair", "faults.spares")
+    if faults.checkpoint is not None:
+        yield from _misfits_of_mode(faults.checkpoint)
+        yield from _misfits_of_copies(faults.checkpoint, faults, cluster)
+        yield from _misfits_of_optimum(faults.checkpoint, faults)
+    nodes = len(cluster.nodes_for(parallel.ranks))
+    if faults.spares is not None and faults.spares.nodes > nodes:
+        message = f"{faults.spares.nodes} spares are more than the {nodes} nodes of the job"
+        yield misfit(message, "faults.spares.nodes", "cluster", "parallel")
+    if faults.elastic is not None:
+        if faults.elastic.min_replicas > parallel.data:
+            message = f"{faults.elastic.min_replicas} are more than the {parallel.data} of parallel.data"
+            yield misfit(message, "faults.elastic.min_replicas", "parallel.data")
+        if faults.spares is None:
+            message = "is required by elastic: {nodes: 0, repair: 24 h}, since missing nodes return"
+            yield misfit(message, "faults.spares", "faults.elastic")
+
+
+Mistake = tuple[str, ...]  # a message, and the key that it is about, or none for the whole section
+
+
+def _misfits_of_rate(one: FailureClass) -> Iterator[Mistake]:
+    given = [key for key in RATES if getattr(one, key) is not None]
+    if not given:
+        yield ("a rate is required; expected one of mtbf, count and over, weibull, times",)
+    for key in given[1:]:
+        yield f"replaces `{given[0]}`; give only one of the two", key
+    if one.count is not None and one.over is None:
+        yield "is required by `count`: failures in what time", "over"
+    if one.over is not None and one.count is None:
+        yield "is read with `count` only", "over"
+
+
+def _misfits_of_domain(one: FailureClass, cluster: Cluster) -> Iterator[Mistake]:
+    below = nodes_below(one, cluster)
+    if one.domain == LEAF and below is None:
+        yield "leaf: this topology has no leaves; expected a number of nodes", "domain"
+    elif below is None:
+        yield f"is required: the number of nodes below a {one.what}", "domain"
+    if one.what == "job" and below:
+        yield "a failure of the job takes down no nodes; expected none", "domain"
+    if one.what in WIDE and one.domain == NO_NODE:
+        yield f"none: expected the number of nodes below a {one.what}, or what: job", "domain"
+
+
+def _misfits_of_effect(one: FailureClass) -> Iterator[Mistake]:
+    effect = one.effect
+    if effect is None:
+        return
+    if (effect.flap is None) == (effect.slow is None):
+        yield "expected stop, {flap: 20 s} or {slow: 0.5, lasts: 3 h}", "effect"
+    elif (effect.slow is None) != (effect.lasts is None):
+        known, lacking = ("slow", "lasts") if effect.lasts is None else ("lasts", "slow")
+        yield f"`{known}` needs `{lacking}` too", "effect"
+    elif effect.slow is not None and one.what not in ("gpu", "node", "nic", "link"):
+        yield f"slows a gpu, node, nic or link, not a {one.what}", "effect", "slow"
+    elif effect.slow is not None and effect.slow >= 1:
+        yield f"must be less than 1, a share of its speed, not {decimal(effect.slow)}", "effect", "slow"
+
+
+def _misfits_of_mode(checkpoint: Checkpoint) -> Iterator[Problem]:
+    for key, modes in READ_BY.items():
+        given, path = getattr(checkpoint, key) is not None, f"faults.checkpoint.{key}"
+        if checkpoint.every == NEVER:
+            if given:
+                yield misfit("is not read where nothing is saved", path, "faults.checkpoint.every")
+        elif given and checkpoint.mode not in modes:
+            message = f"is not read by {checkpoint.mode}; read by {', '.join(modes)}"
+            yield misfit(message, path, "faults.checkpoint.mode")
+        elif not given and checkpoint.mode in modes and key != "persist":
+            yield misfit(f"is required by {checkpoint.mode}", path, "faults.checkpoint.mode")
+
+
+def _misfits_of_copies(checkpoint: Checkpoint, faults: Faults, cluster: Cluster) -> Iterator[Problem]:
+    """A copy in the memory of one other node is lost if several nodes fail together."""
+    if checkpoint.mode != "memory" or checkpoint.persist is not None:
+        return
+    for i, one in enumerate(faults.classes):
+        if one.effect is None and (nodes_below(one, cluster) or 0) > 1:
+            message = f"is required: {faults.names[i]} takes down several nodes, with what their memory holds"
+            yield misfit(message, "faults.checkpoint.persist", f"faults.classes.{i}")
+            return
+
+
+def _misfits_of_optimum(checkpoint: Checkpoint, faults: Faults) -> Iterator[Problem]:
+    if checkpoint.every != OPTIMAL:
+        return
+    if all(one.effect is not None for one in faults.classes):
+        message = "optimal: no class stops the job; expected a time"
+        yield misfit(message, "faults.checkpoint.every", "faults.classes")
+    elif not checkpoint.stop and (checkpoint.cost, checkpoint.blocking) != (None, None):
+        message = "optimal: checkpoints that cost nothing have no best interval; expected a time"
+        yield misfit(message, "faults.checkpoint.every", "faults.checkpoint")

@@ -7,7 +7,7 @@ The plug-ins registered when a scenario is read determine the keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar, TypeVar
@@ -16,10 +16,9 @@ from pydantic import ModelWrapValidatorHandler, PrivateAttr, ValidationError, cr
 from pydantic.fields import FieldInfo
 
 from hybrid_des.errors import UsageError
-from hybrid_des.options import Options, Section, SharedOptions, required_keys
+from hybrid_des.options import Elsewhere, Options, Section, SharedOptions, mark_of, of_ranks, required_keys
 from hybrid_des.registry import Entry
-from hybrid_des.scenario.other_names import unknown_key
-from hybrid_des.scenario.problem import Problem, Problems, problems_in
+from hybrid_des.scenario.problem import Problem, Problems, misfit, problems_in, unknown_key
 
 AnySection = TypeVar("AnySection", bound=Section)
 
@@ -115,6 +114,23 @@ class PluginSection(Section):
         """Options that were given but that the plug-in does not read."""
         return self._unread
 
+    def misfits_of_options(self, path: str, ranks: int) -> Iterator[Problem]:
+        """Required options that are not given, and options without effect unless they state the implied value.
+
+        Args:
+            path: that of the section.
+            ranks: the pipeline size, of which values such as 2p are multiples.
+        """
+        chosen = self.plugins.chosen(dict(self))
+        what, names = chosen.name if chosen else "", f"{path}.{self.plugins.key}"
+        for key in self.lacking:
+            yield misfit(f"is required by {what}", f"{path}.{key}", names)
+        for key, value in self.unread.items():
+            readers = self.plugins.readers()[key]
+            mark = mark_of(next(iter(readers.values())), Elsewhere)
+            if mark is None or value != of_ranks(mark.value, ranks):
+                yield misfit(f"is not read by {what}; read by {', '.join(readers)}", f"{path}.{key}", names)
+
     @property
     def lacking(self) -> tuple[str, ...]:
         """Required options of the plug-in that were not given."""
@@ -133,7 +149,7 @@ class PluginSection(Section):
         kind = chosen.options if chosen else None
         read = {key: given.pop(key) for key in list(given) if kind and key in kind.model_fields}
         wrong: list[Problem] = []
-        unread = _each_alone(given, known, wrong)
+        unread = _alone(given, known, wrong) if given else {}
         options = None
         if kind is SharedOptions:
             options, unread = SharedOptions(**unread), {}
@@ -151,15 +167,11 @@ class PluginSection(Section):
         return section
 
 
-def _each_alone(given: Mapping[str, Any], known: Mapping[str, FieldInfo], problems: list[Problem]) -> dict[str, Any]:
-    """Validate options one by one, each by the field of the first plug-in that has it; keeps those that are valid."""
-    valid = {}
-    for key, value in given.items():
-        alone: type[Section] = create_model("Alone", __base__=Section, **{key: (known[key].annotation, known[key])})  # type: ignore[call-overload]
-        section = _validated(alone, {key: value}, problems)
-        if section is not None:
-            valid[key] = getattr(section, key)
-    return valid
+def _alone(given: Mapping[str, Any], known: Mapping[str, FieldInfo], problems: list[Problem]) -> dict[str, Any]:
+    """The values of options that the plug-in does not read, each by the field of the first plug-in that has it."""
+    fields: dict[str, Any] = {key: (known[key].annotation, known[key]) for key in given}
+    alone: Section | None = _validated(create_model("Alone", __base__=Section, **fields), given, problems)
+    return {} if alone is None else dict(alone)
 
 
 def _validated(kind: type[AnySection], values: Mapping[str, Any], problems: list[Problem]) -> AnySection | None:

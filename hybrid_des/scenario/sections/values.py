@@ -56,6 +56,23 @@ def per_rank(dimension: Dimension) -> Reads:
     return Reads(read, {"anyOf": [*one["anyOf"], {"type": "array", "items": one}], "examples": one["examples"]})
 
 
+def share(*, above_0: bool = False, below_1: bool = False) -> Reads:
+    """A number from 0 to 1, without the ends that are excluded."""
+
+    def read(value: Any) -> Fraction:
+        number = read_quantity(value, "number")
+        if number > 1:
+            raise ValueError(f"must be from 0 to 1, not {decimal(number)}")
+        if above_0 and number == 0:
+            raise ValueError("must be more than 0")
+        if below_1 and number == 1:
+            raise ValueError("must be less than 1")
+        return number
+
+    least, most = "exclusiveMinimum" if above_0 else "minimum", "exclusiveMaximum" if below_1 else "maximum"
+    return Reads(read, {"type": "number", least: 0, most: 1})
+
+
 def _bucket(value: Any) -> int | None:
     if value is None or value == "none":
         return None
@@ -111,6 +128,14 @@ def _shares(value: Any) -> Fraction | tuple[Fraction, ...]:
     return numbers
 
 
+def _fold(value: Any) -> int | str:
+    if isinstance(value, str | bool):
+        return str(choice("auto", "off", beside="a number of replicas").read(value))
+    return int(whole(1, MOST).read(value))
+
+
+_FOLD = {"anyOf": [{"enum": ["auto", "off"]}, {"type": "integer", "minimum": 1, "maximum": MOST}]}
+Fold = Annotated[int | str, Reads(_fold, _FOLD)]
 _STAGES = {"anyOf": [{"enum": [*RULES]}, {"type": "array", "items": {"type": "integer", "minimum": 0}}]}
 Stages = Annotated[str | tuple[int, ...], Reads(_stages, _STAGES)]
 TopologyName = Annotated[str, _one_of(topologies.names), _offer(topologies.names)]

@@ -28,8 +28,8 @@ from hybrid_des.options import (
     quantity,
     whole,
 )
-from hybrid_des.scenario.plugins import Plugins, PluginSection
-from hybrid_des.scenario.values import TopologyName
+from hybrid_des.scenario.sections.plugins import Plugins, PluginSection
+from hybrid_des.scenario.sections.values import TopologyName
 
 NODES = "nodes"
 NO_LINK = 10**5  # bytes per second; no link of a cluster is as slow
@@ -190,6 +190,15 @@ class Cluster(PluginSection):
         """The kind of node of each given global rank; ranks fill the nodes in order."""
         behind = list(accumulate(kind.count * kind.gpus_per_node for kind in self.kinds))
         return [self.kinds[bisect_right(behind, rank)] for rank in ranks]
+
+    def nodes_for(self, ranks: int) -> list[NodeKind]:
+        """The kind of each node that a number of ranks fills, in order."""
+        nodes: list[NodeKind] = []
+        for kind in self.kinds:
+            used = min(kind.count, -(-ranks // kind.gpus_per_node))
+            nodes += [kind] * used
+            ranks -= used * kind.gpus_per_node
+        return nodes
 
     def gpus_of(self, ranks: Iterable[int]) -> list[GpuKind]:
         """The kind of GPU of each given global rank."""

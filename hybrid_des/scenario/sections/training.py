@@ -1,0 +1,381 @@
+"""The sections that say what is trained and how: model or workload, layout, schedule, gradients, and small real models.
+
+Quantities are exact fractions of SI base units. Field docstrings go into the JSON Schema (`hybrid-des schema`). At the
+end stand the checks of values that these sections must agree on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BeforeValidator, Field
+
+from hybrid_des import collectives
+from hybrid_des.layout import Layout
+from hybrid_des.models import Model, catalogue, kinds
+from hybrid_des.numerics.layers import TrainingSettings
+from hybrid_des.options import MOST, Count, Flag, Number, OfRanks, Section, SharedOptions, Time, choice, describe, whole
+from hybrid_des.pipeline import schedules
+from hybrid_des.pipeline.order_csv import OrderFile
+from hybrid_des.pipeline.plan import WEIGHT_SHARE
+from hybrid_des.registry import Entry
+from hybrid_des.scenario.problem import Problem, misfit
+from hybrid_des.scenario.sections.plugins import Plugins, PluginSection
+from hybrid_des.scenario.sections.values import (
+    AlgorithmName,
+    BucketSize,
+    CodecName,
+    File,
+    ModelKindName,
+    Order,
+    PublishedName,
+    RankNumbers,
+    RankShares,
+    RankSizes,
+    RankTimes,
+    ScheduleName,
+    Stages,
+    TaskName,
+    or_none,
+    share,
+)
+
+ZERO = Fraction(0)
+LEAST_HELD = 14  # bytes per parameter where it is sharded: a 16-bit weight, and 12 of the optimizer's state
+
+Share = Annotated[Fraction, share()]
+Lost = Annotated[Fraction, share(below_1=True)]
+Reached = Annotated[Fraction, share(above_0=True)]
+
+
+@lru_cache(maxsize=8)
+def _layout(order: tuple[str, ...], sizes: tuple[int, ...], expert: int) -> Layout:
+    """One layout for equal sizes, since it caches its results."""
+    return Layout(dict(zip(order, sizes, strict=True)), order, expert)
+
+
+class Parallel(Section):
+    """How the model and its replicas are laid out over ranks."""
+
+    pipeline: Count = 1
+    """Pipeline ranks per replica."""
+    data: Count = 1
+    """Replicas."""
+    tensor: Count = 1
+    """GPUs that share each layer."""
+    sequence: Flag = False
+    """Whether tensor ranks divide norms and residuals too (sequence parallelism)."""
+    context: Count = 1
+    """GPUs that share each sample's tokens."""
+    context_method: Annotated[str, choice("ring", "all-to-all", "all-gather")] = "ring"
+    """How context ranks share attention."""
+    expert: Count = 1
+    """Ranks along context and data that share the experts of each layer."""
+    stages: Stages = "even"
+    """With `model`: how layers are cut into stages; even, ends-1, balanced, or a list of layers per stage."""
+    order: Order = ("tensor", "data", "pipeline")
+    """Which axis varies fastest along ranks, first to last. `context` follows `tensor` unless given."""
+
+    @property
+    def layout(self) -> Layout:
+        """The ranks with their coordinates."""
+        place = self.order.index("tensor") + 1
+        order = self.order if "context" in self.order else (*self.order[:place], "context", *self.order[place:])
+        return _layout(order, tuple([getattr(self, axis) for axis in order]), self.expert)
+
+    @property
+    def ranks(self) -> int:
+        """Number of GPUs used."""
+        return self.layout.ranks
+
+
+class Schedule(PluginSection):
+    """The order of ops on each pipeline rank."""
+
+    plugins: ClassVar[Plugins] = Plugins(
+        "kind", schedules.names, schedules.find, besides={None: Entry("an order file", None, options=OrderFile)}
+    )
+    kind: ScheduleName | None = None
+    """Name of a schedule."""
+    file: File = None
+    """Instead of `kind`: a CSV file in PyTorch's order format."""
+    microbatches: Annotated[int, whole(1, MOST, multiple=True), OfRanks()]
+    """Micro-batches per replica and step; a number, or a multiple of the pipeline size such as 2p."""
+    microbatch_size: Count = 1
+    """With `model`: samples per micro-batch."""
+    chunks: Count = 1
+    """Model chunks (virtual pipeline stages) per pipeline rank. Default 1, or the number fixed by the kind."""
+    p2p: Annotated[Literal["async", "blocking"], choice("async", "blocking")] = "async"
+    """blocking: a rank waits for its sends and receives to complete."""
+
+
+class Memory(Section):
+    """Memory use of a GPU."""
+
+    per_parameter: RankSizes = Fraction(16)
+    """Bytes per parameter, including gradient and optimizer state."""
+    activation: RankSizes = ZERO
+    """Bytes of activations kept per micro-batch and rank."""
+    weight_share: RankShares = WEIGHT_SHARE
+    """Share of them that the input part of a split backward leaves to its weight part, 0 … 1.
+
+    Default 32h/(34h+5as), from Table 1 of arXiv 2401.10241."""
+
+
+class Ends(Section):
+    """Additional work of the first and the last pipeline rank (embedding, output layer)."""
+
+    forward: Time = ZERO
+    """Added to the forward on each of the two."""
+    backward: Time = ZERO
+    """Added to the input-gradient part of the backward on each of the two."""
+
+
+class Workload(Section):
+    """Durations of ops and sizes of tensors."""
+
+    per: Annotated[Literal["rank", "model"], choice("rank", "model")] = "rank"
+    """Whether each number is for one pipeline rank's share or for the whole model."""
+    durations: File = None
+    """Instead of `forward` and `backward`: a CSV or Parquet file with the duration of every op."""
+    forward: RankTimes
+    """Forward of one micro-batch; a time, or a list with one per pipeline rank."""
+    backward: RankTimes
+    """Whole backward of one micro-batch: input gradient and weight gradient together."""
+    weight: RankTimes | None = None
+    """The weight-gradient part of `backward`; a time, or a share such as 40 %. Default half."""
+    recompute: RankShares = ZERO
+    """Share of `forward` repeated before each backward (activation checkpointing), 0 … 1."""
+    activation: RankSizes = ZERO
+    """Tensor sent between neighbouring stages per micro-batch."""
+    parameters: RankNumbers = ZERO
+    """Number of parameters."""
+    optimizer: RankTimes = ZERO
+    """Time of the optimizer step."""
+    memory: Memory = Field(default_factory=Memory)
+    """Memory use of a GPU."""
+    ends: Ends = Field(default_factory=Ends)
+    """Extra time of the first and the last pipeline rank."""
+
+
+class Gradients(PluginSection):
+    """How gradients are reduced over replicas."""
+
+    plugins: ClassVar[Plugins] = Plugins(
+        "algorithm",
+        collectives.all_reduce_names,
+        collectives.find,
+        "ring",
+        {collectives.AUTO: Entry(collectives.AUTO, None, options=SharedOptions)},
+    )
+    algorithm: AlgorithmName = "ring"
+    """The all-reduce algorithm; auto: the fastest on this cluster, found by simulating each one once."""
+    codec: CodecName = "fp32"
+    """How gradients are encoded in messages."""
+    bucket: BucketSize = None
+    """Bucket size; none: one bucket per stage. Default none, or that of the bucket rule."""
+    bucket_rule: Annotated[Literal["stage", "ddp", "megatron"], choice("stage", "ddp", "megatron")] = "stage"
+    """stage: buckets are sent when the op that fills them ends; ddp, megatron: during the op, as in that framework.
+
+    Default sizes: ddp 25 MiB; megatron 40 million gradients, or one million per replica if that is more."""
+    overlap: Flag = False
+    """Whether a bucket is reduced as soon as its last weight gradient is ready."""
+    pad: Flag = False
+    """Whether buckets are filled up to a multiple of the group's size, as by Megatron's distributed optimizer."""
+    error_feedback: Flag = False
+    """With numerics: whether the error of a lossy codec is kept and sent in the next step."""
+
+    @property
+    def channels(self) -> int | None:
+        """The number of rings that run at once; None: as many as a group can use."""
+        found: int | None = getattr(self.options, "channels", None)
+        return found
+
+
+class ModelChoice(PluginSection):
+    """The network: a published model, or the sizes of one."""
+
+    plugins: ClassVar[Plugins] = Plugins("kind", kinds.names, kinds.find, kinds.DEFAULT)
+    base: PublishedName | None = None
+    """A published model whose sizes are the defaults."""
+    kind: ModelKindName = kinds.DEFAULT
+    """The kind of network."""
+
+    @cached_property
+    def network(self) -> Model:
+        """Its layers.
+
+        Raises:
+            ModelRefusal: the sizes are inconsistent.
+        """
+        built: Model = kinds.find(self.kind).build(*self.arguments)
+        return built
+
+
+class Overlap(Section):
+    """Communication hidden behind computation: its share, or whether it is."""
+
+    tensor: Share = ZERO
+    """Share of the tensor ranks' collectives that is hidden behind products."""
+    experts: Share = ZERO
+    """Share of the exchange of tokens with experts that is hidden."""
+    parameters: Flag = False
+    """Whether sharded parameters are gathered during computation. Default with zero-3: true."""
+
+
+class Efficiency(Section):
+    """Achieved shares of the GPU's peaks. Defaults from the GPU and the precision."""
+
+    gemm: Reached
+    """Matrix products of ideal shape: share of the peak FLOP/s."""
+    gemm_16bit: Reached | None = None
+    """The same for products that stay in 16 bits under fp8. Default from the GPU; without one, `gemm`."""
+    attention: Reached
+    """Flash attention: share of the peak 16-bit FLOP/s."""
+    memory: Reached
+    """Operations bound by memory: share of its bandwidth."""
+    network: Reached = Fraction(1)
+    """Share of every link's bandwidth."""
+    collective_overhead: Time = ZERO
+    """Added to each collective of tensor, context and expert ranks: launching it; a fifth more per further member."""
+    layer_overhead: Time = ZERO
+    """The least time of a layer's forward, and half of that of its backward: launching kernels."""
+    slowed: Lost = Fraction(1, 4)
+    """Share of its speed that computation loses during collectives of single layers (zero-2, zero-3)."""
+    step_overhead: Time = ZERO
+    """Added to every step: data loading, optimizer launches, logging."""
+
+
+def expanded(value: Any) -> Any:
+    """A model by name, or on a `base`, with all of its sizes; other values unchanged."""
+    values = {"base": value} if isinstance(value, str) and value != "none" else value
+    if not isinstance(values, Mapping) or values.get("base") not in catalogue.names():
+        return values
+    return {**catalogue.expanded(values), "base": values["base"]}
+
+
+def _named_or_own(value: Any) -> Any:
+    if value is None or value == "none":
+        return None
+    if not isinstance(value, Mapping | ModelChoice):
+        raise ValueError(f"expected the name of a published model, or the sizes of one, found {describe(value)}")
+    return value
+
+
+PublishedOrOwn = Annotated[
+    ModelChoice | None, BeforeValidator(_named_or_own, json_schema_input_type=str | ModelChoice | None)
+]
+
+
+class Numerics(Section):
+    """A small model that the simulated GPUs actually train; times and bytes still come from the workload."""
+
+    model: Annotated[str, choice("mlp")] = "mlp"
+    """A multi-layer perceptron with residual hidden layers."""
+    layers: Annotated[int, whole(1, 4096)] = 8
+    """Total number of layers, split over the stages."""
+    width: Annotated[int, whole(1, 4096)] = 32
+    """Features between layers."""
+    batch: Count = 4
+    """Samples per micro-batch."""
+    task: TaskName = "two-spirals"
+    """The data set; digits needs scikit-learn."""
+    learning_rate: Number = Fraction(1, 10)
+    """Learning rate of the optimizer."""
+    optimizer: Annotated[str, choice("sgd", "adam")] = "sgd"
+    """Optimizer."""
+    dtype: Annotated[str, choice("fp64", "fp32")] = "fp64"
+    """Data type of weights, activations and gradients."""
+
+    @property
+    def settings(self) -> TrainingSettings:
+        """The settings in the form that `hybrid_des.numerics` takes."""
+        return TrainingSettings(**{key: value for key, value in self if key != "model"})
+
+
+NumericsOrNone = Annotated[Numerics | None, or_none(Literal["none"] | Numerics | None)]
+
+
+def misfits_of_workload(workload: Workload, ranks: int) -> Iterator[Problem]:
+    """Lists whose length differs from the pipeline's, and weight gradients longer than the whole backward."""
+    values = [*workload, *((f"memory.{name}", value) for name, value in workload.memory)]
+    for name, value in values:
+        if not isinstance(value, tuple):
+            continue
+        if workload.per == "model":
+            message = "found a list; `per: model` takes one number for the whole model"
+            yield misfit(message, f"workload.{name}", "workload.per")
+        elif len(value) != ranks:
+            message = f"found a list of {len(value)}; expected {ranks}, one per pipeline rank"
+            yield misfit(message, f"workload.{name}", "parallel.pipeline", "workload.per")
+    if workload.weight is None:
+        return
+    both = [_listed(value) for value in (workload.weight, workload.backward)]
+    ranks = max(map(len, both))
+    for rank in range(ranks):
+        weight, backward = (given[min(rank, len(given) - 1)] for given in both)
+        if weight > backward:
+            where = f" on pipeline rank {rank}" if ranks > 1 else ""
+            message = (
+                f"the weight gradient takes {float(weight):g} s{where}, more than the whole backward "
+                f"({float(backward):g} s)"
+            )
+            yield misfit(message, "workload.weight", "workload.backward")
+            return
+
+
+def _listed(value: Fraction | tuple[Fraction, ...]) -> tuple[Fraction, ...]:
+    return (value if isinstance(value, tuple) else (value,)) or (ZERO,)
+
+
+def misfits_of_durations(workload: Workload, recompute: str) -> Iterator[Problem]:
+    """Times that are given in addition to a file that holds all of them."""
+    if workload.durations is None:
+        return
+    given = {f"workload.{key}": getattr(workload, key) for key in ("forward", "backward", "weight", "recompute")}
+    given |= {f"workload.ends.{key}": time for key, time in workload.ends}
+    for path, value in {**given, "recompute": recompute != "none"}.items():
+        if value:
+            yield misfit("is part of `workload.durations`; give only one of the two", path, "workload.durations")
+
+
+def misfits_of_recompute(recompute: str, workload: Workload) -> Iterator[Problem]:
+    """Values that contradict `recompute`; without a model there are only whole forwards to repeat."""
+    if recompute == "selective":
+        message = "selective: repeats the attention core of a `model`; expected none or full"
+        yield misfit(message, "recompute", "workload")
+    elif recompute == "full" and workload.recompute != 0:
+        message = "full: repeats all of `forward`; give only one of the two"
+        yield misfit(message, "recompute", "workload.recompute")
+
+
+def misfits_of_sharding(
+    sharding: str, overlap: Overlap, gradients: Gradients, workload: Workload | None
+) -> Iterator[Problem]:
+    """Values that contradict `sharding`."""
+    if sharding == "none":
+        if overlap.parameters:
+            yield misfit("is read where parameters are sharded only", "overlap.parameters", "sharding")
+        return
+    within = sharding != "zero-1"
+    able = ["ring"] if within else [*collectives.all_reduces(halves=True), collectives.AUTO]
+    if gradients.algorithm not in able:
+        what = "the collectives of single layers run around rings" if within else "gradients are reduce-scattered"
+        message = f"with {sharding}, {what}; expected {' or '.join(able)}"
+        yield misfit(message, "gradients.algorithm", "sharding")
+    if sharding == "zero-3" and gradients.overlap and not overlap.parameters:
+        message = "is what `overlap.parameters` says where weights are sharded"
+        yield misfit(message, "gradients.overlap", "overlap.parameters")
+    held = () if workload is None else workload.memory.per_parameter
+    if any(size < LEAST_HELD for size in (held if isinstance(held, tuple) else (held,))):
+        message = f"{sharding} divides weights and the state of the optimizer; expected at least {LEAST_HELD} bytes"
+        yield misfit(message, "workload.memory.per_parameter", "sharding")
+
+
+def divided(parallel: Parallel, sharding: str) -> dict[str, str]:
+    """Options that would divide the small trained model, which cannot be divided, with the values to expect."""
+    axes = [axis for axis in ("tensor", "context", "expert") if getattr(parallel, axis) > 1]
+    return {f"parallel.{axis}": "1" for axis in axes} | ({"sharding": "none"} if sharding != "none" else {})
