@@ -101,10 +101,6 @@ class Steps:
         whole = self.scenario.parallel.data
         return {kind: time for kind, time in self._times.items() if kind.state.replicas == whole}
 
-    def learn(self, known: dict[State, Step]) -> None:
-        """Add steps that another process has simulated."""
-        self.known |= known
-
     def _step(self, state: State) -> Step:
         """Split the time by removing one cause after the other: jitter, slow parts, missing replicas."""
         whole, own, jitter = self.scenario.parallel.data, bool(self.scenario.slow), bool(self.scenario.jitter)

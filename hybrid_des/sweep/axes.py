@@ -122,8 +122,7 @@ def sweep_of(document: Document, imports: Sequence[str] = ()) -> Sweep:
     problems: list[str] = []
     axes = axes_of(document, ("sweep",), items, problems)
     picture = None if plot in (None, "none") else _picture(document, plot, problems)
-    files = tuple(str(Path(file).resolve()) for file in imports)  # workers may have other working folders
-    sweep = Sweep(Document(values, document.source, document.places), axes, picture, files)
+    sweep = Sweep(Document(values, document.source, document.places), axes, picture, tuple(imports))
     size = sweep.size
     if size > MOST_CASES:
         count = f"{size}" if size < 10**15 else "more than 1e15"

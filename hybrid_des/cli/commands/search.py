@@ -21,7 +21,7 @@ from hybrid_des.cli.output import say, show, text_table, write_file
 from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
-    from hybrid_des.search import Candidate, Found, Settings, Standing
+    from hybrid_des.search import Candidate, SearchResult, Settings, Standing
     from hybrid_des.sweep.axes import Case
 
 MOST_VALUES = 12  # of a key in the list of what varies
@@ -92,23 +92,22 @@ def _cell(value: Any) -> str:
     return "default" if value is None else str(plain(value))
 
 
-def _search(args: argparse.Namespace, settings: Settings, plans: Sequence[Case]) -> Found:
+def _search(args: argparse.Namespace, settings: Settings, plans: Sequence[Case]) -> SearchResult:
+    from hybrid_des.cli.dask_cluster import workers
+    from hybrid_des.pool.local_workers import cores
     from hybrid_des.report.files.workshop import reserved
     from hybrid_des.search import explore
-    from hybrid_des.search.logbook import LOGBOOK
-    from hybrid_des.sweep.local_workers import cores
+    from hybrid_des.search.search_log import LOG
 
     how: dict[str, Any] = {"budget_s": args.budget, "folder": args.out, "resume": args.resume}
-    with nullcontext() if args.out is None else reserved(args.out), _bar(args, settings) as progress:
-        if args.dask is None:
-            found = explore(settings, plans, jobs=args.jobs or cores(), progress=progress, **how)
-        else:
-            from hybrid_des.cli.dask_cluster import connected
-
-            with connected(args.dask) as (executor, waiting):
-                found = explore(settings, plans, executor=executor, waiting=waiting, progress=progress, **how)
+    with (
+        nullcontext() if args.out is None else reserved(args.out),
+        _bar(args, settings) as progress,
+        workers(args.dask, args.jobs or cores()) as where,
+    ):
+        found = explore(settings, plans, progress=progress, **where, **how)
     if args.out is not None and not found.stopped:
-        (args.out / LOGBOOK).unlink(missing_ok=True)
+        (args.out / LOG).unlink(missing_ok=True)
     return found
 
 
@@ -144,7 +143,7 @@ def _progress(settings: Settings, standing: Standing) -> str:
     return f"{standing.simulated} simulated, {excluded} excluded, {standing.open} open; best {best}, bound {least}"
 
 
-def _output(args: argparse.Namespace, found: Found) -> None:
+def _output(args: argparse.Namespace, found: SearchResult) -> None:
     """Print and write what was found."""
     if args.json:
         print(json.dumps(_summary(found), indent=2, allow_nan=False))
@@ -161,7 +160,7 @@ def _output(args: argparse.Namespace, found: Found) -> None:
         _about_the_best(args, found, best)
 
 
-def _tuned(args: argparse.Namespace, found: Found, best: Candidate) -> Candidate:
+def _tuned(args: argparse.Namespace, found: SearchResult, best: Candidate) -> Candidate:
     """The best plan with the best values found for its knobs."""
     from hybrid_des.search.tuning import tune
 
@@ -173,7 +172,7 @@ def _tuned(args: argparse.Namespace, found: Found, best: Candidate) -> Candidate
     return tuned.plan
 
 
-def _about_the_best(args: argparse.Namespace, found: Found, best: Candidate) -> None:
+def _about_the_best(args: argparse.Namespace, found: SearchResult, best: Candidate) -> None:
     from hybrid_des.search.winner import scenario_file
 
     scenario = found.scenario(best)
@@ -201,7 +200,7 @@ def _about_the_best(args: argparse.Namespace, found: Found, best: Candidate) -> 
         say(f"verified: {verify(scenario)}")
 
 
-def _table(found: Found) -> str:
+def _table(found: SearchResult) -> str:
     """The best plans, one per line."""
     from hybrid_des.search import values_of
     from hybrid_des.units import format_bytes
@@ -237,7 +236,7 @@ def _flags(scenario: Any) -> str:
     return "\n".join(lines)
 
 
-def _why_none(found: Found) -> str:
+def _why_none(found: SearchResult) -> str:
     """Why no plan was found, and the one that is nearest to fitting."""
     from hybrid_des.search.branch import IMPOSSIBLE
     from hybrid_des.sweep.rows import plain
@@ -252,7 +251,7 @@ def _why_none(found: Found) -> str:
     return f"no plan fits into {limit}{less}; the nearest: {nearest.reason} ({values})"
 
 
-def _summary(found: Found) -> dict[str, Any]:
+def _summary(found: SearchResult) -> dict[str, Any]:
     """The outcome as plain values."""
     objective = found.settings.objective
     return {
@@ -268,7 +267,7 @@ def _summary(found: Found) -> dict[str, Any]:
     }
 
 
-def _plan(found: Found, one: Candidate) -> dict[str, Any]:
+def _plan(found: SearchResult, one: Candidate) -> dict[str, Any]:
     from hybrid_des.sweep.rows import plain
 
     objective = found.settings.objective

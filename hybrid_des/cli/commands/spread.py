@@ -74,7 +74,6 @@ def _tables(
     """The runs of every scenario, and its step time without jitter."""
     from hybrid_des.seeds.runs import spread, without_jitter
 
-    files = [str(Path(file).resolve()) for file in args.imports]
     seed = next(iter(scenarios.values())).seed  # both have the seeds of the first
     tables = {}
     with progress_bar(args.json) as progress:
@@ -87,7 +86,7 @@ def _tables(
                     progress(before + done, every)
 
             alike = scenario.model_copy(update={"seed": seed})
-            tables[name] = spread(alike, args.runs, jobs=args.jobs, imports=files, progress=shown)
+            tables[name] = spread(alike, args.runs, jobs=args.jobs, imports=args.imports, progress=shown)
     return tables, {name: without_jitter(scenario) for name, scenario in scenarios.items()}
 
 
@@ -99,9 +98,8 @@ def _ties(args: argparse.Namespace, scenarios: Mapping[str, Scenario]) -> int:
     from hybrid_des.report.files import write_whole
     from hybrid_des.seeds.runs import as_simulated, spread
 
-    files = [str(Path(file).resolve()) for file in args.imports]
     tables = {
-        name: spread(scenario, args.ties, jobs=args.jobs, imports=files, ties=True)
+        name: spread(scenario, args.ties, jobs=args.jobs, imports=args.imports, ties=True)
         for name, scenario in scenarios.items()
     }
     found = [

@@ -9,8 +9,7 @@ the file's value. Every row is simulated; printed are the number of rows, the me
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,15 +42,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Predict every row, print the errors, and return 1 if no row could be predicted."""
-    from hybrid_des.sweep.local_workers import cores
+    from hybrid_des.pool.local_workers import cores
+    from hybrid_des.pool.pool import open_pool
+    from hybrid_des.sweep import sweep_rows
     from hybrid_des.validation.corpus import predict
 
     import_files(args.imports)
     sweep = _corpus(args)
     chosen = _chosen(sweep, args.where)
-    with ExitStack() as stack:
-        progress = stack.enter_context(progress_bar(args.json))
-        runs = stack.enter_context(_runner(min(args.jobs or cores(), len(sweep)), progress))
+    jobs = min(args.jobs or cores(), len(sweep))
+    with progress_bar(args.json) as show_done, open_pool(jobs, imports=args.imports, progress=show_done) as pool:
+        runs = partial(sweep_rows, pool=pool)
         numbers = _fit(chosen, args.fit.split(","), runs) if args.fit else {}
         kept = _others(sweep, chosen) if args.fit else chosen
         before = predict(kept, runs) if args.fit else []
@@ -120,19 +121,6 @@ def _with(sweep: "Sweep", numbers: Mapping[str, float]) -> "Sweep":
     from hybrid_des.validation.fitting import with_numbers
 
     return with_numbers(sweep, numbers) if numbers else sweep
-
-
-@contextmanager
-def _runner(jobs: int, progress: Any) -> "Iterator[RunCases]":
-    """Yield a function that runs rows, each time in the same worker processes."""
-    from hybrid_des.sweep import sweep_rows
-    from hybrid_des.sweep.local_workers import local_workers
-
-    if jobs == 1:
-        yield partial(sweep_rows, progress=progress)
-        return
-    with local_workers(jobs) as workers:
-        yield partial(sweep_rows, workers=workers, progress=progress)
 
 
 def _fit(sweep: "Sweep", paths: Sequence[str], runs: "RunCases") -> dict[str, float]:

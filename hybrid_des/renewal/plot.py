@@ -1,14 +1,30 @@
-"""Plots of weeks: one history, and goodput against the interval between checkpoints and against spares."""
+"""Plots and files of weeks: one history, and goodput against the interval between checkpoints and against spares."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.longrun.study import Goodput
-from hybrid_des.longrun.tradeoffs import interval_of
-from hybrid_des.longrun.weeks_report import LONG
+from hybrid_des.analysis.spreadsheets import write_csv
+from hybrid_des.pool.pool import Pool
+from hybrid_des.renewal import goodput
+from hybrid_des.renewal.goodput import HERE, Goodput
+from hybrid_des.renewal.report import LONG
 from hybrid_des.renewal.sources import faults_of
-from hybrid_des.report.plots.style import LINES, axes, legend_above, log_ticks, new_figure, plain, scale_of, verbatim
+from hybrid_des.report.files import Written, write_whole
+from hybrid_des.report.plots.style import (
+    LINES,
+    axes,
+    legend_above,
+    log_ticks,
+    new_figure,
+    plain,
+    save,
+    scale_of,
+    verbatim,
+)
+from hybrid_des.units import to_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,6 +33,7 @@ if TYPE_CHECKING:
 
 DOWN = {"detection": LINES[5], "repair": LINES[3], "swap": LINES[4], "restart": LINES[1], "flap": LINES[7]}
 STEP, FAILED = LINES[0], "black"
+CURVES = ("intervals.csv", "spares.csv")
 
 
 def history(weeks: Goodput, ax: Axes | None = None, replication: int = 0) -> Axes:
@@ -55,7 +72,11 @@ def over_intervals(weeks: Goodput, table: pd.DataFrame, ax: Axes | None = None) 
     ax.set_xscale("log")
     log_ticks(ax.xaxis)
     best = weeks.summary["best_interval_s"]
-    marks = {"scenario": (interval_of(weeks), FAILED), "best": (best and best["exact"], LINES[1])}
+    every = weeks.job.saving.every
+    marks = {
+        "scenario": (every and to_seconds(every), FAILED),
+        "best": (best and best["exact"], LINES[1]),
+    }
     for label, (seconds, colour) in marks.items():
         if seconds:
             ax.axvline(seconds / size, color=colour, linestyle="--", linewidth=1, label=label)
@@ -96,3 +117,26 @@ def picture(weeks: Goodput, intervals: pd.DataFrame | None, spares: pd.DataFrame
     for column, (draw, table) in enumerate(curves):
         draw(weeks, table, figure.add_subplot(grid[1, column]))
     return figure
+
+
+def write(weeks: Goodput, folder: str | Path, pool: Pool = HERE) -> Written:
+    """Write summary, replications, failures, history, the available curves, and the plot; all of them or none.
+
+    Raises:
+        UsageError: the folder cannot be written.
+    """
+
+    def fill(workshop: Path) -> None:
+        text = json.dumps(weeks.summary, indent=2, allow_nan=False)
+        (workshop / "goodput.json").write_text(text + "\n", encoding="utf-8")
+        curves = goodput.over_intervals(weeks, pool=pool), goodput.over_spares(weeks, pool=pool)
+        tables = {
+            "replications.csv": weeks.replications, "failures.csv": weeks.failures, "history.csv": weeks.history,
+            **dict(zip(CURVES, curves, strict=True)),
+        }  # fmt: skip
+        for name, table in tables.items():
+            if table is not None:
+                write_csv(table, workshop / name)
+        save(picture(weeks, *curves), workshop, "goodput")
+
+    return write_whole(folder, fill, replaces=CURVES)
