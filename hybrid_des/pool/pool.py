@@ -136,8 +136,9 @@ class Pool:
             while True:
                 while idle and stopped is None and (task := begun.popleft() if begun else next_task()):
                     self._check_time()
+                    worker = idle.pop()
                     try:
-                        running[self._submit(idle[-1], task)] = task, idle.pop()
+                        running[self._submit(worker, task)] = task, worker
                     except WorkersLostError as error:
                         stopped = error
                 if not running:

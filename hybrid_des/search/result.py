@@ -93,8 +93,7 @@ class SearchResult:
             return f"{'optimal' if self.best else 'no plan'}: {listed}"
         if self.best is None:
             return f"stopped ({self.stopped}), no plan yet: {listed}"
-        objective = self.settings.objective
-        least = objective.shown(objective.value(self.least)) if self.least else "any"
+        least = self.settings.objective.text(self.least) if self.least else "any"
         return f"stopped ({self.stopped}), a gap of {self.gap:.1%} is left to {least}: {listed}"
 
     def table(self) -> pd.DataFrame:

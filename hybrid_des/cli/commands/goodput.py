@@ -10,14 +10,18 @@ from __future__ import annotations
 import argparse
 import json
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
 from hybrid_des.cli.arguments import add_common, import_files, processes
 from hybrid_des.cli.output import progress_bar, say, show
 from hybrid_des.errors import UsageError
-
-if TYPE_CHECKING:
-    from hybrid_des.scenario import Scenario
+from hybrid_des.pool.local_workers import cores
+from hybrid_des.pool.pool import open_pool
+from hybrid_des.renewal.goodput import goodput_on
+from hybrid_des.renewal.job import expected_failures
+from hybrid_des.renewal.plot import write
+from hybrid_des.renewal.sources import sources_of
+from hybrid_des.report.files.workshop import reserved
+from hybrid_des.scenario import Scenario, read_scenario, scenario_of
 
 POINTS = 16  # of both curves, and the scenario itself
 WORTH_A_WORKER = 20_000  # failures that take about as long as starting a worker
@@ -35,12 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Simulate the weeks and print the report."""
-    from hybrid_des.pool.pool import open_pool
-    from hybrid_des.renewal.goodput import goodput_on
-    from hybrid_des.renewal.plot import write
-    from hybrid_des.report.files.workshop import reserved
-    from hybrid_des.scenario import read_scenario, scenario_of
-
     import_files(args.imports)
     document = read_scenario(args.file, args.set)
     if document.value.get("sweep") not in (None, "none"):
@@ -64,9 +62,5 @@ def run(args: argparse.Namespace) -> int:
 
 def _jobs(scenario: Scenario, curves: bool) -> int:
     """Number of local workers for the expected failures; with curves, for those of all their points."""
-    from hybrid_des.pool.local_workers import cores
-    from hybrid_des.renewal.job import expected_failures
-    from hybrid_des.renewal.sources import sources_of
-
     faults = expected_failures(scenario, sources_of(scenario)) * (POINTS if curves else 1)
     return max(1, min(cores(), int(faults // WORTH_A_WORKER)))

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.report.plots.style import LINES, MARKERS, legend, log_ticks, new_figure, plain
-from hybrid_des.validation.corpus import FIGURES, Prediction
-from hybrid_des.validation.statistics import grouped
+from hybrid_des.validation.corpus import FIGURES, Prediction, grouped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
