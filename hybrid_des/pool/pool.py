@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -65,10 +66,11 @@ class Task(NamedTuple):
     again: bool = False
 
 
+@dataclass(frozen=True)
 class Pool:
     """Workers, each with one task at a time; without workers, tasks run in this process.
 
-    Args:
+    Attributes:
         workers: executors; one that takes several tasks at a time is listed several times.
         imports: user-defined plug-in files that workers import first.
         progress: called by `map` with (items done, items in total).
@@ -76,20 +78,11 @@ class Pool:
         until: the monotonic time at which to stop.
     """
 
-    def __init__(
-        self,
-        workers: Sequence[Submits] = (),
-        *,
-        imports: Sequence[str] = (),
-        progress: Progress | None = None,
-        waiting: Callable[[], None] = lambda: None,
-        until: float = inf,
-    ) -> None:
-        self._workers = workers
-        self._imports = tuple(str(Path(file).resolve()) for file in imports)  # workers may have other working folders
-        self._progress = progress or (lambda done, total: None)
-        self._waiting = waiting
-        self._until = until
+    workers: Sequence[Submits] = ()
+    imports: Sequence[str] = ()
+    progress: Progress | None = None
+    waiting: Callable[[], None] = lambda: None
+    until: float = inf
 
     def map(
         self, function: Callable[[Any], Any], items: Sequence[Any], lost: Lost
@@ -101,16 +94,16 @@ class Pool:
             HybridDesError: raised by the function. Any other exception on a worker is a lost worker.
         """
         count = len(items)
-        if distinct := len(set(map(id, self._workers))):  # adjacent items cost about the same: every count-th one
+        if distinct := len(set(map(id, self.workers))):  # adjacent items cost about the same: every count-th one
             count = min(count, max(SHARES * distinct, -(-count // MOST_ITEMS)))
         places = (range(first, len(items), count) for first in range(count))
         tasks = (Task(function, list(itertools.islice(items, at.start, None, count)), at) for at in places)
-        done = 0
+        done = itertools.count(1)
         with closing(self.run(lambda: next(tasks, None), lost)) as finished:
             for task, results in finished:
                 for place, result in zip(task.keys, results, strict=False):
-                    done += 1
-                    self._progress(done, len(items))
+                    if self.progress is not None:
+                        self.progress(next(done), len(items))
                     yield place, result
 
     def run(self, next_task: Callable[[], Task | None], lost: Lost) -> Generator[tuple[Task, list[Any]], None, None]:
@@ -124,12 +117,12 @@ class Pool:
             WorkersLostError: an executor takes no more tasks, or cancels one; earlier results are yielded first.
             BudgetSpentError: it is later than `until`.
         """
-        if not self._workers:
+        if not self.workers:
             while task := next_task():
                 self._check_time()
                 yield task, [task.function(item) for item in task.items]
             return
-        idle, begun = list(self._workers), deque[Task]()
+        idle, begun = list(self.workers), deque[Task]()
         running: dict[Future[list[Any]], tuple[Task, Submits]] = {}
         stopped: WorkersLostError | None = None
         try:
@@ -160,22 +153,23 @@ class Pool:
                 future.cancel()
 
     def _check_time(self) -> None:
-        if time.monotonic() >= self._until:
+        if time.monotonic() >= self.until:
             raise BudgetSpentError
 
     def _submit(self, worker: Submits, task: Task) -> Future[list[Any]]:
+        files = tuple(str(Path(file).resolve()) for file in self.imports)  # workers may have other working folders
         try:
-            return worker.submit(partial(_work, self._imports, task.function), task.items)
+            return worker.submit(partial(_work, files, task.function), task.items)
         except Exception as error:
             raise WorkersLostError(f"the workers are lost: {line_of(error)}") from error
 
     def _finished(self, running: dict[Future[list[Any]], Any]) -> set[Future[list[Any]]]:
         """The tasks that finish within a second."""
-        left = self._until - time.monotonic()
+        left = self.until - time.monotonic()
         done, _ = wait(running, timeout=max(0, min(PATIENCE_S, left)), return_when=FIRST_COMPLETED)
         if not done:
             self._check_time()
-            self._waiting()
+            self.waiting()
         return done
 
 

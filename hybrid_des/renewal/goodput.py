@@ -10,7 +10,8 @@ from __future__ import annotations
 import html
 import statistics
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.errors import SimulationError
@@ -69,24 +70,21 @@ def outcomes_of(jobs: Sequence[Campaign], steps: Steps, pool: Pool = HERE) -> li
     def lost(number: tuple[int, int], error: BaseException) -> None:
         raise SimulationError(f"{steps.scenario.name}: replication {number[1]}: {LOST_TWICE}: {line_of(error)}")
 
-    for place, (outcome, known) in pool.map(_Replicated(steps, jobs), numbers, lost):
+    for place, (outcome, known) in pool.map(partial(_replicated, steps, jobs), numbers, lost):
         found[place] = outcome
         steps.known |= known
     return [found[i * count : (i + 1) * count] for i in range(len(jobs))]
 
 
-class _Replicated:
-    """Number of a job and of a replication → its outcome, and the steps that have been simulated so far."""
-
-    def __init__(self, steps: Steps, jobs: Sequence[Campaign]) -> None:
-        self._steps = steps
-        self._jobs = jobs
-
-    def __call__(self, number: tuple[int, int]) -> tuple[Replication, dict[State, Step]]:
-        job, replication = number
-        return replicate(self._jobs[job], self._steps, [replication])[0], self._steps.known
+def _replicated(
+    steps: Steps, jobs: Sequence[Campaign], number: tuple[int, int]
+) -> tuple[Replication, dict[State, Step]]:
+    """The outcome of one replication of a job, and the steps that have been simulated so far."""
+    job, replication = number
+    return replicate(jobs[job], steps, [replication])[0], steps.known
 
 
+@dataclass(frozen=True, eq=False)
 class Goodput:
     """Weeks of a job with failures, in several replications.
 
@@ -97,11 +95,10 @@ class Goodput:
         outcomes: the replications.
     """
 
-    def __init__(self, scenario: Scenario, job: Campaign, steps: Steps, outcomes: Sequence[Replication]) -> None:
-        self.scenario = scenario
-        self.job = job
-        self.steps = steps
-        self.outcomes = outcomes
+    scenario: Scenario
+    job: Campaign
+    steps: Steps
+    outcomes: Sequence[Replication]
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:

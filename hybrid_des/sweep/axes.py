@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -151,15 +152,13 @@ def axes_of(
     problems += [document.problem((*at, i), unknown(name, names)) for name, i in named if name not in names]
     given = [(i, item) for i, item in enumerate(items) if (item, i) not in named]
     axes = tuple(_axis(document, (*at, i), item, problems) for i, item in given)
-    placed = sorted([*named, *((path, i) for i, item in given if isinstance(item, dict) for path in item)], key=_place)
+    placed = sorted(
+        [*named, *((path, i) for i, item in given if isinstance(item, dict) for path in item)], key=itemgetter(1)
+    )
     first = dict(reversed(placed))
     twice = [(path, i) for path, i in placed if first[path] != i]
     problems += [document.problem((*at, i, path), "also varies in an earlier axis") for path, i in twice]
     return axes
-
-
-def _place(named: tuple[str, int]) -> int:
-    return named[1]
 
 
 def _in_file(

@@ -181,12 +181,12 @@ def _report(found: Validation) -> str:
     name = "other rows" if found.used else "all rows"
     groups = [(name, found.predictions), (f"{name}, before", found.before), ("rows fitted", found.used)]
     groups += [(f"{c} {value}", rows) for c in found.by for value, rows in grouped(found.predictions, c).items()]
-    lines = []
+    errors = []
     for name, rows in groups:
         for figure, (n, *amounts, bias) in errors_by_figure(rows).items():
             percent = [f"{amount:.1f} %" for amount in amounts]
-            lines.append([f"{name}, {WORDS[figure]}", str(n), *percent, f"{bias:+.1f} %"])
-    parts.append(text_table(HEADS, lines))
+            errors.append([f"{name}, {WORDS[figure]}", str(n), *percent, f"{bias:+.1f} %"])
+    parts.append(text_table(HEADS, errors))
     if found.numbers:
         parts.append(f"fitted\n{_yaml(found.numbers)}".rstrip())
     return "\n\n".join(parts)
