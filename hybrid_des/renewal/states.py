@@ -124,7 +124,9 @@ class Steps:
 
     def _simulated(self, kind: Kind) -> int:
         mapping, state = to_mapping(self.scenario), kind.state
-        mapping |= {"record": "none", "name": _named(self.scenario, state)}
+        parts = map(described, state.slowed)
+        name = ", ".join([f"{self.scenario.name} with {state.replicas} replicas", *parts])
+        mapping |= {"record": "none", "name": name}
         unused = {"faults", "numerics", *(() if kind.slow else ("slow",)), *(() if kind.jitter else ("jitter",))}
         mapping = {key: value for key, value in mapping.items() if key not in unused}
         if state.replicas == self.scenario.parallel.data:
@@ -172,10 +174,6 @@ def _along(scenario: Scenario, axis: str) -> Iterator[list[int]]:
     for kind in job_nodes(scenario):
         yield places[first : first + kind.gpus_per_node]
         first += kind.gpus_per_node
-
-
-def _named(scenario: Scenario, state: State) -> str:
-    return ", ".join([f"{scenario.name} with {state.replicas} replicas", *map(described, state.slowed)])
 
 
 def described(part: SlowPart) -> str:

@@ -10,7 +10,6 @@ default the tree-structured Parzen estimator of Bergstra et al., NeurIPS 2011).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from hybrid_des.errors import UsageError
 from hybrid_des.search.branch import SIMULATED, Candidate
@@ -18,17 +17,8 @@ from hybrid_des.search.evaluation import evaluate
 from hybrid_des.search.result import SearchResult
 
 
-@dataclass(frozen=True)
-class Tuned:
-    """The result of tuning: the plan, the values of its keys (empty if none is better), and the number of trials."""
-
-    plan: Candidate
-    values: Mapping[str, float]
-    trials: int
-
-
-def tune(found: SearchResult, best: Candidate, trials: int) -> Tuned:
-    """Try values of `search.tune` on a plan; returns the plan itself if none is better.
+def tune(found: SearchResult, best: Candidate, trials: int) -> tuple[Candidate, Mapping[str, float]]:
+    """The best plan with values of `search.tune`, and these values; the plan itself and no values if none is better.
 
     Raises:
         UsageError: there is nothing to tune, or Optuna is not installed.
@@ -42,7 +32,7 @@ def tune(found: SearchResult, best: Candidate, trials: int) -> Tuned:
         raise UsageError("--tune needs the tune extra: pip install 'hybrid-des[tune]'") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=settings.written.seed))
-    plan, values = best, {}
+    plan, values = best, dict[str, float]()
     for _ in range(trials):
         trial = study.ask()
         drawn = {one.path: one.drawn(trial) for one in settings.tunables}
@@ -55,4 +45,4 @@ def tune(found: SearchResult, best: Candidate, trials: int) -> Tuned:
         if tried.least < plan.least:
             values = drawn
             plan = Candidate(best.number, case, SIMULATED, "", tried.least, tried.held, row=tried.row)
-    return Tuned(plan, values, trials)
+    return plan, values

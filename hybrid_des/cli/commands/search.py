@@ -146,11 +146,11 @@ def _progress(settings: Settings, standing: Standing) -> str:
 
 def _tuned(found: SearchResult, best: Candidate, trials: int) -> Candidate:
     """The best plan with the best values found for its knobs."""
-    tuned = tune(found, best, trials)
-    values = ", ".join(f"{path}={value:g}" for path, value in tuned.values.items()) or "nothing better"
-    cost, less = found.settings.objective.text(tuned.plan.least), 1 - tuned.plan.least / best.least
-    say(f"tuned in {tuned.trials} trials, without proof: {values}: {cost}, {less:.2%} less")
-    return tuned.plan
+    plan, values = tune(found, best, trials)
+    listed = ", ".join(f"{path}={value:g}" for path, value in values.items()) or "nothing better"
+    cost, less = found.settings.objective.text(plan.least), 1 - plan.least / best.least
+    say(f"tuned in {trials} trials, without proof: {listed}: {cost}, {less:.2%} less")
+    return plan
 
 
 def _about_the_best(args: argparse.Namespace, found: SearchResult, best: Candidate, talks: bool) -> None:
