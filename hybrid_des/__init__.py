@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from hybrid_des.analysis.comparison.compare import compare
     from hybrid_des.analysis.cost_table import costs
     from hybrid_des.analysis.explanation import explain
-    from hybrid_des.longrun.study import Goodput, goodput
     from hybrid_des.pipeline import schedules
     from hybrid_des.planning.planner import parts_of
     from hybrid_des.planning.wiring import fabric_of
+    from hybrid_des.renewal.goodput import Goodput, goodput
     from hybrid_des.report import plots
     from hybrid_des.report.compared import draw_comparison, render_comparison
     from hybrid_des.report.explained import render_explanation
@@ -47,8 +47,8 @@ _HOME = {
     "load_sweep": "hybrid_des.sweep",
     "run_sweep": "hybrid_des.sweep",
     "verify": "hybrid_des.cli.commands.verify",
-    "goodput": "hybrid_des.longrun.study",
-    "Goodput": "hybrid_des.longrun.study",
+    "goodput": "hybrid_des.renewal.goodput",
+    "Goodput": "hybrid_des.renewal.goodput",
     "simulate": "hybrid_des.result",
     "Result": "hybrid_des.result",
     "plots": "hybrid_des.report",

@@ -19,10 +19,10 @@ FLOORS = (
     {"workload", "gradients"},
     {"planning"},
     {"simulation"},
-    {"analysis", "renewal"},
+    {"analysis", "renewal", "pool"},
     {"report"},
     {"result", "sweep"},
-    {"validation", "seeds", "stragglers", "longrun", "search"},
+    {"validation", "seeds", "stragglers", "search", "renewal.goodput", "renewal.plot", "renewal.report"},
     {"cli", "__init__"},
     {"__main__"},
 )

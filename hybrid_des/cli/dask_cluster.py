@@ -10,10 +10,20 @@ from typing import Any
 
 from hybrid_des.cli.output import say
 from hybrid_des.errors import UsageError
-from hybrid_des.sweep import WorkersLostError
+from hybrid_des.pool.pool import WorkersLostError
 
 LONGEST_SILENCE_S = 10  # of a scheduler that was asked for a connection
 LONGEST_WITHOUT_S = 30  # without workers, before a sweep is given up
+
+
+@contextmanager
+def workers(address: str | None, jobs: int) -> Iterator[dict[str, Any]]:
+    """Yield the arguments of `sweep_rows` and `explore` that say where they run: on a cluster, or on this machine."""
+    if address is None:
+        yield {"jobs": jobs}
+        return
+    with connected(address) as (executor, waiting):
+        yield {"executor": executor, "waiting": waiting}
 
 
 @contextmanager

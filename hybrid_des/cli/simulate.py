@@ -6,8 +6,8 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import ExitStack, nullcontext
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -140,6 +140,7 @@ def _warn(args: argparse.Namespace, document: Document) -> None:
 def _sweep(args: argparse.Namespace, document: Document) -> int:
     """Run every case of a sweep; it fails only if all cases fail. Rows that finish before an interrupt are output."""
     from hybrid_des import sweep
+    from hybrid_des.cli.dask_cluster import workers
 
     cases = sweep.sweep_of(document, args.imports)
     _warn(args, document)
@@ -151,8 +152,9 @@ def _sweep(args: argparse.Namespace, document: Document) -> int:
             keep(row)
 
         try:
-            with progress_bar(args.quiet) as progress, _workers(args, cases) as workers:
-                rows = sweep.sweep_rows(cases, progress=progress, finished=note, **workers)
+            jobs = args.jobs or sweep.jobs_for(cases)
+            with progress_bar(args.quiet) as progress, workers(args.dask, jobs) as where:
+                rows = sweep.sweep_rows(cases, progress=progress, finished=note, **where)
             if args.out is not None:
                 sweep.write(rows, cases, args.out)
         except (KeyboardInterrupt, sweep.WorkersLostError):
@@ -176,20 +178,6 @@ def _print_rows(args: argparse.Namespace, rows: Sequence[Row], cases: Sweep) -> 
         print(json.dumps(rows, indent=2, allow_nan=False))
     elif not args.quiet:
         print(sweep.render(rows, cases))
-
-
-@contextmanager
-def _workers(args: argparse.Namespace, cases: Sweep) -> Iterator[dict[str, Any]]:
-    """Yield the arguments of `sweep_rows` that say where cases run."""
-    if args.dask is None:
-        from hybrid_des.sweep import jobs_for
-
-        yield {"jobs": args.jobs or jobs_for(cases)}
-        return
-    from hybrid_des.cli.dask_cluster import connected
-
-    with connected(args.dask) as (executor, waiting):
-        yield {"executor": executor, "waiting": waiting}
 
 
 def _report(result: Result) -> None:

@@ -12,6 +12,7 @@ are a discrete-event simulation over these step times (`process`), driven by ran
 | `process` | the job: running, stopped, recovering |
 | `formulas` | closed forms: the best interval, the expected segment time, availability of spares |
 | `summary` | mean, percentiles and confidence over replications |
+| `goodput` | the replications of a scenario on any number of processes, with `report` and `plot` |
 
 All times are whole picoseconds, so that useful and lost time sum to the wall time exactly.
 """

@@ -55,13 +55,11 @@ def job_of(scenario: Scenario) -> Campaign:
 def expected_failures(scenario: Scenario, sources: Iterable[Source]) -> float:
     """Expected failures in all replications, including those of spares."""
     faults = faults_of(scenario)
-    return sum(_failures(source, float(faults.horizon)) for source in sources) * faults.replications
-
-
-def _failures(source: Source, seconds: float) -> float:
-    if source.mean is None:
-        return len(source.times)
-    return (len(source.parts) + len(source.spare_parts)) * seconds / source.mean
+    seconds, each = float(faults.horizon), 0.0
+    for source in sources:
+        parts = len(source.parts) + len(source.spare_parts)
+        each += len(source.times) if source.mean is None else parts * seconds / source.mean
+    return each * faults.replications
 
 
 def mtbf_of(sources: Iterable[Source], horizon: int) -> float | None:

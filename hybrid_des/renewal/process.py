@@ -151,7 +151,7 @@ class RenewalProcess:
     def _pass(self, until: int) -> None:
         while self._time < until or (self._phase not in (RUNNING, "repair") and self._phase_end == self._time):
             if self._phase == RUNNING:
-                rejoin = self._more_replicas()
+                rejoin = len(self._working) < len(self._all) and not self._whole() <= self._working
                 before = self._work.checkpoints
                 self._time = self._work.advance(self._time, until, to_checkpoint=rejoin)
                 if rejoin and self._work.checkpoints > before:
@@ -295,6 +295,3 @@ class RenewalProcess:
     def _whole(self) -> frozenset[int]:
         """The replicas that have all of their nodes."""
         return self._all.difference(*(self.job.replicas[place] for place in self._empty))
-
-    def _more_replicas(self) -> bool:
-        return len(self._working) < len(self._all) and not self._whole() <= self._working

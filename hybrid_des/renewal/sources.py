@@ -120,7 +120,8 @@ def _parts(scenario: Scenario, what: str, below: int, nodes: Sequence[NodeKind],
     beside = [job + spare for spare in range(spares) for _ in range(_count(what, nodes[0]))]
     if below == 0:
         return [()] * len(at), [()] * len(beside), at
-    return [_around(place, below, 0, job) for place in at], [_around(place, below, job, spares) for place in beside], at
+    groups, spare = _groups(0, job, below), _groups(job, spares, below)
+    return [groups[place // below] for place in at], [spare[(place - job) // below] for place in beside], at
 
 
 def _count(what: str, kind: NodeKind) -> int:
@@ -130,9 +131,3 @@ def _count(what: str, kind: NodeKind) -> int:
 
 def _groups(first: int, count: int, size: int) -> list[range]:
     return [range(first + at, first + min(at + size, count)) for at in range(0, count, size)]
-
-
-def _around(place: int, size: int, first: int, count: int) -> range:
-    """The group of `size` places to which a place belongs."""
-    start = first + (place - first) // size * size
-    return range(start, min(start + size, first + count))

@@ -100,10 +100,6 @@ class Steps:
         whole = self.scenario.parallel.data
         return {kind: time for kind, time in self._times.items() if kind.state.replicas == whole}
 
-    def learn(self, known: dict[State, Step]) -> None:
-        """Add steps that another process has simulated."""
-        self.known |= known
-
     def _step(self, state: State) -> Step:
         """Split the time by removing one cause after the other: jitter, slow parts, missing replicas."""
         whole, own, jitter = self.scenario.parallel.data, bool(self.scenario.slow), bool(self.scenario.jitter)
@@ -127,7 +123,9 @@ class Steps:
 
     def _simulated(self, kind: Kind) -> int:
         mapping, state = to_mapping(self.scenario), kind.state
-        mapping |= {"record": "none", "name": _named(self.scenario, state)}
+        parts = map(described, state.slowed)
+        name = ", ".join([f"{self.scenario.name} with {state.replicas} replicas", *parts])
+        mapping |= {"record": "none", "name": name}
         unused = {"faults", "numerics", *(() if kind.slow else ("slow",)), *(() if kind.jitter else ("jitter",))}
         mapping = {key: value for key, value in mapping.items() if key not in unused}
         if state.replicas == self.scenario.parallel.data:
@@ -175,10 +173,6 @@ def _along(scenario: Scenario, axis: str) -> Iterator[list[int]]:
     for kind in scenario.cluster.nodes_for(scenario.parallel.ranks):
         yield places[first : first + kind.gpus_per_node]
         first += kind.gpus_per_node
-
-
-def _named(scenario: Scenario, state: State) -> str:
-    return ", ".join([f"{scenario.name} with {state.replicas} replicas", *map(described, state.slowed)])
 
 
 def described(part: SlowPart) -> str:

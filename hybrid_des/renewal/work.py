@@ -69,7 +69,10 @@ class SavedWork:
         while now < until:
             self._settle(now)
             if self._left:
-                now += self._stop(min(self._left, until - now))
+                stopped = min(self._left, until - now)
+                self._left -= stopped
+                self._ledger["checkpoint"] += stopped
+                now += stopped
                 if not self._left:
                     self._snapshot(now)
                     if to_checkpoint:
@@ -117,11 +120,6 @@ class SavedWork:
             self._ledger[cause] += took
             left -= took
         self._ledger["jitter"] += left
-
-    def _stop(self, time: int) -> int:
-        self._left -= time
-        self._ledger["checkpoint"] += time
-        return time
 
     def _finish_step(self, now: int, until: int) -> int:
         time = min(self._step.time - self._into, until - now)

@@ -7,19 +7,19 @@ found.table()           # a row per plan
 space           the plans, and their values
 screen, price   a first bound on time and memory, from costs    screening
 weigh           memory from the order of ops, a bound on time   bound, cheapest
-simulate        best first                                      branch
+simulate        best first                                      branch, evaluation
 """
 
 from hybrid_des.search.best_plan import explore, search
 from hybrid_des.search.bound import least_step
 from hybrid_des.search.branch import Candidate, Standing
 from hybrid_des.search.flags import megatron, torchtitan
-from hybrid_des.search.outcome import Found
 from hybrid_des.search.pareto import draw
+from hybrid_des.search.result import SearchResult
 from hybrid_des.search.space import plans_in, values_of
 from hybrid_des.search.terms import Settings, settings_of
 
 __all__ = [
-    "Candidate", "Found", "Settings", "Standing", "draw", "explore", "least_step", "megatron", "plans_in", "search",
-    "settings_of", "torchtitan", "values_of",
+    "Candidate", "SearchResult", "Settings", "Standing", "draw", "explore", "least_step", "megatron", "plans_in",
+    "search", "settings_of", "torchtitan", "values_of",
 ]  # fmt: skip

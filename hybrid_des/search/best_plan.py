@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from math import inf
 from pathlib import Path
 from typing import Any
 
+from hybrid_des.pool.pool import open_pool
 from hybrid_des.registry import import_file
 from hybrid_des.scenario import Source, document_of
-from hybrid_des.search.branch import AtOnce, BranchAndBound, Runs, Standing
-from hybrid_des.search.logbook import Known, Note, logbook
-from hybrid_des.search.outcome import Found
+from hybrid_des.search.branch import BranchAndBound, Standing
+from hybrid_des.search.result import SearchResult
+from hybrid_des.search.search_log import search_log
 from hybrid_des.search.space import plans_in
 from hybrid_des.search.terms import Settings, settings_of
 from hybrid_des.simulation.watch import BudgetSpentError
 from hybrid_des.sweep.axes import Case
-from hybrid_des.sweep.local_workers import local_workers
 
-SLOTS = 64  # concurrent jobs on a given executor
+SLOTS = 64  # concurrent tasks on a given executor
 
 
-def search(source: Source, overrides: Sequence[str] = (), **how: Any) -> Found:
+def search(source: Source, overrides: Sequence[str] = (), **how: Any) -> SearchResult:
     """Find the best plan of a scenario with a `search:` block.
 
     Args:
@@ -50,7 +49,7 @@ def explore(
     resume: bool = False,
     progress: Callable[[Standing], None] = lambda standing: None,
     waiting: Callable[[], None] = lambda: None,
-) -> Found:
+) -> SearchResult:
     """Find the best of some plans; Ctrl-C ends the search with its results so far.
 
     Args:
@@ -59,9 +58,9 @@ def explore(
         jobs: local worker processes, at most one per plan; 1 runs in this process, unless there is a budget.
         executor: instead of `jobs`, anything with the `submit` of `concurrent.futures`.
         budget_s: real seconds after which to stop.
-        folder: an existing folder to which every finding is written.
-        resume: whether to continue from the findings in `folder`.
-        progress: called after every finding.
+        folder: an existing folder to which every evaluation is written.
+        resume: whether to continue from the evaluations in `folder`.
+        progress: called after every evaluation.
         waiting: called every second in which nothing finishes; may raise.
 
     Raises:
@@ -70,35 +69,16 @@ def explore(
     for path in settings.imports:
         import_file(path)
     started, stopped = time.monotonic(), ""
-    with _kept(folder, settings, cases, resume) as (known, note):
+    how = {"imports": settings.imports, "until": started + budget_s, "waiting": waiting}
+    with search_log(folder, settings, cases, resume=resume) as (known, note):
         state = BranchAndBound(settings, cases, known=known, note=note, progress=progress)
         try:
-            with _executors(min(jobs, len(cases)), executor, budget_s) as executors:
-                state.run(executors, started + budget_s, waiting)
+            with open_pool(min(jobs, len(cases)), executor, slots=SLOTS, **how) as pool:
+                state.run(pool)
         except BudgetSpentError:
             stopped = f"after {budget_s:g} s"
         except KeyboardInterrupt:
             stopped = "interrupted"
     if stopped:
         state.stop()
-    return Found(settings, state.candidates, state.least, stopped, time.monotonic() - started)
-
-
-@contextlib.contextmanager
-def _executors(jobs: int, executor: Executor | None, budget_s: float) -> Iterator[Sequence[Runs]]:
-    if executor is not None:
-        yield [executor] * SLOTS
-    elif jobs == 1 and budget_s == inf:
-        yield [AtOnce()]
-    else:
-        with local_workers(jobs) as workers:
-            yield workers
-
-
-@contextlib.contextmanager
-def _kept(folder: Path | None, settings: Settings, cases: Sequence[Case], resume: bool) -> Iterator[tuple[Known, Note]]:
-    if folder is None:
-        yield {}, lambda step, number, finding: None
-        return
-    with logbook(folder, settings, cases, resume=resume) as kept:
-        yield kept
+    return SearchResult(settings, state.candidates, state.least, stopped, time.monotonic() - started)

@@ -41,8 +41,8 @@ from hybrid_des.planning.program import (
 )
 from hybrid_des.scenario import Scenario
 from hybrid_des.search.cheapest import CheapestTimes
+from hybrid_des.search.pipeline_classes import PipelineClasses
 from hybrid_des.search.screening import is_perturbed
-from hybrid_des.search.ways import Ways
 from hybrid_des.workload.traffic import Collective as LayerCollective
 
 
@@ -51,7 +51,7 @@ def least_step(scenario: Scenario, parts: Parts) -> int:
     if is_perturbed(scenario):
         return 0
     cheapest = CheapestTimes(parts.fabric, scenario.cluster.sharing)
-    ways = Ways.of(scenario, cheapest)
+    ways = PipelineClasses.of(scenario, cheapest)
     walks = [IdleWalk(scenario, parts, ways, cheapest)]
     if not ways.alike:
         walks.append(IdleWalk(scenario, parts, ways.slowest(), cheapest, alone=True))
@@ -89,7 +89,7 @@ class IdleWalk:
     """
 
     def __init__(
-        self, scenario: Scenario, parts: Parts, ways: Ways, cheapest: CheapestTimes, *, alone: bool = False
+        self, scenario: Scenario, parts: Parts, ways: PipelineClasses, cheapest: CheapestTimes, *, alone: bool = False
     ) -> None:
         """Begin at time 0.
 

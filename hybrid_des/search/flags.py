@@ -9,17 +9,14 @@ is ZeRO-3 or ZeRO-2, over data and context ranks; tensor parallelism is always w
 Ranks: Megatron-LM numbers them along tensor, context, data, then pipeline; with a flag, along data last.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from hybrid_des.collectives import codecs
 from hybrid_des.scenario import Scenario
 
 ORDER_FILE = "order.csv"  # as `--out` and `hybrid-des search --order` write it
-_MEGATRON_ORDERS: Mapping[tuple[str, ...], tuple[str, ...]] = {
-    ("tensor", "data", "pipeline"): (),
-    ("tensor", "pipeline", "data"): ("--use-tp-pp-dp-mapping",),
-}
+DATA_FIRST, DATA_LAST = ("tensor", "data", "pipeline"), ("tensor", "pipeline", "data")  # orders that Megatron-LM has
 _CONTEXT = {"ring": "p2p", "all-to-all": "a2a", "all-gather": "allgather"}
 _TORCH = {
     "1f1b": "1F1B", "gpipe": "GPipe", "interleaved-1f1b": "Interleaved1F1B", "looped-bfs": "LoopedBFS",
@@ -37,123 +34,102 @@ class Said(NamedTuple):
 
 def megatron(scenario: Scenario) -> Said:
     """The plan for Megatron-LM; flags of the model itself are left out."""
-    return Said(tuple(_megatron(scenario)), tuple(_not_in_megatron(scenario)))
+    parallel, schedule, gradients = scenario.parallel, scenario.schedule, scenario.gradients
+    pipeline, replicated, sharding = parallel.pipeline > 1, _replicated(scenario), scenario.sharding
+    layered = sharding == "zero-3" and not pipeline
+    elements = (gradients.bucket or 0) / codecs.find(gradients.codec).build().bytes_per_element
+    precision = {"bf16": "--bf16", "fp16": "--fp16", "fp8": "--bf16 --fp8-format hybrid"}[scenario.precision]
+    flags = {
+        f"--tensor-model-parallel-size {parallel.tensor}": True,
+        f"--pipeline-model-parallel-size {parallel.pipeline}": True,
+        f"--context-parallel-size {parallel.context}": parallel.context > 1,
+        f"--cp-comm-type {_CONTEXT[parallel.context_method]}": parallel.context > 1,
+        f"--expert-model-parallel-size {parallel.expert}": parallel.expert > 1,
+        "--sequence-parallel": parallel.sequence and parallel.tensor > 1,
+        "--use-tp-pp-dp-mapping": _order(scenario) == DATA_LAST,
+        f"--num-virtual-stages-per-pipeline-rank {schedule.chunks}": (
+            schedule.kind == "interleaved-1f1b" and schedule.chunks > 1
+        ),
+        "--account-for-embedding-in-pipeline-split": parallel.stages == "ends-1" and pipeline,
+        "--account-for-loss-in-pipeline-split": parallel.stages == "ends-1" and pipeline,
+        f"--micro-batch-size {schedule.microbatch_size}": True,
+        f"--global-batch-size {_samples(scenario)}": True,
+        precision: True,
+        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1": (
+            scenario.recompute == "full"
+        ),
+        "--recompute-granularity selective": scenario.recompute == "selective",
+        "--use-distributed-optimizer": replicated and sharding == "zero-1",
+        "--overlap-param-gather": replicated and sharding == "zero-1" and scenario.overlap.parameters,
+        "--use-torch-fsdp2": replicated and layered,
+        "--overlap-grad-reduce": replicated and gradients.overlap,
+        "--grad-reduce-in-bf16": replicated and gradients.codec == "bf16",
+        "--accumulate-allreduce-grads-in-fp32": replicated and gradients.codec == "fp32",
+        "--tp-comm-overlap": scenario.overlap.tensor and parallel.tensor > 1,
+        f"--ddp-bucket-size {int(elements)}": gradients.bucket is not None and replicated,
+    }
+    unsaid = {
+        f"schedule.kind: {schedule.kind or schedule.file}: it runs 1F1B, plain and interleaved": (
+            pipeline and schedule.kind not in ("1f1b", "interleaved-1f1b")
+        ),
+        "schedule.p2p: async: plain 1F1B waits for its messages there": (
+            pipeline and schedule.kind == "1f1b" and schedule.p2p == "async"
+        ),
+        f"parallel.order: {', '.join(parallel.order)}": _order(scenario) not in (DATA_FIRST, DATA_LAST),
+        f"parallel.stages: {parallel.stages}": parallel.stages not in ("even", "ends-1"),
+        f"sharding: {sharding}": replicated and sharding in ("zero-2", "zero-3") and not layered,
+    }
+    return _said(flags, unsaid)
 
 
 def torchtitan(scenario: Scenario) -> Said:
     """The plan for torchtitan; the choice of the model is left out."""
-    return Said(tuple(_torchtitan(scenario)), tuple(_not_in_torchtitan(scenario)))
-
-
-def _megatron(scenario: Scenario) -> Iterator[str]:
-    parallel, schedule, gradients = scenario.parallel, scenario.schedule, scenario.gradients
-    yield f"--tensor-model-parallel-size {parallel.tensor}"
-    yield f"--pipeline-model-parallel-size {parallel.pipeline}"
-    if parallel.context > 1:
-        yield f"--context-parallel-size {parallel.context}"
-        yield f"--cp-comm-type {_CONTEXT[parallel.context_method]}"
-    if parallel.expert > 1:
-        yield f"--expert-model-parallel-size {parallel.expert}"
-    if parallel.sequence and parallel.tensor > 1:
-        yield "--sequence-parallel"
-    yield from _MEGATRON_ORDERS.get(_order(scenario), ())
-    if schedule.kind == "interleaved-1f1b" and schedule.chunks > 1:
-        yield f"--num-virtual-stages-per-pipeline-rank {schedule.chunks}"
-    if parallel.stages == "ends-1" and parallel.pipeline > 1:
-        yield "--account-for-embedding-in-pipeline-split"
-        yield "--account-for-loss-in-pipeline-split"
-    yield f"--micro-batch-size {schedule.microbatch_size}"
-    yield f"--global-batch-size {_samples(scenario)}"
-    yield {"bf16": "--bf16", "fp16": "--fp16", "fp8": "--bf16 --fp8-format hybrid"}[scenario.precision]
-    if scenario.recompute == "full":
-        yield "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
-    elif scenario.recompute == "selective":
-        yield "--recompute-granularity selective"
-    if _replicated(scenario):
-        yield from _megatron_gradients(scenario)
-    if scenario.overlap.tensor and parallel.tensor > 1:
-        yield "--tp-comm-overlap"
-    if gradients.bucket is not None and _replicated(scenario):
-        elements = gradients.bucket / codecs.find(gradients.codec).build().bytes_per_element
-        yield f"--ddp-bucket-size {int(elements)}"
-
-
-def _megatron_gradients(scenario: Scenario) -> Iterator[str]:
-    if scenario.sharding == "zero-1":
-        yield "--use-distributed-optimizer"
-        if scenario.overlap.parameters:
-            yield "--overlap-param-gather"
-    elif scenario.sharding == "zero-3" and scenario.parallel.pipeline == 1:
-        yield "--use-torch-fsdp2"
-    if scenario.gradients.overlap:
-        yield "--overlap-grad-reduce"
-    if scenario.gradients.codec == "bf16":
-        yield "--grad-reduce-in-bf16"
-    elif scenario.gradients.codec == "fp32":
-        yield "--accumulate-allreduce-grads-in-fp32"
-
-
-def _not_in_megatron(scenario: Scenario) -> Iterator[str]:
     parallel, schedule = scenario.parallel, scenario.schedule
-    if parallel.pipeline > 1 and schedule.kind not in ("1f1b", "interleaved-1f1b"):
-        yield f"schedule.kind: {schedule.kind or schedule.file}: it runs 1F1B, plain and interleaved"
-    if parallel.pipeline > 1 and schedule.kind == "1f1b" and schedule.p2p == "async":
-        yield "schedule.p2p: async: plain 1F1B waits for its messages there"
-    if _order(scenario) not in _MEGATRON_ORDERS:
-        yield f"parallel.order: {', '.join(parallel.order)}"
-    if parallel.stages not in ("even", "ends-1"):
-        yield f"parallel.stages: {parallel.stages}"
-    layered = scenario.sharding == "zero-3" and parallel.pipeline == 1
-    if _replicated(scenario) and scenario.sharding in ("zero-2", "zero-3") and not layered:
-        yield f"sharding: {scenario.sharding}"
-
-
-def _torchtitan(scenario: Scenario) -> Iterator[str]:
-    parallel, schedule = scenario.parallel, scenario.schedule
-    pipeline = parallel.pipeline > 1
+    pipeline, kind = parallel.pipeline > 1, schedule.kind
     sharded = scenario.sharding in ("zero-2", "zero-3")
-    yield f"--parallelism.data_parallel_replicate_degree {1 if sharded else parallel.data}"
-    yield f"--parallelism.data_parallel_shard_degree {parallel.data if sharded else 1}"
-    if sharded:
-        policy = "never" if scenario.sharding == "zero-2" or pipeline else "always"
-        yield f"--parallelism.fsdp_reshard_after_forward {policy}"
-    yield f"--parallelism.tensor_parallel_degree {parallel.tensor}"
-    yield f"--parallelism.context_parallel_degree {parallel.context}"
-    if parallel.expert > 1:
-        yield f"--parallelism.expert_parallel_degree {parallel.expert}"
-    if pipeline:
-        yield f"--parallelism.pipeline_parallel_degree {parallel.pipeline}"
-        if schedule.kind in _TORCH:
-            yield f"--parallelism.pipeline_parallel_schedule {_TORCH[schedule.kind]}"
-        elif schedule.kind not in TWO_COPIES:
-            yield "--parallelism.pipeline_parallel_schedule _PipelineScheduleRuntime"
-            yield f"--parallelism.pipeline_parallel_schedule_csv {ORDER_FILE}"
-        less = 1 if parallel.stages == "ends-1" else 0
-        yield f"--parallelism.pipeline_parallel_first_stage_less_layers {less}"
-        yield f"--parallelism.pipeline_parallel_last_stage_less_layers {less}"
-        yield f"--parallelism.pipeline_parallel_microbatch_size {schedule.microbatch_size}"
+    policy = "never" if scenario.sharding == "zero-2" or pipeline else "always"
+    by_file = pipeline and kind not in _TORCH and kind not in TWO_COPIES
+    less = 1 if parallel.stages == "ends-1" else 0
     local = schedule.microbatch_size * (schedule.microbatches if pipeline else 1)
-    yield f"--training.local_batch_size {local}"
-    yield f"--training.global_batch_size {_samples(scenario)}"
-    yield f"--activation_checkpoint.mode {'full' if scenario.recompute == 'full' else 'none'}"
+    flags = {
+        f"--parallelism.data_parallel_replicate_degree {1 if sharded else parallel.data}": True,
+        f"--parallelism.data_parallel_shard_degree {parallel.data if sharded else 1}": True,
+        f"--parallelism.fsdp_reshard_after_forward {policy}": sharded,
+        f"--parallelism.tensor_parallel_degree {parallel.tensor}": True,
+        f"--parallelism.context_parallel_degree {parallel.context}": True,
+        f"--parallelism.expert_parallel_degree {parallel.expert}": parallel.expert > 1,
+        f"--parallelism.pipeline_parallel_degree {parallel.pipeline}": pipeline,
+        f"--parallelism.pipeline_parallel_schedule {_TORCH.get(kind or '')}": pipeline and kind in _TORCH,
+        "--parallelism.pipeline_parallel_schedule _PipelineScheduleRuntime": by_file,
+        f"--parallelism.pipeline_parallel_schedule_csv {ORDER_FILE}": by_file,
+        f"--parallelism.pipeline_parallel_first_stage_less_layers {less}": pipeline,
+        f"--parallelism.pipeline_parallel_last_stage_less_layers {less}": pipeline,
+        f"--parallelism.pipeline_parallel_microbatch_size {schedule.microbatch_size}": pipeline,
+        f"--training.local_batch_size {local}": True,
+        f"--training.global_batch_size {_samples(scenario)}": True,
+        f"--activation_checkpoint.mode {'full' if scenario.recompute == 'full' else 'none'}": True,
+    }
+    unsaid = {
+        f"schedule.kind: {kind}: a stage is on one rank only": pipeline and kind in TWO_COPIES,
+        "sharding: zero-1: it shards gradients too, with fully_shard": (
+            scenario.sharding == "zero-1" and _replicated(scenario)
+        ),
+        "sharding: none: replicas combined with other parallelism are sharded, with fully_shard": (
+            scenario.sharding == "none" and parallel.data > 1 and parallel.ranks > parallel.data
+        ),
+        "parallel.sequence: false": parallel.tensor > 1 and not parallel.sequence,
+        "recompute: selective: it chooses by operation or every n-th layer": scenario.recompute == "selective",
+        "parallel.context_method: ring: keys and values are gathered, or exchanged all to all": (
+            parallel.context > 1 and parallel.context_method == "ring"
+        ),
+        f"parallel.stages: {parallel.stages}": parallel.stages not in ("even", "ends-1"),
+    }
+    return _said(flags, unsaid)
 
 
-def _not_in_torchtitan(scenario: Scenario) -> Iterator[str]:
-    parallel, schedule = scenario.parallel, scenario.schedule
-    if parallel.pipeline > 1 and schedule.kind in TWO_COPIES:
-        yield f"schedule.kind: {schedule.kind}: a stage is on one rank only"
-    if scenario.sharding == "zero-1" and _replicated(scenario):
-        yield "sharding: zero-1: it shards gradients too, with fully_shard"
-    if scenario.sharding == "none" and parallel.data > 1 and parallel.ranks > parallel.data:
-        yield "sharding: none: replicas combined with other parallelism are sharded, with fully_shard"
-    if parallel.tensor > 1 and not parallel.sequence:
-        yield "parallel.sequence: false"
-    if scenario.recompute == "selective":
-        yield "recompute: selective: it chooses by operation or every n-th layer"
-    if parallel.context > 1 and parallel.context_method == "ring":
-        yield "parallel.context_method: ring: keys and values are gathered, or exchanged all to all"
-    if parallel.stages not in ("even", "ends-1"):
-        yield f"parallel.stages: {parallel.stages}"
+def _said(flags: Mapping[str, object], unsaid: Mapping[str, object]) -> Said:
+    """The texts whose conditions hold."""
+    return Said(*(tuple(text for text, holds in each.items() if holds) for each in (flags, unsaid)))
 
 
 def _order(scenario: Scenario) -> tuple[str, ...]:

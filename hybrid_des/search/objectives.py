@@ -13,23 +13,27 @@ class Objective:
 
     Attributes:
         name: its name in `search.objective` and in the summary.
-        cost: (scenario, seconds of a step) → the cost to minimize; it never decreases with the seconds.
-        value: cost → the figure that is shown under `key`.
         shown: value → its text.
-        lacking: what a scenario lacks for it; empty if nothing.
         key: the name of the value in tables and files.
         axis: its axis label in plots.
+        cost: (scenario, seconds of a step) → the cost to minimize; it never decreases with the seconds.
+        value: cost → the figure that is shown under `key`.
+        lacking: what a scenario lacks for it; empty if nothing.
         weeks: whether the seconds are wall time per useful step, over weeks with failures.
     """
 
     name: str
-    cost: Callable[[Scenario, float], float]
-    value: Callable[[float], float]
     shown: Callable[[float], str]
+    key: str
+    axis: str
+    cost: Callable[[Scenario, float], float] = lambda scenario, seconds: seconds
+    value: Callable[[float], float] = lambda cost: cost
     lacking: Callable[[Scenario], str] = lambda scenario: ""
-    key: str = ""
-    axis: str = ""
     weeks: bool = False
+
+    def text(self, cost: float) -> str:
+        """A cost as it is shown."""
+        return self.shown(self.value(cost))
 
 
 def _seconds_per_token_and_gpu(scenario: Scenario, seconds: float) -> float:
@@ -41,45 +45,26 @@ def _seconds_per_token_and_gpu(scenario: Scenario, seconds: float) -> float:
 
 
 def _no_tokens(scenario: Scenario) -> str:
-    if scenario.model is None or scenario.model.network.sample != "sequence":
-        return "needs a `model` of token sequences"
-    return ""
+    known = scenario.model is not None and scenario.model.network.sample == "sequence"
+    return "" if known else "needs a `model` of token sequences"
 
 
-def _inverse(cost: float) -> float:
-    return 1 / cost if cost else 0.0
-
-
-def _no_faults(scenario: Scenario) -> str:
-    return "" if scenario.faults is not None else "needs `faults`"
-
-
-def _seconds(scenario: Scenario, seconds: float) -> float:
-    return seconds
-
-
-OBJECTIVES: Mapping[str, Objective] = {
-    one.name: one
-    for one in (
-        Objective("step_time_s", _seconds, lambda cost: cost, format_seconds, key="step_time_s", axis="step time (s)"),
-        Objective(
-            "tokens_per_gpu_s",
-            _seconds_per_token_and_gpu,
-            _inverse,
-            lambda value: f"{value:.4g} tokens/s",
-            _no_tokens,
-            key="tokens_per_gpu_s",
-            axis="tokens per GPU and second",
-        ),
-        Objective(
-            "goodput",
-            _seconds,
-            lambda cost: cost,
-            lambda value: f"{format_seconds(value)} per useful step",
-            _no_faults,
-            key="wall_per_useful_step_s",
-            axis="wall time per useful step (s)",
-            weeks=True,
-        ),
-    )
-}
+STEP_TIME = Objective("step_time_s", format_seconds, "step_time_s", "step time (s)")
+TOKENS = Objective(
+    "tokens_per_gpu_s",
+    lambda value: f"{value:.4g} tokens/s",
+    "tokens_per_gpu_s",
+    "tokens per GPU and second",
+    cost=_seconds_per_token_and_gpu,
+    value=lambda cost: 1 / cost if cost else 0.0,
+    lacking=_no_tokens,
+)
+GOODPUT = Objective(
+    "goodput",
+    lambda value: f"{format_seconds(value)} per useful step",
+    "wall_per_useful_step_s",
+    "wall time per useful step (s)",
+    lacking=lambda scenario: "" if scenario.faults is not None else "needs `faults`",
+    weeks=True,
+)
+OBJECTIVES: Mapping[str, Objective] = {one.name: one for one in (STEP_TIME, TOKENS, GOODPUT)}

@@ -10,7 +10,7 @@ from hybrid_des.analysis.spreadsheets import write_csv
 from hybrid_des.report.files import Written, write_whole
 from hybrid_des.report.plots import style
 from hybrid_des.search.branch import EXCLUDED, SIMULATED, UNKNOWN, Candidate
-from hybrid_des.search.outcome import Found
+from hybrid_des.search.result import SearchResult
 from hybrid_des.search.winner import scenario_file
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ GB = 1e9
 BLUE, ORANGE, GREY = style.LINES[0], style.LINES[1], "#999999"
 
 
-def draw(found: Found, ax: Axes | None = None) -> Axes:
+def draw(found: SearchResult, ax: Axes | None = None) -> Axes:
     """Draw every plan whose memory is known: simulated ones, the Pareto front among them, and the bounds of the others.
 
     A plan that was not simulated is drawn at its bound: its value is there or higher, for `tokens_per_gpu_s` lower.
@@ -51,11 +51,11 @@ def draw(found: Found, ax: Axes | None = None) -> Axes:
     return style.plain(ax)
 
 
-def _with(found: Found, *statuses: str) -> list[Candidate]:
+def _with(found: SearchResult, *statuses: str) -> list[Candidate]:
     return [one for one in found.candidates if one.status in statuses and one.weighed]
 
 
-def write(found: Found, folder: str | Path) -> Written:
+def write(found: SearchResult, folder: str | Path) -> Written:
     """Write `search.csv`, the table of all plans; `search.png` and `.svg`; and `best.yaml`, if there is a best one.
 
     Raises:

@@ -96,8 +96,11 @@ def values_of(plans: Iterable[Case]) -> dict[str, list[Any]]:
 def _completed(written: Scenario, given: Case) -> Iterator[Case]:
     """The plans that have the given values."""
     plans: list[Mapping[str, Any]] = [given]
-    for complete in (_ranks, _experts, _samples, _schedule, _recompute, _sharding, _buckets):
-        plans = [{**plan, **more} for plan in plans for more in complete(written, plan)]
+    for path, complete in (
+        ("", _ranks), ("parallel.expert", _experts), ("", _samples), ("", _schedule),
+        ("recompute", _recompute), ("sharding", _sharding), ("gradients.bucket", _buckets),
+    ):  # fmt: skip
+        plans = [{**plan, **more} for plan in plans for more in ([{}] if path in plan else complete(written, plan))]
     yield from plans
 
 
@@ -140,7 +143,7 @@ def factors(number: int, count: int) -> Iterator[tuple[int, ...]]:
 
 def _experts(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     experts = getattr(written.model.options, "experts", None) if written.model else None
-    if experts is None or "parallel.expert" in plan:
+    if experts is None:
         yield {}
         return
     holders = _holders(written, plan)
@@ -191,9 +194,6 @@ def _schedule(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[st
 
 
 def _recompute(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    if "recompute" in plan:
-        yield {}
-        return
     levels = ["none"]
     if written.model is not None:
         keeps_scores = getattr(written.model.options, "attention", "flash") == "plain"
@@ -204,15 +204,12 @@ def _recompute(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[s
 
 
 def _sharding(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    if "sharding" in plan:
-        yield {}
-        return
     shared, pipeline = _holders(written, plan) > 1, _planned(written, plan, "parallel.pipeline") > 1
     yield from ({"sharding": level} for level in SHARDING[: 1 if not shared else 2 if pipeline else 4])
 
 
 def _buckets(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    if "gradients.bucket" in plan or not _planned(written, plan, "gradients.overlap"):
+    if not _planned(written, plan, "gradients.overlap"):
         yield {}
         return
     layered = plan.get("sharding") in SHARDING[2:] and _planned(written, plan, "parallel.pipeline") == 1

@@ -11,23 +11,26 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, ValidationError
 
 from hybrid_des.errors import ScenarioError
 from hybrid_des.options import Bytes, Count, Flag, Reads, Section, choice, describe, read_bytes
-from hybrid_des.scenario import GpuKind, Scenario, scenario_of
+from hybrid_des.scenario import GpuKind, Scenario, misnamed, scenario_of
 from hybrid_des.scenario.problem import problems_in
 from hybrid_des.scenario.strict_yaml import Document
-from hybrid_des.search.knobs import Knob, knobs_in
 from hybrid_des.search.objectives import OBJECTIVES, Objective
 from hybrid_des.sweep.axes import Case, axes_of
+
+if TYPE_CHECKING:
+    from optuna.trial import Trial
 
 VARIED = (
     "parallel.pipeline", "parallel.data", "parallel.tensor", "parallel.context", "parallel.expert",
@@ -63,7 +66,7 @@ class SearchBlock(Section):
     front: Flag = False
     """Whether to find the Pareto front too: every plan that less memory would make the best."""
     tune: dict[str, Any] = Field(default_factory=dict)
-    """Continuous knobs of the best plan, each with the range in which it is tuned."""
+    """Continuous keys of the best plan, each with the range in which it is tuned."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class Settings:
         names: the axes that are given by name.
         block: the rest of the block.
         imports: user-defined plug-in files that every worker imports first.
-        knobs: the knobs to tune.
+        tunables: the keys to tune.
     """
 
     document: Document
@@ -84,7 +87,7 @@ class Settings:
     names: tuple[str, ...]
     block: SearchBlock
     imports: tuple[str, ...] = ()
-    knobs: tuple[Knob, ...] = ()
+    tunables: tuple[Tunable, ...] = ()
 
     @property
     def objective(self) -> Objective:
@@ -121,10 +124,10 @@ def settings_of(document: Document, imports: Sequence[str] = ()) -> Settings:
     axes: tuple[tuple[Case, ...], ...] = ()
     if block.axes is not None:
         axes = axes_of(document, ("search", "axes"), block.axes, problems, NAMES)
-    knobs = knobs_in(block.tune, lambda path, wrong: problems.append(document.problem(("search", "tune", path), wrong)))
+    tunables = tuple(_tunables(document, block.tune, problems))
     files = tuple(str(Path(file).resolve()) for file in imports)  # workers may have other working folders
     names = tuple(name for name in block.axes if isinstance(name, str)) if isinstance(block.axes, list) else ()
-    settings = Settings(Document(values, document.source, document.places), axes, names, block, files, knobs)
+    settings = Settings(Document(values, document.source, document.places), axes, names, block, files, tunables)
     if problems:
         raise ScenarioError(problems)
     if lacking := settings.objective.lacking(settings.written):
@@ -140,3 +143,43 @@ def _block(given: Any, document: Document) -> tuple[SearchBlock, list[str]]:
     except ValidationError as error:
         found = problems_in(error, SearchBlock)
         return SearchBlock(), [document.problem(("search", *one.path), one.message) for one in found]
+
+
+@dataclass(frozen=True)
+class Tunable:
+    """A key that is tuned, and its range; sizes are bytes."""
+
+    path: str
+    low: float
+    high: float
+    size: bool
+
+    def drawn(self, trial: Trial) -> float:
+        """The value of a trial."""
+        if self.size:
+            return float(trial.suggest_int(self.path, int(self.low), int(self.high), log=True))
+        return float(trial.suggest_float(self.path, self.low, self.high))
+
+
+def _tunables(document: Document, ranges: Mapping[str, Any], problems: list[str]) -> Iterator[Tunable]:
+    """The keys of a `search.tune`; errors are appended to `problems`."""
+    for path, ends in ranges.items():
+        wrong = misnamed(path)
+        if wrong is None and (tunable := _tunable(path, ends)):
+            yield tunable
+            continue
+        form = "expected two numbers or sizes, the smaller one first, such as [1 MiB, 1 GiB]"
+        problems.append(document.problem(("search", "tune", path), wrong or f"{form}, found {describe(ends)}"))
+
+
+def _tunable(path: str, ends: Any) -> Tunable | None:
+    if not isinstance(ends, list) or len(ends) != 2:
+        return None
+    plain = all(isinstance(end, Real) and not isinstance(end, bool) for end in ends)
+    try:
+        low, high = map(float, ends) if plain else map(read_bytes, ends)
+    except (TypeError, ValueError):
+        return None
+    if not low < high or (not plain and low < 1):
+        return None
+    return Tunable(path, low, high, size=not plain)

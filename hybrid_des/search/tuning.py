@@ -1,4 +1,4 @@
-"""Continuous knobs of the best plan, such as the size of a bucket, tuned by Optuna: an improvement, without a proof.
+"""Continuous keys of the best plan, such as the size of a bucket, tuned by Optuna: an improvement, without a proof.
 
 search:
   tune: {gradients.bucket: [4 MiB, 512 MiB], overlap.tensor: [0, 0.9]}
@@ -10,31 +10,21 @@ default the tree-structured Parzen estimator of Bergstra et al., NeurIPS 2011).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from hybrid_des.errors import UsageError
-from hybrid_des.search.appraisal import simulate
 from hybrid_des.search.branch import SIMULATED, Candidate
-from hybrid_des.search.outcome import Found
+from hybrid_des.search.evaluation import evaluate
+from hybrid_des.search.result import SearchResult
 
 
-@dataclass(frozen=True)
-class Tuned:
-    """The result of tuning: the plan, the values of its knobs (empty if none is better), and the number of trials."""
-
-    plan: Candidate
-    values: Mapping[str, float]
-    trials: int
-
-
-def tune(found: Found, best: Candidate, trials: int) -> Tuned:
-    """Try values of `search.tune` on a plan; returns the plan itself if none is better.
+def tune(found: SearchResult, best: Candidate, trials: int) -> tuple[Candidate, Mapping[str, float]]:
+    """The best plan with values of `search.tune`, and these values; the plan itself and no values if none is better.
 
     Raises:
         UsageError: there is nothing to tune, or Optuna is not installed.
     """
     settings = found.settings
-    if not settings.knobs:
+    if not settings.tunables:
         raise UsageError("--tune needs search.tune: the continuous knobs and their ranges")
     try:
         import optuna
@@ -42,17 +32,17 @@ def tune(found: Found, best: Candidate, trials: int) -> Tuned:
         raise UsageError("--tune needs the tune extra: pip install 'hybrid-des[tune]'") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=settings.written.seed))
-    plan, values = best, {}
+    plan, values = best, dict[str, float]()
     for _ in range(trials):
         trial = study.ask()
-        drawn = {knob.path: knob.drawn(trial) for knob in settings.knobs}
+        drawn = {one.path: one.drawn(trial) for one in settings.tunables}
         case = {**best.case, **drawn}
-        finding = simulate(settings, case)
-        if finding.reason:  # it does not fit, or is impossible
+        tried = evaluate(settings, "simulate", case)
+        if tried.reason:  # it does not fit, or is impossible
             study.tell(trial, state=optuna.trial.TrialState.FAIL)
             continue
-        study.tell(trial, finding.least)
-        if finding.least < plan.least:
+        study.tell(trial, tried.least)
+        if tried.least < plan.least:
             values = drawn
-            plan = Candidate(best.number, case, SIMULATED, "", finding.least, finding.held, row=finding.row)
-    return Tuned(plan, values, trials)
+            plan = Candidate(best.number, case, SIMULATED, "", tried.least, tried.held, row=tried.row)
+    return plan, values

@@ -10,11 +10,11 @@ import yaml
 
 from hybrid_des.scenario.composition import anchor
 from hybrid_des.search.branch import Candidate
-from hybrid_des.search.outcome import Found
+from hybrid_des.search.result import SearchResult
 from hybrid_des.sweep.runner import with_case
 
 
-def scenario_file(found: Found, candidate: Candidate) -> str:
+def scenario_file(found: SearchResult, candidate: Candidate) -> str:
     """The text of a scenario file: the content of the searched file with the values of a plan.
 
     The paths in it are made absolute, so that it can be placed anywhere.

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Generator, Sequence
-from functools import partial
+from collections.abc import Sequence
+from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import UsageError
 from hybrid_des.planning.planner import Parts, parts_of
-from hybrid_des.registry import import_file
+from hybrid_des.pool.local_workers import cores
+from hybrid_des.pool.pool import LOST, Progress, line_of, open_pool
 from hybrid_des.scenario import Scenario, Source, load
 from hybrid_des.simulation.run import run
 from hybrid_des.sweep.axes import Case
-from hybrid_des.sweep.dispatch import Row, dispatch, split
-from hybrid_des.sweep.journal import columns
-from hybrid_des.sweep.local_workers import cores, local_workers
+from hybrid_des.sweep.table import Row, columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 FIGURES = (
     "step_time_s", "pipeline_time_s", "bubble_ratio", "exposed_communication_ratio", "busy_s", "idle_s",
 )  # fmt: skip
-BATCHES = 8  # per worker, so that workers finish at about the same time
-LONGEST_S = 0.5  # of a batch, after which a worker reports
 WORTH_WORKERS_S = 3.0  # of runs: workers take a second or two to start
 
 
@@ -36,7 +33,7 @@ def spread(
     *,
     jobs: int | None = None,
     imports: Sequence[str] = (),
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     ties: bool = False,
 ) -> pd.DataFrame:
     """Simulate a scenario with `runs` consecutive seeds, the first of them its own; one row per run, by seed.
@@ -69,20 +66,26 @@ def spread(
         raise UsageError(
             f"{scenario.name}: nothing is random, all runs are identical; expected a key such as jitter: {example}"
         )
-    cases: list[Case] = [{"order": n} if ties else {"seed": scenario.seed + n} for n in range(runs)]
-    rows: list[Row] = [{}] * runs
-    with contextlib.closing(_rows(scenario, cases, jobs, imports)) as arriving:
-        for done, (place, row) in enumerate(arriving, start=1):
-            rows[place] = row
-            if progress is not None:
-                progress(done, runs)
+    first, *rest = ({"order": n} if ties else {"seed": scenario.seed + n} for n in range(runs))
+    show = progress or (lambda done, total: None)
+    started, simulated = time.perf_counter(), _Simulated(_lean(scenario))
+    rows = [simulated(first)]  # tells how long the others take
+    show(1, runs)
+    if jobs is None:
+        jobs = cores() if (time.perf_counter() - started) * len(rest) > WORTH_WORKERS_S else 1
+
+    def lost(case: Case, error: BaseException) -> Row:
+        named = ", ".join(f"{key} {value}" for key, value in case.items())
+        raise UsageError(f"{scenario.name}: {named}: {LOST}: {line_of(error)}")
+
+    with open_pool(min(jobs, len(rest)), imports=imports, progress=lambda done, _: show(done + 1, runs)) as pool:
+        rows += (row for _, row in sorted(pool.map(simulated, rest, lost), key=itemgetter(0)))
     return pd.DataFrame(rows)
 
 
 def without_jitter(scenario: Scenario) -> float:
     """Seconds of a step of the same scenario without its jitter; its `slow` is unchanged."""
-    figure = summary(run(_lean(scenario).model_copy(update={"jitter": ()})))["step_time_s"]
-    return float(figure)
+    return as_simulated(scenario.model_copy(update={"jitter": ()}))
 
 
 def as_simulated(scenario: Scenario) -> float:
@@ -95,54 +98,20 @@ def _lean(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"record": "compute"})
 
 
-def _rows(
-    scenario: Scenario, cases: Sequence[Case], jobs: int | None, imports: Sequence[str]
-) -> Generator[tuple[int, Row], None, None]:
-    """The number and row of every run, as they finish; the first one tells how long the others take."""
-    lean = _lean(scenario)
-    started = time.perf_counter()
-    parts = _shared(lean)
-    yield 0, _row(lean, parts, cases[0])
-    rest = cases[1:]
-    if jobs is None:
-        long = (time.perf_counter() - started) * len(rest) > WORTH_WORKERS_S
-        jobs = min(cores(), len(rest)) if long else 1
-    if jobs == 1 or not rest:
-        yield from ((place, _row(lean, parts, case)) for place, case in enumerate(rest, start=1))
-        return
-    batches = split(rest, min(len(rest), BATCHES * jobs))
-    with local_workers(min(jobs, len(batches))) as workers:
-        task = partial(_run_batch, lean, tuple(imports))
-        for place, row in dispatch(task, batches, workers):
-            if "error" in row:  # a worker that was killed twice
-                raise UsageError(f"{scenario.name}: {_named(rest[place])}: {row['error']}")
-            yield place + 1, row
+class _Simulated:
+    """Case → its figures; planning is shared by all seeds, unless the training depends on the seed."""
 
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
 
-def _run_batch(scenario: Scenario, imports: Sequence[str], cases: Sequence[Case]) -> list[Row]:
-    """Simulate the first cases in a worker, at least one."""
-    for path in imports:
-        import_file(path)
-    parts = _shared(scenario)
-    until = time.monotonic() + LONGEST_S
-    rows: list[Row] = []
-    for case in cases:
-        rows.append(_row(scenario, parts, case))
-        if time.monotonic() >= until:
-            break
-    return rows
+    def __reduce__(self) -> tuple[type[_Simulated], tuple[Scenario]]:
+        return _Simulated, (self._scenario,)  # workers plan by themselves
 
+    @cached_property
+    def _parts(self) -> Parts | None:
+        return None if self._scenario.numerics else parts_of(self._scenario)
 
-def _shared(scenario: Scenario) -> Parts | None:
-    """The parts that all seeds share; None if the training depends on the seed."""
-    return None if scenario.numerics else parts_of(scenario)
-
-
-def _row(scenario: Scenario, parts: Parts | None, case: Case) -> Row:
-    seed = case.get("seed", scenario.seed)
-    figures = summary(run(scenario.model_copy(update={"seed": seed}), parts=parts, order=case.get("order")))
-    return {**case, **columns({name: figures[name] for name in FIGURES})}
-
-
-def _named(case: Case) -> str:
-    return ", ".join(f"{key} {value}" for key, value in case.items())
+    def __call__(self, case: Case) -> Row:
+        scenario = self._scenario.model_copy(update={"seed": case.get("seed", self._scenario.seed)})
+        figures = summary(run(scenario, parts=self._parts, order=case.get("order")))
+        return {**case, **columns({name: figures[name] for name in FIGURES})}

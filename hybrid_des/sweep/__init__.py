@@ -11,13 +11,13 @@
 An impossible or failed case is a row with the reason in `error`; the other cases still run.
 """
 
+from hybrid_des.pool.pool import WorkersLostError
 from hybrid_des.sweep.axes import Case, Plot, Sweep, load_sweep, sweep_of
-from hybrid_des.sweep.dispatch import Row, WorkersLostError
-from hybrid_des.sweep.journal import PARTIAL, journal
-from hybrid_des.sweep.results import draw, render, run_sweep, table, write
-from hybrid_des.sweep.runner import ProgressCallback, jobs_for, sweep_rows
+from hybrid_des.sweep.results import draw, render, run_sweep, write
+from hybrid_des.sweep.runner import jobs_for, sweep_rows
+from hybrid_des.sweep.table import PARTIAL, Row, journal, table
 
 __all__ = [
-    "PARTIAL", "Case", "Plot", "ProgressCallback", "Row", "Sweep", "WorkersLostError", "draw", "jobs_for", "journal",
+    "PARTIAL", "Case", "Plot", "Row", "Sweep", "WorkersLostError", "draw", "jobs_for", "journal",
     "load_sweep", "render", "run_sweep", "sweep_of", "sweep_rows", "table", "write",
 ]  # fmt: skip

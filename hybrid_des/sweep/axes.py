@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -122,8 +123,7 @@ def sweep_of(document: Document, imports: Sequence[str] = ()) -> Sweep:
     problems: list[str] = []
     axes = axes_of(document, ("sweep",), items, problems)
     picture = None if plot in (None, "none") else _picture(document, plot, problems)
-    files = tuple(str(Path(file).resolve()) for file in imports)  # workers may have other working folders
-    sweep = Sweep(Document(values, document.source, document.places), axes, picture, files)
+    sweep = Sweep(Document(values, document.source, document.places), axes, picture, tuple(imports))
     size = sweep.size
     if size > MOST_CASES:
         count = f"{size}" if size < 10**15 else "more than 1e15"
@@ -152,15 +152,13 @@ def axes_of(
     problems += [document.problem((*at, i), unknown(name, names)) for name, i in named if name not in names]
     given = [(i, item) for i, item in enumerate(items) if (item, i) not in named]
     axes = tuple(_axis(document, (*at, i), item, problems) for i, item in given)
-    placed = sorted([*named, *((path, i) for i, item in given if isinstance(item, dict) for path in item)], key=_place)
+    placed = sorted(
+        [*named, *((path, i) for i, item in given if isinstance(item, dict) for path in item)], key=itemgetter(1)
+    )
     first = dict(reversed(placed))
     twice = [(path, i) for path, i in placed if first[path] != i]
     problems += [document.problem((*at, i, path), "also varies in an earlier axis") for path, i in twice]
     return axes
-
-
-def _place(named: tuple[str, int]) -> int:
-    return named[1]
 
 
 def _in_file(

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hybrid_des.sweep.dispatch import Row
-from hybrid_des.sweep.journal import columns
+from hybrid_des.sweep.table import Row, columns
 
 LARGER_IS_BETTER = (
     "efficiency", "speedup", "mfu", "hfu", "accuracy", "goodput", "ettr", "useful_s", "mtbf_s", "spares_availability",

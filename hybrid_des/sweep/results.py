@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.spreadsheets import write_csv
@@ -16,10 +15,9 @@ from hybrid_des.report.files import Written, write_whole
 from hybrid_des.report.plots.style import verbatim
 from hybrid_des.scenario import Source
 from hybrid_des.sweep.axes import Plot, Sweep, load_sweep
-from hybrid_des.sweep.dispatch import Row
-from hybrid_des.sweep.journal import cells, columns, errors_last
 from hybrid_des.sweep.ranking import STEP, Ranking, larger_is_better, number
 from hybrid_des.sweep.runner import sweep_rows
+from hybrid_des.sweep.table import Row, columns, table
 from hybrid_des.units import Dimension, format_seconds, parse_quantity
 
 if TYPE_CHECKING:
@@ -59,26 +57,6 @@ def run_sweep(sweep: Sweep | Source, **how: Any) -> pd.DataFrame:
         HybridDesError: as `load_sweep` and `sweep_rows`.
     """
     return table(sweep_rows(sweep if isinstance(sweep, Sweep) else load_sweep(sweep), **how))
-
-
-def table(rows: Sequence[Row]) -> pd.DataFrame:
-    """Rows as a table: mappings become columns such as `idle_s.dependency`, lists become JSON."""
-    import pandas as pd
-
-    flat = [cells(row) for row in rows]
-    listed = {name: [row.get(name) for row in flat] for name in errors_last(dict.fromkeys(itertools.chain(*flat)))}
-    return pd.DataFrame({name: pd.Series(column, dtype=_dtype(column)) for name, column in listed.items()})
-
-
-def _dtype(column: Sequence[Any]) -> Any:
-    """The type of a column that pandas would turn into inexact floats: with gaps, or integers beyond 53 bits."""
-    kinds = {type(cell) for cell in column}
-    largest = max((abs(cell) for cell in column if type(cell) is int), default=0)
-    if kinds == {bool, NoneType}:
-        return "boolean"
-    if kinds == {int, NoneType}:
-        return "Int64" if largest < 2**63 else object
-    return object if largest > 2**53 and kinds != {int} else None
 
 
 def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:

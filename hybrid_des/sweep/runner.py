@@ -1,33 +1,26 @@
-"""Execution of sweeps: in this process, in batches over local workers, or over a given executor."""
+"""Execution of sweeps: one row per case, in this process or on a pool of workers."""
 
 import contextlib
 import copy
-import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor
-from functools import partial
 from typing import TYPE_CHECKING
 
 from hybrid_des.errors import HybridDesError, UsageError
 from hybrid_des.options import describe
+from hybrid_des.pool.local_workers import cores
+from hybrid_des.pool.pool import LOST, Pool, Progress, line_of, open_pool
 from hybrid_des.registry import import_file
 from hybrid_des.scenario import Scenario, scenario_of
 from hybrid_des.scenario.composition import OMITTED, put
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.sweep.axes import Case, Sweep
-from hybrid_des.sweep.dispatch import Row, Submits, dispatch, split
-from hybrid_des.sweep.journal import columns
-from hybrid_des.sweep.local_workers import cores, local_workers
 from hybrid_des.sweep.rows import is_key, plain
+from hybrid_des.sweep.table import Row, columns
 
 if TYPE_CHECKING:
     from hybrid_des.renewal.states import Kind
 
-ProgressCallback = Callable[[int, int], None]  # cases done, cases in total
-
-BATCH = 32  # most cases per batch: enough to amortize the transfer, few enough to balance the load
-SHARES = 8  # fewest batches per worker
-LONGEST_S = 0.5  # of a batch of short cases: as much is lost when its worker is killed
 WORTH_A_WORKER = 200  # cases that take about as long as starting a worker
 
 
@@ -41,8 +34,8 @@ def sweep_rows(
     *,
     jobs: int = 1,
     executor: Executor | None = None,
-    workers: Sequence[Submits] = (),
-    progress: ProgressCallback | None = None,
+    pool: Pool | None = None,
+    progress: Progress | None = None,
     finished: Callable[[int, Row], None] = lambda place, row: None,
     waiting: Callable[[], None] = lambda: None,
 ) -> list[Row]:
@@ -53,10 +46,10 @@ def sweep_rows(
         jobs: local worker processes; 1 runs in this process.
         executor: instead of `jobs`, anything with the `submit` of `concurrent.futures`, such as a Dask client's
             executor. Its workers read the files of `imports` themselves.
-        workers: instead of `jobs`, those of `local_workers`, for several consecutive sweeps.
+        pool: instead of `jobs`, a pool for several consecutive sweeps.
         progress: called with (cases done, cases in total) whenever a case finishes.
         finished: called with the number and the row of every case when it finishes, to save rows before an interrupt.
-        waiting: called every few seconds in which workers finish nothing; may raise to end the sweep.
+        waiting: called every second in which workers finish nothing; may raise to end the sweep.
 
     A row holds the swept paths and the keys of the summary, or the paths and `error`. A case whose worker is lost runs
     again; if that worker is lost too, the row says so.
@@ -72,15 +65,13 @@ def sweep_rows(
     cases = list(sweep.cases())
     rows: list[Row] = [{}] * len(cases)
     unchecked = sweep.picture
+    how = {"imports": sweep.imports, "progress": progress, "waiting": waiting}
     with contextlib.ExitStack() as stack:
-        if jobs > 1 and not workers and executor is None:
-            workers = stack.enter_context(local_workers(min(jobs, len(cases))))
-        arriving = stack.enter_context(contextlib.closing(_rows(sweep, cases, executor, workers, waiting)))
-        for done, (place, row) in enumerate(arriving, start=1):
-            row = plain(cases[place]) | row
-            rows[place] = row
-            if progress is not None:
-                progress(done, len(cases))
+        if pool is None:
+            pool = stack.enter_context(open_pool(min(jobs, len(cases)), executor, slots=len(cases), **how))
+        arriving = stack.enter_context(contextlib.closing(pool.map(_Simulated(sweep.document), cases, _lost)))
+        for place, figures in arriving:
+            row = rows[place] = plain(cases[place]) | figures
             if unchecked is not None and "error" not in row:
                 unchecked.check(columns(row))
                 unchecked = None
@@ -88,46 +79,31 @@ def sweep_rows(
     return rows
 
 
-def _rows(
-    sweep: Sweep, cases: list[Case], executor: Executor | None, workers: Sequence[Submits], waiting: Callable[[], None]
-) -> Generator[tuple[int, Row], None, None]:
-    """The number and row of every case, as they finish."""
-    if executor is None and not workers:
-        last = _LastStep()
-        yield from enumerate(_run_case(sweep.document, case, last) for case in cases)
-        return
-    batches = split(cases, min(len(cases), max(SHARES * max(1, len(workers)), -(-len(cases) // BATCH))))
-    task = partial(_run_batch, sweep.document, sweep.imports)
-    if executor is not None:
-        yield from dispatch(task, batches, [executor] * len(batches), waiting)
-        return
-    yield from dispatch(task, batches, workers, waiting)
+def _lost(case: Case, error: BaseException) -> Row:
+    return {"error": f"{LOST}: {line_of(error)}"}
 
 
-def _run_batch(document: Document, imports: Sequence[str], cases: Sequence[Case]) -> list[Row]:
-    """Simulate cases in a worker; after `LONGEST_S` it returns the rows that it has, at least one."""
-    for path in imports:
-        import_file(path)
-    rows: list[Row] = []
-    last = _LastStep()
-    until = time.monotonic() + LONGEST_S
-    for case in cases:
-        rows.append(_run_case(document, case, last))
-        if time.monotonic() >= until:
-            break
-    return rows
+class _Simulated:
+    """Case → its summary, and that of its weeks if it has `faults`, or any exception as its `error`.
 
+    The step that was simulated last is kept: neighbouring cases that differ in `faults` alone share it.
+    """
 
-class _LastStep:
-    """The step that was simulated last: neighbouring cases that differ in `faults` alone share it."""
-
-    def __init__(self) -> None:
+    def __init__(self, document: Document) -> None:
+        self._document = document
         self._scenario: Scenario | None = None
         self._row: Row = {}
         self._times: dict[Kind, int] = {}
 
-    def row(self, scenario: Scenario) -> Row:
-        """The summary of a scenario, and of its weeks if it has `faults`."""
+    def __call__(self, case: Case) -> Row:
+        try:
+            return self._simulated(scenario_of(with_case(self._document, case)))
+        except HybridDesError as error:
+            return {"error": str(error).splitlines()[0]}
+        except Exception as error:  # a bug in one case must not affect the others
+            return {"error": f"{type(error).__name__}: {error}"}
+
+    def _simulated(self, scenario: Scenario) -> Row:
         from hybrid_des.analysis.metrics import summary
         from hybrid_des.renewal.states import Steps
         from hybrid_des.renewal.summary import goodput_columns
@@ -142,16 +118,6 @@ class _LastStep:
         columns = goodput_columns(steps)
         self._times = steps.times
         return self._row | columns
-
-
-def _run_case(document: Document, case: Case, last: _LastStep) -> Row:
-    """The summary of a case, or any exception as its `error`."""
-    try:
-        return last.row(scenario_of(with_case(document, case)))
-    except HybridDesError as error:
-        return {"error": str(error).splitlines()[0]}
-    except Exception as error:  # a bug in one case must not affect the others
-        return {"error": f"{type(error).__name__}: {error}"}
 
 
 def with_case(document: Document, case: Case, block: str = "sweep") -> Document:

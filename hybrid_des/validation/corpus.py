@@ -1,4 +1,4 @@
-"""A corpus: a scenario, and rows of values of its keys with measurements.
+"""A corpus: a scenario, rows of values of its keys with measurements, and the errors of predictions, in percent.
 
 sweep: {file: rows.csv}        # columns: keys of the scenario, measured.step_time_s, measured.peak_memory_bytes
 
@@ -8,7 +8,9 @@ predictions = predict(sweep, partial(sweep_rows, jobs=2))
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.options import describe
@@ -73,15 +75,49 @@ def check_corpus(sweep: Sweep) -> None:
 
 def predict(sweep: Sweep, run: RunCases) -> list[Prediction]:
     """Run every row."""
-    return [_compared(plain(case), row) for case, row in zip(sweep.cases(), run(sweep), strict=True)]
+    found = []
+    for case, row in zip(map(plain, sweep.cases()), run(sweep), strict=True):
+        measured = {figure: float(case[MEASURED + figure]) for figure in FIGURES if MEASURED + figure in case}
+        predicted = {figure: float(np.max(row[figure])) for figure in FIGURES if "error" not in row}
+        found.append(Prediction(case, measured, predicted, row.get("error")))
+    return found
 
 
-def _compared(case: Case, row: Mapping[str, Any]) -> Prediction:
-    measured = {figure: float(case[MEASURED + figure]) for figure in FIGURES if MEASURED + figure in case}
-    if "error" in row:
-        return Prediction(case, measured, {}, str(row["error"]))
-    return Prediction(case, measured, {figure: _largest(row[figure]) for figure in FIGURES})
+class Errors(NamedTuple):
+    """Errors of one figure over n rows.
+
+    Attributes:
+        mean_error_percent: mean of |predicted/measured − 1|; likewise the median, the 90th percentile (interpolated)
+            and the worst.
+        bias_percent: mean of predicted/measured − 1 with its sign; positive: predictions are too large.
+    """
+
+    n: int
+    mean_error_percent: float
+    median_error_percent: float
+    p90_error_percent: float
+    worst_error_percent: float
+    bias_percent: float
 
 
-def _largest(figure: float | Sequence[float]) -> float:
-    return float(max(figure) if isinstance(figure, Sequence) else figure)
+def errors_of(ratios: Sequence[float]) -> Errors:
+    """Errors of ratios predicted/measured, at least one."""
+    signed = 100 * (np.asarray(ratios, float) - 1)
+    amounts = np.abs(signed)
+    figures = (amounts.mean(), np.median(amounts), np.percentile(amounts, 90), amounts.max(), signed.mean())
+    return Errors(len(signed), *map(float, figures))
+
+
+def errors_by_figure(predictions: Sequence[Prediction]) -> dict[str, Errors]:
+    """Errors of every figure that was measured and predicted in some row."""
+    ratios = {figure: [p.ratio(figure) for p in predictions] for figure in FIGURES}
+    known = {figure: [ratio for ratio in each if ratio is not None] for figure, each in ratios.items()}
+    return {figure: errors_of(each) for figure, each in known.items() if each}
+
+
+def grouped(predictions: Sequence[Prediction], column: str) -> Mapping[str, list[Prediction]]:
+    """Rows by their value of a column; "" for those that have none."""
+    groups: dict[str, list[Prediction]] = {}
+    for prediction in predictions:
+        groups.setdefault(str(prediction.case.get(column, "")), []).append(prediction)
+    return groups

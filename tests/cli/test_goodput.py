@@ -8,8 +8,8 @@ import pytest
 
 from hybrid_des import goodput, load
 from hybrid_des.errors import UsageError
-from hybrid_des.longrun.tradeoffs import over_intervals, over_spares
 from hybrid_des.renewal.formulas import at_most, best_interval, share_down
+from hybrid_des.renewal.goodput import over_intervals, over_spares
 
 STEP = """\
 name: weeks

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections import Counter
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import cache
 from random import Random
@@ -17,12 +18,13 @@ from support.campaigns import TIMES
 
 from hybrid_des.errors import ScenarioError, UsageError
 from hybrid_des.pipeline import schedules
+from hybrid_des.pool import pool
 from hybrid_des.scenario.strict_yaml import Document
-from hybrid_des.search import best_plan, branch, explore, plans_in, search, settings_of
-from hybrid_des.search.appraisal import scenario_in, simulate, weigh
+from hybrid_des.search import SearchResult, branch, explore, plans_in, search, settings_of
 from hybrid_des.search.branch import EXCLUDED, IMPOSSIBLE, MISFIT, SAME, SIMULATED, UNKNOWN
-from hybrid_des.search.logbook import LOGBOOK
+from hybrid_des.search.evaluation import evaluate, scenario_in
 from hybrid_des.search.pareto import draw
+from hybrid_des.search.search_log import LOG
 from hybrid_des.search.space import factors, values_of
 from hybrid_des.simulation.watch import BudgetSpentError
 
@@ -50,7 +52,7 @@ def small_space(number, **block):
 
 def exhaustive(settings, plans):
     """What every plan comes to by simulating it."""
-    return [simulate(settings, plan) for plan in plans]
+    return [evaluate(settings, "simulate", plan) for plan in plans]
 
 
 @cache
@@ -113,13 +115,14 @@ def test_plans_that_are_the_same_take_the_same_time():
     axes += [{"parallel.context": [1]}, {"parallel.tensor": [1, 2]}, {"schedule.microbatch_size": [1]}]
     settings = spaces.settings(spaces.of_model(), axes=[*axes, {"sharding": ["none", "zero-1"]}])
     plans = plans_in(settings)
-    weighed = [weigh(settings, plan) for plan in plans]
+    weighed = [evaluate(settings, "weigh", plan) for plan in plans]
     first = {}
     same = [(first.setdefault(one.twin, i), i) for i, one in enumerate(weighed) if one.twin]
     pairs = [(a, b) for a, b in same if a != b]
     assert pairs
     for a, b in pairs:
-        assert simulate(settings, plans[a]).least == simulate(settings, plans[b]).least
+        one, other = (evaluate(settings, "simulate", plans[place]) for place in (a, b))
+        assert one.least == other.least
 
 
 def test_the_default_plans_use_all_gpus_at_one_batch():
@@ -234,21 +237,22 @@ def test_a_search_that_is_stopped_and_resumed_loses_nothing(tmp_path, monkeypatc
     settings = spaces.settings(spaces.of_workload(), axes=AXES, top=3)
     plans = plans_in(settings)
     whole = explore(settings, plans)
-    honest, budget = branch._STEPS["simulate"], [2]
+    budget = [2]
 
-    def interrupted(*arguments):
-        if not budget[0]:
-            raise KeyboardInterrupt
-        budget[0] -= 1
-        return honest(*arguments)
+    def interrupted(settings, step, case):
+        if step == "simulate":
+            if not budget[0]:
+                raise KeyboardInterrupt
+            budget[0] -= 1
+        return evaluate(settings, step, case)
 
-    monkeypatch.setattr(branch, "_STEPS", {**branch._STEPS, "simulate": interrupted})
+    monkeypatch.setattr(branch, "evaluate", interrupted)
     first = explore(settings, plans, folder=tmp_path)
     assert first.stopped == "interrupted"
     assert first.counts[SIMULATED] == 2
     assert 0 < first.least <= whole.best.least <= first.best.least
     assert first.counts[UNKNOWN]
-    with (tmp_path / LOGBOOK).open("a") as file:
+    with (tmp_path / LOG).open("a") as file:
         file.write('{"step": "simulate", "pl')  # what a kill leaves
     budget[0] = whole.counts[SIMULATED] - 2
     second = explore(settings, plans, folder=tmp_path, resume=True)
@@ -284,7 +288,7 @@ def test_a_spoilt_log_of_a_search_says_where(tmp_path, spoilt, said):
     settings = spaces.settings(spaces.of_workload(), axes=AXES[:1])
     plans = plans_in(settings)[:2]
     explore(settings, plans, folder=tmp_path)
-    log = tmp_path / LOGBOOK
+    log = tmp_path / LOG
     log.write_text("".join(f"{line}\n" for line in spoilt(*log.read_text().splitlines())))
     with pytest.raises(UsageError, match=re.escape(f"{log}:{said}")):
         explore(settings, plans, folder=tmp_path, resume=True)
@@ -292,40 +296,37 @@ def test_a_spoilt_log_of_a_search_says_where(tmp_path, spoilt, said):
 
 def test_a_budget_leaves_a_gap_that_is_told(monkeypatch):
     ticks = iter(range(10**6))
-    monkeypatch.setattr(branch, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
     settings = spaces.settings(spaces.of_workload(8))
-    state = branch.BranchAndBound(settings, plans_in(settings), known={}, note=print, progress=lambda standing: None)
+    state = branch.BranchAndBound(settings, plans_in(settings))
     with pytest.raises(BudgetSpentError):
-        state.run([branch.AtOnce()], until=12.0)
+        state.run(pool.Pool(until=12.0))
     state.stop()
-    found = best_plan.Found(settings, state.candidates, state.least, "after 12 s")
+    found = SearchResult(settings, state.candidates, state.least, "after 12 s")
     assert found.counts[UNKNOWN]
     assert found.sentence.startswith("stopped (after 12 s)")
     assert f"{found.counts[UNKNOWN]} unknown" in found.sentence
 
 
 def test_a_bug_in_one_plan_leaves_the_others(monkeypatch):
-    honest = branch._STEPS["weigh"]
-
-    def weigh(settings, case):
-        if case.get("schedule.kind") == "gpipe":
+    def lost(settings, step, case):
+        if step == "weigh" and case.get("schedule.kind") == "gpipe":
             raise RuntimeError("lost")
-        return honest(settings, case)
+        return evaluate(settings, step, case)
 
-    monkeypatch.setattr(branch, "_STEPS", {**branch._STEPS, "weigh": weigh})
-    monkeypatch.setattr(branch, "AtOnce", Elsewhere)
-    monkeypatch.setattr(best_plan, "AtOnce", Elsewhere)
-    found = search({**spaces.of_workload(), "search": {"axes": AXES}})
+    monkeypatch.setattr(branch, "evaluate", lost)
+    settings = spaces.settings(spaces.of_workload(), axes=AXES)
+    found = explore(settings, plans_in(settings), executor=Elsewhere())
     assert found.best is not None
     reasons = {one.reason for one in found.candidates if one.case["schedule.kind"] == "gpipe" and one.reason}
     assert "its worker was lost twice: RuntimeError" in reasons
 
 
-class Elsewhere(branch.AtOnce):
+class Elsewhere:
     """An executor whose jobs may fail, as those of other processes may."""
 
     def submit(self, function, /, *arguments):
-        future = branch.Future()
+        future = Future()
         try:
             future.set_result(function(*arguments))
         except RuntimeError as error:
@@ -372,9 +373,9 @@ def test_no_search_has_more_workers_than_plans(monkeypatch):
     @contextmanager
     def counted(count):
         asked.append(count)
-        yield [branch.AtOnce()] * count
+        yield [Elsewhere()] * count
 
-    monkeypatch.setattr(best_plan, "local_workers", counted)
+    monkeypatch.setattr(pool, "local_workers", counted)
     settings = spaces.settings(spaces.of_workload(), axes=FEW)
     plans = plans_in(settings)
     assert explore(settings, plans, jobs=300).best is not None

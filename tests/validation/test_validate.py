@@ -10,11 +10,10 @@ import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from hybrid_des.errors import UsageError
-from hybrid_des.validation.corpus import Prediction
+from hybrid_des.validation.corpus import Prediction, errors_of
 from hybrid_des.validation.fitting import fitted
-from hybrid_des.validation.picture import picture
+from hybrid_des.validation.plot import picture
 from hybrid_des.validation.selection import condition
-from hybrid_des.validation.statistics import errors_of
 
 CORPUS = "schedule: {kind: 1f1b, microbatches: 4}\nworkload: {forward: 1 s, backward: 2 s}\nsweep: {file: rows.csv}\n"
 ROWS = """\

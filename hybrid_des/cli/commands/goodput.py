@@ -10,14 +10,18 @@ from __future__ import annotations
 import argparse
 import json
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
 
 from hybrid_des.cli.arguments import add_common, import_files, processes
 from hybrid_des.cli.output import progress_bar, say, show
 from hybrid_des.errors import UsageError
-
-if TYPE_CHECKING:
-    from hybrid_des.scenario import Scenario
+from hybrid_des.pool.local_workers import cores
+from hybrid_des.pool.pool import open_pool
+from hybrid_des.renewal.goodput import goodput_on
+from hybrid_des.renewal.job import expected_failures
+from hybrid_des.renewal.plot import write
+from hybrid_des.renewal.sources import sources_of
+from hybrid_des.report.files.staging import reserved
+from hybrid_des.scenario import Scenario, read_scenario, scenario_of
 
 POINTS = 16  # of both curves, and the scenario itself
 WORTH_A_WORKER = 20_000  # failures that take about as long as starting a worker
@@ -35,22 +39,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Simulate the weeks and print the report."""
-    from hybrid_des.longrun.study import Crew, goodput
-    from hybrid_des.longrun.weeks_files import write_weeks
-    from hybrid_des.report.files.staging import reserved
-    from hybrid_des.scenario import read_scenario, scenario_of
-
     import_files(args.imports)
     document = read_scenario(args.file, args.set)
     if document.value.get("sweep") not in (None, "none"):
         raise UsageError(f"{args.file}: a sweep; run it without `goodput`, its table has the columns of goodput")
     scenario = scenario_of(document)
     jobs = args.jobs or _jobs(scenario, curves=args.out is not None)
-    with nullcontext() if args.out is None else reserved(args.out), progress_bar(args.json) as progress:
-        weeks = goodput(scenario, jobs, progress, args.imports)
-        written = None
-        if args.out is not None:
-            written = write_weeks(weeks, args.out, Crew(jobs, progress, args.imports))
+    with (
+        nullcontext() if args.out is None else reserved(args.out),
+        progress_bar(args.json) as progress,
+        open_pool(jobs, progress=progress, imports=args.imports) as pool,
+    ):
+        weeks = goodput_on(pool, scenario)
+        written = None if args.out is None else write(weeks, args.out, pool)
     for warning in weeks.warnings:
         say(f"warning: {warning}")
     show(json.dumps(weeks.summary, indent=2, allow_nan=False) if args.json else weeks.report())
@@ -61,9 +62,5 @@ def run(args: argparse.Namespace) -> int:
 
 def _jobs(scenario: Scenario, curves: bool) -> int:
     """Number of local workers for the expected failures; with curves, for those of all their points."""
-    from hybrid_des.renewal.job import expected_failures
-    from hybrid_des.renewal.sources import sources_of
-    from hybrid_des.sweep.local_workers import cores
-
     faults = expected_failures(scenario, sources_of(scenario)) * (POINTS if curves else 1)
     return max(1, min(cores(), int(faults // WORTH_A_WORKER)))

@@ -6,24 +6,42 @@ the others are simulated, the most promising first. Prints the best plans, the r
 Megatron-LM and torchtitan.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from hybrid_des.cli.arguments import add_budget, add_common, as_path, count, import_files, processes
+from hybrid_des.cli.commands.verify import verify
+from hybrid_des.cli.dask_cluster import workers
 from hybrid_des.cli.output import say, show, write_file
 from hybrid_des.errors import UsageError
+from hybrid_des.pipeline.order_csv import write_order
+from hybrid_des.planning.planner import plan_of
+from hybrid_des.pool.local_workers import cores
+from hybrid_des.report.files.staging import reserved
 from hybrid_des.report.text import text_table
-
-if TYPE_CHECKING:
-    from hybrid_des.search import Candidate, Found, Settings, Standing
-    from hybrid_des.sweep.axes import Case
+from hybrid_des.result import simulate
+from hybrid_des.scenario import Scenario, read_scenario
+from hybrid_des.search.best_plan import explore
+from hybrid_des.search.branch import IMPOSSIBLE, Candidate, Standing
+from hybrid_des.search.flags import megatron, torchtitan
+from hybrid_des.search.pareto import write
+from hybrid_des.search.result import SearchResult
+from hybrid_des.search.search_log import LOG
+from hybrid_des.search.space import LAYOUT, kept_in, plans_in, values_of
+from hybrid_des.search.terms import Settings, settings_of
+from hybrid_des.search.tuning import tune
+from hybrid_des.search.winner import scenario_file
+from hybrid_des.sweep.axes import Case
+from hybrid_des.sweep.rows import plain
+from hybrid_des.units import format_bytes
 
 MOST_VALUES = 12  # of a key in the list of what varies
 
@@ -48,9 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Search, print what was found, and return 0, or 1 if nothing fits."""
-    from hybrid_des.scenario import read_scenario
-    from hybrid_des.search import plans_in, settings_of
-
     import_files(args.imports)
     if args.resume and args.out is None:
         raise UsageError("--resume needs the --out of the search to resume")
@@ -59,10 +74,29 @@ def run(args: argparse.Namespace) -> int:
     if args.list:
         show(_listed(settings, plans))
         return 0
-    if not (args.quiet or args.json):
+    talks = not (args.quiet or args.json)
+    if talks:
         say(_listed(settings, plans))
-    found = _search(args, settings, plans)
-    _output(args, found)
+    with (
+        nullcontext() if args.out is None else reserved(args.out),
+        _bar(settings, talks) as progress,
+        workers(args.dask, args.jobs or cores()) as where,
+    ):
+        how = {"budget_s": args.budget, "folder": args.out, "resume": args.resume, **where}
+        found = explore(settings, plans, progress=progress, **how)
+    if args.out is not None and not found.stopped:
+        (args.out / LOG).unlink(missing_ok=True)
+    if args.json:
+        print(json.dumps(_summary(found), indent=2, allow_nan=False))
+    else:
+        if found.best is not None:
+            print(_table(found))
+        show(found.sentence)
+    if args.out is not None:
+        write(found, args.out)
+    if found.best is not None:
+        best = found.best if args.tune is None else _tuned(found, found.best, args.tune)
+        _about_the_best(args, found, best, talks)
     if found.stopped == "interrupted":
         raise KeyboardInterrupt  # results so far are output; the signal determines the exit code
     if found.best is not None or found.stopped:
@@ -72,14 +106,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _listed(settings: Settings, plans: Sequence[Case]) -> str:
-    from hybrid_des.search import values_of
-    from hybrid_des.search.space import LAYOUT, kept_in
-
     number = f"{len(plans)} plans" if len(plans) > 1 else "1 plan"
     values_in = values_of(plans)
     lines = [f"{number} of {settings.written.cluster.gpus} GPUs{', by' if values_in else ''}"]
     for path, values in values_in.items():
-        shown = [_cell(value) for value in values[:MOST_VALUES]]
+        shown = ["default" if value is None else str(plain(value)) for value in values[:MOST_VALUES]]
         lines.append(f"  {path}: {', '.join(shown)}{', …' if len(values) > MOST_VALUES else ''}")
     if kept := kept_in(settings):
         names = dict.fromkeys("parallel" if path in LAYOUT else path for path in kept if path != "schedule.chunks")
@@ -87,41 +118,12 @@ def _listed(settings: Settings, plans: Sequence[Case]) -> str:
     return "\n".join(lines)
 
 
-def _cell(value: Any) -> str:
-    from hybrid_des.sweep.rows import plain
-
-    return "default" if value is None else str(plain(value))
-
-
-def _search(args: argparse.Namespace, settings: Settings, plans: Sequence[Case]) -> Found:
-    from hybrid_des.report.files.staging import reserved
-    from hybrid_des.search import explore
-    from hybrid_des.search.logbook import LOGBOOK
-    from hybrid_des.sweep.local_workers import cores
-
-    how: dict[str, Any] = {"budget_s": args.budget, "folder": args.out, "resume": args.resume}
-    with nullcontext() if args.out is None else reserved(args.out), _bar(args, settings) as progress:
-        if args.dask is None:
-            found = explore(settings, plans, jobs=args.jobs or cores(), progress=progress, **how)
-        else:
-            from hybrid_des.cli.dask_cluster import connected
-
-            with connected(args.dask) as (executor, waiting):
-                found = explore(settings, plans, executor=executor, waiting=waiting, progress=progress, **how)
-    if args.out is not None and not found.stopped:
-        (args.out / LOGBOOK).unlink(missing_ok=True)
-    return found
-
-
 @contextmanager
-def _bar(args: argparse.Namespace, settings: Settings) -> Iterator[Any]:
+def _bar(settings: Settings, talks: bool) -> Iterator[Any]:
     """Yield a function that shows the progress of a search."""
-    if args.quiet or args.json or not sys.stderr.isatty():
+    if not talks or not sys.stderr.isatty():
         yield lambda standing: None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
     columns = (TextColumn("{task.description}"), BarColumn(20), TaskProgressColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("plans")
@@ -137,99 +139,54 @@ def _progress(settings: Settings, standing: Standing) -> str:
     """One line: how many plans are simulated, excluded and open, the best so far, and the bound."""
     if standing.screened < standing.plans:
         return f"screened {standing.screened} of {standing.plans} plans"
-    objective = settings.objective
-    best, least = (
-        objective.shown(objective.value(c)) if isfinite(c) else "none" for c in (standing.best, standing.least)
-    )
+    costs = (standing.best, standing.least)
+    best, least = (settings.objective.text(cost) if isfinite(cost) else "none" for cost in costs)
     excluded = standing.plans - standing.simulated - standing.open
     return f"{standing.simulated} simulated, {excluded} excluded, {standing.open} open; best {best}, bound {least}"
 
 
-def _output(args: argparse.Namespace, found: Found) -> None:
-    """Print and write what was found."""
-    if args.json:
-        print(json.dumps(_summary(found), indent=2, allow_nan=False))
-    else:
-        if found.best is not None:
-            print(_table(found))
-        show(found.sentence)
-    if args.out is not None:
-        from hybrid_des.search.pareto import write
-
-        write(found, args.out)
-    if found.best is not None:
-        best = found.best if args.tune is None else _tuned(args, found, found.best)
-        _about_the_best(args, found, best)
-
-
-def _tuned(args: argparse.Namespace, found: Found, best: Candidate) -> Candidate:
+def _tuned(found: SearchResult, best: Candidate, trials: int) -> Candidate:
     """The best plan with the best values found for its knobs."""
-    from hybrid_des.search.tuning import tune
-
-    tuned, objective = tune(found, best, args.tune), found.settings.objective
-    values = ", ".join(f"{path}={value:g}" for path, value in tuned.values.items()) or "nothing better"
-    value = objective.shown(objective.value(tuned.plan.least))
-    less = 1 - tuned.plan.least / best.least
-    say(f"tuned in {tuned.trials} trials, without proof: {values}: {value}, {less:.2%} less")
-    return tuned.plan
+    plan, values = tune(found, best, trials)
+    listed = ", ".join(f"{path}={value:g}" for path, value in values.items()) or "nothing better"
+    cost, less = found.settings.objective.text(plan.least), 1 - plan.least / best.least
+    say(f"tuned in {trials} trials, without proof: {listed}: {cost}, {less:.2%} less")
+    return plan
 
 
-def _about_the_best(args: argparse.Namespace, found: Found, best: Candidate) -> None:
-    from hybrid_des.search.winner import scenario_file
-
+def _about_the_best(args: argparse.Namespace, found: SearchResult, best: Candidate, talks: bool) -> None:
     scenario = found.scenario(best)
     if args.write is not None:
         write_file(args.write, scenario_file(found, best))
     if args.order is not None:
-        from hybrid_des.pipeline.order_csv import write_order
-        from hybrid_des.planning.planner import plan_of
-
-        write_order_of = plan_of(scenario)
-        write_file(args.order, write_order(write_order_of))
-    if args.out is not None or not (args.json or args.quiet):
-        from hybrid_des.result import simulate
-
+        write_file(args.order, write_order(plan_of(scenario)))
+    if args.out is not None or talks:
         result = simulate(scenario.model_copy(update={"record": "compute"}))
         if args.out is not None:
             result.write(args.out / "best")
-        if not (args.json or args.quiet):
+        if talks:
             show(f"\n{result.report()}")
-    if not (args.json or args.quiet):
+    if talks:
         print(_flags(scenario))
     if args.verify:
-        from hybrid_des.cli.commands.verify import verify
-
         say(f"verified: {verify(scenario)}")
 
 
-def _table(found: Found) -> str:
+def _table(found: SearchResult) -> str:
     """The best plans, one per line."""
-    from hybrid_des.search import values_of
-    from hybrid_des.units import format_bytes
-
     objective, shown = found.settings.objective, found.ranked[: found.settings.block.top]
     paths = list(values_of([one.case for one in found.candidates]))
-    heads = [
-        "",
-        objective.key.removesuffix("_s").replace("_", " "),
-        "memory",
-        *(path.split(".")[-1] for path in paths),
-    ]
-    rows = [
-        [
-            str(place),
-            objective.shown(objective.value(one.least)),
-            format_bytes(one.held),
-            *(_cell(one.case.get(path)) if one.case.get(path) is not None else "" for path in paths),
-        ]
-        for place, one in enumerate(shown, start=1)
-    ]
+    heads = ["", objective.key.removesuffix("_s").replace("_", " "), "memory"]
+    heads += [path.split(".")[-1] for path in paths]
+    rows = []
+    for place, one in enumerate(shown, start=1):
+        values = [one.case.get(path) for path in paths]
+        cells = ["" if value is None else str(plain(value)) for value in values]
+        rows.append([str(place), objective.text(one.least), format_bytes(one.held), *cells])
     return text_table(heads, rows)
 
 
-def _flags(scenario: Any) -> str:
-    from hybrid_des.search.flags import megatron, torchtitan
-
+def _flags(scenario: Scenario) -> str:
     if scenario.model is None:
         return ""
     lines = []
@@ -238,27 +195,23 @@ def _flags(scenario: Any) -> str:
     return "\n".join(lines)
 
 
-def _why_none(found: Found) -> str:
+def _why_none(found: SearchResult) -> str:
     """Why no plan was found, and the one that is nearest to fitting."""
-    from hybrid_des.search.branch import IMPOSSIBLE
-    from hybrid_des.sweep.rows import plain
-
-    nearest = found.nearest()
+    nearest, block = found.nearest(), found.settings.block
     if nearest is None:
         first = next(one for one in found.candidates if one.status == IMPOSSIBLE)
         return f"every plan is impossible; the first: {first.reason}"
     values = ", ".join(f"{path}={value}" for path, value in plain(nearest.case).items() if value is not None)
-    limit = "search.memory" if found.settings.block.memory else "the GPU's memory"
-    less = ", less search.reserve" if found.settings.block.reserve else ""
+    limit = "search.memory" if block.memory else "the GPU's memory"
+    less = ", less search.reserve" if block.reserve else ""
     return f"no plan fits into {limit}{less}; the nearest: {nearest.reason} ({values})"
 
 
-def _summary(found: Found) -> dict[str, Any]:
+def _summary(found: SearchResult) -> dict[str, Any]:
     """The outcome as plain values."""
-    objective = found.settings.objective
     return {
         "outcome": found.sentence,
-        "objective": objective.name,
+        "objective": found.settings.objective.name,
         "plans": len(found.candidates),
         "counts": dict(found.counts),
         "gap_ratio": found.gap,
@@ -269,9 +222,7 @@ def _summary(found: Found) -> dict[str, Any]:
     }
 
 
-def _plan(found: Found, one: Candidate) -> dict[str, Any]:
-    from hybrid_des.sweep.rows import plain
-
+def _plan(found: SearchResult, one: Candidate) -> dict[str, Any]:
     objective = found.settings.objective
     shown = {path: value for path, value in plain(one.case).items() if value}
     values = {path: value if isinstance(value, int | float | str) else str(value) for path, value in shown.items()}

@@ -12,18 +12,26 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pandas as pd
+
+from hybrid_des.analysis.spreadsheets import write_csv
 from hybrid_des.cli.arguments import add_common, count, distinct, import_files, processes
 from hybrid_des.cli.output import progress_bar, say, show
 from hybrid_des.errors import UsageError
+from hybrid_des.report.files import write_whole
+from hybrid_des.report.files.staging import reserved
+from hybrid_des.report.plots.style import save
 from hybrid_des.report.text import text_table
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from hybrid_des.scenario import Scenario
+from hybrid_des.scenario import Scenario, load
+from hybrid_des.seeds.estimates import as_mapping
+from hybrid_des.seeds.histogram import histogram
+from hybrid_des.seeds.runs import as_simulated, spread, without_jitter
+from hybrid_des.units import format_seconds
 
 WORDS = {"mean": "mean", "p50": "median", "p90": "90 %", "p99": "99 %"}
 MOST_STEPS = 12  # step times in a report of ties
@@ -45,87 +53,55 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run both scenarios, print the figures and write files."""
-    from hybrid_des.report.files.staging import reserved
-    from hybrid_des.scenario import load
-
     import_files(args.imports)
     if args.runs < 2:
         raise UsageError("--runs 1: one run has no spread; expected at least 2")
-    scenarios = [load(args.file, args.set)]
+    loaded = [load(args.file, args.set)]
     if args.other is not None or args.changes:
-        scenarios.append(load(args.other or args.file, [*args.set, *args.changes]))
-    names = distinct([scenario.name for scenario in scenarios], args.changes)
-    if args.ties is not None:
-        return _ties(args, dict(zip(names, scenarios, strict=True)))
-    if args.out is None:
-        tables, usual = _tables(args, dict(zip(names, scenarios, strict=True)))
+        loaded.append(load(args.other or args.file, [*args.set, *args.changes]))
+    scenarios = dict(zip(distinct([one.name for one in loaded], args.changes), loaded, strict=True))
+    with nullcontext() if args.out is None else reserved(args.out):  # fails before a long simulation
+        tables = _tables(args, scenarios)
+        figures = _figures(tables, scenarios) if args.ties is None else _ties(tables, scenarios)
+    if args.out is not None:
+        _write(args.out, tables, figures)
+    if args.json:
+        show(json.dumps(figures, indent=2, allow_nan=False))
     else:
-        with reserved(args.out):  # fails before a long simulation
-            tables, usual = _tables(args, dict(zip(names, scenarios, strict=True)))
-    figures = _figures(tables, usual)
-    if args.out is not None:
-        _write(args.out, tables, usual, figures)
-    show(json.dumps(figures, indent=2, allow_nan=False) if args.json else _report(tables, figures))
+        show(_report(figures) if args.ties is None else "\n\n".join(map(_ties_report, figures["ties"])))
     return 0
 
 
-def _tables(
-    args: argparse.Namespace, scenarios: Mapping[str, Scenario]
-) -> tuple[dict[str, pd.DataFrame], dict[str, float]]:
-    """The runs of every scenario, and its step time without jitter."""
-    from hybrid_des.seeds.runs import spread, without_jitter
-
-    files = [str(Path(file).resolve()) for file in args.imports]
+def _tables(args: argparse.Namespace, scenarios: Mapping[str, Scenario]) -> dict[str, pd.DataFrame]:
+    """The runs of every scenario, over seeds or orders of arrivals."""
     seed = next(iter(scenarios.values())).seed  # both have the seeds of the first
-    tables = {}
+    runs = args.ties or args.runs
+    tables: dict[str, pd.DataFrame] = {}
     with progress_bar(args.json) as progress:
-        for number, (name, scenario) in enumerate(scenarios.items()):
-            shown = None
+
+        def shown(before: int, done: int, total: int) -> None:
             if progress is not None:
-                before, every = number * args.runs, len(scenarios) * args.runs
+                progress(before + done, total * len(scenarios))
 
-                def shown(done: int, total: int, before: int = before, every: int = every) -> None:
-                    progress(before + done, every)
+        for name, scenario in scenarios.items():
+            how = {"jobs": args.jobs, "imports": args.imports, "progress": partial(shown, runs * len(tables))}
+            alike = scenario if args.ties else scenario.model_copy(update={"seed": seed})
+            tables[name] = spread(alike, runs, ties=args.ties is not None, **how)
+    return tables
 
-            alike = scenario.model_copy(update={"seed": seed})
-            tables[name] = spread(alike, args.runs, jobs=args.jobs, imports=files, progress=shown)
-    return tables, {name: without_jitter(scenario) for name, scenario in scenarios.items()}
 
-
-def _ties(args: argparse.Namespace, scenarios: Mapping[str, Scenario]) -> int:
-    """Run every scenario with random orders of simultaneous arrivals, and print the step times that occur."""
-    import pandas as pd
-
-    from hybrid_des.analysis.spreadsheets import write_csv
-    from hybrid_des.report.files import write_whole
-    from hybrid_des.seeds.runs import as_simulated, spread
-
-    files = [str(Path(file).resolve()) for file in args.imports]
-    tables = {
-        name: spread(scenario, args.ties, jobs=args.jobs, imports=files, ties=True)
-        for name, scenario in scenarios.items()
-    }
-    found = [
-        {"name": name, "orders": args.ties, "as_simulated_s": as_simulated(scenarios[name]),
-         "step_times": [{"step_time_s": step, "orders": int(number)}
-                        for step, number in table.step_time_s.value_counts().sort_index().items()]}
-        for name, table in tables.items()
-    ]  # fmt: skip
-    if args.out is not None:
-
-        def fill(workshop: Path) -> None:
-            rows = pd.concat([table.assign(name=name) for name, table in tables.items()])
-            write_csv(rows, workshop / "spread.csv")
-            (workshop / "spread.json").write_text(json.dumps({"ties": found}, indent=2) + "\n", encoding="utf-8")
-
-        say(f"wrote {len(write_whole(args.out, fill).paths)} files to {args.out}")
-    show(json.dumps({"ties": found}, indent=2) if args.json else "\n\n".join(map(_ties_report, found)))
-    return 0
+def _ties(tables: Mapping[str, pd.DataFrame], scenarios: Mapping[str, Scenario]) -> dict[str, Any]:
+    """The step times that occur in random orders of simultaneous arrivals."""
+    found = []
+    for name, table in tables.items():
+        counts = table.step_time_s.value_counts().sort_index()
+        steps = [{"step_time_s": step, "orders": int(number)} for step, number in counts.items()]
+        simulated = as_simulated(scenarios[name])
+        found.append({"name": name, "orders": len(table), "as_simulated_s": simulated, "step_times": steps})
+    return {"ties": found}
 
 
 def _ties_report(found: Mapping[str, Any]) -> str:
-    from hybrid_des.units import format_seconds
-
     usual, steps = format_seconds(found["as_simulated_s"]), Counter[str]()
     for one in found["step_times"]:
         steps[format_seconds(one["step_time_s"])] += one["orders"]
@@ -137,36 +113,34 @@ def _ties_report(found: Mapping[str, Any]) -> str:
     return f"{title}\n{text_table(['step time', 'orders'], rows, '  ')}{more}"
 
 
-def _figures(tables: Mapping[str, pd.DataFrame], usual: Mapping[str, float]) -> dict[str, Any]:
-    from hybrid_des.seeds.estimates import as_mapping
+def _figures(tables: Mapping[str, pd.DataFrame], scenarios: Mapping[str, Scenario]) -> dict[str, Any]:
+    """The distribution of step times over seeds, and of the differences between two scenarios."""
+    runs = [
+        {"name": name, "seeds": [int(table.seed.iloc[0]), int(table.seed.iloc[-1])],
+         "step_time_s": as_mapping(table.step_time_s), "without_jitter_s": without_jitter(scenarios[name])}
+        for name, table in tables.items()
+    ]  # fmt: skip
+    if len(tables) < 2:
+        return {"runs": runs}
+    first, second = (table.step_time_s.to_numpy() for table in tables.values())
+    return {
+        "runs": runs,
+        "difference_s": as_mapping(second - first),
+        "second_faster_ratio": float((second < first).mean()),
+    }
 
-    found: dict[str, Any] = {
-        "runs": [
-            {"name": name, "seeds": [int(table.seed.iloc[0]), int(table.seed.iloc[-1])],
-             "step_time_s": as_mapping(table.step_time_s), "without_jitter_s": usual[name]}
-            for name, table in tables.items()
-        ]
-    }  # fmt: skip
-    if len(tables) == 2:
-        first, second = (table.step_time_s.to_numpy() for table in tables.values())
-        found["difference_s"] = as_mapping(second - first)
-        found["second_faster_ratio"] = float((second < first).mean())
-    return found
 
-
-def _report(tables: Mapping[str, pd.DataFrame], figures: Mapping[str, Any]) -> str:
-    from hybrid_des.units import format_seconds
-
+def _report(figures: Mapping[str, Any]) -> str:
     parts = []
     for one in figures["runs"]:
         times, usual = one["step_time_s"], one["without_jitter_s"]
-        longer = f"; on average {times['mean'] / usual - 1:+.2%} with it" if usual else ""
+        longer = f"on average {times['mean'] / usual - 1:+.2%} with it" if usual else ""
         rows = [*_rows(times), ["standard deviation", format_seconds(times["std"]), ""]]
-        rows.append(["without jitter", format_seconds(usual), longer.removeprefix("; ")])
+        rows.append(["without jitter", format_seconds(usual), longer])
         title = f"{one['name']}: {times['n']} runs, seeds {one['seeds'][0]} … {one['seeds'][1]}"
         parts.append(f"{title}\n{text_table(['', 'step time', '95 % confidence'], rows, '  ')}")
     if "difference_s" in figures:
-        first, second = tables
+        first, second = (one["name"] for one in figures["runs"])
         faster = f"  {second} is faster in {figures['second_faster_ratio']:.0%} of runs"
         table = text_table(["", "difference", "95 % confidence"], _rows(figures["difference_s"]), "  ")
         parts.append(f"{second} − {first}, run by run\n{table}\n{faster}")
@@ -176,32 +150,22 @@ def _report(tables: Mapping[str, pd.DataFrame], figures: Mapping[str, Any]) -> s
 def _rows(figures: Mapping[str, Any]) -> list[list[str]]:
     rows = []
     for name, word in WORDS.items():
-        low, high = figures[f"{name}_ci95"]
-        ends = " … ".join("?" if end is None else _signed(end) for end in (low, high))
+        ends = " … ".join("?" if end is None else _signed(end) for end in figures[f"{name}_ci95"])
         rows.append([word, _signed(figures[name]), ends])
     return rows
 
 
 def _signed(seconds: float) -> str:
-    from hybrid_des.units import format_seconds
-
     return f"−{format_seconds(-seconds)}" if seconds < 0 else format_seconds(seconds)
 
 
-def _write(
-    folder: Path, tables: Mapping[str, pd.DataFrame], usual: Mapping[str, float], figures: Mapping[str, Any]
-) -> None:
-    import pandas as pd
-
-    from hybrid_des.analysis.spreadsheets import write_csv
-    from hybrid_des.report.files import write_whole
-    from hybrid_des.report.plots.style import save
-    from hybrid_des.seeds.histogram import histogram
-
+def _write(folder: Path, tables: Mapping[str, pd.DataFrame], figures: Mapping[str, Any]) -> None:
     def fill(workshop: Path) -> None:
-        table = pd.concat([one.assign(name=name) for name, one in tables.items()])
-        write_csv(table, workshop / "spread.csv")
-        (workshop / "spread.json").write_text(json.dumps(figures, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        save(histogram({name: one.step_time_s for name, one in tables.items()}, usual), workshop, "spread")
+        write_csv(pd.concat([table.assign(name=name) for name, table in tables.items()]), workshop / "spread.csv")
+        text = json.dumps(figures, indent=2, allow_nan=False)
+        (workshop / "spread.json").write_text(text + "\n", encoding="utf-8")
+        if "runs" in figures:
+            usual = {one["name"]: one["without_jitter_s"] for one in figures["runs"]}
+            save(histogram({name: table.step_time_s for name, table in tables.items()}, usual), workshop, "spread")
 
     say(f"wrote {len(write_whole(folder, fill).paths)} files to {folder}")

@@ -9,24 +9,58 @@ the file's value. Every row is simulated; printed are the number of rows, the me
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import yaml
+
+from hybrid_des.analysis.spreadsheets import write_csv
 from hybrid_des.cli.arguments import add_common, import_files, processes
 from hybrid_des.cli.output import progress_bar, say, show
 from hybrid_des.errors import UsageError, unknown
+from hybrid_des.pool.local_workers import cores
+from hybrid_des.pool.pool import open_pool
+from hybrid_des.report.files import write_whole
 from hybrid_des.report.text import text_table
-
-if TYPE_CHECKING:
-    from hybrid_des.sweep import Sweep
-    from hybrid_des.validation.corpus import Prediction, RunCases
-    from hybrid_des.validation.statistics import Errors
+from hybrid_des.scenario import read_scenario
+from hybrid_des.scenario.composition import put
+from hybrid_des.sweep import Sweep, sweep_of, sweep_rows, table
+from hybrid_des.sweep.rows import plain
+from hybrid_des.units import format_bytes, format_seconds
+from hybrid_des.validation.corpus import Prediction, check_corpus, errors_by_figure, grouped, predict
+from hybrid_des.validation.fitting import fitted, starts, with_numbers
+from hybrid_des.validation.plot import picture
+from hybrid_des.validation.selection import condition
 
 HEADS = ("", "n", "mean", "median", "90 %", "worst", "bias")
 WORDS = {"step_time_s": "step time", "peak_memory_bytes": "peak memory"}
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The predictions of a corpus.
+
+    Attributes:
+        predictions: those of the rows whose errors are shown.
+        before: the same with the numbers of the file, if some were fitted.
+        used: those of the rows that were fitted.
+        numbers: the fitted numbers.
+        by: columns by whose values errors are shown.
+    """
+
+    predictions: Sequence[Prediction]
+    before: Sequence[Prediction]
+    used: Sequence[Prediction]
+    numbers: Mapping[str, float]
+    by: Sequence[str]
+
+    @property
+    def failed(self) -> list[Prediction]:
+        """The rows that could not be predicted."""
+        return [one for one in self.predictions if one.error]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,40 +78,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Predict every row, print the errors, and return 1 if no row could be predicted."""
-    from hybrid_des.sweep.local_workers import cores
-    from hybrid_des.validation.corpus import predict
-
     import_files(args.imports)
     sweep = _corpus(args)
-    chosen = _chosen(sweep, args.where)
-    with ExitStack() as stack:
-        progress = stack.enter_context(progress_bar(args.json))
-        runs = stack.enter_context(_runner(min(args.jobs or cores(), len(sweep)), progress))
-        numbers = _fit(chosen, args.fit.split(","), runs) if args.fit else {}
-        kept = _others(sweep, chosen) if args.fit else chosen
-        before = predict(kept, runs) if args.fit else []
-        predictions = predict(_with(kept, numbers), runs)
-        used = predict(_with(chosen, numbers), runs) if kept is not chosen else []
+    found = _validated(args, sweep)
     if args.out is not None:
-        _write(args.out, sweep, [*used, *predictions], numbers, args.by)
+        _write(args.out, sweep, found)
     if args.json:
-        print(json.dumps(_summary(predictions, used, before, numbers, args.by), indent=2, allow_nan=False))
+        print(json.dumps(_summary(found), indent=2, allow_nan=False))
     else:
-        show(_report(predictions, used, before, numbers, args.by))
+        show(_report(found))
     if args.fit:
-        _say_what_it_did(numbers, before, predictions)
-    if all(one.error for one in predictions):
-        say(f"{args.file}: no row could be predicted; the first: {predictions[0].error}")
+        _say_what_it_did(found)
+    if len(found.failed) == len(found.predictions):
+        say(f"{args.file}: no row could be predicted; the first: {found.failed[0].error}")
         return 1
     return 0
 
 
-def _corpus(args: argparse.Namespace) -> "Sweep":
+def _corpus(args: argparse.Namespace) -> Sweep:
     """The rows, checked."""
-    from hybrid_des.scenario import read_scenario
-    from hybrid_des.sweep import sweep_of
-    from hybrid_des.validation.corpus import check_corpus
-
     document = read_scenario(args.file, args.set)
     if args.rows is not None:
         document.value["sweep"] = {"file": str(Path(args.rows).absolute())}
@@ -92,15 +111,33 @@ def _corpus(args: argparse.Namespace) -> "Sweep":
     return sweep
 
 
-def _columns(sweep: "Sweep") -> list[str]:
+def _columns(sweep: Sweep) -> list[str]:
     return list(dict.fromkeys(column for case in sweep.cases() for column in case))
 
 
-def _chosen(sweep: "Sweep", where: str | None) -> "Sweep":
-    """The rows that meet a condition."""
-    from hybrid_des.sweep.rows import plain
-    from hybrid_des.validation.selection import condition
+def _validated(args: argparse.Namespace, sweep: Sweep) -> Validation:
+    """Fit numbers to the chosen rows, and predict the others; without a fit, predict the chosen rows."""
+    chosen = _chosen(sweep, args.where)
+    jobs = min(args.jobs or cores(), len(sweep))
+    with progress_bar(args.json) as progress, open_pool(jobs, imports=args.imports, progress=progress) as pool:
+        run = partial(sweep_rows, pool=pool)
+        if not args.fit:
+            return Validation(predict(chosen, run), [], [], {}, args.by)
+        start = starts(chosen, args.fit.split(","))
+        numbers = fitted(start, lambda numbers: predict(with_numbers(chosen, numbers), run))
+        if numbers == start:
+            numbers = {}
+        taken = list(chosen.cases())
+        others = [case for case in sweep.cases() if case not in taken]
+        kept = sweep.of_cases(others) if others else chosen
+        before = predict(kept, run)
+        predictions = predict(with_numbers(kept, numbers), run)
+        used = predict(with_numbers(chosen, numbers), run) if others else []
+    return Validation(predictions, before, used, numbers, args.by)
 
+
+def _chosen(sweep: Sweep, where: str | None) -> Sweep:
+    """The rows that meet a condition."""
     if where is None:
         return sweep
     meets = condition(where, [*_columns(sweep), "split"])
@@ -110,170 +147,92 @@ def _chosen(sweep: "Sweep", where: str | None) -> "Sweep":
     return sweep.of_cases(cases)
 
 
-def _others(sweep: "Sweep", chosen: "Sweep") -> "Sweep":
-    """The rows that are not chosen; the chosen ones if there are no others."""
-    taken = list(chosen.cases())
-    others = [case for case in sweep.cases() if case not in taken]
-    return sweep.of_cases(others) if others else chosen
-
-
-def _with(sweep: "Sweep", numbers: Mapping[str, float]) -> "Sweep":
-    from hybrid_des.validation.fitting import with_numbers
-
-    return with_numbers(sweep, numbers) if numbers else sweep
-
-
-@contextmanager
-def _runner(jobs: int, progress: Any) -> "Iterator[RunCases]":
-    """Yield a function that runs rows, each time in the same worker processes."""
-    from hybrid_des.sweep import sweep_rows
-    from hybrid_des.sweep.local_workers import local_workers
-
-    if jobs == 1:
-        yield partial(sweep_rows, progress=progress)
-        return
-    with local_workers(jobs) as workers:
-        yield partial(sweep_rows, workers=workers, progress=progress)
-
-
-def _fit(sweep: "Sweep", paths: Sequence[str], runs: "RunCases") -> dict[str, float]:
-    from hybrid_des.validation.corpus import predict
-    from hybrid_des.validation.fitting import fitted, starts
-
-    start = starts(sweep, paths)
-    numbers = fitted(start, lambda numbers: predict(_with(sweep, numbers), runs))
-    return {} if numbers == start else numbers
-
-
-def _say_what_it_did(
-    numbers: Mapping[str, float], before: Sequence["Prediction"], after: Sequence["Prediction"]
-) -> None:
+def _say_what_it_did(found: Validation) -> None:
     """Say where a fit found nothing better, or made the rows that it did not see worse."""
-    from hybrid_des.validation.statistics import errors_by_figure
-
-    if not numbers:
+    if not found.numbers:
         say("--fit: no numbers with a smaller mean error were found; those of the file stay")
         return
-    first, then = (
-        errors["step_time_s"].mean_error_percent if "step_time_s" in (errors := errors_by_figure(rows)) else 0.0
-        for rows in (before, after)
-    )
+    each = [errors_by_figure(rows).get("step_time_s") for rows in (found.before, found.predictions)]
+    first, then = (errors.mean_error_percent if errors else 0.0 for errors in each)
     if then > first:
         say(f"warning: --fit: the mean error of the other rows grew from {first:.1f} % to {then:.1f} %")
 
 
-def _summary(
-    predictions: Sequence["Prediction"],
-    used: Sequence["Prediction"],
-    before: Sequence["Prediction"],
-    numbers: Mapping[str, float],
-    by: Sequence[str],
-) -> dict[str, Any]:
-    from hybrid_des.validation.statistics import errors_by_figure, grouped
-
-    def errors(rows: Sequence["Prediction"]) -> dict[str, Any]:
+def _summary(found: Validation) -> dict[str, Any]:
+    def errors(rows: Sequence[Prediction]) -> dict[str, Any]:
         return {figure: one._asdict() for figure, one in errors_by_figure(rows).items()}
 
+    by = {c: {v: errors(rows) for v, rows in grouped(found.predictions, c).items()} for c in found.by}
     return {
-        **errors(predictions),
-        "fitted": dict(numbers),
-        **({"fitted_on": errors(used)} if used else {}),
-        **({"before_fit": errors(before)} if before else {}),
-        **({"by": {c: {v: errors(rows) for v, rows in grouped(predictions, c).items()} for c in by}} if by else {}),
-        "rows": len(predictions),
-        "failed": [{"name": one.name, "error": one.error} for one in predictions if one.error],
+        **errors(found.predictions),
+        "fitted": dict(found.numbers),
+        **({"fitted_on": errors(found.used)} if found.used else {}),
+        **({"before_fit": errors(found.before)} if found.before else {}),
+        **({"by": by} if by else {}),
+        "rows": len(found.predictions),
+        "failed": [{"name": one.name, "error": one.error} for one in found.failed],
     }
 
 
-def _report(
-    predictions: Sequence["Prediction"],
-    used: Sequence["Prediction"],
-    before: Sequence["Prediction"],
-    numbers: Mapping[str, float],
-    by: Sequence[str],
-) -> str:
-    from hybrid_des.validation.statistics import grouped
-
-    parts = [_row_table(predictions)]
-    failed = [one for one in predictions if one.error]
-    if failed:
-        lines = [f"failed  {one.name}: {one.error}" for one in failed]
-        parts.append("\n".join([*lines, f"{len(failed)} of {len(predictions)} rows failed"]))
-    name = "other rows" if used else "all rows"
-    groups = [(name, predictions), (f"{name}, before", before), ("rows fitted", used)]
-    groups += [(f"{column} {value}", rows) for column in by for value, rows in grouped(predictions, column).items()]
-    parts.append(text_table(HEADS, [line for name, rows in groups for line in _error_lines(name, rows)]))
-    if numbers:
-        parts.append(f"fitted\n{_yaml(numbers)}".rstrip())
+def _report(found: Validation) -> str:
+    parts = [_row_table(found.predictions)]
+    if found.failed:
+        lines = [f"failed  {one.name}: {one.error}" for one in found.failed]
+        parts.append("\n".join([*lines, f"{len(lines)} of {len(found.predictions)} rows failed"]))
+    name = "other rows" if found.used else "all rows"
+    groups = [(name, found.predictions), (f"{name}, before", found.before), ("rows fitted", found.used)]
+    groups += [(f"{c} {value}", rows) for c in found.by for value, rows in grouped(found.predictions, c).items()]
+    errors = []
+    for name, rows in groups:
+        for figure, (n, *amounts, bias) in errors_by_figure(rows).items():
+            percent = [f"{amount:.1f} %" for amount in amounts]
+            errors.append([f"{name}, {WORDS[figure]}", str(n), *percent, f"{bias:+.1f} %"])
+    parts.append(text_table(HEADS, errors))
+    if found.numbers:
+        parts.append(f"fitted\n{_yaml(found.numbers)}".rstrip())
     return "\n\n".join(parts)
 
 
-def _row_table(predictions: Sequence["Prediction"]) -> str:
+def _row_table(predictions: Sequence[Prediction]) -> str:
     heads, lines = ["row"], [[one.name] for one in predictions]
     for figure, words in WORDS.items():
         if any(figure in one.measured for one in predictions):
             heads += [words, "measured", "error"]
             for one, line in zip(predictions, lines, strict=True):
-                line += [_shown(figure, one.predicted), _shown(figure, one.measured), _percent(one.ratio(figure))]
+                ratio = one.ratio(figure)
+                line += [_shown(figure, one.predicted), _shown(figure, one.measured)]
+                line.append("" if ratio is None else f"{100 * (ratio - 1):+.1f} %")
     return text_table(heads, lines)
 
 
 def _shown(figure: str, of: Mapping[str, float]) -> str:
-    from hybrid_des.units import format_bytes, format_seconds
-
     if figure not in of:
         return ""
     return format_seconds(of[figure]) if figure == "step_time_s" else format_bytes(round(of[figure]))
 
 
-def _percent(ratio: float | None) -> str:
-    return "" if ratio is None else f"{100 * (ratio - 1):+.1f} %"
-
-
-def _error_lines(name: str, rows: Sequence["Prediction"]) -> list[list[str]]:
-    from hybrid_des.validation.statistics import errors_by_figure
-
-    def line(figure: str, errors: "Errors") -> list[str]:
-        n, *amounts, bias = errors
-        return [f"{name}, {WORDS[figure]}", str(n), *(f"{amount:.1f} %" for amount in amounts), f"{bias:+.1f} %"]
-
-    return [line(figure, errors) for figure, errors in errors_by_figure(rows).items()]
-
-
 def _yaml(numbers: Mapping[str, float]) -> str:
-    import yaml
-
     tree: dict[str, Any] = {}
     for path, number in numbers.items():
-        *sections, key = path.split(".")
-        at = tree
-        for section in sections:
-            at = at.setdefault(section, {})
-        at[key] = number
+        put(tree, path.split("."), number, f"--fit {path}")
     return yaml.safe_dump(tree, sort_keys=False)
 
 
-def _write(
-    folder: Path, sweep: "Sweep", rows: Sequence["Prediction"], numbers: Mapping[str, float], by: Sequence[str]
-) -> None:
+def _write(folder: Path, sweep: Sweep, found: Validation) -> None:
     """Write `validation.csv`, `validation.png` and `fitted.yaml`."""
-    from hybrid_des.analysis.spreadsheets import write_csv
-    from hybrid_des.report.files import write_whole
-    from hybrid_des.sweep import table
-    from hybrid_des.validation.picture import picture
+    rows = [*found.used, *found.predictions]
 
     def fill(workshop: Path) -> None:
-        records = [_record(one) for one in rows]
-        write_csv(table(records), workshop / "validation.csv")
-        drawn = picture(str(sweep.document.value["name"]), rows, by[0] if by else None)
+        write_csv(table([_record(one) for one in rows]), workshop / "validation.csv")
+        drawn = picture(str(sweep.document.value["name"]), rows, found.by[0] if found.by else None)
         drawn.savefig(workshop / "validation.png", dpi=120, metadata={"Software": None})
-        if numbers:
-            (workshop / "fitted.yaml").write_text(_yaml(numbers), encoding="utf-8")
+        if found.numbers:
+            (workshop / "fitted.yaml").write_text(_yaml(found.numbers), encoding="utf-8")
 
     write_whole(folder, fill, replaces=["fitted.yaml"])
 
 
-def _record(one: "Prediction") -> dict[str, Any]:
+def _record(one: Prediction) -> dict[str, Any]:
     """A line of the table: the row's cells, the predictions and their errors in percent."""
     predicted = {f"predicted.{figure}": value for figure, value in one.predicted.items()}
     ratios = {figure: one.ratio(figure) for figure in one.predicted}

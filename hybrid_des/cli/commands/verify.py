@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import TYPE_CHECKING
 
 from hybrid_des.cli.arguments import add_budget, add_common, import_files
 from hybrid_des.cli.budget import OutOfTimeError, within
 from hybrid_des.cli.output import show
-from hybrid_des.errors import UsageError
-
-if TYPE_CHECKING:
-    from hybrid_des.pipeline.plan import Plan
-    from hybrid_des.scenario import Source
+from hybrid_des.errors import PlanError, SimulationError, UsageError
+from hybrid_des.numerics.checked import CheckedTraining
+from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.planner import plan_of
+from hybrid_des.planning.wiring import fabric_of
+from hybrid_des.scenario import Numerics, Source, load
+from hybrid_des.scenario.sections.training import divided
+from hybrid_des.scenario.sizes import excesses
+from hybrid_des.simulation.run import run as simulate
+from hybrid_des.workload.ranks import rank_costs
 
 STEPS = 2  # the second step starts from weights updated by the first
 
@@ -33,9 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Verify, print the verdict and return the exit code."""
-    from hybrid_des.errors import PlanError, SimulationError
-    from hybrid_des.scenario import load
-
     import_files(args.imports)
     scenario = load(args.file, args.set)
     try:
@@ -62,15 +63,6 @@ def verify(scenario: Source, plan: Plan | None = None) -> str:
         NumericsError: the result of an op or a reduction differs from serial training; the message names it.
         SimulationError: the simulation deadlocks.
     """
-    from hybrid_des.numerics.checked import CheckedTraining
-    from hybrid_des.planning.planner import plan_of
-    from hybrid_des.planning.wiring import fabric_of
-    from hybrid_des.scenario import Numerics, load
-    from hybrid_des.scenario.sections.training import divided
-    from hybrid_des.scenario.sizes import excesses
-    from hybrid_des.simulation.run import run as simulate
-    from hybrid_des.workload.ranks import rank_costs
-
     scenario = load(scenario)
     if paths := divided(scenario.parallel, scenario.sharding):
         remedy = " ".join(f"--set {path}={whole}" for path, whole in paths.items())

@@ -1,4 +1,4 @@
-"""Evaluation of one plan in four steps of increasing cost and accuracy: screen, price, weigh, simulate.
+"""Evaluation of one plan in four steps of increasing cost and accuracy.
 
     screen     is it a valid scenario?  a first bound on time and memory from its costs, those of collectives left out
     price      the same with the collectives of its layers
@@ -11,8 +11,8 @@ any process; costs and wirings that plans share are computed once per process.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -21,7 +21,6 @@ from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.planning.planner import build_plan, parts_of
 from hybrid_des.planning.wiring import wired
-from hybrid_des.registry import import_file
 from hybrid_des.renewal.states import Steps
 from hybrid_des.renewal.summary import goodput_columns
 from hybrid_des.scenario import Scenario, scenario_of
@@ -32,8 +31,8 @@ from hybrid_des.search.twins import twin_of
 from hybrid_des.simulation.remedies import planned_peaks
 from hybrid_des.simulation.run import few_collections, run
 from hybrid_des.sweep.axes import Case
-from hybrid_des.sweep.dispatch import Row
 from hybrid_des.sweep.runner import with_case
+from hybrid_des.sweep.table import Row
 from hybrid_des.units import format_bytes, to_seconds
 from hybrid_des.workload.basis import CostBasis
 from hybrid_des.workload.costs import RankCosts
@@ -43,14 +42,14 @@ from hybrid_des.workload.stages import costs_of
 
 
 @dataclass(frozen=True)
-class Finding:
+class Evaluation:
     """The result of one step for a plan.
 
     Attributes:
         reason: why the plan is ruled out; empty if it is not.
         misfit: whether it is ruled out because of its memory.
         least: a lower bound on its cost, or its cost once it is simulated.
-        held: bytes held by its fullest GPU; a lower bound before it is weighed.
+        held: bytes held by its fullest GPU; a lower bound before its order is known.
         excess: bytes beyond the usable memory; negative if it fits.
         twin: a hash that equivalent plans share.
         row: the summary.
@@ -65,28 +64,17 @@ class Finding:
     row: Row = field(default_factory=dict)
 
 
-def screen(settings: Settings, cases: Sequence[Case]) -> list[Finding]:
-    """The first findings about some plans."""
-    _import(settings)
-    return [_safely(_screen, settings, case) for case in cases]
-
-
-def price(settings: Settings, case: Case) -> Finding:
-    """A bound on the time of a plan, with the collectives of its layers."""
-    _import(settings)
-    return _safely(_price, settings, case)
-
-
-def weigh(settings: Settings, case: Case) -> Finding:
-    """The memory of a plan and a bound on its time."""
-    _import(settings)
-    return _safely(_weigh, settings, case)
-
-
-def simulate(settings: Settings, case: Case) -> Finding:
-    """The summary of a plan."""
-    _import(settings)
-    return _safely(_simulate, settings, case)
+def evaluate(settings: Settings, step: str, case: Case) -> Evaluation:
+    """The result of one of `STEPS` for a plan."""
+    try:
+        with few_collections():  # orders are made of many small objects, none of which form cycles
+            return STEPS[step](settings, case, scenario_in(settings, case))
+    except HybridDesError as error:
+        return Evaluation(reason=str(error).splitlines()[0])
+    except MemoryError:
+        raise
+    except Exception as error:  # a bug in one plan must not affect the others
+        return Evaluation(reason=f"{type(error).__name__}: {error}")
 
 
 def scenario_in(settings: Settings, case: Case) -> Scenario:
@@ -98,91 +86,70 @@ def scenario_in(settings: Settings, case: Case) -> Scenario:
     return scenario_of(with_case(settings.document, case, "search"))
 
 
-def _import(settings: Settings) -> None:
-    for path in settings.imports:
-        import_file(path)
-
-
-def _safely(step: Any, settings: Settings, case: Case) -> Finding:
-    try:
-        with few_collections():  # orders are made of many small objects, none of which form cycles
-            found: Finding = step(settings, case)
-        return found
-    except HybridDesError as error:
-        return Finding(reason=str(error).splitlines()[0])
-    except MemoryError:
-        raise
-    except Exception as error:  # a bug in one plan must not affect the others
-        return Finding(reason=f"{type(error).__name__}: {error}")
-
-
-def _screen(settings: Settings, case: Case) -> Finding:
-    scenario = scenario_in(settings, case)
+def _screen(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
     check_stages(scenario)
     if scenario.model is None or scenario.parallel.stages == "balanced":  # stages depend on collectives
-        return _price(settings, case)
+        return _bound_costs(settings, case, scenario)
     bound = first_bound(scenario, _without_collectives(CostBasis.of(scenario)))
-    return _finding(settings, scenario, bound.time, bound.held, "at least ")
+    return _bounded(settings, scenario, bound.time, bound.held)
 
 
-def _price(settings: Settings, case: Case) -> Finding:
-    scenario = scenario_in(settings, case)
-    _, ranks = _shared(scenario)
-    bound = first_bound(scenario, ranks)
-    return _finding(settings, scenario, bound.time, bound.held, "at least ")
+def _bound_costs(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
+    bound = first_bound(scenario, _shared(scenario)[1])
+    return _bounded(settings, scenario, bound.time, bound.held)
 
 
-def _weigh(settings: Settings, case: Case) -> Finding:
-    scenario = scenario_in(settings, case)
+def _bound_order(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
     fabric, ranks = _shared(scenario)
     plan = build_plan(scenario.schedule, scenario.parallel.layout, ranks, fabric)
-    found = _finding(settings, scenario, 0, planned_peaks(plan, costs_of(ranks, plan)), "")
+    found = _bounded(settings, scenario, 0, planned_peaks(plan, costs_of(ranks, plan)), "")
     if found.reason:
         return found
     parts = parts_of(scenario, plan, fabric, ranks=ranks)
     cost = settings.objective.cost(scenario, to_seconds(least_step(scenario, parts)))
-    return Finding(least=cost, held=found.held, excess=found.excess, twin=twin_of(scenario, parts))
+    return replace(found, least=cost, twin=twin_of(scenario, parts))
 
 
-def _simulate(settings: Settings, case: Case) -> Finding:
-    scenario = scenario_in(settings, case)
+def _simulate(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
     fabric, _ = _shared(scenario)
     # a row needs no messages, memory is checked here, and failures over weeks are not part of a step
     changed = {"record": "compute", "on_oom": "warn", "faults": None}
     row = dict(summary(run(scenario.model_copy(update=changed), fabric=fabric)))
-    found = _finding(settings, scenario, 0, row["peak_memory_bytes"], "")
+    found = _bounded(settings, scenario, 0, row["peak_memory_bytes"], "")
     row["out_of_memory"] = found.misfit
     seconds = row["step_time_s"]
     if settings.objective.weeks and not found.reason:
-        seconds = _of_weeks(scenario, row)
-        if not seconds:
-            return Finding(reason="no step is kept: failures undo all work")
-    cost = settings.objective.cost(scenario, seconds)
-    return Finding(found.reason, found.misfit, cost, found.held, found.excess, row=row)
+        steps = Steps(scenario)
+        row |= goodput_columns(steps)
+        if not row["goodput"]:
+            return Evaluation(reason="no step is kept: failures undo all work")
+        # at least that of a step with all replicas at full speed, so that a bound on a step bounds it too
+        seconds = to_seconds(steps.healthy.useful) / row["goodput"]
+    return replace(found, least=settings.objective.cost(scenario, seconds), row=row)
 
 
-def _of_weeks(scenario: Scenario, row: Row) -> float:
-    """Seconds of wall time per useful step, 0 if there is none; adds the summary of the weeks to the row.
-
-    A useful step takes at least the time of a step with all replicas at full speed, so a bound on a step bounds it too.
-    """
-    steps = Steps(scenario)
-    row |= goodput_columns(steps)
-    return to_seconds(steps.healthy.useful) / row["goodput"] if row["goodput"] else 0.0
+STEPS: Mapping[str, Callable[[Settings, Case, Scenario], Evaluation]] = {
+    "screen": _screen,
+    "price": _bound_costs,
+    "weigh": _bound_order,
+    "simulate": _simulate,
+}
 
 
-def _finding(settings: Settings, scenario: Scenario, time: int, held: Sequence[int], least: str) -> Finding:
+def _bounded(
+    settings: Settings, scenario: Scenario, time: int, held: Sequence[int], least: str = "at least "
+) -> Evaluation:
     """A bound, and whether the memory of each pipeline rank suffices."""
     cost = settings.objective.cost(scenario, to_seconds(time))
     if not held:
-        return Finding(least=cost)
+        return Evaluation(least=cost)
     tightest = _allowed(settings, scenario)
     place = max(range(len(tightest)), key=lambda one: held[one] - tightest[one])
     excess = held[place] - tightest[place]
     reason = ""
     if excess > 0:
         reason = f"pipeline rank {place} holds {least}{format_bytes(held[place])}; {format_bytes(tightest[place])} fit"
-    return Finding(reason, excess > 0, cost, max(held), excess)
+    return Evaluation(reason, excess > 0, cost, max(held), excess)
 
 
 def _allowed(settings: Settings, scenario: Scenario) -> Sequence[int]:

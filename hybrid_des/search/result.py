@@ -9,11 +9,11 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.scenario import Scenario
-from hybrid_des.search.appraisal import scenario_in
 from hybrid_des.search.branch import EXCLUDED, IMPOSSIBLE, MISFIT, SAME, SIMULATED, UNKNOWN, Candidate
+from hybrid_des.search.evaluation import scenario_in
 from hybrid_des.search.terms import Settings
-from hybrid_des.sweep.journal import cells
 from hybrid_des.sweep.rows import plain
+from hybrid_des.sweep.table import cells
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +23,7 @@ _ALWAYS = (SIMULATED, EXCLUDED, MISFIT, UNKNOWN)
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The outcome of a search.
 
     Attributes:
@@ -93,8 +93,7 @@ class Found:
             return f"{'optimal' if self.best else 'no plan'}: {listed}"
         if self.best is None:
             return f"stopped ({self.stopped}), no plan yet: {listed}"
-        objective = self.settings.objective
-        least = objective.shown(objective.value(self.least)) if self.least else "any"
+        least = self.settings.objective.text(self.least) if self.least else "any"
         return f"stopped ({self.stopped}), a gap of {self.gap:.1%} is left to {least}: {listed}"
 
     def table(self) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""The findings of a search on disk: one line of JSON per finding, so that a search that is stopped loses nothing.
+"""The evaluations of a search on disk, a line of JSON each, so that a search that is stopped loses nothing.
 
     {"search": "3f2a…", "plans": 336}
     {"step": "weigh", "plan": 17, "least": 12.9, "held": 61234567890, …}
@@ -20,45 +20,50 @@ from typing import Any
 
 from hybrid_des.errors import UsageError
 from hybrid_des.report.files.staging import cannot_be_written
-from hybrid_des.search.appraisal import Finding
+from hybrid_des.search.evaluation import Evaluation
 from hybrid_des.search.terms import Settings
 from hybrid_des.sweep.axes import Case
 
-LOGBOOK = "search.partial.jsonl"
+LOG = "search.partial.jsonl"
 SAME = "the same scenario, plans, objective, limits and version"
-LINE = {"step", "plan", *(field.name for field in fields(Finding))}
+LINE = {"step", "plan", *(field.name for field in fields(Evaluation))}
 
-Known = Mapping[tuple[str, int], Finding]
-Note = Callable[[str, int, Finding], None]
+Known = Mapping[tuple[str, int], Evaluation]
+Note = Callable[[str, int, Evaluation], None]
 
 
 @contextlib.contextmanager
-def logbook(folder: Path, settings: Settings, cases: Sequence[Case], *, resume: bool) -> Iterator[tuple[Known, Note]]:
-    """Yield the findings of an earlier search, and a function that adds one; the folder must exist.
+def search_log(
+    folder: Path | None, settings: Settings, cases: Sequence[Case], *, resume: bool
+) -> Iterator[tuple[Known, Note]]:
+    """Yield the evaluations of an earlier search, and a function that adds one; without a folder nothing is kept.
 
     Raises:
         UsageError: the folder cannot be written, or, with `resume`, does not hold this search.
     """
-    path, head = folder / LOGBOOK, _head(settings, cases)
+    if folder is None:
+        yield {}, lambda step, number, found: None
+        return
+    path, head = folder / LOG, _head(settings, cases)
     known = _read(path, head) if resume else {}
-    lines = [json.dumps(head), *(_line(step, number, finding) for (step, number), finding in known.items())]
+    lines = [json.dumps(head), *(_line(step, number, found) for (step, number), found in known.items())]
     with cannot_be_written(folder):
         draft = path.with_name(f".{path.name}.part")
         draft.write_text("\n".join([*lines, ""]), encoding="utf-8")
-        draft.replace(path)  # from here on, earlier findings cannot be lost
+        draft.replace(path)  # from here on, earlier evaluations cannot be lost
         file = path.open("a", encoding="utf-8")
 
-    def note(step: str, number: int, finding: Finding) -> None:
+    def note(step: str, number: int, found: Evaluation) -> None:
         with cannot_be_written(folder):
-            file.write(_line(step, number, finding) + "\n")
+            file.write(_line(step, number, found) + "\n")
             file.flush()
 
     with file:
         yield known, note
 
 
-def _line(step: str, number: int, finding: Finding) -> str:
-    return json.dumps({"step": step, "plan": number, **asdict(finding)}, allow_nan=False)
+def _line(step: str, number: int, found: Evaluation) -> str:
+    return json.dumps({"step": step, "plan": number, **asdict(found)}, allow_nan=False)
 
 
 def _head(settings: Settings, cases: Sequence[Case]) -> dict[str, Any]:
@@ -67,7 +72,7 @@ def _head(settings: Settings, cases: Sequence[Case]) -> dict[str, Any]:
 
 
 def _read(path: Path, head: Mapping[str, Any]) -> Known:
-    """The findings in a file; a last line that was cut short by a kill is left out.
+    """The evaluations in a file; a last line that was cut short by a kill is left out.
 
     Raises:
         UsageError: there is no such file, a line is wrong, or the file is that of another search.
@@ -82,19 +87,16 @@ def _read(path: Path, head: Mapping[str, Any]) -> Known:
             f'{path}:1: expected the head of a log, {{"search": …, "plans": …}}; start again without --resume'
         )
     if begun != head:
-        raise UsageError(f"{path}: from a different search{_difference(begun, head)}; --resume needs {SAME}")
-    found = {}
+        counts = f" of {begun['plans']} plans, not {head['plans']}" if begun["plans"] != head["plans"] else ""
+        raise UsageError(f"{path}: from a different search{counts}; --resume needs {SAME}")
+    known = {}
     for number, line in enumerate(lines[:-1], start=2):  # a whole line has a line break
-        finding = _parsed(line)
-        if finding.keys() != LINE:
+        found = _parsed(line)
+        if found.keys() != LINE:
             raise UsageError(f"{path}:{number}: not a finding of a search; delete this line to appraise its plan again")
-        step, plan = finding.pop("step"), finding.pop("plan")
-        found[step, plan] = Finding(**finding)
-    return found
-
-
-def _difference(begun: Mapping[str, Any], head: Mapping[str, Any]) -> str:
-    return f" of {begun['plans']} plans, not {head['plans']}" if begun["plans"] != head["plans"] else ""
+        step, plan = found.pop("step"), found.pop("plan")
+        known[step, plan] = Evaluation(**found)
+    return known
 
 
 def _parsed(line: str) -> dict[str, Any]:

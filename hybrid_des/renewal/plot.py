@@ -1,14 +1,21 @@
-"""Plots of weeks: one history, and goodput against the interval between checkpoints and against spares."""
+"""Plots and files of weeks: one history, and goodput against the interval between checkpoints and against spares."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hybrid_des.longrun.study import Goodput
-from hybrid_des.longrun.tradeoffs import interval_of
-from hybrid_des.longrun.weeks_report import LONG
+from hybrid_des.analysis.spreadsheets import write_csv
+from hybrid_des.pool.pool import Pool
+from hybrid_des.renewal import goodput
+from hybrid_des.renewal.goodput import HERE, Goodput
+from hybrid_des.renewal.report import LONG
 from hybrid_des.renewal.sources import faults_of
-from hybrid_des.report.plots.style import LINES, axes, legend_above, log_ticks, new_figure, plain, scale_of, verbatim
+from hybrid_des.report.files import Written, write_whole
+from hybrid_des.report.plots import style
+from hybrid_des.report.plots.style import LINES, plain
+from hybrid_des.units import to_seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,14 +24,15 @@ if TYPE_CHECKING:
 
 DOWN = {"detection": LINES[5], "repair": LINES[3], "swap": LINES[4], "restart": LINES[1], "flap": LINES[7]}
 STEP, FAILED = LINES[0], "black"
+CURVES = ("intervals.csv", "spares.csv")
 
 
 def history(weeks: Goodput, ax: Axes | None = None, replication: int = 0) -> Axes:
     """Draw the step time of one replication over its weeks; marks are failures, shaded areas downtime."""
-    ax = axes(ax, (10.0, 3.2))
+    ax = style.axes(ax, (10.0, 3.2))
     rows = weeks.history.query("replication == @replication")
     size, unit = next((one for one in LONG if weeks.summary["horizon_s"] >= 2 * one[0]), (1.0, "s"))
-    scale, name = scale_of(weeks.summary["healthy_step_s"])
+    scale, name = style.scale_of(weeks.summary["healthy_step_s"])
     shown = {"step time": STEP}
     for phase, colour in DOWN.items():
         mine = rows[rows.phase == phase]
@@ -42,20 +50,24 @@ def history(weeks: Goodput, ax: Axes | None = None, replication: int = 0) -> Axe
     ax.set_xlabel(f"wall time ({unit})")
     ax.set_ylabel(f"step time ({name})")
     facts = f"{len(failures)} failures, goodput {weeks.replications.goodput[replication]:.1%}"
-    ax.set_title(f"{verbatim(weeks.scenario.name)}, replication {replication}: {facts}", loc="left", fontsize=10)
-    legend_above(ax, shown)
+    ax.set_title(f"{style.verbatim(weeks.scenario.name)}, replication {replication}: {facts}", loc="left", fontsize=10)
+    style.legend_above(ax, shown)
     return plain(ax)
 
 
 def over_intervals(weeks: Goodput, table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw goodput against the interval between checkpoints; dashed lines are the scenario's and the best one."""
-    ax = axes(ax, (5.0, 3.6))
+    ax = style.axes(ax, (5.0, 3.6))
     size, unit = LONG[2]
     _band(ax, table.interval_s / size, table)
     ax.set_xscale("log")
-    log_ticks(ax.xaxis)
+    style.log_ticks(ax.xaxis)
     best = weeks.summary["best_interval_s"]
-    marks = {"scenario": (interval_of(weeks), FAILED), "best": (best and best["exact"], LINES[1])}
+    every = weeks.job.saving.every
+    marks = {
+        "scenario": (every and to_seconds(every), FAILED),
+        "best": (best and best["exact"], LINES[1]),
+    }
     for label, (seconds, colour) in marks.items():
         if seconds:
             ax.axvline(seconds / size, color=colour, linestyle="--", linewidth=1, label=label)
@@ -66,7 +78,7 @@ def over_intervals(weeks: Goodput, table: pd.DataFrame, ax: Axes | None = None) 
 
 def over_spares(weeks: Goodput, table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw goodput against the number of spares; the dashed line is the scenario's."""
-    ax = axes(ax, (5.0, 3.6))
+    ax = style.axes(ax, (5.0, 3.6))
     _band(ax, table.spares, table)
     spares = faults_of(weeks.scenario).spares
     if spares is not None:
@@ -90,9 +102,32 @@ def picture(weeks: Goodput, intervals: pd.DataFrame | None, spares: pd.DataFrame
     curves = [
         (draw, table) for draw, table in ((over_intervals, intervals), (over_spares, spares)) if table is not None
     ]
-    figure = new_figure((10.0, 3.4 + 3.4 * bool(curves)))
+    figure = style.new_figure((10.0, 3.4 + 3.4 * bool(curves)))
     grid = figure.add_gridspec(2 if curves else 1, max(len(curves), 1))
     history(weeks, figure.add_subplot(grid[0, :]))
     for column, (draw, table) in enumerate(curves):
         draw(weeks, table, figure.add_subplot(grid[1, column]))
     return figure
+
+
+def write(weeks: Goodput, folder: str | Path, pool: Pool = HERE) -> Written:
+    """Write summary, replications, failures, history, the available curves, and the plot; all of them or none.
+
+    Raises:
+        UsageError: the folder cannot be written.
+    """
+
+    def fill(workshop: Path) -> None:
+        text = json.dumps(weeks.summary, indent=2, allow_nan=False)
+        (workshop / "goodput.json").write_text(text + "\n", encoding="utf-8")
+        curves = goodput.over_intervals(weeks, pool=pool), goodput.over_spares(weeks, pool=pool)
+        tables = {
+            "replications.csv": weeks.replications, "failures.csv": weeks.failures, "history.csv": weeks.history,
+            **dict(zip(CURVES, curves, strict=True)),
+        }  # fmt: skip
+        for name, table in tables.items():
+            if table is not None:
+                write_csv(table, workshop / name)
+        style.save(picture(weeks, *curves), workshop, "goodput")
+
+    return write_whole(folder, fill, replaces=CURVES)

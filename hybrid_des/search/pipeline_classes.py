@@ -12,7 +12,7 @@ from hybrid_des.search.cheapest import CheapestTimes
 
 
 @dataclass(frozen=True)
-class Ways:
+class PipelineClasses:
     """Pipelines that are walked as one: each rank as fast, and each message as quick, as the fastest of them.
 
     Attributes:
@@ -25,7 +25,7 @@ class Ways:
     cheapest: CheapestTimes
 
     @classmethod
-    def of(cls, scenario: Scenario, cheapest: CheapestTimes) -> Ways:
+    def of(cls, scenario: Scenario, cheapest: CheapestTimes) -> PipelineClasses:
         """All pipelines of a scenario."""
         layout = scenario.parallel.layout
         stride, length = layout.strides["pipeline"], layout.sizes["pipeline"] * layout.strides["pipeline"]
@@ -42,7 +42,7 @@ class Ways:
         pairs = [(i, j) for i in range(count) for j in {(i + 1) % count, (i - 1) % count} - {i}]
         return len(set(self.speeds)) == 1 and all(len(self._kinds(*pair)) == 1 for pair in pairs)
 
-    def slowest(self) -> Ways:
+    def slowest(self) -> PipelineClasses:
         """The pipeline that computes longest; the first of equal ones."""
         longest = max(self.ranks, key=lambda way: sum(1 / self.speeds[rank] for rank in way))
         return replace(self, ranks=[longest])

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.report.plots.style import LINES, MARKERS, legend, log_ticks, new_figure, plain
-from hybrid_des.validation.corpus import FIGURES, Prediction
-from hybrid_des.validation.statistics import grouped
+from hybrid_des.validation.corpus import FIGURES, Prediction, grouped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,11 +36,7 @@ def _panel(above: Axes, below: Axes, name: str, groups: Mapping[str, list[Predic
     words, unit, scale = NAMES[name]
     for i, (label, rows) in enumerate(groups.items()):
         pairs = [(p.measured[name] / scale, ratio) for p in rows if (ratio := p.ratio(name)) is not None]
-        style: dict[str, Any] = {
-            "color": LINES[i % len(LINES)],
-            "marker": MARKERS[i % len(MARKERS)],
-            "linestyle": "none",
-        }
+        style: dict[str, Any] = {"color": LINES[i % len(LINES)], "marker": MARKERS[i % len(MARKERS)], "linestyle": ""}
         measured = [pair[0] for pair in pairs]
         above.plot(measured, [value * ratio for value, ratio in pairs], label=label, markersize=5, **style)
         below.plot(measured, [100 * (ratio - 1) for _, ratio in pairs], markersize=4, **style)
