@@ -87,7 +87,7 @@ class Gpu:
 
     Attributes:
         rank: its global rank.
-        ops: number of ops that it runs per step, optimizer steps included.
+        program: what it runs.
         processes: its SimPy processes, one per stream.
     """
 
@@ -103,13 +103,17 @@ class Gpu:
         pace: VaryingPace | None = None,
     ) -> None:
         self.rank = endpoint.rank
-        self._context, self._endpoint, self._program = context, endpoint, program
+        self._context, self._endpoint, self.program = context, endpoint, program
         self._communicators = communicators
         self._memory, self._arithmetic, self._pace = memory, arithmetic, pace
         self._events = Events(endpoint)
         self._at = {stream: Position() for stream in program.streams}
-        self.ops = program.rows
         self.processes = [context.env.process(self._run(stream)) for stream in program.streams]
+
+    @property
+    def ops(self) -> int:
+        """Number of ops that it runs per step, optimizer steps included."""
+        return len(self.program.ops)
 
     @property
     def memory(self) -> MemoryLedger:
@@ -123,7 +127,7 @@ class Gpu:
         rank, memory, arithmetic, pace = self.rank, self._memory, self._arithmetic, self._pace
         inboxes, flows, events = self._endpoint.inboxes, self._endpoint.flows, self._events
         timeout, record, communicators = env.timeout, recorder.ops.add, self._communicators
-        calls, at = self._program.streams[stream], self._at[stream]
+        calls, at = self.program.streams[stream], self._at[stream]
         one: Any
         for step in range(self._context.steps):
             at.step, base, marks = step, step << STEP_SHIFT, list[int]()
@@ -214,6 +218,6 @@ class Gpu:
         waits = (
             f"the {one.purpose.name} of micro-batch {at.call.ops[one.op].microbatch} "
             f"from rank {self._endpoint.rank_of(one.peer)}"
-            for one in at.call.block.receives
+            for one in at.call.block.every(Receive)
         )
         return place + f"at {at.call.name}, which needs {' and '.join(waits) or 'nothing'}"

@@ -20,6 +20,7 @@ from hybrid_des.network.transport import Transport
 from hybrid_des.numerics.training import Training
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import Parts, parts_of
+from hybrid_des.planning.program import table_of
 from hybrid_des.planning.tensor_traffic import TensorTraffic
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.assembly import Network, network_of, servers_of, simulated_gpus
@@ -44,7 +45,7 @@ class Run:
             bytes_expert: totals over all steps; replayed collectives of these axes send bytes, but no messages.
         duration: simulated picoseconds over all steps.
         ranks: the simulated global ranks.
-        peak_activations, peak_memory: one entry for each of these, in whole-rank micro-batches and in bytes.
+        peak_chunks, peak_memory: one entry for each of these: activations, in parts of a chunk (`CHUNK`), and bytes.
         events: SimPy events processed.
         wall_s: real seconds.
         algorithm: the all-reduce used; for `auto` the chosen one.
@@ -70,7 +71,7 @@ class Run:
     bytes_parameters: int
     duration: int
     ranks: Sequence[int]
-    peak_activations: list[Fraction]
+    peak_chunks: Sequence[int]
     peak_memory: list[int]
     events: int
     wall_s: float
@@ -87,6 +88,12 @@ class Run:
     tensor_delay: int = 0
     fold: Fold | None = None
     unfolded: str = ""
+
+    @property
+    def peak_activations(self) -> list[Fraction]:
+        """For each simulated rank, the most activations that it holds, in whole-rank micro-batches."""
+        visits = self.timeline.programs.visits[self.timeline.pipeline_rank[self.ranks]].tolist()
+        return [Fraction(parts, CHUNK * times) for parts, times in zip(self.peak_chunks, visits, strict=True)]
 
 
 @contextmanager
@@ -201,17 +208,19 @@ def _simulated(
 def _run_of(scenario: Scenario, parts: Parts, folded: Folded[_Ended], trace: Causes | None, started: float) -> Run:
     """The outcome of a simulation that began at second `started`."""
     ((recorder, transport, _), gpus), fold, reason = folded
-    layout, training, visits = scenario.parallel.layout, parts.training, parts.plan.visits
-    counted = [CHUNK * visits[layout.coordinate(gpu.rank, "pipeline")] for gpu in gpus]
+    layout, training = scenario.parallel.layout, parts.training
+    places = [layout.coordinate(gpu.rank, "pipeline") for gpu in gpus]
+    programs = dict(zip(places, (gpu.program for gpu in gpus), strict=True))
+    table = table_of([programs[place] for place in sorted(programs)])
     return Run(
         scenario,
         parts.plan,
         parts.costs,
-        Timeline.of(recorder, parts.plan, layout, fold.order if fold else 1, scenario.cluster.sharing == "fair"),
+        Timeline.of(recorder, table, layout, fold.order if fold else 1, scenario.cluster.sharing == "fair"),
         **_sent(parts, transport, scenario.steps),
         duration=transport.env.now,
         ranks=[gpu.rank for gpu in gpus],
-        peak_activations=[Fraction(gpu.memory.peak_activations, n) for gpu, n in zip(gpus, counted, strict=True)],
+        peak_chunks=[gpu.memory.peak_activations for gpu in gpus],
         peak_memory=[gpu.memory.peak_bytes for gpu in gpus],
         events=transport.env.events,
         wall_s=time.perf_counter() - started,

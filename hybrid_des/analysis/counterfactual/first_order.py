@@ -13,7 +13,7 @@ from hybrid_des.analysis.critical_path.messages import Messages, service_alone
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.planning.program import Call, Program
+from hybrid_des.planning.program import Call, Program, Send
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.perturbed import Slow
 from hybrid_des.simulation.run import Run
@@ -91,7 +91,7 @@ def _same_messages(before: list[Program], after: list[Program]) -> bool:
 
 
 def _sizes(program: Program) -> list[tuple[int, ...]]:
-    return [tuple(send.message.size for send in call.block.sends) for call in program.ops.values() if call.ops]
+    return [tuple(send.message.size for send in call.block.every(Send)) for call in program.ops.values() if call.ops]
 
 
 def _durations(base: Run, before: list[Program], after: list[Program], variant: Variant) -> Column:

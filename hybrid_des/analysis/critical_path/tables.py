@@ -28,6 +28,7 @@ class Names:
     """Short names of the activities of a run: `B1@0` is the backward of micro-batch 1 on rank 0, `a1` an activation."""
 
     def __init__(self, timeline: Timeline, graph: Graph) -> None:
+        self._programs = timeline.programs
         self._ops = {name: column.tolist() for name, column in timeline.op_rows().items()}
         self._count = len(self._ops["rank"])
         rows = timeline.message_rows()
@@ -43,10 +44,9 @@ class Names:
             return "collective"
         step = f"step {self.step(activity)}: " if self._steps > 1 else ""
         if activity < self._count:
-            kind, rank = OP_KINDS[self._ops["kind"][activity]], self._ops["rank"][activity]
-            number = "" if kind == "optimizer" else str(self._ops["microbatch"][activity])
-            chunk = self._ops["chunk"][activity]
-            return f"{step}{kind}{number}{f'.{chunk}' if chunk > 0 else ''}@{rank}"
+            names = ("rank", "chunk", "kind", "microbatch", "label")
+            rank, chunk, *what = (self._ops[name][activity] for name in names)
+            return f"{step}{self._programs.name(*what)}{f'.{chunk}' if chunk > 0 else ''}@{rank}"
         channel = self._channels[int(self._messages["channel"][activity - self._count])]
         if channel.purpose.name in SHORT:
             return f"{step}{SHORT[channel.purpose.name]}{int(self._messages['microbatch'][activity - self._count])}"

@@ -27,8 +27,7 @@ from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.phases import phase_name, phases_of
 from hybrid_des.analysis.table import COMPUTE
 from hybrid_des.engine.recorder import CHUNK
-from hybrid_des.network.purpose import ACTIVATION, GRADIENT
-from hybrid_des.pipeline.plan import Plan
+from hybrid_des.network.purpose import PURPOSES
 from hybrid_des.report.files import output
 from hybrid_des.report.plots.curves import natural
 from hybrid_des.report.shares import CAUSES as CAUSE_NAMES
@@ -41,7 +40,7 @@ from hybrid_des.report.trace_events import (
     nanoseconds,
     slice_line,
 )
-from hybrid_des.timeline import NONE, OP_KINDS, Column, Timeline
+from hybrid_des.timeline import NONE, OP_KINDS, Column, ProgramTable, Timeline
 
 LINES_AT_ONCE = 10_000
 
@@ -80,50 +79,50 @@ def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[str]:
 
     Heads are last because an arrow between two ops of zero length starts and ends at the same time.
     """
-    replica, pipeline_rank, plan = timeline.pipeline, timeline.pipeline_rank, timeline.plan
+    replica, pipeline_rank, programs = timeline.pipeline, timeline.pipeline_rank, timeline.programs
     beside, memory = _beside(timeline), _rows_of_memory(timeline)
     ops = timeline.ops
     ranks = list(groups(np.lexsort((nanoseconds(ops["end"]), nanoseconds(ops["start"]), ops["rank"])), ops["rank"]))
-    arrows = Arrows(plan, replicas=int(replica.max()) + 1)
+    arrows = Arrows(programs, replicas=int(replica.max()) + 1)
     tracks = {rank: (rank + 1, next(threads)) for rank, _ in ranks}
     digits = len(str(timeline.layout.ranks - 1))
     for rank, mine in ranks:
         (pid, tid), copy, place = tracks[rank], int(replica[rank]), int(pipeline_rank[rank])
         title = f"GPU {rank:0{digits}}: replica {copy}, pipeline rank {place}"
         title += f" ({timeline.alike} identical GPUs)" if timeline.alike > 1 else ""
-        yield from name_process(pid, title, copy * plan.pipeline + place)
+        yield from name_process(pid, title, copy * programs.pipeline + place)
         yield from name_thread(pid, tid, COMPUTE)
         for row in _facts(timeline, mine):
-            yield _op_slice(pid, tid, row, many_chunks=plan.visits[place] > 1)
-            yield from arrows.ends("s", place, copy, row, f'"pid":{pid},"tid":{tid}')
+            yield _op_slice(pid, tid, row, programs, many_chunks=programs.visits[place] > 1)
+            yield from arrows.ends("s", copy, row, f'"pid":{pid},"tid":{tid}')
         for thread, slices in beside.items():
             if rank in slices.rows_of:
                 tid = next(threads)
                 yield from name_thread(pid, tid, thread)
                 yield from (slice_line(f'"pid":{pid},"tid":{tid}', *about) for about in slices.of(rank))
         if rank in memory:
-            yield from _memory_counters(pid, _changes(timeline, memory[rank]), plan.visits[place])
+            yield from _memory_counters(pid, _changes(timeline, memory[rank]), programs.visits[place])
     for rank, mine in ranks:
-        (pid, tid), copy, place = tracks[rank], int(replica[rank]), int(pipeline_rank[rank])
+        (pid, tid), copy = tracks[rank], int(replica[rank])
         for row in _facts(timeline, mine):
-            yield from arrows.ends("f", place, copy, row, f'"pid":{pid},"tid":{tid}')
+            yield from arrows.ends("f", copy, row, f'"pid":{pid},"tid":{tid}')
 
 
 def _facts(timeline: Timeline, ops: Column) -> Iterator[tuple[int, ...]]:
-    """Step, index, start, end (nanoseconds), kind, micro-batch, chunk and stage of some op rows."""
+    """Step, number, start, end (nanoseconds), kind, micro-batch, chunk, stage and label of some op rows."""
     rows = timeline.op_rows(ops)
     rows = {**rows, **{name: nanoseconds(rows[name]) for name in ("start", "end")}}
-    names = ("step", "index", "start", "end", "kind", "microbatch", "chunk", "stage")
+    names = ("step", "op", "start", "end", "kind", "microbatch", "chunk", "stage", "label")
     return zip(*(rows[name].tolist() for name in names), strict=True)
 
 
-def _op_slice(pid: int, tid: int, row: tuple[int, ...], many_chunks: bool) -> str:
-    step, _, start, end, kind, microbatch, chunk, stage = row
+def _op_slice(pid: int, tid: int, row: tuple[int, ...], programs: ProgramTable, *, many_chunks: bool) -> str:
+    step, _, start, end, kind, microbatch, chunk, stage, label = row
     args = f'"step":{step}'
-    name = OP_KINDS[kind]
+    name = programs.name(kind, microbatch, label)
     if microbatch != NONE:
         args += f',"microbatch":{microbatch},"chunk":{chunk},"stage":{stage}'
-        name += f"{microbatch} chunk {chunk}" if many_chunks else str(microbatch)
+        name += f" chunk {chunk}" if many_chunks else ""
     return slice_line(f'"pid":{pid},"tid":{tid}', start, end, name, OP_KINDS[kind], args)
 
 
@@ -168,33 +167,23 @@ def _collective(kind: str, part: str, row: Mapping[str, int]) -> tuple[str, str,
 
 
 class Arrows:
-    """Flow arrows for the messages between pipeline ranks, by the actions at which they start and end."""
+    """Flow arrows for the messages between pipeline ranks, by the ops at which they start and end."""
 
-    def __init__(self, plan: Plan, replicas: int) -> None:
-        where = {
-            (rank, op): (rank, index)
-            for rank, program in enumerate(plan.programs)
-            for index, step in enumerate(program)
-            for op in step
-        }
+    def __init__(self, programs: ProgramTable, replicas: int) -> None:
         self._replicas = replicas
-        self._at: dict[tuple[str, int, int], list[tuple[int, str]]] = {}
-        numbers = count(1)
-        for (rank, op), place in where.items():
-            kind = (ACTIVATION if op.kind == "F" else GRADIENT).name
-            for producer in plan.needs(rank, op):
-                if producer[0] != rank:
-                    number = next(numbers)
-                    self._at.setdefault(("s", *where[producer]), []).append((number, kind))
-                    self._at.setdefault(("f", *place), []).append((number, kind))
-        self._count = next(numbers)
+        self._at: dict[tuple[str, int], list[tuple[int, str]]] = {}
+        sent = (programs.messages[name].tolist() for name in ("producer", "consumer", "purpose"))
+        for number, (producer, consumer, purpose) in enumerate(zip(*sent, strict=True), start=1):
+            self._at.setdefault(("s", producer), []).append((number, PURPOSES[purpose].name))
+            self._at.setdefault(("f", consumer), []).append((number, PURPOSES[purpose].name))
+        self._count = len(programs.messages["tag"]) + 1
 
-    def ends(self, phase: str, rank: int, replica: int, row: tuple[int, ...], track: str) -> Iterator[str]:
+    def ends(self, phase: str, replica: int, row: tuple[int, ...], track: str) -> Iterator[str]:
         """The tails ("s") or heads ("f") in the middle of one op; numbers are unique in the trace."""
-        step, index, start, end = row[:4]
+        step, op, start, end = row[:4]
         base = (step * self._replicas + replica) * self._count
         bind = ',"bp":"e"' if phase == "f" else ""
-        for number, kind in self._at.get((phase, rank, index), ()):
+        for number, kind in self._at.get((phase, op), ()):
             yield (
                 f'{{"ph":"{phase}"{bind},{track},"ts":{microseconds((start + end) // 2)},'
                 f'"id":{base + number},"name":"{kind}","cat":"message"}}'
