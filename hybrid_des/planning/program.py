@@ -17,21 +17,23 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
 from sys import intern
-from typing import Any, ClassVar, NamedTuple, TypeGuard, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeGuard, TypeVar
 
 import numpy as np
 
 from hybrid_des.engine.recorder import OPTIMIZER
+from hybrid_des.errors import Refusal
 from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import PURPOSES, Purpose
-from hybrid_des.pipeline.op import Action
-from hybrid_des.planning.pace import Slowing
+from hybrid_des.pipeline.op import Action, Op
+from hybrid_des.planning.pace import Pace, Slowing
 from hybrid_des.timeline import NONE, OP_KINDS, Columns, ProgramTable
 
 COMPUTE, GRADIENT, PARAMETER = "compute", "gradient", "parameters"  # the streams
 STEP, LAYER = "a step begins", "a layer begins or ends"  # events
 ASIDE = -2  # `number` of a call without an op row
 Group = tuple[str, int, int]  # what its collectives are for, or their axis; stage; part
+BARRIER = ("barrier", 0, 0)  # all ranks, which meet between steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +287,68 @@ class Program:
 
         calls = tuple(call if call.number == ASIDE else changed(call) for call in self.streams[COMPUTE])
         return Program({**self.streams, COMPUTE: calls})
+
+
+class ProgramSource(Protocol):
+    """Where the programs of a run come from: lowered from a plan, or given."""
+
+    @property
+    def blocking(self) -> bool:
+        """Whether some wait until their messages have arrived."""
+
+    @property
+    def microbatches(self) -> int:
+        """Number of micro-batches per replica and training step."""
+
+    def chunks(self, rank: int) -> Mapping[int, int]:
+        """Stage → its chunk, for the stages that a pipeline rank holds."""
+
+    def usual(self, rank: int) -> Callable[[Op], int]:
+        """The picoseconds of each op of a pipeline rank at speed 1."""
+
+    def lower(self, rank: int, pace: Pace) -> Program:
+        """The program of a pipeline rank at a pace."""
+
+    def serve(self, stage: int, part: int) -> Program:
+        """The program of an endpoint that serves a process group without being a member."""
+
+
+@dataclass(frozen=True)
+class GivenPrograms:
+    """Programs that came from elsewhere, such as a profile, one per pipeline rank; they have no servers."""
+
+    programs: Sequence[Program]
+
+    @property
+    def blocking(self) -> bool:
+        """Whether some wait until their messages have arrived."""
+        return any(call.block.every(Confirm) for program in self.programs for call in program.rows)
+
+    @property
+    def microbatches(self) -> int:
+        """Number of micro-batches per replica and training step."""
+        return table_of(self.programs).microbatches
+
+    def chunks(self, rank: int) -> Mapping[int, int]:
+        """Stage → its chunk, for the stages that a pipeline rank holds."""
+        calls = self.programs[rank].rows
+        return {stage: op.chunk for call in calls for stage, op in zip(call.block.stages, call.ops, strict=True)}
+
+    def usual(self, rank: int) -> Callable[[Op], int]:
+        """The picoseconds of each op of a pipeline rank at speed 1."""
+        return {op: call.duration for call in self.programs[rank].rows for op in call.ops}.__getitem__
+
+    def lower(self, rank: int, pace: Pace) -> Program:
+        """The program of a pipeline rank at a pace."""
+        return self.programs[rank].lasting(lambda call, duration: pace.duration(duration))
+
+    def serve(self, stage: int, part: int) -> Program:
+        """Refuse, as nothing is said about servers.
+
+        Raises:
+            Refusal: always.
+        """
+        raise Refusal(f"the programs say nothing about servers of stage {stage}")
 
 
 def filled(stage: int) -> str:

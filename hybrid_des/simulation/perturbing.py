@@ -21,12 +21,11 @@ from hybrid_des.jitter.streams import Draws, stream
 from hybrid_des.network.conditions import Conditions
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.op import Op
-from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.program import ProgramSource
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.perturbed import Slow
 from hybrid_des.simulation.varying import Factor, Variation, VaryingPace
 from hybrid_des.units import to_picoseconds
-from hybrid_des.workload.costs import Costs
 from hybrid_des.workload.durations import Durations
 
 
@@ -64,13 +63,12 @@ class Perturbation:
     """Perturbations of the computation of a run.
 
     Attributes:
-        plan, costs: of the run; `costs` at speed 1.
+        programs: where the programs of the run come from.
         durations: of every op, if given from outside.
     """
 
     scenario: Scenario
-    plan: Plan
-    costs: Costs
+    programs: ProgramSource
     durations: Durations | None = None
 
     def speed(self, rank: int) -> Fraction:
@@ -81,21 +79,18 @@ class Perturbation:
     def pace(self, rank: int) -> VaryingPace | None:
         """The varying pace of a rank; None if its pace is constant."""
         table, noise = self._table(rank), self._noise(rank)
-        held = [stage for (place, _), stage in self.plan.stage_of.items() if place == self._place(rank)]
+        held = self.programs.chunks(self._place(rank)) if self._stages else ()
         stages = {stage: self._stages[stage] for stage in held if stage in self._stages}
         factors = [self._factor(rank, *source) for source in self._sources]
         times = self._times(rank)
         if table.constant is not None and not (stages or factors or noise or times):
             return None
         table = Timetable() if table.constant is not None else table
-        return VaryingPace(Variation(replace(table, noise=noise), stages, factors, self._usual(rank), times))
+        usual = self.programs.usual(self._place(rank))
+        return VaryingPace(Variation(replace(table, noise=noise), stages, factors, usual, times))
 
     def _place(self, rank: int) -> int:
         return self.scenario.parallel.layout.coordinate(rank, "pipeline")
-
-    def _usual(self, rank: int) -> Callable[[Op, int], int]:
-        place, stages = self._place(rank), self.costs.stages
-        return lambda op, step: stages[place, op.chunk].time(op.kind)
 
     def _times(self, rank: int) -> Callable[[Op, int], int] | None:
         if self.durations is None:
@@ -132,9 +127,11 @@ class Perturbation:
         for one in self.scenario.slow:
             if one.stage is not None:
                 spells.setdefault(one.stage, []).append(one.spell)
+        places = range(self.scenario.parallel.pipeline if spells else 0)
+        last = max((stage for place in places for stage in self.programs.chunks(place)), default=0)
         for stage in spells:
-            if stage >= self.plan.stages:
-                raise UsageError(f"slow: there is no stage {stage}; the schedule has stages 0 … {self.plan.stages - 1}")
+            if stage > last:
+                raise UsageError(f"slow: there is no stage {stage}; the schedule has stages 0 … {last}")
         return {stage: Timetable.of(each) for stage, each in spells.items()}
 
     def _noise(self, rank: int) -> Noise | None:
@@ -164,7 +161,7 @@ class Perturbation:
 
     def _factor(self, rank: int, level: str, sample: Sample, key: tuple[str | int, ...]) -> Factor:
         """One source's factors of the ops of a rank: by index, in separate streams."""
-        seed, microbatches, place = self.scenario.seed, self.plan.microbatches, self._place_of_streams(rank)
+        seed, microbatches, place = self.scenario.seed, self.programs.microbatches, self._place_of_streams(rank)
 
         @cache
         def draws(*more: str | int) -> Draws:

@@ -25,12 +25,12 @@ class Programs:
 
     def __init__(self, scenario: Scenario, parts: Parts, retime: Retime | None = None) -> None:
         self._retime = retime
-        self._lowering = parts.lowering
+        self._lowering = parts.programs
         self._alike: dict[tuple[int, int], Program] = {}
         self._known: dict[tuple[int, Pace], Program] = {}
         self._perturbation = None
         if scenario.slow or scenario.jitter or parts.durations:
-            self._perturbation = Perturbation(scenario, parts.plan, parts.costs, parts.durations)
+            self._perturbation = Perturbation(scenario, parts.programs, parts.durations)
 
     def of(self, rank: int, place: int, speed: Fraction) -> tuple[Program, VaryingPace | None]:
         """The program of a rank on a GPU of this speed, and its varying pace, if it varies."""

@@ -166,7 +166,7 @@ def run(
         def simulate(fold: Fold | None) -> _Ended:
             return _simulated(scenario, planned, fold, scratch, watch, trace=trace, retime=retime, order=order)
 
-        replicas = Replicas(scenario, parts.reductions, parts.traffic.messages, parts.meeting, parts.apart)
+        replicas = Replicas(scenario, parts)
         # a run that is explained, changed rank by rank, or whose replicas start in any order
         whole = trace is not None or retime is not None or order is not None
         folded = simulated_once(replicas, simulate, whole=whole)
@@ -231,7 +231,7 @@ def _run_of(scenario: Scenario, parts: Parts, folded: Folded[_Ended], trace: Cau
         fabric=parts.fabric,
         trace=trace,
         traffic=parts.traffic,
-        tensor_delay=parts.traffic.delay(parts.fabric, transport, scenario.steps),
+        tensor_delay=parts.traffic.delay(parts.fabric, transport, scenario.steps) if parts.traffic.disturbed else 0,
         fold=fold,
         unfolded=reason,
     )
@@ -256,9 +256,7 @@ def _beat(scenario: Scenario, network: Network, gpus: Sequence[Gpu], watch: Watc
 def _sent(parts: Parts, transport: Transport, steps: int) -> dict[str, int]:
     """Totals sent, by messages and by replayed collectives; checks that every message was received."""
     transport.check_empty()
-    replayed = {f"bytes_{axis}": size for axis, size in parts.traffic.replayed_bytes.items()}
-    replayed |= parts.lowering.replayed(0)
-    return {key: total + steps * replayed.get(key, 0) for key, total in transport.sent().items()}
+    return {key: total + steps * parts.replayed.get(key, 0) for key, total in transport.sent().items()}
 
 
 def _carry_out(transport: Transport, gpus: Sequence[Gpu], beat: Callable[[], None] | None) -> None:
