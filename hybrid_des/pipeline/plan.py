@@ -18,10 +18,9 @@ from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
 from operator import add
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from hybrid_des.errors import CircularOrderError, PlanError
-from hybrid_des.pipeline.edges import Edges
 from hybrid_des.pipeline.grid import draw_grid
 from hybrid_des.pipeline.op import KINDS, NEEDS, SOURCE, SPLIT, TARGET, WHOLE, Action, Kind, Op, Path, Place
 from hybrid_des.pipeline.side_by_side import actions_done
@@ -32,6 +31,18 @@ WEIGHT_SHARE = Fraction(43, 100)
 heads, s tokens); its models of 6.2 to 28.3 billion parameters have a·s/h = 8. The input gradient frees the rest."""
 
 Numbers = dict[Kind, list[int]]  # for each kind, the numbers of actions by `_key`; −1 where there is no op
+
+
+class Edges(NamedTuple):
+    """The dependencies between the actions of all programs, which are numbered rank by rank, top to bottom.
+
+    Attributes:
+        producers: for each action the actions that must be done before it.
+        rank: the pipeline rank of each action.
+    """
+
+    producers: Sequence[Sequence[int]]
+    rank: Sequence[int]
 
 
 @dataclass(frozen=True)

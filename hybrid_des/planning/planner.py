@@ -18,7 +18,7 @@ from hybrid_des.pipeline.order_csv import OrderFile, read_order
 from hybrid_des.planning.layered import Layered
 from hybrid_des.planning.lowering import Lowering
 from hybrid_des.planning.pace import Slowing
-from hybrid_des.planning.program import GivenPrograms, Program, ProgramSource
+from hybrid_des.planning.program import GivenPrograms, Program
 from hybrid_des.planning.tensor_traffic import TensorTraffic, tensor_traffic
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.reading import read_text
@@ -52,7 +52,7 @@ class Parts:
     training: Training | None
     workers: Mapping[int, Worker]
     reductions: Reductions
-    programs: ProgramSource
+    programs: Lowering | GivenPrograms
     traffic: TensorTraffic
     durations: Durations | None = None
     meeting: Sequence[Groups] | None = None

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain
 from sys import intern
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeGuard, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeGuard, TypeVar
 
 import numpy as np
 
@@ -289,33 +289,9 @@ class Program:
         return Program({**self.streams, COMPUTE: calls})
 
 
-class ProgramSource(Protocol):
-    """Where the programs of a run come from: lowered from a plan, or given."""
-
-    @property
-    def blocking(self) -> bool:
-        """Whether some wait until their messages have arrived."""
-
-    @property
-    def microbatches(self) -> int:
-        """Number of micro-batches per replica and training step."""
-
-    def chunks(self, rank: int) -> Mapping[int, int]:
-        """Stage → its chunk, for the stages that a pipeline rank holds."""
-
-    def usual(self, rank: int) -> Callable[[Op], int]:
-        """The picoseconds of each op of a pipeline rank at speed 1."""
-
-    def lower(self, rank: int, pace: Pace) -> Program:
-        """The program of a pipeline rank at a pace."""
-
-    def serve(self, stage: int, part: int) -> Program:
-        """The program of an endpoint that serves a process group without being a member."""
-
-
 @dataclass(frozen=True)
 class GivenPrograms:
-    """Programs that came from elsewhere, such as a profile, one per pipeline rank; they have no servers."""
+    """Programs that came from elsewhere, such as a profile, one per pipeline rank; `Lowering` answers the same."""
 
     programs: Sequence[Program]
 
@@ -343,10 +319,10 @@ class GivenPrograms:
         return self.programs[rank].lasting(lambda call, duration: pace.duration(duration))
 
     def serve(self, stage: int, part: int) -> Program:
-        """Refuse, as nothing is said about servers.
+        """The program of an endpoint that serves a process group without being a member.
 
         Raises:
-            Refusal: always.
+            Refusal: nothing is said about it.
         """
         raise Refusal(f"the programs say nothing about servers of stage {stage}")
 

@@ -25,8 +25,7 @@ from hybrid_des.simulation.arithmetic import Arithmetic
 from hybrid_des.simulation.exchanges import Exchangers, ReplayedLayers
 from hybrid_des.simulation.gpu import Gpu, Participant, RunContext
 from hybrid_des.simulation.memory import MemoryLedger
-from hybrid_des.simulation.perturbing import conditions_of
-from hybrid_des.simulation.programs import Programs
+from hybrid_des.simulation.programs import Programs, conditions_of
 
 Item = TypeVar("Item")
 UNCONTENDED = "uncontended"  # link sharing of runs made only for comparison
@@ -49,9 +48,8 @@ def network_of(
         rows = LongRows(MESSAGE_COLUMNS, "start", scratch) if trace is None else Rows(MESSAGE_COLUMNS)
     recorder = Recorder(rows)
     transport = _transport(scenario, parts, fold, trace, recorder)
-    return Network(
-        recorder, transport, Endpoints(transport, scenario.parallel.layout, scenario.parallel.layout.sizes["pipeline"])
-    )
+    layout = scenario.parallel.layout
+    return Network(recorder, transport, Endpoints(transport, layout, layout.sizes["pipeline"]))
 
 
 def _transport(

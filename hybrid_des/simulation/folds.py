@@ -1,19 +1,22 @@
 """Which folds of a scenario's replicas are exact, as far as can be told before its messages are sent.
 
 Replicas are folded on each other if the images of every node are one node, of the same kind, and if every collective
-looks the same to all images of its members. Routes are checked as flows open, and orders as messages meet.
+looks the same to all images of its members. Routes are checked as flows open, and orders as messages meet: a fold that
+looks exact may turn out not to be while it is simulated; then others are tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from hybrid_des.errors import Refusal
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.images import Ranks, array_of, check_images
 from hybrid_des.folding.orbits import Fold, FoldedAxis
@@ -21,8 +24,10 @@ from hybrid_des.gradients.groups import ReplicaGroup
 from hybrid_des.network.contention import Groups
 from hybrid_des.planning.planner import Parts
 from hybrid_des.scenario import Scenario, folded
+from hybrid_des.scenario.sizes import too_large
 
 MOST_TRIES = 4  # folds that are simulated and turn out not to be exact
+Outcome = TypeVar("Outcome")
 INNER = ("tensor", "context")  # axes of ranks that share layers
 
 
@@ -194,3 +199,46 @@ def _check_exchanges(fold: Fold, axis: str, groups: Groups) -> None:
         for element in fold.generators:
             if fold.simulated(ranks[0]) and tuple(fold.move(rank, element) for rank in ranks) not in whole:
                 raise FoldRefusal(f"the {axis} ranks of rank {ranks[0]} map to several groups")
+
+
+class Folded(NamedTuple, Generic[Outcome]):
+    """The outcome, the fold that was simulated (None: all ranks were), and why replicas were not folded."""
+
+    outcome: Outcome
+    fold: Fold | None
+    reason: str
+
+
+def simulated_once(replicas: Replicas, simulate: Callable[[Fold | None], Outcome], *, whole: bool) -> Folded[Outcome]:
+    """Simulate as few replicas as is exact, or as the scenario asks for; or the whole cluster.
+
+    Raises:
+        FoldRefusal: the scenario asks for a fold that is not exact.
+        Refusal: the run is too large to simulate.
+    """
+    scenario, reasons = replicas.scenario, list[str]()
+    for fold in () if whole else folds_of(replicas, reasons):
+        check_size(scenario, fold, reasons)
+        try:
+            outcome = simulate(fold)
+        except FoldRefusal as refusal:
+            if not any(turn.axis in INNER for turn in fold.turns):  # else others will be tried
+                if isinstance(scenario.fold, int):
+                    raise FoldRefusal(f"fold: {scenario.fold}: {refusal}") from None
+                reasons.append(str(refusal))
+        else:
+            unfolded = fold.kept("data") == scenario.parallel.data
+            return Folded(outcome, fold, reasons[-1] if reasons and unfolded else "")
+    check_size(scenario, None, reasons)
+    return Folded(simulate(None), None, reasons[-1] if reasons else "")
+
+
+def check_size(scenario: Scenario, fold: Fold | None, reasons: Sequence[str]) -> None:
+    """Check the size of a run, which validation leaves open for scenarios that may be folded.
+
+    Raises:
+        Refusal: it is too large; the message says why it was not folded, or not further.
+    """
+    kept = scenario.parallel.data if fold is None else fold.kept("data")
+    if found := too_large(scenario, kept):
+        raise Refusal("; ".join([found, *(f"replicas differ: {reason}" for reason in reasons[-1:])]))

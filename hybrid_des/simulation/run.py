@@ -24,8 +24,7 @@ from hybrid_des.planning.program import table_of
 from hybrid_des.planning.tensor_traffic import TensorTraffic
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.assembly import Network, network_of, servers_of, simulated_gpus
-from hybrid_des.simulation.choice import Folded, simulated_once
-from hybrid_des.simulation.folds import Replicas
+from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
 from hybrid_des.simulation.gpu import Gpu
 from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
 from hybrid_des.simulation.programs import Programs, Retime

@@ -25,60 +25,58 @@ SHORT = {ACTIVATION.name: "a", GRADIENT.name: "g"}
 
 
 class Names:
-    """Short names of the activities of a run: `B1@0` is the backward of micro-batch 1 on rank 0, `a1` an activation."""
+    """Short names of the activities of a run: `B1@0` is the backward of micro-batch 1 on rank 0, `a1` an activation.
+
+    Activities are numbers of op rows, then of messages; −1 is a replayed collective.
+    """
 
     def __init__(self, timeline: Timeline, graph: Graph) -> None:
-        self._programs = timeline.programs
-        self._ops = {name: column.tolist() for name, column in timeline.op_rows().items()}
-        self._count = len(self._ops["rank"])
+        ops, programs, channels = timeline.op_rows(), timeline.programs, timeline.channels
         rows = timeline.message_rows()
         assert rows is not None
-        first = graph.messages.rows[:, 0]
-        self._messages = {name: rows[name][first] for name in ("channel", "microbatch", "stage", "step")}
-        self._channels = timeline.channels
-        self._steps = int(timeline.steps["step"].max(initial=0)) + 1
+        sent = {name: rows[name][graph.messages.rows[:, 0]] for name in ("channel", "microbatch", "step")}
+        sender = timeline.of_channel["sender"][sent["channel"]]
+        self._ops = len(ops["rank"])
+        self._ranks: list[int] = [*ops["rank"].tolist(), *sender.tolist(), NONE]
+        self._steps: list[int] = [*ops["step"].tolist(), *sent["step"].tolist(), NONE]
+        self._microbatches: list[int] = sent["microbatch"].tolist()
+        self._facts: list[list[int]] = [ops[name].tolist() for name in ("kind", "microbatch", "label", "chunk")]
+        self._channel: list[int] = sent["channel"].tolist()
+        self._programs, self._channels = programs, channels
+        self._many = int(timeline.steps["step"].max(initial=0)) > 0
 
     def __call__(self, activity: int) -> str:
-        """The name of an op row or, numbered after these, of a message."""
+        """The name of an activity."""
         if activity == NONE:
             return "collective"
-        step = f"step {self.step(activity)}: " if self._steps > 1 else ""
-        if activity < self._count:
-            names = ("rank", "chunk", "kind", "microbatch", "label")
-            rank, chunk, *what = (self._ops[name][activity] for name in names)
-            return f"{step}{self._programs.name(*what)}{f'.{chunk}' if chunk > 0 else ''}@{rank}"
-        channel = self._channels[int(self._messages["channel"][activity - self._count])]
+        step = f"step {self.step(activity)}: " if self._many else ""
+        if self.is_op(activity):
+            *what, chunk = (fact[activity] for fact in self._facts)
+            return f"{step}{self._programs.name(*what)}{f'.{chunk}' if chunk > 0 else ''}@{self.rank(activity)}"
+        channel = self._channels[self._channel[activity - self._ops]]
         if channel.purpose.name in SHORT:
-            return f"{step}{SHORT[channel.purpose.name]}{int(self._messages['microbatch'][activity - self._count])}"
+            return f"{step}{SHORT[channel.purpose.name]}{self._microbatches[activity - self._ops]}"
         return f"{step}{channel.kind} {channel.sender}>{channel.receiver}"
 
     def kind(self, activity: int) -> str:
         """The kind of an activity: the kind of an op, or the content of a message."""
         if activity == NONE:
             return "collective"
-        if activity < self._count:
-            return OP_KINDS[self._ops["kind"][activity]]
-        return self._channels[int(self._messages["channel"][activity - self._count])].kind
+        if self.is_op(activity):
+            return OP_KINDS[self._facts[0][activity]]
+        return self._channels[self._channel[activity - self._ops]].kind
 
     def rank(self, activity: int) -> int:
         """The rank that computes an op or sends a message."""
-        if activity == NONE:
-            return NONE
-        if activity < self._count:
-            return int(self._ops["rank"][activity])
-        return self._channels[int(self._messages["channel"][activity - self._count])].sender
+        return self._ranks[activity]
 
     def step(self, activity: int) -> int:
         """The training step of an activity."""
-        if activity == NONE:
-            return NONE
-        if activity < self._count:
-            return int(self._ops["step"][activity])
-        return int(self._messages["step"][activity - self._count])
+        return self._steps[activity]
 
     def is_op(self, activity: int) -> bool:
         """Whether an activity is an op."""
-        return 0 <= activity < self._count
+        return 0 <= activity < self._ops
 
 
 def path_rows(path: Sequence[Piece], slack: Slack, names: Names) -> list[dict[str, Any]]:
