@@ -94,11 +94,6 @@ class ProgramTable:
         return columns
 
     @property
-    def stages(self) -> int:
-        """Number of stages along the model."""
-        return int(self.ops["stage"].max(initial=NONE)) + 1
-
-    @property
     def microbatches(self) -> int:
         """Number of micro-batches per replica and training step."""
         return int(self.ops["microbatch"].max(initial=NONE)) + 1

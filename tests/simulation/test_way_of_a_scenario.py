@@ -115,7 +115,7 @@ class Entries(Trip):
         ("a100_8x", ["fold=1"]),
     ],
 )
-def test_planning_plans_and_lowers_and_describes_and_is_asked_no_more(name, change):
+def test_planning_is_asked_to_plan_to_lower_and_to_describe(name, change):
     scenario = load(SCENARIOS / f"{name}.yaml", change)
     with Trip(scenario) as trip:
         simulate(scenario)

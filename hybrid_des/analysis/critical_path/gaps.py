@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybrid_des.analysis.critical_path.graph import PROGRAM, Graph
+from hybrid_des.analysis.critical_path.graph import Graph
+from hybrid_des.analysis.critical_path.messages import PROGRAM
 from hybrid_des.analysis.critical_path.paths import Piece, chains_of
 from hybrid_des.analysis.idle import CAUSES, LATENCY, QUEUEING, REASONS, TRANSFER
 from hybrid_des.analysis.idle import idle_pieces as waits_of

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +15,12 @@ from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.idle import group_of
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Timeline
-from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.units import PICOSECONDS_PER_SECOND as SECOND
 
 if TYPE_CHECKING:
     import pandas as pd
 
+PARTS = "start", "end", "compute", "transfer", "latency", "queueing"  # of a piece of the path
 SHORT = {ACTIVATION.name: "a", GRADIENT.name: "g"}
 
 
@@ -74,6 +74,10 @@ class Names:
         """The training step of an activity."""
         return self._steps[activity]
 
+    def facts(self, activity: int) -> dict[str, Any]:
+        """Name, kind and rank of an activity, as columns."""
+        return {"activity": self(activity), "kind": self.kind(activity), "rank": self.rank(activity)}
+
     def is_op(self, activity: int) -> bool:
         """Whether an activity is an op."""
         return 0 <= activity < self._ops
@@ -84,19 +88,11 @@ def path_rows(path: Sequence[Piece], slack: Slack, names: Names) -> list[dict[st
     drag = slack.drag_of_ops
     return [
         {
-            "activity": names(piece.activity),
-            "kind": names.kind(piece.activity),
-            "rank": names.rank(piece.activity),
-            "start_s": piece.start / PICOSECONDS_PER_SECOND,
-            "end_s": piece.end / PICOSECONDS_PER_SECOND,
-            **{
-                f"{part}_s": getattr(piece, part) / PICOSECONDS_PER_SECOND
-                for part in ("compute", "transfer", "latency")
-            },
-            "queueing_s": piece.queue / PICOSECONDS_PER_SECOND,
-            "drag_s": int(drag[piece.activity]) / PICOSECONDS_PER_SECOND if names.is_op(piece.activity) else None,
+            **names.facts(activity),
+            **{f"{part}_s": took / SECOND for part, took in zip(PARTS, times, strict=True)},
+            "drag_s": int(drag[activity]) / SECOND if names.is_op(activity) else None,
         }
-        for piece in path
+        for activity, *times in path
     ]
 
 
@@ -107,17 +103,9 @@ def near_rows(slack: Slack, names: Names, top: int) -> list[dict[str, Any]]:
     free = np.concatenate([slack.free_of_ops, slack.free_of_messages])
     took = np.concatenate([ops["end"] - ops["start"], slack.graph.messages.took])
     off = np.flatnonzero((total > 0) & (took > 0))
-    nearest = off[np.lexsort((off, total[off]))][:top]
-    return [
-        {
-            "activity": names(one),
-            "kind": names.kind(one),
-            "rank": names.rank(one),
-            "total_float_s": int(total[one]) / PICOSECONDS_PER_SECOND,
-            "free_float_s": int(free[one]) / PICOSECONDS_PER_SECOND,
-        }
-        for one in nearest.tolist()
-    ]
+    nearest = off[np.lexsort((off, total[off]))][:top].tolist()
+    floats = {"total_float_s": total, "free_float_s": free}
+    return [{**names.facts(one), **{key: int(of[one]) / SECOND for key, of in floats.items()}} for one in nearest]
 
 
 def activities(slack: Slack) -> pd.DataFrame:
@@ -171,10 +159,9 @@ def idle_table(idle: Sequence[Idle], names: Names) -> pd.DataFrame:
     import pandas as pd
 
     rows = [
-        (one.rank, one.step, one.start / PICOSECONDS_PER_SECOND, one.end / PICOSECONDS_PER_SECOND, one.cause,
-         one.reason, names(one.activity), names.rank(one.activity))
+        (*one[:2], one.start / SECOND, one.end / SECOND, one.cause, one.reason, names(one[-1]), names.rank(one[-1]))
         for one in idle
-    ]  # fmt: skip
+    ]
     columns = ["rank", "step", "start_s", "end_s", "cause", "reason", "during", "of_rank"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -182,36 +169,26 @@ def idle_table(idle: Sequence[Idle], names: Names) -> pd.DataFrame:
 def class_rows(found: Mapping[Any, Span]) -> list[dict[str, Any]]:
     """The classes with their least and most time over all critical paths."""
     return [
-        {
-            "class": sort,
-            "name": name,
-            "least_s": span.least / PICOSECONDS_PER_SECOND,
-            "most_s": span.most / PICOSECONDS_PER_SECOND,
-        }
+        {"class": sort, "name": name, "least_s": span.least / SECOND, "most_s": span.most / SECOND}
         for (sort, name), span in found.items()
     ]
 
 
 def collective_rows(timeline: Timeline) -> list[dict[str, Any]]:
     """Each reduction of a bucket: the last rank to begin it, the mean wait for that rank, and the transfer time."""
-    rows = timeline.reductions
-    members: dict[tuple[int, int, int, int], list[int]] = defaultdict(list)
-    columns = (rows["step"], rows["stage"], rows["bucket"], group_of(timeline, rows))
-    for row, key in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-        members[key].append(row)
-    found = []
-    for (step, stage, bucket, _), mine in sorted(members.items()):
+    rows, found = timeline.reductions, []
+    keys = np.stack([rows["step"], rows["stage"], rows["bucket"], group_of(timeline, rows)])
+    order = np.lexsort(keys[::-1])
+    for mine in np.split(order, np.flatnonzero(np.diff(keys[:, order]).any(axis=0)) + 1) if len(order) else ():
         start, end = rows["start"][mine], rows["end"][mine]
         last = int(start.argmax())
         found.append(
             {
-                "step": step,
-                "stage": stage,
-                "bucket": bucket,
+                **{name: int(rows[name][mine[0]]) for name in ("step", "stage", "bucket")},
                 "ranks": len(mine),
                 "last_starter": int(rows["rank"][mine[last]]),
-                "waiting_s": float((start[last] - start).mean()) / PICOSECONDS_PER_SECOND,
-                "transfer_s": int(end.max() - start[last]) / PICOSECONDS_PER_SECOND,
+                "waiting_s": float((start[last] - start).mean()) / SECOND,
+                "transfer_s": int(end.max() - start[last]) / SECOND,
             }
         )
     return found
