@@ -150,18 +150,8 @@ def parts_of_programs(
         scenario.gradients, groups, fabric, scenario.parallel.layout, scenario.cluster.sharing, folded=False
     )
     nothing = (0,) * len(programs)
-    costs = Costs({}, (), nothing, nothing)
-    return Parts(
-        fabric,
-        Plan((), (), ()),
-        costs,
-        None,
-        {},
-        reductions,
-        GivenPrograms(programs),
-        TensorTraffic(),
-        channels=_channels(reductions),
-    )
+    costs, given, channels = Costs({}, (), nothing, nothing), GivenPrograms(programs), _channels(reductions)
+    return Parts(fabric, Plan((), (), ()), costs, None, {}, reductions, given, TensorTraffic(), channels=channels)
 
 
 def _channels(reductions: Reductions) -> int | None:
