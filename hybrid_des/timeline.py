@@ -27,15 +27,103 @@ from hybrid_des.engine.recorder import (
 )
 from hybrid_des.layout import Layout
 from hybrid_des.network.channel import Channel
-from hybrid_des.pipeline.plan import Plan
 
 Column = NDArray[np.int64]
 Columns = Mapping[str, Column]
 
 OP_KINDS = ("F", "B", "W", "FB", "optimizer")
+FORWARDS = OP_KINDS.index("F"), OP_KINDS.index("FB")
 CHANNEL_COLUMNS = ("sender", "receiver", "stage", "chunk", "hop", "latency")  # of a `Channel`
+DESCRIBED = ("kind", "microbatch", "chunk", "stage", "second", "label")  # of an op
 NONE = -1  # in any column: no value
 MOST_WHOLE = 2**21  # message rows that are read in one piece
+
+
+class ProgramTable:
+    """What the op rows of a run are, and which of them feeds which: one entry per op of a training step, rank by rank.
+
+    It is all that analyses and reports read of programs, so that these may come from anywhere. Optimizer steps have
+    neither a number nor an entry.
+
+    Args:
+        pipeline: number of pipeline ranks.
+        ops: makes the columns of ops: pipeline `rank`, `kind` (of `OP_KINDS`), `microbatch`, `chunk`, `stage`, `second`
+            (the micro-batch of the backward in a fused pair) and `label` (of `labels`); `NONE` if there is none.
+        messages: makes the columns of the messages that ops send, one entry each: `producer` and `consumer` (numbers of
+            ops), `place` (among those that the consumer receives), `purpose` (of `PURPOSES`), `tag`, `chunk`, `bytes`.
+        labels: names of ops, instead of those by kind and micro-batch; complete once `ops` are made.
+    """
+
+    def __init__(
+        self,
+        pipeline: int,
+        ops: Callable[[], Columns],
+        messages: Callable[[], Columns],
+        labels: Sequence[str] = (),
+    ) -> None:
+        self.pipeline, self.labels = pipeline, labels
+        self._ops, self._messages = ops, messages
+
+    @cached_property
+    def ops(self) -> Columns:
+        """The columns of ops."""
+        return self._ops()
+
+    @cached_property
+    def sizes(self) -> Column:
+        """Number of ops of each pipeline rank."""
+        return np.bincount(self.ops["rank"], minlength=self.pipeline)
+
+    @property
+    def first(self) -> Column:
+        """The number of each pipeline rank's first op."""
+        return np.asarray(np.cumsum(self.sizes) - self.sizes)
+
+    @cached_property
+    def messages(self) -> Columns:
+        """The columns of messages, consumer by consumer."""
+        columns = self._messages()
+        order = np.lexsort((columns["place"], columns["consumer"]))
+        return {name: column[order] for name, column in columns.items()}
+
+    @cached_property
+    def described(self) -> Columns:
+        """What ops are; the last entry is the optimizer's."""
+        columns = {name: np.append(self.ops[name], NONE) for name in DESCRIBED}
+        columns["kind"][-1] = OP_KINDS.index("optimizer")
+        return columns
+
+    @property
+    def microbatches(self) -> int:
+        """Number of micro-batches per replica and training step."""
+        return int(self.ops["microbatch"].max(initial=NONE)) + 1
+
+    @cached_property
+    def visits(self) -> Column:
+        """For each pipeline rank, its most forwards of one micro-batch, at least one: its share of it is in so many."""
+        forwards = np.flatnonzero(np.isin(self.ops["kind"], FORWARDS) & (self.ops["microbatch"] >= 0))
+        key = self.ops["rank"][forwards] * (self.microbatches + 1) + self.ops["microbatch"][forwards]
+        keys, counts = np.unique(key, return_counts=True)
+        found = np.ones(self.pipeline, dtype=np.int64)
+        np.maximum.at(found, keys // (self.microbatches + 1), counts)
+        return found
+
+    @cached_property
+    def chunk_of_tag(self) -> tuple[Column, Column]:
+        """The tags of messages in step 0, sorted, and the chunk that sends each."""
+        tags, where = np.unique(self.messages["tag"], return_index=True)
+        return tags, self.messages["chunk"][where]
+
+    def name(self, kind: int, microbatch: int, label: int = NONE) -> str:
+        """The name of an op: its label, or else kind and micro-batch, such as F0."""
+        if label != NONE:
+            return self.labels[label]
+        return OP_KINDS[kind] if microbatch == NONE else f"{OP_KINDS[kind]}{microbatch}"
+
+    def is_like(self, other: ProgramTable) -> bool:
+        """Whether another table has the same ops and messages, whatever the sizes of these."""
+        tables = ({"": self.sizes}, {"": other.sizes}), (self.ops, other.ops), (self.messages, other.messages)
+        return all(np.array_equal(one[name], two[name]) for one, two in tables for name in one if name != "bytes")
 
 
 @dataclass(frozen=True)
@@ -44,9 +132,9 @@ class Timeline:
 
     Attributes:
         layout: the replica and pipeline rank of each global rank.
-        plan: the programs of the pipeline ranks.
+        programs: the ops of the pipeline ranks, and the messages between them.
         channels: the list that `messages["channel"]` indexes.
-        ops: one row per action and optimizer step: `step`, `rank`, `index` (of the action in its program; `OPTIMIZER`),
+        ops: one row per op and optimizer step: `step`, `rank`, `index` (of the op in its program; `OPTIMIZER`),
             `asked`, `start`, `end`, `released`.
         messages: one row per message and link: `channel`, `tag` (training step, and stage and micro-batch of a pipeline
             message), `asked`, `start`, `end`, `bytes`; None if the run kept no messages, or too many.
@@ -67,7 +155,7 @@ class Timeline:
     """
 
     layout: Layout
-    plan: Plan
+    programs: ProgramTable
     channels: Sequence[Channel]
     ops: Columns
     messages: Columns | None
@@ -82,14 +170,18 @@ class Timeline:
     stream: LongRows | None = None
 
     @classmethod
-    def of(cls, recorder: Recorder, plan: Plan, layout: Layout, alike: int = 1, fair: bool = False) -> Timeline:
+    def of(
+        cls, recorder: Recorder, programs: ProgramTable, layout: Layout, alike: int = 1, fair: bool = False
+    ) -> Timeline:
         """Take over what was recorded, without copying it."""
         rows = recorder.messages
         stream = rows if isinstance(rows, LongRows) and rows.in_file and len(rows) > MOST_WHOLE else None
         messages = None if rows is None or stream else rows.table()
         names = ("ops", "steps", "reductions", "memory", "gathers", "waits", "exchanges")
         tables = {name: getattr(recorder, name).table() for name in names}
-        return cls(layout, plan, recorder.channels, messages=messages, alike=alike, fair=fair, stream=stream, **tables)
+        return cls(
+            layout, programs, recorder.channels, messages=messages, alike=alike, fair=fair, stream=stream, **tables
+        )
 
     @property
     def duration(self) -> int:
@@ -116,18 +208,16 @@ class Timeline:
         return self._place(self.layout.along("pipeline"))
 
     def op_rows(self, rows: Column | None = None) -> Columns:
-        """Return op rows with `replica`, `pipeline_rank`, `kind` (of `OP_KINDS`), `microbatch`, `chunk` and `stage`.
+        """Return op rows with `replica`, `pipeline_rank`, `op` (its number in `programs`), and the columns of that.
 
         All rows in order, or those at the given indices. A fused pair is described by its forward; the
         input part of a split backward shows as B.
         """
         ops = self.ops if rows is None else {name: column[rows] for name, column in self.ops.items()}
-        rank, index = ops["rank"], ops["index"]
-        place = self.pipeline_rank[rank]
-        actions, first = self.actions
-        described = actions[np.where(index == OPTIMIZER, len(actions) - 1, first[place] + index)]
-        names = zip(("kind", "microbatch", "chunk", "stage"), described.T, strict=True)
-        return {**ops, "replica": self.replica[rank], "pipeline_rank": place, **dict(names)}
+        place = self.pipeline_rank[ops["rank"]]
+        entry = np.where(ops["index"] == OPTIMIZER, NONE, self.programs.first[place] + ops["index"])
+        facts = {name: column[entry] for name, column in self.programs.described.items()}
+        return {**ops, "replica": self.replica[ops["rank"]], "pipeline_rank": place, "op": entry, **facts}
 
     def messages_of(self, wanted: Callable[[Channel], bool]) -> Columns:
         """Select the message rows of some channels; empty columns if the run kept no messages."""
@@ -158,15 +248,9 @@ class Timeline:
         pipeline = np.flatnonzero(stage == NONE)  # their tags hold the stage and the micro-batch
         microbatch[pipeline] = tag[pipeline] & FIELD
         stage[pipeline] = (tag[pipeline] >> STAGE_SHIFT) & FIELD
-        chunks = np.array([[place[1] for place in path] for path in self.plan.paths])
-        path_of = np.array(self.plan.path_of)
-        chunk[pipeline] = chunks[path_of[microbatch[pipeline]], stage[pipeline]]
+        tags, chunks = self.programs.chunk_of_tag
+        chunk[pipeline] = chunks[np.searchsorted(tags, tag[pipeline] & (1 << STEP_SHIFT) - 1)]
         return {**messages, "step": tag >> STEP_SHIFT, "microbatch": microbatch, "chunk": chunk, "stage": stage}
-
-    @cached_property
-    def actions(self) -> tuple[Column, Column]:
-        """Kind, micro-batch, chunk and stage of all actions, rank by rank, then the optimizer; each first row."""
-        return _describe_actions(self.plan)
 
     @cached_property
     def links(self) -> tuple[str, ...]:
@@ -218,16 +302,3 @@ class Timeline:
 
 def _empty(names: Sequence[str]) -> Columns:
     return dict.fromkeys(names, np.empty(0, dtype=np.int64))
-
-
-def _describe_actions(plan: Plan) -> tuple[Column, Column]:
-    rows: list[tuple[int, int, int, int]] = []
-    first = []
-    for rank, program in enumerate(plan.programs):
-        first.append(len(rows))
-        for action in program:
-            op = min(action, key=lambda op: op.kind != "F")
-            kind = "FB" if len(action) == 2 else "B" if op.kind == "I" else op.kind
-            rows.append((OP_KINDS.index(kind), op.microbatch, op.chunk, plan.stage_of[rank, op.chunk]))
-    rows.append((OP_KINDS.index("optimizer"), NONE, NONE, NONE))
-    return np.array(rows, dtype=np.int64), np.array(first, dtype=np.int64)

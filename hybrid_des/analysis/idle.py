@@ -21,8 +21,7 @@ import numpy as np
 from hybrid_des.analysis.step_times import StepTimes, step_times, total
 from hybrid_des.engine.recorder import BEFORE, INSIDE
 from hybrid_des.network.purpose import ACTIVATION, PARAMETERS, PURPOSES, REDUCTION
-from hybrid_des.pipeline.plan import Plan
-from hybrid_des.timeline import OP_KINDS, Column, Columns, Timeline
+from hybrid_des.timeline import OP_KINDS, Column, Columns, ProgramTable, Timeline
 
 EXPOSED = tuple(dict.fromkeys(purpose.cause for purpose in PURPOSES))  # idle for communication
 DEPENDENCY, END_OF_STEP = "dependency", "end_of_step"
@@ -66,7 +65,7 @@ def _waits(timeline: Timeline, times: StepTimes) -> Iterator[Waits]:
 def _before_ops(timeline: Timeline, times: StepTimes) -> Iterator[Waits]:
     """Waits until a rank's own sends are done, then for producers, then for their messages."""
     until = times.start - _waited_before(timeline)[times.row]
-    ready = np.clip(_last_producers(timeline.plan, times), times.asked, until)
+    ready = np.clip(_last_producers(timeline.programs, times), times.asked, until)
     previous = np.empty_like(times.end)
     previous[..., 1:] = times.end[..., :-1]
     previous[..., times.first] = times.begin[..., times.rank_of_op[times.first]]
@@ -116,9 +115,9 @@ def _lasting(timeline: Timeline, waits: Waits) -> Columns:
     }
 
 
-def _last_producers(plan: Plan, times: StepTimes) -> Column:
+def _last_producers(programs: ProgramTable, times: StepTimes) -> Column:
     """For each op, when its last remote producer finished; `NEVER` if it has none."""
-    consumer, producer = plan.edges.remote
+    consumer, producer = programs.messages["consumer"], programs.messages["producer"]
     done = np.full_like(times.end, NEVER)
     ops, starts = np.unique(consumer, return_index=True)
     if len(ops):
@@ -131,10 +130,10 @@ def _phases(timeline: Timeline, times: StepTimes) -> Column:
 
     A rank's warm-up ends when its first backward starts, its drain begins when its last forward has ended.
     """
-    kind = timeline.actions[0][:-1, 0]
+    kind = timeline.programs.ops["kind"]
     forward, backward = (np.isin(kind, [OP_KINDS.index(name) for name in (one, "FB")]) for one in "FB")
     phase = np.full_like(times.end, REASONS.index(STEADY))
-    for rank in range(timeline.plan.pipeline):
+    for rank in range(timeline.programs.pipeline):
         mine = times.rank_of_op == rank
         if (mine & forward).any():
             drain = times.end[..., mine & forward].max(axis=-1)[..., None]
@@ -181,16 +180,16 @@ def account(timeline: Timeline, times: StepTimes) -> dict[str, int]:
     return {"busy": busy, **{cause: time for cause, time in idle.items() if time or cause in USUAL}}
 
 
-def hidden_messages(plan: Plan, times: StepTimes, flight: Column) -> int:
+def hidden_messages(programs: ProgramTable, times: StepTimes, flight: Column) -> int:
     """Picoseconds, over all ranks and steps, for which pipeline messages travel while their receiver computes.
 
     Args:
-        plan: the plan.
-        times: the times of its ops.
-        flight: for each message of `plan.edges.remote`, how long it takes on idle links; those that share links take
-            longer, which counts only where the receiver waits.
+        programs: the ops, and the messages between them.
+        times: the times of these ops.
+        flight: for each of these messages, how long it takes on idle links; those that share links take longer, which
+            counts only where the receiver waits.
     """
-    consumer, producer = plan.edges.remote
+    consumer, producer = programs.messages["consumer"], programs.messages["producer"]
     return total(np.clip(times.asked[..., consumer] - times.end[..., producer], 0, flight))
 
 
@@ -228,7 +227,8 @@ def waits_at_end(timeline: Timeline) -> tuple[Column, Column, Column]:
 def _last_of_groups(timeline: Timeline, rows: Columns) -> tuple[Column, Column]:
     """For each row of `timeline.steps`, the end of the last collective of the rank's groups, and of its own last."""
     steps, shape = timeline.steps, (int(timeline.steps["step"].max()) + 1, timeline.layout.ranks)
-    key = (rows["step"] * timeline.plan.stages + rows["stage"]) * timeline.layout.ranks + group_of(timeline, rows)
+    stages = int(rows["stage"].max(initial=0)) + 1
+    key = (rows["step"] * stages + rows["stage"]) * timeline.layout.ranks + group_of(timeline, rows)
     place = np.unique(key, return_inverse=True)[1].reshape(-1)
     ends = np.full(len(key), NEVER)
     np.maximum.at(ends, place, rows["end"])
@@ -241,11 +241,8 @@ def _last_of_groups(timeline: Timeline, rows: Columns) -> tuple[Column, Column]:
 
 
 def group_of(timeline: Timeline, rows: Columns) -> Column:
-    """For each reduction or gather, the first of the ranks that hold its stage."""
-    layout = timeline.layout
-    first = np.array([min(places)[0] for places in zip(*timeline.plan.paths, strict=True)])
-    group: Column = first[rows["stage"]] * layout.strides["pipeline"]
-    return group + layout.first(rows["rank"], "context", "data", "pipeline")
+    """For each reduction or gather, a number that all ranks share, and only they, that may take part in it."""
+    return timeline.layout.first(rows["rank"], "context", "data", "pipeline")
 
 
 def slower_replica_share(timeline: Timeline) -> float:

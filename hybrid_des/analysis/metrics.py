@@ -104,7 +104,7 @@ def summary(run: Run) -> dict[str, Any]:
         "channels": run.channels,
         "speedup": float(share * ranks),
         "efficiency": float(share),
-        "microbatches_per_s": timeline.plan.microbatches * scenario.parallel.data / step_time if step_time else 0,
+        "microbatches_per_s": timeline.programs.microbatches * scenario.parallel.data / step_time if step_time else 0,
         **{key: _plain(Fraction(getattr(run, key), steps)) for key in ("messages", *counters, "bytes_scales")},
         **_memory(run),
         **(model_figures(run, times, step_time, seconds, reduced) if scenario.model else {}),
@@ -136,8 +136,8 @@ def _mean_longest(spans: Column) -> Fraction:
 def _memory(run: Run) -> dict[str, Any]:
     """Peaks per pipeline rank, maximum over replicas, and whether any exceeds the GPU's memory."""
     timeline = run.timeline
-    activations: list[Fraction] = [Fraction(0)] * timeline.plan.pipeline
-    held = [0] * timeline.plan.pipeline
+    activations: list[Fraction] = [Fraction(0)] * timeline.programs.pipeline
+    held = [0] * timeline.programs.pipeline
     for rank, most, size in zip(run.ranks, run.peak_activations, run.peak_memory, strict=True):
         place = timeline.layout.coordinate(rank, "pipeline")
         activations[place] = max(activations[place], Fraction(most))

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from fractions import Fraction
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,11 +24,10 @@ from hybrid_des.models import Attention, Model
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.purpose import ACTIVATION, OF_LAYERS, PURPOSES
 from hybrid_des.network.rate import idle_time
-from hybrid_des.planning.lowering import message_size
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.memory import memory_parts, worst_peak
 from hybrid_des.simulation.run import Run
-from hybrid_des.timeline import Column
+from hybrid_des.timeline import FORWARDS, Column
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 AXES = ("tensor", "context", "expert")
@@ -93,14 +91,15 @@ def _throughput(what: str, rate: float, gpus: int) -> dict[str, float]:
 
 def _inside_ops(run: Run) -> dict[str, dict[str, float]]:
     """Seconds per step and rank of the collectives that ops wait for, mean over ranks: as replayed, or as recorded."""
-    plan, exposed, hidden = run.plan, Counter[str](), Counter[str]()
-    micro_batches = Counter(run.plan.path_of)
-    for path, places in enumerate(plan.paths):
-        for place in places:
-            for traffic in run.costs.stages[place].traffic:
-                exposed[traffic.axis] += micro_batches[path] * traffic.exposed
-                hidden[traffic.axis] += micro_batches[path] * traffic.hidden
-    ranks = dict.fromkeys(AXES, plan.pipeline)
+    exposed, hidden = Counter[str](), Counter[str]()
+    ops = run.timeline.programs.ops
+    forwards = np.isin(ops["kind"], FORWARDS)
+    places = zip(ops["rank"][forwards].tolist(), ops["chunk"][forwards].tolist(), strict=True)
+    for place, times in Counter(places).items():
+        for traffic in run.costs.stages[place].traffic:
+            exposed[traffic.axis] += times * traffic.exposed
+            hidden[traffic.axis] += times * traffic.hidden
+    ranks = dict.fromkeys(AXES, run.timeline.programs.pipeline)
     rows = run.timeline.exchanges
     for axis in run.traffic.messages:
         mine = rows["purpose"] == PURPOSES.index(OF_LAYERS[axis])
@@ -138,27 +137,22 @@ def _hidden_messages(run: Run, times: StepTimes) -> float:
     if run.fabric is None:
         return 0.0
     replicas, steps, pipeline = times.begin.shape
-    hidden = hidden_messages(run.plan, times, _flights(run, run.fabric))
+    hidden = hidden_messages(run.timeline.programs, times, _flights(run, run.fabric))
     ranks: int = replicas * steps * pipeline
     return hidden / (ranks * PICOSECONDS_PER_SECOND)
 
 
 def _flights(run: Run, fabric: Fabric) -> Column:
-    """How long each message of `plan.edges.remote` takes on idle links, in picoseconds, in the first replica."""
-    plan, layout = run.plan, run.scenario.parallel.layout
-
-    @cache
-    def takes(sender: int, receiver: int, size: int) -> int:
-        return idle_time(fabric, layout.rank(pipeline=sender), layout.rank(pipeline=receiver), size)
-
-    sent: list[dict[int, int]] = []  # for each action: receiver → picoseconds
-    for rank, program in enumerate(plan.programs):
-        for action in program:
-            targets = ((op, plan.target(rank, op)) for op in action)
-            sent.append({to[0]: takes(rank, to[0], message_size(run.costs, rank, op, to)) for op, to in targets if to})
-    consumers, producers = (numbers.tolist() for numbers in plan.edges.remote)
-    receivers = (plan.edges.rank[number] for number in consumers)
-    return np.array([sent[one][to] for one, to in zip(producers, receivers, strict=True)], dtype=np.int64)
+    """How long each message between ops takes on idle links, in picoseconds, in the first replica."""
+    programs, layout = run.timeline.programs, run.scenario.parallel.layout
+    sent, rank = programs.messages, programs.ops["rank"]
+    each = np.stack([rank[sent["producer"]], rank[sent["consumer"]], sent["bytes"]])
+    kinds, which = np.unique(each, axis=1, return_inverse=True)
+    takes = [
+        idle_time(fabric, layout.rank(pipeline=sender), layout.rank(pipeline=receiver), size)
+        for sender, receiver, size in kinds.T.tolist()
+    ]
+    return np.array(takes, dtype=np.int64)[which.reshape(-1)]
 
 
 def _memory_parts(run: Run) -> dict[str, int]:

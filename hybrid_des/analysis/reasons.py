@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from hybrid_des.analysis.idle import CAUSES, idle_pieces
+from hybrid_des.analysis.step_times import step_times
 from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.timeline import NONE, Column, Columns, Timeline
 
@@ -56,42 +57,16 @@ def reasons_of(timeline: Timeline) -> Reasons:
 
 def _releases_of_ops(timeline: Timeline) -> Column:
     """For each op row the row of the op that released it."""
-    ops, plan = timeline.ops, timeline.plan
-    sizes = np.array([len(program) + 1 for program in plan.programs])  # the optimizer's place follows the program's
-    first = np.cumsum(sizes) - sizes
-    place = timeline.pipeline_rank[ops["rank"]]
-    index = np.where(ops["index"] == OPTIMIZER, sizes[place] - 1, ops["index"])
-    steps = int(ops["step"].max(initial=0)) + 1
-    of_step = (timeline.pipeline[ops["rank"]] * steps + ops["step"]) * int(sizes.sum())  # place of its first op
-    row_at = np.full((int(timeline.pipeline.max(initial=0)) + 1) * steps * int(sizes.sum()), NONE, dtype=np.int64)
-    row_at[of_step + first[place] + index] = np.arange(len(index))
-    inputs = _inputs(timeline)
-    width = max(map(len, inputs.values()), default=0) or 1
-    producers = np.full((int(sizes.sum()), width), NONE, dtype=np.int64)
-    for (rank, action), found in inputs.items():
-        producers[first[rank] + action, : len(found)] = [first[r] + i for r, i in found]
-    chosen = producers[first[place] + index, np.maximum(ops["released"], 0)]
-    before = np.where(index > 0, row_at[of_step + first[place] + index - 1], NONE)
+    ops, programs, row_of = timeline.ops, timeline.programs, step_times(timeline).row
+    at, place = (timeline.pipeline[ops["rank"]], ops["step"]), timeline.pipeline_rank[ops["rank"]]
+    index = np.where(ops["index"] == OPTIMIZER, programs.sizes[place], ops["index"])
+    number = programs.first[place] + index
+    before = np.where(index > 0, row_of[(*at, number - 1)], NONE)
     before[ops["end"][before] != ops["start"]] = NONE
-    by_message = (ops["released"] >= 0) & (chosen >= 0)
-    return np.where(by_message, row_at[of_step + chosen], before)
-
-
-def _inputs(timeline: Timeline) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """For each action (pipeline rank, place) the actions that send it messages, in the order of its inputs."""
-    plan = timeline.plan
-    where = {
-        (rank, op): (rank, i) for rank, program in enumerate(plan.programs) for i, action in enumerate(program)
-        for op in action
-    }  # fmt: skip
-    found: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for rank, program in enumerate(plan.programs):
-        for i, action in enumerate(program):
-            for op in action:
-                remote = [where[needed] for needed in plan.needs(rank, op) if needed[0] != rank]
-                if remote:
-                    found.setdefault((rank, i), []).append(remote[0])
-    return found
+    sent = programs.messages
+    producers = np.full((row_of.shape[-1] + 1, int(sent["place"].max(initial=0)) + 1), NONE)
+    producers[sent["consumer"], sent["place"]] = sent["producer"]
+    return np.where(ops["released"] >= 0, row_of[(*at, producers[number, np.maximum(ops["released"], 0)])], before)
 
 
 def _releases_of_messages(timeline: Timeline) -> Column:

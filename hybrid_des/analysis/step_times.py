@@ -50,11 +50,10 @@ class StepTimes:
 
 def step_times(timeline: Timeline) -> StepTimes:
     """Arrange the rows of a timeline as arrays."""
-    of_rank, pipeline_rank, pipeline = timeline.pipeline, timeline.pipeline_rank, timeline.plan.pipeline
+    of_rank, pipeline_rank, pipeline = timeline.pipeline, timeline.pipeline_rank, timeline.programs.pipeline
     ops, steps = timeline.ops, timeline.steps
-    sizes = np.array([len(program) for program in timeline.plan.programs], dtype=np.int64)
-    lasts = np.cumsum(sizes)
-    firsts = lasts - sizes
+    sizes, firsts = timeline.programs.sizes, timeline.programs.first
+    lasts = firsts + sizes
     size = int(of_rank[steps["rank"]].max()) + 1, int(steps["step"].max()) + 1
 
     def arranged(rows: Columns, names: Sequence[str], length: int, place: Column) -> dict[str, Column]:
@@ -72,7 +71,7 @@ def step_times(timeline: Timeline) -> StepTimes:
         done=of_steps.pop("end"),
         **of_steps,
         optimizer=total((ops["end"] - ops["start"])[optimizer]),
-        rank_of_op=np.repeat(np.arange(pipeline), sizes),
+        rank_of_op=timeline.programs.ops["rank"],
         first=firsts[sizes > 0],
         last=lasts[sizes > 0] - 1,
     )

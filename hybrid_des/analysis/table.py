@@ -56,8 +56,8 @@ def pieces(timeline: Timeline, names: RowNames) -> Iterator[Columns]:
             first = last
         return
     sent = timeline.messages or dict.fromkeys(MESSAGE_COLUMNS, ops[:0])
-    sender, lane = names.channels[:2, sent["channel"]]
-    keys = (np.zeros_like(ops), lane), (timeline.ops["rank"], sender), (ops, sent["start"])
+    sender, link = (timeline.of_channel[name][sent["channel"]] for name in ("sender", "link"))
+    keys = (np.zeros_like(ops), 1 + link), (timeline.ops["rank"], sender), (ops, sent["start"])
     order = np.lexsort([np.concatenate(key) for key in keys])
     for first in range(0, max(len(order), 1), PIECE):
         rows = np.sort(order[first : first + PIECE])
@@ -108,7 +108,7 @@ class RowNames:
 
     Attributes:
         words: for each column of names, the names by number.
-        channels: for each channel its sender, lane, kind, receiver and hop, one column each.
+        kinds: for each channel the number of its kind; lanes are numbered as links, from 1.
         servers: whether some rows are a parameter server's, which has no replica and no pipeline rank.
     """
 
@@ -116,9 +116,8 @@ class RowNames:
         lanes = [COMPUTE, *sorted({channel.link for channel in channels})]
         kinds = [*OP_KINDS, *sorted({channel.kind for channel in channels})]
         self.words = {"lane": lanes, "kind": kinds}
-        lane, kind = ({name: i for i, name in enumerate(names)} for names in (lanes, kinds))
-        facts = (fact for c in channels for fact in (c.sender, lane[c.link], kind[c.kind], c.receiver, c.hop))
-        self.channels = np.fromiter(facts, np.int64, 5 * len(channels)).reshape(-1, 5).T
+        number = {name: i for i, name in enumerate(kinds)}
+        self.kinds = np.array([number[channel.kind] for channel in channels], dtype=np.int64)
         self.servers = servers
 
     @classmethod
@@ -168,10 +167,12 @@ def _ops(rows: Columns) -> Columns:
 
 def _messages(timeline: Timeline, rows: Columns, names: RowNames) -> Columns:
     """The columns of message rows, as numbers."""
-    sender, lane, kind, peer, hop = names.channels[:, rows["channel"]]
+    channel, of = rows["channel"], timeline.of_channel
+    sender = of["sender"][channel]
     places = {"replica": timeline.replica[sender], "pipeline_rank": timeline.pipeline_rank[sender]}
-    facts = {**timeline.described(rows), **places, "rank": sender, "kind": kind}
-    return {**_common(facts), "lane": lane, "peer": peer, "hop": hop, "bytes": rows["bytes"]}
+    facts = {**timeline.described(rows), **places, "rank": sender, "kind": names.kinds[channel]}
+    others = {"lane": 1 + of["link"][channel], "peer": of["receiver"][channel], "hop": of["hop"][channel]}
+    return {**_common(facts), **others, "bytes": rows["bytes"]}
 
 
 def _common(rows: Columns) -> dict[str, Column]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from typing import Any
 
 from simpy.events import Event
 
@@ -27,6 +28,10 @@ class Barrier:
             self._missing, self._open = self._parties, self._env.event()
             event.succeed()
         return event
+
+    def run(self, step: int, call: None) -> Generator[Event | Arrival, Any, None]:
+        """Wait for all others, as a communicator does."""
+        yield self.wait()
 
 
 class Meeting:

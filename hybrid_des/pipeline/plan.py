@@ -56,12 +56,6 @@ class Edges:
         """The pipeline rank of each action."""
         return np.repeat(np.arange(len(self.first) - 1), np.diff(self.first))
 
-    @cached_property
-    def remote(self) -> tuple[Numbers, Numbers]:
-        """The dependencies that cross ranks, each carried by a message: consumers in ascending order, and producers."""
-        crosses = self.rank[self.consumer] != self.rank[self.producer]
-        return self.consumer[crosses], self.producer[crosses]
-
     def order(self) -> list[int]:
         """The actions in an order in which they can run; those that wait in a circle are missing."""
         pending = (self.producer >= self.consumer) | (self.rank[self.consumer] != self.rank[self.producer])

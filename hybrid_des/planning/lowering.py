@@ -1,6 +1,6 @@
 """Lowering: a pipeline rank's actions become the streams of its program, with times, messages and memory."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
@@ -17,6 +17,7 @@ from hybrid_des.planning.inside_ops import Point, body_of
 from hybrid_des.planning.layered import Layered, LayerPass
 from hybrid_des.planning.pace import Pace
 from hybrid_des.planning.program import (
+    BARRIER,
     COMPUTE,
     GRADIENT,
     PARAMETER,
@@ -62,6 +63,7 @@ class Lowering:
         ahead: whether they are gathered during the forwards of the next step, not after the optimizer.
         layered: lowers ops layer by layer, where gradients or weights are sharded.
         axes: those whose collectives inside ops are messages; those of other axes are replayed.
+        barrier: whether no rank begins a step before all have ended the last one.
     """
 
     plan: Plan
@@ -73,10 +75,25 @@ class Lowering:
     ahead: bool = False
     layered: Layered | None = None
     axes: frozenset[str] = frozenset()
+    barrier: bool = False
+
+    @property
+    def microbatches(self) -> int:
+        """Number of micro-batches per replica and training step."""
+        return self.plan.microbatches
+
+    def chunks(self, rank: int) -> Mapping[int, int]:
+        """Stage → its chunk, for the stages that a pipeline rank holds."""
+        return {self.plan.stage_of[rank, chunk]: chunk for chunk in self.plan.chunks_of(rank)}
+
+    def usual(self, rank: int) -> Callable[[Op], int]:
+        """The picoseconds of each op of a pipeline rank at speed 1."""
+        stages = self.costs.stages
+        return lambda op: stages[rank, op.chunk].time(op.kind)
 
     def lower(self, rank: int, pace: Pace) -> Program:
         """The program of a pipeline rank at a pace."""
-        held = sorted({self.plan.stage_of[rank, chunk] for chunk in self.plan.chunks_of(rank)})
+        held = sorted(self.chunks(rank))
         reduced = [one for stage in reversed(held) for one in self._reductions(stage)]  # deepest first
         gathers = [(stage, part, number) for stage in held for _, part, number in self._gathers(stage)]
         streams = {GRADIENT: reduced, PARAMETER: list(self._parameters(rank, pace, gathers))}
@@ -89,7 +106,7 @@ class Lowering:
             *self._calls(rank, pace),
             _call(Mark(), *fills, *(Wait(done(name)) for name in others), Mark()),
             *self._optimizer(rank, pace),
-            _call(Learn(), *last, Mark(last=True)),
+            _call(Learn(), *last, Mark(last=True), *([Collective(BARRIER, None)] if self.barrier else [])),
         )
         return Program({COMPUTE: compute, **others})
 
@@ -159,7 +176,7 @@ class Lowering:
 
         The first completes those of stages that no micro-batch visits on this rank: nothing is added to their zeros.
         """
-        last = dict.fromkeys((self.plan.stage_of[rank, chunk] for chunk in self.plan.chunks_of(rank)), 0)
+        last = dict.fromkeys(self.chunks(rank), 0)
         for index, action in enumerate(self.plan.programs[rank]):
             last.update({self.plan.stage_of[rank, op.chunk]: index for op in action if op.kind in "BW"})
         complete: dict[int, tuple[int, ...]] = {}

@@ -1,12 +1,12 @@
 """Planning: turns a scenario into the parts of a simulation (fabric, plan, costs, training, reductions)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
 from hybrid_des.errors import UsageError
-from hybrid_des.gradients.groups import Reductions, replica_groups
+from hybrid_des.gradients.groups import Reductions, ReplicaGroup, replica_groups
 from hybrid_des.gradients.replayed import LayerTraffic
 from hybrid_des.layout import Layout
 from hybrid_des.network.contention import Groups
@@ -18,6 +18,7 @@ from hybrid_des.pipeline.order_csv import OrderFile, read_order
 from hybrid_des.planning.layered import Layered
 from hybrid_des.planning.lowering import Lowering
 from hybrid_des.planning.pace import Slowing
+from hybrid_des.planning.program import GivenPrograms, Program
 from hybrid_des.planning.tensor_traffic import TensorTraffic, tensor_traffic
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.reading import read_text
@@ -31,15 +32,19 @@ from hybrid_des.workload.stages import costs_of
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts of a simulation.
+    """What planning makes of a scenario; a simulation asks no further.
 
     Attributes:
+        plan: the schedule as data, to export or plan again; empty if the programs came from elsewhere.
         training: the small model that is actually trained, if the scenario has one.
         workers: with training, the arithmetic of each rank.
         reductions: the gradient reductions.
-        lowering: makes the programs of ranks.
+        programs: makes the programs of ranks.
         traffic: how collectives of layers are simulated.
         durations: of every op, if given from outside.
+        meeting: part → the groups of ranks that share layers and begin collectives together; None if none do.
+        channels: the most rings that reduce the same gradients at once; None if nothing is reduced around rings.
+        replayed: amounts sent per step by replayed collectives, by attribute of `Run`.
     """
 
     fabric: Fabric
@@ -48,29 +53,18 @@ class Parts:
     training: Training | None
     workers: Mapping[int, Worker]
     reductions: Reductions
-    lowering: Lowering
+    programs: Lowering | GivenPrograms
     traffic: TensorTraffic
     durations: Durations | None = None
+    meeting: Sequence[Groups] | None = None
+    channels: int | None = None
+    replayed: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def meeting(self) -> Sequence[Groups] | None:
-        """Part → the groups of ranks that share layers and begin collectives together; None if none do."""
-        return self.lowering.layered.traffic.groups if self.lowering.layered else None
-
-    @property
-    def channels(self) -> int | None:
-        """The most rings that reduce the same gradients at once; None if nothing is reduced around rings."""
-        if self.lowering.layered:
-            return self.lowering.layered.traffic.channels
-        counts = {len(processes.channels) for processes, _ in self.reductions.processes}
-        return max(counts, default=0) or None
-
-    @property
-    def apart(self) -> str:
-        """Why replicas differ, apart from `slow`, `jitter` and `cluster.sharing`; empty if they do not."""
-        if self.training:
-            return "with `numerics` every replica trains on its own samples"
-        return "" if self.durations is None else "with `workload.durations` every replica has its own durations"
+    def lowering(self) -> Lowering:
+        """How a plan was lowered."""
+        assert isinstance(self.programs, Lowering)
+        return self.programs
 
 
 def parts_of(
@@ -123,8 +117,47 @@ def parts_of(
         ahead=scenario.overlap.parameters,
         layered=layered,
         axes=frozenset(traffic.messages),
+        barrier=scenario.barrier,
     )
-    return Parts(fabric, plan, costs, training, workers, reductions, lowering, traffic, durations)
+    return Parts(
+        fabric,
+        plan,
+        costs,
+        training,
+        workers,
+        reductions,
+        lowering,
+        traffic,
+        durations,
+        meeting=by_layer.groups if by_layer else None,
+        channels=by_layer.channels if by_layer else _channels(reductions),
+        replayed={**{f"bytes_{axis}": size for axis, size in traffic.replayed_bytes.items()}, **lowering.replayed(0)},
+    )
+
+
+def parts_of_programs(
+    scenario: Scenario, programs: Sequence[Program], groups: Sequence[ReplicaGroup] = (), fabric: Fabric | None = None
+) -> Parts:
+    """The parts of a simulation of programs that came from elsewhere, one per pipeline rank; nothing is planned.
+
+    Args:
+        scenario: the machine, the layout, the sharing of links, steps, and what is recorded.
+        programs: the programs; they wait for a barrier themselves, if there is one.
+        groups: the groups of their collectives, each with its buckets.
+        fabric: a wiring instead of the topology's.
+    """
+    fabric = fabric or fabric_of(scenario)
+    reductions = Reductions(
+        scenario.gradients, groups, fabric, scenario.parallel.layout, scenario.cluster.sharing, folded=False
+    )
+    nothing = (0,) * len(programs)
+    costs, given, channels = Costs({}, (), nothing, nothing, (), ()), GivenPrograms(programs), _channels(reductions)
+    return Parts(fabric, Plan((), (), ()), costs, None, {}, reductions, given, TensorTraffic(), channels=channels)
+
+
+def _channels(reductions: Reductions) -> int | None:
+    """The most rings that reduce the same gradients at once."""
+    return max((len(processes.channels) for processes, _ in reductions.processes), default=0) or None
 
 
 def _layered(scenario: Scenario, plan: Plan, costs: Costs, traffic: LayerTraffic) -> Layered:

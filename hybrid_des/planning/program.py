@@ -14,19 +14,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import chain
 from sys import intern
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, ClassVar, NamedTuple, TypeGuard, TypeVar
 
+import numpy as np
+
+from hybrid_des.engine.recorder import OPTIMIZER
+from hybrid_des.errors import Refusal
 from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import PURPOSES, Purpose
-from hybrid_des.pipeline.op import Action
-from hybrid_des.planning.pace import Slowing
+from hybrid_des.pipeline.op import Action, Op
+from hybrid_des.planning.pace import Pace, Slowing
+from hybrid_des.timeline import NONE, OP_KINDS, Columns, ProgramTable
 
 COMPUTE, GRADIENT, PARAMETER = "compute", "gradient", "parameters"  # the streams
 STEP, LAYER = "a step begins", "a layer begins or ends"  # events
 ASIDE = -2  # `number` of a call without an op row
 Group = tuple[str, int, int]  # what its collectives are for, or their axis; stage; part
+BARRIER = ("barrier", 0, 0)  # all ranks, which meet between steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +108,7 @@ class Overlapped:
 
     duration: int
     slowing: Slowing
+    whole: ClassVar[int] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +182,7 @@ class Mark:
 OfMessages = Receive | Send | Confirm
 OfOps = Begin | End | Compute | Overlapped | Learn | Mark
 Instruction = OfMessages | OfOps | Record | Wait | Collective | Start | Join
+One = TypeVar("One", bound=Instruction)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,10 +191,16 @@ class Block:
 
     Attributes:
         stages: the stage of each op.
+        label: the name of its ops in reports, if not that of their kind.
     """
 
     stages: tuple[int, ...]
     instructions: tuple[Instruction, ...]
+    label: str = ""
+
+    def every(self, kind: type[One]) -> list[One]:
+        """Its instructions of a kind, in order."""
+        return [one for one in self.instructions if isinstance(one, kind)]
 
     @property
     def durations(self) -> tuple[int, ...]:
@@ -195,18 +210,7 @@ class Block:
     @property
     def held(self) -> tuple[int, int]:
         """Bytes of activations that its ops allocate, and that they release."""
-        holds = sum(one.holds[0] for one in self.instructions if isinstance(one, Begin))
-        return holds, sum(one.frees[0] for one in self.instructions if isinstance(one, End))
-
-    @property
-    def receives(self) -> tuple[Receive, ...]:
-        """The messages that it waits for."""
-        return tuple(one for one in self.instructions if isinstance(one, Receive))
-
-    @property
-    def sends(self) -> tuple[Send, ...]:
-        """The messages that it sends."""
-        return tuple(one for one in self.instructions if isinstance(one, Send))
+        return sum(one.holds[0] for one in self.every(Begin)), sum(one.frees[0] for one in self.every(End))
 
     def lasting(self, durations: Sequence[int]) -> Block:
         """The same with other durations of its ops' own computation, each of which learns its place in the whole."""
@@ -216,14 +220,14 @@ class Block:
 
 
 def _is_own(one: Instruction) -> TypeGuard[Compute | Overlapped]:
-    return isinstance(one, Overlapped) or (isinstance(one, Compute) and one.whole is not None)
+    return isinstance(one, Compute | Overlapped) and one.whole is not None
 
 
 def _placed(instructions: Sequence[Instruction]) -> Iterator[Instruction]:
-    parts = [one.duration for one in instructions if isinstance(one, Compute) and one.whole is not None]
-    before, whole = 0, sum(parts)
+    whole = sum(one.duration for one in instructions if _is_own(one))
+    before = 0
     for one in instructions:
-        if isinstance(one, Compute) and one.whole is not None:
+        if _is_own(one) and isinstance(one, Compute):
             yield Compute(one.duration, before, whole)
             before += one.duration
         else:
@@ -261,14 +265,14 @@ class Program:
     streams: Mapping[str, tuple[Call, ...]]
 
     @cached_property
-    def rows(self) -> int:
-        """Number of op rows per step."""
-        return sum(call.number != ASIDE for call in self.streams.get(COMPUTE, ()))
-
-    @cached_property
     def ops(self) -> Mapping[int, Call]:
         """Number → the call with that op row: the plan's actions, in order, and `OPTIMIZER` if it takes time."""
-        return {call.number: call for call in self.streams[COMPUTE] if call.number != ASIDE}
+        return {call.number: call for call in self.streams.get(COMPUTE, ()) if call.number != ASIDE}
+
+    @cached_property
+    def rows(self) -> Sequence[Call]:
+        """The calls with an op row, without the optimizer's."""
+        return [call for number, call in self.ops.items() if number != OPTIMIZER]
 
     def lasting(self, duration: Callable[[Call, int], int]) -> Program:
         """The same program with other durations, from a call and each of its own."""
@@ -283,6 +287,44 @@ class Program:
 
         calls = tuple(call if call.number == ASIDE else changed(call) for call in self.streams[COMPUTE])
         return Program({**self.streams, COMPUTE: calls})
+
+
+@dataclass(frozen=True)
+class GivenPrograms:
+    """Programs that came from elsewhere, such as a profile, one per pipeline rank; `Lowering` answers the same."""
+
+    programs: Sequence[Program]
+
+    @property
+    def blocking(self) -> bool:
+        """Whether some wait until their messages have arrived."""
+        return any(call.block.every(Confirm) for program in self.programs for call in program.rows)
+
+    @property
+    def microbatches(self) -> int:
+        """Number of micro-batches per replica and training step."""
+        return table_of(self.programs).microbatches
+
+    def chunks(self, rank: int) -> Mapping[int, int]:
+        """Stage → its chunk, for the stages that a pipeline rank holds."""
+        calls = self.programs[rank].rows
+        return {stage: op.chunk for call in calls for stage, op in zip(call.block.stages, call.ops, strict=True)}
+
+    def usual(self, rank: int) -> Callable[[Op], int]:
+        """The picoseconds of each op of a pipeline rank at speed 1."""
+        return {op: call.duration for call in self.programs[rank].rows for op in call.ops}.__getitem__
+
+    def lower(self, rank: int, pace: Pace) -> Program:
+        """The program of a pipeline rank at a pace."""
+        return self.programs[rank].lasting(lambda call, duration: pace.duration(duration))
+
+    def serve(self, stage: int, part: int) -> Program:
+        """The program of an endpoint that serves a process group without being a member.
+
+        Raises:
+            Refusal: nothing is said about it.
+        """
+        raise Refusal(f"the programs say nothing about servers of stage {stage}")
 
 
 def filled(stage: int) -> str:
@@ -308,3 +350,57 @@ def waiting_for(purpose: Purpose, place: int) -> Cause:
 def block_of(stages: Sequence[int], *instructions: Instruction) -> Block:
     """A block whose computation knows its place in the whole."""
     return Block(tuple(stages), tuple(_placed(instructions)))
+
+
+def table_of(programs: Sequence[Program]) -> ProgramTable:
+    """The ops of programs, one for each pipeline rank, and the messages between them."""
+    labels: list[str] = []
+    return ProgramTable(len(programs), partial(_ops, programs, labels), partial(_messages, programs), labels)
+
+
+def _ops(programs: Sequence[Program], labels: list[str]) -> Columns:
+    """The columns of ops: a fused pair is described by its forward, the input part of a backward as B."""
+    known: dict[Block, tuple[int, int, int, int]] = {}
+    found = []
+    for rank, call in ((rank, call) for rank, program in enumerate(programs) for call in program.rows):
+        block, ops = call.block, call.ops
+        if block not in known:
+            place = min(range(len(ops)), key=lambda place: ops[place].kind != "F")
+            kind = "FB" if len(ops) > 1 else "B" if ops[0].kind == "I" else ops[0].kind
+            labels += {block.label} - {"", *labels}
+            label = labels.index(block.label) if block.label else NONE
+            known[block] = place, OP_KINDS.index(kind), block.stages[place], label
+        place, number, stage, label = known[block]
+        second = ops[1 - place].microbatch if len(ops) > 1 else NONE
+        found.append((rank, number, ops[place].microbatch, ops[place].chunk, stage, second, label))
+    return _columns(("rank", "kind", "microbatch", "chunk", "stage", "second", "label"), found)
+
+
+def _messages(programs: Sequence[Program]) -> Columns:
+    """The columns of messages: each Send with its Receive."""
+    known: dict[Block, tuple[list[Send], list[Receive]]] = {}
+    sent, received = [], []
+    number = 0
+    for rank, program in enumerate(programs):
+        for call in program.rows:
+            block, ops = call.block, call.ops
+            if block not in known:
+                known[block] = block.every(Send), block.every(Receive)
+            for send in known[block][0]:
+                op, purpose = ops[send.op], PURPOSES.index(send.purpose)
+                sent.append((rank, send.peer, purpose, send.tag + op.microbatch, number, op.chunk, send.message.size))
+            for one in known[block][1]:
+                tag, purpose = one.tag + ops[one.op].microbatch, PURPOSES.index(one.purpose)
+                received.append((one.peer, rank, purpose, tag, number, one.place))
+            number += 1
+    ends = "sender", "receiver", "purpose", "tag"
+    sends = _columns((*ends, "producer", "chunk", "bytes"), sent)
+    receives = _columns((*ends, "consumer", "place"), received)
+    left, right = (np.lexsort([one[name] for name in ends]) for one in (sends, receives))
+    table = {name: sends[name][left] for name in ("purpose", "tag", "producer", "chunk", "bytes")}
+    return {**table, **{name: receives[name][right] for name in ("consumer", "place")}}
+
+
+def _columns(names: Sequence[str], rows: Sequence[Sequence[int]]) -> Columns:
+    table = np.fromiter(chain.from_iterable(rows), np.int64, len(names) * len(rows)).reshape(-1, len(names))
+    return dict(zip(names, table.T, strict=True))

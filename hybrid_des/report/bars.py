@@ -105,8 +105,10 @@ def bars_of(source: Timeline | pd.DataFrame, every: int = 1) -> Bars:
         mine = None if every == 1 else source.replica % every == 0
         ops = source.op_rows(None if mine is None else np.flatnonzero(mine[source.ops["rank"]]))
         reductions = _reductions(source, mine)
+        second = ops["second"]
     else:
         ops, reductions = ops_of(source), reductions_of(source)
+        second = np.full(len(ops["kind"]), NONE)
     rank, replica, place = (
         np.concatenate([ops[name], reductions[name]]) for name in ("rank", "replica", "pipeline_rank")
     )
@@ -124,27 +126,11 @@ def bars_of(source: Timeline | pd.DataFrame, every: int = 1) -> Bars:
         ops["chunk"],
         ops["start"] / PICOSECONDS_PER_SECOND,
         ops["end"] / PICOSECONDS_PER_SECOND,
-        _second(source, ops),
+        second,
         np.column_stack([line[reducing], start / PICOSECONDS_PER_SECOND, end / PICOSECONDS_PER_SECOND]),
         tuple(ranks[order].tolist()),
         tuple(replica[row][order].tolist()),
     )
-
-
-def _second(source: Timeline | pd.DataFrame, ops: Columns) -> Column:
-    """The micro-batch of the backward in each fused pair."""
-    found = np.full(len(ops["kind"]), NONE, dtype=np.int64)
-    if isinstance(source, Timeline):
-        backwards = {
-            (rank, i): action[0].microbatch if action[1].kind == "F" else action[1].microbatch
-            for rank, program in enumerate(source.plan.programs)
-            for i, action in enumerate(program)
-            if len(action) == 2
-        }
-        places = zip(ops["pipeline_rank"].tolist(), ops["index"].tolist(), strict=True)
-        if backwards:
-            found[:] = [backwards.get(place, NONE) for place in places]
-    return found
 
 
 def _reductions(timeline: Timeline, mine: NDArray[np.bool_] | None) -> Columns:

@@ -26,6 +26,7 @@ from hybrid_des.planning.layered import LAYERS
 from hybrid_des.planning.pace import Pace
 from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program import (
+    BARRIER,
     PARAMETER,
     Collective,
     Compute,
@@ -100,7 +101,7 @@ class IdleWalk:
             cheapest: the least times of messages and collectives.
             alone: whether members of other pipelines may begin a collective before those of this one.
         """
-        pipeline = parts.plan.pipeline
+        pipeline = scenario.parallel.pipeline
         self._ranks, self._message = ways.ranks[0], ways.message
         self._options = scenario.gradients.options
         self._cheapest = cheapest
@@ -181,6 +182,8 @@ class IdleWalk:
     def _collective(self, place: int, stream: str, one: Collective, now: int) -> int:
         """The earliest time at which a stream proceeds after a collective that it reaches now."""
         purpose, stage, part = one.group
+        if one.group == BARRIER:
+            return now
         if one.group == LAYERS:
             return now + int(sum(one.call))
         processes, sizes, clock = self._groups[place, stage, part]

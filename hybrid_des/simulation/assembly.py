@@ -18,16 +18,14 @@ from hybrid_des.network.meeting import Meeting
 from hybrid_des.network.purpose import REDUCTION
 from hybrid_des.network.traced import TracedTransport
 from hybrid_des.network.transport import Transport
-from hybrid_des.planning.layered import LAYERS
 from hybrid_des.planning.planner import Parts
-from hybrid_des.planning.program import Group
+from hybrid_des.planning.program import BARRIER, Group
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.arithmetic import Arithmetic
 from hybrid_des.simulation.exchanges import Exchangers, ReplayedLayers
 from hybrid_des.simulation.gpu import Gpu, Participant, RunContext
 from hybrid_des.simulation.memory import MemoryLedger
-from hybrid_des.simulation.perturbing import conditions_of
-from hybrid_des.simulation.programs import Programs
+from hybrid_des.simulation.programs import Programs, conditions_of
 
 Item = TypeVar("Item")
 UNCONTENDED = "uncontended"  # link sharing of runs made only for comparison
@@ -50,13 +48,14 @@ def network_of(
         rows = LongRows(MESSAGE_COLUMNS, "start", scratch) if trace is None else Rows(MESSAGE_COLUMNS)
     recorder = Recorder(rows)
     transport = _transport(scenario, parts, fold, trace, recorder)
-    return Network(recorder, transport, Endpoints(transport, scenario.parallel.layout, parts.plan.pipeline))
+    layout = scenario.parallel.layout
+    return Network(recorder, transport, Endpoints(transport, layout, layout.sizes["pipeline"]))
 
 
 def _transport(
     scenario: Scenario, parts: Parts, fold: Fold | None, trace: Causes | None, recorder: Recorder
 ) -> Transport:
-    sharing, receipts = scenario.cluster.sharing, parts.lowering.blocking
+    sharing, receipts = scenario.cluster.sharing, parts.programs.blocking
     conditions = {} if sharing == UNCONTENDED else conditions_of(scenario.slow, parts.fabric)
     if fold is not None:
         met = parts.meeting is not None
@@ -83,22 +82,21 @@ def simulated_gpus(
     recorder, transport, endpoints = network
     layout = scenario.parallel.layout
     ranks: Sequence[int] = fold.ranks if fold else range(layout.ranks)
-    barrier = transport.barrier(len(ranks)) if scenario.barrier else None
-    context = RunContext(transport.env, recorder, scenario.steps, barrier)
+    barrier = transport.barrier(len(ranks))
+    context = RunContext(transport.env, recorder, scenario.steps)
     meetings = _meetings(transport, parts.meeting or (), fold)
     exchangers = Exchangers(transport, parts.traffic)
     reductions = parts.reductions.of(transport, ranks, parts.workers)
-    stages = cache(lambda place: {parts.plan.stage_of[place, chunk]: chunk for chunk in parts.plan.chunks_of(place)})
+    chunks = cache(parts.programs.chunks)
     gpus = []
     made = zip(ranks, scenario.cluster.nodes_of(ranks), strict=True)
     for rank, node in made if order is None else _shuffled(made, order):
         place = layout.coordinate(rank, "pipeline")
         program, pace = programs.of(rank, place, node.speed)
-        communicators: dict[Group, Participant] = {**reductions[rank]}
-        if parts.meeting is not None:
-            communicators[LAYERS] = ReplayedLayers(transport.env, meetings.get(rank, ()))
+        communicators: dict[Group, Participant] = {**reductions[rank], BARRIER: barrier}
+        layers = None if parts.meeting is None else ReplayedLayers(transport.env, meetings.get(rank, ()))
         if parts.traffic.messages:
-            communicators |= exchangers.of(rank, stages(place))
+            communicators |= exchangers.of(rank, chunks(place))
         transport.begin(rank)
         gpus.append(
             Gpu(
@@ -109,6 +107,7 @@ def simulated_gpus(
                 MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
                 arithmetic=Arithmetic(parts.workers[rank]) if parts.training else None,
                 pace=pace,
+                layers=layers,
             )
         )
     return gpus if order is None else sorted(gpus, key=lambda gpu: gpu.rank)
@@ -123,14 +122,14 @@ def _shuffled(made: Iterable[Item], order: int) -> list[Item]:
 def servers_of(scenario: Scenario, parts: Parts, network: Network) -> list[Gpu]:
     """The servers of process groups: ranks with one stream."""
     recorder, transport, endpoints = network
-    context = RunContext(transport.env, recorder, scenario.steps, None)
+    context = RunContext(transport.env, recorder, scenario.steps)
     gradients = (state for worker in parts.workers.values() for state in worker.stages.items())
     lengths = {stage: state.gradient.size for stage, state in gradients}
     return [
         Gpu(
             context,
             endpoints.server(place),
-            parts.lowering.serve(group.stage, group.part),
+            parts.programs.serve(group.stage, group.part),
             {(REDUCTION.name, group.stage, group.part): communicator},
         )
         for group, place, communicator in parts.reductions.servers(transport, lengths)

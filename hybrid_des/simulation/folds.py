@@ -1,52 +1,52 @@
 """Which folds of a scenario's replicas are exact, as far as can be told before its messages are sent.
 
 Replicas are folded on each other if the images of every node are one node, of the same kind, and if every collective
-looks the same to all images of its members. Routes are checked as flows open, and orders as messages meet.
+looks the same to all images of its members. Routes are checked as flows open, and orders as messages meet: a fold that
+looks exact may turn out not to be while it is simulated; then others are tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from hybrid_des.errors import Refusal
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.images import Ranks, array_of, check_images
 from hybrid_des.folding.orbits import Fold, FoldedAxis
-from hybrid_des.gradients.groups import Reductions, ReplicaGroup
+from hybrid_des.gradients.groups import ReplicaGroup
 from hybrid_des.network.contention import Groups
+from hybrid_des.planning.planner import Parts
 from hybrid_des.scenario import Scenario, sizes
+from hybrid_des.scenario.sizes import too_large
 
 MOST_TRIES = 4  # folds that are simulated and turn out not to be exact
+Outcome = TypeVar("Outcome")
 INNER = ("tensor", "context")  # axes of ranks that share layers
 
 
 @dataclass(frozen=True)
 class Replicas:
-    """The behaviour of a scenario's replicas that a fold must preserve.
-
-    Attributes:
-        reductions: of their gradients.
-        exchanging: axis → groups of ranks whose layers exchange messages.
-        meeting: part → groups of ranks that share layers and begin collectives together; None if none do.
-        apart: why replicas differ, apart from `slow`, `jitter` and `cluster.sharing`; empty if they do not.
-    """
+    """The replicas of a scenario, whose behaviour a fold must preserve."""
 
     scenario: Scenario
-    reductions: Reductions
-    exchanging: Mapping[str, Groups]
-    meeting: Sequence[Groups] | None = None
-    apart: str = ""
+    parts: Parts
 
     @property
     def differ(self) -> str:
         """Why replicas differ or vary at random; empty if they do not."""
-        if self.apart:
-            return self.apart
+        if self.parts.training:
+            return "with `numerics` every replica trains on its own samples"
+        if self.parts.durations is not None:
+            return "with `workload.durations` every replica has its own durations"
+        if not self.parts.plan.programs:
+            return "programs that are given may depend on their replica"
         if self.scenario.jitter:
             return "with `jitter` every rank has its own durations"
         if (sharing := self.scenario.cluster.sharing) not in ("fifo", "fair"):
@@ -90,7 +90,7 @@ def folds_of(replicas: Replicas, reasons: list[str]) -> Iterator[Fold]:
 def _narrower(replicas: Replicas, turns: Sequence[FoldedAxis]) -> Iterator[Fold]:
     """Folds that also fold tensor and context ranks, if their collectives are replayed and all behave alike."""
     layout = replicas.scenario.parallel.layout
-    if replicas.exchanging or replicas.meeting is not None:
+    if replicas.parts.traffic.messages or replicas.parts.meeting is not None:
         return
     keeps = [
         [k for k in range(1, layout.sizes.get(axis, 1) + 1) if layout.sizes.get(axis, 1) % k == 0] for axis in INNER
@@ -137,15 +137,15 @@ def check(fold: Fold, replicas: Replicas) -> None:
     """
     nodes = _nodes(replicas.scenario, fold.layout.ranks)
     _check_placement(fold, replicas.scenario, nodes)
-    reductions = replicas.reductions
+    reductions = replicas.parts.reductions
     by_first = {(group.stage, group.part, group.ranks[0]): processes for processes, group in reductions.processes}
     for processes, group in reductions.processes:
         if _simulated(fold, group):
             buffers = reductions.buffers_of(group)
             check_images(fold, processes, buffers, reductions.options, nodes=nodes, groups=by_first)
-    for axis, groups in replicas.exchanging.items():
+    for axis, groups in replicas.parts.traffic.messages.items():
         _check_exchanges(fold, axis, groups)
-    for ranks in (ranks for groups in replicas.meeting or () for ranks in groups):
+    for ranks in (ranks for groups in replicas.parts.meeting or () for ranks in groups):
         if any(fold.simulated(rank) for rank in ranks):
             members = set(ranks)
             if any(fold.home(rank)[0] not in members for rank in ranks):
@@ -199,3 +199,46 @@ def _check_exchanges(fold: Fold, axis: str, groups: Groups) -> None:
         for element in fold.generators:
             if fold.simulated(ranks[0]) and tuple(fold.move(rank, element) for rank in ranks) not in whole:
                 raise FoldRefusal(f"the {axis} ranks of rank {ranks[0]} map to several groups")
+
+
+class Folded(NamedTuple, Generic[Outcome]):
+    """The outcome, the fold that was simulated (None: all ranks were), and why replicas were not folded."""
+
+    outcome: Outcome
+    fold: Fold | None
+    reason: str
+
+
+def simulated_once(replicas: Replicas, simulate: Callable[[Fold | None], Outcome], *, whole: bool) -> Folded[Outcome]:
+    """Simulate as few replicas as is exact, or as the scenario asks for; or the whole cluster.
+
+    Raises:
+        FoldRefusal: the scenario asks for a fold that is not exact.
+        Refusal: the run is too large to simulate.
+    """
+    scenario, reasons = replicas.scenario, list[str]()
+    for fold in () if whole else folds_of(replicas, reasons):
+        check_size(scenario, fold, reasons)
+        try:
+            outcome = simulate(fold)
+        except FoldRefusal as refusal:
+            if not any(turn.axis in INNER for turn in fold.turns):  # else others will be tried
+                if isinstance(scenario.fold, int):
+                    raise FoldRefusal(f"fold: {scenario.fold}: {refusal}") from None
+                reasons.append(str(refusal))
+        else:
+            unfolded = fold.kept("data") == scenario.parallel.data
+            return Folded(outcome, fold, reasons[-1] if reasons and unfolded else "")
+    check_size(scenario, None, reasons)
+    return Folded(simulate(None), None, reasons[-1] if reasons else "")
+
+
+def check_size(scenario: Scenario, fold: Fold | None, reasons: Sequence[str]) -> None:
+    """Check the size of a run, which validation leaves open for scenarios that may be folded.
+
+    Raises:
+        Refusal: it is too large; the message says why it was not folded, or not further.
+    """
+    kept = scenario.parallel.data if fold is None else fold.kept("data")
+    if found := too_large(scenario, kept):
+        raise Refusal("; ".join([found, *(f"replicas differ: {reason}" for reason in reasons[-1:])]))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import STEP_SHIFT, Recorder
 from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.mailbox import Handoff
-from hybrid_des.network.meeting import Barrier
 from hybrid_des.planning.layered import LAYERS
 from hybrid_des.planning.program import (
     COMPUTE,
@@ -36,6 +35,7 @@ from hybrid_des.planning.program import (
     Wait,
 )
 from hybrid_des.simulation.arithmetic import Arithmetic
+from hybrid_des.simulation.exchanges import ReplayedLayers
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.varying import STEADY, VaryingPace
 
@@ -52,21 +52,20 @@ class Position:
         self.call = Call(Block((), ()))
 
 
-Participant = Any  # one rank's part in the collectives of a group: `run(step, call)` takes part in one
+class Participant(Protocol):
+    """One rank's part in the collectives of a group."""
+
+    def run(self, step: int, call: Any) -> Routine:
+        """Take part in one of them."""
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """State shared by all GPUs of a run.
-
-    Attributes:
-        barrier: the barrier at the end of a step; None if ranks continue independently.
-    """
+    """State shared by all GPUs of a run."""
 
     env: Environment
     recorder: Recorder
     steps: int
-    barrier: Barrier | None
 
 
 class Events(dict[str, Handoff]):
@@ -87,7 +86,7 @@ class Gpu:
 
     Attributes:
         rank: its global rank.
-        ops: number of ops that it runs per step, optimizer steps included.
+        program: what it runs.
         processes: its SimPy processes, one per stream.
     """
 
@@ -101,15 +100,22 @@ class Gpu:
         *,
         arithmetic: Arithmetic | None = None,
         pace: VaryingPace | None = None,
+        layers: ReplayedLayers | None = None,
     ) -> None:
         self.rank = endpoint.rank
-        self._context, self._endpoint, self._program = context, endpoint, program
-        self._communicators = communicators
+        self._context, self._endpoint, self.program = context, endpoint, program
+        self._communicators, self._layers = {**communicators}, layers
+        if layers:
+            self._communicators[LAYERS] = layers
         self._memory, self._arithmetic, self._pace = memory, arithmetic, pace
         self._events = Events(endpoint)
         self._at = {stream: Position() for stream in program.streams}
-        self.ops = program.rows
         self.processes = [context.env.process(self._run(stream)) for stream in program.streams]
+
+    @property
+    def ops(self) -> int:
+        """Number of ops that it runs per step, optimizer steps included."""
+        return len(self.program.ops)
 
     @property
     def memory(self) -> MemoryLedger:
@@ -119,11 +125,11 @@ class Gpu:
 
     def _run(self, stream: str) -> Routine:
         """Read the instructions of a stream."""
-        env, recorder, barrier = self._context.env, self._context.recorder, self._context.barrier
+        env, recorder, layers = self._context.env, self._context.recorder, self._layers
         rank, memory, arithmetic, pace = self.rank, self._memory, self._arithmetic, self._pace
         inboxes, flows, events = self._endpoint.inboxes, self._endpoint.flows, self._events
         timeout, record, communicators = env.timeout, recorder.ops.add, self._communicators
-        calls, at = self._program.streams[stream], self._at[stream]
+        calls, at = self.program.streams[stream], self._at[stream]
         one: Any
         for step in range(self._context.steps):
             at.step, base, marks = step, step << STEP_SHIFT, list[int]()
@@ -188,13 +194,12 @@ class Gpu:
                         recorder.exchanges.add((step, rank, one.purpose, begin, free, env.now))
                     elif kind is Overlapped:
                         work = one.duration if pace is None else pace.work_of(step, call, one)
-                        yield from communicators[LAYERS].beside(work, one.slowing, pace or STEADY)
+                        assert layers
+                        yield from layers.beside(work, one.slowing, pace or STEADY)
                     elif kind is Mark:
                         marks.append(env.now)
                         if one.last:
                             recorder.steps.add((step, rank, *marks))
-                            if barrier:
-                                yield barrier.wait()
                     elif kind is Learn and arithmetic:
                         arithmetic.learn(step)
 
@@ -214,6 +219,6 @@ class Gpu:
         waits = (
             f"the {one.purpose.name} of micro-batch {at.call.ops[one.op].microbatch} "
             f"from rank {self._endpoint.rank_of(one.peer)}"
-            for one in at.call.block.receives
+            for one in at.call.block.every(Receive)
         )
         return place + f"at {at.call.name}, which needs {' and '.join(waits) or 'nothing'}"

@@ -1,49 +1,196 @@
-"""The programs that ranks run, each at the pace of its rank; equal ranks share one."""
+"""The programs of ranks, and perturbations of a run (`slow`, `jitter`): the paces of ranks, the conditions of links.
 
-from collections.abc import Callable
+A permanent slowdown is a slower GPU (`Pace`) or a slower link (`planning.slow_links`), as if the machine were built
+that way. A slowdown for an interval, a slow stage, jitter and noise need a pace that varies. Tensor and context ranks
+wait for each other inside every op: they run at the pace of the slowest, and share their jitter and noise.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
-from functools import partial
+from functools import cache, cached_property, partial
 
+from hybrid_des import jitter
+from hybrid_des.engine.timetable import Noise, Spell, Timetable
+from hybrid_des.errors import UsageError
+from hybrid_des.jitter import Sample
+from hybrid_des.jitter.streams import Draws, stream
+from hybrid_des.network.conditions import Conditions
+from hybrid_des.network.fabric import Fabric
+from hybrid_des.pipeline.op import Op
 from hybrid_des.planning.pace import Pace
 from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program import Call, Program
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.perturbing import Perturbation
-from hybrid_des.simulation.varying import VaryingPace
+from hybrid_des.scenario.sections.perturbations import Slow
+from hybrid_des.simulation.varying import Factor, Variation, VaryingPace
+from hybrid_des.units import to_picoseconds
 
 Retime = Callable[[int, Call, int], int]  # other durations, which no scenario key can express, by global rank
 
 
+def conditions_of(slow: Sequence[Slow], fabric: Fabric) -> dict[str, Conditions]:
+    """Link → its slowdowns for an interval and, if its times are measured, its permanent factors.
+
+    Raises:
+        UsageError: a user-defined wiring has no such link.
+    """
+    spells: dict[str, list[Spell]] = {}
+    more: dict[str, list[tuple[Spell, int]]] = {}
+    for one in slow:
+        names = [name for name in one.links if name in fabric.links]
+        if one.links and not names:
+            raise UsageError(f"slow: this wiring has no {' '.join(map(str, one.target))}")
+        for name in names:
+            if not one.for_good:
+                more.setdefault(name, []).append((one.spell, to_picoseconds(one.latency)))
+            if not one.for_good or not isinstance(fabric.links[name].bandwidth, Fraction):
+                spells.setdefault(name, []).append(one.spell)
+    return {name: Conditions(Timetable.of(each), _latencies(more.get(name, ()))) for name, each in spells.items()}
+
+
+def _latencies(spells: Iterable[tuple[Spell, int]]) -> tuple[tuple[int, int], ...]:
+    """(time, sum of the latencies of the spells that are active from then on)."""
+    spells = list(spells)
+    starts = sorted({0, *(s.start for s, _ in spells), *(s.until for s, _ in spells if s.until is not None)})
+    return tuple(
+        (at, sum(extra for s, extra in spells if s.start <= at and (s.until is None or at < s.until))) for at in starts
+    )
+
+
 class Programs:
-    """Lowers the programs of ranks when they are first requested.
+    """The programs that ranks run, each lowered when it is first requested, and how their speeds vary.
+
+    Equal ranks share one.
 
     Args:
         scenario: the perturbations of ranks.
-        parts: the parts that are lowered.
+        parts: the parts whose programs they are.
         retime: other durations of ops.
     """
 
     def __init__(self, scenario: Scenario, parts: Parts, retime: Retime | None = None) -> None:
-        self._retime = retime
-        self._lowering = parts.lowering
+        self._scenario, self._source, self._durations, self._retime = scenario, parts.programs, parts.durations, retime
+        self._perturbed = bool(scenario.slow or scenario.jitter or parts.durations)
         self._alike: dict[tuple[int, int], Program] = {}
         self._known: dict[tuple[int, Pace], Program] = {}
-        self._perturbation = None
-        if scenario.slow or scenario.jitter or parts.durations:
-            self._perturbation = Perturbation(scenario, parts.plan, parts.costs, parts.durations)
 
     def of(self, rank: int, place: int, speed: Fraction) -> tuple[Program, VaryingPace | None]:
         """The program of a rank on a GPU of this speed, and its varying pace, if it varies."""
-        if self._perturbation is None and self._retime is None:
+        if not self._perturbed and self._retime is None:
             alike = place, id(speed)  # the node's own fraction; hashing it would take longer than all else here
             if alike not in self._alike:
-                self._alike[alike] = self._lowering.lower(place, Pace(speed))
+                self._alike[alike] = self._source.lower(place, Pace(speed))
             return self._alike[alike], None
-        usual, varying = Pace(speed), None
-        if self._perturbation is not None:
-            usual, varying = Pace(speed * self._perturbation.speed(rank)), self._perturbation.pace(rank)
+        usual = Pace(speed * self._speed(rank)) if self._perturbed else Pace(speed)
+        varying = self._pace(rank) if self._perturbed else None
         key = place, usual
         if key not in self._known:
-            self._known[key] = self._lowering.lower(place, usual)
+            self._known[key] = self._source.lower(place, usual)
         program = self._known[key]
         return program if self._retime is None else program.lasting(partial(self._retime, rank)), varying
+
+    def _speed(self, rank: int) -> Fraction:
+        """The permanent factor of a rank's speed."""
+        constant = self._table(rank).constant
+        return Fraction(1) if constant is None else constant
+
+    def _pace(self, rank: int) -> VaryingPace | None:
+        """The varying pace of a rank; None if its pace is constant."""
+        table, noise = self._table(rank), self._noise(rank)
+        held = self._source.chunks(self._place(rank)) if self._stages else ()
+        stages = {stage: self._stages[stage] for stage in held if stage in self._stages}
+        factors = [self._factor(rank, *source) for source in self._sources]
+        times = self._times(rank)
+        if table.constant is not None and not (stages or factors or noise or times):
+            return None
+        table = Timetable() if table.constant is not None else table
+        usual = self._source.usual(self._place(rank))
+        return VaryingPace(Variation(replace(table, noise=noise), stages, factors, usual, times))
+
+    def _place(self, rank: int) -> int:
+        return self._scenario.parallel.layout.coordinate(rank, "pipeline")
+
+    def _times(self, rank: int) -> Callable[[Op, int], int] | None:
+        if self._durations is None:
+            return None
+        place, replica = self._place(rank), self._scenario.parallel.layout.coordinate(rank, "data")
+        return self._durations.of(replica, place)
+
+    def _table(self, rank: int) -> Timetable:
+        """The factor of a rank's speed over time: that of the slowest rank of its tensor and context group."""
+        alike = self._scenario.parallel.layout.group(rank, "tensor", "context") if self._spells else [rank]
+        tables = [Timetable.of(self._spells.get(one, ())) for one in alike]
+        return tables[0] if len(tables) == 1 else Timetable.combined(tables, min)
+
+    @cached_property
+    def _spells(self) -> Mapping[int, Sequence[Spell]]:
+        """GPU → the spells in which it is slow, alone or with its node."""
+        spells: dict[int, list[Spell]] = {}
+        nodes = self._scenario.cluster.spec.node_of
+        for one in self._scenario.slow:
+            if one.gpu is not None:
+                spells.setdefault(one.gpu, []).append(one.spell)
+            for gpu in (gpu for gpu, node in enumerate(nodes) if node == one.node):
+                spells.setdefault(gpu, []).append(one.spell)
+        return spells
+
+    @cached_property
+    def _stages(self) -> Mapping[int, Timetable]:
+        """Slow stage → its factor over time.
+
+        Raises:
+            UsageError: the plan has no such stage.
+        """
+        spells: dict[int, list[Spell]] = {}
+        for one in self._scenario.slow:
+            if one.stage is not None:
+                spells.setdefault(one.stage, []).append(one.spell)
+        places = range(self._scenario.parallel.pipeline if spells else 0)
+        last = max((stage for place in places for stage in self._source.chunks(place)), default=0)
+        for stage in spells:
+            if stage > last:
+                raise UsageError(f"slow: there is no stage {stage}; the schedule has stages 0 … {last}")
+        return {stage: Timetable.of(each) for stage, each in spells.items()}
+
+    def _noise(self, rank: int) -> Noise | None:
+        for one in self._scenario.jitter:
+            if one.noise is not None:
+                period, detour = to_picoseconds(one.noise.period), to_picoseconds(one.noise.detour)
+                phase = int(stream(self._scenario.seed, "noise", *self._place_of_streams(rank)).random() * period)
+                return Noise(period, detour, phase)
+        return None
+
+    def _place_of_streams(self, rank: int) -> tuple[int, int]:
+        """Replica and pipeline rank: a new replica changes no other's streams; tensor and context ranks share them."""
+        here = self._scenario.parallel.layout.coordinates(rank)
+        return here["data"], here["pipeline"]
+
+    @cached_property
+    def _sources(self) -> Sequence[tuple[str, Sample, tuple[str | int, ...]]]:
+        """Level, distribution and key of the streams of each source of jitter."""
+        found = []
+        like = Counter[tuple[str, str]]()
+        for one in self._scenario.jitter:
+            if one.distribution is not None:
+                name = one.distribution, one.level
+                found.append((one.level, jitter.find(one.distribution).build(*one.arguments), (*name, like[name])))
+                like[name] += 1
+        return found
+
+    def _factor(self, rank: int, level: str, sample: Sample, key: tuple[str | int, ...]) -> Factor:
+        """One source's factors of the ops of a rank: by index, in separate streams."""
+        seed, microbatches, place = self._scenario.seed, self._source.microbatches, self._place_of_streams(rank)
+
+        @cache
+        def draws(*more: str | int) -> Draws:
+            return Draws(stream(seed, "jitter", *key, *place, *more), sample)
+
+        if level == "rank":
+            return lambda kind, chunk, step, microbatch: draws().at(0)
+        if level == "rank-step":
+            return lambda kind, chunk, step, microbatch: draws().at(step)
+        return lambda kind, chunk, step, microbatch: draws(kind, chunk + 1).at(step * microbatches + microbatch)

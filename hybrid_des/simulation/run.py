@@ -3,12 +3,12 @@
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from hybrid_des.engine.causes import Causes
 from hybrid_des.engine.long_rows import LongRows
@@ -16,15 +16,14 @@ from hybrid_des.engine.recorder import CHUNK, TimeRangeError
 from hybrid_des.errors import DeadlockError, OutOfMemoryError, TooLongError
 from hybrid_des.folding.orbits import Fold
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.transport import Transport
 from hybrid_des.numerics.training import Training
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import Parts, parts_of
+from hybrid_des.planning.program import table_of
 from hybrid_des.planning.tensor_traffic import TensorTraffic
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.assembly import Network, network_of, servers_of, simulated_gpus
-from hybrid_des.simulation.choice import Folded, simulated_once
-from hybrid_des.simulation.folds import Replicas
+from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
 from hybrid_des.simulation.gpu import Gpu
 from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
 from hybrid_des.simulation.programs import Programs, Retime
@@ -32,6 +31,8 @@ from hybrid_des.simulation.watch import BudgetSpentError, Watch, ops_of
 from hybrid_des.timeline import Timeline
 from hybrid_des.units import format_bytes
 from hybrid_des.workload.costs import Costs
+
+Ended = tuple[Network, Sequence[Gpu]]  # a simulation at its end: the network with its records, and the simulated GPUs
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Run:
             bytes_expert: totals over all steps; replayed collectives of these axes send bytes, but no messages.
         duration: simulated picoseconds over all steps.
         ranks: the simulated global ranks.
-        peak_activations, peak_memory: one entry for each of these, in whole-rank micro-batches and in bytes.
+        peak_chunks, peak_memory: one entry for each of these: activations, in parts of a chunk (`CHUNK`), and bytes.
         events: SimPy events processed.
         wall_s: real seconds.
         algorithm: the all-reduce used; for `auto` the chosen one.
@@ -70,7 +71,7 @@ class Run:
     bytes_parameters: int
     duration: int
     ranks: Sequence[int]
-    peak_activations: list[Fraction]
+    peak_chunks: Sequence[int]
     peak_memory: list[int]
     events: int
     wall_s: float
@@ -87,6 +88,12 @@ class Run:
     tensor_delay: int = 0
     fold: Fold | None = None
     unfolded: str = ""
+
+    @property
+    def peak_activations(self) -> list[Fraction]:
+        """For each simulated rank, the most activations that it holds, in whole-rank micro-batches."""
+        visits = self.timeline.programs.visits[self.timeline.pipeline_rank[self.ranks]].tolist()
+        return [Fraction(parts, CHUNK * times) for parts, times in zip(self.peak_chunks, visits, strict=True)]
 
 
 @contextmanager
@@ -156,62 +163,38 @@ def run(
     with _unit_asked_for(scenario):
         parts = planned = parts or parts_of(scenario, plan, fabric, training)
 
-        def simulate(fold: Fold | None) -> _Ended:
-            return _simulated(scenario, planned, fold, scratch, watch, trace=trace, retime=retime, order=order)
+        def simulate(fold: Fold | None) -> Ended:
+            """Simulate all ranks, or those that a fold keeps."""
+            network = network_of(scenario, planned, fold, trace, scratch)
+            gpus = simulated_gpus(scenario, planned, network, fold, Programs(scenario, planned, retime), order)
+            _carry_out(scenario, network, gpus, servers_of(scenario, planned, network), watch)
+            return network, gpus
 
-        replicas = Replicas(scenario, parts.reductions, parts.traffic.messages, parts.meeting, parts.apart)
+        replicas = Replicas(scenario, parts)
         # a run that is explained, changed rank by rank, or whose replicas start in any order
         whole = trace is not None or retime is not None or order is not None
         folded = simulated_once(replicas, simulate, whole=whole)
-    _check_memory(scenario, parts, folded.outcome.gpus)
+    _check_memory(scenario, parts, folded.outcome[1])
     return _run_of(scenario, parts, folded, trace, started)
 
 
-class _Ended(NamedTuple):
-    """A simulation at its end: the network with its records, and the simulated GPUs."""
-
-    network: Network
-    gpus: Sequence[Gpu]
-
-
-def _simulated(
-    scenario: Scenario,
-    parts: Parts,
-    fold: Fold | None,
-    scratch: Path | None,
-    watch: Watch | None,
-    *,
-    trace: Causes | None,
-    retime: Retime | None,
-    order: int | None,
-) -> _Ended:
-    """Simulate all ranks, or those that a fold keeps."""
-    network = network_of(scenario, parts, fold, trace, scratch)
-    gpus = simulated_gpus(scenario, parts, network, fold, Programs(scenario, parts, retime), order)
-    transport = network.transport
-    servers = servers_of(scenario, parts, network)
-    try:
-        _carry_out(transport, [*gpus, *servers], _beat(scenario, network, gpus, watch))
-    except BudgetSpentError:
-        assert watch is not None
-        raise watch.unfinished(scenario, network, gpus) from None
-    return _Ended(network, gpus)
-
-
-def _run_of(scenario: Scenario, parts: Parts, folded: Folded[_Ended], trace: Causes | None, started: float) -> Run:
+def _run_of(scenario: Scenario, parts: Parts, folded: Folded[Ended], trace: Causes | None, started: float) -> Run:
     """The outcome of a simulation that began at second `started`."""
     ((recorder, transport, _), gpus), fold, reason = folded
-    layout, training, visits = scenario.parallel.layout, parts.training, parts.plan.visits
-    counted = [CHUNK * visits[layout.coordinate(gpu.rank, "pipeline")] for gpu in gpus]
+    transport.check_empty()
+    layout, training = scenario.parallel.layout, parts.training
+    places = [layout.coordinate(gpu.rank, "pipeline") for gpu in gpus]
+    programs = dict(zip(places, (gpu.program for gpu in gpus), strict=True))
+    table = table_of([programs[place] for place in sorted(programs)])
     return Run(
         scenario,
         parts.plan,
         parts.costs,
-        Timeline.of(recorder, parts.plan, layout, fold.order if fold else 1, scenario.cluster.sharing == "fair"),
-        **_sent(parts, transport, scenario.steps),
+        Timeline.of(recorder, table, layout, fold.order if fold else 1, scenario.cluster.sharing == "fair"),
+        **{key: total + scenario.steps * parts.replayed.get(key, 0) for key, total in transport.sent().items()},
         duration=transport.env.now,
         ranks=[gpu.rank for gpu in gpus],
-        peak_activations=[Fraction(gpu.memory.peak_activations, n) for gpu, n in zip(gpus, counted, strict=True)],
+        peak_chunks=[gpu.memory.peak_activations for gpu in gpus],
         peak_memory=[gpu.memory.peak_bytes for gpu in gpus],
         events=transport.env.events,
         wall_s=time.perf_counter() - started,
@@ -222,40 +205,32 @@ def _run_of(scenario: Scenario, parts: Parts, folded: Folded[_Ended], trace: Cau
         fabric=parts.fabric,
         trace=trace,
         traffic=parts.traffic,
-        tensor_delay=parts.traffic.delay(parts.fabric, transport, scenario.steps),
+        tensor_delay=parts.traffic.delay(parts.fabric, transport, scenario.steps) if parts.traffic.disturbed else 0,
         fold=fold,
         unfolded=reason,
     )
 
 
-def _beat(scenario: Scenario, network: Network, gpus: Sequence[Gpu], watch: Watch | None) -> Callable[[], None] | None:
-    """The callback that is called periodically during a run, if one is needed."""
-    env, recorder = network.transport.env, network.recorder
-    relieve = recorder.messages.relieve if isinstance(recorder.messages, LongRows) else None
-    if watch is None:
-        return relieve
-    ops, look, total = recorder.ops, watch.look, ops_of(scenario, gpus)
-
-    def beat() -> None:
-        if relieve is not None:
-            relieve()
-        look(len(ops), total, env.events)
-
-    return beat
-
-
-def _sent(parts: Parts, transport: Transport, steps: int) -> dict[str, int]:
-    """Totals sent, by messages and by replayed collectives; checks that every message was received."""
-    transport.check_empty()
-    replayed = {f"bytes_{axis}": size for axis, size in parts.traffic.replayed_bytes.items()}
-    replayed |= parts.lowering.replayed(0)
-    return {key: total + steps * replayed.get(key, 0) for key, total in transport.sent().items()}
-
-
-def _carry_out(transport: Transport, gpus: Sequence[Gpu], beat: Callable[[], None] | None) -> None:
+def _carry_out(
+    scenario: Scenario, network: Network, gpus: Sequence[Gpu], servers: Sequence[Gpu], watch: Watch | None
+) -> None:
     """Run until no event is left; processes that are still alive then are deadlocked."""
-    transport.env.run(beat=beat)
-    stuck = [gpu for gpu in gpus if any(process.is_alive for process in gpu.processes)]
+    env, rows = network.transport.env, network.recorder.messages
+    beat = relieve = rows.relieve if isinstance(rows, LongRows) else None
+    if watch is not None:
+        ops, look, total = network.recorder.ops, watch.look, ops_of(scenario, gpus)
+
+        def beat() -> None:
+            if relieve is not None:
+                relieve()
+            look(len(ops), total, env.events)
+
+    try:
+        env.run(beat=beat)
+    except BudgetSpentError:
+        assert watch is not None
+        raise watch.unfinished(scenario, network, gpus) from None
+    stuck = [gpu for gpu in (*gpus, *servers) if any(process.is_alive for process in gpu.processes)]
     if stuck:
         raise DeadlockError("\n".join(["deadlock: no event is left", *(gpu.where() for gpu in stuck)]))
 

@@ -19,7 +19,6 @@ from hybrid_des.planning.program import Call, Compute, Overlapped
 
 UPDATE = "optimizer"
 Factor = Callable[[str, int, int, int], float]  # of (kind, chunk, step, micro-batch); kind is F, B, W or UPDATE
-Times = Callable[[Op, int], int]  # of (op, step): picoseconds
 
 
 @dataclass(frozen=True)
@@ -31,14 +30,14 @@ class Variation:
         stages: the same, of stages that are slow.
         factors: of durations; they are multiplied.
         usual: picoseconds of an op at speed 1, as it was lowered.
-        times: the same, if it differs from op to op.
+        times: the same in a step, if it differs from op to op.
     """
 
     table: Timetable
     stages: Mapping[int, Timetable]
     factors: Sequence[Factor]
-    usual: Times
-    times: Times | None = None
+    usual: Callable[[Op], int]
+    times: Callable[[Op, int], int] | None = None
 
 
 class SteadyPace:
@@ -108,7 +107,7 @@ class VaryingPace:
             return
         self._at = step, call.number
         variation, ops = self._variation, call.ops
-        usual = [variation.usual(op, step) for op in ops]
+        usual = [variation.usual(op) for op in ops]
         times = usual if variation.times is None else [variation.times(op, step) for op in ops]
         self._usual = sum(usual) or 1
         if not ops:

@@ -161,7 +161,7 @@ def test_a_bound_that_forgets_overlap_is_caught(monkeypatch):
     honest = bound.IdleWalk.__init__
 
     def late(self, scenario, parts, *more, **how):
-        honest(self, scenario, replace(parts, lowering=replace(parts.lowering, overlap=False)), *more, **how)
+        honest(self, scenario, replace(parts, programs=replace(parts.lowering, overlap=False)), *more, **how)
 
     def planted(patch):
         patch.setattr(bound.IdleWalk, "__init__", late)

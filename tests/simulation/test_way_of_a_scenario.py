@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.paths import PACKAGE, SCENARIOS
 
-from hybrid_des import load
+from hybrid_des import load, simulate
 from hybrid_des.simulation.run import run
 
 MOVES = 25
@@ -80,3 +80,47 @@ def test_a_scenario_goes_down_into_each_room_once(name, change):
     assert trip.moves[0] == "simulation" and {"planning", "workload"} < {*trip.moves}
     assert {room: times for room, times in trip.descents.items() if times > 1} == {}
     assert len(trip.moves) - 1 <= MOVES
+
+
+class Entries(Trip):
+    """Notes which functions of a room are called from other rooms, with whatever arguments.
+
+    Attributes:
+        functions: their names, each once; without those that the room has handed out.
+    """
+
+    def __init__(self, room):
+        super().__init__(None)
+        self._room = room
+        self.functions = set()
+
+    def _event(self, frame, event, _):
+        if event == "call" and (room := room_of(frame.f_code)):
+            handed_out = "<locals>" in frame.f_code.co_qualname
+            if room == self._room != self._here() and not handed_out:
+                self.functions.add(frame.f_code.co_qualname)
+            self._stays.append((frame, room))
+        elif event == "return" and self._stays and self._stays[-1][0] is frame:
+            self._stays.pop()
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("a100_8x", []),
+        ("a100_8x", ["schedule.kind=zb-auto", "on_oom=error"]),
+        ("prototype_12gpu_training", ["steps=1"]),
+        ("llama3.1-8b_8", ["record=none"]),
+        ("a100_8x", ["sharding=zero-3", "gradients.bucket=none"]),
+        ("a100_8x", ["fold=1"]),
+    ],
+)
+def test_planning_is_asked_to_plan_to_lower_and_to_describe(name, change):
+    scenario = load(SCENARIOS / f"{name}.yaml", change)
+    with Trip(scenario) as trip:
+        simulate(scenario)
+    assert trip.moves.count("planning") <= 3
+    with Entries("planning") as entries:
+        assert simulate(scenario).summary
+    described = {"table_of", "_ops", "_messages"}  # the table of programs, which is made when it is first read
+    assert entries.functions <= {"parts_of", "Lowering.lower", *described}

@@ -7,6 +7,7 @@ last op (one message on one link), then the optimizer.
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from itertools import repeat
 from types import SimpleNamespace
 
@@ -16,10 +17,13 @@ from hybrid_des.engine.recorder import CHUNK, MESSAGE_COLUMNS, OPTIMIZER, STEP_S
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT, REDUCTION
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.lowering import Lowering
+from hybrid_des.planning.pace import Pace
+from hybrid_des.planning.program import table_of
 from hybrid_des.scenario import Parallel
 from hybrid_des.scenario.sections.cluster import GpuKind
 from hybrid_des.timeline import Timeline
-from hybrid_des.workload.costs import Costs
+from hybrid_des.workload.costs import Costs, StageCosts
 from support import oracle
 
 
@@ -59,7 +63,7 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
     peaks = oracle.peaks(plan, [1] * plan.pipeline)
     return SimpleNamespace(
         scenario=_scenario(plan, parallel, steps, record), plan=plan,
-        timeline=Timeline.of(trace, plan, layout), duration=now, numerics=None, weights=None,
+        timeline=Timeline.of(trace, programs_of(plan, size), layout), duration=now, numerics=None, weights=None,
         algorithm="ring", channels=1,
         messages=totals["messages"], bytes_pipeline=totals["messages"] * size, bytes_gradients=0,
         bytes_scales=0, events=1, wall_s=0.5, peak_memory=[0] * parallel.ranks,
@@ -67,6 +71,14 @@ def run(plan: Plan, durations, *, delay=0, data=1, steps=1, reduction=0, optimiz
         costs=Costs({}, (), (0,) * plan.pipeline, (0,) * plan.pipeline, (), ()), fabric=None,
         peak_activations=[peaks[layout.coordinate(rank, "pipeline")] for rank in range(parallel.ranks)],
     )  # fmt: skip
+
+
+def programs_of(plan, size=1000):
+    """The table of a plan's programs, all of whose messages have one size."""
+    stages = {place: StageCosts(1, 2, 1, size, 0, 0, Fraction(0)) for place in plan.stage_of}
+    costs = Costs(stages, (), (), (0,) * plan.pipeline, (), ())
+    lowering = Lowering(plan, costs, {}, overlap=False, blocking=False)
+    return table_of([lowering.lower(rank, Pace()) for rank in range(plan.pipeline)])
 
 
 def add_messages(run, channel, rows):

@@ -65,9 +65,8 @@ def effects(
     mine = given_values(one.scenario) if given is None else given
     theirs = given_values(other.scenario) if of_other is None else of_other
     changed = {key: both for key in _keys(mine, theirs) if (both := _exchanged(one, other, mine, theirs, key))}
-    fine = [
-        key for key, both in changed.items() if key in FINE and one.plan == other.plan and _retimes(one, other, both)
-    ]
+    same = one.timeline.programs.is_like(other.timeline.programs)
+    fine = [key for key, both in changed.items() if key in FINE and same and _retimes(one, other, both)]
     pairs = [(key, Variant(both.there), Variant(both.back)) for key, both in changed.items() if key not in fine]
     if fine and (both := _exchanged(one, other, mine, theirs, *fine)):
         pairs += [*_durations(one, other, both), *_wires(one, other, both)]

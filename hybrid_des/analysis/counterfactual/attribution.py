@@ -221,8 +221,9 @@ def _ranks_of(base: Run, kind: str, name: int | str) -> list[int]:
     """The ranks that compute on a GPU or node, or hold a stage; none for links and for GPUs that are not used."""
     layout, spec = base.scenario.parallel.layout, base.scenario.cluster.spec
     if kind == "stage":
-        places = {place for (place, _), stage in base.plan.stage_of.items() if stage == name}
-        return [rank for rank in range(layout.ranks) if layout.coordinate(rank, "pipeline") in places]
+        ops = base.timeline.programs.ops
+        places = np.unique(ops["rank"][ops["stage"] == name])
+        return np.flatnonzero(np.isin(layout.along("pipeline"), places)).tolist()
     if kind not in COMPUTING:
         return []
     return [rank for rank in range(layout.ranks) if (rank if kind == "gpu" else spec.node_of[rank]) == name]

@@ -13,7 +13,8 @@ from hybrid_des.analysis.critical_path.messages import Messages, service_alone
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.planning.program import Call, Program
+from hybrid_des.pipeline.op import Action
+from hybrid_des.planning.program import Call, Program, Send
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.sections.perturbations import Slow
 from hybrid_des.simulation.run import Run
@@ -36,7 +37,7 @@ def first_order(base: Run, slack: Slack, variant: Variant) -> int | None:
         return None
     before = Variant.of(base).programs()
     messages = _messages(slack.graph.messages, parts.fabric)
-    if parts.plan != base.plan or messages is None or not _same_messages(before, programs):
+    if messages is None or not _same_messages(before, programs):
         return None
     duration = _durations(base, before, programs, variant)
     return base.timeline.duration + change_of(slack, lags_with(base, messages, duration))
@@ -79,19 +80,19 @@ def _messages(messages: Messages, fabric: Fabric) -> Messages | None:
 
 
 def _same_messages(before: list[Program], after: list[Program]) -> bool:
-    """Whether no op is new, and every op sends as many bytes as before."""
+    """Whether the order of ops is the same, none is new, and every op sends as many bytes as before."""
     known: set[tuple[int, int]] = set()
     for one, other in zip(before, after, strict=True):
         if (id(one), id(other)) in known:
             continue
         known.add((id(one), id(other)))
-        if other.ops.keys() - one.ops.keys() or _sizes(one) != _sizes(other):
+        if other.ops.keys() - one.ops.keys() or _sends(one) != _sends(other):
             return False
     return True
 
 
-def _sizes(program: Program) -> list[tuple[int, ...]]:
-    return [tuple(send.message.size for send in call.block.sends) for call in program.ops.values() if call.ops]
+def _sends(program: Program) -> list[tuple[Action, tuple[int, ...]]]:
+    return [(call.ops, tuple(send.message.size for send in call.block.every(Send))) for call in program.rows]
 
 
 def _durations(base: Run, before: list[Program], after: list[Program], variant: Variant) -> Column:

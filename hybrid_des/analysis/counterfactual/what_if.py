@@ -23,7 +23,6 @@ from hybrid_des.engine.causes import Causes
 from hybrid_des.errors import ScenarioError, UsageError, unknown
 from hybrid_des.network.fabric import Fabric, LinkSpec, Route
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.planning.pace import Pace
 from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.planning.program import Call, Program
 from hybrid_des.planning.wiring import fabric_of
@@ -31,8 +30,7 @@ from hybrid_des.scenario import Scenario, given_values, misnamed, scenario_of, t
 from hybrid_des.scenario.composition import override
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.assembly import UNCONTENDED
-from hybrid_des.simulation.perturbing import Perturbation
-from hybrid_des.simulation.programs import Retime
+from hybrid_des.simulation.programs import Programs, Retime
 from hybrid_des.simulation.run import Run, run
 from hybrid_des.timeline import OP_KINDS
 
@@ -76,13 +74,9 @@ class Variant:
 
     def programs(self) -> list[Program]:
         """The program of each global rank, with permanent slowness, before `retime`."""
-        parts, layout = self.parts(), self.scenario.parallel.layout
-        lower = cache(parts.lowering.lower)
-        perturbed = Perturbation(self.scenario, parts.plan, parts.costs, parts.durations)
-        return [
-            lower(layout.coordinate(rank, "pipeline"), Pace(node.speed * perturbed.speed(rank)))
-            for rank, node in zip(range(layout.ranks), self.scenario.cluster.each_gpu(), strict=False)
-        ]
+        nodes = zip(self.scenario.parallel.layout.along("pipeline"), self.scenario.cluster.each_gpu(), strict=False)
+        programs = Programs(self.scenario, self.parts())
+        return [programs.of(rank, int(place), node.speed)[0] for rank, (place, node) in enumerate(nodes)]
 
     def without_queueing(self) -> Variant:
         """Give every message its links to itself."""

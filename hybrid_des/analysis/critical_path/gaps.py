@@ -13,8 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hybrid_des.analysis.critical_path.graph import PROGRAM, Graph
-from hybrid_des.analysis.critical_path.paths import Piece, lists_of
+from hybrid_des.analysis.critical_path.graph import Graph
+from hybrid_des.analysis.critical_path.messages import PROGRAM
+from hybrid_des.analysis.critical_path.paths import Piece, chains_of
 from hybrid_des.analysis.idle import CAUSES, LATENCY, QUEUEING, REASONS, TRANSFER
 from hybrid_des.analysis.idle import idle_pieces as waits_of
 from hybrid_des.timeline import NONE, Column, Columns
@@ -42,7 +43,7 @@ class Idle(NamedTuple):
 
 def idle_pieces(graph: Graph) -> list[Idle]:
     """All idle time of a run: the pieces that its rows tell, each in the parts of its chain of causes."""
-    waits, lists, queue_last = waits_of(graph.timeline), lists_of(graph), not graph.messages.fair
+    waits, chains, queue_last = waits_of(graph.timeline), chains_of(graph), not graph.messages.fair
     points = _points(graph, waits)
     order = np.lexsort((waits["row"], waits["start"], points))  # those that end at one point share its chain
     columns = (points, *(waits[name] for name in ("rank", "step", "start", "end", "cause", "reason")))
@@ -50,7 +51,7 @@ def idle_pieces(graph: Graph) -> list[Idle]:
     known, since, chain = NONE, 0, list[Piece]()
     for point, rank, step, start, end, cause, reason in zip(*(one[order].tolist() for one in columns), strict=True):
         if point != known or start < since:
-            known, since, chain = point, start, lists.chain(point, start)
+            known, since, chain = point, start, chains.chain(point, start)
         for named, begin, until, activity in _clipped(chain, start, end, REASONS[reason], queue_last):
             found.append(Idle(rank, step, begin, until, CAUSES[cause], named, activity))
     return found

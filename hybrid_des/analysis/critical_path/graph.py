@@ -19,14 +19,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hybrid_des.analysis.critical_path.messages import Messages, messages_of
+from hybrid_des.analysis.critical_path.messages import BARRIER, DATA, PROGRAM, Messages, edges_of, messages_of
 from hybrid_des.engine.causes import MET, START
 from hybrid_des.simulation.run import Run
 from hybrid_des.timeline import NONE, Column, Columns, Timeline
 
 Mask = NDArray[np.bool_]
 
-DATA, PROGRAM, LINK, BARRIER = range(4)  # kinds of edges; of several binding ones, the first kind is shown
 OPS, STEPS = 0, 1  # tables of marks
 LIMIT = 2**31
 
@@ -189,14 +188,17 @@ def lags_with(run: Run, messages: Messages, duration: Column) -> Column:
 
 def _edges(tables: dict[str, dict[str, Column]], messages: Messages, place: Column) -> dict[str, Column]:
     """All edges, ordered by their points."""
-    points, ops = tables["points"], len(messages.timeline.ops["step"])
+    points = tables["points"]
     count = len(points["kind"])
     ends = _by_row(tables["marks"], STEPS, place)
     blocks = [
         _program(points, tables["pieces"], place),
-        _waits(points, tables["edges"], place, place[messages.delivered_code(count)]),
-        *(_numbered(block, place, count, ops) for block in messages.edges(tables["sends"])),
-        _block(ends, np.full(len(ends), len(place)), kind=BARRIER),
+        _waits(points, tables["edges"], place, place[count + messages.deliveries]),
+        *(
+            {**block, "cause": place[block["cause"]], "point": place[block["point"]]}
+            for block in messages.edges(tables["sends"], count)
+        ),
+        edges_of(ends, np.full(len(ends), len(place)), BARRIER),
     ]
     columns = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
     by_point = np.argsort(columns["point"], kind="stable")
@@ -218,37 +220,25 @@ def _order(row: Column, messages: Messages) -> tuple[Column, Column]:
     return order, place
 
 
-def _block(cause: Column, point: Column, kind: int, **more: Column) -> dict[str, Column]:
-    nothing, none = np.zeros(len(cause), dtype=np.int64), np.full(len(cause), NONE)
-    block = {"cause": cause, "point": point, "lag": nothing, "kind": np.full(len(cause), kind), "activity": none}
-    return {**block, **dict.fromkeys(("latency", "transfer", "queue"), nothing), "link": none, **more}
-
-
-def _program(points: dict[str, Column], pieces: dict[str, Column], place: Column) -> dict[str, Column]:
+def _program(points: dict[str, Column], pieces: dict[str, Column], place: Column) -> Columns:
     """Edges from each point of a process to the next."""
     activity = np.full(len(points["kind"]), NONE)
     activity[pieces["point"]] = pieces["row"]
     held = np.flatnonzero(points["before"] != NONE)
-    return _block(place[points["before"][held]], place[held], PROGRAM, lag=points["lag"][held], activity=activity[held])
+    return edges_of(
+        place[points["before"][held]], place[held], PROGRAM, lag=points["lag"][held], activity=activity[held]
+    )
 
 
-def _waits(points: dict[str, Column], edges: dict[str, Column], place: Column, delivered: Column) -> dict[str, Column]:
+def _waits(points: dict[str, Column], edges: dict[str, Column], place: Column, delivered: Column) -> Columns:
     """Edges from what a process has waited for: a message, another process, all processes that meet."""
     cause, point = edges["cause"], edges["point"]
     message = cause < NONE
     causes = np.empty(len(cause), dtype=np.int64)
     causes[message] = delivered[-2 - cause[message]]
     causes[~message] = place[cause[~message]]
-    met = points["kind"][point] == MET
-    block = _block(causes, place[point], DATA, lag=edges["lag"])
-    return {**block, "kind": np.where(met, BARRIER, DATA), "transfer": np.where(met, edges["lag"], 0)}
-
-
-def _numbered(block: Columns, place: Column, count: int, ops: int) -> dict[str, Column]:
-    """Renumber edges of messages; in `block`, points of processes are negative, those of messages count from 0."""
-    cause = np.where(block["cause"] < 0, -1 - block["cause"], count + block["cause"])
-    activity = np.where(block["activity"] < 0, NONE, ops + block["activity"])
-    return {**block, "cause": place[cause], "point": place[count + block["point"]], "activity": activity}
+    kind = np.where(points["kind"][point] == MET, BARRIER, DATA)
+    return edges_of(causes, place[point], kind, lag=edges["lag"], transfer=np.where(kind == BARRIER, edges["lag"], 0))
 
 
 def _ranks(timeline: Timeline, tables: dict[str, dict[str, Column]]) -> Column:

@@ -22,6 +22,8 @@ from hybrid_des.network.rate import rate_of
 from hybrid_des.simulation.run import Run
 from hybrid_des.timeline import NONE, Column, Columns, Timeline
 
+DATA, PROGRAM, LINK, BARRIER = range(4)  # kinds of edges; of several binding ones, the first kind is shown
+
 
 @dataclass(frozen=True)
 class Messages:
@@ -71,11 +73,6 @@ class Messages:
     def deliveries(self) -> Column:
         """The point at which each message has arrived."""
         return self.base[1:] - 1
-
-    def delivered_code(self, count: int) -> Column:
-        """The same, numbered after `count` other points."""
-        codes: Column = count + self.deliveries
-        return codes
 
     @cached_property
     def service(self) -> Column:
@@ -166,38 +163,34 @@ class Messages:
         """The sender of each point's message."""
         return np.repeat(self.sender, np.diff(self.base))
 
-    def edges(self, sends: Columns) -> Iterator[Columns]:
-        """All edges that end at points of messages; points of processes, as causes, are −1 − their number."""
-        yield self._edge(np.arange(len(self.flow)), -1 - sends["point"], self.heads, kind=0)
+    def edges(self, sends: Columns, points: int) -> Iterator[Columns]:
+        """All edges that end at points of messages, which are numbered after `points` of processes."""
+        first = points + self.base
+        yield self._edge(np.arange(len(self.flow)), sends["point"], points + self.heads)
         for hop, having in self._each:
-            at = self.base[having] + 2 * hop
-            yield self._edge(having, at, at + 1, kind=0)
-            yield from self._shared(having) if self.fair else self._onwards(hop, having)
-        yield self._turns()
+            at = first[having] + 2 * hop
+            yield self._edge(having, at, at + 1)
+            yield from self._shared(having, at) if self.fair else self._onwards(hop, having, at)
+        yield self._turns(first)
 
-    def _onwards(self, hop: int, having: Column) -> Iterator[Columns]:
+    def _onwards(self, hop: int, having: Column, at: Column) -> Iterator[Columns]:
         """Edges from a link to the next, or to the receiver."""
-        at = self.base[having] + 2 * hop
         latency, service = self.latency[having, hop], self.service[having, hop]
         on = self.hops[having] > hop + 1
         # the remaining wait: nothing before a further link, the tail before the receiver
         slowest = np.where(on, self.slowest[having, hop], 0)
-        yield self._edge(
-            having, at + 1, at + 2, kind=0, latency=latency, transfer=service - slowest, link=self.link[having, hop]
-        )
+        link = self.link[having, hop]
+        yield self._edge(having, at + 1, at + 2, latency=latency, transfer=service - slowest, link=link)
         if hop:
-            held = self.slowest[having, hop - 1] - slowest
-            link = self.slow_link[having, hop - 1]
-            yield self._edge(having, at, at + 2, kind=0, latency=latency, transfer=held, link=link)
+            held, link = self.slowest[having, hop - 1] - slowest, self.slow_link[having, hop - 1]
+            yield self._edge(having, at, at + 2, latency=latency, transfer=held, link=link)
 
-    def _shared(self, having: Column) -> Iterator[Columns]:
+    def _shared(self, having: Column, at: Column) -> Iterator[Columns]:
         """Edges from all links together to the receiver."""
-        at, last = self.base[having], self.slow_link.shape[1] - 1
-        parts = {"latency": self.path_latency[having], "queue": self.lost[having]}
-        took = self.took[having] - self.lost[having]
-        yield self._edge(having, at + 1, at + 2, kind=0, transfer=took, link=self.slow_link[having, last], **parts)
+        parts = {"latency": self.path_latency[having], "queue": self.lost[having], "link": self.slow_link[having, -1]}
+        yield self._edge(having, at + 1, at + 2, transfer=self.took[having] - self.lost[having], **parts)
 
-    def _turns(self) -> Columns:
+    def _turns(self, first: Column) -> Columns:
         """Edges from each message to the next on its link or, under `fair`, in its flow."""
         message, hop = np.nonzero(self.rows >= 0)
         if self.fair:
@@ -207,21 +200,24 @@ class Messages:
         message, hop, lane = message[order], hop[order], lane[order]
         same = lane[1:] == lane[:-1]
         before, at, behind, there = message[:-1][same], hop[:-1][same], message[1:][same], hop[1:][same]
-        points = self.base[before] + 2 * at + 1, self.base[behind] + 2 * there + 1
-        return self._edge(before, *points, kind=2, queue=self.service[before, at], link=self.link[before, at])
+        points = first[before] + 2 * at + 1, first[behind] + 2 * there + 1
+        return self._edge(before, *points, LINK, queue=self.service[before, at], link=self.link[before, at])
 
-    def _edge(self, message: Column, cause: Column, point: Column, kind: int, **parts: Column) -> Columns:
-        nothing = np.zeros(len(message), dtype=np.int64)
-        filled = {name: parts.get(name, nothing) for name in ("latency", "transfer", "queue")}
-        return {
-            "cause": cause,
-            "point": point,
-            "lag": filled["latency"] + filled["transfer"] + filled["queue"],
-            "kind": np.full(len(message), kind),
-            "activity": message,
-            **filled,
-            "link": parts.get("link", np.full(len(message), NONE)),
-        }
+    def _edge(self, message: Column, cause: Column, point: Column, kind: int = DATA, **parts: Column) -> Columns:
+        return edges_of(cause, point, kind, activity=len(self.timeline.ops["step"]) + message, **parts)
+
+
+def edges_of(cause: Column, point: Column, kind: int | Column, **more: Column) -> Columns:
+    """The columns of edges; the lag is the sum of its parts, if it is not given."""
+    nothing, none = np.zeros(len(cause), dtype=np.int64), np.full(len(cause), NONE)
+    parts = {name: more.get(name, nothing) for name in ("latency", "transfer", "queue")}
+    columns = {
+        "cause": cause,
+        "point": point,
+        "kind": np.full(len(cause), kind),
+        "lag": sum(parts.values(), start=nothing),
+    }
+    return {**columns, "activity": none, "link": none, **parts, **more}
 
 
 def messages_of(run: Run, sends: Columns) -> Messages:

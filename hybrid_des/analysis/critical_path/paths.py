@@ -6,9 +6,9 @@ which count as one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heappop, heappush
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -41,68 +41,48 @@ class Piece(NamedTuple):
     queue: int = 0
 
 
-@dataclass(frozen=True)
-class EdgeLists:
-    """The columns of a graph as lists, for walks along its edges."""
+class Chains:
+    """The chains of causes of a graph, whose columns are lists here: walks take one edge at a time."""
 
-    cause: list[int]
-    activity: list[int]
-    lag: list[int]
-    latency: list[int]
-    transfer: list[int]
-    queue: list[int]
-    time: list[int]
-    released: list[int]
-    ops: int
-
-    @classmethod
-    def of(cls, graph: Graph) -> EdgeLists:
-        """Convert the columns of a graph."""
-        return cls(
-            graph.cause.tolist(), graph.activity.tolist(), graph.lag.tolist(), graph.latency.tolist(),
-            graph.transfer.tolist(), graph.queue.tolist(), graph.time.tolist(), graph.released.tolist(),
-            ops=len(graph.timeline.ops["step"]),
-        )  # fmt: skip
+    def __init__(self, graph: Graph) -> None:
+        self._time, self._released = graph.time.tolist(), graph.released.tolist()
+        computes = (graph.activity >= 0) & (graph.activity < len(graph.timeline.ops["step"]))
+        parts = [np.where(computes, graph.lag, 0)]
+        parts += [np.where(computes, 0, part) for part in (graph.transfer, graph.latency, graph.queue)]
+        columns = graph.cause, graph.activity, graph.lag, np.stack(parts, axis=1)
+        self._cause, self._activity, self._lag, self._parts = (column.tolist() for column in columns)
 
     def chain(self, point: int, until: int) -> list[Piece]:
         """The pieces that lead to a point, in order, back to the first that begins at or before `until`.
 
         Edges of one activity in a row are one piece.
         """
-        cause, lag, time, released, ops = self.cause, self.lag, self.time, self.released, self.ops
+        cause, lag, time, released = self._cause, self._lag, self._time, self._released
         pieces: list[Piece] = []
-        now, start, end = NONE - 1, 0, 0
-        compute = transfer = latency = queue = 0
+        now = ROOT
         while (edge := released[point]) != NONE and time[point] > until:
             if lag[edge]:
-                activity, here = self.activity[edge], time[point]
+                activity, here, parts = self._activity[edge], time[point], self._parts[edge]
                 if activity != now:
-                    if now >= NONE:
-                        pieces.append(Piece(now, start, end, compute, transfer, latency, queue))
-                    now, start, end = activity, here - lag[edge], here
-                    compute = transfer = latency = queue = 0
-                if 0 <= activity < ops:
-                    compute += lag[edge]
+                    now = activity
+                    pieces.append(Piece(now, here - lag[edge], here, *parts))
                 else:
-                    transfer += self.transfer[edge]
-                    latency += self.latency[edge]
-                    queue += self.queue[edge]
-                start, end = min(start, here - lag[edge]), max(end, here)
+                    _, start, end, *before = pieces[-1]
+                    summed = map(add, before, parts)
+                    pieces[-1] = Piece(now, min(start, here - lag[edge]), max(end, here), *summed)
             point = cause[edge]
-        if now >= NONE:
-            pieces.append(Piece(now, start, end, compute, transfer, latency, queue))
         return pieces[::-1]
 
 
 @lru_cache(maxsize=2)
-def lists_of(graph: Graph) -> EdgeLists:
-    """A graph as lists; those of the most recent graphs are cached."""
-    return EdgeLists.of(graph)
+def chains_of(graph: Graph) -> Chains:
+    """The chains of causes of a graph; those of the most recent graphs are cached."""
+    return Chains(graph)
 
 
 def critical_path(graph: Graph) -> list[Piece]:
     """The pieces of the critical path that is shown, from 0 to the end of the run."""
-    return lists_of(graph).chain(graph.end, -1)
+    return chains_of(graph).chain(graph.end, -1)
 
 
 def count_paths(slack: Slack) -> int | None:

@@ -16,7 +16,8 @@ from functools import cached_property
 
 import numpy as np
 
-from hybrid_des.analysis.critical_path.graph import LINK, Graph
+from hybrid_des.analysis.critical_path.graph import Graph
+from hybrid_des.analysis.critical_path.messages import LINK
 from hybrid_des.timeline import NONE, Column
 
 FOREVER = np.iinfo(np.int64).max

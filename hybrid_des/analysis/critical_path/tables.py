@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,69 +15,72 @@ from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.idle import group_of
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Timeline
-from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.units import PICOSECONDS_PER_SECOND as SECOND
 
 if TYPE_CHECKING:
     import pandas as pd
 
+PARTS = "start", "end", "compute", "transfer", "latency", "queueing"  # of a piece of the path
 SHORT = {ACTIVATION.name: "a", GRADIENT.name: "g"}
 
 
 class Names:
-    """Short names of the activities of a run: `B1@0` is the backward of micro-batch 1 on rank 0, `a1` an activation."""
+    """Short names of the activities of a run: `B1@0` is the backward of micro-batch 1 on rank 0, `a1` an activation.
+
+    Activities are numbers of op rows, then of messages; −1 is a replayed collective.
+    """
 
     def __init__(self, timeline: Timeline, graph: Graph) -> None:
-        self._ops = {name: column.tolist() for name, column in timeline.op_rows().items()}
-        self._count = len(self._ops["rank"])
+        ops, programs, channels = timeline.op_rows(), timeline.programs, timeline.channels
         rows = timeline.message_rows()
         assert rows is not None
-        first = graph.messages.rows[:, 0]
-        self._messages = {name: rows[name][first] for name in ("channel", "microbatch", "stage", "step")}
-        self._channels = timeline.channels
-        self._steps = int(timeline.steps["step"].max(initial=0)) + 1
+        sent = {name: rows[name][graph.messages.rows[:, 0]] for name in ("channel", "microbatch", "step")}
+        sender = timeline.of_channel["sender"][sent["channel"]]
+        self._ops = len(ops["rank"])
+        self._ranks: list[int] = [*ops["rank"].tolist(), *sender.tolist(), NONE]
+        self._steps: list[int] = [*ops["step"].tolist(), *sent["step"].tolist(), NONE]
+        self._microbatches: list[int] = sent["microbatch"].tolist()
+        self._facts: list[list[int]] = [ops[name].tolist() for name in ("kind", "microbatch", "label", "chunk")]
+        self._channel: list[int] = sent["channel"].tolist()
+        self._programs, self._channels = programs, channels
+        self._many = int(timeline.steps["step"].max(initial=0)) > 0
 
     def __call__(self, activity: int) -> str:
-        """The name of an op row or, numbered after these, of a message."""
+        """The name of an activity."""
         if activity == NONE:
             return "collective"
-        step = f"step {self.step(activity)}: " if self._steps > 1 else ""
-        if activity < self._count:
-            kind, rank = OP_KINDS[self._ops["kind"][activity]], self._ops["rank"][activity]
-            number = "" if kind == "optimizer" else str(self._ops["microbatch"][activity])
-            chunk = self._ops["chunk"][activity]
-            return f"{step}{kind}{number}{f'.{chunk}' if chunk > 0 else ''}@{rank}"
-        channel = self._channels[int(self._messages["channel"][activity - self._count])]
+        step = f"step {self.step(activity)}: " if self._many else ""
+        if self.is_op(activity):
+            *what, chunk = (fact[activity] for fact in self._facts)
+            return f"{step}{self._programs.name(*what)}{f'.{chunk}' if chunk > 0 else ''}@{self.rank(activity)}"
+        channel = self._channels[self._channel[activity - self._ops]]
         if channel.purpose.name in SHORT:
-            return f"{step}{SHORT[channel.purpose.name]}{int(self._messages['microbatch'][activity - self._count])}"
+            return f"{step}{SHORT[channel.purpose.name]}{self._microbatches[activity - self._ops]}"
         return f"{step}{channel.kind} {channel.sender}>{channel.receiver}"
 
     def kind(self, activity: int) -> str:
         """The kind of an activity: the kind of an op, or the content of a message."""
         if activity == NONE:
             return "collective"
-        if activity < self._count:
-            return OP_KINDS[self._ops["kind"][activity]]
-        return self._channels[int(self._messages["channel"][activity - self._count])].kind
+        if self.is_op(activity):
+            return OP_KINDS[self._facts[0][activity]]
+        return self._channels[self._channel[activity - self._ops]].kind
 
     def rank(self, activity: int) -> int:
         """The rank that computes an op or sends a message."""
-        if activity == NONE:
-            return NONE
-        if activity < self._count:
-            return int(self._ops["rank"][activity])
-        return self._channels[int(self._messages["channel"][activity - self._count])].sender
+        return self._ranks[activity]
 
     def step(self, activity: int) -> int:
         """The training step of an activity."""
-        if activity == NONE:
-            return NONE
-        if activity < self._count:
-            return int(self._ops["step"][activity])
-        return int(self._messages["step"][activity - self._count])
+        return self._steps[activity]
+
+    def facts(self, activity: int) -> dict[str, Any]:
+        """Name, kind and rank of an activity, as columns."""
+        return {"activity": self(activity), "kind": self.kind(activity), "rank": self.rank(activity)}
 
     def is_op(self, activity: int) -> bool:
         """Whether an activity is an op."""
-        return 0 <= activity < self._count
+        return 0 <= activity < self._ops
 
 
 def path_rows(path: Sequence[Piece], slack: Slack, names: Names) -> list[dict[str, Any]]:
@@ -86,19 +88,11 @@ def path_rows(path: Sequence[Piece], slack: Slack, names: Names) -> list[dict[st
     drag = slack.drag_of_ops
     return [
         {
-            "activity": names(piece.activity),
-            "kind": names.kind(piece.activity),
-            "rank": names.rank(piece.activity),
-            "start_s": piece.start / PICOSECONDS_PER_SECOND,
-            "end_s": piece.end / PICOSECONDS_PER_SECOND,
-            **{
-                f"{part}_s": getattr(piece, part) / PICOSECONDS_PER_SECOND
-                for part in ("compute", "transfer", "latency")
-            },
-            "queueing_s": piece.queue / PICOSECONDS_PER_SECOND,
-            "drag_s": int(drag[piece.activity]) / PICOSECONDS_PER_SECOND if names.is_op(piece.activity) else None,
+            **names.facts(activity),
+            **{f"{part}_s": took / SECOND for part, took in zip(PARTS, times, strict=True)},
+            "drag_s": int(drag[activity]) / SECOND if names.is_op(activity) else None,
         }
-        for piece in path
+        for activity, *times in path
     ]
 
 
@@ -109,17 +103,9 @@ def near_rows(slack: Slack, names: Names, top: int) -> list[dict[str, Any]]:
     free = np.concatenate([slack.free_of_ops, slack.free_of_messages])
     took = np.concatenate([ops["end"] - ops["start"], slack.graph.messages.took])
     off = np.flatnonzero((total > 0) & (took > 0))
-    nearest = off[np.lexsort((off, total[off]))][:top]
-    return [
-        {
-            "activity": names(one),
-            "kind": names.kind(one),
-            "rank": names.rank(one),
-            "total_float_s": int(total[one]) / PICOSECONDS_PER_SECOND,
-            "free_float_s": int(free[one]) / PICOSECONDS_PER_SECOND,
-        }
-        for one in nearest.tolist()
-    ]
+    nearest = off[np.lexsort((off, total[off]))][:top].tolist()
+    floats = {"total_float_s": total, "free_float_s": free}
+    return [{**names.facts(one), **{key: int(of[one]) / SECOND for key, of in floats.items()}} for one in nearest]
 
 
 def activities(slack: Slack) -> pd.DataFrame:
@@ -173,10 +159,9 @@ def idle_table(idle: Sequence[Idle], names: Names) -> pd.DataFrame:
     import pandas as pd
 
     rows = [
-        (one.rank, one.step, one.start / PICOSECONDS_PER_SECOND, one.end / PICOSECONDS_PER_SECOND, one.cause,
-         one.reason, names(one.activity), names.rank(one.activity))
+        (*one[:2], one.start / SECOND, one.end / SECOND, one.cause, one.reason, names(one[-1]), names.rank(one[-1]))
         for one in idle
-    ]  # fmt: skip
+    ]
     columns = ["rank", "step", "start_s", "end_s", "cause", "reason", "during", "of_rank"]
     return pd.DataFrame(rows, columns=columns)
 
@@ -184,36 +169,26 @@ def idle_table(idle: Sequence[Idle], names: Names) -> pd.DataFrame:
 def class_rows(found: Mapping[Any, Span]) -> list[dict[str, Any]]:
     """The classes with their least and most time over all critical paths."""
     return [
-        {
-            "class": sort,
-            "name": name,
-            "least_s": span.least / PICOSECONDS_PER_SECOND,
-            "most_s": span.most / PICOSECONDS_PER_SECOND,
-        }
+        {"class": sort, "name": name, "least_s": span.least / SECOND, "most_s": span.most / SECOND}
         for (sort, name), span in found.items()
     ]
 
 
 def collective_rows(timeline: Timeline) -> list[dict[str, Any]]:
     """Each reduction of a bucket: the last rank to begin it, the mean wait for that rank, and the transfer time."""
-    rows = timeline.reductions
-    members: dict[tuple[int, int, int, int], list[int]] = defaultdict(list)
-    columns = (rows["step"], rows["stage"], rows["bucket"], group_of(timeline, rows))
-    for row, key in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-        members[key].append(row)
-    found = []
-    for (step, stage, bucket, _), mine in sorted(members.items()):
+    rows, found = timeline.reductions, []
+    keys = np.stack([rows["step"], rows["stage"], rows["bucket"], group_of(timeline, rows)])
+    order = np.lexsort(keys[::-1])
+    for mine in np.split(order, np.flatnonzero(np.diff(keys[:, order]).any(axis=0)) + 1) if len(order) else ():
         start, end = rows["start"][mine], rows["end"][mine]
         last = int(start.argmax())
         found.append(
             {
-                "step": step,
-                "stage": stage,
-                "bucket": bucket,
+                **{name: int(rows[name][mine[0]]) for name in ("step", "stage", "bucket")},
                 "ranks": len(mine),
                 "last_starter": int(rows["rank"][mine[last]]),
-                "waiting_s": float((start[last] - start).mean()) / PICOSECONDS_PER_SECOND,
-                "transfer_s": int(end.max() - start[last]) / PICOSECONDS_PER_SECOND,
+                "waiting_s": float((start[last] - start).mean()) / SECOND,
+                "transfer_s": int(end.max() - start[last]) / SECOND,
             }
         )
     return found

@@ -57,6 +57,8 @@ def timeline_parquet(findings: Findings, folder: Path) -> None:
 @output("order.csv", rows=False)
 def order_csv(findings: Findings, folder: Path) -> list[str]:
     """Write the schedule in PyTorch's order format; notes name messages whose orders would differ in PyTorch."""
+    if not findings.run.plan.programs:
+        return []  # programs that came from elsewhere have no plan
     write_content(folder / "order.csv", write_order(findings.run.plan))
     return [f"order.csv: {warning}" for warning in crossed_messages(findings.run.plan)]
 

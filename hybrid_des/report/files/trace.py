@@ -27,13 +27,12 @@ from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.phases import phase_name, phases_of
 from hybrid_des.analysis.table import COMPUTE
 from hybrid_des.engine.recorder import CHUNK
-from hybrid_des.network.purpose import ACTIVATION, GRADIENT
-from hybrid_des.pipeline.plan import Plan
+from hybrid_des.network.purpose import PURPOSES
 from hybrid_des.report.content import cause_name
 from hybrid_des.report.files import chrome, output
 from hybrid_des.report.files.chrome import Event, Row, Rows, slice_of, track_of
 from hybrid_des.report.plots.curves import natural
-from hybrid_des.timeline import NONE, OP_KINDS, Column, Columns, Timeline
+from hybrid_des.timeline import NONE, OP_KINDS, Column, Columns, ProgramTable, Timeline
 
 MESSAGE_FACTS = ("channel", "step", "microbatch", "stage", "bytes", "bucket", "part", "parts")
 PLACE = ("microbatch", "chunk", "stage")
@@ -61,22 +60,22 @@ def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[Event]:
 
     Heads are last because an arrow between two ops of zero length starts and ends at the same time.
     """
-    replica, pipeline_rank, plan = timeline.pipeline, timeline.pipeline_rank, timeline.plan
+    replica, pipeline_rank, programs = timeline.pipeline, timeline.pipeline_rank, timeline.programs
     beside, held = _beside(timeline), timeline.memory
     memory = dict(chrome.groups(np.lexsort((held["time"], held["rank"])), held["rank"]))
     ops = _ops(timeline)
-    arrows = Arrows(plan, replicas=int(replica.max()) + 1)
+    arrows = Arrows(programs, replicas=int(replica.max()) + 1)
     thread_of = {rank: next(threads) for rank in ops.rows_of}
     digits = len(str(timeline.layout.ranks - 1))
     for rank, tid in thread_of.items():
         pid, copy, place = rank + 1, int(replica[rank]), int(pipeline_rank[rank])
         title = f"GPU {rank:0{digits}}: replica {copy}, pipeline rank {place}"
         title += f" ({timeline.alike} identical GPUs)" if timeline.alike > 1 else ""
-        yield from chrome.about_process(pid, title, copy * plan.pipeline + place)
+        yield from chrome.about_process(pid, title, copy * programs.pipeline + place)
         yield from chrome.about_thread(pid, tid, COMPUTE)
         track = track_of(pid, tid)
         for row in ops.of(rank):
-            yield _op_slice(track, row, many_chunks=plan.visits[place] > 1)
+            yield _op_slice(track, row, programs, many_chunks=programs.visits[place] > 1)
             yield from arrows.ends("s", row, track)
         for thread, (rows, describe) in beside.items():
             if rank in rows.rows_of:
@@ -86,7 +85,7 @@ def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[Event]:
                 yield from (slice_of(track, row, *describe(row)) for row in rows.of(rank))
         if rank in memory:
             mine = {name: column[memory[rank]] for name, column in held.items()}
-            yield from _memory_counters(pid, mine, plan.visits[place])
+            yield from _memory_counters(pid, mine, programs.visits[place])
     for rank, tid in thread_of.items():
         track = track_of(rank + 1, tid)
         for row in ops.of(rank):
@@ -96,18 +95,18 @@ def _gpus(timeline: Timeline, threads: Iterator[int]) -> Iterator[Event]:
 def _ops(timeline: Timeline) -> Rows:
     rows = timeline.op_rows()
     middle = (chrome.whole(rows["start"]) + chrome.whole(rows["end"])) // 2
-    names = ("rank", "pipeline", "pipeline_rank", "step", "index", "kind", *PLACE, "start", "end")
+    names = ("rank", "pipeline", "step", "op", "kind", "label", *PLACE, "start", "end")
     facts = {**rows, "pipeline": timeline.pipeline[rows["rank"]]}
     return Rows({**{name: facts[name] for name in names}, "middle": chrome.in_microseconds(middle)})
 
 
-def _op_slice(track: str, row: Row, many_chunks: bool) -> Event:
-    kind, microbatch, args = OP_KINDS[row["kind"]], row["microbatch"], f'"step":{row["step"]}'
-    if microbatch == NONE:
-        return slice_of(track, row, kind, kind, args)
-    name = f"{kind}{microbatch} chunk {row['chunk']}" if many_chunks else f"{kind}{microbatch}"
-    args += f',"microbatch":{microbatch},"chunk":{row["chunk"]},"stage":{row["stage"]}'
-    return slice_of(track, row, name, kind, args)
+def _op_slice(track: str, row: Row, programs: ProgramTable, many_chunks: bool) -> Event:
+    kind, microbatch, args = row["kind"], row["microbatch"], f'"step":{row["step"]}'
+    name = programs.name(kind, microbatch, row["label"])
+    if microbatch != NONE:
+        args += f',"microbatch":{microbatch},"chunk":{row["chunk"]},"stage":{row["stage"]}'
+        name += f" chunk {row['chunk']}" if many_chunks else ""
+    return slice_of(track, row, name, OP_KINDS[kind], args)
 
 
 def _beside(timeline: Timeline) -> dict[str, tuple[Rows, Callable[[Row], tuple[str, str, str]]]]:
@@ -126,32 +125,22 @@ def _collective(kind: str, part: str, row: Row) -> tuple[str, str, str]:
 
 
 class Arrows:
-    """Flow arrows for the messages between pipeline ranks, by the actions at which they start and end."""
+    """Flow arrows for the messages between pipeline ranks, by the ops at which they start and end."""
 
-    def __init__(self, plan: Plan, replicas: int) -> None:
-        where = {
-            (rank, op): (rank, index)
-            for rank, program in enumerate(plan.programs)
-            for index, step in enumerate(program)
-            for op in step
-        }
+    def __init__(self, programs: ProgramTable, replicas: int) -> None:
         self._replicas = replicas
-        self._at: dict[tuple[str, int, int], list[tuple[int, str]]] = {}
-        numbers = count(1)
-        for (rank, op), place in where.items():
-            kind = (ACTIVATION if op.kind == "F" else GRADIENT).name
-            for producer in plan.needs(rank, op):
-                if producer[0] != rank:
-                    number = next(numbers)
-                    self._at.setdefault(("s", *where[producer]), []).append((number, kind))
-                    self._at.setdefault(("f", *place), []).append((number, kind))
-        self._count = next(numbers)
+        self._at: dict[tuple[str, int], list[tuple[int, str]]] = {}
+        sent = (programs.messages[name].tolist() for name in ("producer", "consumer", "purpose"))
+        for number, (producer, consumer, purpose) in enumerate(zip(*sent, strict=True), start=1):
+            self._at.setdefault(("s", producer), []).append((number, PURPOSES[purpose].name))
+            self._at.setdefault(("f", consumer), []).append((number, PURPOSES[purpose].name))
+        self._count = len(programs.messages["tag"]) + 1
 
     def ends(self, phase: str, row: Row, track: str) -> Iterator[Event]:
         """The tails ("s") or heads ("f") in the middle of one op; numbers are unique in the trace."""
         base = (row["step"] * self._replicas + row["pipeline"]) * self._count
         bind = ',"bp":"e"' if phase == "f" else ""
-        for number, kind in self._at.get((phase, row["pipeline_rank"], row["index"]), ()):
+        for number, kind in self._at.get((phase, row["op"]), ()):
             yield (
                 f'{{"ph":"{phase}"{bind},{track},"ts":{row["middle"]},'
                 f'"id":{base + number},"name":"{kind}","cat":"message"}}'

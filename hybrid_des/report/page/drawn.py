@@ -59,7 +59,7 @@ def tables_of(timeline: Timeline, reasons: Reasons) -> Tables:
     lanes = [lane for group in pipelines for lane in _rank_lanes(timeline, group)]
     lane_of = np.full(int(timeline.pipeline_rank.size) + 1, NONE, dtype=np.int64)
     lane_of[[lane["rank"] for lane in lanes]] = np.arange(len(lanes))
-    kinds = Kinds(max(timeline.plan.visits))
+    kinds = Kinds(int(timeline.programs.visits.max()))
     blocks = [_ops(timeline, lane_of), *_collectives(timeline, lane_of, kinds)]
     left = MOST_BARS - sum(len(block["lane"]) for block in blocks)
     messages, links, left_out = _messages(timeline, reasons, len(lanes), kinds, left)
@@ -128,7 +128,7 @@ def _rank_lanes(timeline: Timeline, group: Sequence[int]) -> Iterator[dict[str, 
     """The lanes of the first pipeline of a group, each with the ranks that it stands for."""
     of_rank = timeline.pipeline[: timeline.layout.ranks]
     many = len(np.unique(timeline.layout.along("data"))) > 1
-    for place in range(timeline.plan.pipeline):
+    for place in range(timeline.programs.pipeline):
         alike = np.flatnonzero(np.isin(of_rank, group) & (timeline.layout.along("pipeline") == place))
         first = int(alike[of_rank[alike] == group[0]][0])
         replica = timeline.layout.coordinate(first, "data")
@@ -269,7 +269,7 @@ def _memory(timeline: Timeline, lane_of: Column) -> dict[str, Column]:
     rows = timeline.memory
     kept = np.flatnonzero(lane_of[rows["rank"]] >= 0)
     if len(kept) > MOST_MEMORY:
-        kept = kept[lane_of[rows["rank"][kept]] < timeline.plan.pipeline]
+        kept = kept[lane_of[rows["rank"][kept]] < timeline.programs.pipeline]
     kept = kept[np.lexsort((rows["time"][kept], lane_of[rows["rank"][kept]]))]
     lane, time, size = lane_of[rows["rank"][kept]], rows["time"][kept], rows["bytes"][kept]
     last = np.append((np.diff(time) > 0) | (np.diff(lane) > 0), True) if len(kept) else np.zeros(0, dtype=bool)

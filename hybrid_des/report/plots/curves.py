@@ -106,7 +106,7 @@ def memory_curve(run: Run, ax: Axes | None = None, replica: int = 0) -> Axes:
     ax = axes(ax, (10.0, 4.0))
     timeline = run.timeline
     scale, unit = scale_of(timeline.duration / PICOSECONDS_PER_SECOND)
-    pipeline = timeline.plan.pipeline
+    pipeline = timeline.programs.pipeline
     highest: dict[GpuKind, float] = {}
     for place in range(pipeline):
         rank = timeline.layout.rank(data=replica, pipeline=place)
