@@ -6,8 +6,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from hybrid_des.errors import UsageError
-from hybrid_des.gradients.groups import Reductions, replica_groups
-from hybrid_des.gradients.replayed import LayerTraffic
+from hybrid_des.folding.times import CollectiveTimes
+from hybrid_des.gradients.groups import Reductions, ReplicaGroup, replica_groups
 from hybrid_des.network.contention import Groups
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.rate import idle_time
@@ -19,7 +19,7 @@ from hybrid_des.planning.layered import Layered
 from hybrid_des.planning.lowering import Lowering
 from hybrid_des.planning.pace import Slowing
 from hybrid_des.planning.tensor_traffic import TensorTraffic, tensor_traffic
-from hybrid_des.planning.wiring import fabric_of
+from hybrid_des.planning.wiring import fabric_of, times_of
 from hybrid_des.reading import read_text
 from hybrid_des.scenario import Scenario, Source, load
 from hybrid_des.workload.costs import Costs, RankCosts
@@ -33,6 +33,7 @@ class Parts:
     """The parts of a simulation.
 
     Attributes:
+        times: how long collectives take alone on the wiring.
         training: the small model that is actually trained, if the scenario has one.
         workers: with training, the arithmetic of each rank.
         reductions: the gradient reductions.
@@ -42,6 +43,7 @@ class Parts:
     """
 
     fabric: Fabric
+    times: CollectiveTimes
     plan: Plan
     costs: Costs
     training: Training | None
@@ -54,13 +56,13 @@ class Parts:
     @property
     def meeting(self) -> Sequence[Groups] | None:
         """Part → the groups of ranks that share layers and begin collectives together; None if none do."""
-        return self.lowering.layered.traffic.groups if self.lowering.layered else None
+        return self.lowering.layered.groups if self.lowering.layered else None
 
     @property
     def channels(self) -> int | None:
         """The most rings that reduce the same gradients at once; None if nothing is reduced around rings."""
         if self.lowering.layered:
-            return self.lowering.layered.traffic.channels
+            return self.lowering.layered.channels
         counts = {len(processes.channels) for processes, _ in self.reductions.processes}
         return max(counts, default=0) or None
 
@@ -80,8 +82,11 @@ def parts_of(
     durations: Durations | None = None,
     *,
     ranks: RankCosts | None = None,
+    times: CollectiveTimes | None = None,
 ) -> Parts:
     """Plan a scenario; a given plan, fabric, training, durations or costs of ranks replace the scenario's own.
+
+    Times of collectives may be given that were found on the same wiring.
 
     Raises:
         Refusal: the schedule or topology does not support these sizes.
@@ -91,7 +96,8 @@ def parts_of(
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     layout, numerics = scenario.parallel.layout, scenario.numerics
     fabric = fabric or fabric_of(scenario)
-    ranks = ranks or costs_per_rank(scenario, fabric, durations)
+    times = times or times_of(scenario, fabric)
+    ranks = ranks or costs_per_rank(scenario, times, durations)
     durations = ranks.durations
     plan = plan or build_plan(scenario, ranks, fabric)
     plan.check()
@@ -102,15 +108,11 @@ def parts_of(
     costs = costs_of(ranks, plan, training.parameters if training and counted else None)
     if durations is not None:
         durations.check(plan, scenario.parallel.data, scenario.steps)
-    gradients, sharing = scenario.gradients, scenario.cluster.sharing
-    groups, by_layer = [], None
-    if scenario.layered:
-        by_layer = LayerTraffic(layout, gradients, fabric, sharing)
-    else:
+    gradients, sharded, groups = scenario.gradients, scenario.sharding != "none", list[ReplicaGroup]()
+    if not scenario.layered:
         groups = replica_groups(plan, layout, costs.parts, gradients, keep_empty=numerics is not None)
-    sharded, folded = scenario.sharding != "none", scenario.fold != "off"
-    reductions = Reductions(gradients, groups, fabric, layout, sharing, sharded=sharded, folded=folded)
-    layered = _layered(scenario, plan, costs, by_layer) if by_layer else None
+    reductions = Reductions(gradients, groups, times, sharded=sharded)
+    layered = _layered(scenario, plan, costs, times) if scenario.layered else None
     traffic = tensor_traffic(scenario, plan, costs, fabric, groups)
     lowering = Lowering(
         plan,
@@ -123,15 +125,15 @@ def parts_of(
         layered=layered,
         axes=frozenset(traffic.messages),
     )
-    return Parts(fabric, plan, costs, training, workers, reductions, lowering, traffic, durations)
+    return Parts(fabric, times, plan, costs, training, workers, reductions, lowering, traffic, durations)
 
 
-def _layered(scenario: Scenario, plan: Plan, costs: Costs, traffic: LayerTraffic) -> Layered:
+def _layered(scenario: Scenario, plan: Plan, costs: Costs, times: CollectiveTimes) -> Layered:
     """Lowering layer by layer, for gradients or weights that are sharded within a step."""
     slowing = Slowing(scenario.efficiency.slowed) if scenario.efficiency else Slowing()
     once, ahead = scenario.sharding == "zero-2", scenario.overlap.parameters
     beside = scenario.gradients.overlap if once else ahead
-    return Layered(plan, costs, traffic, once, ahead, beside, slowing)
+    return Layered(plan, costs, times, scenario.parallel.layout, scenario.gradients, once, ahead, beside, slowing)
 
 
 def plan_of(scenario: Source, fabric: Fabric | None = None) -> Plan:
@@ -144,7 +146,7 @@ def plan_of(scenario: Source, fabric: Fabric | None = None) -> Plan:
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     fabric = fabric or fabric_of(scenario)
-    return build_plan(scenario, costs_per_rank(scenario, fabric), fabric)
+    return build_plan(scenario, costs_per_rank(scenario, times_of(scenario, fabric)), fabric)
 
 
 def build_plan(scenario: Scenario, ranks: RankCosts, fabric: Fabric) -> Plan:

@@ -5,10 +5,12 @@ from dataclasses import replace
 from fractions import Fraction
 
 from hybrid_des.errors import UsageError
+from hybrid_des.folding.times import CollectiveTimes
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import Fabric, LinksByOwner, LinkSpec, Route
 from hybrid_des.planning.slow_links import slowed
 from hybrid_des.scenario import Scenario, Source, load
+from hybrid_des.scenario.sizes import too_many
 
 
 def fabric_of(scenario: Source) -> Fabric:
@@ -27,6 +29,12 @@ def fabric_of(scenario: Source) -> Fabric:
     links = fabric.links if scenario.efficiency is None else _reached(fabric.links, scenario.efficiency.network)
     fabric = replace(fabric, links=links, route=_checked(fabric, cluster.topology) if own else fabric.route)
     return slowed(fabric, scenario.slow) if scenario.slow else fabric
+
+
+def times_of(scenario: Scenario, fabric: Fabric) -> CollectiveTimes:
+    """How long collectives take alone on the scenario's wiring; each is simulated when first asked for."""
+    layout, sharing = scenario.parallel.layout, scenario.cluster.sharing
+    return CollectiveTimes(fabric, layout, sharing, folded=scenario.fold != "off", too_many=too_many)
 
 
 def _check_links(links: Mapping[str, LinkSpec], topology: str) -> None:

@@ -20,7 +20,7 @@ from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.planning.planner import build_plan, parts_of
-from hybrid_des.planning.wiring import fabric_of
+from hybrid_des.planning.wiring import fabric_of, times_of
 from hybrid_des.registry import import_file
 from hybrid_des.renewal.states import Steps
 from hybrid_des.renewal.summary import goodput_columns
@@ -246,4 +246,4 @@ def _without_collectives(shared: _Shared) -> RankCosts:
 
 @lru_cache(maxsize=32)
 def _ranks(shared: _Shared, same: _Same) -> RankCosts:
-    return costs_per_rank(shared.scenario, same.fabric)
+    return costs_per_rank(shared.scenario, times_of(shared.scenario, same.fabric))

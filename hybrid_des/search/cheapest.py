@@ -19,12 +19,12 @@ from hybrid_des.collectives.buffer import MOST_SEGMENTS, Buffer, message_of
 from hybrid_des.collectives.codecs import Codec
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.collectives.measured import Measured
+from hybrid_des.folding.times import SIXTEEN_BITS, elements_of
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.rate import idle_time
 from hybrid_des.network.rings import channels
 from hybrid_des.options import Options
 from hybrid_des.units import PICOSECONDS_PER_SECOND
-from hybrid_des.workload.replay import CODEC, elements_of
 
 PHASES = {"ring": 2, "ring-reduce-scatter": 1, "ring-all-gather": 1}  # of n−1 hops
 SENDING = frozenset(
@@ -84,7 +84,7 @@ class CheapestTimes:
         return min(self._in_group(algorithm, size, members) for members in groups)
 
     def _in_group(self, algorithm: str, size: int, members: tuple[int, ...]) -> int:
-        codec = codecs.find(CODEC).build()
+        codec = codecs.find(SIXTEEN_BITS).build()
         if algorithm == "all-to-all":
             return self.message(members[1], members[0], message_of(elements_of(size) // len(members), codec).size)
         rings = channels(self._fabric, members)

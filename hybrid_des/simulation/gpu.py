@@ -36,6 +36,7 @@ from hybrid_des.planning.program import (
     Wait,
 )
 from hybrid_des.simulation.arithmetic import Arithmetic
+from hybrid_des.simulation.communicators import Participant, overlapped
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.varying import STEADY, VaryingPace
 
@@ -50,9 +51,6 @@ class Position:
     def __init__(self) -> None:
         self.step = 0
         self.call = Call(Block((), ()))
-
-
-Participant = Any  # one rank's part in the collectives of a group: `run(step, call)` takes part in one
 
 
 @dataclass(frozen=True)
@@ -188,7 +186,7 @@ class Gpu:
                         recorder.exchanges.add((step, rank, one.purpose, begin, free, env.now))
                     elif kind is Overlapped:
                         work = one.duration if pace is None else pace.work_of(step, call, one)
-                        yield from communicators[LAYERS].beside(work, one.slowing, pace or STEADY)
+                        yield from overlapped(env, communicators[LAYERS].meetings, work, one.slowing, pace or STEADY)
                     elif kind is Mark:
                         marks.append(env.now)
                         if one.last:

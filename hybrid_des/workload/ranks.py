@@ -3,7 +3,7 @@
 from dataclasses import replace
 from fractions import Fraction
 
-from hybrid_des.network.fabric import Fabric
+from hybrid_des.folding.times import CollectiveTimes
 from hybrid_des.scenario import Scenario
 from hybrid_des.workload.costs import RankCosts, Sharding
 from hybrid_des.workload.durations import Durations, read_durations
@@ -11,14 +11,14 @@ from hybrid_des.workload.given import rank_costs
 from hybrid_des.workload.modelled import model_costs
 
 
-def costs_per_rank(scenario: Scenario, fabric: Fabric, durations: Durations | None = None) -> RankCosts:
+def costs_per_rank(scenario: Scenario, times: CollectiveTimes, durations: Durations | None = None) -> RankCosts:
     """Costs from the scenario's workload or model; of durations op by op (given, or in its file), the means.
 
     Raises:
         UsageError: the file of durations cannot be read, or does not fit the scenario.
     """
     if scenario.workload is None:
-        return model_costs(scenario, fabric)
+        return model_costs(scenario, times)
     workload, ranks = scenario.workload, scenario.parallel.pipeline
     if durations is None and workload.durations is not None:
         schedule = scenario.schedule

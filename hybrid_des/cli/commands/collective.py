@@ -224,24 +224,16 @@ def _behind_a_switch(args: argparse.Namespace) -> dict[str, Any]:
 def _measure(name: str, bench: Bench, sizes: Sequence[int]) -> Iterator[BenchRow]:
     from hybrid_des import collectives
     from hybrid_des.collectives import codecs
-    from hybrid_des.folding.rehearsal import Rehearsal
+    from hybrid_des.folding.times import CollectiveTimes, Concurrent
     from hybrid_des.layout import Layout
 
     scenario, layout = bench.scenario, Layout({"data": bench.ranks}, ("data",))
     codec = codecs.find(scenario.gradients.codec).build()
+    times = CollectiveTimes(bench.fabric, layout, scenario.cluster.sharing, folded=scenario.fold != "off")
     for size in sizes:
         elements = max(1, int(size / codec.bytes_per_element))
-        tried = Rehearsal(
-            bench.fabric,
-            layout,
-            [range(bench.ranks)],
-            [elements],
-            codec,
-            scenario.gradients.options,
-            scenario.cluster.sharing,
-            folded=scenario.fold != "off",
-        )
-        ran, outcome = tried.quickest() if name == collectives.AUTO else (name, tried.measure(name))
+        asked = Concurrent([range(bench.ranks)], [elements], codec, scenario.gradients.options)
+        ran, outcome = times.fastest(asked) if name == collectives.AUTO else (name, times.of(name, asked))
         rate = size * 1000 / outcome.duration if outcome.duration else 0.0
         factor = collectives.bus_factor(collectives.find(ran).facts["does"], bench.ranks)
         yield BenchRow(size, elements, outcome.duration, rate, rate * float(factor), ran)
