@@ -1,9 +1,10 @@
 """Collectives run on idle links, with every member of every group or only those that act."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from hybrid_des import collectives
 from hybrid_des.collectives.buffer import Buffer
@@ -16,8 +17,7 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.transport import Transport
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Picoseconds until the last member completed, and what was sent: messages, their payload, and bytes of scales.
 
     Attributes:
@@ -29,6 +29,16 @@ class Outcome:
     bytes: int
     scales: int
     even: bool = True
+
+    def then(self, other: Outcome) -> Outcome:
+        """Both, one after the other."""
+        return Outcome(
+            self.duration + other.duration,
+            self.messages + other.messages,
+            self.bytes + other.bytes,
+            self.scales + other.scales,
+            self.even and other.even,
+        )
 
 
 NOTHING = Outcome(0, 0, 0, 0)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, partial, reduce
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -196,27 +196,33 @@ class CollectiveTimes:
     def fastest(self, asked: Concurrent, *, halves: bool = False) -> tuple[str, Outcome]:
         """The name and outcome of the fastest all-reduce (ties: the first by name).
 
-        With `halves`, only those are tried that consist of a reduce-scatter and an all-gather.
-        Those that do not support these groups or this wiring are left out. The others are run in order of increasing
-        effort, each for no longer than the fastest so far.
+        With `halves`, only those are tried that consist of a reduce-scatter and an all-gather, which then run one after
+        the other, the latter in 16 bits. Those that do not support these groups or this wiring are left out. The others
+        are run in order of increasing effort, each for no longer than the fastest so far.
 
         Raises:
             UnwieldyError: one would need too many messages.
             Refusal: none supports them.
         """
         given = [name for name, value in dict(asked.options or {}).items() if value is not None]
-        tried = {}
+        tried: dict[str, list[tuple[str, Concurrent, list[SimulatedGroups]]]] = {}
         for name in collectives.all_reduces(given, halves=halves):
+            parts = collectives.halves_of(name) if halves else (name,)
+            each = zip(parts or (), (asked, asked._replace(codec=codecs.find(SIXTEEN_BITS).build())), strict=False)
             with suppress(Refusal, UsageError):
-                tried[name] = self.simulated(name, asked)
-        for name, sets in tried.items():
-            for one in sets:
-                self._check_size(name, asked, one, one.folds[0] if one.folds else None)
+                tried[name] = [(kind, one, self.simulated(kind, one)) for kind, one in each]
+        for kind, one, sets in chain.from_iterable(tried.values()):
+            for together in sets:
+                self._check_size(kind, one, together, together.folds[0] if together.folds else None)
+
+        def effort(name: str) -> tuple[int, str]:
+            return sum(together.acting for *_, sets in tried[name] for together in sets), name
+
         found: dict[str, Outcome] = {}
-        for name in sorted(tried, key=lambda name: (sum(one.acting for one in tried[name]), name)):
-            limit = min((outcome.duration for outcome in found.values()), default=None)
+        for name in sorted(tried, key=effort):
+            limit = min((outcome.duration for outcome in found.values()), default=None) if self._folded else None
             try:
-                found[name] = self._of_all(name, asked, tried[name], limit if self._folded else None)
+                found[name] = reduce(Outcome.then, (self._of_all(*part, limit) for part in tried[name]))
             except UnwieldyError:
                 raise
             except (Refusal, UsageError, OvertakenError):

@@ -4,7 +4,8 @@
     ring               the last member's shard goes around: 2(n−1) hops in an all-reduce, n−1 in either of its phases;
                        and as many shards pass the slowest hop, one after the other
     measured           the time in the table
-    other all-reduces  the last member's gradients leave it, over all of its outgoing links
+    other all-reduces  the last member's gradients leave it, over all of its outgoing links; of a reduce-scatter, all
+                       but its own shard
 
 Some member ends no earlier than this after the last one has begun, and begins the next collective only then, so that
 the times of successive collectives of the same members are summed. Any other collective is assumed to take no time.
@@ -30,6 +31,7 @@ PHASES = {"ring": 2, "ring-reduce-scatter": 1, "ring-all-gather": 1}  # of n−1
 SENDING = frozenset(
     {"double-binary-tree", "halving-doubling", "hierarchical", "in-switch", "parameter-server", "recursive-doubling"}
 )
+SCATTERING = frozenset({"halving-reduce-scatter", "hierarchical-reduce-scatter"})
 LARGE = 2**20  # bytes
 LARGEST = 64  # members whose routes to each other are examined; larger groups are assumed to take no time
 
@@ -74,6 +76,9 @@ class CheapestTimes:
             return options.table.time(Buffer(elements, codec).bytes)
         if group.kind in SENDING:
             return self._leaving(tuple(group.ranks), group.size, int(elements * codec.bytes_per_element))
+        if group.kind in SCATTERING:  # all but its own shard
+            others = elements - -(-elements // group.size)
+            return self._leaving(tuple(group.ranks), group.size, int(others * codec.bytes_per_element))
         return 0
 
     def inside(self, algorithm: str, size: int, groups: Sequence[Sequence[int]]) -> int:
@@ -108,7 +113,9 @@ class CheapestTimes:
         return max(timed, key=lambda hop: self.message(*hop[:2], LARGE) - hop[2])
 
     def hops(self, group: ProcessGroup, elements: int, codec: Codec) -> int:
-        """The time of a shard's n−1 hops around the first of a group's rings, wherever it starts."""
+        """The time of a shard's n−1 hops around the first of a group's rings, wherever it starts; 0 without rings."""
+        if group.kind not in PHASES:
+            return 0
         channels = rings_of(group)
         return self._around(channels[0], message_of(elements // group.size // len(channels), codec).size)
 
