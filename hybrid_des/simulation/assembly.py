@@ -78,7 +78,7 @@ def simulated_gpus(
     recorder, transport, endpoints = network
     layout = scenario.parallel.layout
     ranks: Sequence[int] = fold.ranks if fold else range(layout.ranks)
-    barrier = transport.barrier(len(ranks)) if scenario.barrier else None
+    barrier = transport.meeting(len(ranks)) if scenario.barrier else None
     context = RunContext(transport.env, recorder, scenario.steps, barrier)
     communicators = Communicators(transport, parts).of(ranks)
     gpus = []

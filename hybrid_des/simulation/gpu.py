@@ -11,7 +11,7 @@ from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import STEP_SHIFT, Recorder
 from hybrid_des.network.endpoint import Endpoint
 from hybrid_des.network.mailbox import Handoff
-from hybrid_des.network.meeting import Barrier
+from hybrid_des.network.meeting import Meeting
 from hybrid_des.planning.layered import LAYERS
 from hybrid_des.planning.program import (
     COMPUTE,
@@ -64,7 +64,7 @@ class RunContext:
     env: Environment
     recorder: Recorder
     steps: int
-    barrier: Barrier | None
+    barrier: Meeting | None
 
 
 class Events(dict[str, Handoff]):
@@ -192,7 +192,7 @@ class Gpu:
                         if one.last:
                             recorder.steps.add((step, rank, *marks))
                             if barrier:
-                                yield barrier.wait()
+                                yield barrier.join(0)
                     elif kind is Learn and arithmetic:
                         arithmetic.learn(step)
 
