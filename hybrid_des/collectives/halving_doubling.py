@@ -24,7 +24,7 @@ from typing import Annotated, Literal
 from hybrid_des.collectives import TWO_PHASES, collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.collectives.recursive_doubling import core_of, folded
+from hybrid_des.collectives.recursive_doubling import core_of
 from hybrid_des.collectives.seating import Seating, differing_buckets, exchange, in_pairs
 from hybrid_des.options import Options, choice
 
@@ -50,16 +50,7 @@ def in_halves(seating: Seating, options: Partners) -> str:
 )  # fmt: skip
 def halving_doubling(group: Group, buffer: Buffer, options: Partners) -> Routine:
     """All-reduce `buffer` over the group."""
-    n = 1 << group.size.bit_length() - 1
-    shards = buffer.split(n)
-
-    def both(core: list[int], place: int) -> Routine:
-        core, place = _ordered(core, place, options)
-        yield from _halve(group, shards, core, place, range(n + 1))
-        shards.finish(place)
-        yield from _double(group, shards, core, place, range(n + 1))
-
-    return folded(group, shards, n, both)
+    return _exchanges(group, buffer, options)
 
 
 @collective(
@@ -67,22 +58,8 @@ def halving_doubling(group: Group, buffer: Buffer, options: Partners) -> Routine
     options=Partners, images=in_halves, phases=TWO_PHASES[:1],
 )  # fmt: skip
 def halving_reduce_scatter(group: Group, buffer: Buffer, options: Partners) -> Routine:
-    """Leave every rank with the sum of its own shard of `buffer`; other shards are undefined.
-
-    One that represents a guest sends it the sum of its shard at the end: latency + S/(n·bandwidth) more.
-    """
-    n, shards, partner = group.size, buffer.split(group.size), group.me ^ 1
-    core, paired = core_of(n)
-    own, first = _shards_of(core, paired, options)
-    if group.me not in core:
-        group.to(partner).send(shards.encode_span(0, n))
-        shards.put(own[group.me], (yield group.from_(partner).receive()))
-        return
-    if group.me < paired:
-        shards.add_span(0, n, (yield group.from_(partner).receive()))
-    yield from _halve(group, shards, *_ordered(core, core.index(group.me), options), first)
-    if group.me < paired:
-        group.to(partner).send(shards.encode(own[partner]))
+    """Leave every rank with the sum of its own shard of `buffer`; other shards are undefined."""
+    return _exchanges(group, buffer, options, double=False)
 
 
 @collective(
@@ -91,36 +68,42 @@ def halving_reduce_scatter(group: Group, buffer: Buffer, options: Partners) -> R
 )  # fmt: skip
 def doubling_all_gather(group: Group, buffer: Buffer, options: Partners) -> Routine:
     """Distribute every rank's shard, as `halving_reduce_scatter` leaves it, to all ranks."""
-    n, shards, partner = group.size, buffer.split(group.size), group.me ^ 1
-    core, paired = core_of(n)
-    own, first = _shards_of(core, paired, options)
-    mine = shards.finish(own[group.me])
+    return _exchanges(group, buffer, options, halve=False)
+
+
+def _exchanges(group: Group, buffer: Buffer, options: Partners, *, halve: bool = True, double: bool = True) -> Routine:
+    """Both halves or one; an excess rank, the guest of its neighbour, has a shard of its own where only one runs."""
+    core, paired = core_of(group.size)
+    if options.partner == "nearest":  # halving begins with the farthest of places whose bits are reversed
+        core = [core[_reversed(place, len(core).bit_length() - 1)] for place in range(len(core))]
+    own_shards = not (halve and double)
+    held = [(rank ^ 1, rank) if own_shards and rank < paired else (rank,) for rank in core]
+    own = {rank: shard for shard, rank in enumerate(rank for ranks in held for rank in ranks)}
+    first = [0, *accumulate(map(len, held))]
+    count, partner = first[-1], group.me ^ 1
+    shards = buffer.split(count)
     if group.me not in core:
-        group.to(partner).send(mine)
-        shards.unpack(0, n, (yield group.from_(partner).receive()))
+        group.to(partner).send(shards.encode_span(0, count) if halve else shards.finish(own[group.me]))
+        message = yield group.from_(partner).receive()
+        if double:
+            shards.unpack(0, count, message)
+        else:
+            shards.put(own[group.me], message)
         return
     if group.me < paired:
-        shards.put(own[partner], (yield group.from_(partner).receive()))
-    yield from _double(group, shards, *_ordered(core, core.index(group.me), options), first)
+        message = yield group.from_(partner).receive()
+        if halve:
+            shards.add_span(0, count, message)
+        else:
+            shards.put(own[partner], message)
+    place = core.index(group.me)
+    if halve:
+        yield from _halve(group, shards, core, place, first)
+    if double:
+        shards.finish(own[group.me])
+        yield from _double(group, shards, core, place, first)
     if group.me < paired:
-        group.to(partner).send(shards.pack(0, n))
-
-
-def _shards_of(core: list[int], paired: int, options: Partners) -> tuple[dict[int, int], Sequence[int]]:
-    """The shard of every member, and the first shard of each place of the core: guests' are next to their partners'."""
-    order, _ = _ordered(core, 0, options)
-    held = [(rank ^ 1, rank) if rank < paired else (rank,) for rank in order]
-    own = {rank: shard for shard, rank in enumerate(rank for ranks in held for rank in ranks)}
-    return own, [0, *accumulate(map(len, held))]
-
-
-def _ordered(core: list[int], place: int, options: Partners) -> tuple[list[int], int]:
-    """The core and a place in it, such that halving begins with the farthest: places with reversed bits, if nearest."""
-    if options.partner == "farthest":
-        return core, place
-    bits = len(core).bit_length() - 1
-    reverse = [_reversed(number, bits) for number in range(len(core))]
-    return [core[number] for number in reverse], reverse[place]
+        group.to(partner).send(shards.pack(0, count) if double else shards.encode(own[partner]))
 
 
 def _halve(group: Group, shards: Pieces, core: list[int], place: int, first: Sequence[int]) -> Routine:

@@ -32,8 +32,8 @@ from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.folding import FoldRefusal, UnwieldyError
 from hybrid_des.folding.folded_transport import folded_transport
-from hybrid_des.folding.images import Ranks, check_images
-from hybrid_des.folding.orbits import Fold, FoldedAxis
+from hybrid_des.folding.images import Ranks, check_images, check_nodes
+from hybrid_des.folding.orbits import Fold, folds_along
 from hybrid_des.layout import Layout
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.rings import Ring, channels
@@ -204,9 +204,8 @@ class CollectiveTimes:
             UnwieldyError: one would need too many messages.
             Refusal: none supports them.
         """
-        given = [name for name, value in dict(asked.options or {}).items() if value is not None]
         tried: dict[str, list[tuple[str, Concurrent, list[SimulatedGroups]]]] = {}
-        for name in collectives.all_reduces(given, halves=halves):
+        for name in collectives.all_reduces(asked.options, halves=halves):
             parts = collectives.halves_of(name) if halves else (name,)
             each = zip(parts or (), (asked, asked._replace(codec=codecs.find(SIXTEEN_BITS).build())), strict=False)
             with suppress(Refusal, UsageError):
@@ -267,27 +266,16 @@ class CollectiveTimes:
         axis = next((axis for axis in ("data", "context") if layout.sizes.get(axis, 1) > 1), None)
         if axis is None or self._sharing not in SHARINGS:
             return
-        size = layout.sizes[axis]
-        power = not size & (size - 1)
-        for keep in (keep for keep in range(1, size) if size % keep == 0):
-            for swap in (False, True)[: 1 + power]:
-                fold = Fold(layout, [FoldedAxis(axis, keep, swap)])
+        for keep in (keep for keep in range(1, layout.sizes[axis]) if layout.sizes[axis] % keep == 0):
+            for fold in folds_along(layout, axis, keep):
                 with suppress(FoldRefusal):
-                    self._check_nodes(fold)
+                    for element in fold.generators:
+                        check_nodes(fold, self._nodes, element)
                     for group in groups:
                         buffer = Buffer(asked.elements[group.stage], asked.codec)
                         check_images(fold, group, [buffer], asked.options, nodes=self._nodes, groups={})
                     yield fold
                     break
-
-    def _check_nodes(self, fold: Fold) -> None:
-        """Check that the images of ranks on one node are on one node; otherwise their routes are rarely alike."""
-        nodes = self._nodes
-        first = np.searchsorted(nodes, nodes)  # of each rank's node
-        for element in fold.generators:
-            images = nodes[fold.move(np.arange(len(nodes)), element)]
-            if (images != images[first]).any():
-                raise FoldRefusal("ranks share a node, their images do not")
 
     @cached_property
     def _nodes(self) -> Ranks:

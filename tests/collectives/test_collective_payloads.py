@@ -27,7 +27,7 @@ OPTIONS = (
 )
 CASES = [
     (name, options)
-    for name in collectives.all_reduces(["table"])
+    for name in collectives.all_reduces({"table": TABLE})
     for options in (({"table": TABLE},) if name == "measured" else OPTIONS)
     if set(options) <= set(collectives.find(name).keys)
 ]
@@ -82,7 +82,7 @@ def test_replicas_end_with_the_same_bits_under_every_codec(name, options, codec_
         assert error < {"fp64": 1e-14, "fp32": 1e-6, "fp16": 2e-3, "bf16": 2e-2, "int8": 5e-2}.get(codec_name, 1)
 
 
-@pytest.mark.parametrize("name", collectives.all_reduces(["table"]))
+@pytest.mark.parametrize("name", collectives.all_reduces({"table": TABLE}))
 def test_error_feedback_keeps_replicas_alike_and_recovers_the_loss(name):
     ranks = 4
     residuals = np.zeros((ranks, LENGTH))
@@ -137,7 +137,7 @@ def test_what_halves_leave_scattered_they_gather(name, options, ranks):
 
 
 def test_rings_halving_and_hierarchies_have_halves():
-    found = [name for name in collectives.all_reduces(["table"]) if collectives.halves_of(name)]
+    found = [name for name in collectives.all_reduces({"table": TABLE}) if collectives.halves_of(name)]
     assert found == collectives.all_reduces(halves=True) == ["halving-doubling", "hierarchical", "ring"]
     for name in found:
         does = [collectives.find(half).facts["does"] for half in collectives.halves_of(name)]
@@ -167,7 +167,7 @@ def test_all_to_all_swaps_pieces(ranks):
     assert (after.reshape(ranks, ranks, -1) == blocks.transpose(1, 0, 2)).all()
 
 
-@pytest.mark.parametrize("name", collectives.all_reduces(["table"]))
+@pytest.mark.parametrize("name", collectives.all_reduces({"table": TABLE}))
 def test_a_small_trained_model_sends_the_workloads_bytes(name):
     sizes, chosen = codec("fp32").build(), {"table": TABLE}
 

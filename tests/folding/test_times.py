@@ -42,9 +42,8 @@ def asked_of(values):
 
 def outcomes(times, asked):
     """By all-reduce, what it takes and sends, or why it cannot be."""
-    given = [name for name, value in dict(asked.options or {}).items() if value is not None]
     found = {}
-    for name in collectives.all_reduces(given):
+    for name in collectives.all_reduces(asked.options):
         try:
             found[name] = times.of(name, asked)
         except Refusal as refusal:
