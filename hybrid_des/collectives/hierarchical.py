@@ -10,7 +10,7 @@ its node and 2(k−1)/(g·k) · S to other nodes. Shards are finished between no
 The first half of this, up to the sums of shards between nodes, and the second are collectives of their own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -26,20 +26,9 @@ from hybrid_des.network.message import Message
 from hybrid_des.units import split_evenly
 
 MOST_SEGMENTS = 16
-Size = Callable[[Buffer], int]  # in bytes; decides on the number of segments
 
 
-def bytes_of(buffer: Buffer) -> int:
-    """Bytes of a buffer on the wire."""
-    return buffer.bytes
-
-
-def sixteen_bits_of(buffer: Buffer) -> int:
-    """Bytes in 16 bits, whatever the encoding, so that both halves have the same shards."""
-    return 2 * buffer.elements
-
-
-def between_nodes(seating: Seating, options: Pipelining, size: Size = bytes_of) -> str:
+def between_nodes(seating: Seating, options: Pipelining, *, halved: bool = False) -> str:
     """Images rotate nodes around their ring, and members around that of their node."""
     here, there = (list(_by_node(nodes).values()) for nodes in (seating.nodes, seating.image_nodes))
     seat = {place: (node, index) for node, places in enumerate(there) for index, place in enumerate(places)}
@@ -53,7 +42,7 @@ def between_nodes(seating: Seating, options: Pipelining, size: Size = bytes_of) 
         return "the members on a node are not rotated by the same number of places"
     width, nodes = len(here[0]), len(here)
     for buffer in seating.buffers:
-        for segment in set(split_evenly(buffer.elements, _segments(size(buffer), width, options))):
+        for segment in set(split_evenly(buffer.elements, _segments(buffer, width, options, halved))):
             shards = {differing(shard, nodes, across) for shard in set(split_evenly(segment, width))}
             if found := differing(segment, width, turn) or max(shards):
                 return found
@@ -70,7 +59,7 @@ def hierarchical(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
     Raises:
         Refusal: the group has different numbers of members on its nodes.
     """
-    (up, across, down), segments = _phases(group, buffer, options, bytes_of)
+    (up, across, down), segments = _phases(group, buffer, options, halved=False)
     to_across, to_down = group.handoff(), group.handoff()
     yield group.together(
         _scatter(up, segments, to_across),
@@ -81,7 +70,7 @@ def hierarchical(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
 
 @collective(
     "hierarchical-reduce-scatter", summary="every rank ends with the sum of one shard, within nodes, then between them",
-    does="reduce-scatter", options=Pipelining, images=partial(between_nodes, size=sixteen_bits_of),
+    does="reduce-scatter", options=Pipelining, images=partial(between_nodes, halved=True),
 )  # fmt: skip
 def hierarchical_reduce_scatter(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
     """Leave every rank with the sum of one shard of each segment of `buffer`; others are undefined."""
@@ -92,7 +81,7 @@ def hierarchical_reduce_scatter(group: Group, buffer: Buffer, options: Pipelinin
 
 @collective(
     "hierarchical-all-gather", summary="every rank's shard ends on all ranks, between nodes, then within them",
-    does="all-gather", options=Pipelining, images=partial(between_nodes, size=sixteen_bits_of),
+    does="all-gather", options=Pipelining, images=partial(between_nodes, halved=True),
 )  # fmt: skip
 def hierarchical_all_gather(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
     """Distribute every rank's shards, as `hierarchical_reduce_scatter` leaves them, to all ranks."""
@@ -103,12 +92,12 @@ def hierarchical_all_gather(group: Group, buffer: Buffer, options: Pipelining) -
 
 
 def _phases(
-    group: Group, buffer: Buffer, options: Pipelining, size: Size = sixteen_bits_of
+    group: Group, buffer: Buffer, options: Pipelining, halved: bool = True
 ) -> tuple[tuple[Group, Group, Group], list[Buffer]]:
     """The members on this node, those of equal index on every node, and again those on this node; and the segments."""
     node, peers = _neighbours(group)
     groups = group.among(node, lane=0), group.among(peers, lane=1), group.among(node, lane=2)
-    return groups, buffer.parts(_segments(size(buffer), len(node), options))
+    return groups, buffer.parts(_segments(buffer, len(node), options, halved))
 
 
 def _scatter(up: Group, segments: list[Buffer], to_across: Handoff) -> Routine:
@@ -164,5 +153,7 @@ def _by_node(nodes: Sequence[int]) -> dict[int, list[int]]:
     return on
 
 
-def _segments(size: int, width: int, options: Pipelining) -> int:
+def _segments(buffer: Buffer, width: int, options: Pipelining, halved: bool) -> int:
+    """The number of segments; both halves have the same, whatever their encodings."""
+    size = 2 * buffer.elements if halved else buffer.bytes
     return options.segments(size // width, most=MOST_SEGMENTS)

@@ -17,7 +17,6 @@ from hybrid_des.collectives.benchmark import Outcome
 from hybrid_des.engine.recorder import BEFORE, INSIDE
 from hybrid_des.folding.times import SIXTEEN_BITS, CollectiveTimes
 from hybrid_des.gradients.groups import parts_of_stage
-from hybrid_des.layout import Layout
 from hybrid_des.network.contention import Groups
 from hybrid_des.network.purpose import PARAMETERS, REDUCTION, Purpose
 from hybrid_des.network.rings import channels
@@ -93,7 +92,6 @@ class Layered:
     plan: Plan
     costs: Costs
     times: CollectiveTimes
-    layout: Layout
     gradients: Gradients
     once: bool
     ahead: bool
@@ -103,7 +101,7 @@ class Layered:
     @cached_property
     def groups(self) -> Sequence[Groups]:
         """The ranks that hold the same parameters outside experts, and in experts; there is no pipeline."""
-        held, expert = self.layout.holders, self.layout.expert
+        held, expert = self.times.layout.holders, self.times.layout.expert
         apart = [ranks[first::expert] for ranks in held for first in range(expert)] if expert > 1 else []
         return [[ranks for ranks in groups if len(ranks) > 1] for groups in (held, apart)]
 
@@ -116,7 +114,7 @@ class Layered:
     def _outcomes(self, name: str, sizes: tuple[int, int], codec: str) -> tuple[Outcome, ...]:
         """A collective of a layer among those that hold its parameters outside experts, and in experts."""
         build, count = codecs.find(codec).build(), self.gradients.channels
-        parts = zip(self.groups, parts_of_stage(*sizes, self.layout.expert), strict=True)
+        parts = zip(self.groups, parts_of_stage(*sizes, self.times.layout.expert), strict=True)
         return tuple(self.times.around(name, groups, size, build, count) for groups, size in parts)
 
     def passes(self, rank: int, action: Action, pace: Pace, fresh: frozenset[int]) -> tuple[LayerPass, ...]:

@@ -133,7 +133,7 @@ def _layered(scenario: Scenario, plan: Plan, costs: Costs, times: CollectiveTime
     slowing = Slowing(scenario.efficiency.slowed) if scenario.efficiency else Slowing()
     once, ahead = scenario.sharding == "zero-2", scenario.overlap.parameters
     beside = scenario.gradients.overlap if once else ahead
-    return Layered(plan, costs, times, scenario.parallel.layout, scenario.gradients, once, ahead, beside, slowing)
+    return Layered(plan, costs, times, scenario.gradients, once, ahead, beside, slowing)
 
 
 def plan_of(scenario: Source, fabric: Fabric | None = None) -> Plan:

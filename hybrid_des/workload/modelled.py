@@ -121,7 +121,7 @@ class _Costing:
             expert=parallel.expert,
             recompute=scenario.recompute,
         )
-        self._known: dict[Exchange, Collective] = {}
+        self._collective = cache(self._measured)
         self._times = times
         self._groups = cache(lambda axis: distinct(times.fabric, layout.groups(axis)) if times else layout.groups(axis))
         self._hidden = {"tensor": scenario.overlap.tensor, "expert": scenario.overlap.experts, "context": Fraction(0)}
@@ -185,13 +185,8 @@ class _Costing:
         """The computation, traffic and memory of a layer."""
         return layer_costs(layer, self._division, self._device, received)
 
-    def _collective(self, exchange: Exchange) -> Collective:
-        """A collective in the slowest of the groups along its axis, with the time to start it."""
-        if exchange not in self._known:
-            self._known[exchange] = self._measured(exchange)
-        return self._known[exchange]
-
     def _measured(self, exchange: Exchange) -> Collective:
+        """A collective in the slowest of the groups along its axis, with the time to start it."""
         axis, does, size, repeats, behind, steps = exchange
         groups = self._groups(axis)
         launch, found = 0, NOTHING
