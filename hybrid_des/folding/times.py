@@ -156,9 +156,11 @@ class CollectiveTimes:
         return collectives.process_group(name, collectives.Site(self.fabric, ranks, self._spare), options, **more)
 
     def _form_of(self, groups: Sequence[Sequence[int]]) -> int:
-        """The number of the canonical form of groups: equal where they are connected alike."""
-        flows = chain.from_iterable(around(ranks) for ranks in groups)
-        form = tuple(map(len, groups)), signature(self.fabric, flows)
+        """The number of the canonical form of groups: equal where short ones are connected alike."""
+        form: Hashable = groups
+        if len(groups[0]) <= LONG:
+            flows = chain.from_iterable(around(ranks) for ranks in groups)
+            form = tuple(map(len, groups)), signature(self.fabric, flows)
         return self._forms.setdefault(form, len(self._forms))
 
     def _measure(
