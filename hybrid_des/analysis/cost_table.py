@@ -14,7 +14,7 @@ from hybrid_des.models import Attention, Elementwise, Gemm, Kernel
 from hybrid_des.models.layer import Operation
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import build_plan
-from hybrid_des.planning.wiring import fabric_of
+from hybrid_des.planning.wiring import fabric_of, times_of
 from hybrid_des.scenario import Scenario, Source, load
 from hybrid_des.simulation.remedies import planned_peaks
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes
@@ -53,7 +53,7 @@ def costs(scenario: Source, layers: bool = False) -> pd.DataFrame:
     if layers and scenario.model is None:
         raise UsageError("a workload gives no layers; --layers needs a scenario with a model")
     fabric = fabric_of(scenario)
-    ranks = costs_per_rank(CostBasis.of(scenario), fabric)
+    ranks = costs_per_rank(CostBasis.of(scenario), times_of(scenario, fabric))
     plan = build_plan(scenario.schedule, scenario.parallel.layout, ranks, fabric)
     plan.check()
     rows = _layer_rows(scenario, ranks, plan) if layers else _stage_rows(scenario, ranks, plan)

@@ -21,7 +21,7 @@ Arguments of the registration:
 If its options are `Channels`, its group has the channels that they ask for (`Group.rings`).
 """
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -113,10 +113,11 @@ def all_reduce_names() -> list[str]:
     return [name for name in names() if find(name).facts["does"] == "all-reduce"]
 
 
-def all_reduces(given: Collection[str] = (), *, halves: bool = False) -> list[str]:
+def all_reduces(options: Given = None, *, halves: bool = False) -> list[str]:
     """Names of the all-reduces whose required options are all given; with `halves`, only those that have them."""
+    given = {name for name, value in dict(options or {}).items() if value is not None}
     able = [name for name in all_reduce_names() if find(name).facts["halves"] or not halves]
-    return [name for name in able if set(required_keys(find(name).options)) <= set(given)]
+    return [name for name in able if given.issuperset(required_keys(find(name).options))]
 
 
 def halves_of(name: str) -> tuple[str, str] | None:

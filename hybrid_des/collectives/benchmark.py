@@ -1,12 +1,14 @@
 """Collectives run on idle links, with every member of every group or only those that act."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
 from hybrid_des import collectives
 from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.communicator import on_channels
 from hybrid_des.collectives.group import Group, ProcessGroup
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
@@ -15,8 +17,7 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.transport import Transport
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """Picoseconds until the last member completed, and what was sent: messages, their payload, and bytes of scales.
 
     Attributes:
@@ -28,6 +29,16 @@ class Outcome:
     bytes: int
     scales: int
     even: bool = True
+
+    def then(self, other: Outcome) -> Outcome:
+        """Both, one after the other."""
+        return Outcome(
+            self.duration + other.duration,
+            self.messages + other.messages,
+            self.bytes + other.bytes,
+            self.scales + other.scales,
+            self.even and other.even,
+        )
 
 
 NOTHING = Outcome(0, 0, 0, 0)
@@ -53,7 +64,7 @@ def measure(
 
     Members of `groups` and `spare`, the places for servers, are places in the fabric. `buffer` maps (group, place in
     it) to a member's buffer; servers follow the members. Options that the collective does not declare are ignored. If
-    `acting` is given, only that many members act, the first ones, at whose places the others are (see `channels`).
+    `acting` is given, only that many members act, the first ones, at whose places the others are (see `folding.times`).
 
     Raises:
         Refusal: the collective does not support the group or wiring.
@@ -64,39 +75,25 @@ def measure(
         collectives.process_group(name, collectives.Site(fabric, ranks, spare), options, stage=number)
         for number, ranks in enumerate(groups)
     ]
-    seats = [Seat(whole, place) for whole in wholes for place in range(acting or len(whole.ranks))]
-    return carried_out(network, collectives.configured(name, options), seats, buffer)
-
-
-class Seat(NamedTuple):
-    """A member of a group, or a server, by its place; the number of the group is its `stage`."""
-
-    group: ProcessGroup
-    place: int
-
-    @property
-    def rank(self) -> int:
-        """The place in the fabric."""
-        return self.group.ranks[self.place]
+    members = [(whole, place) for whole in wholes for place in range(acting or len(whole.ranks))]
+    return carried_out(network, collectives.configured(name, options), members, buffer)
 
 
 def carried_out(
     network: Transport,
     algorithm: collectives.Collective,
-    seats: Iterable[Seat],
+    members: Iterable[tuple[ProcessGroup, int]],
     buffer: Callable[[int, int], Buffer],
     *,
-    begin: Callable[[int], None] | None = None,
     limit: int | None = None,
 ) -> Outcome:
-    """Run a collective on these seats of a network, all starting at the same time, in this order.
+    """Run a collective once on a network, with members that all start at the same time, in this order.
 
     Args:
         network: an unused one, at time 0.
         algorithm: the collective with its options.
-        seats: the members and servers that act.
+        members: the members and servers that act: a group, whose `stage` is its number, and a place in it.
         buffer: maps (group, place in it) to a member's buffer.
-        begin: called with the rank before each one starts.
         limit: picoseconds; the run stops some time after exceeding it.
 
     Raises:
@@ -114,15 +111,14 @@ def carried_out(
         if limit is not None and env.now > limit:
             raise OvertakenError
 
-    for seat in seats:
-        if begin is not None:
-            begin(seat.rank)
-        view = Group(network, seat.group, seat.place)
-        process = env.process(algorithm(view, buffer(seat.group.stage, seat.place)))
-        if seat.place < seat.group.size:
-            process.callbacks.append(partial(completed, seat.rank))
+    for group, place in members:
+        network.begin(group.ranks[place])
+        routine = on_channels(Group(network, group, place), buffer(group.stage, place), algorithm)
+        process = env.process(routine)
+        if place < group.size:
+            process.callbacks.append(partial(completed, group.ranks[place]))
         processes.append(process)
-        kind = seat.group.kind
+        kind = group.kind
     env.run(beat=None if limit is None else beat)
     if limit is not None and env.now > limit:
         raise OvertakenError

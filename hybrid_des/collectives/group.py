@@ -86,9 +86,8 @@ class Group:
     def to(self, peer: int) -> Flow:
         """The flow to another member, by its place in the group."""
         if peer not in self._out:
-            flow, _ = self._between(self.me, peer)
-            flow.label = self._label
-            self._out[peer] = flow
+            self._out[peer], _ = self._between(self.me, peer)
+            self._out[peer].label = self._label
         return self._out[peer]
 
     def from_(self, peer: int) -> Mailbox:
@@ -101,26 +100,20 @@ class Group:
         """A subgroup of members that includes this one."""
         whole = self._processes
         ranks, chunks = ([of[place] for place in places] for of in (whole.ranks, whole.chunks))
-        part = replace(whole, ranks=ranks, chunks=chunks, servers=0)
-        group = Group(self._transport, part, places.index(self.me), lane)
-        group._label = self._label
-        return group
+        return self._view(replace(whole, ranks=ranks, chunks=chunks, servers=0), places.index(self.me), lane)
 
     def lane(self, number: int) -> Group:
         """The same members with separate flows and mailboxes."""
         if self.servers:
             return self.among(range(self.size), number)
-        group = Group(self._transport, self._processes, self.me, number)
-        group._label = self._label
-        return group
+        return self._view(self._processes, self.me, number)
 
     @property
     def rings(self) -> Sequence[Group]:
         """This member's view of each channel; only of the group itself if it has one."""
         if not self._rings and len(self._processes.channels) > 1:
             for lane, (ring, places) in enumerate(self._processes.rings, start=1):
-                self._rings.append(Group(self._transport, ring, places[self.me], lane))
-                self._rings[-1]._label = self._label
+                self._rings.append(self._view(ring, places[self.me], lane))
         return self._rings or [self]
 
     def together(self, *parts: Routine) -> simpy.Event:
@@ -145,6 +138,11 @@ class Group:
             flow.label = self._label
         for ring in self._rings:
             ring.begin(step)
+
+    def _view(self, processes: ProcessGroup, me: int, lane: int) -> Group:
+        group = Group(self._transport, processes, me, lane)
+        group._label = self._label
+        return group
 
     def _between(self, sender: int, receiver: int) -> tuple[Flow, Mailbox]:
         whole = self._processes

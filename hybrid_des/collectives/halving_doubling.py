@@ -12,15 +12,19 @@ On idle equal links 2 log2(n) · latency + 2(n−1)/n · S/bandwidth, if n is a 
 it: 2(latency + S/bandwidth) more, and longer where other ranks share the neighbour's port meanwhile: under `fair`, or
 with the nearest first, since ranks without an excess partner are a step ahead (under `fifo` by S/(2·bandwidth) at most,
 for 2 to 32 ranks). Finished shards are forwarded as encoded by their owners.
+
+Each half is a collective of its own, with n shards for n ranks, also where n is no power of two: log2(n) · latency +
+(n−1)/n · S/bandwidth on idle equal links if it is.
 """
 
-from functools import partial
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Annotated, Literal
 
 from hybrid_des.collectives import TWO_PHASES, collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.collectives.recursive_doubling import folded
+from hybrid_des.collectives.recursive_doubling import core_of
 from hybrid_des.collectives.seating import Seating, differing_buckets, exchange, in_pairs
 from hybrid_des.options import Options, choice
 
@@ -42,42 +46,88 @@ def in_halves(seating: Seating, options: Partners) -> str:
 
 @collective(
     "halving-doubling", summary="reduce-scatter by halving, all-gather by doubling", options=Partners, images=in_halves,
-    phases=TWO_PHASES,
+    phases=TWO_PHASES, halves=("halving-reduce-scatter", "doubling-all-gather"),
 )  # fmt: skip
 def halving_doubling(group: Group, buffer: Buffer, options: Partners) -> Routine:
     """All-reduce `buffer` over the group."""
-    n = 1 << group.size.bit_length() - 1
-    shards = buffer.split(n)
-    nearest = options.partner == "nearest"
-    return folded(group, shards, n, partial(_nearest_first if nearest else _farthest_first, group, shards))
+    return _exchanges(group, buffer, options)
 
 
-def _nearest_first(group: Group, shards: Pieces, core: list[int], place: int) -> Routine:
-    """Run `_farthest_first` on places with their bits reversed."""
-    bits = len(core).bit_length() - 1
-    reverse = [_reversed(number, bits) for number in range(len(core))]
-    return _farthest_first(group, shards, [core[number] for number in reverse], reverse[place])
+@collective(
+    "halving-reduce-scatter", summary="every rank ends with the sum of one shard, by halving", does="reduce-scatter",
+    options=Partners, images=in_halves, phases=TWO_PHASES[:1],
+)  # fmt: skip
+def halving_reduce_scatter(group: Group, buffer: Buffer, options: Partners) -> Routine:
+    """Leave every rank with the sum of its own shard of `buffer`; other shards are undefined."""
+    return _exchanges(group, buffer, options, double=False)
 
 
-def _farthest_first(group: Group, shards: Pieces, core: list[int], place: int) -> Routine:
+@collective(
+    "doubling-all-gather", summary="every rank's shard ends on all ranks, by doubling", does="all-gather",
+    options=Partners, images=in_halves, phases=TWO_PHASES[1:],
+)  # fmt: skip
+def doubling_all_gather(group: Group, buffer: Buffer, options: Partners) -> Routine:
+    """Distribute every rank's shard, as `halving_reduce_scatter` leaves it, to all ranks."""
+    return _exchanges(group, buffer, options, halve=False)
+
+
+def _exchanges(group: Group, buffer: Buffer, options: Partners, *, halve: bool = True, double: bool = True) -> Routine:
+    """Both halves or one; an excess rank, the guest of its neighbour, has a shard of its own where only one runs."""
+    core, paired = core_of(group.size)
+    if options.partner == "nearest":  # halving begins with the farthest of places whose bits are reversed
+        core = [core[_reversed(place, len(core).bit_length() - 1)] for place in range(len(core))]
+    own_shards = not (halve and double)
+    held = [(rank ^ 1, rank) if own_shards and rank < paired else (rank,) for rank in core]
+    own = {rank: shard for shard, rank in enumerate(rank for ranks in held for rank in ranks)}
+    first = [0, *accumulate(map(len, held))]
+    count, partner = first[-1], group.me ^ 1
+    shards = buffer.split(count)
+    if group.me not in core:
+        group.to(partner).send(shards.encode_span(0, count) if halve else shards.finish(own[group.me]))
+        message = yield group.from_(partner).receive()
+        if double:
+            shards.unpack(0, count, message)
+        else:
+            shards.put(own[group.me], message)
+        return
+    if group.me < paired:
+        message = yield group.from_(partner).receive()
+        if halve:
+            shards.add_span(0, count, message)
+        else:
+            shards.put(own[partner], message)
+    place = core.index(group.me)
+    if halve:
+        yield from _halve(group, shards, core, place, first)
+    if double:
+        shards.finish(own[group.me])
+        yield from _double(group, shards, core, place, first)
+    if group.me < paired:
+        group.to(partner).send(shards.pack(0, count) if double else shards.encode(own[partner]))
+
+
+def _halve(group: Group, shards: Pieces, core: list[int], place: int, first: Sequence[int]) -> Routine:
+    """Exchange halves, then quarters, …, until a place has the sum of its shards, the `first` one up to the next's."""
     distance = len(core) // 2
     while distance:
         peer = place ^ distance
-        theirs = peer // distance * distance
-        group.to(core[peer]).send(shards.encode_span(theirs, theirs + distance))
-        mine = place // distance * distance
-        shards.add_span(mine, mine + distance, (yield group.from_(core[peer]).receive()))
+        mine, theirs = (start // distance * distance for start in (place, peer))
+        group.to(core[peer]).send(shards.encode_span(first[theirs], first[theirs + distance]))
+        shards.add_span(first[mine], first[mine + distance], (yield group.from_(core[peer]).receive()))
         distance //= 2
-    shards.finish(place)
+
+
+def _double(group: Group, shards: Pieces, core: list[int], place: int, first: Sequence[int]) -> Routine:
+    """Exchange finished shards, then twice as many, …, until a place has all."""
     distance = 1
     while distance < len(core):
         peer = place ^ distance
-        mine, theirs = (rank // distance * distance for rank in (place, peer))
-        group.to(core[peer]).send(shards.pack(mine, mine + distance))
-        shards.unpack(theirs, theirs + distance, (yield group.from_(core[peer]).receive()))
+        mine, theirs = (start // distance * distance for start in (place, peer))
+        group.to(core[peer]).send(shards.pack(first[mine], first[mine + distance]))
+        shards.unpack(first[theirs], first[theirs + distance], (yield group.from_(core[peer]).receive()))
         distance *= 2
 
 
 def _reversed(number: int, bits: int) -> int:
     """A number with its bits in reverse order."""
-    return int(f"{number:0{bits}b}"[::-1], 2)
+    return int(f"{number:0{bits}b}"[::-1], 2) if bits else 0

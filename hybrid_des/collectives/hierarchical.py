@@ -7,14 +7,16 @@
 For k nodes of g GPUs, with a1, B1 within and a2, B2 between nodes, one segment takes 2(g−1)(a1 + S/(g·B1)) +
 2(k−1)(a2 + S/(g·k·B2)); several segments take between the longest phase and that. Every rank sends 2(g−1)/g · S within
 its node and 2(k−1)/(g·k) · S to other nodes. Shards are finished between nodes and forwarded unchanged within them.
+The first half of this, up to the sums of shards between nodes, and the second are collectives of their own.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from hybrid_des.collectives import collective
-from hybrid_des.collectives.buffer import Buffer, Pipelining
+from hybrid_des.collectives.buffer import Buffer, Pieces, Pipelining
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.ring import gather, scatter
 from hybrid_des.collectives.seating import Seating, differing, rotation
@@ -26,7 +28,7 @@ from hybrid_des.units import split_evenly
 MOST_SEGMENTS = 16
 
 
-def between_nodes(seating: Seating, options: Pipelining) -> str:
+def between_nodes(seating: Seating, options: Pipelining, *, halved: bool = False) -> str:
     """Images rotate nodes around their ring, and members around that of their node."""
     here, there = (list(_by_node(nodes).values()) for nodes in (seating.nodes, seating.image_nodes))
     seat = {place: (node, index) for node, places in enumerate(there) for index, place in enumerate(places)}
@@ -40,7 +42,7 @@ def between_nodes(seating: Seating, options: Pipelining) -> str:
         return "the members on a node are not rotated by the same number of places"
     width, nodes = len(here[0]), len(here)
     for buffer in seating.buffers:
-        for segment in set(split_evenly(buffer.elements, _segments(buffer, width, options))):
+        for segment in set(split_evenly(buffer.elements, _segments(buffer, width, options, halved))):
             shards = {differing(shard, nodes, across) for shard in set(split_evenly(segment, width))}
             if found := differing(segment, width, turn) or max(shards):
                 return found
@@ -48,23 +50,54 @@ def between_nodes(seating: Seating, options: Pipelining) -> str:
 
 
 @collective(
-    "hierarchical", summary="within nodes, between nodes, within nodes", options=Pipelining, images=between_nodes
-)
+    "hierarchical", summary="within nodes, between nodes, within nodes", options=Pipelining, images=between_nodes,
+    halves=("hierarchical-reduce-scatter", "hierarchical-all-gather"),
+)  # fmt: skip
 def hierarchical(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
     """All-reduce `buffer` over the group, in `options.pieces` segments.
 
     Raises:
         Refusal: the group has different numbers of members on its nodes.
     """
-    node, peers = _neighbours(group)
-    up, across, down = group.among(node, lane=0), group.among(peers, lane=1), group.among(node, lane=2)
-    segments = buffer.parts(_segments(buffer, len(node), options))
+    (up, across, down), segments = _phases(group, buffer, options, halved=False)
     to_across, to_down = group.handoff(), group.handoff()
     yield group.together(
         _scatter(up, segments, to_across),
         _reduce(across, len(segments), to_across, to_down),
-        _gather(down, segments, len(peers), to_down),
+        _gather(down, segments, across.size, to_down),
     )
+
+
+@collective(
+    "hierarchical-reduce-scatter", summary="every rank ends with the sum of one shard, within nodes, then between them",
+    does="reduce-scatter", options=Pipelining, images=partial(between_nodes, halved=True),
+)  # fmt: skip
+def hierarchical_reduce_scatter(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
+    """Leave every rank with the sum of one shard of each segment of `buffer`; others are undefined."""
+    (up, across, _), segments = _phases(group, buffer, options)
+    to_across = group.handoff()
+    yield group.together(_scatter(up, segments, to_across), _reduce(across, len(segments), to_across, None))
+
+
+@collective(
+    "hierarchical-all-gather", summary="every rank's shard ends on all ranks, between nodes, then within them",
+    does="all-gather", options=Pipelining, images=partial(between_nodes, halved=True),
+)  # fmt: skip
+def hierarchical_all_gather(group: Group, buffer: Buffer, options: Pipelining) -> Routine:
+    """Distribute every rank's shards, as `hierarchical_reduce_scatter` leaves them, to all ranks."""
+    (_, across, down), segments = _phases(group, buffer, options)
+    to_down = group.handoff()
+    mine = [segment.parts(down.size)[(down.me + 1) % down.size].split(across.size) for segment in segments]
+    yield group.together(_distribute(across, mine, to_down), _gather(down, segments, across.size, to_down))
+
+
+def _phases(
+    group: Group, buffer: Buffer, options: Pipelining, halved: bool = True
+) -> tuple[tuple[Group, Group, Group], list[Buffer]]:
+    """The members on this node, those of equal index on every node, and again those on this node; and the segments."""
+    node, peers = _neighbours(group)
+    groups = group.among(node, lane=0), group.among(peers, lane=1), group.among(node, lane=2)
+    return groups, buffer.parts(_segments(buffer, len(node), options, halved))
 
 
 def _scatter(up: Group, segments: list[Buffer], to_across: Handoff) -> Routine:
@@ -74,12 +107,19 @@ def _scatter(up: Group, segments: list[Buffer], to_across: Handoff) -> Routine:
         to_across.hand(segment.parts(up.size)[(up.me + 1) % up.size])
 
 
-def _reduce(across: Group, segments: int, to_across: Handoff, to_down: Handoff) -> Routine:
-    """All-reduce each shard over the nodes, and hand it over finished."""
+def _reduce(across: Group, segments: int, to_across: Handoff, to_down: Handoff | None) -> Routine:
+    """Reduce-scatter each shard over the nodes, and gather it and hand it over finished if it is to go down."""
     for _ in range(segments):
         shard: Buffer = yield to_across.receive()
         pieces = shard.split(across.size)
         yield from scatter(across, pieces)
+        if to_down:
+            yield from _distribute(across, [pieces], to_down)
+
+
+def _distribute(across: Group, shards: Sequence[Pieces], to_down: Handoff) -> Routine:
+    """All-gather shards over the nodes, and hand them over finished."""
+    for pieces in shards:
         yield from gather(across, pieces.finish((across.me + 1) % across.size), pieces.put)
         to_down.hand(pieces.pack(0, across.size))
 
@@ -113,5 +153,7 @@ def _by_node(nodes: Sequence[int]) -> dict[int, list[int]]:
     return on
 
 
-def _segments(buffer: Buffer, width: int, options: Pipelining) -> int:
-    return options.segments(buffer.bytes // width, most=MOST_SEGMENTS)
+def _segments(buffer: Buffer, width: int, options: Pipelining, halved: bool) -> int:
+    """The number of segments; both halves have the same, whatever their encodings."""
+    size = 2 * buffer.elements if halved else buffer.bytes
+    return options.segments(size // width, most=MOST_SEGMENTS)

@@ -45,9 +45,8 @@ def folded(group: Group, pieces: Pieces, count: int, exchange: Callable[[list[in
     Of the first 2(n − 2^k) members, every odd one also represents the even one before it, its guest. `exchange` is run
     by the 2^k non-guests, given their places in the group and this one's place among them; it finishes all pieces.
     """
-    extra = group.size - (1 << group.size.bit_length() - 1)
-    core = [*range(1, 2 * extra, 2), *range(2 * extra, group.size)]
-    partner, in_pair = group.me ^ 1, group.me < 2 * extra
+    core, paired = core_of(group.size)
+    partner, in_pair = group.me ^ 1, group.me < paired
     if group.me not in core:
         group.to(partner).send(pieces.encode_span(0, count))
         pieces.unpack(0, count, (yield group.from_(partner).receive()))
@@ -58,3 +57,9 @@ def folded(group: Group, pieces: Pieces, count: int, exchange: Callable[[list[in
         yield from exchange(core, core.index(group.me))
     if in_pair:
         group.to(partner).send(pieces.pack(0, count))
+
+
+def core_of(members: int) -> tuple[list[int], int]:
+    """The 2^k members of a group that are no guests, and the number of first members that form pairs with one."""
+    extra = members - (1 << members.bit_length() - 1)
+    return [*range(1, 2 * extra, 2), *range(2 * extra, members)], 2 * extra

@@ -11,10 +11,10 @@ With c channels, c such rings run at once, each with an equal part of the buffer
 adapter (`network.rings`): 2(n−1)(latency + S/(c·n·bandwidth)) where the adapters are the slowest links.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from hybrid_des.collectives import TWO_PHASES, collective
-from hybrid_des.collectives.buffer import Buffer, Channels, Pieces, shares_of
+from hybrid_des.collectives.buffer import Buffer, Channels, Pieces
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.collectives.seating import around
 from hybrid_des.network.message import Message
@@ -26,24 +26,6 @@ from hybrid_des.network.message import Message
 )  # fmt: skip
 def ring(group: Group, buffer: Buffer, options: Channels) -> Routine:
     """All-reduce `buffer` over the group."""
-    return on_all_channels(group, buffer, all_reduce)
-
-
-def on_all_channels(group: Group, buffer: Buffer, routine: Callable[[Group, Buffer], Routine]) -> Routine:
-    """Run a routine around all channels of a group, each with an equal part of the buffer."""
-    rings = group.rings
-    if len(rings) == 1:
-        return routine(rings[0], buffer)
-    parts = buffer.sections(shares_of(buffer.elements, group.size, len(rings)))
-    return _at_once(group, [routine(*one) for one in zip(rings, parts, strict=True)])
-
-
-def _at_once(group: Group, routines: Sequence[Routine]) -> Routine:
-    yield group.together(*routines)
-
-
-def all_reduce(group: Group, buffer: Buffer) -> Routine:
-    """All-reduce `buffer` around one ring."""
     shards = buffer.split(group.size)
     yield from scatter(group, shards)
     yield from gather(group, shards.finish((group.me + 1) % group.size), shards.put)
@@ -54,8 +36,8 @@ def all_reduce(group: Group, buffer: Buffer) -> Routine:
     images=around, phases=TWO_PHASES[:1],
 )  # fmt: skip
 def ring_reduce_scatter(group: Group, buffer: Buffer, options: Channels) -> Routine:
-    """Leave the i-th rank of a ring with the sum of shard i+1 of its part of `buffer`; other shards are undefined."""
-    return on_all_channels(group, buffer, lambda ring, part: scatter(ring, part.split(ring.size)))
+    """Leave rank i with the sum of shard i+1 of `buffer`; other shards are undefined."""
+    return scatter(group, buffer.split(group.size))
 
 
 @collective(
@@ -63,13 +45,9 @@ def ring_reduce_scatter(group: Group, buffer: Buffer, options: Channels) -> Rout
     images=around, phases=TWO_PHASES[1:],
 )  # fmt: skip
 def ring_all_gather(group: Group, buffer: Buffer, options: Channels) -> Routine:
-    """Distribute shard i+1 of the i-th rank of a ring to all ranks."""
-
-    def around_ring(ring: Group, part: Buffer) -> Routine:
-        shards = part.split(ring.size)
-        return gather(ring, shards.finish((ring.me + 1) % ring.size), shards.put)
-
-    return on_all_channels(group, buffer, around_ring)
+    """Distribute shard i+1 of rank i to all ranks."""
+    shards = buffer.split(group.size)
+    return gather(group, shards.finish((group.me + 1) % group.size), shards.put)
 
 
 def scatter(group: Group, shards: Pieces) -> Routine:

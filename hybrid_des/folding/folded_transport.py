@@ -19,13 +19,13 @@ from hybrid_des.folding.lineage_mailboxes import (
     LineageTaggedMailbox,
     UnorderedMailbox,
 )
-from hybrid_des.folding.lineage_meetings import LineageBarrier, LineageMeeting
+from hybrid_des.folding.lineage_meetings import LineageMeeting
 from hybrid_des.folding.orbits import Fold, root_of
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.fabric import Fabric, LinkSpec
 from hybrid_des.network.link import Hop
 from hybrid_des.network.mailbox import Handoff, Mailbox, Rendezvous, TaggedMailbox
-from hybrid_des.network.meeting import Barrier, Meeting
+from hybrid_des.network.meeting import Meeting
 from hybrid_des.network.message import Message
 from hybrid_des.network.rate import Rate
 from hybrid_des.network.sharing import Flow, Put
@@ -122,10 +122,6 @@ class LineageTransport(FoldedTransport):
     def tagged_mailbox(self) -> TaggedMailbox:
         """A mailbox of pipeline messages."""
         return LineageTaggedMailbox(self.env)
-
-    def barrier(self, parties: int) -> Barrier:
-        """A barrier of the simulated GPUs."""
-        return LineageBarrier(self.env, parties)
 
     def meeting(self, size: int) -> Meeting:
         """A meeting of the simulated members of a group."""

@@ -71,3 +71,17 @@ def _image(
 def array_of(ranks: Sequence[int]) -> Ranks:
     """Ranks as an array."""
     return np.fromiter(ranks, dtype=np.int64, count=len(ranks))
+
+
+def check_nodes(fold: Fold, nodes: Ranks, element: Element) -> None:
+    """Check that an image of ranks on one node is on one node; otherwise their routes are rarely alike.
+
+    Raises:
+        FoldRefusal: they are not; names the first.
+    """
+    ranks = np.arange(len(nodes))
+    first = np.searchsorted(nodes, nodes)  # of each rank's node
+    images = fold.move(ranks, element)
+    for rank in np.flatnonzero(nodes[images] != nodes[images[first]])[:1].tolist():
+        here, there = int(first[rank]), int(images[first[rank]])
+        raise FoldRefusal(f"ranks {here} and {rank} share a node, their images {there} and {images[rank]} do not")

@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-from simpy.events import Event
-
 from hybrid_des.engine.events import Arrival
 from hybrid_des.engine.lineage import Lineage, LineageEnvironment
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.lineage_mailboxes import Round
-from hybrid_des.network.meeting import Barrier, Meeting
-
-
-class LineageBarrier(Barrier):
-    """The barrier of the simulated GPUs, in a folded run."""
-
-    def __init__(self, env: LineageEnvironment, parties: int) -> None:
-        super().__init__(env, parties)
-        self._round = Round(env, parties)
-
-    def wait(self) -> Event | Arrival:
-        """Arrive at the barrier; the returned event triggers when all have arrived."""
-        return self._round.join(0)
+from hybrid_des.network.meeting import Meeting
 
 
 class LineageMeeting(Meeting):

@@ -161,3 +161,9 @@ class Fold:
             if place != place_there:
                 return None
         return None
+
+
+def folds_along(layout: Layout, axis: str, keep: int) -> list[Fold]:
+    """The folds that keep some places of an axis: by rotations, and between powers of two by exchanges."""
+    powers = not (keep & (keep - 1) or layout.sizes[axis] & (layout.sizes[axis] - 1))
+    return [Fold(layout, [FoldedAxis(axis, keep, swap)]) for swap in (False, True)[: 1 + powers]]

@@ -6,30 +6,17 @@ ring reduce-scatter takes the place of the all-reduce, and an all-gather of 16-b
 (Rajbhandari et al., arXiv 1910.02054).
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
-
-import numpy as np
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.collectives.group import Group, ProcessGroup
-from hybrid_des.folding.rehearsal import Rehearsal
+from hybrid_des.folding.times import CollectiveTimes, Concurrent
 from hybrid_des.gradients.buckets import Bucket, buckets_of, padded
-from hybrid_des.gradients.communicator import Communicator
 from hybrid_des.layout import SHORT, Layout
-from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.purpose import PARAMETERS, REDUCTION
-from hybrid_des.network.transport import Transport
-from hybrid_des.numerics.training import Worker
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Gradients
-from hybrid_des.scenario.sizes import too_many
-
-Arrays = tuple[Any, Any]  # a gradient and what a lossy codec left of the last one, or None
 
 
 @dataclass(frozen=True)
@@ -108,37 +95,25 @@ class Reductions:
 
     Attributes:
         algorithm: name of the all-reduce; for `auto` the fastest one.
+        gather: name of the all-gather of sharded parameters; empty if they are not sharded.
         buckets: stage → part → its buckets, for stages whose gradients are reduced.
         processes: every replica group with the ranks, and servers, that take part in its collective.
+        codec, options, error_feedback: of the collectives.
     """
 
     def __init__(
-        self,
-        gradients: Gradients,
-        groups: Sequence[ReplicaGroup],
-        fabric: Fabric,
-        layout: Layout,
-        sharing: str,
-        *,
-        sharded: bool = False,
-        folded: bool = True,
+        self, gradients: Gradients, groups: Sequence[ReplicaGroup], times: CollectiveTimes, *, sharded: bool = False
     ) -> None:
         """Choose the algorithm and its servers.
 
         Args:
             gradients: the algorithm, its options and the codec.
             groups: the replica groups of all stages.
-            fabric: the wiring.
-            layout: the ranks; they run on the first GPUs of the fabric, and the others may host servers.
-            sharing: how links are shared.
+            times: how long collectives take on the wiring.
             sharded: whether gradients are scattered, and parameters gathered.
-            folded: whether some ranks may stand for others when algorithms are tried out.
         """
-        self._gradients = gradients
-        self._options = gradients.options
-        self._codec = codecs.find(gradients.codec).build()
-        self._spare = range(layout.ranks, fabric.gpus)
-        self._sharded = sharded
+        self.codec = codecs.find(gradients.codec).build()
+        self.options, self.error_feedback = gradients.options, gradients.error_feedback
         whole = {(group.stage, group.part): group.buckets for group in groups}
         self.buckets: dict[int, dict[int, Sequence[Bucket]]] = {}
         for (stage, part), buckets in whole.items():
@@ -146,89 +121,20 @@ class Reductions:
         self.algorithm = gradients.algorithm
         if self.algorithm == collectives.AUTO:
             sizes = [max(bucket.elements for bucket in group.buckets) for group in groups]
-            ranks = [group.ranks for group in groups]
-            tried = Rehearsal(fabric, layout, ranks, sizes, self._codec, self._options, sharing, folded, too_many)
-            self.algorithm = tried.quickest(halves=sharded)[0] if groups else "ring"
+            asked = Concurrent([group.ranks for group in groups], sizes, self.codec, self.options)
+            self.algorithm = times.fastest(asked, halves=sharded)[0] if groups else "ring"
         halves = collectives.halves_of(self.algorithm) if sharded else None
-        kind, self._gather = halves or (self.algorithm, "")
-        self.processes: list[tuple[ProcessGroup, ReplicaGroup]] = []
-        for group in groups:
-            site = collectives.Site(fabric, group.ranks, self._spare)
-            processes = collectives.process_group(
-                kind, site, self._options, stage=group.stage, part=group.part, chunks=group.chunks
+        kind, self.gather = halves or (self.algorithm, "")
+        self.processes = [
+            (
+                times.process_group(
+                    kind, group.ranks, self.options, stage=group.stage, part=group.part, chunks=group.chunks
+                ),
+                group,
             )
-            self.processes.append((processes, group))
-
-    def of(
-        self, transport: Transport, ranks: Collection[int], workers: Mapping[int, Worker]
-    ) -> dict[int, dict[tuple[str, int, int], Communicator]]:
-        """Rank → (purpose, stage, part) → its communicator; workers hold the real gradients, if there are any."""
-        found: dict[int, dict[tuple[str, int, int], Communicator]] = {rank: {} for rank in ranks}
-        for processes, group in self.processes:
-            for place, rank in enumerate(processes.ranks[: processes.size]):
-                if rank in found:
-                    arrays = None if group.part or rank not in workers else partial(self._arrays, workers[rank], group)
-                    found[rank][REDUCTION.name, group.stage, group.part] = Communicator(
-                        transport.env,
-                        Group(transport, processes, place),
-                        collectives.configured(processes.kind, self._options),
-                        partial(self._buffers, group, arrays),
-                        (rank, group.stage),
-                    )
-                    if self._sharded:
-                        gatherer = self._gatherer(transport, processes, group, place)
-                        found[rank][PARAMETERS.name, group.stage, group.part] = gatherer
-        return found
-
-    def servers(
-        self, transport: Transport, lengths: Mapping[int, int]
-    ) -> Iterator[tuple[ReplicaGroup, int, Communicator]]:
-        """The servers of each group: their GPU and communicator; `lengths` are those of real gradients of stages."""
-        for processes, group in self.processes:
-            real = lengths.get(group.stage) is not None and not group.part
-            arrays = partial(_zeros, lengths[group.stage]) if real else None
-            for place in range(processes.size, len(processes.ranks)):
-                yield (
-                    group,
-                    processes.ranks[place],
-                    Communicator(
-                        transport.env,
-                        Group(transport, processes, place),
-                        collectives.configured(processes.kind, self._options),
-                        partial(self._buffers, group, arrays),
-                    ),
-                )
-
-    def _arrays(self, worker: Worker, group: ReplicaGroup) -> Arrays:
-        """A stage's gradient, which is reduced in place, and the error that a lossy codec left."""
-        residual = worker.residual(group.stage) if self._gradients.error_feedback else None
-        return worker.gradient(group.stage), residual
-
-    def _buffers(self, group: ReplicaGroup, arrays: Callable[[], Arrays] | None) -> list[Buffer]:
-        """One buffer per bucket, of parts of the arrays or only of sizes."""
-        sizes = [bucket.elements for bucket in group.buckets]
-        gradient, residual = arrays() if arrays else (None, None)
-        return Buffer(sum(sizes), self._codec, gradient, residual).sections(sizes)
-
-    @property
-    def options(self) -> collectives.Given:
-        """The options of the collectives."""
-        return self._options
+            for group in groups
+        ]
 
     def buffers_of(self, group: ReplicaGroup) -> list[Buffer]:
         """A member's buffers, of sizes only."""
-        return [Buffer(bucket.elements, self._codec) for bucket in group.buckets]
-
-    def _gatherer(self, transport: Transport, processes: ProcessGroup, group: ReplicaGroup, place: int) -> Communicator:
-        codec, gathering = codecs.find("bf16").build(), replace(processes, kind=PARAMETERS.name, purpose=PARAMETERS)
-        return Communicator(
-            transport.env,
-            Group(transport, gathering, place),
-            collectives.configured(self._gather, self._options),
-            [Buffer(bucket.elements, codec) for bucket in group.buckets].copy,
-            (processes.ranks[place], group.stage),
-        )
-
-
-def _zeros(length: int) -> Arrays:
-    return np.zeros(length), None
+        return [Buffer(bucket.elements, self.codec) for bucket in group.buckets]

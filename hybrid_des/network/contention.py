@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from hybrid_des.layout import Layout
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.symmetry import Connection, alike, connection, links_of
+from hybrid_des.network.symmetry import Connection, alike, distinct, links_of
 
 Groups = Sequence[Sequence[int]]
 
@@ -57,15 +57,11 @@ def crossing(fabric: Fabric, traffic: AllFlows) -> set[str]:
 def exact(fabric: Fabric, traffic: AllFlows) -> set[str]:
     """The axes whose collectives are proven to take as long in a run as alone."""
     used = {axis: [links_of(fabric, flows) for flows in each] for axis, each in traffic.layers.items()}
-    found = {axis for axis in used if _groups_are_alike(fabric, traffic.layout.shared[axis]) and _disjoint(used[axis])}
+    shared = traffic.layout.shared  # one duration holds for all groups that are connected alike
+    found = {axis for axis in used if len(distinct(fabric, shared[axis])) == 1 and _disjoint(used[axis])}
     if found == set(used) and all(_in_step(fabric, traffic, axis, used) for axis in used):
         return found
     return {axis for axis in found if _apart(fabric, traffic, axis, used)}
-
-
-def _groups_are_alike(fabric: Fabric, groups: Groups) -> bool:
-    """Whether one duration holds for all groups."""
-    return len({connection(fabric, ranks) for ranks in groups}) == 1
 
 
 def _disjoint(sets: Iterable[set[str]]) -> bool:

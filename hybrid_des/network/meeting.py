@@ -1,37 +1,11 @@
-"""Meetings, at which the members of a group begin a replayed collective together."""
+"""Meetings, at which the members of a group begin a replayed collective together, or all GPUs end a training step."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from typing import Any
-
-from simpy.events import Event
+from collections.abc import Iterator
 
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.events import Arrival
-
-
-class Barrier:
-    """The barrier of all GPUs at the end of a training step."""
-
-    def __init__(self, env: Environment, parties: int) -> None:
-        self._env = env
-        self._parties = parties
-        self._missing = parties
-        self._open = env.event()
-
-    def wait(self) -> Event | Arrival:
-        """Arrive at the barrier; the returned event triggers when all have arrived."""
-        event = self._open
-        self._missing -= 1
-        if not self._missing:
-            self._missing, self._open = self._parties, self._env.event()
-            event.succeed()
-        return event
-
-    def run(self, step: int, call: None) -> Generator[Event | Arrival, Any, None]:
-        """Wait for all others, as a communicator does."""
-        yield self.wait()
 
 
 class Meeting:

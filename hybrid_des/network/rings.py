@@ -15,6 +15,7 @@ from typing import Any
 
 from hybrid_des.network.fabric import Bandwidth, Fabric
 from hybrid_des.network.rate import rate_of
+from hybrid_des.network.symmetry import in_blocks
 
 Ring = Sequence[int]
 LARGE = 2**20  # bytes; whose time on a link compares constant bandwidths with measured ones
@@ -55,16 +56,11 @@ def _adapters(fabric: Fabric, nodes: Sequence[Sequence[int]]) -> int:
     most = min(map(len, nodes))
     if len(nodes) == 1 or most == 1:
         return 1
-    different = {_like(fabric, *pair): pair for pair in pairwise([*nodes, nodes[0]])}
+    different: dict[Any, tuple[Sequence[int], Sequence[int]]] = {}
+    for here, there in pairwise([*nodes, nodes[0]]):
+        both = (*here, *there)
+        different[len(here), in_blocks(fabric, both) or both] = here, there
     return min(len(set(_crossed(fabric, *pair, most))) for pair in different.values())
-
-
-def _like(fabric: Fabric, here: Sequence[int], there: Sequence[int]) -> tuple[Any, ...]:
-    """A key that is equal for pairs of nodes whose routes are alike, since blocks of the fabric are equal."""
-    if fabric.blocks is None:
-        return here[0], there[0]
-    size = fabric.blocks.size
-    return here[0] // size == there[0] // size, *(rank % size for rank in here), None, *(rank % size for rank in there)
 
 
 def _crossed(fabric: Fabric, here: Sequence[int], there: Sequence[int], rings: int) -> Iterator[str]:

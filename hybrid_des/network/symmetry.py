@@ -1,6 +1,11 @@
-"""Whether GPUs are wired alike, so that the same happens to their flows at the same times."""
+"""Whether GPUs are wired alike, so that the same happens to their flows at the same times.
+
+Two groups are connected alike if their routes have one canonical form: links numbered as they appear, with bandwidths
+and latencies. Where the wiring declares equal blocks, groups that differ by an exchange of blocks need no such look.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from hybrid_des.network.fabric import Fabric
@@ -19,15 +24,39 @@ def links_of(fabric: Fabric, flows: Iterable[Connection]) -> set[str]:
     return {link for flow in flows for link in fabric.route(flow.sender, flow.receiver).links}
 
 
-def distinct(fabric: Fabric, groups: Iterable[Sequence[int]]) -> list[Sequence[int]]:
-    """The first of the groups of GPUs that map to each other when equal blocks are exchanged."""
+def around(ring: Sequence[int], what: str | int = "") -> list[Connection]:
+    """The flows around a ring."""
+    return [Connection(*ends, what) for ends in pairwise([*ring, ring[0]])]
+
+
+def signature(fabric: Fabric, flows: Iterable[Connection]) -> tuple[Any, ...]:
+    """The canonical form of routes: equal if the same flows share equal links in the same way."""
+    names: dict[str, int] = {}
+    routes = []
+    for flow in flows:
+        route = fabric.route(flow.sender, flow.receiver)
+        hops = ((names.setdefault(name, len(names)), fabric.links[name].bandwidth) for name in route.links)
+        routes.append((*hops, *route.latencies))
+    return tuple(routes)
+
+
+def in_blocks(fabric: Fabric, gpus: Iterable[int]) -> tuple[tuple[int, int], ...] | None:
+    """The canonical form of GPUs under exchanges of equal blocks; None if the wiring has none."""
     if fabric.blocks is None:
-        return list(groups)
-    found: dict[tuple[tuple[int, int], ...], Sequence[int]] = {}
+        return None
+    blocks: dict[int, int] = {}
+    places = (divmod(gpu, fabric.blocks.size) for gpu in gpus)
+    return tuple((blocks.setdefault(block, len(blocks)), place) for block, place in places)
+
+
+def distinct(fabric: Fabric, groups: Iterable[Sequence[int]]) -> list[Sequence[int]]:
+    """The first of each set of groups whose rings are connected alike."""
+    seen: dict[Any, Sequence[int]] = {}
     for group in groups:
-        blocks: dict[int, int] = {}
-        places = (divmod(gpu, fabric.blocks.size) for gpu in group)
-        found.setdefault(tuple((blocks.setdefault(block, len(blocks)), place) for block, place in places), group)
+        seen.setdefault(in_blocks(fabric, group) or tuple(group), group)
+    found: dict[Any, Sequence[int]] = {}
+    for group in seen.values():
+        found.setdefault(signature(fabric, around(group)), group)
     return list(found.values())
 
 
@@ -55,14 +84,3 @@ def alike(fabric: Fabric, images: Mapping[Connection, Connection]) -> bool:
     return all(
         len(set(flows)) == len(flows) and set(flows) == of_images[counterpart[link]] for link, flows in carried.items()
     )
-
-
-def connection(fabric: Fabric, ranks: Sequence[int]) -> tuple[Any, ...]:
-    """The wiring that decides how long a collective takes: links that members share, bandwidths and latencies."""
-    names: dict[str, int] = {}
-    routes = []
-    for i, rank in enumerate(ranks):
-        route = fabric.route(rank, ranks[(i + 1) % len(ranks)])
-        hops = ((names.setdefault(name, len(names)), fabric.links[name].bandwidth) for name in route.links)
-        routes.append((*hops, *route.latencies))
-    return tuple(routes)

@@ -11,7 +11,7 @@ from hybrid_des.network.conditions import Conditions
 from hybrid_des.network.fabric import Bandwidth, Fabric
 from hybrid_des.network.link import Hop, Link
 from hybrid_des.network.mailbox import Handoff, Mailbox, Rendezvous, TaggedMailbox
-from hybrid_des.network.meeting import Barrier, Meeting
+from hybrid_des.network.meeting import Meeting
 from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import PURPOSES, Purpose
 from hybrid_des.network.rate import Rate, rate_of
@@ -151,10 +151,6 @@ class Transport:
     def handoff(self) -> Handoff:
         """A new queue between two processes of a GPU."""
         return Handoff(self.env)
-
-    def barrier(self, parties: int) -> Barrier:
-        """A barrier of GPUs."""
-        return Barrier(self.env, parties)
 
     def meeting(self, size: int) -> Meeting:
         """A meeting of the members of a group."""

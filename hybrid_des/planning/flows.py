@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hybrid_des.network.contention import AllFlows
 from hybrid_des.network.rings import channels
-from hybrid_des.network.symmetry import Connection
+from hybrid_des.network.symmetry import Connection, around
 
 if TYPE_CHECKING:
     from hybrid_des.gradients.groups import ReplicaGroup
@@ -39,9 +39,11 @@ def flows_of(
     known = ring or all(len(group.ranks) <= MOST_PAIRS for group in reduced)
     gradients: list[Connection] = []
     for group in reduced if known else ():
-        rings = channels(fabric, group.ranks, count) if ring else ()
-        ends = chain.from_iterable(map(_around, rings)) if ring else permutations(group.ranks, 2)
-        gradients += [Connection(*pair, f"gradients {group.stage} {group.part}") for pair in ends]
+        what = f"gradients {group.stage} {group.part}"
+        if ring:
+            gradients += chain.from_iterable(around(one, what) for one in channels(fabric, group.ranks, count))
+        else:
+            gradients += [Connection(*pair, what) for pair in permutations(group.ranks, 2)]
     layers = {
         axis: [list(_of_group(fabric, axis, ranks, ring=axis not in pairs)) for ranks in each]
         for axis, each in layout.shared.items()
@@ -65,13 +67,9 @@ def _of_pipeline(plan: Plan, layout: Layout) -> Iterator[Connection]:
             yield Connection(start + b * stride, start + a * stride, "gradient")
 
 
-def _around(ring: Sequence[int]) -> Iterator[tuple[int, int]]:
-    return pairwise([*ring, ring[0]])
-
-
 def _of_group(fabric: Fabric, axis: str, ranks: Sequence[int], *, ring: bool) -> Iterator[Connection]:
     if not ring:
         yield from (Connection(*pair, axis) for pair in permutations(ranks, 2))
         return
     for number, members in enumerate(channels(fabric, ranks)):
-        yield from (Connection(*pair, f"{axis} {number}") for pair in _around(members))
+        yield from around(members, f"{axis} {number}")

@@ -9,12 +9,17 @@ layer ends. Without overlap the compute stream runs them itself. While the param
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
+from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import Outcome
 from hybrid_des.engine.recorder import BEFORE, INSIDE
-from hybrid_des.gradients.replayed import LayerTraffic
+from hybrid_des.folding.times import SIXTEEN_BITS, CollectiveTimes
+from hybrid_des.gradients.groups import parts_of_stage
+from hybrid_des.network.contention import Groups
 from hybrid_des.network.purpose import PARAMETERS, REDUCTION, Purpose
+from hybrid_des.network.rings import channels
 from hybrid_des.pipeline.op import Action
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.pace import Pace, Slowing
@@ -30,6 +35,7 @@ from hybrid_des.planning.program import (
     gathered,
     waiting_for,
 )
+from hybrid_des.scenario import Gradients
 from hybrid_des.workload.costs import Costs
 
 LAYERS = ("layers", 0, 0)  # the groups of all collectives of layers
@@ -71,7 +77,13 @@ class LayerPass(NamedTuple):
 class Layered:
     """How ops are lowered layer by layer.
 
+    A collective per layer, micro-batch and rank would need too many messages, so each distinct one is simulated once,
+    in all groups at the same time, and its duration is replayed: it still begins when the last member of its group
+    arrives, so groups with a slow member wait.
+
     Attributes:
+        times: how long collectives take.
+        gradients: their codec and channels.
         once: whether layers are gathered once per step, before their first forward, instead of before every use.
         ahead, beside: whether the parameter stream runs the gathers (`ahead`) and the scatters (`beside`).
         slowing: of computation while that stream is busy.
@@ -79,11 +91,31 @@ class Layered:
 
     plan: Plan
     costs: Costs
-    traffic: LayerTraffic
+    times: CollectiveTimes
+    gradients: Gradients
     once: bool
     ahead: bool
     beside: bool
     slowing: Slowing
+
+    @cached_property
+    def groups(self) -> Sequence[Groups]:
+        """The ranks that hold the same parameters outside experts, and in experts; there is no pipeline."""
+        held, expert = self.times.layout.holders, self.times.layout.expert
+        apart = [ranks[first::expert] for ranks in held for first in range(expert)] if expert > 1 else []
+        return [[ranks for ranks in groups if len(ranks) > 1] for groups in (held, apart)]
+
+    @property
+    def channels(self) -> int | None:
+        """The most rings that a group has; None if there is no group."""
+        fabric, count = self.times.fabric, self.gradients.channels
+        return max((len(channels(fabric, groups[0], count)) for groups in self.groups if groups), default=None)
+
+    def _outcomes(self, name: str, sizes: tuple[int, int], codec: str) -> tuple[Outcome, ...]:
+        """A collective of a layer among those that hold its parameters outside experts, and in experts."""
+        build, count = codecs.find(codec).build(), self.gradients.channels
+        parts = zip(self.groups, parts_of_stage(*sizes, self.times.layout.expert), strict=True)
+        return tuple(self.times.around(name, groups, size, build, count) for groups, size in parts)
 
     def passes(self, rank: int, action: Action, pace: Pace, fresh: frozenset[int]) -> tuple[LayerPass, ...]:
         """The layers of an action, in the order in which they run; `fresh` stages have not run in this step."""
@@ -101,8 +133,10 @@ class Layered:
                         stage,
                         number,
                         pace.duration((layer.time(op.kind) - waits) * fused, waits * fused),
-                        self.traffic.gather(*needed) if gathers else NOTHING,
-                        self.traffic.scatter(*sizes) if op.kind in "BW" else NOTHING,
+                        self._outcomes("ring-all-gather", needed, SIXTEEN_BITS) if gathers else NOTHING,
+                        self._outcomes("ring-reduce-scatter", sizes, self.gradients.codec)
+                        if op.kind in "BW"
+                        else NOTHING,
                     )
                 )
         return tuple(found)

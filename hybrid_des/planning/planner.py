@@ -6,8 +6,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from hybrid_des.errors import UsageError
+from hybrid_des.folding.times import CollectiveTimes
 from hybrid_des.gradients.groups import Reductions, ReplicaGroup, replica_groups
-from hybrid_des.gradients.replayed import LayerTraffic
 from hybrid_des.layout import Layout
 from hybrid_des.network.contention import Groups
 from hybrid_des.network.fabric import Fabric
@@ -20,7 +20,7 @@ from hybrid_des.planning.lowering import Lowering
 from hybrid_des.planning.pace import Slowing
 from hybrid_des.planning.program import GivenPrograms, Program
 from hybrid_des.planning.tensor_traffic import TensorTraffic, tensor_traffic
-from hybrid_des.planning.wiring import fabric_of
+from hybrid_des.planning.wiring import fabric_of, times_of
 from hybrid_des.reading import read_text
 from hybrid_des.scenario import Scenario, Schedule, Source, load
 from hybrid_des.workload.basis import CostBasis
@@ -35,6 +35,7 @@ class Parts:
     """What planning makes of a scenario; a simulation asks no further.
 
     Attributes:
+        times: how long collectives take alone on the wiring.
         plan: the schedule as data, to export or plan again; empty if the programs came from elsewhere.
         training: the small model that is actually trained, if the scenario has one.
         workers: with training, the arithmetic of each rank.
@@ -48,6 +49,7 @@ class Parts:
     """
 
     fabric: Fabric
+    times: CollectiveTimes
     plan: Plan
     costs: Costs
     training: Training | None
@@ -75,8 +77,11 @@ def parts_of(
     durations: Durations | None = None,
     *,
     ranks: RankCosts | None = None,
+    times: CollectiveTimes | None = None,
 ) -> Parts:
     """Plan a scenario; a given plan, fabric, training, durations or costs of ranks replace the scenario's own.
+
+    Times of collectives may be given that were found on the same wiring.
 
     Raises:
         Refusal: the schedule or topology does not support these sizes.
@@ -86,7 +91,8 @@ def parts_of(
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     layout, numerics = scenario.parallel.layout, scenario.numerics
     fabric = fabric or fabric_of(scenario)
-    ranks = ranks or costs_per_rank(CostBasis.of(scenario), fabric, durations)
+    times = times or times_of(scenario, fabric)
+    ranks = ranks or costs_per_rank(CostBasis.of(scenario), times, durations)
     durations = ranks.durations
     plan = plan or build_plan(scenario.schedule, layout, ranks, fabric)
     plan.check()
@@ -97,15 +103,11 @@ def parts_of(
     costs = costs_of(ranks, plan, training.parameters if training and counted else None)
     if durations is not None:
         durations.check(plan, scenario.parallel.data, scenario.steps)
-    gradients, sharing = scenario.gradients, scenario.cluster.sharing
-    groups, by_layer = [], None
-    if scenario.layered:
-        by_layer = LayerTraffic(layout, gradients, fabric, sharing)
-    else:
+    gradients, sharded, groups = scenario.gradients, scenario.sharding != "none", list[ReplicaGroup]()
+    if not scenario.layered:
         groups = replica_groups(plan, layout, costs.parts, gradients, keep_empty=numerics is not None)
-    sharded, folded = scenario.sharding != "none", scenario.fold != "off"
-    reductions = Reductions(gradients, groups, fabric, layout, sharing, sharded=sharded, folded=folded)
-    layered = _layered(scenario, plan, costs, by_layer) if by_layer else None
+    reductions = Reductions(gradients, groups, times, sharded=sharded)
+    layered = _layered(scenario, plan, costs, times) if scenario.layered else None
     traffic = tensor_traffic(scenario, plan, costs, fabric, groups)
     lowering = Lowering(
         plan,
@@ -121,6 +123,7 @@ def parts_of(
     )
     return Parts(
         fabric,
+        times,
         plan,
         costs,
         training,
@@ -129,8 +132,8 @@ def parts_of(
         lowering,
         traffic,
         durations,
-        meeting=by_layer.groups if by_layer else None,
-        channels=by_layer.channels if by_layer else _channels(reductions),
+        meeting=layered.groups if layered else None,
+        channels=layered.channels if layered else _channels(reductions),
         replayed={**{f"bytes_{axis}": size for axis, size in traffic.replayed_bytes.items()}, **lowering.replayed(0)},
     )
 
@@ -147,12 +150,12 @@ def parts_of_programs(
         fabric: a wiring instead of the topology's.
     """
     fabric = fabric or fabric_of(scenario)
-    reductions = Reductions(
-        scenario.gradients, groups, fabric, scenario.parallel.layout, scenario.cluster.sharing, folded=False
-    )
+    times = times_of(scenario, fabric)
+    reductions = Reductions(scenario.gradients, groups, times)
     nothing = (0,) * len(programs)
-    costs, given, channels = Costs({}, (), nothing, nothing, (), ()), GivenPrograms(programs), _channels(reductions)
-    return Parts(fabric, Plan((), (), ()), costs, None, {}, reductions, given, TensorTraffic(), channels=channels)
+    plan, costs, given = Plan((), (), ()), Costs({}, (), nothing, nothing, (), ()), GivenPrograms(programs)
+    channels = _channels(reductions)
+    return Parts(fabric, times, plan, costs, None, {}, reductions, given, TensorTraffic(), channels=channels)
 
 
 def _channels(reductions: Reductions) -> int | None:
@@ -160,12 +163,12 @@ def _channels(reductions: Reductions) -> int | None:
     return max((len(processes.channels) for processes, _ in reductions.processes), default=0) or None
 
 
-def _layered(scenario: Scenario, plan: Plan, costs: Costs, traffic: LayerTraffic) -> Layered:
+def _layered(scenario: Scenario, plan: Plan, costs: Costs, times: CollectiveTimes) -> Layered:
     """Lowering layer by layer, for gradients or weights that are sharded within a step."""
     slowing = Slowing(scenario.efficiency.slowed) if scenario.efficiency else Slowing()
     once, ahead = scenario.sharding == "zero-2", scenario.overlap.parameters
     beside = scenario.gradients.overlap if once else ahead
-    return Layered(plan, costs, traffic, once, ahead, beside, slowing)
+    return Layered(plan, costs, times, scenario.gradients, once, ahead, beside, slowing)
 
 
 def plan_of(scenario: Source, fabric: Fabric | None = None) -> Plan:
@@ -178,7 +181,7 @@ def plan_of(scenario: Source, fabric: Fabric | None = None) -> Plan:
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
     fabric = fabric or fabric_of(scenario)
-    ranks = costs_per_rank(CostBasis.of(scenario), fabric)
+    ranks = costs_per_rank(CostBasis.of(scenario), times_of(scenario, fabric))
     return build_plan(scenario.schedule, scenario.parallel.layout, ranks, fabric)
 
 

@@ -17,7 +17,6 @@ from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid_des.network.contention import AllFlows, Groups, crossing, exact, reached_together
-from hybrid_des.network.rings import Ring, channels
 from hybrid_des.network.symmetry import Connection, links_of
 from hybrid_des.planning.flows import flows_of
 from hybrid_des.planning.sample import sample_of
@@ -49,7 +48,6 @@ class TensorTraffic:
 
     Attributes:
         messages: axis → groups of ranks, for axes whose collectives are messages.
-        rings: axis → the channels of each of these groups.
         replayed: axis → groups of ranks, for the other axes.
         disturbed: the replayed axes that other traffic may delay.
         loads: (axis, pipeline rank) → traffic of each group per step.
@@ -58,7 +56,6 @@ class TensorTraffic:
     """
 
     messages: Mapping[str, Groups] = field(default_factory=dict)
-    rings: Mapping[str, Sequence[Sequence[Ring]]] = field(default_factory=dict)
     replayed: Mapping[str, Groups] = field(default_factory=dict)
     disturbed: frozenset[str] = frozenset()
     loads: Mapping[tuple[str, int], Load] = field(default_factory=dict)
@@ -175,7 +172,6 @@ def tensor_traffic(
     disturbed = frozenset(axis for axis in others if axis not in proven)
     return TensorTraffic(
         messages={axis: groups[axis] for axis in chosen},
-        rings={axis: [channels(fabric, ranks) for ranks in groups[axis]] for axis in chosen},
         replayed={axis: groups[axis] for axis in others},
         disturbed=disturbed,
         loads=loads,

@@ -5,12 +5,14 @@ from dataclasses import replace
 from fractions import Fraction
 
 from hybrid_des.errors import UsageError
+from hybrid_des.folding.times import CollectiveTimes
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import Fabric, LinksByOwner, LinkSpec, Route
 from hybrid_des.planning.slow_links import slowed
-from hybrid_des.scenario import Cluster, Scenario, Source, load
+from hybrid_des.scenario import Cluster, Parallel, Scenario, Source, load
 from hybrid_des.scenario.sections.perturbations import Slow
 from hybrid_des.scenario.sections.training import Efficiency
+from hybrid_des.scenario.sizes import too_many
 
 
 def fabric_of(scenario: Source) -> Fabric:
@@ -33,6 +35,16 @@ def wired(cluster: Cluster, efficiency: Efficiency | None, slow: Sequence[Slow])
     links = fabric.links if efficiency is None else _reached(fabric.links, efficiency.network)
     fabric = replace(fabric, links=links, route=_checked(fabric, cluster.topology) if own else fabric.route)
     return slowed(fabric, slow) if slow else fabric
+
+
+def times_of(scenario: Scenario, fabric: Fabric) -> CollectiveTimes:
+    """How long collectives take alone on the scenario's wiring; each is simulated when first asked for."""
+    return times_on(fabric, scenario.cluster.sharing, scenario.parallel, folded=scenario.fold != "off")
+
+
+def times_on(fabric: Fabric, sharing: str, parallel: Parallel, *, folded: bool) -> CollectiveTimes:
+    """The same, from what it depends on; `folded`: whether equal members may be simulated once."""
+    return CollectiveTimes(fabric, parallel.layout, sharing, folded=folded, too_many=too_many)
 
 
 def _check_links(links: Mapping[str, LinkSpec], topology: str) -> None:

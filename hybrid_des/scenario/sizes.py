@@ -128,8 +128,14 @@ def reduction_messages(algorithm: str, ranks: int, options: Mapping[str, Any], c
     per_rank = {
         **dict.fromkeys(("ring", "ring-reduce-scatter", "ring-all-gather"), ranks * channels),
         **dict.fromkeys(("all-to-all", "auto"), ranks),
-        "hierarchical": (ranks // NODE + NODE) * (given or hierarchical.MOST_SEGMENTS),
-        **dict.fromkeys(("halving-doubling", "recursive-doubling"), ranks.bit_length()),
+        **dict.fromkeys(
+            ("hierarchical", "hierarchical-reduce-scatter", "hierarchical-all-gather"),
+            (ranks // NODE + NODE) * (given or hierarchical.MOST_SEGMENTS),
+        ),
+        **dict.fromkeys(
+            ("halving-doubling", "halving-reduce-scatter", "doubling-all-gather", "recursive-doubling"),
+            ranks.bit_length(),
+        ),
         "double-binary-tree": 2 * segments,
         "in-switch": segments,
         "parameter-server": servers,

@@ -4,7 +4,8 @@
     ring               the last member's shard goes around: 2(n−1) hops in an all-reduce, n−1 in either of its phases;
                        and as many shards pass the slowest hop, one after the other
     measured           the time in the table
-    other all-reduces  the last member's gradients leave it, over all of its outgoing links
+    other all-reduces  the last member's gradients leave it, over all of its outgoing links; of a reduce-scatter, all
+                       but its own shard
 
 Some member ends no earlier than this after the last one has begun, and begins the next collective only then, so that
 the times of successive collectives of the same members are summed. Any other collective is assumed to take no time.
@@ -19,17 +20,18 @@ from hybrid_des.collectives.buffer import MOST_SEGMENTS, Buffer, message_of
 from hybrid_des.collectives.codecs import Codec
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.collectives.measured import Measured
+from hybrid_des.folding.times import SIXTEEN_BITS, elements_of
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.rate import idle_time
 from hybrid_des.network.rings import channels
 from hybrid_des.options import Options
 from hybrid_des.units import PICOSECONDS_PER_SECOND
-from hybrid_des.workload.replay import CODEC, elements_of
 
 PHASES = {"ring": 2, "ring-reduce-scatter": 1, "ring-all-gather": 1}  # of n−1 hops
 SENDING = frozenset(
     {"double-binary-tree", "halving-doubling", "hierarchical", "in-switch", "parameter-server", "recursive-doubling"}
 )
+SCATTERING = frozenset({"halving-reduce-scatter", "hierarchical-reduce-scatter"})
 LARGE = 2**20  # bytes
 LARGEST = 64  # members whose routes to each other are examined; larger groups are assumed to take no time
 
@@ -74,6 +76,9 @@ class CheapestTimes:
             return options.table.time(Buffer(elements, codec).bytes)
         if group.kind in SENDING:
             return self._leaving(tuple(group.ranks), group.size, int(elements * codec.bytes_per_element))
+        if group.kind in SCATTERING:  # all but its own shard
+            others = elements - -(-elements // group.size)
+            return self._leaving(tuple(group.ranks), group.size, int(others * codec.bytes_per_element))
         return 0
 
     def inside(self, algorithm: str, size: int, groups: Sequence[Sequence[int]]) -> int:
@@ -84,7 +89,7 @@ class CheapestTimes:
         return min(self._in_group(algorithm, size, members) for members in groups)
 
     def _in_group(self, algorithm: str, size: int, members: tuple[int, ...]) -> int:
-        codec = codecs.find(CODEC).build()
+        codec = codecs.find(SIXTEEN_BITS).build()
         if algorithm == "all-to-all":
             return self.message(members[1], members[0], message_of(elements_of(size) // len(members), codec).size)
         rings = channels(self._fabric, members)
@@ -108,7 +113,9 @@ class CheapestTimes:
         return max(timed, key=lambda hop: self.message(*hop[:2], LARGE) - hop[2])
 
     def hops(self, group: ProcessGroup, elements: int, codec: Codec) -> int:
-        """The time of a shard's n−1 hops around the first of a group's rings, wherever it starts."""
+        """The time of a shard's n−1 hops around the first of a group's rings, wherever it starts; 0 without rings."""
+        if group.kind not in PHASES:
+            return 0
         channels = rings_of(group)
         return self._around(channels[0], message_of(elements // group.size // len(channels), codec).size)
 

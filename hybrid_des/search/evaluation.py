@@ -18,12 +18,12 @@ from typing import Any
 
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import HybridDesError
-from hybrid_des.network.fabric import Fabric
+from hybrid_des.folding.times import CollectiveTimes
 from hybrid_des.planning.planner import build_plan, parts_of
-from hybrid_des.planning.wiring import wired
+from hybrid_des.planning.wiring import times_on, wired
 from hybrid_des.renewal.states import Steps
 from hybrid_des.renewal.summary import goodput_columns
-from hybrid_des.scenario import Scenario, scenario_of
+from hybrid_des.scenario import Cluster, Parallel, Scenario, scenario_of
 from hybrid_des.search.bound import least_step
 from hybrid_des.search.screening import check_stages, first_bound
 from hybrid_des.search.terms import Settings
@@ -100,21 +100,21 @@ def _bound_costs(settings: Settings, case: Case, scenario: Scenario) -> Evaluati
 
 
 def _bound_order(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
-    fabric, ranks = _shared(scenario)
-    plan = build_plan(scenario.schedule, scenario.parallel.layout, ranks, fabric)
+    times, ranks = _shared(scenario)
+    plan = build_plan(scenario.schedule, scenario.parallel.layout, ranks, times.fabric)
     found = _bounded(settings, scenario, 0, planned_peaks(plan, costs_of(ranks, plan)), "")
     if found.reason:
         return found
-    parts = parts_of(scenario, plan, fabric, ranks=ranks)
+    parts = parts_of(scenario, plan, times.fabric, ranks=ranks, times=times)
     cost = settings.objective.cost(scenario, to_seconds(least_step(scenario, parts)))
     return replace(found, least=cost, twin=twin_of(scenario, parts))
 
 
 def _simulate(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:
-    fabric, _ = _shared(scenario)
+    times, _ = _shared(scenario)
     # a row needs no messages, memory is checked here, and failures over weeks are not part of a step
     changed = {"record": "compute", "on_oom": "warn", "faults": None}
-    row = dict(summary(run(scenario.model_copy(update=changed), fabric=fabric)))
+    row = dict(summary(run(scenario.model_copy(update=changed), fabric=times.fabric)))
     found = _bounded(settings, scenario, 0, row["peak_memory_bytes"], "")
     row["out_of_memory"] = found.misfit
     seconds = row["step_time_s"]
@@ -165,18 +165,23 @@ def _allowed(settings: Settings, scenario: Scenario) -> Sequence[int]:
     return tightest
 
 
-def _shared(scenario: Scenario) -> tuple[Fabric, RankCosts]:
-    """The wiring and the costs of a plan, which it shares with plans that have the same sections."""
-    wiring = scenario.cluster, scenario.efficiency, scenario.slow
-    return _fabric(*wiring), _ranks(CostBasis.of(scenario), *wiring)
+def _shared(scenario: Scenario) -> tuple[CollectiveTimes, RankCosts]:
+    """The wiring with its times, and the costs of a plan, which it shares with plans that have the same sections."""
+    wiring = scenario.fold != "off", scenario.parallel, scenario.cluster, scenario.efficiency, scenario.slow
+    return _times(*wiring), _ranks(CostBasis.of(scenario), *wiring)
 
 
 _fabric = lru_cache(maxsize=8)(wired)
 
 
 @lru_cache(maxsize=32)
+def _times(folded: bool, parallel: Parallel, cluster: Cluster, *rest: Any) -> CollectiveTimes:
+    return times_on(_fabric(cluster, *rest), cluster.sharing, parallel, folded=folded)
+
+
+@lru_cache(maxsize=32)
 def _ranks(basis: CostBasis, *wiring: Any) -> RankCosts:
-    return costs_per_rank(basis, _fabric(*wiring))
+    return costs_per_rank(basis, _times(*wiring))
 
 
 @lru_cache(maxsize=32)

@@ -1,29 +1,27 @@
 """The network and the GPUs of a run, made from the parts of a scenario."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
 from typing import NamedTuple, TypeVar
 
+from hybrid_des.collectives.communicator import Barrier
 from hybrid_des.engine.causes import Causes, TracedEnvironment, traced
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.long_rows import LongRows
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.folding.folded_transport import folded_transport
 from hybrid_des.folding.orbits import Fold
-from hybrid_des.network.contention import Groups
 from hybrid_des.network.endpoint import Endpoints
-from hybrid_des.network.meeting import Meeting
 from hybrid_des.network.purpose import REDUCTION
 from hybrid_des.network.traced import TracedTransport
 from hybrid_des.network.transport import Transport
 from hybrid_des.planning.planner import Parts
-from hybrid_des.planning.program import BARRIER, Group
+from hybrid_des.planning.program import BARRIER
 from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.arithmetic import Arithmetic
-from hybrid_des.simulation.exchanges import Exchangers, ReplayedLayers
-from hybrid_des.simulation.gpu import Gpu, Participant, RunContext
+from hybrid_des.simulation.communicators import Communicators
+from hybrid_des.simulation.gpu import Gpu, RunContext
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.programs import Programs, conditions_of
 
@@ -82,32 +80,24 @@ def simulated_gpus(
     recorder, transport, endpoints = network
     layout = scenario.parallel.layout
     ranks: Sequence[int] = fold.ranks if fold else range(layout.ranks)
-    barrier = transport.barrier(len(ranks))
+    barrier = Barrier(transport.meeting(len(ranks)))
     context = RunContext(transport.env, recorder, scenario.steps)
-    meetings = _meetings(transport, parts.meeting or (), fold)
-    exchangers = Exchangers(transport, parts.traffic)
-    reductions = parts.reductions.of(transport, ranks, parts.workers)
-    chunks = cache(parts.programs.chunks)
+    communicators = Communicators(transport, parts).of(ranks)
     gpus = []
     made = zip(ranks, scenario.cluster.nodes_of(ranks), strict=True)
     for rank, node in made if order is None else _shuffled(made, order):
         place = layout.coordinate(rank, "pipeline")
         program, pace = programs.of(rank, place, node.speed)
-        communicators: dict[Group, Participant] = {**reductions[rank], BARRIER: barrier}
-        layers = None if parts.meeting is None else ReplayedLayers(transport.env, meetings.get(rank, ()))
-        if parts.traffic.messages:
-            communicators |= exchangers.of(rank, chunks(place))
         transport.begin(rank)
         gpus.append(
             Gpu(
                 context,
                 endpoints.of(rank),
                 program,
-                communicators,
+                {**communicators[rank], BARRIER: barrier},
                 MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
                 arithmetic=Arithmetic(parts.workers[rank]) if parts.training else None,
                 pace=pace,
-                layers=layers,
             )
         )
     return gpus if order is None else sorted(gpus, key=lambda gpu: gpu.rank)
@@ -123,8 +113,6 @@ def servers_of(scenario: Scenario, parts: Parts, network: Network) -> list[Gpu]:
     """The servers of process groups: ranks with one stream."""
     recorder, transport, endpoints = network
     context = RunContext(transport.env, recorder, scenario.steps)
-    gradients = (state for worker in parts.workers.values() for state in worker.stages.items())
-    lengths = {stage: state.gradient.size for stage, state in gradients}
     return [
         Gpu(
             context,
@@ -132,19 +120,5 @@ def servers_of(scenario: Scenario, parts: Parts, network: Network) -> list[Gpu]:
             parts.programs.serve(group.stage, group.part),
             {(REDUCTION.name, group.stage, group.part): communicator},
         )
-        for group, place, communicator in parts.reductions.servers(transport, lengths)
+        for group, place, communicator in Communicators(transport, parts).servers()
     ]
-
-
-def _meetings(
-    transport: Transport, groups: Sequence[Groups], fold: Fold | None
-) -> Mapping[int, Sequence[Meeting | None]]:
-    """Rank → its meeting with the other members of its group, part by part; in a fold, with the simulated ones."""
-    found: dict[int, list[Meeting | None]] = {}
-    for part, of_part in enumerate(groups):
-        for ranks in of_part:
-            members = [rank for rank in ranks if fold is None or fold.simulated(rank)]
-            meeting = transport.meeting(len(members))
-            for rank in members:
-                found.setdefault(rank, [None] * len(groups))[part] = meeting
-    return found

@@ -18,8 +18,8 @@ import numpy as np
 
 from hybrid_des.errors import Refusal
 from hybrid_des.folding import FoldRefusal
-from hybrid_des.folding.images import Ranks, array_of, check_images
-from hybrid_des.folding.orbits import Fold, FoldedAxis
+from hybrid_des.folding.images import Ranks, array_of, check_images, check_nodes
+from hybrid_des.folding.orbits import Fold, FoldedAxis, folds_along
 from hybrid_des.gradients.groups import ReplicaGroup
 from hybrid_des.network.contention import Groups
 from hybrid_des.planning.planner import Parts
@@ -116,10 +116,8 @@ def _first(replicas: Replicas, keep: int) -> Fold | None:
         return None
     if found := replicas.differ:
         raise FoldRefusal(found)
-    powers = not (keep & (keep - 1) or every & (every - 1))
     refusals = []
-    for swap in (False, True)[: 1 + powers]:
-        fold = Fold(layout, [FoldedAxis("data", keep, swap)])
+    for fold in folds_along(layout, "data", keep):
         try:
             check(fold, replicas)
         except FoldRefusal as refusal:
@@ -161,13 +159,10 @@ def _nodes(scenario: Scenario, ranks: int) -> Ranks:
 def _check_placement(fold: Fold, scenario: Scenario, nodes: Ranks) -> None:
     """Ranks on one node must map to one node, of the same kind."""
     kinds = _kinds(scenario)[nodes]
-    ranks = np.arange(len(nodes))
-    first, on_node = np.searchsorted(nodes, nodes), np.bincount(nodes)[nodes]  # of each rank's node
+    ranks, on_node = np.arange(len(nodes)), np.bincount(nodes)[nodes]  # of each rank's node
     for element in fold.generators:
+        check_nodes(fold, nodes, element)
         images = fold.move(ranks, element)
-        for rank in np.flatnonzero(nodes[images] != nodes[images[first]])[:1].tolist():
-            here, there = int(first[rank]), int(images[first[rank]])
-            raise FoldRefusal(f"ranks {here} and {rank} share a node, their images {there} and {images[rank]} do not")
         for rank in np.flatnonzero((kinds[images] != kinds) | (on_node[images] != on_node))[:1].tolist():
             raise FoldRefusal(_unlike(scenario, rank, int(images[rank])))
 

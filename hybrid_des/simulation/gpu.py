@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from hybrid_des.collectives.group import Routine
 from hybrid_des.engine.clock import Environment
@@ -35,7 +35,7 @@ from hybrid_des.planning.program import (
     Wait,
 )
 from hybrid_des.simulation.arithmetic import Arithmetic
-from hybrid_des.simulation.exchanges import ReplayedLayers
+from hybrid_des.simulation.communicators import Participant, overlapped
 from hybrid_des.simulation.memory import MemoryLedger
 from hybrid_des.simulation.varying import STEADY, VaryingPace
 
@@ -50,13 +50,6 @@ class Position:
     def __init__(self) -> None:
         self.step = 0
         self.call = Call(Block((), ()))
-
-
-class Participant(Protocol):
-    """One rank's part in the collectives of a group."""
-
-    def run(self, step: int, call: Any) -> Routine:
-        """Take part in one of them."""
 
 
 @dataclass(frozen=True)
@@ -100,13 +93,10 @@ class Gpu:
         *,
         arithmetic: Arithmetic | None = None,
         pace: VaryingPace | None = None,
-        layers: ReplayedLayers | None = None,
     ) -> None:
         self.rank = endpoint.rank
         self._context, self._endpoint, self.program = context, endpoint, program
-        self._communicators, self._layers = {**communicators}, layers
-        if layers:
-            self._communicators[LAYERS] = layers
+        self._communicators = communicators
         self._memory, self._arithmetic, self._pace = memory, arithmetic, pace
         self._events = Events(endpoint)
         self._at = {stream: Position() for stream in program.streams}
@@ -125,7 +115,7 @@ class Gpu:
 
     def _run(self, stream: str) -> Routine:
         """Read the instructions of a stream."""
-        env, recorder, layers = self._context.env, self._context.recorder, self._layers
+        env, recorder = self._context.env, self._context.recorder
         rank, memory, arithmetic, pace = self.rank, self._memory, self._arithmetic, self._pace
         inboxes, flows, events = self._endpoint.inboxes, self._endpoint.flows, self._events
         timeout, record, communicators = env.timeout, recorder.ops.add, self._communicators
@@ -194,8 +184,7 @@ class Gpu:
                         recorder.exchanges.add((step, rank, one.purpose, begin, free, env.now))
                     elif kind is Overlapped:
                         work = one.duration if pace is None else pace.work_of(step, call, one)
-                        assert layers
-                        yield from layers.beside(work, one.slowing, pace or STEADY)
+                        yield from overlapped(env, communicators[LAYERS].meetings, work, one.slowing, pace or STEADY)
                     elif kind is Mark:
                         marks.append(env.now)
                         if one.last:

@@ -16,6 +16,7 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.lowering import Lowering
 from hybrid_des.planning.pace import Pace
 from hybrid_des.planning.planner import build_plan, parts_of, plan_of
+from hybrid_des.planning.wiring import times_of
 from hybrid_des.scenario import Scenario, scenario_of, to_mapping
 from hybrid_des.scenario.composition import put
 from hybrid_des.scenario.strict_yaml import Document
@@ -72,7 +73,8 @@ def remedies(scenario: Scenario, plan: Plan, fabric: Fabric) -> Iterator[Remedy]
 
 def _peak_of(scenario: Scenario, plan: Plan | None, fabric: Fabric) -> MemoryPeak:
     """The peak of a scenario with a model, by its plan or a given one."""
-    ranks = model_costs(CostBasis.of(scenario), fabric if scenario.parallel.stages == "balanced" else None)
+    times = times_of(scenario, fabric) if scenario.parallel.stages == "balanced" else None
+    ranks = model_costs(CostBasis.of(scenario), times)
     plan = plan or build_plan(scenario.schedule, scenario.parallel.layout, ranks, fabric)
     return _worst(scenario, planned_peaks(plan, costs_of(ranks, plan)))
 

@@ -1,6 +1,6 @@
 """Costs from a model: the `model` section of a scenario, on its GPUs and wiring.
 
-    layer ─► its part on a rank (division) ─► seconds on the GPU (device) and on the wiring (replay) ─► StageCosts
+    layer ─► its part on a rank (division) ─► seconds on the GPU (device) and on the wiring (times) ─► StageCosts
 
 Bytes per parameter: 2 for 16-bit weights, 2 or 4 for gradients as they are reduced, 12 for a 32-bit copy and Adam's two
 moments; `sharding` divides the optimizer's (zero-1), also the gradients (zero-2), also the weights (zero-3) over the
@@ -17,7 +17,6 @@ all-reduces of 2, 4 and 8 A100s on NVLink take about 35, 45 and 85 µs in additi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
@@ -26,17 +25,16 @@ from typing import Any
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import NOTHING
 from hybrid_des.errors import Refusal
+from hybrid_des.folding.times import ALGORITHMS, CollectiveTimes
 from hybrid_des.models import Layer
 from hybrid_des.models.cutting import cut
-from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.symmetry import connection, distinct
+from hybrid_des.network.symmetry import distinct
 from hybrid_des.scenario.sections.training import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 from hybrid_des.workload.basis import CostBasis
 from hybrid_des.workload.costs import RankCosts, Sharding, StageCosts, sum_of
 from hybrid_des.workload.device import ELEMENT, Device
 from hybrid_des.workload.division import Exchange, LayerCosts, layer_costs, tied_parameters
-from hybrid_des.workload.replay import ALGORITHMS, Replay
 from hybrid_des.workload.traffic import Collective, traffic_of
 
 UPDATE = 40  # bytes moved per updated parameter
@@ -45,13 +43,13 @@ ACCUMULATION = 8  # bytes per weight: a 32-bit sum is read and written
 OVERHEAD_OF_MEMBERS = 0.2  # of a collective's overhead, for each member but the first
 
 
-def model_costs(basis: CostBasis, fabric: Fabric | None) -> RankCosts:
-    """Costs of a model, per layer and per pipeline rank; without a fabric, collectives take no time.
+def model_costs(basis: CostBasis, times: CollectiveTimes | None) -> RankCosts:
+    """Costs of a model, per layer and per pipeline rank; without times, collectives take none.
 
     Raises:
         Refusal: the model cannot be divided over these numbers of ranks or stages.
     """
-    costing = _Costing(basis, fabric)
+    costing = _Costing(basis, times)
     model, ranks = costing.model, basis.parallel.pipeline
     received = (0, *(layer.output for layer in model.layers))
     alike = [replace(layer, name="") for layer in model.layers]  # blocks are equal: costs are computed once
@@ -105,16 +103,16 @@ def layer_parts(basis: CostBasis) -> list[LayerCosts]:
 class _Costing:
     """Costs of single layers of a model under its precision, parallelism and efficiencies."""
 
-    def __init__(self, basis: CostBasis, fabric: Fabric | None) -> None:
+    def __init__(self, basis: CostBasis, times: CollectiveTimes | None) -> None:
         assert basis.model is not None  # the planner asks for models only
         assert basis.efficiency is not None
         self.model, self.efficiency = basis.model.network, basis.efficiency
         parallel, layout = basis.parallel, basis.parallel.layout
         self._device = device_of(basis, basis.efficiency)
         self._basis = basis
-        self._known: dict[Exchange, Collective] = {}
-        self._replay = None if fabric is None else Replay(fabric, basis.cluster.sharing)
-        self._groups = cache(lambda axis: _different(layout.groups(axis), fabric))
+        self._collective = cache(self._measured)
+        self._times = times
+        self._groups = cache(lambda axis: distinct(times.fabric, layout.groups(axis)) if times else layout.groups(axis))
         self._hidden = {"tensor": basis.overlap.tensor, "expert": basis.overlap.experts, "context": Fraction(0)}
         holders = parallel.data * parallel.context
         pipelined = parallel.pipeline > 1
@@ -176,18 +174,13 @@ class _Costing:
         """The computation, traffic and memory of a layer."""
         return layer_costs(layer, self._basis, self._device, received)
 
-    def _collective(self, exchange: Exchange) -> Collective:
-        """A collective in the slowest of the groups along its axis, with the time to start it."""
-        if exchange not in self._known:
-            self._known[exchange] = self._measured(exchange)
-        return self._known[exchange]
-
     def _measured(self, exchange: Exchange) -> Collective:
+        """A collective in the slowest of the groups along its axis, with the time to start it."""
         axis, does, size, repeats, behind, steps = exchange
         groups = self._groups(axis)
         launch, found = 0, NOTHING
-        if self._replay is not None:
-            found = max((self._replay.outcome(does, group, size) for group in groups), key=lambda one: one.duration)
+        if self._times is not None:
+            found = max((self._times(does, size, group) for group in groups), key=lambda one: one.duration)
             further = 1 if steps else len(groups[0]) - 1
             overhead = float(self.efficiency.collective_overhead) * (1 + OVERHEAD_OF_MEMBERS * further)
             launch = max(1, steps) * round(overhead * PICOSECONDS_PER_SECOND)
@@ -195,14 +188,6 @@ class _Costing:
         beside += round(max(0, launch + found.duration - beside) * self._hidden[axis])
         sent = found.messages, found.bytes, found.even
         return Collective(axis, ALGORITHMS[does], size, repeats, launch, found.duration, beside, *sent)
-
-
-def _different(groups: Sequence[Sequence[int]], fabric: Fabric | None) -> list[Sequence[int]]:
-    """One group of each set of groups that are connected alike."""
-    if fabric is None:
-        return list(groups[:1])
-    groups = distinct(fabric, groups)
-    return list({connection(fabric, group): group for group in reversed(groups)}.values())[::-1]
 
 
 def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from fractions import Fraction
 
-from hybrid_des.network.fabric import Fabric
+from hybrid_des.folding.times import CollectiveTimes
 from hybrid_des.scenario import Workload
 from hybrid_des.units import split_evenly, to_picoseconds
 from hybrid_des.workload.basis import CostBasis
@@ -15,8 +15,7 @@ PerRank = Fraction | tuple[Fraction, ...]
 DIGITS = 6  # of shares of an activation, which are counted in millionths of a chunk
 WHOLE = Sharding()
 
-
-def costs_per_rank(basis: CostBasis, fabric: Fabric, durations: Durations | None = None) -> RankCosts:
+def costs_per_rank(basis: CostBasis, times: CollectiveTimes, durations: Durations | None = None) -> RankCosts:
     """Costs from a workload or model; of durations op by op (given, or in the workload's file), the means.
 
     Raises:
@@ -24,7 +23,7 @@ def costs_per_rank(basis: CostBasis, fabric: Fabric, durations: Durations | None
     """
     workload, schedule, ranks = basis.workload, basis.ordering, basis.parallel.pipeline
     if workload is None or schedule is None:
-        return model_costs(basis, fabric)
+        return model_costs(basis, times)
     if durations is None and workload.durations is not None:
         chunks = None if schedule.file is not None or schedule.chunks == 1 else schedule.chunks
         durations = read_durations(workload.durations, basis.parallel.layout, chunks, schedule.microbatches)

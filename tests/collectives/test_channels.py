@@ -6,9 +6,12 @@ from hypothesis import strategies as st
 from support import scenarios
 from support.campaigns import TIMES
 
-from hybrid_des.collectives import channels, codecs
+from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer, Channels
+from hybrid_des.folding import times
+from hybrid_des.folding.times import CollectiveTimes, standing_for_all
+from hybrid_des.layout import Layout
 from hybrid_des.network.rings import channels as channels_of
 from hybrid_des.planning.wiring import fabric_of
 
@@ -21,6 +24,10 @@ def fabric(nodes, gpus, topology="nodes", sharing="fifo", nics=8, **cluster):
     machine = {"topology": topology, "sharing": sharing, "infiniband": infiniband, **cluster}
     sections = {"cluster": {"nodes": nodes, "gpus_per_node": gpus, **machine}}
     return fabric_of(scenarios.scenario("1f1b", 1, 1, nodes * gpus, **sections))
+
+
+def replayed(fabric, name, groups, elements, sharing="fifo"):
+    return CollectiveTimes(fabric, Layout({"data": fabric.gpus}, ("data",)), sharing).around(name, groups, elements)
 
 
 def whole(fabric, name, groups, elements, sharing):
@@ -42,7 +49,7 @@ def test_all_adapters_together_are_as_fast_as_one_wire():
     """Each of 4 adapters carries a quarter: 15 steps of a sixteenth of it, 5 µs later every fourth step at most."""
     machine = fabric(4, 4, nvlink={"bandwidth": "inf", "latency": 0})
     elements = 16 * 4 * 25_000  # a message has 50 kB: 2 µs on an adapter of 25 GB/s
-    found = channels.measure_rings(machine, "ring-all-gather", [range(16)], elements, BF16, "fifo")
+    found = replayed(machine, "ring-all-gather", [range(16)], elements)
     assert 15 * 2 * US <= found.duration <= 15 * 2 * US + 4 * 5 * US
     assert found.bytes == 15 * 2 * elements
 
@@ -63,17 +70,17 @@ def test_folded_rings_take_as_long_as_whole_ones(nodes, gpus, tensor, topology, 
     groups = [range(first, nodes * gpus, tensor) for first in range(tensor)]
     rings = [ring for ranks in groups for ring in channels_of(machine, ranks)]
     members = nodes * gpus // tensor
-    assert channels.folded(machine, rings) == (3 if nodes == 9 else 2) * gpus // tensor < members
+    assert standing_for_all(machine, rings) == (3 if nodes == 9 else 2) * gpus // tensor < members
     elements = 100 * members * gpus
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(channels, "LONG", 1)
-        found = channels.measure_rings(machine, name, groups, elements, BF16, sharing)
+        patch.setattr(times, "LONG", 1)
+        found = replayed(machine, name, groups, elements, sharing)
     assert found == whole(machine, name, groups, elements, sharing)
 
 
 def test_padding_of_folded_shards_is_not_sent():
     machine = fabric(16, 2)
-    found = channels.measure_rings(machine, "ring-all-gather", [range(32)], 1001, BF16, "fifo")
+    found = replayed(machine, "ring-all-gather", [range(32)], 1001)
     assert found.bytes == 31 * 2 * 1001
     assert found.messages == 2 * 32 * 31
 
@@ -85,4 +92,22 @@ def test_rings_over_different_nodes_are_not_folded(kinds):
         scenarios.scenario("1f1b", 1, 1, 16, cluster={"nodes": kinds, "gpus_per_node": 2, "topology": "nodes"})
     )
     rings = channels_of(machine, groups[0])
-    assert channels.folded(machine, rings) == (16 if len(kinds) == 2 else 4)
+    assert standing_for_all(machine, rings) == (16 if len(kinds) == 2 else 4)
+
+
+def test_groups_that_are_connected_alike_share_a_simulation(monkeypatch):
+    measured = []
+
+    def counted(*arguments, **more):
+        measured.append(arguments)
+        return measure(*arguments, **more)
+
+    monkeypatch.setattr(times, "measure", counted)
+    machine = fabric(4, 4)
+    asked = CollectiveTimes(machine, Layout({"data": 16}, ("data",)))
+    found = [asked("all-reduce", 1000, ranks) for ranks in ([0, 1, 2, 3], range(4, 8), [3, 1, 2, 0])]
+    assert found[0] == found[1] == found[2] == CollectiveTimes(machine, asked.layout)("all-reduce", 1000, range(8, 12))
+    assert len(measured) == 2
+    assert asked("all-reduce", 1000, [0, 4, 8, 12]).duration > found[0].duration
+    assert asked("all-gather", 1000, [0, 1, 2, 3]).duration < found[0].duration
+    assert len(measured) == 4

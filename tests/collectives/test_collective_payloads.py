@@ -1,6 +1,6 @@
 """Every collective gives the right numbers, and all ranks the same bits, whatever the codec loses on the way."""
 
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ OPTIONS = (
 )
 CASES = [
     (name, options)
-    for name in collectives.all_reduces(["table"])
+    for name in collectives.all_reduces({"table": TABLE})
     for options in (({"table": TABLE},) if name == "measured" else OPTIONS)
     if set(options) <= set(collectives.find(name).keys)
 ]
@@ -38,8 +38,8 @@ def cluster(ranks, per_node):
     return nodes(ClusterSpec((node,) * -(-(ranks + 3) // per_node)))
 
 
-def reduce(name, ranks, codec_name, options, seed=0, residuals=None, per_node=None, sharing="fifo"):
-    """What every rank holds afterwards, and what it began with."""
+def reduce(names, ranks, codec_name, options, seed=0, residuals=None, per_node=None, sharing="fifo"):
+    """What every rank holds after one collective, or several in turn, and what it began with."""
     per_node = per_node or ranks + 3
     random = np.random.default_rng(seed)
     before = random.normal(size=(ranks, LENGTH))
@@ -51,7 +51,8 @@ def reduce(name, ranks, codec_name, options, seed=0, residuals=None, per_node=No
         residual = residuals[place] if residuals is not None and place < ranks else None
         return Buffer(LENGTH, chosen, arrays[place], residual)
 
-    measure(fabric, name, [range(ranks)], buffer, options=options, spare=range(ranks, fabric.gpus), sharing=sharing)
+    for name in [names] if isinstance(names, str) else names:
+        measure(fabric, name, [range(ranks)], buffer, options=options, spare=range(ranks, fabric.gpus), sharing=sharing)
     return np.array(arrays[:ranks]), before
 
 
@@ -81,7 +82,7 @@ def test_replicas_end_with_the_same_bits_under_every_codec(name, options, codec_
         assert error < {"fp64": 1e-14, "fp32": 1e-6, "fp16": 2e-3, "bf16": 2e-2, "int8": 5e-2}.get(codec_name, 1)
 
 
-@pytest.mark.parametrize("name", collectives.all_reduces(["table"]))
+@pytest.mark.parametrize("name", collectives.all_reduces({"table": TABLE}))
 def test_error_feedback_keeps_replicas_alike_and_recovers_the_loss(name):
     ranks = 4
     residuals = np.zeros((ranks, LENGTH))
@@ -123,6 +124,35 @@ def test_reduce_scatter_and_all_gather_are_halves_of_a_ring(ranks):
         assert (after[:, piece] == before[rank, piece]).all()
 
 
+HALVED = [(name, options) for name, options in CASES if collectives.halves_of(name)]
+
+
+@pytest.mark.parametrize(("name", "options"), HALVED)
+@pytest.mark.parametrize("ranks", range(2, 18))
+def test_what_halves_leave_scattered_they_gather(name, options, ranks):
+    for per_node in {ranks + 3, 1, ranks // 2 if ranks % 2 == 0 else 1}:
+        after, before = reduce(collectives.halves_of(name), ranks, "fp64", options, per_node=per_node)
+        np.testing.assert_allclose(after, np.broadcast_to(before.sum(axis=0), after.shape), rtol=1e-12, atol=1e-12)
+        assert all((row == after[0]).all() for row in after)
+
+
+def test_rings_halving_and_hierarchies_have_halves():
+    found = [name for name in collectives.all_reduces({"table": TABLE}) if collectives.halves_of(name)]
+    assert found == collectives.all_reduces(halves=True) == ["halving-doubling", "hierarchical", "ring"]
+    for name in found:
+        does = [collectives.find(half).facts["does"] for half in collectives.halves_of(name)]
+        assert does == ["reduce-scatter", "all-gather"]
+
+
+@pytest.mark.parametrize(("name", "options"), HALVED)
+def test_halves_end_with_the_same_bits_under_every_codec(name, options):
+    for ranks, codec_name in product((4, 6), codecs.names()):
+        after, before = reduce(collectives.halves_of(name), ranks, codec_name, options, per_node=2)
+        assert all((row == after[0]).all() for row in after)
+        error = np.linalg.norm(after[0] - before.sum(axis=0)) / np.linalg.norm(before.sum(axis=0))
+        assert error < {"fp64": 1e-14, "fp32": 1e-6, "fp16": 2e-3, "bf16": 2e-2, "int8": 5e-2}.get(codec_name, 1)
+
+
 @pytest.mark.parametrize("ranks", [2, 3, 5, 8])
 def test_all_to_all_swaps_pieces(ranks):
     length = LENGTH // ranks * ranks
@@ -137,7 +167,7 @@ def test_all_to_all_swaps_pieces(ranks):
     assert (after.reshape(ranks, ranks, -1) == blocks.transpose(1, 0, 2)).all()
 
 
-@pytest.mark.parametrize("name", collectives.all_reduces(["table"]))
+@pytest.mark.parametrize("name", collectives.all_reduces({"table": TABLE}))
 def test_a_small_trained_model_sends_the_workloads_bytes(name):
     sizes, chosen = codec("fp32").build(), {"table": TABLE}
 

@@ -82,6 +82,26 @@ def test_recursive_algorithms_on_powers_of_two(n):
     assert per_rank(doubling, n) == rounds
 
 
+@pytest.mark.parametrize("n", range(2, 17))
+@pytest.mark.parametrize("partner", ["nearest", "farthest"])
+def test_halves_of_halving_doubling_take_half_of_it(n, partner):
+    scattered, gathered = (
+        alone(name, ports(n), n, options={"partner": partner})
+        for name in ("halving-reduce-scatter", "doubling-all-gather")
+    )
+    core = 1 << n.bit_length() - 1
+    if n == core:
+        rounds = n.bit_length() - 1
+        assert scattered.duration == gathered.duration == rounds * A + (n - 1) * S // n
+        assert per_rank(scattered, n) == per_rank(gathered, n) == Fraction(n - 1, n)
+        return
+    # between the core, 2^k ranks send all but their own shards; whole buffers and shards pass to guests and from them
+    guests = n - core
+    assert scattered.bytes == gathered.bytes == core * S - S + guests * (S + S // n)
+    least = A * (core.bit_length() + 1) + S // n + (n - 2) * S // n
+    assert least <= gathered.duration and least + S <= scattered.duration + S // 2
+
+
 @pytest.mark.parametrize("n", [3, 5, 6, 7, 9, 12, 13, 15])
 def test_recursive_algorithms_elsewhere_take_two_whole_messages_more(n):
     core = 1 << n.bit_length() - 1
@@ -149,6 +169,15 @@ def test_hierarchical_is_the_sum_of_its_phases_in_one_part(k, g):
     between = 2 * (k - 1) * (5 * A + 4 * S // (g * k))
     assert outcome.duration == 2 * in_node + between
     assert per_rank(outcome, k * g) == Fraction(2 * (g - 1), g) + Fraction(2 * (k - 1), g * k)
+
+
+@pytest.mark.parametrize(("k", "g"), [(2, 2), (2, 3), (3, 4), (4, 2), (1, 5), (5, 1)])
+@pytest.mark.parametrize("name", ["hierarchical-reduce-scatter", "hierarchical-all-gather"])
+def test_halves_of_hierarchical_are_the_sum_of_two_phases(k, g, name):
+    outcome = alone(name, cluster(k, g), k * g, options={"pieces": 1})
+    assert outcome.duration == (g - 1) * (A + S // g) + (k - 1) * (5 * A + 4 * S // (g * k))
+    assert per_rank(outcome, k * g) == Fraction(k * g - 1, k * g)
+    assert alone(name, cluster(k, g), k * g).duration <= outcome.duration or 1 in (k, g)
 
 
 @pytest.mark.parametrize(("k", "g"), [(2, 4), (4, 4), (3, 2)])

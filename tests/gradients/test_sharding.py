@@ -1,15 +1,25 @@
 """Sharded optimizers: what travels among replicas, when, and how much of it is exposed."""
 
+from collections import Counter
+from random import Random
+
 import pytest
+from support.campaigns import TIMES
+from support.foldings import both_of, differences, scenario_values
 from support.sharded import MS, PARAMETERS, SHARDED, scenario, waits
 from support.sizes import chunks_of
 
+from hybrid_des import collectives
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.analysis.table import table as table_of
 from hybrid_des.errors import ScenarioError
 from hybrid_des.pipeline import schedules
 from hybrid_des.planning.planner import parts_of
+from hybrid_des.scenario import sizes
+from hybrid_des.search.bound import least_step
 from hybrid_des.simulation.run import run
+
+HALVED = collectives.all_reduces(halves=True)
 
 
 def test_zero_1_moves_the_bytes_of_an_all_reduce():
@@ -25,6 +35,49 @@ def test_32_bit_gradients_are_scattered_and_16_bit_parameters_gathered():
     assert result.bytes_gradients == 3 * 4 * PARAMETERS
     assert result.bytes_parameters == 3 * 2 * PARAMETERS
     assert result.duration == 2 * 6 * MS + 3 * MS + 3 * MS // 2
+
+
+@pytest.mark.parametrize("algorithm", HALVED)
+def test_zero_1_scatters_and_gathers_by_any_algorithm_with_halves(algorithm):
+    """On one node without latency, all of them are bound by (n−1)/n of the bytes on a port."""
+    pieces = {"pieces": 4} if algorithm == "hierarchical" else {}  # equal ones
+    result = run(scenario("zero-1", gradients={"algorithm": algorithm, **pieces}))
+    assert (result.bytes_gradients, result.bytes_parameters) == (3 * 4 * PARAMETERS, 3 * 2 * PARAMETERS)
+    assert result.duration == 2 * 6 * MS + 3 * MS + 3 * MS // 2
+    scatter, _ = collectives.halves_of(algorithm)
+    assert {scatter, "parameters"} <= set(table_of(result.timeline)["kind"])
+    assert result.algorithm == algorithm
+
+
+@pytest.mark.parametrize(("latency", "nics"), [("1 us", 4), ("1 ms", 4), ("1 ms", 1)])
+def test_auto_takes_the_algorithm_whose_halves_are_fastest(latency, nics):
+    def one(algorithm):
+        cluster = {"nodes": 2, "gpus_per_node": 4, "infiniband": {"latency": latency, "nics_per_node": nics}}
+        return run(scenario("zero-1", d=8, cluster=cluster, gradients={"algorithm": algorithm, "overlap": False}))
+
+    chosen, each = one("auto"), {name: one(name).duration for name in HALVED}
+    assert chosen.duration == each[chosen.algorithm] == min(each.values()) < max(each.values())
+
+
+def test_folded_halves_equal_unfolded_ones_and_keep_the_bound(monkeypatch):
+    monkeypatch.setattr(sizes, "FOLDED_FROM", 2)
+    reached = Counter()
+    for seed in range(40 * TIMES):
+        values = scenario_values(rng := Random(seed))
+        algorithm = rng.choice(HALVED[:2])
+        kept = {"codec", "overlap", "bucket", "bucket_rule", "pad"} | ({"pieces"} if algorithm == HALVED[1] else set())
+        values["gradients"] = {key: one for key, one in values["gradients"].items() if key in kept}
+        values["gradients"]["algorithm"] = algorithm
+        values |= {"sharding": "zero-1", "overlap": {"parameters": rng.random() < 0.5}}
+        if (both := both_of(values)) is None:
+            continue
+        one, whole = both
+        ran = whole.run.scenario
+        assert least_step(ran, parts_of(ran)) <= whole.run.duration // ran.steps
+        if one.run.fold is not None:
+            reached[algorithm] += 1
+            assert not differences(one, whole), f"seed {seed}"
+    assert set(reached) == set(HALVED[:2])
 
 
 def test_without_overlap_parameters_are_gathered_after_the_optimizer():
@@ -136,8 +189,8 @@ def test_full_recomputation_keeps_the_message_only():
     ({"overlap": {"parameters": True}}, "overlap.parameters: is read where parameters are sharded only"),
     ({"overlap": {"tensor": 0.5}}, "overlap.tensor: is read with `model` only"),
     ({"sharding": "zero-4"}, 'sharding: unknown "zero-4"; did you mean'),
-    ({"sharding": "zero-1", "gradients": {"algorithm": "hierarchical"}},
-     "gradients.algorithm: with zero-1, gradients are reduce-scattered; expected ring or auto"),
+    ({"sharding": "zero-1", "gradients": {"algorithm": "double-binary-tree"}},
+     "gradients.algorithm: with zero-1, gradients are reduce-scattered; expected halving-doubling or hierar"),
     ({"sharding": "zero-3", "gradients": {"algorithm": "auto"}},
      "gradients.algorithm: with zero-3, the collectives of single layers run around rings; expected ring"),
     ({"sharding": "zero-3", "gradients": {"bucket": 1000}}, "gradients.bucket: zero-3 scatters gradients layer by"),

@@ -40,7 +40,7 @@ def violations(values):
     scenario = scenario_from(values)
     try:
         parts = parts_of(scenario)
-        first = first_bound(scenario, costs_per_rank(CostBasis.of(scenario), parts.fabric))
+        first = first_bound(scenario, costs_per_rank(CostBasis.of(scenario), parts.times))
         result = run(scenario)
     except HybridDesError:
         return None  # an algorithm refuses these sizes

@@ -106,7 +106,7 @@ def test_sharding_by_layers_is_advised_without_a_bucket(gradients):
 
 
 def test_a_change_that_is_refused_is_not_advised():
-    reduced = scenario("20 GB", gradients={"algorithm": "halving-doubling"}, **LAYERED)
+    reduced = scenario("20 GB", gradients={"algorithm": "recursive-doubling"}, **LAYERED)
     run = simulate(reduced).run
     assert [one for one in remedies(reduced, run.plan, run.fabric) if "sharding" in one.changes] == []
     waiting = scenario(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hybrid_des.cli.arguments import add_common, import_files, whole
@@ -21,7 +21,7 @@ from hybrid_des.cli.output import say, status_line
 from hybrid_des.errors import Refusal, ScenarioError, UsageError, one_line
 
 if TYPE_CHECKING:
-    from hybrid_des.network.fabric import Fabric
+    from hybrid_des.folding.times import CollectiveTimes
     from hybrid_des.scenario import Scenario
     from hybrid_des.scenario.strict_yaml import KeyPath
 
@@ -43,7 +43,7 @@ class Bench(NamedTuple):
     """The setup of a benchmark: the first ranks of a scenario's cluster."""
 
     scenario: Scenario
-    fabric: Fabric
+    times: CollectiveTimes
     ranks: int
     about: str
 
@@ -85,7 +85,8 @@ def run(args: argparse.Namespace) -> int:
     sizes = _sizes(args.min, args.max, args.factor)
     bench = _bench(args, len(sizes))
     rows: list[BenchRow] = []
-    for name in _all(bench) if args.name == ALL else [args.name]:
+    options = bench.scenario.gradients.options
+    for name in collectives.all_reduces(options) if args.name == ALL else [args.name]:
         try:
             rows += _rows(name, bench, sizes, quiet=args.json)
         except Refusal as refusal:
@@ -99,23 +100,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _all(bench: Bench) -> list[str]:
-    """The all-reduces whose options are given."""
-    from hybrid_des import collectives
-
-    given = dict(bench.scenario.gradients.options or {})
-    return collectives.all_reduces([name for name, value in given.items() if value is not None])
-
-
 def _rows(name: str, bench: Bench, sizes: Sequence[int], quiet: bool) -> list[BenchRow]:
     """Measure one collective, and print its table line by line."""
     from hybrid_des import collectives
 
     rows: list[BenchRow] = []
-    measured = _measure(name, bench, sizes)
-    for done in range(len(sizes)):
+    for done, size in enumerate(sizes):
         with status_line(quiet, f"{done} of {len(sizes)} sizes ({done / len(sizes):.0%})"):
-            row = next(measured)
+            row = _row(name, bench, size)
         if not rows and not quiet:  # so that errors precede the first line
             print(head_of(name, bench.about, bench.scenario.cluster.sharing))
         rows.append(row)
@@ -129,13 +121,16 @@ def _rows(name: str, bench: Bench, sizes: Sequence[int], quiet: bool) -> list[Be
 
 def _limit(bench: Bench) -> float | None:
     """Bandwidth of the slowest link between neighbours of the group, in GB/s; None if all are infinite."""
-    routes = (bench.fabric.route(rank, (rank + 1) % bench.ranks) for rank in range(bench.ranks))
-    known = [bench.fabric.links[link].bandwidth for route in routes for link in route.links]
+    fabric = bench.times.fabric
+    routes = (fabric.route(rank, (rank + 1) % bench.ranks) for rank in range(bench.ranks))
+    known = [fabric.links[link].bandwidth for route in routes for link in route.links]
     return min((float(one) / 1e9 for one in known if one is not None), default=None)
 
 
 def _bench(args: argparse.Namespace, sizes: int) -> Bench:
     from hybrid_des.collectives import AUTO
+    from hybrid_des.folding.times import CollectiveTimes
+    from hybrid_des.layout import Layout
     from hybrid_des.planning.wiring import fabric_of
     from hybrid_des.scenario.sizes import (
         MOST_MESSAGES,
@@ -165,7 +160,9 @@ def _bench(args: argparse.Namespace, sizes: int) -> Bench:
             raise UsageError(f"--ranks {ranks}: {count:.3g} {what} are more than can be simulated (at most {most:.3g})")
     cluster = scenario.cluster
     about = f"first {ranks} ranks of {scenario.name}, {cluster.topology}" if args.scenario else scenario.name
-    return Bench(scenario, fabric_of(scenario), ranks, one_line(about))
+    layout, folded = Layout({"data": ranks}, ("data",)), scenario.fold != "off"
+    times = CollectiveTimes(fabric_of(scenario), layout, cluster.sharing, folded=folded)
+    return Bench(scenario, times, ranks, one_line(about))
 
 
 def _scenario(args: argparse.Namespace) -> Scenario:
@@ -221,30 +218,20 @@ def _behind_a_switch(args: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def _measure(name: str, bench: Bench, sizes: Sequence[int]) -> Iterator[BenchRow]:
+def _row(name: str, bench: Bench, size: int) -> BenchRow:
+    """Measure one collective."""
     from hybrid_des import collectives
     from hybrid_des.collectives import codecs
-    from hybrid_des.folding.rehearsal import Rehearsal
-    from hybrid_des.layout import Layout
+    from hybrid_des.folding.times import Concurrent
 
-    scenario, layout = bench.scenario, Layout({"data": bench.ranks}, ("data",))
-    codec = codecs.find(scenario.gradients.codec).build()
-    for size in sizes:
-        elements = max(1, int(size / codec.bytes_per_element))
-        tried = Rehearsal(
-            bench.fabric,
-            layout,
-            [range(bench.ranks)],
-            [elements],
-            codec,
-            scenario.gradients.options,
-            scenario.cluster.sharing,
-            folded=scenario.fold != "off",
-        )
-        ran, outcome = tried.quickest() if name == collectives.AUTO else (name, tried.measure(name))
-        rate = size * 1000 / outcome.duration if outcome.duration else 0.0
-        factor = collectives.bus_factor(collectives.find(ran).facts["does"], bench.ranks)
-        yield BenchRow(size, elements, outcome.duration, rate, rate * float(factor), ran)
+    gradients = bench.scenario.gradients
+    codec = codecs.find(gradients.codec).build()
+    elements = max(1, int(size / codec.bytes_per_element))
+    asked = Concurrent([range(bench.ranks)], [elements], codec, gradients.options)
+    ran, outcome = bench.times.fastest(asked) if name == collectives.AUTO else (name, bench.times.of(name, asked))
+    rate = size * 1000 / outcome.duration if outcome.duration else 0.0
+    factor = collectives.bus_factor(collectives.find(ran).facts["does"], bench.ranks)
+    return BenchRow(size, elements, outcome.duration, rate, rate * float(factor), ran)
 
 
 def _flag(option: str) -> str:

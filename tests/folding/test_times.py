@@ -1,6 +1,5 @@
 """Collectives that are tried out alone: a few members of a few groups take as long as all of them."""
 
-from dataclasses import replace
 from random import Random
 
 import pytest
@@ -11,8 +10,9 @@ from support.scenarios import merged
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
 from hybrid_des.errors import HybridDesError, Refusal, ScenarioError
-from hybrid_des.folding import UnwieldyError, rehearsal
-from hybrid_des.folding.rehearsal import Rehearsal
+from hybrid_des.folding import UnwieldyError
+from hybrid_des.folding import times as times_module
+from hybrid_des.folding.times import CollectiveTimes, Concurrent
 from hybrid_des.network.separation import Alike
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario import scenario_from
@@ -21,8 +21,8 @@ EACH = {scenario_values: 8, model_values: 2}  # once 1,000 and 300: 8,372 collec
 SEEDS = [(values, each * first) for values, each in EACH.items() for first in (0, 1)]
 
 
-def rehearsal_of(values):
-    """The gradients of a scenario, to be reduced by any algorithm; None if it is impossible or has none."""
+def asked_of(values):
+    """The times of a scenario's wiring, folded and not, and its gradients; None if it is impossible."""
     values = {key: value for key, value in values.items() if key not in ("sharding", "overlap")}
     try:
         scenario = scenario_from(values)
@@ -30,24 +30,22 @@ def rehearsal_of(values):
     except HybridDesError:
         return None
     groups = [group for _, group in parts.reductions.processes]
-    return Rehearsal(
-        parts.fabric,
-        scenario.parallel.layout,
+    asked = Concurrent(
         [group.ranks for group in groups],
         [max(bucket.elements for bucket in group.buckets) for group in groups],
         codecs.find(scenario.gradients.codec).build(),
         scenario.gradients.options,
-        scenario.cluster.sharing,
     )
+    wiring = parts.fabric, scenario.parallel.layout, scenario.cluster.sharing
+    return *(CollectiveTimes(*wiring, folded=folded) for folded in (True, False)), asked
 
 
-def outcomes(tried):
+def outcomes(times, asked):
     """By all-reduce, what it takes and sends, or why it cannot be."""
-    given = [name for name, value in dict(tried.options or {}).items() if value is not None]
     found = {}
-    for name in collectives.all_reduces(given):
+    for name in collectives.all_reduces(asked.options):
         try:
-            found[name] = tried.measure(name)
+            found[name] = times.of(name, asked)
         except Refusal as refusal:
             found[name] = str(refusal)
     return found
@@ -57,15 +55,16 @@ def outcomes(tried):
 def test_few_members_take_as_long_as_all(values, first):
     folded = 0
     for seed in range(first, first + EACH[values]):
-        tried = rehearsal_of(values(Random(seed)))
-        if tried is None or not tried.groups:
+        found = asked_of(values(Random(seed)))
+        if found is None or not found[-1].groups:
             continue
-        every = outcomes(replace(tried, folded=False))
-        assert outcomes(tried) == every, f"seed {seed}"
+        times, unfolded, asked = found
+        every = outcomes(unfolded, asked)
+        assert outcomes(times, asked) == every, f"seed {seed}"
         ran = {name: outcome for name, outcome in every.items() if not isinstance(outcome, str)}
         best = min(ran, key=lambda name: (ran[name].duration, name))
-        assert tried.quickest() == (best, ran[best]), f"seed {seed}"
-        folded += sum(cast.sets > 1 or bool(cast.folds) for cast in tried.casts("ring"))
+        assert times.fastest(asked) == (best, ran[best]), f"seed {seed}"
+        folded += sum(one.sets > 1 or bool(one.folds) for one in times.simulated("ring", asked))
     assert folded
 
 
@@ -83,21 +82,21 @@ SHARED = {
 
 
 def test_one_group_of_those_that_share_an_adapter_chooses_wrongly(monkeypatch):
-    whole = rehearsal_of(SHARED)
-    assert [len(cast.groups) for cast in whole.casts("ring")] == [4]
-    assert whole.quickest()[0] == replace(whole, folded=False).quickest()[0] == "halving-doubling"
-    monkeypatch.setattr(rehearsal, "separated", lambda *_: [Alike([0], 4)])
-    assert whole.quickest()[0] == "parameter-server"
+    times, unfolded, asked = asked_of(SHARED)
+    assert [len(one.groups) for one in times.simulated("ring", asked)] == [4]
+    assert times.fastest(asked)[0] == unfolded.fastest(asked)[0] == "halving-doubling"
+    monkeypatch.setattr(times_module, "separated", lambda *_: [Alike([0], 4)])
+    assert times.fastest(asked)[0] == "parameter-server"
 
 
 def test_adapters_for_all_leave_one_rank_to_simulate():
-    tried = rehearsal_of(merged(SHARED, {"cluster": {"infiniband": {"nics_per_node": 4}}}))
-    ((groups, sets, folds),) = tried.casts("ring")
+    times, _, asked = asked_of(merged(SHARED, {"cluster": {"infiniband": {"nics_per_node": 4}}}))
+    ((groups, sets, folds),) = times.simulated("ring", asked)
     assert (len(groups), sets, folds[0].order) == (1, 4, 8)
 
 
 @pytest.mark.parametrize("sharing", ["fifo", "fair"])
-def test_a_run_takes_what_whole_rehearsals_choose(sharing):
+def test_a_run_takes_what_unfolded_times_choose(sharing):
     values = merged(SHARED, {"gradients": {"algorithm": "auto"}, "cluster": {"sharing": sharing}})
     run, whole = run_of(values, "auto"), run_of(values, "off")
     own = ("wall_s",)
@@ -109,28 +108,28 @@ def test_a_run_takes_what_whole_rehearsals_choose(sharing):
 def test_fold_off_simulates_all_members_of_all_groups(monkeypatch):
     seen = []
 
-    def watched(self, name, groups, fold, limit):
+    def watched(self, name, asked, groups, fold, limit):
         seen.append((len(groups), fold, limit))
-        return run(self, name, groups, fold, limit)
+        return run(self, name, asked, groups, fold, limit)
 
-    run = Rehearsal._run
-    monkeypatch.setattr(Rehearsal, "_run", watched)
+    run = CollectiveTimes._run
+    monkeypatch.setattr(CollectiveTimes, "_run", watched)
     parts_of(scenario_from(merged(SHARED, {"gradients": {"algorithm": "auto"}, "fold": "off"})))
     assert set(seen) == {(4, None, None)}
 
 
 def test_folds_that_turn_out_wrong_give_way_to_others(monkeypatch):
     """Rings of four leaves meet on their uplinks, where only all of them together are known to be alike."""
-    seen, run = [], Rehearsal._run
+    seen, run = [], CollectiveTimes._run
 
-    def watched(self, name, groups, fold, limit):
+    def watched(self, name, asked, groups, fold, limit):
         seen.append(fold and fold.order)
-        return run(self, name, groups, fold, limit)
+        return run(self, name, asked, groups, fold, limit)
 
-    monkeypatch.setattr(Rehearsal, "_run", watched)
+    monkeypatch.setattr(CollectiveTimes, "_run", watched)
     cluster = {"topology": "leaf-spine", "leaf_size": 2, "oversubscription": 4}
-    tried = rehearsal_of(merged(SHARED, {"cluster": cluster}))
-    assert tried.measure("ring") == replace(tried, folded=False).measure("ring")
+    times, unfolded, asked = asked_of(merged(SHARED, {"cluster": cluster}))
+    assert times.of("ring", asked) == unfolded.of("ring", asked)
     assert seen[0] > seen[-2] and seen[-1] is None
     assert len(seen) > 2
 

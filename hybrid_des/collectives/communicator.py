@@ -1,0 +1,132 @@
+"""Communicators: one rank's part in what a process group does together, carried by messages or replayed.
+
+communicator.run(step, call)    a routine that takes part in one collective; the call says which one
+
+Communicator    the algorithm runs on all channels of the group at once, each with its share of the buffer
+Barrier         all members meet, and continue
+Replayed        all members meet; then the time that the collective takes alone passes (`folding.times`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from hybrid_des.collectives import Collective
+from hybrid_des.collectives.buffer import Buffer, shares_of
+from hybrid_des.collectives.group import Group, Routine
+from hybrid_des.engine.clock import Environment
+from hybrid_des.errors import NumericsError
+from hybrid_des.network.meeting import Meeting
+
+Shares = Callable[[int, int, int], Sequence[int]]  # (elements, members, channels) → the elements on each channel
+
+
+class Work(NamedTuple):
+    """What a call does: its algorithm with its options, a member's buffer, and picoseconds before it begins."""
+
+    algorithm: Collective
+    buffer: Buffer
+    launch: int = 0
+
+
+class Communicator:
+    """A member, or a server, of a process group, by messages.
+
+    Args:
+        env: the environment.
+        group: its view of the group.
+        begin: returns the work of each call of a training step.
+        shares: how a buffer is divided among channels.
+        member: its rank and the stage, for errors of arithmetic, and so that the collective is a process of its own.
+
+    Attributes:
+        meetings: none, since nothing is replayed.
+    """
+
+    meetings: Sequence[Meeting] = ()
+
+    def __init__(
+        self,
+        env: Environment,
+        group: Group,
+        begin: Callable[[], Callable[[Any], Work]],
+        shares: Shares = shares_of,
+        *,
+        member: tuple[int, int] | None = None,
+    ) -> None:
+        self._env, self._group, self._begin = env, group, begin
+        self._shares, self._member = shares, member
+        self._step = -1
+        self._work: Callable[[Any], Work]
+
+    def run(self, step: int, call: Any) -> Routine:
+        """Take part in a collective, in messages labelled with a training step."""
+        if step != self._step:
+            self._step = step
+            self._group.begin(step)
+            self._work = self._begin()
+        algorithm, buffer, launch = self._work(call)
+        routine = on_channels(self._group, buffer, algorithm, self._shares)
+        if launch:
+            return self._after(launch, routine)
+        return routine if self._member is None else self._apart(routine, *self._member)
+
+    def _after(self, launch: int, routine: Routine) -> Routine:
+        yield self._env.timeout(launch)
+        yield from routine
+
+    def _apart(self, routine: Routine, rank: int, stage: int) -> Routine:
+        """Run in a process of its own, so that messages need not pass through a chain of `yield from`."""
+        try:
+            yield self._env.process(routine)
+        except NumericsError as error:
+            raise NumericsError(f"rank {rank}, step {self._step}, reduction of stage {stage}: {error}") from None
+
+
+class Replayed:
+    """A member of process groups whose collectives are replayed: per part, its meeting with the others, if it has any.
+
+    Attributes:
+        meetings: with the others of each part.
+    """
+
+    def __init__(self, meetings: Sequence[Meeting | None]) -> None:
+        self._of_part = meetings
+        self.meetings = [meeting for meeting in meetings if meeting]
+
+    def run(self, step: int, durations: Sequence[int]) -> Routine:
+        """Take part in one collective per part, one after the other."""
+        for meeting, duration in zip(self._of_part, durations, strict=True):
+            if meeting and duration:
+                yield meeting.join(duration)
+
+
+class Barrier:
+    """A member of the barrier at the end of a step.
+
+    Attributes:
+        meetings: none that computation could overlap.
+    """
+
+    meetings: Sequence[Meeting] = ()
+
+    def __init__(self, meeting: Meeting) -> None:
+        self._meeting = meeting
+
+    def run(self, step: int, call: None) -> Routine:
+        """Wait for all others."""
+        yield self._meeting.join(0)
+
+
+def on_channels(group: Group, buffer: Buffer, algorithm: Collective, shares: Shares = shares_of) -> Routine:
+    """Run an algorithm on all channels of a group at once, each with a part of the buffer."""
+    rings = group.rings
+    if len(rings) == 1:
+        return algorithm(rings[0], buffer)
+    parts = buffer.sections(shares(buffer.elements, group.size, len(rings)))
+    return _at_once(group, [algorithm(*one) for one in zip(rings, parts, strict=True)])
+
+
+def _at_once(group: Group, routines: Sequence[Routine]) -> Routine:
+    yield group.together(*routines)

@@ -1,0 +1,177 @@
+"""The communicators of a run: one for every rank and process group, and for every server of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from hybrid_des import collectives
+from hybrid_des.collectives import codecs
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.codecs import Codec
+from hybrid_des.collectives.communicator import Barrier, Communicator, Replayed, Work
+from hybrid_des.collectives.group import Group, ProcessGroup, Routine
+from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.timetable import Amount
+from hybrid_des.folding.times import SIXTEEN_BITS, elements_of
+from hybrid_des.gradients.groups import ReplicaGroup
+from hybrid_des.network.meeting import Meeting
+from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, REDUCTION
+from hybrid_des.network.rings import orders
+from hybrid_des.network.transport import Transport
+from hybrid_des.numerics.training import Worker
+from hybrid_des.planning import program
+from hybrid_des.planning.layered import LAYERS
+from hybrid_des.planning.pace import Slowing
+from hybrid_des.planning.planner import Parts
+from hybrid_des.simulation.varying import SteadyPace, VaryingPace
+from hybrid_des.units import split_evenly
+from hybrid_des.workload.traffic import Collective
+
+Participant = Communicator | Replayed | Barrier
+Made = Iterator[tuple[int, program.Group, Participant]]  # rank, key in its program, communicator
+Begin = Callable[[], Callable[[Any], Work]]
+Arrays = Callable[[], tuple[Any, Any]]  # a gradient and what a lossy codec left of the last one, or None
+
+
+def _no_arrays() -> tuple[Any, Any]:
+    return None, None
+
+
+class Communicators:
+    """Makes the communicators of a run.
+
+    Args:
+        transport: carries the messages.
+        parts: the process groups, and what they do.
+    """
+
+    def __init__(self, transport: Transport, parts: Parts) -> None:
+        self._transport, self._parts, self._reductions = transport, parts, parts.reductions
+
+    def of(self, ranks: Collection[int]) -> Mapping[int, Mapping[program.Group, Participant]]:
+        """Rank → its communicators."""
+        found: dict[int, dict[program.Group, Participant]] = {rank: {} for rank in ranks}
+        for made in (self._of_gradients, self._of_layers, self._replayed):
+            for rank, key, communicator in made(found):
+                found[rank][key] = communicator
+        return found
+
+    def servers(self) -> Iterator[tuple[ReplicaGroup, int, Communicator]]:
+        """The servers of the groups whose gradients are reduced, with their GPUs."""
+        states = (state for worker in self._parts.workers.values() for state in worker.stages.items())
+        lengths = {stage: state.gradient.size for stage, state in states}
+        for processes, group in self._reductions.processes:
+            zeros = _no_arrays if group.part or group.stage not in lengths else partial(_zeros, lengths[group.stage])
+            begin = self._begin(group, processes.kind, self._reductions.codec, zeros)
+            for place in range(processes.size, len(processes.ranks)):
+                yield group, processes.ranks[place], self._communicator(processes, place, begin)
+
+    def _of_gradients(self, wanted: Collection[int]) -> Made:
+        """The reductions of gradients, and the gathers of sharded parameters."""
+        reductions, workers = self._reductions, self._parts.workers
+        for processes, group in reductions.processes:
+            gathering = replace(processes, kind=PARAMETERS.name, purpose=PARAMETERS)
+            gather = (
+                self._begin(group, reductions.gather, codecs.find(SIXTEEN_BITS).build()) if reductions.gather else None
+            )
+            reduce = self._begin(group, processes.kind, reductions.codec)
+            for place, rank in enumerate(processes.ranks[: processes.size]):
+                if rank not in wanted:
+                    continue
+                begin, member = reduce, (rank, group.stage)
+                if rank in workers and not group.part:
+                    begin = self._begin(
+                        group, processes.kind, reductions.codec, partial(self._arrays, workers[rank], group.stage)
+                    )
+                made = self._communicator(processes, place, begin, member=member)
+                yield rank, (REDUCTION.name, group.stage, group.part), made
+                if gather:
+                    made = self._communicator(gathering, place, gather, member=member)
+                    yield rank, (PARAMETERS.name, group.stage, group.part), made
+
+    def _of_layers(self, wanted: Collection[int]) -> Made:
+        """The collectives inside ops, along axes where they are messages."""
+        layout, traffic = self._parts.times.layout, self._parts.traffic
+        work = cache(_work_of)
+
+        def begin() -> Callable[[Collective], Work]:
+            return work
+
+        for axis, groups in traffic.messages.items():
+            for ranks in groups:
+                rings = () if traffic.flows and axis in traffic.flows.pairs else orders(self._parts.fabric, ranks)
+                place = layout.coordinate(ranks[0], "pipeline")
+                for stage, chunk in self._parts.programs.chunks(place).items():
+                    chunks = [chunk] * len(ranks)
+                    whole = ProcessGroup(axis, stage, ranks, chunks, purpose=OF_LAYERS[axis], channels=rings)
+                    for number, rank in enumerate(ranks):
+                        if rank in wanted:
+                            yield rank, (axis, stage, 0), self._communicator(whole, number, begin, shares=_evenly)
+
+    def _replayed(self, wanted: Collection[int]) -> Made:
+        """The collectives of sharded layers: members meet; in a fold, those that are simulated."""
+        found: dict[int, list[Meeting | None]] = {}
+        groups = self._parts.meeting or ()
+        for part, of_part in enumerate(groups):
+            for ranks in of_part:
+                members = [rank for rank in ranks if rank in wanted]
+                meeting = self._transport.meeting(len(members))
+                for rank in members:
+                    found.setdefault(rank, [None] * len(groups))[part] = meeting
+        if self._parts.meeting is not None:
+            for rank in wanted:
+                yield rank, LAYERS, Replayed(found.get(rank, ()))
+
+    def _communicator(self, group: ProcessGroup, place: int, begin: Begin, **more: Any) -> Communicator:
+        return Communicator(self._transport.env, Group(self._transport, group, place), begin, **more)
+
+    def _begin(self, group: ReplicaGroup, name: str, codec: Codec, arrays: Arrays = _no_arrays) -> Begin:
+        """The work of a step: a call per bucket, on parts of the arrays or only of sizes."""
+        algorithm = collectives.configured(name, self._reductions.options)
+        sizes = [bucket.elements for bucket in group.buckets]
+
+        def begin() -> Callable[[int], Work]:
+            buffers = Buffer(sum(sizes), codec, *arrays()).sections(sizes)
+            return lambda bucket: Work(algorithm, buffers[bucket])
+
+        return begin
+
+    def _arrays(self, worker: Worker, stage: int) -> tuple[Any, Any]:
+        """A stage's gradient, which is reduced in place, and the error that a lossy codec left."""
+        return worker.gradient(stage), worker.residual(stage) if self._reductions.error_feedback else None
+
+
+def _work_of(collective: Collective) -> Work:
+    """The work of a collective inside an op."""
+    buffer = Buffer(elements_of(collective.size), codecs.find(SIXTEEN_BITS).build())
+    return Work(collectives.configured(collective.algorithm), buffer, collective.launch)
+
+
+def _evenly(elements: int, members: int, channels: int) -> Sequence[int]:
+    """The shares of channels that differ by at most one element."""
+    return split_evenly(elements, channels)
+
+
+def _zeros(length: int) -> tuple[Any, Any]:
+    return np.zeros(length), None
+
+
+def overlapped(
+    env: Environment, meetings: Sequence[Meeting], work: Amount, slowing: Slowing, pace: SteadyPace | VaryingPace
+) -> Routine:
+    """Compute during replayed collectives; work lost to them is known only afterwards, and then made up for."""
+    while work > 0:
+        begin = env.now
+        until = max((meeting.until for meeting in meetings), default=begin)
+        beside = int(pace.done(begin, until)) if until > begin else 0
+        duration = pace.end(begin, slowing.duration(work, beside)) - begin
+        if not duration:  # what is left is less than half a picosecond
+            break
+        yield env.timeout(duration)
+        busy = sum(pace.done(*period) for meeting in meetings for period in meeting.periods(begin))
+        work -= pace.done(begin, env.now) - slowing.lost(int(busy))
