@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -24,7 +24,7 @@ from typing import Any
 from support.interrupts import heed_interrupts
 from support.paths import ROOT
 
-CASES = 160
+CASES = 80
 BATCH = CASES // 16 + 1  # cases that a worker of two may hold back until they are returned together
 SWEEP = f"""\
 schedule: {{kind: noted, microbatches: 100}}
@@ -89,7 +89,7 @@ def kill_of(seed: int, dask: bool) -> Kill:
     return Kill(sweep, target, name, 0 if sweep == "run" else rng.randint(1, CASES - 10), round(pause, 3))
 
 
-def wrong(kill: Kill, patience: float = 5) -> list[str]:
+def wrong(kill: Kill, patience: float = 60) -> list[str]:
     """Run a sweep, kill, and say what went wrong: each line begins with what was killed and how."""
     with tempfile.TemporaryDirectory(prefix="kill-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
@@ -258,7 +258,3 @@ def _wait(done: Any, seconds: float) -> bool:
             return True
         Event().wait(TICK)
     return bool(done())
-
-
-def to_json(kill: Kill) -> dict[str, Any]:
-    return {"kill": asdict(kill)}
