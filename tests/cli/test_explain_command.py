@@ -175,48 +175,10 @@ def test_an_explanation_fits_on_a_screen(run, name, monkeypatch):
     assert all(len(line) <= 100 for line in out.splitlines())
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ("cluster.nvlnk.bandwidth=2x", 'unknown "nvlnk"; did you mean "nvlink"?'),
-        ("schedule.kind=2x", "1f1b is not a number that can be scaled"),
-        ("schedule.kind=1f2b", 'did you mean "1f1b"?'),
-        ("rank.2.time=0.5x", "there is no rank 2; ranks are 0 … 1"),
-        ("kind.G.time=0.5x", 'unknown "G"'),
-        ("link.nic.bandwidth=2x", 'unknown "nic"'),
-        ("links.bandwidth=0x", "a bandwidth of 0 delivers nothing"),
-        ("rank.1.time=fast", "expected a factor such as 0.5x"),
-        ("parallel.pipeline", "expected a key and a factor or value"),
-        ("workload.forward.7=2x", "there are 2 pipeline ranks; it has no 7"),
-    ],
-)
-def test_a_wrong_what_if_is_one_line(run, change, said):
-    code, out, errors = run("explain", ORACLES / "e2.yaml", "--what-if", change)
-    assert (code, out, len(errors)) == (2, "", 1)
-    assert said in errors[0]
-    assert errors[0].startswith(f"--what-if {change}: ")
-
-
 def test_a_step_that_depends_on_ties_says_so(run, explained):
     _, out, _ = run("explain", SCENARIOS / "contention_slower.yaml")
     assert "Ties      step 375.9 ms … 403.8 ms" in out
     assert explained(SCENARIOS / "a100_8x.yaml")["ties"] is None
-
-
-LONG = SCENARIOS / "a100_8x.yaml", "--set", "slow=[{gpu: 0, factor: 1e-9}]"
-
-
-@pytest.mark.parametrize("command", [("explain",), ("compare", SCENARIOS / "a100_8x.yaml")], ids=lambda one: one[0])
-def test_a_run_beyond_the_clock_is_one_line(run, command):
-    code, out, errors = run(*command, *LONG)
-    assert (code, out, len(errors)) == (1, "", 1)
-    assert "simulated time passes 106 days" in errors[0]
-
-
-def test_a_what_if_beyond_the_clock_is_one_line(run):
-    code, out, errors = run("explain", SCENARIOS / "a100_8x.yaml", "--what-if", "rank.0.time=1000000000x")
-    assert (code, out, len(errors)) == (1, "", 1)
-    assert "simulated time passes 106 days" in errors[0]
 
 
 def test_a_run_nearly_as_long_as_the_clock_is_explained(explained):
@@ -230,9 +192,3 @@ def test_a_table_of_two_steps_is_explained(explained):
     workload = f"workload={{durations: {table}}}"
     found = explained(SCENARIOS / "a100_8x.yaml", "--set", workload, "--set", "steps=2")
     assert found["step_time_s"] > 1
-
-
-def test_a_sweep_is_not_explained(run):
-    code, out, errors = run("explain", SCENARIOS / "report" / "depth.yaml")
-    assert (code, out, len(errors)) == (2, "", 1)
-    assert "a sweep of several scenarios; explain takes one" in errors[0]

@@ -140,23 +140,6 @@ def test_a_long_checkpoint_is_a_warning_with_its_number(run, write):
     assert json.loads(out)["goodput"] < 0.1
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (STEP, "weeks: goodput needs a section faults: {horizon: 54 d, classes: [...]}"),
-        (STEP + FAULTS + "sweep: [{seed: [1, 2]}]\n", "a sweep; run it without `goodput`"),
-        (STEP.replace("1 s", "0").replace("2 s", "0") + FAULTS, "weeks: its training step takes no time"),
-        (STEP + FAULTS.replace("200 h", "1 ms"), "failures in all replications are more than can be simulated"),
-        (STEP + FAULTS.replace("mtbf: 200 h", "mtbf: 0"), "faults.classes[0].mtbf: must be more than 0"),
-    ],
-    ids=["no faults", "a sweep", "no step", "too many failures", "mtbf 0"],
-)
-def test_what_cannot_be_done_is_one_line(run, write, text, said):
-    code, out, err = run("goodput", write(text))
-    assert (code, out, len(err)) == (2, "", 1)
-    assert said in err[0]
-
-
 def test_tables_hold_every_failure_and_every_interval(write):
     weeks = goodput(load(write(STEP + FAULTS)))
     assert len(weeks.replications) == 6

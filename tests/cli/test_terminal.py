@@ -154,13 +154,6 @@ def test_what_ran_out_of_memory_is_freed(run, write, monkeypatch):
     assert say.message.startswith("out of memory: ")
 
 
-@pytest.mark.parametrize("text", ["gradients=0", "gradients=", "gradients=[1]"])
-def test_a_section_that_is_none_is_one_line(run, text):
-    code, out, err = run("collective", "ring", "--set", text)
-    assert (code, out, len(err)) == (2, "", 1)
-    assert "expected a mapping" in err[0]
-
-
 def test_a_device_as_order_file_is_one_line(run, write):
     file = write(MINIMAL.replace("kind: 1f1b", "file: /dev/zero"))
     assert run(file) == (2, "", ["/dev/zero: a device, not a file"])

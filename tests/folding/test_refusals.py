@@ -1,11 +1,10 @@
 """What tells replicas apart is named, and a fold that ignored it would have been wrong."""
 
 import pytest
-import yaml
 from support.foldings import differences, run_of
 from support.scenarios import merged
 
-from hybrid_des.errors import DeadlockError, ScenarioError
+from hybrid_des.errors import DeadlockError
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.courses import Courses
 from hybrid_des.folding.lineage_flows import LineageLink
@@ -165,22 +164,6 @@ def test_a_tie_that_differs_between_replicas_is_named():
         run_of(merged(SIXTEEN, TIE), 1)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"fold": 3}, "fold: 16 replicas cannot be folded to 3; expected a divisor"),
-        ({"fold": 8, "numerics": {"layers": 2}}, "fold: with `numerics` every replica trains on its own samples"),
-        ({"fold": 0}, "fold: must be at least 1, not 0"),
-        ({"fold": "of"}, 'fold: unknown "of"; did you mean "off"?'),
-    ],
-)
-def test_a_wrong_fold_is_one_line(changes, said):
-    with pytest.raises(ScenarioError) as error:
-        run_of({**SIXTEEN, **changes}, changes["fold"])
-    (line,) = error.value.problems
-    assert said in line
-
-
 def test_a_fold_of_numerics_would_train_other_weights(monkeypatch):
     pairs = {"gradients": {"algorithm": "recursive-doubling"}, "numerics": {"layers": 2}}
     values = merged(SIXTEEN, {"cluster": {"nodes": 1}, "parallel": {"data": 4}, **pairs})
@@ -192,30 +175,3 @@ def test_a_fold_of_numerics_would_train_other_weights(monkeypatch):
     run = run_of(values, "auto")
     assert run.run.fold is not None
     assert run.summary["loss"] != whole.summary["loss"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"fold": 3}, "fold: 16 replicas cannot be folded to 3; expected a divisor"),
-        ({"fold": 1}, "fold: 1: ranks 0 and 7 share a node, their images 1 and 8 do not"),
-        (
-            {"fold": 2, "cluster": {**LEAVES, "nodes": 4}, "parallel": {"data": 4, "pipeline": 2}},
-            "fold: 2: link leaf0/up carries the messages of several replicas",
-        ),
-        (
-            {"fold": 8, "workload": {"parameters": 9601}},
-            "fold: 8: ranks 0 and 8: the 16 pieces of 9,601 gradients differ in size (gradients.pad makes them equal)",
-        ),
-        ({"fold": 8, "numerics": {"layers": 2}}, "fold: with `numerics` every replica trains on its own samples"),
-        (
-            {"fold": 8, "jitter": {"distribution": "exponential", "level": "rank"}},
-            "fold: 8: with `jitter` every rank has its own durations",
-        ),
-    ],
-)
-def test_the_command_says_why_in_one_line(run, tmp_path, changes, said):
-    (tmp_path / "s.yaml").write_text(yaml.safe_dump(merged(SIXTEEN, changes)), encoding="utf-8")
-    code, out, err = run(str(tmp_path / "s.yaml"))
-    assert (code, out, len(err)) == (2, "", 1)
-    assert said in err[0]

@@ -198,15 +198,6 @@ def test_a_neutral_option_is_accepted_by_other_kinds(option):
     assert scenario_from(to_mapping(scenario)) == scenario
 
 
-@pytest.mark.parametrize(
-    "option",
-    [{"fused": False}, {"fused_time": "0.9"}, {"backward_order": "lifo"}, {"max_activations": 3}],
-)
-def test_an_option_that_would_change_nothing_is_refused(option):
-    with pytest.raises(ScenarioError, match=f"schedule.{next(iter(option))}: is not read by 1f1b; read by "):
-        scenario_from(values("1f1b", p=2, m=2, schedule=option))
-
-
 def test_an_order_file_reads_the_time_of_fused_pairs(tmp_path):
     values = {"schedule": {"file": "x.csv", "microbatches": 2}, "workload": {"forward": 1, "backward": 1}}
     values["schedule"]["fused_time"] = "0.5"
