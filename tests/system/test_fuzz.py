@@ -22,11 +22,9 @@ from hypothesis import strategies as st
 from support.campaigns import TIMES
 from support.paths import TESTS
 from system.fuzzing import generate, kills, valid
-from system.fuzzing.case import Case, Outcome
 from system.fuzzing.judge import complaints
-from system.fuzzing.pool import Pool
 from system.fuzzing.recount import differences
-from system.fuzzing.simulated import Simulated, gist, refused
+from system.fuzzing.worker import Case, Outcome, Pool, Simulated, gist, refused
 
 from hybrid_des import load, simulate
 from hybrid_des.pipeline.order_csv import write_order
@@ -82,7 +80,7 @@ def test_mutated_cases_end_in_order(pool, part):
     codes = Counter()
 
     @seed(part)
-    @few(250)
+    @few(120)
     @given(RANDOM.map(generate.case))
     def ends_in_order(case):
         outcome = outcome_of(pool, case)
@@ -97,7 +95,7 @@ def test_mutated_cases_end_in_order(pool, part):
 @pytest.mark.parametrize("part", PARTS)
 def test_random_valid_scenarios_are_recounted(pool, part):
     @seed(part)
-    @few(40)
+    @few(30)
     @given(RANDOM.map(valid.scenario))
     def agrees(values):
         found = recounted(pool, values)

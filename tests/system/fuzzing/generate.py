@@ -9,13 +9,15 @@ from random import Random
 from typing import Any
 
 import yaml
+from support.paths import GOLDEN
 from system.fuzzing import valid
-from system.fuzzing.case import Case
 from system.fuzzing.materials import DURATIONS, GIVEN, SMALL, key_paths, orders, scenarios
 from system.fuzzing.mutate import CELLS, any_value, changed_value, mutated
+from system.fuzzing.worker import Case
 
 COMMANDS, STUDIES = ([shlex.split(line) for line in GIVEN[name]] for name in ("commands", "studies"))
-ROWS, LAYERS, PASTES, TABLES = (GIVEN[name] for name in ("rows", "layers", "pastes", "tables"))
+ROWS, LAYERS, TABLES = (GIVEN[name] for name in ("rows", "layers", "tables"))
+PASTES = [(GOLDEN / name).read_text(encoding="utf-8") for name in ("nccl_tests.txt", "nccl_tests_old.txt")]
 
 
 def case(rng: Random) -> Case:
