@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 from support.paths import GOLDEN, SCENARIOS
+from support.tables import from_table
 
 ORACLES = GOLDEN / "explain"
 
@@ -89,14 +90,7 @@ def test_changed_sections_are_exchanged_whole(compared):
     assert found["first_difference"]["place"].startswith("node")
 
 
-@pytest.mark.parametrize(
-    ("change", "name"),
-    [
-        ("cluster.nodes=[{count: 1}, {count: 1, speed: 0.8}]", "node 1"),
-        ("slow=[{gpu: 3, factor: 0.8}]", "slow"),
-        ("workload.forward=[1 s, 1 s, 1 s, 1 s, 2 s, 1 s, 1 s, 1 s]", "pipeline rank 4"),
-    ],
-)
+@from_table
 def test_a_change_is_named_as_whole_as_it_is(compared, write, change, name):
     base = f"base: {SCENARIOS / 'h100_2x8.yaml'}\nname: a\nschedule: {{microbatches: 8}}\n"
     one = write(base + "workload: {forward: 1 s}\n", "one.yaml")

@@ -1,7 +1,9 @@
 """The command `goodput`: report, summary, files, processes, sweeps."""
 
 import json
+import re
 from operator import itemgetter
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -11,26 +13,8 @@ from hybrid_des.errors import UsageError
 from hybrid_des.longrun.tradeoffs import over_intervals, over_spares
 from hybrid_des.renewal.formulas import at_most, best_interval, share_down
 
-STEP = """\
-name: weeks
-cluster: {nodes: 4, gpus_per_node: 1, infiniband: {bandwidth: inf, latency: 0}}
-parallel: {pipeline: 2, data: 2}
-schedule: {kind: 1f1b, microbatches: 4}
-workload: {forward: 1 s, backward: 2 s}
-"""
-FAULTS = """\
-faults:
-  horizon: 20 d
-  replications: 6
-  classes:
-    - {what: node, mtbf: 200 h}
-    - {what: link, mtbf: 100 h, effect: {flap: 20 s}}
-    - {what: node, name: slow, mtbf: 300 h, effect: {slow: 0.5, lasts: 3 h}}
-  detect: 60 s
-  restart: {time: 5 min}
-  spares: {nodes: 1, swap: 60 s, repair: 24 h}
-  checkpoint: {every: 30 min, mode: async, blocking: 2 s, write: 60 s}
-"""
+TEXT = Path(__file__).with_name("goodput.yaml").read_text(encoding="utf-8")
+STEP, FAULTS = re.split(r"(?m)(?=^faults:)", TEXT)
 
 
 def test_the_summary_says_what_it_promises(run, write):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from support import scenarios
+from support.tables import from_table
 
 from hybrid_des.pipeline.order_csv import read_order
 from hybrid_des.scenario import load, scenario_from
@@ -63,14 +64,7 @@ def test_what_is_written_is_the_best_plan(run, file, tmp_path):
     assert json.loads(out)["step_time_s"] == best["step_time_s"]
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ("search.memory=100 MB", "no plan fits into search.memory; the nearest: pipeline rank"),
-        ("search.reserve=3.9 GB", "no plan fits into the GPU's memory, less search.reserve; the nearest"),
-        ("search.axes=[{schedule.microbatches: [-1]}]", "every plan is impossible; the first: "),
-    ],
-)
+@from_table
 def test_a_search_without_a_plan_says_why(run, file, change, said):
     code, _, err = run("search", file, "--jobs", 1, "--quiet", "--set", change)
     assert (code, len(err)) == (1, 1)

@@ -1,8 +1,8 @@
 """Clusters in scenario files: nodes that differ, options of topologies, wirings link by link, and mistakes in them."""
 
-import pytest
 from support import scenarios
 from support.scenarios import SPINE
+from support.tables import from_table
 
 from hybrid_des import hardware as catalogue
 from hybrid_des.cli.main import main
@@ -87,20 +87,7 @@ def test_a_wiring_link_by_link(write):
     assert len(fabric_of(load(write(SPINE + detour))).route(0, 2).links) == 5
 
 
-@pytest.mark.parametrize(
-    "cluster",
-    [
-        {"nodes": [{"speed": "0.5"}, {"count": 2, "nvlink": {"bandwidth": "inf"}}]},
-        {"topology": "pcie"},
-        {"topology": "leaf-spine", "nodes": 4, "oversubscription": 4, "leaf_size": 2},
-        {
-            "topology": "links",
-            "gpus_per_node": 2,
-            "links": [{"between": ["gpu0", "gpu1"], "bandwidth": "inf"}],
-            "routes": [["gpu0", "gpu1"]],
-        },
-    ],
-)
+@from_table
 def test_what_is_written_out_is_read_back_as_the_same(cluster):
     one = scenario(**cluster)
     assert scenario_from(to_mapping(one)) == one
@@ -115,19 +102,7 @@ def test_a_slow_node_holds_the_pipeline_up():
     assert result.duration == (1 + 4 * 2 + 4 * 4 + 2 + 1) * 10**9
 
 
-@pytest.mark.parametrize(
-    ("bandwidth", "route", "said"),
-    [
-        (0, "None", 'link "wire" has a bandwidth of 0; expected more than 0, or None if free'),
-        (None, "Route(('wire',), (-5,))", "has latencies (-5,); expected whole picoseconds of at least 0"),
-        (None, "Route(('wire',), (1.5,))", "has latencies (1.5,); expected whole picoseconds of at least 0"),
-        (None, "{}[sender, receiver]", "the route from gpu0 to gpu1 is missing"),
-        (None, "None", "the route from gpu0 to gpu1 is missing"),
-        (None, "Route(('wire', 'wyre'), (0, 0))", 'from gpu0 to gpu1 uses a link "wyre", which does not exist'),
-        (None, "Route(('wire',), ())", "has 1 links and 0 latencies; expected one latency per link"),
-        (None, "Route((), ())", "has 0 links and 0 latencies; expected one latency per link, and at least one link"),
-    ],
-)
+@from_table
 def test_a_wrong_user_defined_topology_is_told_in_one_line(write, capsys, scratch, bandwidth, route, said):
     mine = write(
         f"""

@@ -4,6 +4,7 @@ import pytest
 from support.mistakes import as_said, cases
 from support.paths import TESTS
 from support.scenarios import MINIMAL, merged
+from support.tables import from_table
 
 from hybrid_des import simulate
 from hybrid_des.errors import Refusal, ScenarioError
@@ -108,25 +109,7 @@ def test_no_efficiency_is_required_where_its_origin_is_wrong(problems, broken):
     assert line.startswith(f"3: {broken.split(':')[0]}")
 
 
-@pytest.mark.parametrize(
-    ("key", "meant"),
-    [
-        ("tp", '"parallel.tensor"'),
-        ("parallel.pp", '"parallel.pipeline"'),
-        ("parallel.dp", '"parallel.data"'),
-        ("parallel.cp", '"parallel.context"'),
-        ("ep", '"parallel.expert"'),
-        ("schedule.vpp", '"schedule.chunks"'),
-        ("schedule.mbs", '"schedule.microbatch_size"'),
-        ("gbs", '"batch"'),
-        ("model.num_layers", '"model.layers"'),
-        ("model.hidden_size", '"model.hidden"'),
-        ("model.num_attention_heads", '"model.heads"'),
-        ("tensor-model-parallel-size", '"parallel.tensor"'),
-        ("microbatches", '"schedule.microbatches"'),
-        ("sequence", '"parallel.sequence" or "model.sequence"'),
-    ],
-)
+@from_table
 def test_a_key_named_as_elsewhere_says_which_is_meant(problems, key, meant):
     (line,) = problems("model: llama3.1-8b\nschedule: {kind: 1f1b, microbatches: 4}\n", f"{key}=2")
     assert line.endswith(f'unknown "{key.rpartition(".")[2]}"; did you mean {meant}?')
@@ -150,15 +133,7 @@ def test_tensor_parallelism_is_refused_beside_other_mistakes(problems):
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", " is empty; expected keys such as schedule: and workload:"),
-        ("# nothing\n", " is empty; expected keys such as schedule: and workload:"),
-        ("hello", ' contains "hello"; expected keys such as schedule: and workload:'),
-        ("- 1", " contains a list; expected keys such as schedule: and workload:"),
-    ],
-)
+@from_table
 def test_a_file_that_is_no_scenario_says_what_it_is(problems, text, said):
     assert problems(text) == [said]
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from support.scenarios import MINIMAL
+from support.tables import from_table
 
 from hybrid_des.errors import ScenarioError
 from hybrid_des.sweep import load_sweep, render, sweep_rows, table
@@ -49,13 +50,7 @@ def test_the_command_runs_rows_and_reports_those_that_fail(run, write):
     assert done["step_time_s"] == 12
 
 
-@pytest.mark.parametrize(
-    ("sweep", "said"),
-    [
-        ("{file: 4}", "sweep.file: expected the path of a CSV file, found 4"),
-        ("{file: rows.csv, rows: 3}", 'sweep.rows: unknown "rows"'),
-    ],
-)
+@from_table
 def test_a_wrong_block_is_refused(sweep, said, write):
     write(ROWS, "rows.csv")
     with pytest.raises(ScenarioError, match="sweep") as error:

@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from support.tables import from_table
 
 from hybrid_des.errors import UsageError
 from hybrid_des.validation.corpus import Prediction
@@ -213,19 +214,7 @@ def test_the_table_and_the_picture_are_written(validate, corpus, tmp_path):
     assert not (tmp_path / "o" / "fitted.yaml").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "meets"),
-    [
-        ('split == "fit"', True),
-        ('split != "fit"', False),
-        ("parallel.tensor in (1, 8) and not split == 'kept'", True),
-        ("1 < parallel.tensor <= 8", True),
-        ("parallel.tensor > -1 or missing", True),
-        ("missing == none", True),
-        ("missing > 3", False),
-        ("parallel.sequence", True),
-    ],
-)
+@from_table
 def test_conditions_read_columns_by_their_names(text, meets):
     row = {"split": "fit", "parallel.tensor": 8, "parallel.sequence": True}
     assert condition(text, [*row, "missing"])(row) is meets
