@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from support import registries
+from support.tables import from_table
 
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.pipeline import schedules
@@ -105,17 +106,7 @@ def test_what_is_registered_in_scratch_is_forgotten_after(tmp_path):
         assert schedules.names() == before
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (None, "no such file"),
-        ("1/0", "ZeroDivisionError"),
-        ("def", "SyntaxError"),
-        ("raise SystemExit(3)", "SystemExit: 3"),
-        ("raise BaseException('a\\x1b[2J\\nb')", "BaseException: a\N{REPLACEMENT CHARACTER}\\[2J b"),
-        ("import nothing_of_that_name", "nothing_of_that_name"),
-    ],
-)
+@from_table
 def test_a_users_file_that_fails_says_why_in_one_line(tmp_path, text, said):
     file = tmp_path / "mine.py"
     if text is not None:

@@ -15,6 +15,7 @@ PerRank = Fraction | tuple[Fraction, ...]
 DIGITS = 6  # of shares of an activation, which are counted in millionths of a chunk
 WHOLE = Sharding()
 
+
 def costs_per_rank(basis: CostBasis, times: CollectiveTimes, durations: Durations | None = None) -> RankCosts:
     """Costs from a workload or model; of durations op by op (given, or in the workload's file), the means.
 

@@ -9,6 +9,8 @@ from functools import cache
 from random import Random
 
 import pytest
+import yaml
+from support.paths import TESTS
 from system.fuzzing.valid import scenario
 
 from hybrid_des.analysis.comparison.effects import bounds, effects
@@ -74,28 +76,8 @@ def test_one_change_alone_is_the_whole_change():
         assert effect.in_a == effect.in_b == b.timeline.duration - a.timeline.duration
 
 
-BATCHED = {
-    "cluster": {"gpu": "h100", "nodes": 2, "gpus_per_node": 4, "infiniband": {"bandwidth": "2 GB/s"}},
-    "model": {"layers": 8, "hidden": 256, "heads": 8, "ffn": 512, "vocab": 1024, "sequence": 256},
-    "parallel": {"pipeline": 4, "data": 2},
-    "schedule": {"kind": "1f1b"},
-    "batch": 16,
-}
-SECTIONS = {  # values that one of two runs may have instead
-    "parallel": [{"data": 8}, {"pipeline": 2, "data": 2, "tensor": 2}, {"pipeline": 2, "data": 4}],
-    "schedule": [{"kind": "gpipe"}, {"kind": "zb-v"}, {"kind": "1f1b", "microbatch_size": 2}],
-    "cluster": [
-        {**BATCHED["cluster"], "sharing": "fair"},
-        {**BATCHED["cluster"], "infiniband": {"bandwidth": "2 GB/s", "nics_per_node": 1}},
-        {**BATCHED["cluster"], "gpu": "a100-80gb", "topology": "rails"},
-    ],
-    "batch": [32, 8],
-    "recompute": ["full"],
-    "sharding": ["zero-1"],
-    "gradients": [{"codec": "bf16", "overlap": True}, {"bucket": "100 kB"}],
-    "slow": [[{"gpu": 1, "factor": 0.5}]],
-    "barrier": [False],
-}
+GIVEN = yaml.safe_load((TESTS / "analysis" / "batched.yaml").read_text(encoding="utf-8"))
+BATCHED, SECTIONS = GIVEN["base"], GIVEN["instead"]
 
 
 def sections_of(rng):

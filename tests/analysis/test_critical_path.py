@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import support.scenarios
 from support.paths import SCENARIOS
+from support.tables import from_table
 from system.fuzzing.valid import scenario
 
 from hybrid_des import collectives
@@ -79,16 +80,7 @@ def test_recomputed_times_are_the_recorded_ones(slack):
 
 
 @pytest.mark.parametrize("sharing", ["fifo", "fair"])
-@pytest.mark.parametrize(
-    "perturbation",
-    [
-        "slow=[{gpu: 3, factor: 0.5}]",
-        "slow=[{node: 1, factor: 0.8, from: 0.5 s, until: 1.5 s}]",
-        "slow=[{link: node0/gpu0/nvlink-out, factor: 0.5, latency: 5 us, from: 0.1 s, until: 0.9 s}]",
-        "slow=[{nic: node1/nic0, flap: 0.5 s, from: 0.2 s}]",
-        "jitter={distribution: lognormal, sigma: 0.02, level: rank-step}",
-    ],
-)
+@from_table
 def test_perturbed_runs_are_recomputed_too(perturbation, sharing):
     more = ["parallel.order=[tensor, data, pipeline]", "schedule.microbatches=8", f"cluster.sharing={sharing}"]
     graph = graph_of(traced_run(load(SCENARIOS / "h100_2x8.yaml", [*more, perturbation])))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support import scenarios
-from support.paths import SHARED
+from support.paths import GOLDEN, SHARED
 
 from hybrid_des.calibration.fit import fit_of_every_second, fit_of_one_line
 from hybrid_des.calibration.nccl_tests import Measurement, NcclTests, link_table, read_nccl_tests
@@ -27,37 +27,12 @@ from hybrid_des.network.topologies.nodes import nodes
 from hybrid_des.scenario import load, scenario_from, to_mapping
 from hybrid_des.simulation.run import run
 
-GOLDEN = SHARED / "golden" / "nccl_all_reduce.csv"
+PUBLISHED = SHARED / "golden" / "nccl_all_reduce.csv"
 MICROSECOND = 10**6
 TABLE = TimeTable(((1000, 5 * MICROSECOND), (3000, 9 * MICROSECOND), (10000, 30 * MICROSECOND)))
 
-# nccl-tests 2.13 on 8 GPUs as it prints, its ranks shortened, between the lines of a launcher
-PASTED = """\
-$ srun all_reduce_perf -b 8M -e 128M -f 4 -g 8
-srun: job 4711 queued and waiting for resources
-# nThread 1 nGpus 8 minBytes 8388608 maxBytes 134217728 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1
-#
-# Using devices
-#  Rank  0 Group  0 Pid   3713 on   node0001 device  0 [0x07] NVIDIA A100-SXM4-40GB
-#  Rank  1 Group  0 Pid   3713 on   node0001 device  1 [0x0b] NVIDIA A100-SXM4-40GB
-#
-#                                                              out-of-place                       in-place
-#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
-#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
-           0             0     float     sum      -1     5.70    0.00    0.00      0     5.54    0.00    0.00      0
-     8388608       2097152     float     sum      -1    167.5   50.09   87.66      0    165.9   50.55   88.47      0
-    33554432       8388608     float     sum      -1    398.2   84.26  147.46      0    397.0   84.51  147.90    N/A
-[1,0]<stdout>: 134217728 33554432  float     sum      -1     1191  112.67  197.17      0     1190  112.7  197.3      0
-# Out of bounds values : 0 OK
-# Avg bus bandwidth    : 147.3
-"""
-OLD = """\
-# all_reduce_perf -b 8 -e 128M
-#       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error
-     1048576        262144   float     sum    96.39   10.88   20.40  2e-07    95.00   11.04   20.69  2e-07
-     2097152        524288   float     sum    120.0   17.48   32.77  2e-07    119.0   17.62   33.04  2e-07
-     2097152        524288   float     sum    130.0   16.13   30.25  2e-07    129.0   16.26   30.48  2e-07
-"""
+# nccl-tests 2.13 on 8 GPUs as it prints, its ranks shortened, between the lines of a launcher; and an old version
+PASTED, OLD = ((GOLDEN / name).read_text(encoding="utf-8") for name in ("nccl_tests.txt", "nccl_tests_old.txt"))
 
 
 def test_a_table_is_linear_between_and_beyond_its_entries():
@@ -232,11 +207,11 @@ def test_a_problem_with_a_table_is_told_with_its_place(write, cluster, gradients
     assert said in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.skipif(not GOLDEN.is_file(), reason="published nccl-tests tables are not part of the project")
+@pytest.mark.skipif(not PUBLISHED.is_file(), reason="published nccl-tests tables are not part of the project")
 def test_published_machines_are_met_between_calibrated_sizes():
     """One table a machine from the 1st, 3rd, 5th … size; the sizes between, simulated, above 1 MiB."""
     machines = defaultdict(list)
-    with GOLDEN.open() as file:
+    with PUBLISHED.open() as file:
         for row in csv.DictReader(file):
             times = machines[row["gpu"], int(row["nodes"]), int(row["ranks"])]
             times.append(Measurement(int(row["bytes"]), round(float(row["time_us"]) * MICROSECOND)))

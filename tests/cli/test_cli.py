@@ -3,9 +3,12 @@
 import csv
 import json
 import os
+import shlex
 import signal
 
 import pytest
+from support.mistakes import as_said, cases
+from support.paths import GOLDEN, SCENARIOS, TESTS
 from support.scenarios import MINIMAL
 
 import hybrid_des
@@ -52,52 +55,30 @@ def test_a_user_defined_schedule_is_imported_from_a_file(run, write, scratch):
     assert "own-of-a-test" in run("schema", "--import", mine)[1]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "expected a scenario FILE or a command"),
-        (["none.yaml"], "none.yaml: no such file"),
-        (["schedulez"], 'unknown command "schedulez"; did you mean "schedules"?'),
-        (["explian", "{file}"], 'unknown command "explian"; did you mean "explain"?'),
-        (["spraed", "{file}", "--runs", "9"], 'unknown command "spraed"; did you mean "spread"?'),
-        (["--json", "explain", "{file}"], "the command explain comes first: "),
-        (["."], ".: a directory, not a scenario file"),
-        (["{file}", "--jsn"], "unrecognized arguments: --jsn"),
-        (["{file}", "--js"], "unrecognized arguments: --js"),
-        (["{file}", "--out"], "--out: expected one argument"),
-        (["{file}", "--out", ""], "--out: expected a path, found an empty string"),
-        (["topology", "{file}", "--out", ""], "--out: expected a path, found an empty string"),
-        (["collective", "ring", "--out", ""], "--out: expected a path, found an empty string"),
-        (["calibrate", "{file}", "--out", ""], "--out: expected a path, found an empty string"),
-        (["{file}", "more.yaml"], "unrecognized arguments: more.yaml"),
-        (["{file}", "--jobs", "0"], "--jobs: must be at least 1, not 0"),
-        (["{file}", "--jobs", "9223372036854775807"], f"--jobs: must be at most {4 * cores()}, 4 per core, not 92233"),
-        (["a" * 5000], "File name too long"),
-        (["{file}", "--import", "a" * 5000], "File name too long"),
-        (["{file}", "--out", "a" * 5000], "File name too long"),
-        (["{file}", "--set", "x"], "--set x: expected a path and a value"),
-        (["{file}", "--set", "parallel.pipeline=0"], "parallel.pipeline: must be at least 1, not 0"),
-        (["{file}", "--set", "parallel.pipeline=9"], "9 ranks"),
-        (["{file}", "--set", "workload.forward=5 GB"], "is a size; expected a time"),
-        (["{file}", "--set", "workload.forward=[1, 2]"], "found a list of 2; expected 1"),
-        (["{file}", "--set", "worklod.forward=1"], 'unknown "worklod"; did you mean "workload"?'),
-        (["{file}", "--import", "none.py"], "none.py: no such file to import"),
-        (["{file}", "--out", "{file}"], "cannot be written"),
-        (["{file}", "--out", "{file}/deeper"], "cannot be written"),
-        (["{file}", "--out", "/proc/nothing/of/this"], "cannot be written"),
-        (["schedules", "1f2b"], 'unknown "1f2b"; did you mean "1f1b"?'),
-        (["{file}", "--set", "cluster.gpu=A100"], 'unknown "A100"; did you mean "a100-40gb" or "a100-80gb"?'),
-        (["schedules", "1f1b", "--chunks", "2"], "1f1b has 1 per rank, not 2"),
-        (["schedules", "1f1b", "--microbatches", "0"], "must be at least 1, not 0"),
-        (["schedules", "1f1b", "--pipeline", "x"], '--pipeline: expected a whole number, found "x"'),
-        (["schema", "more"], "unrecognized arguments: more"),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_code_2(run, write, arguments, said):
-    file = str(write(MINIMAL))
-    code, out, err = run(*(argument.replace("{file}", file) for argument in arguments))
+@pytest.mark.parametrize(("group", "case"), cases(TESTS / "cli" / "mistakes.yaml"))
+def test_a_mistake_is_one_line_and_exit_code_2(run, write, tmp_path, monkeypatch, group, case):
+    for name, text in {**group["files"], **case.get("files", {})}.items():
+        write(text.encode("utf-8", "surrogateescape"), name)
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(*map(in_repository, shlex.split(case["command"])))
+    assert (code, out) == (case.get("code", 2), "")
+    assert as_said(err, case["said"]), err
+
+
+def in_repository(word):
+    """A word of a command, with the scenarios of the repository and the ones worked by hand where they are."""
+    folder, _, rest = word.partition("/")
+    places = {"scenarios": SCENARIOS, "golden": GOLDEN}
+    return places[folder] / rest if folder in places else word
+
+
+@pytest.mark.parametrize("option", ["--jobs", "--import", "--out", ""])
+def test_endless_words_are_one_line(run, write, option):
+    endless = "9223372036854775807" if option == "--jobs" else "a" * 5000
+    code, out, err = run(*([write(MINIMAL), option] if option else []), endless)
     assert (code, out, len(err)) == (2, "", 1), err
-    assert said in err[0]
+    said = f"--jobs: must be at most {4 * cores()}, 4 per core, not 92233"
+    assert (said if option == "--jobs" else "File name too long") in err[0]
 
 
 @pytest.mark.parametrize("content", [b"\0\1\2", b"\xff\xfe", b"", b"[" * 10_000, b"a: &a [1]\nb: [*a, *a]\n"])
@@ -150,6 +131,7 @@ def test_every_command_has_a_summary_of_one_line(run, command):
     code, out, err = run(command, "--help")
     assert (code, err) == (0, [])
     assert commands.summary(command) in " ".join(out.split())
+    assert "--json" in out
 
 
 def test_an_empty_out_writes_nothing_into_the_current_folder(run, write, tmp_path, monkeypatch):
@@ -269,11 +251,6 @@ def test_every_command_gives_json(run, scenarios, tmp_path, monkeypatch, command
     code, out, _ = run(command, *(files.get(word, word) for word in JSON[command]), "--json")
     assert code == 0
     assert json.loads(out)
-
-
-@pytest.mark.parametrize("command", commands.names())
-def test_every_command_offers_json(run, command):
-    assert "--json" in run(command, "--help")[1]
 
 
 def test_a_topology_as_data_is_the_fabric(run, scenarios):

@@ -53,15 +53,3 @@ def test_a_workload_says_which_number_was_given(run, write):
     code, out, _ = run("costs", write(MINIMAL))
     assert code == 0
     assert "workload.memory.activation of a micro-batch: not given" in out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--layers"], "a workload gives no layers; --layers needs a scenario with a model"),
-        (["--out", "/tmp"], "/tmp: is a folder, expected the name of a file"),
-        (["--out", "/nothing/here.csv"], "/nothing/here.csv: No such file or directory"),
-    ],
-)
-def test_a_mistake_is_one_line(run, write, arguments, said):
-    assert run("costs", write(MINIMAL), *arguments) == (2, "", [said])

@@ -1,7 +1,9 @@
 """The command `goodput`: report, summary, files, processes, sweeps."""
 
 import json
+import re
 from operator import itemgetter
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -11,26 +13,8 @@ from hybrid_des.errors import UsageError
 from hybrid_des.renewal.formulas import at_most, best_interval, share_down
 from hybrid_des.renewal.goodput import over_intervals, over_spares
 
-STEP = """\
-name: weeks
-cluster: {nodes: 4, gpus_per_node: 1, infiniband: {bandwidth: inf, latency: 0}}
-parallel: {pipeline: 2, data: 2}
-schedule: {kind: 1f1b, microbatches: 4}
-workload: {forward: 1 s, backward: 2 s}
-"""
-FAULTS = """\
-faults:
-  horizon: 20 d
-  replications: 6
-  classes:
-    - {what: node, mtbf: 200 h}
-    - {what: link, mtbf: 100 h, effect: {flap: 20 s}}
-    - {what: node, name: slow, mtbf: 300 h, effect: {slow: 0.5, lasts: 3 h}}
-  detect: 60 s
-  restart: {time: 5 min}
-  spares: {nodes: 1, swap: 60 s, repair: 24 h}
-  checkpoint: {every: 30 min, mode: async, blocking: 2 s, write: 60 s}
-"""
+TEXT = Path(__file__).with_name("goodput.yaml").read_text(encoding="utf-8")
+STEP, FAULTS = re.split(r"(?m)(?=^faults:)", TEXT)
 
 
 def test_the_summary_says_what_it_promises(run, write):
@@ -138,23 +122,6 @@ def test_a_long_checkpoint_is_a_warning_with_its_number(run, write):
         "warning: weeks: faults.checkpoint: one takes 216000 s, longer than the mean time between failures, 1.8e+05 s"
     ]
     assert json.loads(out)["goodput"] < 0.1
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (STEP, "weeks: goodput needs a section faults: {horizon: 54 d, classes: [...]}"),
-        (STEP + FAULTS + "sweep: [{seed: [1, 2]}]\n", "a sweep; run it without `goodput`"),
-        (STEP.replace("1 s", "0").replace("2 s", "0") + FAULTS, "weeks: its training step takes no time"),
-        (STEP + FAULTS.replace("200 h", "1 ms"), "failures in all replications are more than can be simulated"),
-        (STEP + FAULTS.replace("mtbf: 200 h", "mtbf: 0"), "faults.classes[0].mtbf: must be more than 0"),
-    ],
-    ids=["no faults", "a sweep", "no step", "too many failures", "mtbf 0"],
-)
-def test_what_cannot_be_done_is_one_line(run, write, text, said):
-    code, out, err = run("goodput", write(text))
-    assert (code, out, len(err)) == (2, "", 1)
-    assert said in err[0]
 
 
 def test_tables_hold_every_failure_and_every_interval(write):

@@ -2,6 +2,7 @@
 
 import pytest
 from support.scenarios import MINIMAL
+from support.tables import from_table
 
 SAID = "parallel.pipeline changes the size of the model"
 
@@ -21,17 +22,7 @@ def test_an_override_of_the_pipeline_is_noted(run, write, arguments):
     assert run(file, *sets, "--quiet")[2] == []
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["parallel.pipeline=1"],
-        ["parallel.data=2"],
-        ["parallel.pipeline=2", "workload.per=model"],
-        ["parallel.pipeline=2", "workload.per=rank"],
-        ["parallel.pipeline=2", "workload.forward=2 s"],
-        ["parallel.pipeline=2", "workload.forward=[1 s, 2 s]"],
-    ],
-)
+@from_table
 def test_an_override_that_keeps_or_states_the_model_is_not(run, write, arguments):
     assert run(write(MINIMAL), *(word for one in arguments for word in ("--set", one)))[2] == []
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from support import scenarios
+from support.tables import from_table
 
 from hybrid_des.pipeline.order_csv import read_order
 from hybrid_des.scenario import load, scenario_from
@@ -63,24 +64,11 @@ def test_what_is_written_is_the_best_plan(run, file, tmp_path):
     assert json.loads(out)["step_time_s"] == best["step_time_s"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["--set", "search.axes=[{schedule.knd: [gpipe]}]"], 2, 'unknown "knd"; did you mean "kind"?'),
-        (["--set", "search.axes=[{parallel.data: [3]}]"], 2, "an empty space: no plan uses all 4 GPUs"),
-        (["--set", "search.memory=100 MB"], 1, "no plan fits into search.memory; the nearest: pipeline rank"),
-        (["--set", "search.reserve=3.9 GB"], 1, "no plan fits into the GPU's memory, less search.reserve; the nearest"),
-        (["--set", "search.axes=[{schedule.microbatches: [-1]}]"], 1, "every plan is impossible; the first: "),
-        (["--resume"], 2, "--resume needs the --out of the search"),
-        (["--budget", "soon"], 2, '"soon" is not a quantity'),
-        (["--budget", "0"], 2, "must be more than 0"),
-    ],
-)
-def test_what_goes_wrong_is_one_line(run, file, arguments, code, message):
-    found, out, err = run("search", file, "--jobs", 1, "--quiet", *arguments)
-    assert found == code
-    assert message in err[-1]
-    assert "Traceback" not in "\n".join([out, *err])
+@from_table
+def test_a_search_without_a_plan_says_why(run, file, change, said):
+    code, _, err = run("search", file, "--jobs", 1, "--quiet", "--set", change)
+    assert (code, len(err)) == (1, 1)
+    assert said in err[0]
 
 
 def test_an_interrupt_prints_what_was_found_and_can_be_resumed(run, file, tmp_path, monkeypatch):

@@ -3,6 +3,8 @@
 import weakref
 
 import pytest
+import yaml
+from support.paths import TESTS
 from support.scenarios import MINIMAL
 
 from hybrid_des.errors import CircularOrderError, DeadlockError, ScenarioError, UsageError, one_line
@@ -17,66 +19,15 @@ def safe(text):
     return all(letter.isprintable() or letter == "\n" for letter in text)
 
 
-CASES = {
-    "name and description": ({"a.yaml": MINIMAL + f"name: {QUOTED}\ndescription: {QUOTED}\n"}, ["a.yaml"]),
-    "name of a topology": ({"a.yaml": MINIMAL + f"name: {QUOTED}\n"}, ["topology", "a.yaml"]),
-    "name above a collective": (
-        {"a.yaml": MINIMAL + f"name: {QUOTED}\n"},
-        ["collective", "ring", "--scenario", "a.yaml", "--max", "1 KiB"],
-    ),
-    "folder of a copy": ({}, ["init", "a100_8x", "--out", EVIL]),
-    "folder of a copy in JSON": ({}, ["init", "a100_8x", "--out", EVIL, "--json"]),
-    "name of a topology in JSON": ({"a.yaml": MINIMAL + f"name: {QUOTED}\n"}, ["topology", "a.yaml", "--json"]),
-    "name of an explained run": ({"a.yaml": MINIMAL + f"name: {QUOTED}\n"}, ["explain", "a.yaml"]),
-    "names of compared runs": ({"a.yaml": MINIMAL + f"name: {QUOTED}\n"}, ["compare", "a.yaml", "a.yaml"]),
-    "names of random runs": (
-        {"a.yaml": MINIMAL + f"name: {QUOTED}\njitter: {{distribution: lognormal, sigma: 0.1}}\n"},
-        ["spread", "a.yaml", "a.yaml", "--runs", "2"],
-    ),
-    "name of a measured row": (
-        {
-            "a.yaml": MINIMAL + "sweep: {file: r.csv}\n",
-            "r.csv": f'name,workload.forward,measured.step_time_s\n"{EVIL}",-1,1\n',
-        },
-        ["validate", "a.yaml", "--jobs", "1"],
-    ),
-    "name of a replayed file": (
-        {f"{EVIL}.csv": "step,stage,kind,microbatch,seconds\n0,0,F,0,1\n0,0,B,0,2\n"},
-        ["replay", f"{EVIL}.csv"],
-    ),
-    "name of a GPU": ({"a.yaml": MINIMAL + f"cluster: {{gpu: {{name: {QUOTED}, memory: 80 GB}}}}\n"}, ["a.yaml"]),
-    "swept name": ({"a.yaml": MINIMAL + f"sweep: [{{name: [{QUOTED}, b]}}]\n"}, ["a.yaml"]),
-    "swept schedule": ({"a.yaml": MINIMAL + f"sweep: [{{schedule.kind: [{QUOTED}, gpipe]}}]\n"}, ["a.yaml"]),
-    "key": ({"a.yaml": MINIMAL + f"{QUOTED}: 1\n"}, ["a.yaml"]),
-    "choice": ({"a.yaml": MINIMAL + f"record: {QUOTED}\n"}, ["a.yaml"]),
-    "file of one string": ({"a.yaml": QUOTED}, ["a.yaml"]),
-    "base": ({"a.yaml": MINIMAL + f"base: {QUOTED}\n"}, ["a.yaml"]),
-    "order file": ({"a.yaml": TRANSFER.replace("kind: 1f1b", "file: o.csv"), "o.csv": f"0F0\n{EVIL}\n"}, ["a.yaml"]),
-    "order file to verify": (
-        {"a.yaml": TRANSFER.replace("kind: 1f1b", "file: o.csv"), "o.csv": f"0F0\n{EVIL}\n"},
-        ["verify", "a.yaml"],
-    ),
-    "table": ({"a.yaml": MINIMAL + "gradients: {table: t.csv}\n", "t.csv": TABLE + EVIL}, ["a.yaml"]),
-    "file name": ({}, [EVIL]),
-    "argument of schema": ({}, ["schema", EVIL]),
-    "name of a collective": ({}, ["collective", EVIL]),
-    "number of ranks": ({}, ["schedules", "1f1b", "--pipeline", EVIL]),
-    "newlines": ({}, ["a.yaml", "\n" * 50, "--js"]),
-    "file to import": ({"a.yaml": MINIMAL}, ["a.yaml", "--import", EVIL]),
-    "number of jobs": ({"a.yaml": MINIMAL}, ["a.yaml", "--jobs", EVIL]),
-    "overridden name": ({"a.yaml": MINIMAL}, ["a.yaml", "--set", f"name={QUOTED}"]),
-    "overridden key": ({"a.yaml": MINIMAL}, ["a.yaml", "--set", f"{EVIL}=1"]),
-    "name of a wrong file": ({f"{EVIL}.yaml": MINIMAL + "steps: 0\n"}, [f"{EVIL}.yaml"]),
-}
+CASES = yaml.safe_load((TESTS / "cli" / "foreign_texts.yaml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_control_characters_do_not_reach_the_terminal(run, write, tmp_path, monkeypatch, case):
-    files, arguments = CASES[case]
-    for name, text in files.items():
+    for name, text in CASES[case]["files"].items():
         write(text, name)
     monkeypatch.chdir(tmp_path)
-    code, out, err = run(*arguments)
+    code, out, err = run(*CASES[case]["arguments"])
     assert safe(out), ascii(out)
     assert all(map(str.isprintable, err)), ascii(err)
     assert len(err) <= 3
@@ -152,13 +103,6 @@ def test_what_ran_out_of_memory_is_freed(run, write, monkeypatch):
     monkeypatch.setattr("hybrid_des.cli.main.say", say)
     assert run(write(MINIMAL))[0] == 1
     assert say.message.startswith("out of memory: ")
-
-
-@pytest.mark.parametrize("text", ["gradients=0", "gradients=", "gradients=[1]"])
-def test_a_section_that_is_none_is_one_line(run, text):
-    code, out, err = run("collective", "ring", "--set", text)
-    assert (code, out, len(err)) == (2, "", 1)
-    assert "expected a mapping" in err[0]
 
 
 def test_a_device_as_order_file_is_one_line(run, write):

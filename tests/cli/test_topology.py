@@ -10,33 +10,6 @@ from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report.plots.fabric_map import draw_fabric
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("[gpu0, left]", "[gpu0]", ":7: cluster.links[0].between: expected a list of points such as [gpu0, switch0]"),
-        ("[gpu0, left]", "[gpu0, 5]", ":7: cluster.links[0].between: expected a point such as gpu0, found 5"),
-        ("[gpu0, left]", "[gpu0, gpu0]", ':7: cluster.links[0].between: "gpu0" is given twice in a row'),
-        ("[gpu0, left]", "[a, b, c]", ":7: cluster.links[0].between: expected two points such as"),
-        ("[gpu0, left], bandwidth: 10 GB/s", "[gpu0, left], bandwidth: 0", ":7: cluster.links[0].bandwidth: a bandw"),
-        ("[gpu1, left]", "[gpu0, left]", ":8: cluster.links[1]: duplicate link from gpu0 to left"),
-        ("[gpu1, left]", "[gpu4, left]", ':8: cluster.links[1]: there is no "gpu4"; the cluster has 4 GPUs'),
-        ("[left, right]", "[left, light]", ":6: cluster.links: no path from gpu0 to gpu2; the cluster has 4 GPUs"),
-        ("latency: 1 us", "one_way: true", ":6: cluster.links: no path from gpu2 to gpu0; the cluster has 4 GPUs"),
-        ("  links:", "  routes: [[gpu0, gpu1]]\n  links:", ":6: cluster.routes[0]: there is no link from gpu0 to gpu1"),
-        ("  links:", "  routes: [[gpu0, left]]\n  links:", ":6: cluster.routes[0]: a route connects two GPUs"),
-        ("  topology: links\n", "", ":5: cluster.links: is not read by nodes; read by links"),
-    ],
-)
-def test_a_broken_wiring_is_told_with_its_line(write, capsys, old, new, said):
-    assert old in SPINE
-    file = write(SPINE.replace(old, new, 1))
-    assert main(["topology", str(file)]) == 2
-    output = capsys.readouterr()
-    assert output.out == ""
-    assert output.err.startswith(f"{file}{said}")
-    assert output.err.count("\n") == 1
-
-
 def test_the_command_prints_and_draws_links_and_routes(write, capsys, tmp_path):
     file = write(SPINE, "spine.yaml")
     assert main(["topology", str(file), "--route", "0", "3", "--out", str(tmp_path / "new" / "folder")]) == 0
@@ -93,22 +66,6 @@ def test_every_topology_can_be_drawn(name):
             ax = figure.axes[0]
             texts = {text.get_text() for text in (*ax.texts, *ax.get_xticklabels())}
             assert {"0", "1", str(fabric.gpus - 1)} <= texts
-
-
-@pytest.mark.parametrize(
-    ("ends", "said"),
-    [
-        (["0", "4"], "--route 0 4: there is no rank 4; the cluster has 4 GPUs"),
-        (["-1", "0"], "there is no rank -1"),
-        (["1", "1"], "--route 1 1: a rank does not send messages to itself; give two ranks"),
-        (["a", "1"], 'argument --route: expected a whole number, found "a"'),
-    ],
-)
-def test_a_route_that_there_is_not_is_one_line(write, capsys, ends, said):
-    assert main(["topology", str(write(SPINE)), "--route", *ends]) == 2
-    output = capsys.readouterr()
-    assert said in output.err
-    assert (output.out, output.err.count("\n")) == ("", 1)
 
 
 def test_parallel_links_are_counted(scenarios):

@@ -63,38 +63,6 @@ def test_options_of_a_scenarios_own_reduction_are_left_aside(run, scenarios, wri
         assert (code, "fp16" in out) == (0, bool(more))
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
-    (["rng"], 'unknown "rng"; did you mean "ring"?'),
-    (["ring", "--ranks", "1"], "--ranks 1: a collective needs at least 2"),
-    (["ring", "--ranks", "1_000"], '--ranks: expected a whole number, found "1_000"'),
-    (["ring", "--ranks", "٣"], '--ranks: expected a whole number, found "٣"'),
-    (["ring", "--ranks", "0"], "--ranks: must be at least 1, not 0"),
-    (["ring", "--ranks", "2000000"], "--ranks: must be at most 1048575, not 2000000"),
-    (["ring", "--gpus-per-node", "0"], "--gpus-per-node: must be at least 1, not 0"),
-    (["ring", "--bandwidth", "0"], "--bandwidth: a bandwidth of 0 delivers nothing"),
-    (["ring", "--bandwidth", "25 us", "--gpus-per-node", "4"], '--bandwidth: "25 us" is a time; expected a bandwidth'),
-    (["ring", "--latency", "x"], '--latency: "x" is not a quantity'),
-    (["ring", "--min", "2 KiB", "--max", "1 KiB"], "in ascending order"),
-    (["ring", "--min", "2 ms"], '--min 2 ms --max 1 GiB: "2 ms" is a time; expected a size'),
-    (["ring", "--factor", "1"], "--factor: must be at least 2, not 1"),
-    (["ring", "--pieces", "2"], "--pieces: is not read by ring"),
-    (["hierarchical", "--pieces", "0"], "--pieces: must be at least 1, not 0"),
-    (["parameter-server", "--servers-on", "host"], '--servers-on: unknown "host"; did you mean "hosts"?'),
-    (["ring", "--codec", "fp33"], '--codec: unknown "fp33"; did you mean "fp32"?'),
-    (["in-switch", "--ranks", "2"], "in-switch: needs a group within one node, not on nodes 0, 1"),
-    (["measured"], "--table: is required by measured"),
-    (["ring", "--set", "cluster.topology=hub"], '--set cluster.topology=hub: cluster.topology: unknown "hub"'),
-    (["ring", "--scenario", "A100", "--ranks", "9"], "--ranks 9: the cluster of"),
-    (["ring", "--scenario", "A100", "--latency", "1 us"], "--latency: given by the scenario; change it with --set"),
-    (["ring", "--scenario", "A100", "--pieces", "2"], "--pieces: is not read by ring"),
-])  # fmt: skip
-def test_what_the_command_cannot_do_is_one_line(run, scenarios, arguments, said):
-    arguments = [scenarios / "a100_8x.yaml" if one == "A100" else one for one in arguments]
-    code, out, (err,) = run("collective", *arguments)
-    assert (code, out) == (2, "")
-    assert said in err
-
-
 def test_all_algorithms_are_tried_on_the_same_ranks(run, tmp_path):
     more = ["--ranks", "4", "--gpus-per-node", "2", "--min", "1 MiB", "--max", "4 MiB", "--out", tmp_path]
     code, out, err = run("collective", "all", *more)

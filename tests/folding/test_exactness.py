@@ -13,7 +13,7 @@ from hybrid_des.scenario import sizes
 SPANNING = (12, 15, 16, 19, 28)  # seeds that fold, of several wirings and schedules
 CAMPAIGNS = 6 * TIMES
 EACH = 6
-# seeds of small models, each with axes along which it folds; tests/benchmarks/foldings.py draws models of any size
+# seeds of small models, each with axes along which it folds
 LAYERED = {
     12: ["tensor"],
     98: ["data", "tensor", "context"],

@@ -12,7 +12,7 @@ from hybrid_des import collectives
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.analysis.table import table as table_of
 from hybrid_des.collectives import codecs
-from hybrid_des.errors import Refusal, ScenarioError
+from hybrid_des.errors import Refusal
 from hybrid_des.gradients.buckets import DONE, buckets_of
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario import scenario_from
@@ -225,22 +225,6 @@ def test_auto_prefers_the_hierarchy_where_nodes_share_few_nics():
                "infiniband": {"bandwidth": "10 GB/s", "latency": "5 us", "nics_per_node": 1}}  # fmt: skip
     result = run(scenario(d=16, cluster=cluster, workload={"parameters": 10**7}, algorithm="auto"))
     assert result.algorithm == "hierarchical"
-
-
-@pytest.mark.parametrize(("gradients", "said"), [
-    ({"algorithm": "rng"}, 'gradients.algorithm: unknown "rng"; did you mean "ring"?'),
-    ({"algorithm": "ring-all-gather"}, 'gradients.algorithm: unknown "ring-all-gather"'),
-    ({"error_feedback": True}, "gradients.error_feedback: needs real gradients; add a numerics: section"),
-    ({"servers": 2}, "gradients.servers: is not read by ring; read by parameter-server"),
-    ({"pieces": 0, "algorithm": "hierarchical"}, "gradients.pieces: must be at least 1"),
-    ({"bucket_rule": "dpp", "bucket": "1 MB"}, 'gradients.bucket_rule: unknown "dpp"; did you mean "ddp"?'),
-    ({"servers_on": "moon", "algorithm": "parameter-server"}, 'gradients.servers_on: unknown "moon"'),
-    ({"bucket": 0}, "gradients.bucket: a bucket cannot have 0 bytes"),
-])  # fmt: skip
-def test_wrong_gradients_are_one_line(gradients, said):
-    with pytest.raises(ScenarioError) as error:
-        scenario(**gradients)
-    assert said in str(error.value) and "\n" not in str(error.value)
 
 
 def test_servers_without_hosts_are_refused_with_what_would_be_right():

@@ -15,7 +15,6 @@ from hybrid_des.cli.commands.verify import verify
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.errors import ScenarioError
 from hybrid_des.network.rings import channels
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.planning.wiring import fabric_of
@@ -213,16 +212,3 @@ def test_explain_proposes_more_channels():
     )  # fmt: skip
     changes = [one.change for one in explain(scenario).proposals]
     assert "gradients.channels=auto" in changes
-
-
-@pytest.mark.parametrize(("gradients", "said"), [
-    ({"channels": "two"}, 'gradients.channels: expected auto or a number of rings, found "two"'),
-    ({"channels": 0}, "gradients.channels: must be at least 1, not 0"),
-    ({"channels": 65}, "gradients.channels: must be at most 64, not 65"),
-    ({"channels": 2, "algorithm": "hierarchical"}, "gradients.channels: is not read by hierarchical; read by ring"),
-])  # fmt: skip
-def test_wrong_channels_are_one_line(gradients, said):
-    with pytest.raises(ScenarioError) as error:
-        scenarios.scenario("1f1b", 1, 1, 4, gradients=gradients)
-    assert len(error.value.problems) == 1
-    assert said in error.value.problems[0]

@@ -12,7 +12,6 @@ from support.sizes import chunks_of
 from hybrid_des import collectives
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.analysis.table import table as table_of
-from hybrid_des.errors import ScenarioError
 from hybrid_des.pipeline import schedules
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario import sizes
@@ -183,29 +182,6 @@ def test_full_recomputation_keeps_the_message_only():
         for recompute in ("none", "full")
     )
     assert many.peak_memory[0] - few.peak_memory[0] == (4 * 10 - (4 * 1 + 10)) * 10**6
-
-
-@pytest.mark.parametrize(("sections", "said"), [
-    ({"overlap": {"parameters": True}}, "overlap.parameters: is read where parameters are sharded only"),
-    ({"overlap": {"tensor": 0.5}}, "overlap.tensor: is read with `model` only"),
-    ({"sharding": "zero-4"}, 'sharding: unknown "zero-4"; did you mean'),
-    ({"sharding": "zero-1", "gradients": {"algorithm": "double-binary-tree"}},
-     "gradients.algorithm: with zero-1, gradients are reduce-scattered; expected halving-doubling or hierar"),
-    ({"sharding": "zero-3", "gradients": {"algorithm": "auto"}},
-     "gradients.algorithm: with zero-3, the collectives of single layers run around rings; expected ring"),
-    ({"sharding": "zero-3", "gradients": {"bucket": 1000}}, "gradients.bucket: zero-3 scatters gradients layer by"),
-    ({"sharding": "zero-3", "overlap": {"parameters": False}, "gradients": {"overlap": True}},
-     "gradients.overlap: is what `overlap.parameters` says where weights are sharded"),
-    ({"sharding": "zero-1", "numerics": {}}, "sharding: the small model of `numerics` cannot be divided"),
-    ({"sharding": "zero-1", "workload": {"memory": {"per_parameter": 8}}},
-     "workload.memory.per_parameter: zero-1 divides weights and the state of the optimizer; expected at least 14"),
-    ({"recompute": "selective"}, "recompute: selective: repeats the attention core of a `model`; expected none"),
-    ({"recompute": "full", "workload": {"recompute": 0.5}}, "recompute: full: repeats all of `forward`; give only one"),
-])  # fmt: skip
-def test_what_cannot_be_sharded_is_one_line(sections, said):
-    with pytest.raises(ScenarioError) as error:
-        scenario(**sections)
-    assert said in str(error.value) and "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("sharding", SHARDED)

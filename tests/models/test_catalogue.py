@@ -1,46 +1,15 @@
 """Published models: their sizes give the published counts of parameters and operations."""
 
 import pytest
+import yaml
+from support.paths import GOLDEN
 
 from hybrid_des.errors import UsageError
 from hybrid_des.models import catalogue
 from hybrid_des.models.catalogue import expanded, model
 
-# Hugging Face: number of elements in the safetensors files (its API, `safetensors.total`), or `num_parameters()` of
-# GPT2LMHeadModel and BertModel; DeepSeek-V3: elements of its 61 layers' tensors, without scales and the extra module
-HUGGING_FACE = {
-    "gpt2": 124_439_808,
-    "gpt2-medium": 354_823_168,
-    "gpt2-large": 774_030_080,
-    "gpt2-xl": 1_557_611_200,
-    "llama2-7b": 6_738_415_616,
-    "llama2-13b": 13_015_864_320,
-    "llama2-70b": 68_976_648_192,
-    "llama3-8b": 8_030_261_248,
-    "llama3-70b": 70_553_706_496,
-    "llama3.1-8b": 8_030_261_248,
-    "llama3.1-70b": 70_553_706_496,
-    "llama3.1-405b": 405_853_388_800,
-    "mistral-7b": 7_241_732_096,
-    "mixtral-8x7b": 46_702_792_704,
-    "deepseek-v2": 235_741_434_880,
-    "deepseek-v3": 671_026_419_200,
-    "bert-large": 335_141_888,
-}
-# torchvision/models/{resnet,vgg,vision_transformer}.py: `num_params`, and `_ops` in 10⁹ multiply-adds per image
-TORCHVISION = {
-    "resnet-50": (25_557_032, 4.089),
-    "resnet-101": (44_549_160, 7.801),
-    "resnet-152": (60_192_808, 11.514),
-    "vgg-16": (138_357_544, 15.470),
-    "vit-b-16": (86_567_656, 17.564),
-    "vit-l-16": (304_326_632, 61.555),
-    "vit-h-14": (632_045_800, 167.295),
-}
-# Brown et al., arXiv 2005.14165, table 2.1, in millions
-GPT3 = {"125m": 125, "350m": 350, "760m": 760, "1.3b": 1300, "2.7b": 2700, "6.7b": 6700, "13b": 13000, "175b": 175000}
-# Mixtral: arXiv 2401.04088; DeepSeek: arXiv 2405.04434 and 2412.19437; in 10⁹, with decimals as printed there
-ACTIVE = {"mixtral-8x7b": (12.9, 1), "deepseek-v2": (21, 0), "deepseek-v3": (37, 0)}
+FIGURES = yaml.safe_load((GOLDEN / "models.yaml").read_text(encoding="utf-8"))
+HUGGING_FACE, TORCHVISION, GPT3, ACTIVE = (FIGURES[of] for of in ("hugging_face", "torchvision", "gpt3", "active"))
 
 
 def test_every_published_model_is_held_against_a_figure():

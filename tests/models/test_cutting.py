@@ -6,6 +6,7 @@ from itertools import combinations, pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.tables import from_table
 
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.models import Layer
@@ -38,19 +39,7 @@ def test_rules_give_their_counts(stages, rule, counts):
     assert [place for held in ranges for place in held] == list(range(18))
 
 
-@pytest.mark.parametrize(
-    ("stages", "rule", "said"),
-    [
-        (3, "even", "16 layers cannot be divided evenly into 3 stages"),
-        (4, "ends-1", "16 layers and one fewer at each end cannot be divided into 4 stages"),
-        (3, [8, 8], "2 numbers of layers for 3 stages; expected one for each"),
-        (3, [5, 5, 5], "5 + 5 + 5 layers, but the model has 16"),
-        (3, [17, -1, 0], "17 + -1 + 0 layers, but the model has 16"),
-        (3, [8, 0, 8], "stage 1 of 3 would have no layer"),
-        (32, "even", "16 layers are too few for 32 stages"),
-        (17, "balanced", "16 layers are too few for 17 balanced stages"),
-    ],
-)
+@from_table
 def test_impossible_cuts_are_refused_in_one_line(stages, rule, said):
     with pytest.raises(Refusal) as error:
         cut(LAYERS, stages, rule, [1] * 18)

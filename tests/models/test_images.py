@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.tables import from_table
 
 from hybrid_des.errors import UsageError
 from hybrid_des.models import Gemm
@@ -51,30 +52,14 @@ def test_a_patch_is_a_token():
     assert not any(layer.parameters.tied for layer in own.layers)
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"base": "vit-b-16", "image": 230}, "patch: an image of 230 pixels is not divisible into patches of 16"),
-        ({"base": "vit-b-16", "heads": 7}, "heads: hidden size 768 is not divisible by 7 heads"),
-        ({"base": "vgg-16", "image": 16}, "image: too small for the number of layers that shrink it"),
-        ({"base": "vgg-16", "convolutions": [2, 2]}, "convolutions: expected 5 numbers, found 2"),
-    ],
-)
+@from_table
 def test_shapes_that_do_not_fit_are_refused(values, said):
     with pytest.raises(ModelRefusal) as error:
         model(values)
     assert str(error.value) == said
 
 
-@pytest.mark.parametrize(
-    ("blocks", "said"),
-    [
-        (3, "resnet: blocks: expected a list such as [3, 4, 6, 3], found 3"),
-        ([], "resnet: blocks: expected a list such as [3, 4, 6, 3], found a list"),
-        ([3, "x"], 'resnet: blocks: expected a whole number, found "x"'),
-        ([3, 0], "resnet: blocks: must be at least 1, not 0"),
-    ],
-)
+@from_table
 def test_a_list_of_blocks_is_checked(blocks, said):
     with pytest.raises(UsageError) as error:
         make_model("resnet", {"blocks": blocks})

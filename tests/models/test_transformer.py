@@ -5,6 +5,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.tables import from_table
 
 from hybrid_des.errors import Refusal
 from hybrid_des.models import Attention, Elementwise, Gemm
@@ -171,26 +172,7 @@ def test_the_blocks_of_a_model_are_alike_but_for_names():
 BASE = {"layers": 2, "hidden": 12, "heads": 4, "ffn": 8, "vocab": 10, "sequence": 4}
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"heads": 5}, "heads: hidden size 12 is not divisible by 5 heads"),
-        ({"kv_heads": 3}, "kv_heads: 4 heads cannot share 3 heads of keys and values"),
-        ({"experts": {"count": 2, "active": 3, "ffn": 1}}, "experts.active: 3 of only 2 experts per token"),
-        (
-            {"experts": {"count": 2, "active": 1, "ffn": 1, "dense_layers": 3}},
-            "experts.dense_layers: 3 of only 2 layers",
-        ),
-        (
-            {"experts": {"count": 2, "active": 1, "ffn": 1, "balance": 0.5}},
-            "experts.balance: the busiest rank has at least the mean; expected 1 or more",
-        ),
-        (
-            {"kv_heads": 2, "latent": {"key_value": 1, "nope": 1, "rope": 1, "value": 1}},
-            "kv_heads: has no meaning with latent attention",
-        ),
-    ],
-)
+@from_table
 def test_sizes_that_do_not_fit_are_refused(changed, said):
     with pytest.raises(ModelRefusal) as error:
         make_model("transformer", {**BASE, **changed})
@@ -198,16 +180,7 @@ def test_sizes_that_do_not_fit_are_refused(changed, said):
     assert error.value.option == said.split(":")[0]
 
 
-@pytest.mark.parametrize(
-    ("name", "ranks", "said"),
-    [
-        ("gpt2", {"tensor": 8}, "12 heads cannot be divided over 8 ranks"),
-        ("llama3-8b", {"tensor": 16}, "8 heads cannot be divided over 16 ranks"),
-        ("llama3-8b", {"expert": 2}, "this model has no experts to divide"),
-        ("mixtral-8x7b", {"expert": 3}, "8 experts cannot be divided over 3 ranks"),
-        ("resnet-50", {"tensor": 2}, "this model has nothing that tensor parallelism divides"),
-    ],
-)
+@from_table
 def test_parallelism_that_does_not_divide_is_refused(name, ranks, said):
     with pytest.raises(Refusal) as error:
         model(name).check_division(**ranks)

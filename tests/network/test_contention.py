@@ -1,16 +1,9 @@
 """Traffic that meets: pipeline messages and gradient reductions on one NIC, in figures worked out by hand."""
 
-from itertools import pairwise
-
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support import scenarios
-from support.campaigns import TIMES
 
 from hybrid_des.analysis.metrics import summary
-from hybrid_des.network.rate import rate_of
-from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import load
 from hybrid_des.simulation.run import run
 
@@ -155,51 +148,3 @@ def test_overlap_on_shared_nics_may_be_slower_or_faster(scenarios, name, overlap
     """Three hops of 12 ms lost and half a backward won; hardly anything lost and nearly a whole backward won."""
     one = load(scenarios / f"contention_{name}.yaml", [f"gradients.overlap={str(overlap).lower()}", "record=none"])
     assert run(one).duration / MS == pytest.approx(milliseconds, abs=0.05)
-
-
-WIRINGS = [
-    {"topology": "nodes"},
-    {"topology": "leaf-spine", "leaf_size": 2, "oversubscription": 3},
-    {"topology": "rails"},
-    {"topology": "rails", "cross_rail": "spine", "oversubscription": 2},
-    {"topology": "pcie", "gpus_per_switch": 1},
-    {"topology": "ring"},
-    {"topology": "mesh"},
-]
-
-
-@settings(max_examples=20 * TIMES)
-@given(st.data())
-def test_messages_never_overlap_on_a_link_in_any_layout(data):
-    """Nor does a link carry less or more than was sent over it, nor a run differ from the same one again."""
-    wiring = data.draw(st.sampled_from(WIRINGS))
-    p, d = data.draw(st.sampled_from([(2, 2), (4, 2), (2, 4), (3, 2)]))
-    order = data.draw(st.permutations(["tensor", "data", "pipeline"]))
-    gpus = data.draw(st.sampled_from([1, 2, p * d // 2]))
-    one = scenario(
-        p,
-        d,
-        parallel={"order": order},
-        cluster=nics("7 GB/s", gpus, data.draw(st.integers(1, gpus)), nodes=p * d // gpus, **wiring),
-        schedule={"kind": "1f1b", "microbatches": data.draw(st.integers(1, 5))},
-        workload={
-            "forward": "3 us",
-            "backward": "5 us",
-            "activation": f"{data.draw(st.integers(0, 99))} kB",
-            "parameters": data.draw(st.integers(1, 99999)),
-        },
-        gradients={"overlap": True, "bucket": "50 kB", "bucket_rule": data.draw(st.sampled_from(["stage", "ddp"]))},
-    )
-    result = run(one)
-    table = {name: column.tolist() for name, column in result.timeline.messages.items()}
-    channels = [result.timeline.channels[number] for number in table["channel"]]
-    served = sorted(zip((channel.link for channel in channels), table["start"], table["end"], strict=True))
-    for (link, _, end), (other, start, _) in pairwise(served):
-        assert link != other or end <= start
-    fabric = fabric_of(one)
-    for channel, start, end, size in zip(channels, table["start"], table["end"], table["bytes"], strict=True):
-        assert end - start == rate_of(fabric.links[channel.link].bandwidth)[size]
-    sent = sum(size for channel, size in zip(channels, table["bytes"], strict=True) if channel.hop == 0)
-    assert sent == result.bytes_pipeline + result.bytes_gradients
-    again = run(one).timeline.messages
-    assert all(column.tolist() == table[name] for name, column in again.items())

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support import scenarios
 from support.sizes import chunks_of, exists
+from support.tables import from_table
 
 from hybrid_des import collectives
 from hybrid_des.cli.commands.verify import verify
@@ -142,13 +143,7 @@ def ring(buffers):
     measure(fabric_of(scenario(p=1, d=len(buffers))), "ring", [ranks], lambda group, place: buffers[place])
 
 
-@pytest.mark.parametrize(("codec", "least", "most"), [
-    ("fp64", 0, 1e-15),
-    ("fp32", 1e-9, 1e-6),
-    ("fp16", 1e-5, 2e-3),
-    ("bf16", 1e-4, 1e-2),
-    ("int8", 1e-3, 3e-2),
-])  # fmt: skip
+@from_table
 def test_a_ring_gives_the_mean_to_the_codecs_rounding(codec, least, most):
     generator = np.random.default_rng(0)
     arrays = [generator.normal(size=121) for _ in range(4)]

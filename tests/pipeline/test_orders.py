@@ -4,6 +4,7 @@ import pytest
 from support.paths import GOLDEN
 from support.plans import options_of, plan_of, rows
 from support.sizes import exists, grid
+from support.tables import from_table
 
 from hybrid_des.errors import PlanError
 from hybrid_des.pipeline import Op, Plan, loop, schedules
@@ -87,19 +88,7 @@ def test_a_copy_that_a_micro_batch_leaves_half_way():
     assert "neither of two disjoint paths" in refused(mixed)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "empty"),
-        ("0F0,0G0\n", '"0G0" is not an operation'),
-        ("0F0,1SEND_F0\n", "compute-only"),
-        ("(0F0;0F1)OVERLAP_F_B\n", "one forward and one backward"),
-        ("0F0,0B0\n2F0,2B0\n", "stage 1 has no operations, but stage 2 has"),
-        ("0F1,0B1\n", "micro-batch 0 has no operations"),
-        ("0F0,0B0,0W0\n", "0I0 is missing"),
-        ("0F0,0B0\n,,\n1F0,1B0\n", "rank 1 has nothing to do"),
-    ],
-)
+@from_table
 def test_unreadable_orders(text, said):
     assert said in refused(text)
 

@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from support.tables import from_table
 
 from hybrid_des.errors import HybridDesError
 from hybrid_des.models.kinds.layer_table import read_layers
@@ -31,17 +32,7 @@ def test_what_is_no_file_is_refused(read, place, said, pipe):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        "base: PIPE",
-        "schedule: {kind: null, file: PIPE}",
-        "gradients: {algorithm: measured, table: PIPE}",
-        "cluster: {nvlink: {table: PIPE}}",
-        "sweep: {file: PIPE}",
-        "workload: null\nmodel: {kind: layers, file: PIPE}",
-    ],
-)
+@from_table
 def test_a_named_pipe_in_a_scenario_is_refused(run, write, pipe, more):
     small = write("parallel: {data: 2}\n" + SMALL, "small.yaml")
     text = more.replace("PIPE", str(pipe)) + ("" if more.startswith("base") else f"\nbase: {small}\n")

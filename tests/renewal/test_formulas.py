@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from support.tables import from_table
 
 from hybrid_des.renewal.formulas import (
     at_most,
@@ -17,13 +18,7 @@ from hybrid_des.renewal.formulas import (
 from hybrid_des.renewal.summary import confidence, student
 
 
-@pytest.mark.parametrize(
-    ("cost", "mtbf", "by_young", "by_daly", "exact"),
-    [
-        (60, 10800, 1138.419958, 1098.771322, 1098.776292),
-        (120, 10800, 1609.968944, 1530.962752, 1530.982681),
-    ],
-)
+@from_table
 def test_best_intervals_to_six_digits(cost, mtbf, by_young, by_daly, exact):
     assert young(cost, mtbf) == pytest.approx(by_young, abs=5e-7)
     assert daly(cost, mtbf) == pytest.approx(by_daly, abs=5e-7)

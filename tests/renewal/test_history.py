@@ -1,6 +1,7 @@
 """Histories of failures: one stream per class, the same whatever else there is."""
 
 import pytest
+from support.tables import from_table
 from support.weeks import S, weeks
 
 from hybrid_des.errors import UsageError
@@ -60,18 +61,7 @@ def test_failures_come_in_order_of_time():
     assert times[:3] == [5 * S, 7 * S, 7 * S]
 
 
-@pytest.mark.parametrize(
-    ("one", "parts", "spare_parts"),
-    [
-        ({"what": "gpu"}, [[0], [0], [0], [1], [1]], [[2], [2], [2]]),
-        ({"what": "node"}, [[0], [1]], [[2]]),
-        ({"what": "nic"}, [[0], [0], [1], [1]], [[2], [2]]),
-        ({"what": "link", "domain": "none"}, [[], [], [], []], [[], []]),
-        ({"what": "switch", "domain": 8}, [[0, 1]], [[2]]),
-        ({"what": "node", "domain": 2}, [[0, 1], [0, 1]], [[2]]),
-        ({"what": "job"}, [[]], []),
-    ],
-)
+@from_table
 def test_parts_take_down_the_nodes_that_they_serve(one, parts, spare_parts):
     """Five ranks on two nodes of three GPUs and two NICs, and one spare."""
     from hybrid_des.scenario import scenario_from

@@ -12,6 +12,7 @@ from rich.color import Color, ColorSystem
 from support import handmade
 from support.handmade import uniform
 from support.scenarios import shared_nics, values
+from support.tables import from_table
 
 from hybrid_des import load, simulate
 from hybrid_des.pipeline import PlanRequest, schedules
@@ -176,13 +177,7 @@ def test_a_result_shows_itself():
 TENSOR = {"model": {"base": "gpt2", "layers": 4}, "schedule": {"kind": "1f1b", "microbatches": 4}}
 
 
-@pytest.mark.parametrize(
-    ("order", "names"),
-    [
-        (["tensor", "data", "pipeline"], ["ranks 0-3", "ranks 4-7"]),
-        (["pipeline", "tensor", "data"], ["ranks 0 … 6", "ranks 1 … 7"]),
-    ],
-)
+@from_table
 def test_ranks_that_share_a_stage_are_one_line(order, names):
     result = simulate(load({**TENSOR, "parallel": {"tensor": 4, "pipeline": 2, "order": order}}))
     text = result.report()

@@ -1,12 +1,11 @@
 """Clusters in scenario files: nodes that differ, options of topologies, wirings link by link, and mistakes in them."""
 
-import pytest
 from support import scenarios
 from support.scenarios import SPINE
+from support.tables import from_table
 
 from hybrid_des import hardware as catalogue
 from hybrid_des.cli.main import main
-from hybrid_des.errors import ScenarioError
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import load, scenario_from, to_mapping
 from hybrid_des.simulation.run import run
@@ -88,65 +87,10 @@ def test_a_wiring_link_by_link(write):
     assert len(fabric_of(load(write(SPINE + detour))).route(0, 2).links) == 5
 
 
-@pytest.mark.parametrize(
-    "cluster",
-    [
-        {"nodes": [{"speed": "0.5"}, {"count": 2, "nvlink": {"bandwidth": "inf"}}]},
-        {"topology": "pcie"},
-        {"topology": "leaf-spine", "nodes": 4, "oversubscription": 4, "leaf_size": 2},
-        {
-            "topology": "links",
-            "gpus_per_node": 2,
-            "links": [{"between": ["gpu0", "gpu1"], "bandwidth": "inf"}],
-            "routes": [["gpu0", "gpu1"]],
-        },
-    ],
-)
+@from_table
 def test_what_is_written_out_is_read_back_as_the_same(cluster):
     one = scenario(**cluster)
     assert scenario_from(to_mapping(one)) == one
-
-
-@pytest.mark.parametrize(
-    ("cluster", "said"),
-    [
-        ({"nodes": []}, "cluster.nodes: an empty list; expected a number, or a list of kinds of nodes"),
-        ({"nodes": "two"}, 'cluster.nodes: expected a whole number, found "two"'),
-        ({"nodes": [3]}, "cluster.nodes[0]: expected a mapping, found 3"),
-        ({"nodes": [{}, {"gpus": 4}]}, 'cluster.nodes[1].gpus: unknown "gpus"; did you mean "gpu"?'),
-        ({"nodes": [{"count": 0}]}, "cluster.nodes[0].count: must be at least 1, not 0"),
-        ({"nodes": [{"speed": 0}]}, "cluster.nodes[0].speed: must be more than 0"),
-        ({"nodes": [{"gpu": "h10"}]}, 'cluster.nodes[0].gpu: unknown "h10"; did you mean "h100"?'),
-        (
-            {"nodes": [{"nvlink": {"bandwidth": 0}}]},
-            "cluster.nodes[0].nvlink.bandwidth: a bandwidth of 0 delivers nothing",
-        ),
-        ({"nodes": [{"infiniband": {"nics": 2}}]}, 'infiniband.nics: unknown "nics"; did you mean "nics_per_node"?'),
-        ({"oversubscription": 2}, "cluster.oversubscription: is not read by nodes; read by leaf-spine, rails"),
-        ({"topology": "pcie", "leaf_size": 2}, "cluster.leaf_size: is not read by pcie; read by leaf-spine"),
-        ({"pcie": {"bandwidth": 1}}, None),
-        ({"topology": "leaf-spine", "oversubscription": 0}, "cluster.oversubscription: must be more than 0"),
-        ({"topology": "leaf-spine", "leaf_size": 0}, "cluster.leaf_size: must be at least 1, not 0"),
-        ({"topology": "rails", "cross_rail": "spin"}, 'cluster.cross_rail: unknown "spin"; did you mean "spine"?'),
-        ({"topology": "rails", "oversubscription": 2}, "cluster.oversubscription: applies to the spine, which exists"),
-        (
-            {"topology": "rails", "gpus_per_node": 4},
-            "cluster.topology: rails need at least one GPU per NIC of a node; 4 GPUs",
-        ),
-        ({"topology": "mesh", "nodes": 256}, "cluster.topology: a mesh of 2048 GPUs would need 4192256 links"),
-        ({"topology": "links", "links": 5}, "cluster.links: expected a list, found 5"),
-        ({"topology": "links", "links": [{"between": ["gpu0", "a"]}]}, "cluster.links[0].bandwidth: is required"),
-        ({"topology": "links"}, "cluster.links: no path from gpu0 to gpu1; the cluster has 8 GPUs"),
-    ],
-)
-def test_one_mistake_is_one_line(cluster, said):
-    if said is None:
-        cluster = {**cluster, "pcie": {"bandwidth": 1, "latency": 0}}
-        said = "cluster.pcie: is not read by nodes; read by pcie"
-    with pytest.raises(ScenarioError) as error:
-        scenario(**cluster)
-    assert len(error.value.problems) == 1
-    assert said in error.value.problems[0]
 
 
 def test_a_slow_node_holds_the_pipeline_up():
@@ -158,19 +102,7 @@ def test_a_slow_node_holds_the_pipeline_up():
     assert result.duration == (1 + 4 * 2 + 4 * 4 + 2 + 1) * 10**9
 
 
-@pytest.mark.parametrize(
-    ("bandwidth", "route", "said"),
-    [
-        (0, "None", 'link "wire" has a bandwidth of 0; expected more than 0, or None if free'),
-        (None, "Route(('wire',), (-5,))", "has latencies (-5,); expected whole picoseconds of at least 0"),
-        (None, "Route(('wire',), (1.5,))", "has latencies (1.5,); expected whole picoseconds of at least 0"),
-        (None, "{}[sender, receiver]", "the route from gpu0 to gpu1 is missing"),
-        (None, "None", "the route from gpu0 to gpu1 is missing"),
-        (None, "Route(('wire', 'wyre'), (0, 0))", 'from gpu0 to gpu1 uses a link "wyre", which does not exist'),
-        (None, "Route(('wire',), ())", "has 1 links and 0 latencies; expected one latency per link"),
-        (None, "Route((), ())", "has 0 links and 0 latencies; expected one latency per link, and at least one link"),
-    ],
-)
+@from_table
 def test_a_wrong_user_defined_topology_is_told_in_one_line(write, capsys, scratch, bandwidth, route, said):
     mine = write(
         f"""

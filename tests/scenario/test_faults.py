@@ -5,7 +5,6 @@ from fractions import Fraction
 import pytest
 from support.scenarios import merged, plain, values
 
-from hybrid_des.errors import ScenarioError
 from hybrid_des.scenario import scenario_from, to_mapping
 
 WHOLE = {
@@ -65,92 +64,6 @@ def test_no_checkpoints_are_not_unknown_ones():
 
 
 FEW = {"horizon": "1 d", "classes": [{"what": "node", "mtbf": "1 h"}]}
-
-
-def one(**keys):
-    """The class of a scenario with a single one."""
-    return {"classes": [{"what": "node", "mtbf": 1, **keys}]}
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"horizon": 0}, "horizon: must be more than 0"),
-        ({"horizon": None}, "horizon: expected a time such as 30 min or 54 d, found nothing"),
-        ({"horizon": "54 days"}, 'horizon: unknown unit "days"; expected a time such as 30 min or 54 d'),
-        ({"horizon": "1e11 h"}, "is more than can be simulated (at most 1e13 s)"),
-        ({"replications": 0}, "replications: must be at least 1, not 0"),
-        ({"horizn": 1}, 'horizn: unknown "horizn"; did you mean "horizon"?'),
-        ({"classes": []}, "classes: is required: what fails, such as [{what: gpu, mtbf: 50000 h}]"),
-        ({"classes": [{"mtbf": 1}]}, "classes[0].what: is required"),
-        (one(what="gppu"), 'classes[0].what: unknown "gppu"; did you mean "gpu"?'),
-        (one(what="nod"), 'classes[0].what: unknown "nod"; did you mean "node"?'),
-        (one(mtbf=0), "classes[0].mtbf: must be more than 0"),
-        (one(mtbf=-1), "classes[0].mtbf: -1 is negative; expected a time such as 30 min or 54 d"),
-        (
-            {"classes": [{"what": "node"}]},
-            "classes[0]: a rate is required; expected one of mtbf, count and over",
-        ),
-        (one(times=[1]), "classes[0].times: replaces `mtbf`; give only one of the two"),
-        ({"classes": [{"what": "node", "count": 3}]}, "classes[0].over: is required by `count`: failures in what time"),
-        (one(over=3), "classes[0].over: is read with `count` only"),
-        ({"classes": [{"what": "job", "weibull": {"scale": 1, "shape": 0}}]}, "shape: must be from 0.1 to 100, not 0"),
-        ({"classes": [{**FEW["classes"][0], "name": "x"}] * 2}, 'classes[1].name: "x" is the name of classes[0] too'),
-        (one(what="switch"), "classes[0].domain: is required: the number of nodes below a switch"),
-        (one(what="switch", domain="leaf"), "domain: leaf: this topology has no leaves; expected a number of nodes"),
-        (one(what="power", domain="none"), "domain: none: expected the number of nodes below a power"),
-        (one(what="job", domain=2), "domain: a failure of the job takes down no nodes; expected none"),
-        (one(domain="leef"), 'classes[0].domain: unknown "leef"; did you mean "leaf"?'),
-        (one(effect="halt"), 'effect: expected stop, {flap: 20 s} or {slow: 0.5, lasts: 3 h}, found "halt"'),
-        (one(effect={}), "classes[0].effect: expected stop, {flap: 20 s} or {slow: 0.5, lasts: 3 h}"),
-        (one(effect={"flap": 0}), "classes[0].effect.flap: must be more than 0"),
-        (one(effect={"slow": 0.5}), "classes[0].effect: `slow` needs `lasts` too"),
-        (one(effect={"slow": 2, "lasts": 1}), "effect.slow: must be less than 1, a share of its speed, not 2"),
-        (one(what="job", effect={"slow": 0.5, "lasts": 1}), "effect.slow: slows a gpu, node, nic or link, not"),
-        (one(repair=1), "classes[0].repair: is read with `spares` only"),
-        ({"restart": {}}, "restart.time: is required"),
-        ({"spares": {"nodes": 1}}, "spares.repair: is required"),
-        ({"spares": {"nodes": 5, "repair": 1}}, "spares.nodes: 5 spares are more than the 4 nodes of the job"),
-        ({"spares": {"nodes": -1, "repair": 1}}, "spares.nodes: must be at least 0, not -1"),
-        ({"checkpoint": {"every": 0, "cost": 1}}, "checkpoint.every: must be more than 0"),
-        (
-            {"checkpoint": {"every": "5 x", "cost": 1}},
-            'every: unknown unit "x"; expected 30 min, 200 steps',
-        ),
-        ({"checkpoint": {"every": "0 steps", "cost": 1}}, "every: unknown unit"),
-        ({"checkpoint": {"every": 1}}, "checkpoint.cost: is required by sync"),
-        (
-            {"checkpoint": {"every": 1, "cost": 1, "write": 1}},
-            "checkpoint.write: is not read by sync; read by async",
-        ),
-        ({"checkpoint": {"every": 1, "mode": "asynch"}}, 'checkpoint.mode: unknown "asynch"; did you mean "async"?'),
-        ({"checkpoint": {"every": "none", "cost": 1}}, "checkpoint.cost: is not read where nothing is saved"),
-        (
-            {"checkpoint": {"every": "optimal", "cost": 0}},
-            "optimal: checkpoints that cost nothing have no best",
-        ),
-        (
-            {**one(effect={"flap": 1}), "checkpoint": {"every": "optimal", "cost": 1}},
-            "every: optimal: no class stops the job",
-        ),
-        (
-            {**one(domain=2), "checkpoint": {"every": 1, "mode": "memory", "blocking": 1, "write": 1}},
-            "checkpoint.persist: is required: node takes down several nodes",
-        ),
-        (
-            {"elastic": {"min_replicas": 5}, "spares": {"nodes": 0, "repair": 1}},
-            "elastic.min_replicas: 5 are more than the 4 of parallel.data",
-        ),
-        ({"elastic": {"min_replicas": 1}}, "spares: is required by elastic"),
-        ({"elastic": {"min_replicas": 1, "batch": "kep"}}, 'elastic.batch: unknown "kep"; did you mean "keep"?'),
-    ],
-)
-def test_one_mistake_is_one_line(change, said):
-    with pytest.raises(ScenarioError) as error:
-        scenario_from(merged(plain(**CLUSTER), {"faults": {**FEW, **change}}), source="here")
-    assert len(error.value.problems) == 1, error.value.problems
-    assert error.value.problems[0].startswith("here: faults.")
-    assert said in error.value.problems[0]
 
 
 def test_lines_of_a_file_are_named(problems):

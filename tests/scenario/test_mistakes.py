@@ -1,11 +1,16 @@
 """Mistakes in scenario files: one clear line for each thing that is wrong, all at once."""
 
 import pytest
-from support.scenarios import MINIMAL, plain
+from support.mistakes import as_said, cases
+from support.paths import TESTS
+from support.scenarios import MINIMAL, merged
+from support.tables import from_table
 
-from hybrid_des.errors import ScenarioError
-from hybrid_des.scenario import misnamed, scenario_from
+from hybrid_des import simulate
+from hybrid_des.errors import Refusal, ScenarioError
+from hybrid_des.scenario import misnamed
 from hybrid_des.scenario.problem import NAMES
+from hybrid_des.search import search
 
 
 def test_all_mistakes_are_told_at_once_in_file_order(problems):
@@ -84,89 +89,6 @@ def test_no_verdict_rests_on_a_value_that_is_itself_wrong(problems):
     ]
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"version": 2}, "version: must be at most 1, not 2"),
-        ({"name": 5}, "name: expected a string, found 5; quote it if it is meant as one"),
-        ({"seed": -1}, "seed: must be at least 0, not -1"),
-        ({"steps": 0}, "steps: must be at least 1, not 0"),
-        ({"steps": True}, "steps: expected a whole number, found true"),
-        ({"barrier": 1}, "barrier: expected true or false, found 1"),
-        ({"on_oom": "eror"}, 'on_oom: unknown "eror"; did you mean "error"?'),
-        ({"parallel": {"pipeline": 0}}, "parallel.pipeline: must be at least 1, not 0"),
-        ({"parallel": {"pipeline": -4}}, "parallel.pipeline: must be at least 1, not -4"),
-        ({"parallel": {"pipeline": "4"}}, 'parallel.pipeline: expected a whole number, found "4"'),
-        ({"parallel": {"order": "data"}}, "parallel.order: expected the three axes tensor, data, pipeline in some"),
-        ({"parallel": None}, "parallel: expected a mapping, found nothing"),
-        ({"parallel": []}, "parallel: expected a mapping, found a list"),
-        ({"cluster": {"gpu": 3}}, "cluster.gpu: expected a name such as a100-80gb, or its figures, found 3"),
-        ({"cluster": {"gpu": {"peak": 1}}}, "cluster.gpu.memory: is required"),
-        ({"cluster": {"gpu": {"memory": "0.3 B"}}}, 'cluster.gpu.memory: "0.3 B" is not a whole number of bytes'),
-        ({"cluster": {"gpu": {"memory": 1, "peek": 1}}}, 'cluster.gpu.peek: unknown "peek"; did you mean "peak"?'),
-        ({"cluster": {"nodes": 0}}, "cluster.nodes: must be at least 1, not 0"),
-        ({"cluster": {"gpus_per_node": 0}}, "cluster.gpus_per_node: must be at least 1, not 0"),
-        ({"cluster": {"nodes": 10**6, "gpus_per_node": 10**6}}, "more than can be simulated"),
-        ({"cluster": {"infiniband": {"nics_per_node": 0}}}, "nics_per_node: must be at least 1, not 0"),
-        ({"cluster": {"infiniband": {"nics": 8}}}, 'unknown "nics"; did you mean "nics_per_node"?'),
-        ({"cluster": {"nvlink": {"bandwidth": "25 GB"}}}, "is a size; expected a bandwidth"),
-        ({"cluster": {"nvlink": {"bandwidth": float("-inf")}}}, "expected a bandwidth"),
-        ({"cluster": {"topology": "node"}}, 'cluster.topology: unknown "node"; did you mean "nodes"?'),
-        ({"schedule": {"microbatches": 4}, "parallel": {"pipeline": 2}}, "schedule.kind: is required, one of"),
-        ({"schedule": {"kind": "1f1b"}, "parallel": {"pipeline": 2}}, "schedule.microbatches: is required"),
-        ({"schedule": {"kind": "1f1b", "microbatches": 2**20}}, "must be at most 1048575"),
-        ({"schedule": {"kind": "1f1b", "microbatches": 4, "backward_order": "lifo"}}, "is not read by 1f1b; read by"),
-        ({"schedule": {"kind": "1f1b", "microbatches": 4, "chunks": 2}}, "schedule.chunks: 1f1b has 1 per rank, not 2"),
-        ({"schedule": {"kind": "zb-v", "microbatches": 4, "chunks": 1}}, "schedule.chunks: zb-v has 2 per rank, not 1"),
-        ({"schedule": {"kind": "zb-v", "microbatches": 4, "max_activations": "3p"}}, "is not read by zb-v"),
-        ({"workload": {"backward": 1}}, "workload.forward: is required"),
-        ({"workload": {"forward": 1, "backward": None}}, "workload.backward: expected a time such as 50 ms, found not"),
-        ({"workload": {"forward": [], "backward": 1}}, "found a list of 0; expected 1"),
-        ({"workload": {"forward": [[1]], "backward": 1}}, "workload.forward[0]: expected a time such as 50 ms, found"),
-        ({"workload": {"forward": float("inf"), "backward": 1}}, "inf is allowed for a bandwidth only"),
-        ({"workload": {"forward": float("nan"), "backward": 1}}, "workload.forward:"),
-        ({"workload": {"forward": "200 days", "backward": 1}}, 'unknown unit "days"'),
-        ({"workload": {"forward": "9999 h", "backward": 1}}, "is more than can be simulated (at most 1e6 s)"),
-        ({"workload": {"forward": 1, "backward": 1, "recompute": 1.5}}, "recompute: must be from 0 to 1, not 1.5"),
-        ({"workload": {"forward": 1, "backward": 1, "recompute": [2]}}, "recompute: must be from 0 to 1, not 2"),
-        (
-            {"workload": {"forward": 1, "backward": [1], "weight": [2]}},
-            "workload.weight: the weight gradient takes 2 s",
-        ),
-        ({"workload": {"forward": [1], "backward": 1, "per": "model"}}, "`per: model` takes one number"),
-        ({"workload": {"forward": 1, "backward": 1, "per": "stage"}}, 'workload.per: unknown "stage"; expected one'),
-        ({"workload": {"forward": 1, "backward": 1, "memory": 3}}, "workload.memory: expected a mapping, found 3"),
-        ({"gradients": {"codec": "fp33"}}, 'gradients.codec: unknown "fp33"; did you mean "fp32"?'),
-        ({"gradients": {"algorithm": "rings"}}, 'gradients.algorithm: unknown "rings"; did you mean "ring"?'),
-    ],
-)
-def test_one_mistake_is_one_line(change, said):
-    with pytest.raises(ScenarioError) as error:
-        scenario_from(plain(**change), source="here")
-    assert len(error.value.problems) == 1
-    assert error.value.problems[0].startswith("here: ")
-    assert said in error.value.problems[0]
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"recompute": True}, "recompute: expected one of none, selective, full, found true"),
-        ({"sharding": 3}, "sharding: expected one of none, zero-1, zero-2, zero-3, found 3"),
-        ({"fold": True}, "fold: expected auto, off, or a number of replicas, found true"),
-        ({"gradients": {"codec": 16}}, "codec: expected one of bf16, fp16, fp32, fp64, int8, top-k, found 16"),
-        ({"gradients": {"bucket": True}}, "gradients.bucket: expected none, or a size such as 25 MiB, found true"),
-        ({"parallel": {"stages": 3}}, "expected even, ends-1, balanced, or a list of layers per stage, found 3"),
-        ({"model": 3}, "model: expected the name of a published model, or the sizes of one, found 3"),
-    ],
-)
-def test_a_value_that_is_no_word_lists_the_words(change, said):
-    with pytest.raises(ScenarioError) as error:
-        scenario_from(plain(**change), source="here")
-    assert any(said in problem for problem in error.value.problems)
-    assert "quote it" not in str(error.value)
-
-
 @pytest.mark.parametrize("overrides", [("workload.forward=1 s",), ("workload.forward=x", "workload.foward=1")])
 def test_a_model_and_a_workload_exclude_each_other(problems, overrides):
     text = "model: llama3.1-8b\nschedule: {kind: 1f1b, microbatches: 4}\n"
@@ -187,25 +109,7 @@ def test_no_efficiency_is_required_where_its_origin_is_wrong(problems, broken):
     assert line.startswith(f"3: {broken.split(':')[0]}")
 
 
-@pytest.mark.parametrize(
-    ("key", "meant"),
-    [
-        ("tp", '"parallel.tensor"'),
-        ("parallel.pp", '"parallel.pipeline"'),
-        ("parallel.dp", '"parallel.data"'),
-        ("parallel.cp", '"parallel.context"'),
-        ("ep", '"parallel.expert"'),
-        ("schedule.vpp", '"schedule.chunks"'),
-        ("schedule.mbs", '"schedule.microbatch_size"'),
-        ("gbs", '"batch"'),
-        ("model.num_layers", '"model.layers"'),
-        ("model.hidden_size", '"model.hidden"'),
-        ("model.num_attention_heads", '"model.heads"'),
-        ("tensor-model-parallel-size", '"parallel.tensor"'),
-        ("microbatches", '"schedule.microbatches"'),
-        ("sequence", '"parallel.sequence" or "model.sequence"'),
-    ],
-)
+@from_table
 def test_a_key_named_as_elsewhere_says_which_is_meant(problems, key, meant):
     (line,) = problems("model: llama3.1-8b\nschedule: {kind: 1f1b, microbatches: 4}\n", f"{key}=2")
     assert line.endswith(f'unknown "{key.rpartition(".")[2]}"; did you mean {meant}?')
@@ -229,15 +133,7 @@ def test_tensor_parallelism_is_refused_beside_other_mistakes(problems):
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", " is empty; expected keys such as schedule: and workload:"),
-        ("# nothing\n", " is empty; expected keys such as schedule: and workload:"),
-        ("hello", ' contains "hello"; expected keys such as schedule: and workload:'),
-        ("- 1", " contains a list; expected keys such as schedule: and workload:"),
-    ],
-)
+@from_table
 def test_a_file_that_is_no_scenario_says_what_it_is(problems, text, said):
     assert problems(text) == [said]
 
@@ -245,3 +141,13 @@ def test_a_file_that_is_no_scenario_says_what_it_is(problems, text, said):
 def test_a_sweep_is_not_one_scenario(problems):
     (line,) = problems(MINIMAL + "sweep:\n  - {steps: [1, 2]}\n")
     assert line.startswith("3: sweep: expands to several scenarios")
+
+
+@pytest.mark.parametrize(("group", "case"), cases(TESTS / "scenario" / "mistakes.yaml"))
+def test_a_mistake_of_any_section_is_one_line(group, case):
+    values = merged(group["given"], case["change"])
+    with pytest.raises((ScenarioError, Refusal)) as error:
+        (search if "search" in values else simulate)(values)
+    lines = [line.removeprefix("scenario: ") for line in str(error.value).split("\n")]
+    assert as_said(lines, case["said"]), lines
+    assert ("quote it" in lines[0]) == ("quote it" in case["said"])

@@ -7,6 +7,7 @@ import pytest
 from support.paths import ROOT
 from support.readme import PLUGINS
 from support.scenarios import values
+from support.tables import from_table
 
 from hybrid_des import collectives
 from hybrid_des.cli.main import main
@@ -106,18 +107,7 @@ def test_the_schema_has_the_options_while_they_are_registered(imported):
     assert {kind["maximum"] for kind in shared["anyOf"]} == {4096, 2**20 - 1}
 
 
-@pytest.mark.parametrize(
-    ("cluster", "said"),
-    [
-        ("topology: star", ["3: cluster.cable: is required by star"]),
-        ("topology: star, cable: 0", ["3: cluster.cable: a bandwidth of 0 delivers nothing"]),
-        ("topology: star, cable: inf, delay: soon", ['3: cluster.delay: "soon" is not a quantity']),
-        ("topology: star, cabel: inf", ["3: cluster.cable: is required by star", '3: cluster.cabel: unknown "cabel"']),
-        ("topology: star, cable: inf, leaf_size: 2", ["3: cluster.leaf_size: is not read by star; read by leaf-spine"]),
-        ("cable: inf", ["3: cluster.cable: is not read by nodes; read by star"]),
-        ("topology: stra, cable: 0", ['3: cluster.topology: unknown "stra"; did you mean "star"?', "delivers nothing"]),
-    ],
-)
+@from_table
 def test_a_wrong_option_is_reported_beside_other_mistakes(imported, write, cluster, said):
     file = write(f"schedule: {{kind: gpipe-in-groups, microbatches: 4, group: 0}}\n\ncluster: {{{cluster}}}\n"
                  "workload: {forward: 1, backward: 2, weight: 3}\n")  # fmt: skip
@@ -198,15 +188,6 @@ def test_a_neutral_option_is_accepted_by_other_kinds(option):
     assert scenario_from(to_mapping(scenario)) == scenario
 
 
-@pytest.mark.parametrize(
-    "option",
-    [{"fused": False}, {"fused_time": "0.9"}, {"backward_order": "lifo"}, {"max_activations": 3}],
-)
-def test_an_option_that_would_change_nothing_is_refused(option):
-    with pytest.raises(ScenarioError, match=f"schedule.{next(iter(option))}: is not read by 1f1b; read by "):
-        scenario_from(values("1f1b", p=2, m=2, schedule=option))
-
-
 def test_an_order_file_reads_the_time_of_fused_pairs(tmp_path):
     values = {"schedule": {"file": "x.csv", "microbatches": 2}, "workload": {"forward": 1, "backward": 1}}
     values["schedule"]["fused_time"] = "0.5"
@@ -224,18 +205,7 @@ def test_two_plugins_share_a_name_with_defaults_of_their_own():
     assert (order("gpipe"), order("looped-bfs")) == ("fifo", "lifo")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["cluster.nvlink.bandwidth=300"], "a message of 67,108,864 bytes takes 223696 s at 300 B/s; cluster.nvlink"),
-        (["cluster.nvlink.bandwidth=300", "parallel.pipeline=1"], "bandwidth is 300 B/s; was 300 Gb/s meant?"),
-        (
-            ["cluster.nvlink.bandwidth=900", "workload.parameters=0", "steps=40"],
-            "passes 106 days, more than 64 bits of picoseconds hold; cluster.nvlink.bandwidth is 900 B/s; was 900 Gb/s",
-        ),
-        (["cluster.topology=star", "cluster.cable=25"], "at 25 B/s; was a unit such as GB/s forgotten?"),
-    ],
-)
+@from_table
 def test_a_bandwidth_without_its_unit_is_refused(own, capsys, arguments, said):
     overrides = [word for one in arguments for word in ("--set", one)]
     file = ROOT / "scenarios/a100_8x.yaml"

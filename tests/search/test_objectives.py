@@ -53,22 +53,6 @@ def test_goodput_needs_failures():
     assert "search.objective: goodput needs `faults`" in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("ranges", "message"),
-    [
-        ({"gradients.buckt": ["1 MB", "1 GB"]}, 'search.tune.gradients.buckt: unknown "buckt"; did you mean "bucket"?'),
-        ({"gradients.bucket": ["1 GB", "1 MB"]}, "search.tune.gradients.bucket: expected two numbers or sizes"),
-        ({"gradients.bucket": "1 GB"}, "search.tune.gradients.bucket: expected two numbers or sizes"),
-        ({"overlap.tensor": [0, "much"]}, "search.tune.overlap.tensor: expected two numbers or sizes"),
-    ],
-)
-def test_a_wrong_knob_is_one_line(ranges, message):
-    with pytest.raises(ScenarioError) as error:
-        search({**spaces.of_workload(), "search": {"tune": ranges}})
-    (line,) = error.value.problems
-    assert message in line
-
-
 class Halving:
     """In the place of Optuna: draws the low end, the middle and the high end in turn, as often as asked."""
 

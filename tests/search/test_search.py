@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from support import spaces
 from support.campaigns import TIMES
 
-from hybrid_des.errors import ScenarioError, UsageError
+from hybrid_des.errors import UsageError
 from hybrid_des.pipeline import schedules
 from hybrid_des.pool import pool
 from hybrid_des.scenario.strict_yaml import Document
@@ -332,30 +332,6 @@ class Elsewhere:
         except RuntimeError as error:
             future.set_exception(error)
         return future
-
-
-@pytest.mark.parametrize(
-    ("block", "message"),
-    [
-        ({"axes": [{"schedule.knd": ["1f1b"]}]}, 'search.axes[0].schedule.knd: unknown "knd"; did you mean "kind"?'),
-        ({"axes": "many"}, "search.axes: expected a list of axes"),
-        ({"axes": 5}, "search.axes: expected a list of axes"),
-        ({"axes": ["shardin"]}, 'search.axes[0]: unknown "shardin"; did you mean "sharding"?'),
-        ({"axes": ["sharding", {"sharding": ["none"]}]}, "search.axes[1].sharding: also varies in an earlier axis"),
-        ({"axis": []}, 'search.axis: unknown "axis"; did you mean "axes"?'),
-        ({"objective": "step_time"}, 'search.objective: unknown "step_time"; did you mean "step_time_s"?'),
-        ({"objective": "tokens_per_gpu_s"}, "search.objective: tokens_per_gpu_s needs a `model` of token sequences"),
-        ({"reserve": "100 %"}, "search.reserve: must be less than 100 %"),
-        ({"reserve": "much"}, 'search.reserve: "much" is not a quantity'),
-        ({"top": 0}, "search.top: must be at least 1"),
-        ({"axes": [{"parallel.pipeline": [3]}]}, "search.axes: an empty space: no plan uses all 4 GPUs"),
-    ],
-)
-def test_a_wrong_block_is_one_line(block, message):
-    with pytest.raises(ScenarioError) as error:
-        search({**spaces.of_workload(), "search": block})
-    (line,) = error.value.problems
-    assert message in line
 
 
 def test_the_table_has_every_plan_and_the_best_first():

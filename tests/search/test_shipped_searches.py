@@ -1,8 +1,7 @@
 """The shipped searches, and one of 336 plans whose every plan was once simulated."""
 
 import pytest
-from support import spaces
-from support.paths import SCENARIOS
+from support.paths import SCENARIOS, TESTS
 
 from hybrid_des.scenario import read_scenario
 from hybrid_des.search import explore, plans_in, settings_of
@@ -11,24 +10,6 @@ from hybrid_des.search.branch import IMPOSSIBLE, SIMULATED
 FILES = sorted((SCENARIOS / "search").rglob("*.yaml"))
 LEAST = {"13b_64": 400, "405b_1024": 3000, "70b_128": 1500, "mixtral_64": 1500}
 LEAST |= {"gpt3-175b_64": 2000, "gpt3-175b_128": 900, "llama3.1-405b_512": 2500}  # published plans
-# 22 billion parameters (Korthikanti et al., arXiv 2205.05198, table 3) on 64 A100s
-KORTHIKANTI = {
-    "cluster": {"gpu": "a100-80gb", "nodes": 8},
-    "model": {"layers": 48, "hidden": 6144, "heads": 64, "ffn": 24576, "mlp": "gelu", "vocab": 51200, "sequence": 2048},
-    "parallel": {"tensor": 8, "sequence": True, "pipeline": 2, "data": 4},
-    "batch": 256,
-    "schedule": {"kind": "1f1b"},
-    "sharding": "zero-1",
-    "gradients": {"codec": "bf16"},
-}
-AXES = [
-    {"parallel.tensor": [1, 2, 4, 8, 16, 32, 64]},
-    {"parallel.context": [1]},
-    {"schedule.kind": ["1f1b", "interleaved-1f1b", "zb-h1"], "schedule.chunks": [None, 2, None]},
-    {"schedule.microbatch_size": [1, 2]},
-    {"sharding": ["zero-1"]},
-    {"recompute": ["none", "full"]},
-]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -51,8 +32,7 @@ def test_a_shipped_search_holds_the_plan_of_its_file(file):
 
 
 def test_at_most_a_fifth_of_336_plans_is_simulated():
-    """Where memory excludes nothing."""
-    settings = spaces.settings(KORTHIKANTI, axes=AXES, memory="640 GB", top=1)
+    settings = settings_of(read_scenario(TESTS / "search" / "korthikanti.yaml"))
     plans = plans_in(settings)
     found = explore(settings, plans)
     assert len(plans) == 336

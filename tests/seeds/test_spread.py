@@ -103,21 +103,6 @@ def test_the_report_tells_jitter_from_the_rest(run, write):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("text", "more", "said"),
-    [
-        (TEXT, [], "nothing is random, all runs are identical; expected a key such as jitter:"),
-        (RANDOM, ["--runs", "1"], "--runs 1: one run has no spread; expected at least 2"),
-        (RANDOM, ["--runs", "0"], "must be at least 1, not 0"),
-        (RANDOM, ["--with", "schedule.kind=1f2b"], 'unknown "1f2b"; did you mean "1f1b"?'),
-    ],
-)
-def test_mistakes_are_one_line(run, write, text, more, said):
-    code, out, err = run("spread", write(text), *more)
-    assert (code, out, len(err)) == (2, "", 1)
-    assert said in err[0]
-
-
 def test_ties_are_counted_by_step_time(run):
     code, out, _ = run("spread", SCENARIOS / "contention_slower.yaml", "--ties", 12, "--json")
     (found,) = json.loads(out)["ties"]

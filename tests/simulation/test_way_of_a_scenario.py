@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.paths import PACKAGE, SCENARIOS
+from support.tables import from_table
 
 from hybrid_des import load, simulate
 from hybrid_des.simulation.run import run
@@ -60,19 +61,7 @@ def room_of(code):
     return file.relative_to(PACKAGE).parts[0] if file.is_relative_to(PACKAGE) else None
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        ("a100_8x", []),
-        ("a100_8x", ["schedule.kind=zb-auto", "on_oom=error"]),
-        ("a100_8x", ["slow=[{gpu: 3, factor: 0.5}]", "jitter={distribution: lognormal, sigma: 0.1}"]),
-        ("prototype_12gpu_training", ["steps=1"]),
-        ("a100_8x", ["workload={durations: durations/a100_8x_slow_gpu.csv}"]),
-        ("llama3.1-8b_8", ["record=none"]),
-        ("a100_8x", ["sharding=zero-3", "gradients.bucket=none"]),
-        ("a100_8x", ["fold=1"]),
-    ],
-)
+@from_table
 def test_a_scenario_goes_down_into_each_room_once(name, change):
     scenario = load(SCENARIOS / f"{name}.yaml", change)
     with Trip(scenario) as trip:

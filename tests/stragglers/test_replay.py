@@ -10,6 +10,7 @@ import pytest
 from support import scenarios
 from support.paths import SHARED
 from support.scenarios import FREE, merged
+from support.tables import from_table
 
 from hybrid_des import simulate
 from hybrid_des.errors import UsageError
@@ -284,17 +285,7 @@ def test_of_several_ranks_of_a_stage_the_slowest_counts(tmp_path):
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        (
-            {"schemaVersion": 1, "deviceProperties": [], "traceEvents": []},
-            "a profiler's trace, which does not say whose",
-        ),
-        ([{"ph": "X", "name": "aten::mm", "ts": 1, "dur": 2}], "a profiler's trace, which does not say whose"),
-        ({"step_time_s": 1}, "JSON, not a table"),
-    ],
-)
+@from_table
 def test_json_is_told_from_a_table(run, write, value, said, pack):
     file = write(pack(json.dumps(value, indent=2).encode()), "trace.json")
     code, out, err = run("replay", file)

@@ -17,27 +17,12 @@ from hybrid_des.scenario import scenario_from
 OWN = ("ranks_simulated", "wall_s", "events")  # keys of a summary that are about the simulation itself
 ORDERS = (["tensor", "data", "pipeline"], ["tensor", "data", "pipeline"], ["tensor", "pipeline", "data"])
 SCHEDULES = (
-    "1f1b",
-    "gpipe",
-    "interleaved-1f1b",
-    "zb-h1",
-    "zb-v",
-    "dualpipe-v",
-    "dualpipe",
-    "hanayo",
-    "looped-bfs",
-    "chimera",
-)
+    "1f1b", "gpipe", "interleaved-1f1b", "zb-h1", "zb-v", "dualpipe-v", "dualpipe", "hanayo", "looped-bfs", "chimera",
+)  # fmt: skip
 ALL_REDUCES = (
-    "ring",
-    "ring",
-    "hierarchical",
-    "hierarchical",
-    "halving-doubling",
-    "recursive-doubling",
-    "parameter-server",
+    *["ring"] * 2, *["hierarchical"] * 2, "halving-doubling", "recursive-doubling", "parameter-server",
     "double-binary-tree",
-)
+)  # fmt: skip
 
 
 def scenario_values(rng: Random) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from support.scenarios import MINIMAL
+from support.tables import from_table
 
 from hybrid_des.errors import ScenarioError
 from hybrid_des.sweep import load_sweep, render, sweep_rows, table
@@ -49,34 +50,7 @@ def test_the_command_runs_rows_and_reports_those_that_fail(run, write):
     assert done["step_time_s"] == 12
 
 
-@pytest.mark.parametrize(
-    ("rows", "said"),
-    [
-        ("parallel.pipelin\n2\n", 'rows.csv:1: parallel.pipelin: unknown "pipelin"; did you mean "pipeline"?'),
-        ("seed,seed\n2,3\n", "rows.csv:1: seed: a second column of this name"),
-        ("seed,steps\n2\n", "rows.csv:2: 1 cells; the first line has 2"),
-        ("seed,steps\n1,1\n\n2,[3\n", "rows.csv:4: steps: not valid YAML"),
-        ("seed\n", "expected a line of keys and at least one row"),
-        ("", "expected a line of keys and at least one row"),
-        (b"seed\n\xff\n", "rows.csv: cannot be read: not a text file"),
-        (None, "rows.csv: cannot be read: no such file"),
-    ],
-)
-def test_a_wrong_file_is_one_line(rows, said, write, run):
-    if rows is not None:
-        write(rows, "rows.csv")
-    code, out, err = run(write(SWEEP))
-    assert (code, out, len(err)) == (2, "", 1)
-    assert said in err[0]
-
-
-@pytest.mark.parametrize(
-    ("sweep", "said"),
-    [
-        ("{file: 4}", "sweep.file: expected the path of a CSV file, found 4"),
-        ("{file: rows.csv, rows: 3}", 'sweep.rows: unknown "rows"'),
-    ],
-)
+@from_table
 def test_a_wrong_block_is_refused(sweep, said, write):
     write(ROWS, "rows.csv")
     with pytest.raises(ScenarioError, match="sweep") as error:

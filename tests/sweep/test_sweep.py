@@ -65,35 +65,6 @@ def test_swept_values_come_back_as_numbers(write):
     json.dumps(rows, allow_nan=False)
 
 
-@pytest.mark.parametrize(
-    ("axes", "said"),
-    [
-        ("sweep: {seed: [1]}", "sweep: expected a list of axes"),
-        ("sweep: []", "sweep: expected a list of axes"),
-        ("sweep: [4]", "sweep[0]: expected paths with lists of values, found 4"),
-        ("sweep: [{}]", "sweep[0]: expected paths with lists of values"),
-        ("sweep: [{seed: 4}]", "sweep[0].seed: expected a list of values, found 4"),
-        ("sweep: [{seed: []}]", "sweep[0].seed: expected a list of values"),
-        ("sweep: [{seed: [1, 2], steps: [1]}]", "need lists of equal length: seed has 2, steps has 1"),
-        ("sweep: [{seed: [1]}, {seed: [2]}]", "sweep[1].seed: also varies in an earlier axis"),
-        ("sweep: [{schedule.knd: [gpipe]}]", 'sweep[0].schedule.knd: unknown "knd"; did you mean "kind"?'),
-        ("sweep: [{seed.more: [1]}]", 'seed has no keys such as "more"'),
-        ("sweep: [{plot: [1]}]", 'unknown "plot"'),
-        ("sweep: [{seed: [1]}]\nplot: 3", "plot: expected {x: …, y: …, hue: …}, found 3"),
-        ("sweep: [{seed: [1]}]\nplot: {x: seed}", "plot.y: is required"),
-        ("sweep: [{seed: [1]}]\nplot: {x: seed, y: 3}", "plot.y: expected the name of a column, found 3"),
-        ("sweep: [{seed: [1]}]\nplot: {x: seed, y: events, hues: seed}", 'plot.hues: unknown "hues"'),
-        ("sweep: [{seed: [1]}]\nplot: {x: seed, y: events, hue: [3]}", "plot.hue: expected names of columns"),
-        ("sweep: [{seed: [1]}]\nplot: {x: seed, y: events, where: 3}", "plot.where: expected columns and their values"),
-    ],
-)
-def test_a_bad_axis_is_one_line_with_its_place(run, write, axes, said):
-    code, out, err = run(write(BASE + axes))
-    assert (code, out, len(err)) == (2, "", 1), err
-    assert said in err[0]
-    assert "a.yaml:" in err[0]
-
-
 def test_more_cases_than_can_be_meant_are_refused(write):
     axes = "".join(
         f"  - {{{path}: [{', '.join(map(str, range(1, 1001)))}]}}\n" for path in ("seed", "steps", "version")
@@ -148,13 +119,6 @@ def test_when_every_case_fails_the_exit_code_is_1(run, write, tmp_path, option):
 def test_a_user_defined_schedule_is_imported(run, write, own, axes):
     file = write(BASE.replace("1f1b", "one-by-one") + axes)
     assert run(file, "--import", own, "--quiet") == (0, "", [])
-
-
-@pytest.mark.parametrize("option", ["--jobs", "--dask"])
-def test_workers_are_for_sweeps(run, write, option):
-    code, out, err = run(write(BASE), option, "2")
-    assert (code, out, len(err)) == (2, "", 1)
-    assert "need a file with a sweep" in err[0]
 
 
 def test_small_sweeps_need_no_workers(write):

@@ -9,6 +9,7 @@ import re
 import pytest
 from matplotlib.figure import Figure
 from support.sweeps import AXES, BASE, without_wall
+from support.tables import from_table
 
 from hybrid_des.errors import UsageError
 from hybrid_des.sweep import Plot, draw, load_sweep, render, sweep_rows, table
@@ -175,14 +176,7 @@ def test_what_does_not_fit_is_drawn_hollow(write):
     assert gpipe.get_markevery() == [0]
 
 
-@pytest.mark.parametrize(
-    ("plot", "said"),
-    [
-        ("plot.y=bubble", 'unknown "bubble"; did you mean "bubble_ratio"?'),
-        ("plot.hue=schedule.knd", 'unknown "schedule.knd"; did you mean "schedule.kind"?'),
-        ("plot.y=name", 'y: name contains "a"; expected a column of numbers'),
-    ],
-)
+@from_table
 def test_a_picture_of_missing_columns_fails_at_the_first_row(run, write, tmp_path, plot, said):
     assert run(write(BASE + AXES), "--set", plot, "--out", tmp_path / "o") == (2, "", [f"plot: {said}"])
     assert not (tmp_path / "o").exists()

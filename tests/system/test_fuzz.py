@@ -1,61 +1,133 @@
-"""Random cases: a short run with fixed seeds, and every case that ever failed; `fuzz.py` runs more of them."""
+"""Random cases: a few, and with `HYBRID_DES_TIMES=N` N times as many; and every case that ever failed.
+
+Hypothesis draws what the generators ask for, minimises what fails, and tells failures apart by what is wrong; a
+campaign keeps them in `fuzz_cases`.
+"""
 
 from __future__ import annotations
 
 import csv
+import importlib.util
 import io
 import json
+import re
+from collections import Counter
+from dataclasses import asdict
+from functools import cache
 from random import Random
 
 import pytest
+from hypothesis import HealthCheck, assume, given, seed, settings
+from hypothesis import strategies as st
+from support.campaigns import TIMES
 from support.paths import TESTS
-from system.fuzzing import campaign, generate, valid
-from system.fuzzing.case import Case, Outcome
+from system.fuzzing import generate, kills, valid
 from system.fuzzing.judge import complaints
-from system.fuzzing.pool import Pool
 from system.fuzzing.recount import differences
-from system.fuzzing.shrink import smaller
+from system.fuzzing.worker import Case, Outcome, Pool, Simulated, gist, refused
 
 from hybrid_des import load, simulate
 from hybrid_des.pipeline.order_csv import write_order
 
-KEPT = sorted((TESTS / "system" / "fuzz_cases").glob("*.json"))
-CASES = range(300)
-RECOUNTS = 40
-KILLS = range(3)
+FOLDER = TESTS / "system" / "fuzz_cases"
+KEPT = sorted(FOLDER.glob("*.json"))
+PARTS = range(TIMES)  # with -n, each worker takes some
+RANDOM = st.randoms(use_true_random=False)
+DASK = TIMES > 1 and importlib.util.find_spec("distributed") is not None
+
+
+def few(count):
+    """So many examples, the same ones at every run of a part."""
+    return settings(max_examples=count, database=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")
 def pool():
-    with Pool(1) as pool:
+    with Pool() as pool:
         yield pool
 
 
-def test_mutated_cases_end_in_order(pool):
-    failures = campaign.mutate(pool, CASES)
-    assert not failures.counts
-    assert min(failures.done[f"exit code {code}"] for code in (0, 1, 2)) > 0
+@cache
+def fault(complaint):
+    """A type of its own for each complaint, so that none hides another."""
+    return type("Fault", (AssertionError,), {})
 
 
-def test_random_valid_scenarios_are_recounted(pool):
-    failures = campaign.recount(pool, 0, RECOUNTS)
-    assert not failures.counts
-    assert failures.done["recounted"] >= RECOUNTS
+def fail(complaint, content):
+    """Fail with a complaint; a campaign keeps the case, of which hypothesis tries the smallest last."""
+    if TIMES > 1:
+        name = re.sub(r"[^a-z0-9]+", "-", complaint.lower()).strip("-")[:80]
+        text = json.dumps({"wrong": complaint, **content}, indent=1)
+        (FOLDER / f"{name}.json").write_text(f"{text}\n", encoding="utf-8")
+    raise fault(complaint)(complaint)
 
 
-@pytest.mark.parametrize("seed", KILLS)
-def test_a_killed_run_ends_in_order(seed):
-    assert not campaign.kill([seed], dask=False, patience=60).counts
+def outcome_of(pool, case):
+    """The outcome, also of a case that took its worker with it."""
+    answer = pool.run(case)
+    return Outcome(None, stopped=answer) if isinstance(answer, str) else answer
+
+
+def recounted(pool, values):
+    """What a recount of a scenario complains about; None if an algorithm refuses it."""
+    answer = pool.run(Simulated(values))
+    found = [answer] if isinstance(answer, str) else answer
+    return None if refused(found) else [f"recount: {gist(one)}" for one in found]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_mutated_cases_end_in_order(pool, part):
+    codes = Counter()
+
+    @seed(part)
+    @few(120)
+    @given(RANDOM.map(generate.case))
+    def ends_in_order(case):
+        outcome = outcome_of(pool, case)
+        codes[outcome.code] += 1
+        for complaint in complaints(case, outcome):
+            fail(complaint, asdict(case))
+
+    ends_in_order()
+    assert min(codes[0], codes[2]) > 0
+
+
+def test_generated_cases_reach_every_exit_code(pool):
+    assert [pool.run(generate.case(Random(number))).code for number in (0, 27, 1)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_random_valid_scenarios_are_recounted(pool, part):
+    @seed(part)
+    @few(30)
+    @given(RANDOM.map(valid.scenario))
+    def agrees(values):
+        found = recounted(pool, values)
+        assume(found is not None)
+        if found:
+            fail(found[0], {"scenario": values})
+
+    agrees()
+
+
+@pytest.mark.parametrize("number", range(3 * TIMES))
+def test_a_killed_run_ends_in_order(number):
+    kill = kills.kill_of(number, DASK)
+    for complaint in kills.wrong(kill):
+        fail(f"kill: {complaint}", {"kill": asdict(kill)})
 
 
 @pytest.mark.parametrize("file", KEPT, ids=lambda file: file.stem)
 def test_a_case_that_failed_once_is_right(pool, file):
     content = json.loads(file.read_text(encoding="utf-8"))
-    assert content["wrong"] not in campaign.replayed(pool, content)
-
-
-def test_a_seed_gives_the_same_case():
-    assert [generate.case(seed) for seed in range(50)] == [generate.case(seed) for seed in range(50)]
+    wrong = content.pop("wrong")
+    if "kill" in content:
+        assert not kills.wrong(kills.Kill(**content["kill"]))
+    elif "scenario" in content:
+        assert wrong not in (recounted(pool, content["scenario"]) or [])
+    else:
+        case = Case(**content)
+        assert wrong not in complaints(case, outcome_of(pool, case))
 
 
 @pytest.fixture(scope="module")
@@ -133,9 +205,3 @@ def _written(rows, number, *instead):
 )
 def test_what_is_wrong_with_an_outcome_is_said(outcome, complaint):
     assert complaints(Case(("a.yaml", "--json")), outcome)[0].startswith(complaint)
-
-
-def test_a_case_is_minimised_to_what_fails():
-    case = Case(("a.yaml", "--quiet", "--set", "seed=1"), {"a.yaml": "a: 1\nb: [2, 3]\nc: 4\n", "b.yaml": "a"}, "text")
-    small = smaller(case, lambda one: "3" in one.files.get("a.yaml", "") and "a.yaml" in one.argv)
-    assert small == Case(("a.yaml",), {"a.yaml": "3"})

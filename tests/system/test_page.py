@@ -11,6 +11,7 @@ import json
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from support.results import RESULTS, result_of, simulated
@@ -24,31 +25,7 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--window-size=1400,1000", "--virtual-time-budget=10000",
          "--enable-logging=stderr", "--dump-dom")  # fmt: skip
-PROBE = """
-<script>
-const wrong = [];
-window.onerror = (message) => { wrong.push(String(message)); };
-window.onunhandledrejection = (event) => { wrong.push(String(event.reason)); };
-window.addEventListener("securitypolicyviolation", (event) => { wrong.push(event.violatedDirective); });
-const mouse = (name, x, y) => {
-  const box = chart.getBoundingClientRect();
-  chart.dispatchEvent(new MouseEvent(name, { clientX: x + box.left, clientY: y + box.top, bubbles: true }));
-};
-const press = (key) => window.dispatchEvent(new KeyboardEvent("keydown", { key }));
-const facts = () => $("facts").textContent;
-function report(found) {
-  const text = document.createElement("pre");
-  text.id = "found-by-test";
-  text.textContent = JSON.stringify({ wrong, requests: performance.getEntriesByType("resource").length, ...found });
-  document.body.append(text);
-}
-const waiting = setInterval(() => {
-  if (!document.body.dataset.ready) return;
-  clearInterval(waiting);
-  try { PROBE } catch (error) { report({ error: String(error.stack) }); }
-}, 10);
-</script>
-"""
+PROBE = Path(__file__).with_name("probe.html").read_text(encoding="utf-8")
 LANES = "report({ painted: Number(document.body.dataset.lanes), lanes: runs.flatMap((run) => run.lanes).length });"
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs chromium")

@@ -55,18 +55,11 @@ def test_a_corpus_without_its_rows_takes_given_ones(run, write):
     assert (code, err, json.loads(out)["step_time_s"]["n"]) == (0, [], 1)
 
 
-@pytest.mark.parametrize(
-    ("block", "said"),
-    [
-        ("{rows: not included, columns: [name]}", "sweep.source: is required"),
-        ("{rows: here, source: a, columns: [name]}", 'sweep.rows: expected `not included`, found "here"'),
-        ("{rows: not included, source: a, column: [name]}", 'unknown "column"; did you mean "columns"?'),
-    ],
-)
-def test_a_wrong_statement_about_rows_is_told(run, write, block, said):
+def test_a_wrong_statement_about_rows_is_told(run, write):
+    block = "{rows: not included, source: a, column: [name]}"
     code, _, err = run("validate", write(f"schedule: {{kind: 1f1b, microbatches: 1}}\nsweep: {block}\n"))
-    assert code == 2
-    assert said in "\n".join(err)
+    assert (code, len(err)) == (2, 2)
+    assert 'unknown "column"; did you mean "columns"?' in err[0]
 
 
 RELATIVE = re.compile(r"(?<![\w./])(?:\.\./)+[\w][\w./-]*")

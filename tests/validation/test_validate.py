@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 import yaml
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from support.tables import from_table
 
 from hybrid_des.errors import UsageError
 from hybrid_des.validation.corpus import Prediction, errors_of
@@ -212,19 +213,7 @@ def test_the_table_and_the_picture_are_written(validate, corpus, tmp_path):
     assert not (tmp_path / "o" / "fitted.yaml").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "meets"),
-    [
-        ('split == "fit"', True),
-        ('split != "fit"', False),
-        ("parallel.tensor in (1, 8) and not split == 'kept'", True),
-        ("1 < parallel.tensor <= 8", True),
-        ("parallel.tensor > -1 or missing", True),
-        ("missing == none", True),
-        ("missing > 3", False),
-        ("parallel.sequence", True),
-    ],
-)
+@from_table
 def test_conditions_read_columns_by_their_names(text, meets):
     row = {"split": "fit", "parallel.tensor": 8, "parallel.sequence": True}
     assert condition(text, [*row, "missing"])(row) is meets
@@ -234,41 +223,3 @@ def test_conditions_read_columns_by_their_names(text, meets):
 def test_a_condition_only_compares(text):
     with pytest.raises(UsageError, match=r"expected a condition on columns|unknown"):
         condition(text, ["split"])({"split": "fit"})
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--by", "parallel.dta"], '--by unknown "parallel.dta"; did you mean "parallel.data"?'),
-        (["--where", "splt == 1"], 'splt == 1: unknown "splt"; did you mean "split"?'),
-        (["--where", "split == 1not"], "split == 1not: expected a condition on columns"),
-        (["--where", "split == 1"], "--where split == 1: no row meets this"),
-        (["--fit", "workload.forwrd"], '--fit workload.forwrd: unknown "forwrd"; did you mean "forward"?'),
-        (["--fit", "parallel.data"], "--fit parallel.data: is a column of the rows"),
-        (["--fit", "workload.activation"], "--fit workload.activation: starts at 0"),
-        (["--fit", "gradients.codec"], "--fit gradients.codec: is not a number"),
-        (["--set", "sweep=none"], "expected rows of measured runs"),
-        (["--rows", "none.csv"], "none.csv: cannot be read: no such file"),
-    ],
-)
-def test_a_wrong_command_is_one_line(options, said, validate, corpus):
-    code, out, err = validate(corpus, *options)
-    assert (code, out, len(err)) == (2, "", 1)
-    assert said in err[0]
-
-
-@pytest.mark.parametrize(
-    ("rows", "said"),
-    [
-        ("seed\n1\n", "row 1 has no measurement"),
-        ("seed,measured.step_time\n1,2\n", 'unknown "measured.step_time"; did you mean "measured.step_time_s"?'),
-        ("seed,measured.step_time_s\n1,0\n", "row 1: measured.step_time_s: expected a positive number, found 0"),
-        ("seed,measured.step_time_s\n1,2 ms\n", "expected a positive number, found"),
-        ("sed,measured.step_time_s\n1,2\n", 'rows.csv:1: sed: unknown "sed"; did you mean "seed"?'),
-    ],
-)
-def test_wrong_rows_are_one_line(rows, said, validate, write):
-    write(rows, "rows.csv")
-    code, out, err = validate(write(CORPUS))
-    assert (code, out, len(err)) == (2, "", 1)
-    assert said in err[0]

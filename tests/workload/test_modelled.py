@@ -5,7 +5,6 @@ from fractions import Fraction
 import pytest
 
 from hybrid_des import load, simulate
-from hybrid_des.errors import Refusal, ScenarioError
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.workload.costs import Sharding
 
@@ -15,7 +14,6 @@ GPT = {
 }  # fmt: skip
 
 
-OWN_GPU = {"memory": "80 GB", "peak": "312 TFLOP/s"}
 REACHED = {"gemm": 0.8, "attention": 0.5, "memory": 0.8}
 
 
@@ -120,82 +118,6 @@ def test_a_batch_stands_for_its_microbatches():
         "model": GPT, "batch": 64, "parallel": {"data": 4}, "schedule": {"kind": "1f1b", "microbatch_size": 2},
     })  # fmt: skip
     assert given.schedule.microbatches == 8
-
-
-def test_a_misspelt_gpu_is_one_line_without_its_efficiencies():
-    with pytest.raises(ScenarioError) as error:
-        load({"model": GPT, "cluster": {"gpu": "h10"}, "schedule": {"kind": "1f1b", "microbatches": 4}})
-    assert str(error.value) == 'scenario: cluster.gpu: unknown "h10"; did you mean "h100"?'
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"parallel": {"tensor": 3}, "cluster": {"gpus_per_node": 9}}, "parallel.tensor: 16 heads cannot be divided"),
-        ({"parallel": {"expert": 2, "data": 2}}, "parallel.expert: this model has no experts"),
-        ({"parallel": {"pipeline": 3}}, "8 layers cannot be divided evenly into 3 stages"),
-        ({"parallel": {"pipeline": 2, "stages": [3, 4]}}, "3 + 4 layers, but the model has 8"),
-        ({"parallel": {"context": 3}}, "parallel.context: 512 tokens cannot be divided over 3 ranks"),
-        (
-            {
-                "model": {"base": "resnet-50"},
-                "parallel": {"context": 2},
-                "schedule": {"kind": "1f1b", "microbatches": 4, "microbatch_size": 2},
-            },
-            "parallel.context: this model has no sequence that context parallelism divides",
-        ),
-        (
-            {
-                "tensor_traffic": "messages",
-                "parallel": {"tensor": 4},
-                "schedule": {"kind": "1f1b", "microbatches": 400_000},
-            },
-            "tensor_traffic: 3.84e+08 messages inside ops are more than can be simulated",
-        ),
-        ({"precision": "fp8"}, "precision: this GPU has no 8-bit products"),
-        ({"precision": "fp7"}, 'precision: unknown "fp7"; did you mean "fp8"?'),
-        ({"workload": {"forward": 1, "backward": 2}}, "model: replaces `workload`"),
-        ({"cluster": {"gpu": OWN_GPU}}, "efficiency.gemm: is required"),
-        ({"cluster": {"gpu": OWN_GPU}, "efficiency": REACHED}, "cluster.gpu.bandwidth: is required by `model`"),
-    ],
-)
-def test_a_model_that_does_not_fit_is_refused(change, said):
-    with pytest.raises((ScenarioError, Refusal)) as error:
-        simulate(scenario(**change))
-    assert said in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("batch", "microbatches", "said"),
-    [
-        (65, {}, "batch: must be a multiple of 8 (4 replicas × micro-batches of 2), not 65"),
-        (64, {"microbatches": 7}, "batch: 4 replicas × 7 micro-batches of 2 are 56 samples, not 64"),
-        (7, {"microbatches": 7}, "batch: must be a multiple of 8 (4 replicas × micro-batches of 2), not 7"),
-    ],
-)
-def test_a_batch_is_whole_microbatches_on_every_replica(batch, microbatches, said):
-    schedule = {"kind": "1f1b", "microbatch_size": 2, **microbatches}
-    with pytest.raises(ScenarioError) as error:
-        load({"model": GPT, "batch": batch, "parallel": {"data": 4}, "schedule": schedule})
-    assert str(error.value).endswith(said)
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"parallel": {"context": 2}}, "parallel.context: divides the layers of a `model`"),
-        ({"parallel": {"sequence": True}}, "parallel.sequence: is read with `model` only"),
-        ({"parallel": {"pipeline": 2, "stages": "balanced"}}, "parallel.stages: is read with `model` only"),
-        ({"schedule": {"kind": "1f1b", "microbatches": 4, "microbatch_size": 2}},
-         "schedule.microbatch_size: is read with `model` only"),
-        ({"batch": 4}, "batch: is read with `model` only"),
-    ],
-)  # fmt: skip
-def test_what_divides_a_model_needs_one(change, said):
-    given = {"workload": {"forward": 1, "backward": 2}, "schedule": {"kind": "1f1b", "microbatches": 4}}
-    with pytest.raises(ScenarioError) as error:
-        load({**given, **change})
-    assert said in str(error.value)
 
 
 def test_gradients_in_fp16_are_added_by_a_kernel():

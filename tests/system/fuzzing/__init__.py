@@ -1,1 +1,1 @@
-"""Random cases for the command line, recounted scenarios, and killed sweeps: what `tests/system/fuzz.py` runs."""
+"""Random cases for the command line, recounted scenarios, and killed sweeps: what `test_fuzz.py` runs."""

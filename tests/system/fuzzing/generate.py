@@ -1,36 +1,27 @@
-"""Random calls of the command line: a seed gives a case, always the same one."""
+"""Random calls of the command line."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from itertools import pairwise
 from random import Random
 from typing import Any
 
 import yaml
-from system.fuzzing import studies, valid
-from system.fuzzing.case import Case
-from system.fuzzing.materials import (
-    CONDITIONS,
-    CORPUS,
-    LAYERS,
-    PASTES,
-    PLUGIN,
-    ROWS,
-    SMALL,
-    TABLES,
-    key_paths,
-    orders,
-    scenarios,
-)
+from support.paths import GOLDEN
+from system.fuzzing import valid
+from system.fuzzing.materials import DURATIONS, GIVEN, SMALL, key_paths, orders, scenarios
 from system.fuzzing.mutate import CELLS, any_value, changed_value, mutated
+from system.fuzzing.worker import Case
 
-Files = dict[str, str]
+COMMANDS, STUDIES = ([shlex.split(line) for line in GIVEN[name]] for name in ("commands", "studies"))
+ROWS, LAYERS, TABLES = (GIVEN[name] for name in ("rows", "layers", "tables"))
+PASTES = [(GOLDEN / name).read_text(encoding="utf-8") for name in ("nccl_tests.txt", "nccl_tests_old.txt")]
 
 
-def case(seed: int) -> Case:
-    """The case of a seed."""
-    rng = Random(seed)
+def case(rng: Random) -> Case:
+    """A call of some kind."""
     kinds, weights = zip(*KINDS.items(), strict=True)
     made = rng.choices(kinds, weights)[0](rng)
     return Case(_alone(tuple(map(_argument, made.argv))), made.files, made.stdin)
@@ -171,12 +162,12 @@ def layer_table(rng: Random) -> Case:
 
 def rows_file(rng: Random) -> Case:
     """Rows of a sweep with their measurements, changed, also by conditions and fits."""
-    files = {"a.yaml": CORPUS, "rows.csv": mutated(ROWS, rng, CELLS) if rng.random() < 0.8 else ROWS}
+    files = {"a.yaml": GIVEN["corpus"], "rows.csv": mutated(ROWS, rng, CELLS) if rng.random() < 0.8 else ROWS}
     if rng.random() < 0.3:
         return Case(("a.yaml", *rng.choice(([], ["--json"], ["--quiet", "--out", "o"]))), files)
     more = rng.choice(([], ["--json"], ["--by", rng.choice(("split", "schedule.kind", any_value(rng)))]))
     if rng.random() < 0.5:
-        condition = rng.choice(CONDITIONS)
+        condition = rng.choice(GIVEN["conditions"])
         more = [*more, "--where", mutated(condition, rng) if rng.random() < 0.7 else condition]
     if rng.random() < 0.2:
         more = [*more, "--fit", rng.choice(("efficiency.gemm", "efficiency.memory,overlap.tensor", any_value(rng)))]
@@ -207,7 +198,37 @@ def arguments(rng: Random) -> Case:
         "p.txt": PASTES[0],
         "t.csv": TABLES[0],
     }
-    return Case(tuple(map(_harmless, given)), {**files, "my.py": PLUGIN, "bad.py": "1/0\n", "dir.py": "def"})
+    return Case(tuple(map(_harmless, given)), {**files, "my.py": GIVEN["plugin"], "bad.py": "1/0\n", "dir.py": "def"})
+
+
+def study(rng: Random) -> Case:
+    """A small scenario with perturbations or failures, changed, for one of the commands."""
+    command, *options = rng.choice(STUDIES)
+    failing = command == "goodput" and rng.random() < 0.9
+    slow, jitter = GIVEN["slow"], GIVEN["jitter"]
+    text = SMALL + (GIVEN["faults"] if failing else rng.choice(("", slow, jitter, slow + jitter)))
+    changed = mutated(text, rng) if rng.random() < 0.5 else text
+    more = []
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        more += ["--set", f"{rng.choice(key_paths())}={any_value(rng)}"]
+    if rng.random() < 0.1 and len(options) > 1:
+        options[-1] = any_value(rng)
+    argv = ("a.yaml", command) if command.startswith("--") else (command, "a.yaml")
+    return Case((*argv, *options, *more), {"a.yaml": changed, "b.yaml": text})
+
+
+def measured_run(rng: Random) -> Case:
+    """Durations of ops, changed, replayed or as the workload of a scenario."""
+    files = {"d.csv": mutated(DURATIONS, rng, CELLS) if rng.random() < 0.9 else DURATIONS}
+    if rng.random() < 0.6:
+        return Case(("replay", "d.csv", *rng.choice(([], ["--json"], ["--schedule", any_value(rng)]))), files)
+    files["a.yaml"] = """\
+parallel: {pipeline: 2, data: 2}
+schedule: {kind: 1f1b, microbatches: 3}
+workload: {durations: d.csv}
+steps: 2
+"""
+    return Case(("a.yaml", *rng.choice(([], ["--json"], ["--quiet", "--out", "o"]))), files)
 
 
 def _harmless(argument: str) -> str:
@@ -217,28 +238,7 @@ def _harmless(argument: str) -> str:
     return argument.replace("..", ".").replace("--dask", "--quiet")
 
 
-COMMANDS = (
-    ["a.yaml", "--json"], ["a.yaml", "--quiet"], ["a.yaml", "--json", "--out", "o"], ["a.yaml", "--jobs", "1"],
-    ["--version"],
-    ["a.yaml", "--import", "my.py", "--set", "schedule.kind=one-by-one"], ["a.yaml", "--import", "bad.py"], ["--help"],
-    ["a.yaml", "--import", "dir.py"], ["schema"], ["schema", "--import", "my.py"], ["topology"], ["topology", "a.yaml"],
-    ["costs", "a.yaml"], ["costs", "a.yaml", "--layers", "--json"], ["costs", "a.yaml", "--out", "c.csv"],
-    ["topology", "a.yaml", "--route", "0", "7"], ["schedules"], ["verify", "a.yaml"], ["calibrate", "p.txt", "--link"],
-    ["goodput", "a.yaml", "--json", "--jobs", "1"], ["goodput", "a.yaml", "--jobs", "1", "--out", "o"],
-    ["schedules", "zb-v", "--pipeline", "4", "--microbatches", "8"], ["schedules", "hanayo", "--chunks", "4"],
-    ["schedules", "interleaved-1f1b", "--pipeline", "3", "--microbatches", "6", "--chunks", "3"],
-    ["calibrate", "p.txt"],
-    ["schedules", "dualpipe", "--set", "schedule.fused=false"], ["schedules", "one-by-one", "--import", "my.py"],
-    ["collective", "ring", "--ranks", "4", "--max", "64 KiB"], ["collective", "auto", "--ranks", "4", "--max", "8 KiB"],
-    ["collective", "ring-all-gather", "--ranks", "3", "--bandwidth", "100 GB/s", "--latency", "5 us", "--max", "1 MiB"],
-    ["collective", "hierarchical", "--ranks", "8", "--gpus-per-node", "4", "--max", "1 MiB", "--pieces", "4"],
-    ["collective", "parameter-server", "--servers", "2", "--servers-on", "hosts", "--ranks", "4", "--max", "8 KiB"],
-    ["collective", "all-to-all", "--ranks", "4", "--codec", "int8", "--max", "4 KiB", "--factor", "2"],
-    ["collective", "measured", "--table", "t.csv", "--ranks", "8", "--max", "64 KiB"],
-    ["collective", "ring", "--scenario", "a.yaml", "--ranks", "4", "--set", "cluster.sharing=fair", "--max", "8 KiB"],
-    ["collective", "double-binary-tree", "--ranks", "5", "--max", "8 KiB", "--set", "gradients.pieces=4"],
-)  # fmt: skip
 KINDS: dict[Callable[[Random], Case], int] = {
     scenario_text: 28, scenario_values: 21, overrides: 13, order_file: 8, table_file: 4, paste: 4, arguments: 13,
-    layer_table: 2, rows_file: 3, studies.study: 5, studies.measured_run: 3,
+    layer_table: 2, rows_file: 3, study: 5, measured_run: 3,
 }  # fmt: skip

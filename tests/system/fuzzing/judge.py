@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections.abc import Iterator
 
-from system.fuzzing.case import Case, Outcome
+from system.fuzzing.worker import Case, Outcome
 
 CODES = (0, 1, 2)
 LINES = 3  # of one error

@@ -15,16 +15,17 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from threading import Event
 from typing import Any
 
 from support.interrupts import heed_interrupts
+from support.local_cluster import local_cluster
 from support.paths import ROOT
 
-CASES = 160
+CASES = 80
 BATCH = CASES // 16 + 1  # cases that a worker of two may hold back until they are returned together
 SWEEP = f"""\
 schedule: {{kind: noted, microbatches: 100}}
@@ -46,14 +47,6 @@ def noted(request):
     with open(os.environ["NOTES"], "a") as notes:
         notes.write(f"{os.getpid()}\\n")
     return find("1f1b").build(request)
-"""
-CLUSTER = """\
-import sys
-from distributed import LocalCluster
-if __name__ == "__main__":
-    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
-        print(cluster.scheduler_address, flush=True)
-        sys.stdin.read()
 """
 SIGNALS = ("SIGINT", "SIGTERM", "SIGKILL")
 TICK = 0.05
@@ -89,7 +82,7 @@ def kill_of(seed: int, dask: bool) -> Kill:
     return Kill(sweep, target, name, 0 if sweep == "run" else rng.randint(1, CASES - 10), round(pause, 3))
 
 
-def wrong(kill: Kill, patience: float = 5) -> list[str]:
+def wrong(kill: Kill, patience: float = 60) -> list[str]:
     """Run a sweep, kill, and say what went wrong: each line begins with what was killed and how."""
     with tempfile.TemporaryDirectory(prefix="kill-") as name, contextlib.ExitStack() as stack:
         folder = Path(name)
@@ -102,8 +95,8 @@ def wrong(kill: Kill, patience: float = 5) -> list[str]:
         environment = {**os.environ, "NOTES": str(notes), "TMPDIR": str(folder / "tmp"), "PYTHONPATH": path}
         command = [sys.executable, "-m", "hybrid_des", "a.yaml", "--import", "noted.py", "--out", "o", "--quiet"]
         if kill.sweep == "dask":
-            cluster = stack.enter_context(_cluster(folder, environment))
-            command += ["--dask", cluster.address]
+            address, _ = stack.enter_context(local_cluster(folder, 2, environment))
+            command += ["--dask", address]
         elif kill.sweep == "jobs":
             command += ["--jobs", "2"]
         else:
@@ -220,30 +213,6 @@ def _rows(kill: Kill, code: int, folder: Path, finished: int) -> Iterator[str]:
         yield "finished rows are lost"
 
 
-class _Cluster:
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self.address = process.stdout.readline().strip()
-
-
-@contextlib.contextmanager
-def _cluster(folder: Path, environment: dict[str, str]) -> Iterator[_Cluster]:
-    """A Dask cluster of two worker processes on this machine."""
-    (folder / "cluster.py").write_text(CLUSTER, encoding="utf-8")
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL, "text": True}
-    process = subprocess.Popen(
-        [sys.executable, "cluster.py"], cwd=folder, env=environment, start_new_session=True, **pipes
-    )
-    try:
-        yield _Cluster(process)
-    finally:
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(20)
-        _end(process.pid)
-        process.wait()
-
-
 def _end(leader: int) -> None:
     """End whatever is left of a session that was started here."""
     for pid in _session(leader):
@@ -258,7 +227,3 @@ def _wait(done: Any, seconds: float) -> bool:
             return True
         Event().wait(TICK)
     return bool(done())
-
-
-def to_json(kill: Kill) -> dict[str, Any]:
-    return {"kill": asdict(kill)}

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-from system.fuzzing.materials import LARGE, NUMBERS, QUANTITIES, STRANGE, WORDS, key_paths
+from system.fuzzing.materials import GIVEN, LARGE, NUMBERS, STRANGE, key_paths
 
+QUANTITIES, WORDS = GIVEN["quantities"], GIVEN["words"]
 Change = Callable[[str, Random], str]
 TOKEN = re.compile(r"[\w.%µ+-]+|[^\w\s]")
 NUMBER = re.compile(r"(?<![\w.])\d[\w.]*")

@@ -1,13 +1,15 @@
 """A process that runs cases one after the other through the entry point, each within limits on time and memory.
 
 Output is taken from the file descriptors, as a shell would. A case that exceeds its processor time gets an exception
-that no handler expects, so that the traceback says where it was.
+that no handler expects, so that the traceback says where it was. A worker that hangs, dies or grows old is replaced.
 """
 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
+import re
 import resource
 import shutil
 import signal
@@ -15,15 +17,56 @@ import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO, Any
 
 from support import registries
-from system.fuzzing.case import Case, Outcome, as_bytes
+from system.fuzzing.recount import differences
 
 from hybrid_des.cli.main import main
+
+
+@dataclass(frozen=True)
+class Case:
+    """Texts may hold lone surrogates, which stand for bytes that are not UTF-8 (`surrogateescape`)."""
+
+    argv: tuple[str, ...]
+    files: Mapping[str, str] = field(default_factory=dict)
+    stdin: str = ""
+
+    def lay_out(self, folder: Path) -> None:
+        """Write the files."""
+        for name, text in self.files.items():
+            (folder / name).write_bytes(as_bytes(text))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a call did.
+
+    Attributes:
+        code: what it returned; None if it raised or had to be stopped.
+        raised: the traceback of an exception that left the entry point, innermost call last.
+        stopped: why it had to be stopped: "slow", "hang" or "died".
+        made: files and folders that it left in its folder.
+    """
+
+    code: int | None
+    out: str = ""
+    err: str = ""
+    raised: str = ""
+    stopped: str = ""
+    made: tuple[str, ...] = ()
+
+
+def as_bytes(text: str) -> bytes:
+    """UTF-8, with the bytes that lone surrogates stand for; other surrogates become question marks."""
+    encodable = not re.search("[\ud800-\udc7f\udd00-\udfff]", text)
+    return text.encode("utf-8", "surrogateescape" if encodable else "replace")
+
 
 SECONDS = 10  # of processor time for one case
 BYTES = 2 * 2**30  # beyond what the process holds
@@ -155,3 +198,94 @@ def _streams(stdin: str) -> Iterator[list[str]]:
 def _content(file: IO[bytes]) -> str:
     file.seek(0)
     return file.read(LONGEST_OUTPUT).decode("utf-8", "replace")
+
+
+ALGORITHM = "refused: "
+MAY_REFUSE = ("in-switch: ", "hierarchical: ")  # which groups they take depends on the nodes
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A scenario as a mapping; running it gives what is wrong, or that the package refuses it."""
+
+    values: Mapping[str, Any]
+
+    def run(self, folder: Path) -> list[str]:
+        """Simulate and recount."""
+        from hybrid_des import load, simulate
+        from hybrid_des.errors import HybridDesError
+        from hybrid_des.pipeline.order_csv import write_order
+
+        try:
+            with out_of_time(SECONDS):
+                result = simulate(load(self.values))
+                timeline = result.timeline.to_csv(index=False)
+                order, summary = write_order(result.plan), result.summary
+        except HybridDesError as error:
+            return [f"{ALGORITHM}{error}"]
+        except OutOfTimeError:
+            return ["slow"]
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            return [f"traceback: {type(error).__name__} in {Path(place.filename).name} {place.name}"]
+        return differences(self.values, order, timeline, summary)
+
+
+def refused(found: Sequence[str]) -> bool:
+    """Whether an algorithm does not take the groups of a scenario, which is no failure."""
+    return bool(found) and found[0].startswith(tuple(ALGORITHM + name for name in MAY_REFUSE))
+
+
+def gist(difference: str) -> str:
+    """A difference without its numbers, so that those of one kind read alike."""
+    return re.sub(r"-?\d[\d./e+-]*", "…", difference)[:90]
+
+
+PATIENCE = 120  # seconds without an answer, far more than the processor time that a job may take
+OLD = 3000  # jobs, after which a worker is replaced, so that what libraries keep does not pile up
+
+
+class Pool(contextlib.AbstractContextManager["Pool"]):
+    """A process and the pipe to it; a job is anything that `worker` accepts."""
+
+    def __init__(self) -> None:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        self._jobs = 0
+
+    def __exit__(self, *_: object) -> None:
+        if self._jobs:
+            self._stop()
+
+    def run(self, job: Any) -> Any:
+        """The answer to a job, or what became of the worker: "hang" or "died"."""
+        if not self._jobs:
+            self._start()
+        self._jobs += 1
+        self._pipe.send(job)
+        answer = self._answer()
+        if answer in ("hang", "died") or self._jobs >= OLD:
+            self._stop()
+        return answer
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(theirs,), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def _answer(self) -> Any:
+        if not self._pipe.poll(PATIENCE):
+            return "hang"
+        try:
+            return self._pipe.recv()
+        except (EOFError, OSError):
+            return "died"
+
+    def _stop(self) -> None:
+        self._pipe.close()
+        self._process.join(1)
+        if self._process.is_alive():
+            self._process.kill()
+        self._process.join()
+        self._jobs = 0

@@ -1,0 +1,22 @@
+"""Rows of parametrized tests that stand beside them, in `tables.yaml`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+
+@cache
+def _tables(file: Path) -> dict[str, Any]:
+    return yaml.safe_load(file.read_text(encoding="utf-8"))
+
+
+def from_table(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test with every row that stands under its name; the first row names its arguments."""
+    names, *rows = _tables(Path(test.__code__.co_filename).with_name("tables.yaml"))[test.__name__]
+    return pytest.mark.parametrize(",".join(names), rows if len(names) > 1 else [row for (row,) in rows])(test)
