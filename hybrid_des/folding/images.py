@@ -71,3 +71,9 @@ def _image(
 def array_of(ranks: Sequence[int]) -> Ranks:
     """Ranks as an array."""
     return np.fromiter(ranks, dtype=np.int64, count=len(ranks))
+
+
+def first_equal(values: Ranks) -> Ranks:
+    """For each value, the index of the first one equal to it."""
+    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    return first[inverse.ravel()]

@@ -25,13 +25,13 @@ from hybrid_des.engine.lineage import LineageEnvironment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.folding import FoldRefusal, UnwieldyError
-from hybrid_des.folding.folded_transport import FoldedTransport, LineageTransport
-from hybrid_des.folding.images import Ranks, check_images
+from hybrid_des.folding.folded_transport import folded_transport
+from hybrid_des.folding.images import Ranks, check_images, first_equal
 from hybrid_des.folding.orbits import Fold, FoldedAxis, root_of
 from hybrid_des.layout import Layout
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.separation import Alike, separated
-from hybrid_des.network.transport import Transport
+from hybrid_des.network.transport import Links, Transport
 
 MOST_TRIES = 2  # folds that may turn out to be inexact while simulated; after two, others rarely do better
 SHARINGS = ("fifo", "fair")  # those under which it is known which message waits for which
@@ -173,7 +173,7 @@ class Rehearsal:
     def _check_nodes(self, fold: Fold) -> None:
         """Check that the images of ranks on one node are on one node; otherwise their routes are rarely alike."""
         nodes = self._nodes
-        first = np.searchsorted(nodes, nodes)  # of each rank's node
+        first = first_equal(nodes)  # of each rank's node
         for element in fold.generators:
             images = nodes[fold.move(np.arange(len(nodes)), element)]
             if (images != images[first]).any():
@@ -232,9 +232,6 @@ class Rehearsal:
         )
 
     def _network(self, fold: Fold | None) -> Transport:
-        recorder = Recorder()
         if fold is None:
-            return Transport(Environment(), self.fabric, self.sharing, recorder)
-        if self.sharing == "fair":
-            return FoldedTransport(Environment(), self.fabric, self.sharing, recorder, False, fold=fold)
-        return LineageTransport(LineageEnvironment(fold), self.fabric, self.sharing, recorder, False, fold=fold)
+            return Transport(Links(Environment(), self.fabric, self.sharing), Recorder())
+        return folded_transport(self.fabric, self.sharing, Recorder(), fold)

@@ -6,13 +6,13 @@ from fractions import Fraction
 
 from hybrid_des.errors import UsageError
 from hybrid_des.network import topologies
-from hybrid_des.network.fabric import Fabric, LinksByOwner, LinkSpec, Route
+from hybrid_des.network.fabric import Fabric, LinksByOwner, LinkSpec, Route, placed
 from hybrid_des.planning.slow_links import slowed
 from hybrid_des.scenario import Scenario, Source, load
 
 
 def fabric_of(scenario: Source) -> Fabric:
-    """Build the fabric of the scenario's cluster.
+    """Build the fabric of the scenario's cluster, as seen from its ranks.
 
     Raises:
         Refusal: the topology does not support the cluster.
@@ -26,7 +26,9 @@ def fabric_of(scenario: Source) -> Fabric:
         _check_links(fabric.links, cluster.topology)
     links = fabric.links if scenario.efficiency is None else _reached(fabric.links, scenario.efficiency.network)
     fabric = replace(fabric, links=links, route=_checked(fabric, cluster.topology) if own else fabric.route)
-    return slowed(fabric, scenario.slow) if scenario.slow else fabric
+    if scenario.slow:
+        fabric = slowed(fabric, scenario.slow)
+    return fabric if cluster.placement == range(cluster.gpus) else placed(fabric, cluster.placement)
 
 
 def _check_links(links: Mapping[str, LinkSpec], topology: str) -> None:

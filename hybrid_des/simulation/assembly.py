@@ -1,10 +1,10 @@
-"""The network and the GPUs of a run, made from the parts of a scenario."""
+"""Jobs: the GPUs of a scenario, made from its parts, with their programs started on the links of a fabric."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from hybrid_des.engine.causes import Causes, TracedEnvironment, traced
 from hybrid_des.engine.clock import Environment
@@ -13,11 +13,12 @@ from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.folding.folded_transport import folded_transport
 from hybrid_des.folding.orbits import Fold
 from hybrid_des.network.contention import Groups
-from hybrid_des.network.endpoint import Endpoints
-from hybrid_des.network.meeting import Meeting
+from hybrid_des.network.endpoint import Endpoint
+from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.meeting import Barrier, Meeting
 from hybrid_des.network.purpose import REDUCTION
 from hybrid_des.network.traced import TracedTransport
-from hybrid_des.network.transport import Transport
+from hybrid_des.network.transport import Links, Transport
 from hybrid_des.planning.layered import LAYERS
 from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program import Group
@@ -26,72 +27,109 @@ from hybrid_des.simulation.arithmetic import Arithmetic
 from hybrid_des.simulation.exchanges import Exchangers, ReplayedLayers
 from hybrid_des.simulation.gpu import Gpu, Participant, RunContext
 from hybrid_des.simulation.memory import MemoryLedger
-from hybrid_des.simulation.perturbing import conditions_of
-from hybrid_des.simulation.programs import Programs
+from hybrid_des.simulation.perturbing import schedules_of
+from hybrid_des.simulation.programs import Programs, Retime
 
-Item = TypeVar("Item")
 UNCONTENDED = "uncontended"  # link sharing of runs made only for comparison
 
 
-class Network(NamedTuple):
-    """The network of a run, the endpoints of its GPUs, and the recorder of both."""
+class Job(NamedTuple):
+    """A scenario whose programs have been started on links.
 
+    Attributes:
+        recorder: its rows.
+        transport: its flows and mailboxes.
+        gpus: its simulated GPUs, by rank.
+        servers: the servers of its process groups: ranks with one stream.
+    """
+
+    scenario: Scenario
+    parts: Parts
     recorder: Recorder
     transport: Transport
-    endpoints: Endpoints
+    gpus: Sequence[Gpu]
+    servers: Sequence[Gpu]
+
+    @property
+    def ops(self) -> int:
+        """Number of ops of the run, optimizer steps included."""
+        return self.scenario.steps * sum(gpu.ops for gpu in self.gpus)
 
 
-def network_of(
-    scenario: Scenario, parts: Parts, fold: Fold | None, trace: Causes | None, scratch: Path | None
-) -> Network:
-    """The network, in a new environment."""
+def links_of(scenario: Scenario, fabric: Fabric, env: Environment | None = None) -> Links:
+    """The links of a fabric, slow as in the scenario; in a new environment, if none is given."""
+    sharing = scenario.cluster.sharing
+    schedules = {} if sharing == UNCONTENDED else schedules_of(scenario.slow, fabric)
+    return Links(env or Environment(), fabric, sharing, schedules)
+
+
+def started(
+    scenario: Scenario,
+    parts: Parts,
+    links: Links | None = None,
+    *,
+    fold: Fold | None = None,
+    trace: Causes | None = None,
+    retime: Retime | None = None,
+    order: int | None = None,
+    scratch: Path | None = None,
+) -> Job:
+    """Start the programs of a scenario on links, which other jobs may share; by default on links of its own.
+
+    Args:
+        scenario: what to simulate.
+        parts: its parts; their fabric is the job's view of that of the links.
+        links: links without a trace; folded and traced runs have their own.
+        fold: which ranks are simulated, and for which others they stand; None: all are.
+        trace: records causes, for a run that is explained.
+        retime: other durations of ops.
+        order: number of a random order in which GPUs start; default: by rank.
+        scratch: folder for rows that do not fit into memory.
+    """
     rows: Rows | None = None
     if scenario.record == "all":  # explaining a run needs all rows in memory
         rows = LongRows(MESSAGE_COLUMNS, "start", scratch) if trace is None else Rows(MESSAGE_COLUMNS)
     recorder = Recorder(rows)
-    transport = _transport(scenario, parts, fold, trace, recorder)
-    return Network(recorder, transport, Endpoints(transport, scenario.parallel.layout, parts.plan.pipeline))
-
-
-def _transport(
-    scenario: Scenario, parts: Parts, fold: Fold | None, trace: Causes | None, recorder: Recorder
-) -> Transport:
-    sharing, receipts = scenario.cluster.sharing, parts.lowering.blocking
-    conditions = {} if sharing == UNCONTENDED else conditions_of(scenario.slow, parts.fabric)
+    fabric, receipts = parts.fabric, parts.lowering.blocking
     if fold is not None:
-        met = parts.meeting is not None
-        return folded_transport(parts.fabric, sharing, recorder, fold, receipts=receipts, ordered=met)
-    if trace is not None:
-        env, told = TracedEnvironment(trace), traced(recorder, trace)
-        return TracedTransport(env, parts.fabric, sharing, told, receipts, conditions)
-    return Transport(Environment(), parts.fabric, sharing, recorder, receipts, conditions)
+        met, sharing = parts.meeting is not None, scenario.cluster.sharing
+        transport: Transport = folded_transport(fabric, sharing, recorder, fold, receipts=receipts, ordered=met)
+    elif trace is not None:
+        own = links_of(scenario, fabric, TracedEnvironment(trace))
+        transport = TracedTransport(own, traced(recorder, trace), fabric, receipts)
+    else:
+        transport = Transport(links or links_of(scenario, fabric), recorder, fabric, receipts)
+    gpus = _gpus(scenario, parts, transport, recorder, fold, retime, order)
+    return Job(scenario, parts, recorder, transport, gpus, _servers(scenario, parts, transport, recorder))
 
 
-def simulated_gpus(
+def _gpus(
     scenario: Scenario,
     parts: Parts,
-    network: Network,
+    transport: Transport,
+    recorder: Recorder,
     fold: Fold | None,
-    programs: Programs,
-    order: int | None = None,
+    retime: Retime | None,
+    order: int | None,
 ) -> list[Gpu]:
     """The GPUs of all ranks, or of those that a fold keeps, by rank.
 
     They are made, and so start, in the order of ranks, or in the random one of this number: of messages that reach a
     link in the same picosecond, `fifo` serves the one first whose process was booked first.
     """
-    recorder, transport, endpoints = network
-    layout = scenario.parallel.layout
+    layout, programs = scenario.parallel.layout, Programs(scenario, parts, retime)
     ranks: Sequence[int] = fold.ranks if fold else range(layout.ranks)
-    barrier = transport.barrier(len(ranks)) if scenario.barrier else None
+    barrier = transport.make(Barrier, len(ranks)) if scenario.barrier else None
     context = RunContext(transport.env, recorder, scenario.steps, barrier)
     meetings = _meetings(transport, parts.meeting or (), fold)
     exchangers = Exchangers(transport, parts.traffic)
     reductions = parts.reductions.of(transport, ranks, parts.workers)
     stages = cache(lambda place: {parts.plan.stage_of[place, chunk]: chunk for chunk in parts.plan.chunks_of(place)})
+    made = list(zip(ranks, scenario.cluster.nodes_of(ranks), strict=True))
+    if order is not None:
+        Random(order).shuffle(made)
     gpus = []
-    made = zip(ranks, scenario.cluster.nodes_of(ranks), strict=True)
-    for rank, node in made if order is None else _shuffled(made, order):
+    for rank, node in made:
         place = layout.coordinate(rank, "pipeline")
         program, pace = programs.of(rank, place, node.speed)
         communicators: dict[Group, Participant] = {**reductions[rank]}
@@ -103,7 +141,7 @@ def simulated_gpus(
         gpus.append(
             Gpu(
                 context,
-                endpoints.of(rank),
+                Endpoint(transport, rank, layout.line(rank, "pipeline")),
                 program,
                 communicators,
                 MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
@@ -111,25 +149,17 @@ def simulated_gpus(
                 pace=pace,
             )
         )
-    return gpus if order is None else sorted(gpus, key=lambda gpu: gpu.rank)
+    return sorted(gpus, key=lambda gpu: gpu.rank)
 
 
-def _shuffled(made: Iterable[Item], order: int) -> list[Item]:
-    found = list(made)
-    Random(order).shuffle(found)
-    return found
-
-
-def servers_of(scenario: Scenario, parts: Parts, network: Network) -> list[Gpu]:
-    """The servers of process groups: ranks with one stream."""
-    recorder, transport, endpoints = network
+def _servers(scenario: Scenario, parts: Parts, transport: Transport, recorder: Recorder) -> list[Gpu]:
     context = RunContext(transport.env, recorder, scenario.steps, None)
     gradients = (state for worker in parts.workers.values() for state in worker.stages.items())
     lengths = {stage: state.gradient.size for stage, state in gradients}
     return [
         Gpu(
             context,
-            endpoints.server(place),
+            Endpoint(transport, place, ()),
             parts.lowering.serve(group.stage, group.part),
             {(REDUCTION.name, group.stage, group.part): communicator},
         )
@@ -145,7 +175,7 @@ def _meetings(
     for part, of_part in enumerate(groups):
         for ranks in of_part:
             members = [rank for rank in ranks if fold is None or fold.simulated(rank)]
-            meeting = transport.meeting(len(members))
+            meeting = transport.make(Meeting, len(members))
             for rank in members:
                 found.setdefault(rank, [None] * len(groups))[part] = meeting
     return found

@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 
 from hybrid_des.folding import FoldRefusal
-from hybrid_des.folding.images import Ranks, array_of, check_images
+from hybrid_des.folding.images import Ranks, array_of, check_images, first_equal
 from hybrid_des.folding.orbits import Fold, FoldedAxis
 from hybrid_des.gradients.groups import Reductions, ReplicaGroup
 from hybrid_des.network.contention import Groups
@@ -154,15 +154,18 @@ def check(fold: Fold, replicas: Replicas) -> None:
 
 def _nodes(scenario: Scenario, ranks: int) -> Ranks:
     """The node of each rank."""
-    sizes = np.concatenate([np.full(kind.count, kind.gpus_per_node) for kind in scenario.cluster.kinds])
-    return np.repeat(np.arange(len(sizes)), sizes)[:ranks]
+    cluster = scenario.cluster
+    sizes = np.concatenate([np.full(kind.count, kind.gpus_per_node) for kind in cluster.kinds])
+    of_gpus = np.repeat(np.arange(len(sizes)), sizes)
+    in_order = cluster.placement == range(cluster.gpus)
+    return of_gpus[:ranks] if in_order else of_gpus[list(cluster.placement[:ranks])]
 
 
 def _check_placement(fold: Fold, scenario: Scenario, nodes: Ranks) -> None:
     """Ranks on one node must map to one node, of the same kind."""
     kinds = _kinds(scenario)[nodes]
     ranks = np.arange(len(nodes))
-    first, on_node = np.searchsorted(nodes, nodes), np.bincount(nodes)[nodes]  # of each rank's node
+    first, on_node = first_equal(nodes), np.bincount(nodes)[nodes]  # of each rank's node
     for element in fold.generators:
         images = fold.move(ranks, element)
         for rank in np.flatnonzero(nodes[images] != nodes[images[first]])[:1].tolist():

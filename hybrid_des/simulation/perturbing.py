@@ -1,4 +1,4 @@
-"""Perturbations of a run, from `slow` and `jitter` of its scenario: the paces of ranks and the conditions of links.
+"""Perturbations of a run, from `slow` and `jitter` of its scenario: the paces of ranks and the schedules of links.
 
 A permanent slowdown is a slower GPU (`Pace`) or a slower link (`planning.slow_links`), as if the machine were built
 that way. A slowdown for an interval, a slow stage, jitter and noise need a pace that varies. Tensor and context ranks
@@ -18,8 +18,8 @@ from hybrid_des.engine.timetable import Noise, Spell, Timetable
 from hybrid_des.errors import UsageError
 from hybrid_des.jitter import Sample
 from hybrid_des.jitter.streams import Draws, stream
-from hybrid_des.network.conditions import Conditions
 from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.link import LinkSchedule
 from hybrid_des.pipeline.op import Op
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Scenario
@@ -30,7 +30,7 @@ from hybrid_des.workload.costs import Costs
 from hybrid_des.workload.durations import Durations
 
 
-def conditions_of(slow: Sequence[Slow], fabric: Fabric) -> dict[str, Conditions]:
+def schedules_of(slow: Sequence[Slow], fabric: Fabric) -> dict[str, LinkSchedule]:
     """Link → its slowdowns for an interval and, if its times are measured, its permanent factors.
 
     Raises:
@@ -47,7 +47,7 @@ def conditions_of(slow: Sequence[Slow], fabric: Fabric) -> dict[str, Conditions]
                 more.setdefault(name, []).append((one.spell, to_picoseconds(one.latency)))
             if not one.for_good or not isinstance(fabric.links[name].bandwidth, Fraction):
                 spells.setdefault(name, []).append(one.spell)
-    return {name: Conditions(Timetable.of(each), _latencies(more.get(name, ()))) for name, each in spells.items()}
+    return {name: LinkSchedule(Timetable.of(each), _latencies(more.get(name, ()))) for name, each in spells.items()}
 
 
 def _latencies(spells: Iterable[tuple[Spell, int]]) -> tuple[tuple[int, int], ...]:
@@ -106,7 +106,8 @@ class Perturbation:
     def _table(self, rank: int) -> Timetable:
         """The factor of a rank's speed over time: that of the slowest rank of its tensor and context group."""
         alike = self.scenario.parallel.layout.group(rank, "tensor", "context") if self._spells else [rank]
-        tables = [Timetable.of(self._spells.get(one, ())) for one in alike]
+        placement = self.scenario.cluster.placement
+        tables = [Timetable.of(self._spells.get(placement[one], ())) for one in alike]
         return tables[0] if len(tables) == 1 else Timetable.combined(tables, min)
 
     @cached_property

@@ -180,11 +180,11 @@ def _measured(base: Run, at: Variant, work: Column) -> Iterator[Straggler]:
     def slow(ranks: Sequence[int]) -> float:
         return float(work[ranks].mean() / work.mean())
 
-    speeds = [node.speed for node, _ in zip(spec.each_gpu(), range(layout.ranks), strict=False)]
+    speeds = [node.speed for node in spec.nodes_of(range(layout.ranks))]
     most = max(set(speeds), key=speeds.count)
     nodes: dict[int, list[int]] = {}
     for rank in [rank for rank, speed in enumerate(speeds) if speed != most]:
-        nodes.setdefault(spec.spec.node_of[rank], []).append(rank)
+        nodes.setdefault(spec.node_of(rank), []).append(rank)
     for node, ranks in sorted(nodes.items(), key=lambda item: -slow(item[1]))[:MOST_GROUPS]:
         here = frozenset(ranks)
         mean = at.with_retime(at_the_mean(at, here)).simulated().duration
@@ -199,13 +199,14 @@ def _measured(base: Run, at: Variant, work: Column) -> Iterator[Straggler]:
 
 def _ranks_of(base: Run, kind: str, name: int | str) -> list[int]:
     """The ranks that compute on a GPU or node, or hold a stage; none for links and for GPUs that are not used."""
-    layout, spec = base.scenario.parallel.layout, base.scenario.cluster.spec
+    layout, spec = base.scenario.parallel.layout, base.scenario.cluster
     if kind == "stage":
         places = {place for (place, _), stage in base.plan.stage_of.items() if stage == name}
         return [rank for rank in range(layout.ranks) if layout.coordinate(rank, "pipeline") in places]
     if kind not in COMPUTING:
         return []
-    return [rank for rank in range(layout.ranks) if (rank if kind == "gpu" else spec.node_of[rank]) == name]
+    number_of = spec.placement.__getitem__ if kind == "gpu" else spec.node_of
+    return [rank for rank in range(layout.ranks) if number_of(rank) == name]
 
 
 def _uneven(programs: Sequence[Program]) -> bool:

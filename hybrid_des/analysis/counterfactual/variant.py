@@ -58,7 +58,7 @@ class Variant:
         perturbed = Perturbation(self.scenario, parts.plan, parts.costs, parts.durations)
         return [
             lower(layout.coordinate(rank, "pipeline"), Pace(node.speed * perturbed.speed(rank)))
-            for rank, node in zip(range(layout.ranks), self.scenario.cluster.each_gpu(), strict=False)
+            for rank, node in enumerate(self.scenario.cluster.nodes_of(range(layout.ranks)))
         ]
 
     def without_queueing(self) -> Variant:
