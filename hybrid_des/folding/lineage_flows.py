@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from hybrid_des.engine.clock import MOMENT, USUAL
 from hybrid_des.engine.lineage import Lineage, LineageEnvironment
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.network.link import Link
@@ -84,36 +85,52 @@ class LineageHead(Head):
 class LineageFlow(FifoFlow):
     """A flow over such links that, like the receiver, belong to the sender's own image."""
 
-    __slots__ = ("_frame", "_sender")
+    __slots__ = ("_sender",)
 
-    head = LineageHead
     env: LineageEnvironment
 
-    def __init__(self, sender: int, base: FifoFlow, frame: Element = ()) -> None:
-        """Trace a flow; `frame` is that of its first link."""
+    def __init__(self, sender: int, base: FifoFlow) -> None:
         super().__init__(base.env, base.hops, base.put, base.rows)
-        self._sender, self._frame = sender, frame
-        self.on_head = (self.env.follow, self.serve)
+        self._sender = sender
+        self.on_head = (self.env.follow, LineageFlow.arrive)
         for hop in base.hops:
             hop.link.join(sender)  # type: ignore[attr-defined]
 
-    @staticmethod
-    def serve(head: Any) -> None:
-        """Serve a head that reaches a link, and send it on or hand the message over."""
-        flow, hop = head.flow, head.hop
-        env, link = flow.env, flow.hops[hop].link
+    def send(self, message: Message, tag: int | None = None) -> None:
+        """Hand a message to the first link; the sender continues immediately."""
+        link: Any = self.link
         if link.shared:
-            link.meet(flow._sender, () if hop else flow._frame)
+            link.meet(self._sender, ())
         else:
+            env = self.env
             link.last = (env.now, env.events, env.lineage)
-        FifoFlow.serve(head)
-        head.lineage = env.born
+        FifoFlow.send(self, message, tag)
+
+    @staticmethod
+    def arrive(head: Head) -> None:
+        """Serve a head at a further link, and send it on or hand the message over."""
+        flow: Any = head.flow
+        link: Any = flow.hops[head.hop].link
+        if link.shared:
+            link.meet(flow._sender, ())
+        else:
+            env = flow.env
+            link.last = (env.now, env.events, env.lineage)
+        FifoFlow.arrive(head)
+
+    def _forward(self, hop: int, at: int, slowest: int, message: Message, tag: int) -> None:
+        head = LineageHead()
+        head.callbacks, head.flow = self.on_head, self
+        head.message, head.tag = message, tag
+        head.hop, head.slowest = hop, slowest
+        head.lineage = self.env.born
+        self.env.agenda[at << MOMENT | USUAL].append(head)
 
 
 class TurnedFlow(LineageFlow):
     """A flow to an image other than the sender's own."""
 
-    __slots__ = ("_fold", "_moved", "_steps")
+    __slots__ = ("_course", "_fold", "_moved", "_steps")
 
     def __init__(self, fold: Fold, sender: int, course: Sequence[Element], base: FifoFlow) -> None:
         """Trace a flow.
@@ -124,9 +141,10 @@ class TurnedFlow(LineageFlow):
             course: for each link and, last, the receiver, the element that maps its picture to it.
             base: the untraced flow.
         """
-        super().__init__(sender, base, course[0])
+        super().__init__(sender, base)
         self.put = self._landing(base.put)
         self._fold = fold
+        self._course = course
         turns = zip([fold.identity, *course], course, strict=False)
         self._steps = [fold.combined(before, fold.inverse(after)) for before, after in turns]
         self._moved: list[dict[int, int]] = [{} for _ in self._steps]
@@ -136,20 +154,20 @@ class TurnedFlow(LineageFlow):
         env = self.env
         before = env.lineage, env.born
         self._enter(0)
-        super().send(message, tag)
+        link: Any = self.link
+        if link.shared:
+            link.meet(self._sender, self._course[0])
+        else:
+            link.last = (env.now, env.events, env.lineage)
+        FifoFlow.send(self, message, tag)
         env.lineage, env.born = before
 
-    @staticmethod
-    def serve(head: Any) -> None:
-        """Serve a head that reaches a link, and send it on or hand the message over."""
-        flow = head.flow
-        LineageFlow.serve(head)
-        if head.hop < len(flow.hops):  # on its way to the next link, in that link's frame
-            env = flow.env
-            before = env.lineage, env.born
-            flow._enter(head.hop)
-            head.lineage = env.born
-            env.lineage, env.born = before
+    def _forward(self, hop: int, at: int, slowest: int, message: Message, tag: int) -> None:
+        env = self.env
+        before = env.lineage, env.born
+        self._enter(hop)
+        super()._forward(hop, at, slowest, message, tag)
+        env.lineage, env.born = before
 
     def _landing(self, put: Put) -> Put:
         """Hand a message over in the receiver's frame."""

@@ -29,11 +29,11 @@ from hybrid_des.network.sharing import Flow, Put, Schedules, sharing
 
 
 class Head(Booking):
-    """The head of a message, from link to link.
+    """The head of a message on its way to a further link.
 
     Attributes:
         flow: the flow of the message.
-        hop: the place on the route of the link that it is at, or on its way to.
+        hop: the place of that link on the route.
         slowest: the longest service time so far; the tail is that far behind the head.
     """
 
@@ -50,35 +50,50 @@ class FifoFlow(Flow):
     """One flow under `fifo`.
 
     Attributes:
+        link, latency, channel: its first hop.
+        direct: whether that is its only hop.
         on_head: callbacks for a head that reaches a further link; all flows of a class share them.
-        head: the class of its heads.
     """
 
-    __slots__ = ("env", "on_head")
-
-    head: ClassVar[type[Head]] = Head
+    __slots__ = ("channel", "direct", "env", "latency", "link", "on_head")
 
     def __init__(self, env: Environment, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
         super().__init__(hops, put, rows)
         self.env = env
-        self.on_head = ON_HEAD
+        self.link, self.latency, self.channel = hops[0]
+        self.direct = len(hops) == 1
+        self.on_head = ARRIVE
 
     def send(self, message: Message, tag: int | None = None) -> None:
         """Hand a message to the first link; the sender continues immediately."""
+        if tag is None:
+            tag = self.label
+        size = message.size
         self.messages += 1
-        self.bytes += message.size
+        self.bytes += size
         self.scales += message.scales
-        head = self.head()  # filled in here: a constructor would take as long as the rest
-        head.flow, head.message = self, message
-        head.tag = self.label if tag is None else tag
-        head.hop = head.slowest = 0
-        self.serve(head)
+        link, latency = self.link, self.latency
+        now = self.env.now
+        start = link.free
+        if start < now:
+            start = now
+        time = link.rate[size]
+        end = link.free = start + time
+        if (rows := self.rows) is not None:
+            try:
+                rows.write(rows.pack(self.channel, tag, now, start, end, size))
+            except error as refusal:
+                raise out_of_range(refusal, end) from None
+        if self.direct:
+            self.put(message, tag, end + latency)
+        else:
+            self._forward(1, start + latency, time, message, tag)
 
     @staticmethod
-    def serve(head: Head) -> None:
-        """Serve a head that reaches a link, and send it on or hand the message over."""
-        flow, message, hop, slowest = head.flow, head.message, head.hop, head.slowest
-        link, latency, channel = flow.hops[hop]
+    def arrive(head: Head) -> None:
+        """Serve a head at a further link, and send it on or hand the message over."""
+        flow, message, tag, slowest = head.flow, head.message, head.tag, head.slowest
+        link, latency, channel = flow.hops[head.hop]
         now = flow.env.now
         start = link.free
         if start < now:
@@ -87,23 +102,30 @@ class FifoFlow(Flow):
         end = link.free = start + time
         if (rows := flow.rows) is not None:
             try:
-                rows.write(rows.pack(channel, head.tag, now, start, end, message.size))
+                rows.write(rows.pack(channel, tag, now, start, end, message.size))
             except error as refusal:
                 raise out_of_range(refusal, end) from None
         tail = now + slowest
         if end < tail:
             end = tail
-        head.hop = hop = hop + 1
+        hop = head.hop + 1
         if hop == len(flow.hops):
-            flow.put(message, head.tag, end + latency)
-            return
-        if slowest < time:
-            head.slowest = slowest = time
-        head.callbacks = flow.on_head
-        flow.env.agenda[end - slowest + latency << MOMENT | USUAL].append(head)
+            flow.put(message, tag, end + latency)
+        else:
+            if slowest < time:
+                slowest = time
+            flow._forward(hop, end - slowest + latency, slowest, message, tag)
+
+    def _forward(self, hop: int, at: int, slowest: int, message: Message, tag: int) -> None:
+        """Book the arrival of a head at a further link."""
+        head = Head()  # filled in here: a constructor would take as long as the rest
+        head.callbacks, head.flow = self.on_head, self
+        head.message, head.tag = message, tag
+        head.hop, head.slowest = hop, slowest
+        self.env.agenda[at << MOMENT | USUAL].append(head)
 
 
-ON_HEAD: tuple[Callable[[Any], None], ...] = (FifoFlow.serve,)
+ARRIVE: tuple[Callable[[Any], None], ...] = (FifoFlow.arrive,)
 
 
 class VaryingLink(Link):
@@ -134,28 +156,37 @@ class VaryingFifoFlow(FifoFlow):
 
     def __init__(self, env: Environment, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
         super().__init__(env, hops, put, rows)
-        self.on_head = (self.serve,)
+        self.on_head = (self.arrive,)
         self.reached = [0] * len(hops)  # after each link: when the last message reached the next one or the receiver
 
+    def send(self, message: Message, tag: int | None = None) -> None:
+        """Hand a message to the first link; the sender continues immediately."""
+        self.messages += 1
+        self.bytes += message.size
+        self.scales += message.scales
+        self._serve(0, message, self.label if tag is None else tag, 0)
+
     @staticmethod
-    def serve(head: Head) -> None:
-        """Serve a head that reaches a link, and send it on or hand the message over."""
-        flow: Any = head.flow
-        message, hop = head.message, head.hop
-        link, latency, channel = flow.hops[hop]
-        now = flow.env.now
+    def arrive(head: Head) -> None:
+        """Serve a head at a further link."""
+        assert isinstance(head.flow, VaryingFifoFlow)
+        head.flow._serve(head.hop, head.message, head.tag, head.slowest)
+
+    def _serve(self, hop: int, message: Message, tag: int, slowest: int) -> None:
+        """Serve a head at a link, and send it on or hand the message over."""
+        link, latency, channel = self.hops[hop]
+        now = self.env.now
         start, end = link.serve(message.size)
-        if flow.rows is not None:
-            flow.rows.add((channel, head.tag, now, start, end, message.size))
-        end, slowest = max(end, now + head.slowest), max(head.slowest, end - start)
-        last = hop + 1 == len(flow.hops)
+        if self.rows is not None:
+            self.rows.add((channel, tag, now, start, end, message.size))
+        slowest, end = max(slowest, end - start), max(end, now + slowest)
+        last = hop + 1 == len(self.hops)
         leaves = end if last else end - slowest
-        at = flow.reached[hop] = max(flow.reached[hop], leaves + latency + link.delay(leaves))
+        at = self.reached[hop] = max(self.reached[hop], leaves + latency + link.delay(leaves))
         if last:
-            flow.put(message, head.tag, at)
-            return
-        head.callbacks, head.hop, head.slowest = flow.on_head, hop + 1, slowest
-        flow.env.at(at, head)
+            self.put(message, tag, at)
+        else:
+            self._forward(hop + 1, at, slowest, message, tag)
 
 
 @sharing("fifo")
@@ -179,5 +210,5 @@ class Fifo:
 
     def flow(self, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> FifoFlow:
         """Open a flow over these hops, whose messages are recorded in these rows."""
-        varies = any(isinstance(hop.link, VaryingLink) for hop in hops)
+        varies = self._schedules and any(isinstance(hop.link, VaryingLink) for hop in hops)
         return (VaryingFifoFlow if varies else FifoFlow)(self._env, hops, put, rows)
