@@ -98,7 +98,7 @@ def started(
         own = links_of(scenario, fabric, TracedEnvironment(trace))
         transport = TracedTransport(own, traced(recorder, trace), fabric, receipts)
     else:
-        transport = Transport(links or links_of(scenario, fabric), recorder, fabric, receipts)
+        transport = Transport(links_of(scenario, fabric) if links is None else links, recorder, fabric, receipts)
     gpus = _gpus(scenario, parts, transport, recorder, fold, retime, order)
     return Job(scenario, parts, recorder, transport, gpus, _servers(scenario, parts, transport, recorder))
 
