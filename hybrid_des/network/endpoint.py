@@ -36,13 +36,13 @@ class Endpoint:
         self.rank = rank
         self.pipeline = pipeline
         purposes = (ACTIVATION, GRADIENT) if len(pipeline) > 1 else ()
-        self.inboxes = {purpose: transport.inbox(rank, purpose) for purpose in purposes}
+        self.inboxes = {purpose: transport.inboxes[rank, purpose] for purpose in purposes}
         self.flows = Flows(transport, rank, pipeline)
         self._transport = transport
 
     def receipts(self, purpose: Purpose) -> TaggedMailbox:
         """The receipts of its own messages that have arrived, if the transport issues receipts."""
-        return self._transport.outbox(self.rank, purpose)
+        return self._transport.outboxes[self.rank, purpose]
 
     def handoff(self) -> Handoff:
         """A queue between two streams of this GPU."""

@@ -61,9 +61,6 @@ class ByGpu(Sequence[Item]):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
 
-    def __hash__(self) -> int:
-        return hash(len(self))
-
 
 @dataclass(frozen=True)
 class ClusterSpec:

@@ -6,7 +6,7 @@ from collections import deque
 from typing import Any, ClassVar
 
 from hybrid_des.engine.causes import NOTHING, Causes, TracedEnvironment
-from hybrid_des.engine.events import Arrival, Here, KnownHere
+from hybrid_des.engine.events import Arrival
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.mailbox import Handoff, Mailbox, TaggedMailbox
 from hybrid_des.network.message import Message
@@ -16,8 +16,6 @@ from hybrid_des.network.transport import Transport
 
 def known(event: Any, origin: int) -> Any:
     """Note on an event the origin of its value."""
-    if isinstance(event, Here):
-        return KnownHere(event, origin)
     event.origin = origin
     return event
 

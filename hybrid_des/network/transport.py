@@ -80,6 +80,8 @@ class Transport:
     Attributes:
         env: the environment.
         links: as given.
+        inboxes: (rank, purpose) → the mailbox for pipeline messages to this rank.
+        outboxes: the same for receipts of those that it has sent, if it waits for their arrival.
         kinds: the classes of mailboxes and meetings that are made in place of the usual ones.
     """
 
@@ -94,8 +96,8 @@ class Transport:
         self._flows: dict[tuple[int, int, str, int, int, int], tuple[Flow, Mailbox]] = {}
         self._rendezvous: dict[tuple[str, int, int, int], Rendezvous] = {}
         self._opened: list[tuple[Purpose, Flow]] = []
-        self._inboxes = defaultdict[tuple[int, str], TaggedMailbox](partial(self.make, TaggedMailbox))
-        self._outboxes = defaultdict[tuple[int, str], TaggedMailbox](partial(self.make, TaggedMailbox))
+        self.inboxes = defaultdict[tuple[int, Purpose], TaggedMailbox](partial(self.make, TaggedMailbox))
+        self.outboxes = defaultdict[tuple[int, Purpose], TaggedMailbox](partial(self.make, TaggedMailbox))
 
     def make(self, kind: type[Kind], *size: int) -> Kind:
         """A new mailbox, or a new meeting of this many ranks."""
@@ -129,9 +131,9 @@ class Transport:
 
     def pipeline_flow(self, sender: int, receiver: int, purpose: Purpose) -> Flow:
         """A new flow of pipeline messages of one purpose between two ranks; they arrive in the receiver's inbox."""
-        put: Put = self.inbox(receiver, purpose).put
+        put: Put = self.inboxes[receiver, purpose].put
         if self._receipts:
-            put = _both(put, self.outbox(sender, purpose).put)
+            put = _both(put, self.outboxes[sender, purpose].put)
         return self._open(Channel(sender, receiver, purpose, purpose.name), put)
 
     def sent(self) -> dict[str, int]:
@@ -152,14 +154,6 @@ class Transport:
                 totals[name] = totals.get(name, 0) + flow.bytes
         return totals
 
-    def inbox(self, rank: int, purpose: Purpose) -> TaggedMailbox:
-        """The mailbox for a rank's pipeline messages of a purpose."""
-        return self._inboxes[rank, purpose.name]
-
-    def outbox(self, rank: int, purpose: Purpose) -> TaggedMailbox:
-        """The receipts of a rank's pipeline messages, for a sender that waits until they have arrived."""
-        return self._outboxes[rank, purpose.name]
-
     def handoff(self) -> Handoff:
         """A new queue between two processes of a GPU."""
         return self.make(Handoff)
@@ -173,7 +167,7 @@ class Transport:
         Raises:
             SimulationError: some were not.
         """
-        unread = sum(box.unread() for box in (*self._inboxes.values(), *self._outboxes.values()))
+        unread = sum(box.unread() for box in (*self.inboxes.values(), *self.outboxes.values()))
         unread += sum(mailbox.unread() for _, mailbox in self._flows.values())
         if unread:
             raise SimulationError(f"{unread} messages were sent but never received")

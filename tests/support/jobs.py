@@ -10,11 +10,10 @@ import numpy as np
 
 from hybrid_des.errors import HybridDesError
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.planning.planner import parts_of
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import Scenario, scenario_from
 from hybrid_des.simulation.assembly import links_of
-from hybrid_des.simulation.run import Run, run_jobs
+from hybrid_des.simulation.run import Run, run, run_jobs
 from support.foldings import scenario_values
 from support.layered_foldings import model_values
 
@@ -58,7 +57,7 @@ def drawn(rng: Random, cluster: dict[str, Any]) -> Scenario:
         try:
             scenario = scenario_from(values)
             if scenario.parallel.ranks <= MOST_RANKS:
-                parts_of(scenario)
+                run(scenario)  # some are refused only there
                 return scenario
         except HybridDesError:
             continue

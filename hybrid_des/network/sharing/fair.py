@@ -142,7 +142,8 @@ class FairFlow(Flow):
         super().__init__(hops, put, rows)
         self.model = model
         self.latency = sum(hop.latency for hop in hops)
-        self.ports = ports_of(hops)
+        links: Any = [hop.link for hop in hops]
+        self.ports: tuple[Port, ...] = tuple(dict.fromkeys(link.port for link in links if link.port))
         self.full = min((port.capacity for port in self.ports), default=0)
         self.times = model.times(hops)
         self.queue: deque[tuple[Message, int, int]] = deque()
@@ -252,7 +253,8 @@ class VaryingFairFlow(FairFlow):
     def __init__(self, model: Fair, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
         super().__init__(model, hops, self._hand, rows)
         self.deliver, self.reached = put, 0
-        self._schedules = schedules_of(hops)
+        links: Any = [hop.link for hop in hops]
+        self._schedules: list[LinkSchedule] = [link.schedule for link in links if link.schedule]
 
     def _begin(self, message: Message, tag: int, asked: int, since: int) -> None:
         """Start draining a message at the rate to be solved, even if the flow is alone."""
@@ -298,7 +300,8 @@ class Fair:
 
     def flow(self, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> FairFlow:
         """Open a flow over these hops, whose messages are recorded in these rows."""
-        return (VaryingFairFlow if schedules_of(hops) else FairFlow)(self, hops, put, rows)
+        varies = self._schedules and any(hop.link.spec.name in self._schedules for hop in hops)
+        return (VaryingFairFlow if varies else FairFlow)(self, hops, put, rows)
 
     def times(self, hops: tuple[Hop, ...]) -> DrainTimes:
         """How long messages take when alone on these links."""
@@ -382,18 +385,6 @@ class Fair:
         for flow, rate in max_min(ports).items():
             if rate != flow.rate:
                 flow.turn(rate, tick)
-
-
-def ports_of(hops: tuple[Hop, ...]) -> tuple[Port, ...]:
-    """The ports on a route, each once."""
-    ports = (hop.link.port for hop in hops if isinstance(hop.link, SharedLink))
-    return tuple(dict.fromkeys(port for port in ports if port is not None))
-
-
-def schedules_of(hops: tuple[Hop, ...]) -> list[LinkSchedule]:
-    """The schedules of the links on a route that vary."""
-    schedules = (hop.link.schedule for hop in hops if isinstance(hop.link, SharedLink))
-    return [schedule for schedule in schedules if schedule is not None]
 
 
 def picoseconds(ticks: int) -> int:

@@ -210,5 +210,5 @@ class Fifo:
 
     def flow(self, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> FifoFlow:
         """Open a flow over these hops, whose messages are recorded in these rows."""
-        varies = self._schedules and any(isinstance(hop.link, VaryingLink) for hop in hops)
+        varies = self._schedules and any(hop.link.spec.name in self._schedules for hop in hops)
         return (VaryingFifoFlow if varies else FifoFlow)(self._env, hops, put, rows)
