@@ -99,7 +99,7 @@ def started(
         transport = TracedTransport(own, traced(recorder, trace), fabric, receipts)
     else:
         transport = Transport(links_of(scenario, fabric) if links is None else links, recorder, fabric, receipts)
-    gpus = _gpus(scenario, parts, transport, recorder, fold, retime, order)
+    gpus = _gpus(scenario, parts, transport, recorder, fold=fold, retime=retime, order=order)
     return Job(scenario, parts, recorder, transport, gpus, _servers(scenario, parts, transport, recorder))
 
 
@@ -108,6 +108,7 @@ def _gpus(
     parts: Parts,
     transport: Transport,
     recorder: Recorder,
+    *,
     fold: Fold | None,
     retime: Retime | None,
     order: int | None,

@@ -70,7 +70,7 @@ def test_a_rank_has_the_speed_and_slowness_of_its_gpu():
         assert [job.cluster.node_of(rank) for rank in (0, 1)] == [gpu // 2 for gpu in gpus]
 
 
-def test_a_view_of_a_fabric_has_the_routes_of_its_gpus():
+def test_a_view_of_a_fabric_has_its_gpus_routes():
     fabric = fabric_of(scenarios.scenario(p=4, d=2, cluster={"nodes": 4, "gpus_per_node": 2}))
     view = placed(fabric, [6, 7, 2, 3])
     assert (view.gpus, list(view.node_of), view.point(2)) == (4, [3, 3, 1, 1], "gpu2")

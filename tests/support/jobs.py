@@ -108,9 +108,9 @@ def differences(one: Run, other: Run) -> list[str]:
 def bytes_per_link(*runs: Run) -> Counter[str]:
     """Bytes that the messages of some runs put on each link."""
     found = Counter[str]()
-    for run in runs:
-        links = [channel.link for channel in run.timeline.channels]
-        for channel, size in zip(run.timeline.messages["channel"], run.timeline.messages["bytes"], strict=True):
+    for one in runs:
+        links = [channel.link for channel in one.timeline.channels]
+        for channel, size in zip(one.timeline.messages["channel"], one.timeline.messages["bytes"], strict=True):
             found[links[channel]] += int(size)
     return found
 
@@ -118,9 +118,9 @@ def bytes_per_link(*runs: Run) -> Counter[str]:
 def services(*runs: Run) -> dict[str, list[tuple[int, int]]]:
     """For each link the times during which it serves a message, in order."""
     found: dict[str, list[tuple[int, int]]] = {}
-    for run in runs:
-        rows = run.timeline.messages
-        links = [channel.link for channel in run.timeline.channels]
+    for one in runs:
+        rows = one.timeline.messages
+        links = [channel.link for channel in one.timeline.channels]
         for channel, start, end in zip(rows["channel"], rows["start"], rows["end"], strict=True):
             found.setdefault(links[channel], []).append((int(start), int(end)))
     return {link: sorted(each) for link, each in found.items()}
