@@ -115,6 +115,12 @@ class Layout:
         """A rank's place along one axis."""
         return rank // self.strides[axis] % self.sizes[axis]
 
+    def line(self, rank: int, axis: str) -> range:
+        """The ranks that differ from this one along one axis only, itself included, in ascending order."""
+        stride = self.strides[axis]
+        first = rank - self.coordinate(rank, axis) * stride
+        return range(first, first + self.sizes[axis] * stride, stride)
+
     def rank(self, **at: int) -> int:
         """The rank at these coordinates; an axis that is not given counts as 0."""
         return sum(place * self.strides[axis] for axis, place in at.items())
@@ -152,10 +158,6 @@ class Layout:
         """Ranks of the first pipeline rank that hold the same parameters, one group per tensor rank."""
         spans = [(self.sizes[axis], self.strides[axis]) for axis in self.order if axis in ("context", "data")]
         return [RankGroup(tensor, spans) for tensor in self.group(0, "tensor")]
-
-    def gpu_of(self, rank: int) -> int:
-        """The GPU that a rank runs on: ranks fill the nodes in order."""
-        return rank
 
     @cached_property
     def pipelines(self) -> NDArray[np.int64]:

@@ -14,7 +14,7 @@ from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import DeadlockError
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.transport import Transport
+from hybrid_des.network.transport import Links, Transport
 
 
 class Outcome(NamedTuple):
@@ -70,7 +70,7 @@ def measure(
         Refusal: the collective does not support the group or wiring.
         DeadlockError: its members deadlock.
     """
-    network = Transport(Environment(), fabric, sharing, trace or Recorder())
+    network = Transport(Links(Environment(), fabric, sharing), trace or Recorder())
     wholes = [
         collectives.process_group(name, collectives.Site(fabric, ranks, spare), options, stage=number)
         for number, ranks in enumerate(groups)

@@ -13,6 +13,7 @@ Processes are followed from outside, by the events they yield, so that schedules
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ START, COMPUTED, WAITED, MET = range(4)  # kinds of points
 TABLES = ("ops", "steps", "reductions", "gathers", "waits")  # `table` of a mark
 
 
+@dataclass(slots=True)
 class Thread:
     """A process that is followed.
 
@@ -39,12 +41,9 @@ class Thread:
         pieces: the points at which pieces of computing have ended since its last op row.
     """
 
-    __slots__ = ("at", "number", "pieces")
-
-    def __init__(self, number: int, at: int) -> None:
-        self.number = number
-        self.at = at
-        self.pieces: list[int] = []
+    number: int
+    at: int
+    pieces: list[int] = field(default_factory=list)
 
 
 class Causes:

@@ -35,24 +35,18 @@ class Arrival(list[Callback]):
 
 
 class Here:
-    """A message that has arrived already: a process that yields it continues immediately, without an event."""
+    """A message that has arrived already: a process that yields it continues immediately, without an event.
 
-    __slots__ = ("_value",)
+    Attributes:
+        origin: in a traced run, the origin of its value.
+    """
+
+    __slots__ = ("_value", "origin")
     callbacks = None
     _ok = True
 
     def __init__(self, value: Any) -> None:
         self._value = value
-
-
-class KnownHere(Here):
-    """A `Here` of a traced run, with its origin."""
-
-    __slots__ = ("origin",)
-
-    def __init__(self, here: Here, origin: int) -> None:
-        super().__init__(here._value)
-        self.origin = origin
 
 
 class Booking:

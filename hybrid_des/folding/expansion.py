@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hybrid_des.folding.orbits import Fold
+from hybrid_des.folding.orbits import Element, Fold
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.timeline import Column, Columns, Timeline
@@ -22,21 +22,17 @@ def expanded(timeline: Timeline, fold: Fold, fabric: Fabric) -> Timeline:
             for name, column in rows.items()
         }
 
-    def images(channel: Channel) -> Mapping[int, Channel]:
-        ends = [(fold.move(channel.sender, element), fold.move(channel.receiver, element)) for element in elements]
-        return {
-            image: channel._replace(sender=here, receiver=there, link=fabric.route(here, there).links[channel.hop])
-            for image, (here, there) in enumerate(ends)
-        }
+    def image(channel: Channel, element: Element) -> Channel:
+        here, there = fold.move(channel.sender, element), fold.move(channel.receiver, element)
+        return channel._replace(sender=here, receiver=there, link=fabric.route(here, there).links[channel.hop])
 
-    of_channel = [images(channel) for channel in timeline.channels]
     messages = timeline.all_messages()
     names = ("ops", "steps", "reductions", "memory", "gathers", "waits", "exchanges")
     rows: dict[str, Any] = {name: everywhere(getattr(timeline, name)) for name in names}
     return replace(
         timeline,
-        channels=[pictures[image] for image in range(len(elements)) for pictures in of_channel],
-        messages=None if messages is None else _messages(messages, len(of_channel), len(elements)),
+        channels=[image(channel, element) for element in elements for channel in timeline.channels],
+        messages=None if messages is None else _messages(messages, len(timeline.channels), len(elements)),
         stream=None,
         alike=1,
         **rows,

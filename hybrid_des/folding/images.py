@@ -73,6 +73,12 @@ def array_of(ranks: Sequence[int]) -> Ranks:
     return np.fromiter(ranks, dtype=np.int64, count=len(ranks))
 
 
+def first_equal(values: Ranks) -> Ranks:
+    """For each value, the index of the first one equal to it."""
+    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    return first[inverse.ravel()]
+
+
 def check_nodes(fold: Fold, nodes: Ranks, element: Element) -> None:
     """Check that an image of ranks on one node is on one node; otherwise their routes are rarely alike.
 
@@ -80,7 +86,7 @@ def check_nodes(fold: Fold, nodes: Ranks, element: Element) -> None:
         FoldRefusal: they are not; names the first.
     """
     ranks = np.arange(len(nodes))
-    first = np.searchsorted(nodes, nodes)  # of each rank's node
+    first = first_equal(nodes)  # of each rank's node
     images = fold.move(ranks, element)
     for rank in np.flatnonzero(nodes[images] != nodes[images[first]])[:1].tolist():
         here, there = int(first[rank]), int(images[first[rank]])

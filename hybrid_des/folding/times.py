@@ -39,7 +39,7 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.rings import Ring, channels
 from hybrid_des.network.separation import Alike, separated
 from hybrid_des.network.symmetry import Connection, alike, around, signature
-from hybrid_des.network.transport import Transport
+from hybrid_des.network.transport import Links, Transport
 from hybrid_des.units import split_evenly
 
 MOST_TRIES = 2  # folds that may turn out to be inexact while simulated; after two, others rarely do better
@@ -318,9 +318,9 @@ class CollectiveTimes:
     ) -> Outcome:
         """Simulate groups, all members or those that a fold keeps."""
         if fold is None:
-            network = Transport(Environment(), self.fabric, self._sharing, Recorder())
+            network = Transport(Links(Environment(), self.fabric, self._sharing), Recorder())
         else:
-            network = folded_transport(self.fabric, self._sharing, Recorder(), fold, receipts=False, ordered=False)
+            network = folded_transport(self.fabric, self._sharing, Recorder(), fold)
         members = (
             (group, place)
             for group in groups

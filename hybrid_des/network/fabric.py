@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from itertools import accumulate
-from typing import Any, NamedTuple, overload
+from itertools import accumulate, permutations
+from typing import NamedTuple, TypeVar, overload
 
+Item = TypeVar("Item")
 Bandwidth = Fraction | None  # bytes per second; None is infinite
 
 
@@ -36,6 +38,30 @@ class NodeSpec:
         return gpu * self.nics // self.gpus
 
 
+class ByGpu(Sequence[Item]):
+    """A value per GPU, computed from its number: nothing is stored per GPU."""
+
+    def __init__(self, gpus: int, of: Callable[[int], Item]) -> None:
+        self._gpus = range(gpus)
+        self._of = of
+
+    def __len__(self) -> int:
+        return len(self._gpus)
+
+    @overload
+    def __getitem__(self, gpu: int) -> Item: ...
+    @overload
+    def __getitem__(self, gpu: slice) -> list[Item]: ...
+    def __getitem__(self, gpu: int | slice) -> Item | list[Item]:
+        """The value of a GPU, or of each GPU in a slice."""
+        if isinstance(gpu, slice):
+            return [self._of(one) for one in self._gpus[gpu]]
+        return self._of(self._gpus[gpu])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+
 @dataclass(frozen=True)
 class ClusterSpec:
     """The input of a topology besides its options: the nodes, possibly heterogeneous; GPUs are numbered across them."""
@@ -55,12 +81,12 @@ class ClusterSpec:
     @cached_property
     def node_of(self) -> Sequence[int]:
         """The node of each GPU."""
-        return NodeOfGpu(self._starts, self.gpus)
+        return ByGpu(self.gpus, self._node)
 
     @cached_property
     def places(self) -> Sequence[tuple[int, int]]:
         """(node, index in the node) of each GPU."""
-        return PlaceOfGpu(self._starts, self.gpus)
+        return ByGpu(self.gpus, self._place)
 
     def first_gpu(self, node: int) -> int:
         """The first GPU of a node."""
@@ -73,56 +99,16 @@ class ClusterSpec:
             return range(0, self.gpus, self.nodes[0].gpus)
         return [0, *accumulate(node.gpus for node in self.nodes[:-1])]
 
+    def _node(self, gpu: int) -> int:
+        return bisect_right(self._starts, gpu) - 1
+
+    def _place(self, gpu: int) -> tuple[int, int]:
+        node = self._node(gpu)
+        return node, gpu - self._starts[node]
+
     def latency(self, node: int, other: int) -> int:
         """NIC-to-NIC latency in picoseconds: the larger one of the two nodes'."""
         return max(self.nodes[node].infiniband.latency, self.nodes[other].infiniband.latency)
-
-
-class _ByGpu(Sequence[Any]):
-    """Values derived from a GPU's number and the first GPU of each node; nothing is stored per GPU."""
-
-    def __init__(self, starts: Sequence[int], gpus: int) -> None:
-        self._starts = starts
-        self._gpus = range(gpus)
-
-    def __len__(self) -> int:
-        return len(self._gpus)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    def __hash__(self) -> int:
-        return hash(tuple(self._starts))
-
-
-class NodeOfGpu(_ByGpu):
-    """The node of each GPU."""
-
-    @overload
-    def __getitem__(self, gpu: int) -> int: ...
-    @overload
-    def __getitem__(self, gpu: slice) -> list[int]: ...
-    def __getitem__(self, gpu: int | slice) -> int | list[int]:
-        """The node of a GPU, or of each GPU in a slice."""
-        if isinstance(gpu, slice):
-            return [self[one] for one in self._gpus[gpu]]
-        return bisect_right(self._starts, self._gpus[gpu]) - 1
-
-
-class PlaceOfGpu(_ByGpu):
-    """(node, index in the node) of each GPU."""
-
-    @overload
-    def __getitem__(self, gpu: int) -> tuple[int, int]: ...
-    @overload
-    def __getitem__(self, gpu: slice) -> list[tuple[int, int]]: ...
-    def __getitem__(self, gpu: int | slice) -> tuple[int, int] | list[tuple[int, int]]:
-        """The place of a GPU, or of each GPU in a slice."""
-        if isinstance(gpu, slice):
-            return [self[one] for one in self._gpus[gpu]]
-        number = self._gpus[gpu]
-        node = bisect_right(self._starts, number) - 1
-        return node, number - self._starts[node]
 
 
 class LinkSpec(NamedTuple):
@@ -212,16 +198,17 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Fabric:
-    """The wiring of a cluster: all links, and the route between any two GPUs.
+    """The wiring of a cluster, or a job's view of it: all links, and the route between any two GPUs.
 
     Attributes:
         links: by name.
-        route: maps two global GPU indices (sender, receiver) to a route; raises `UsageError` if there is none.
+        route: maps two GPUs (sender, receiver) to a route; raises `UsageError` if there is none.
         gpus: number of GPUs.
         node_of: the node of each GPU.
         reducers: node → index of its switch with in-network reduction, if it has one: a number after those of the
             GPUs, accepted by `route`.
         blocks: the equal blocks that it consists of, if any.
+        placement: in a job's view, the GPU of each rank; None if their numbers are equal.
     """
 
     links: Mapping[str, LinkSpec]
@@ -230,3 +217,41 @@ class Fabric:
     node_of: Sequence[int]
     reducers: Mapping[int, int] = field(default_factory=dict)
     blocks: Blocks | None = None
+    placement: Sequence[int] | None = None
+
+    def point(self, gpu: int) -> str:
+        """The point of a GPU, or of a rank, such as "gpu3"; links name it as their source or target."""
+        return f"gpu{gpu if self.placement is None else self.placement[gpu]}"
+
+
+def placed(fabric: Fabric, gpus: Sequence[int]) -> Fabric:
+    """A job's view of a fabric: its ranks 0 … n−1 are these GPUs, in this order; links and nodes keep their names."""
+    points = [*gpus, *fabric.reducers.values()]
+    reducers = {node: len(gpus) + number for number, node in enumerate(fabric.reducers)}
+
+    def route(sender: int, receiver: int) -> Route:
+        return fabric.route(points[sender], points[receiver])
+
+    nodes = [fabric.node_of[gpu] for gpu in gpus]
+    return Fabric(fabric.links, route, len(gpus), nodes, reducers, _blocks_of_job(fabric, gpus), tuple(gpus))
+
+
+def _blocks_of_job(fabric: Fabric, gpus: Sequence[int]) -> Blocks | None:
+    """The blocks that a job's GPUs fill, in the order of its ranks; None if they do not fill blocks one by one."""
+    if (blocks := fabric.blocks) is None:
+        return None
+    whole, size = blocks, blocks.size
+    firsts = gpus[::size]
+    filled = [first + place for first in firsts for place in range(size)]
+    if filled != list(gpus) or any(first % size for first in firsts):
+        return None
+    number: dict[int | None, int] = {first // size: new for new, first in enumerate(firsts)}
+    return Blocks(size, lambda link: number.get(whole.of(link)))
+
+
+def shared_links(fabric: Fabric, *jobs: Sequence[int]) -> set[str]:
+    """The links on routes within more than one of these sets of GPUs; jobs that share none run as if alone."""
+    found = Counter[str]()
+    for gpus in jobs:
+        found.update({link for ends in permutations(gpus, 2) for link in fabric.route(*ends).links})
+    return {link for link, count in found.items() if count > 1}

@@ -13,7 +13,7 @@
 first: arrived after 41.0 µs
 second: arrived after 81.0 µs
 
-The links of a cluster come from `Transport.link(name)`: bytes that processes transmit there and messages of flows are
+The links of a cluster are `network.transport.Links`: bytes that processes transmit there and messages of flows are
 served together, in order of request (or share bandwidth, as the scenario's `sharing` says).
 
 SimPy's own `Resource` needs three events to serve a message. A link that serves in order knows when a message leaves
@@ -23,16 +23,36 @@ it as soon as its head arrives, so it keeps one number instead: the time at whic
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from simpy.resources.base import BaseResource, Get, Put
 
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.events import succeed_at
+from hybrid_des.engine.timetable import Timetable
 from hybrid_des.network.fabric import Bandwidth, LinkSpec
 from hybrid_des.network.rate import Rate, rate_of
 
 NOTHING: list[Get[Any]] = []
+
+
+@dataclass(frozen=True)
+class LinkSchedule:
+    """The bandwidth and latency of a link over simulated time, known in advance.
+
+    Attributes:
+        bandwidth: the factor that multiplies its bandwidth.
+        latency: pairs of a time and the additional latency from then on, in picoseconds; times ascend from 0.
+    """
+
+    bandwidth: Timetable = field(default_factory=Timetable)
+    latency: tuple[tuple[int, int], ...] = ((0, 0),)
+
+    def delay(self, at: Fraction | int) -> int:
+        """Additional latency in picoseconds for a message that leaves the link at this time."""
+        return next(more for start, more in reversed(self.latency) if start <= at)
 
 
 class Transmission(Put[Any]):
@@ -89,10 +109,20 @@ class Link(BaseResource[Transmission, Get[Any]]):
 
     put = transmit  # type: ignore[assignment]  # SimPy's name for it
 
+    def serve(self, size: int) -> tuple[int, int]:
+        """Serve a message that arrives now, after all others; return the start and the end of its service."""
+        start = max(self.free, self.env.now)
+        end = self.free = start + self.rate[size]
+        return start, end
+
+    def delay(self, at: int) -> int:
+        """Additional latency in picoseconds for a message that leaves it at this time."""
+        return 0
+
     def _do_put(self, event: Transmission) -> bool:
         """Serve a transmission after everything requested so far."""
-        self.free = end = max(self.free, self.env.now) + self.rate[event.size]
-        succeed_at(self.env, event, end + self.latency)
+        _, end = self.serve(event.size)
+        succeed_at(self.env, event, end + self.latency + self.delay(end))
         return True
 
 

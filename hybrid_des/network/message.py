@@ -1,17 +1,16 @@
 """The content of a message."""
 
+from dataclasses import dataclass
 from typing import Any
 
 
+@dataclass(slots=True, eq=False)
 class Message:
     """Bytes on the wire, how many of them are a codec's scales, and the arrays, if any.
 
     Messages without data are sent many times; treat them as constants.
     """
 
-    __slots__ = ("data", "scales", "size")
-
-    def __init__(self, size: int, scales: int = 0, data: Any = None) -> None:
-        self.size = size
-        self.scales = scales
-        self.data = data
+    size: int
+    scales: int = 0
+    data: Any = None

@@ -1,8 +1,8 @@
 """Rates: how long a number of bytes occupies a link.
 
 A link's rate is chosen once, when the link is first used. A flow looks service times up in it, so a constant rate and
-a measured one cost the same. Where a bandwidth varies over simulated time, links and flows have separate classes
-(`sharing.varying_fifo`, `sharing.varying_fair`), so that constant ones pay nothing for it.
+a measured one cost the same. Where a bandwidth varies over simulated time, links and flows have classes of their own
+(`sharing.fifo`, `sharing.fair`), so that constant ones pay nothing for it.
 """
 
 from fractions import Fraction
@@ -23,8 +23,8 @@ class Rate(dict[int, int]):
         return time
 
     def ticks(self, size: int, per_picosecond: int) -> int:
-        """The service time of `size` bytes in a finer unit, rounded once to the nearest."""
-        return 0
+        """The service time of `size` bytes in a finer unit, rounded once to the nearest; raises as `exactly` does."""
+        return round(self.exactly(size) * per_picosecond)
 
     def exactly(self, size: int) -> Fraction:
         """The service time of `size` bytes in picoseconds, not rounded: for links whose bandwidth varies."""
@@ -37,10 +37,6 @@ class ConstantRate(Rate):
     def __init__(self, bandwidth: Fraction) -> None:
         super().__init__()
         self._bandwidth = bandwidth
-
-    def ticks(self, size: int, per_picosecond: int) -> int:
-        """The service time of `size` bytes in a finer unit, rounded once to the nearest; raises as `exactly` does."""
-        return round(self.exactly(size) * per_picosecond)
 
     def exactly(self, size: int) -> Fraction:
         """The service time of `size` bytes in picoseconds, not rounded.
@@ -60,10 +56,6 @@ class MeasuredRate(Rate):
     def __init__(self, table: TimeTable) -> None:
         super().__init__()
         self._table = table
-
-    def ticks(self, size: int, per_picosecond: int) -> int:
-        """The service time of `size` bytes in a finer unit; the table has whole picoseconds."""
-        return self._table.occupancy(size) * per_picosecond
 
     def exactly(self, size: int) -> Fraction:
         """The service time of `size` bytes; the table has whole picoseconds."""

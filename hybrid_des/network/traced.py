@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, ClassVar
 
 from hybrid_des.engine.causes import NOTHING, Causes, TracedEnvironment
-from hybrid_des.engine.events import Arrival, Here, KnownHere
+from hybrid_des.engine.events import Arrival
 from hybrid_des.network.channel import Channel
 from hybrid_des.network.mailbox import Handoff, Mailbox, TaggedMailbox
 from hybrid_des.network.message import Message
@@ -16,8 +16,6 @@ from hybrid_des.network.transport import Transport
 
 def known(event: Any, origin: int) -> Any:
     """Note on an event the origin of its value."""
-    if isinstance(event, Here):
-        return KnownHere(event, origin)
     event.origin = origin
     return event
 
@@ -98,26 +96,13 @@ class TracedFlow(Flow):
 
 
 class TracedTransport(Transport):
-    """A transport all of whose flows and mailboxes are traced."""
+    """A transport all of whose flows and mailboxes are traced; its environment is a `TracedEnvironment`."""
 
-    def __init__(self, env: TracedEnvironment, *more: Any) -> None:
-        super().__init__(env, *more)
-        self._env = env
-
-    def mailbox(self) -> Mailbox:
-        """A new mailbox."""
-        return TracedMailbox(self._env)
-
-    def tagged_mailbox(self) -> TaggedMailbox:
-        """A new mailbox of pipeline messages."""
-        return TracedTaggedMailbox(self._env)
-
-    def handoff(self) -> Handoff:
-        """A new handoff."""
-        return TracedHandoff(self._env)
+    env: TracedEnvironment
+    kinds: ClassVar = {Mailbox: TracedMailbox, TaggedMailbox: TracedTaggedMailbox, Handoff: TracedHandoff}
 
     def _open(self, channel: Channel, put: Put) -> Flow:
-        trace, count = self._env.trace, 0
+        trace, count = self.env.trace, 0
 
         def noted(message: Message, tag: int, at: int) -> None:
             nonlocal count

@@ -1,13 +1,16 @@
-"""Messages between GPUs: flows over routes, and the mailboxes in which they arrive."""
+"""Messages between GPUs: links, which all jobs share; and the flows and mailboxes of each job."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeVar
 
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import STEP_SHIFT, Recorder
 from hybrid_des.errors import SimulationError, UsageError
 from hybrid_des.network import sharing
 from hybrid_des.network.channel import Channel
-from hybrid_des.network.conditions import Conditions
 from hybrid_des.network.fabric import Bandwidth, Fabric
 from hybrid_des.network.link import Hop, Link
 from hybrid_des.network.mailbox import Handoff, Mailbox, Rendezvous, TaggedMailbox
@@ -15,98 +18,124 @@ from hybrid_des.network.meeting import Meeting
 from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import PURPOSES, Purpose
 from hybrid_des.network.rate import Rate, rate_of
-from hybrid_des.network.sharing import Flow, Put
+from hybrid_des.network.sharing import Flow, Put, Schedules, Sharing
+
+Kind = TypeVar("Kind")
 
 
-class Transport:
-    """Every link, flow and mailbox of a run; each is made on first use.
+class Links(dict[str, Link]):
+    """The links of a fabric in a simulation, by name such as "node0/nic0/out"; each is made on first use.
+
+    Processes may `yield links[name].transmit(size)`.
 
     Args:
         env: the environment.
         fabric: the wiring.
         sharing_name: name of the model of how links are shared.
-        trace: where messages are recorded.
-        receipts: whether senders of pipeline messages are notified when these have arrived.
-        conditions: by name, those of links whose bandwidth or latency varies.
+        schedules: by name, those of links whose bandwidth or latency varies.
+
+    Attributes:
+        env, fabric: as given.
+        sharing: the model.
     """
 
     def __init__(
-        self,
-        env: Environment,
-        fabric: Fabric,
-        sharing_name: str,
-        trace: Recorder,
-        receipts: bool = False,
-        conditions: Mapping[str, Conditions] | None = None,
+        self, env: Environment, fabric: Fabric, sharing_name: str, schedules: Schedules = MappingProxyType({})
     ) -> None:
         self.env = env
-        self._receipts = receipts
-        self._fabric = fabric
-        self._trace = trace
-        self._sharing = sharing.model(sharing_name, env, trace.messages, conditions or {})
+        self.fabric = fabric
+        self.sharing = self._model(sharing_name, schedules)
         self._rates: dict[Bandwidth, Rate] = {}
         self._rate_of: dict[int, Rate] = {}
-        self._links: dict[str, Link] = {}
+
+    def __missing__(self, name: str) -> Link:
+        """Make a link.
+
+        Raises:
+            UsageError: the fabric has no link of this name.
+        """
+        try:
+            spec = self.fabric.links[name]
+        except KeyError:
+            some = ", ".join([*self.fabric.links][:3])
+            raise UsageError(f'there is no link "{name}"; such as: {some}') from None
+        same = id(spec.bandwidth)  # hashing a fraction takes longer than everything else here
+        if same not in self._rate_of:
+            self._rate_of[same] = self._rates.setdefault(spec.bandwidth, rate_of(spec.bandwidth))
+        link = self[name] = self.sharing.link(spec, self._rate_of[same])
+        return link
+
+    def _model(self, name: str, schedules: Schedules) -> Sharing:
+        return sharing.find(name).build(self.env, schedules)
+
+
+class Transport:
+    """The flows and mailboxes of one job, whose ranks are the GPUs of its view of the fabric; made on first use.
+
+    Args:
+        links: those of the fabric, which other jobs may use too.
+        trace: where messages are recorded.
+        fabric: the job's view of the fabric (`network.fabric.placed`); default: all of it.
+        receipts: whether senders of pipeline messages are notified when these have arrived.
+
+    Attributes:
+        env: the environment.
+        links: as given.
+        inboxes: (rank, purpose) → the mailbox for pipeline messages to this rank.
+        outboxes: the same for receipts of those that it has sent, if it waits for their arrival.
+        kinds: the classes of mailboxes and meetings that are made in place of the usual ones.
+    """
+
+    kinds: ClassVar[Mapping[type[Any], type[Any]]] = {}
+
+    def __init__(self, links: Links, trace: Recorder, fabric: Fabric | None = None, receipts: bool = False) -> None:
+        self.env = links.env
+        self.links = links
+        self._fabric = fabric or links.fabric
+        self._trace = trace
+        self._receipts = receipts
         self._flows: dict[tuple[int, int, str, int, int, int], tuple[Flow, Mailbox]] = {}
-        self._pipeline: dict[tuple[int, int, str], Flow] = {}
         self._rendezvous: dict[tuple[str, int, int, int], Rendezvous] = {}
         self._opened: list[tuple[Purpose, Flow]] = []
-        self._inboxes: dict[tuple[int, str], TaggedMailbox] = {}
-        self._outboxes: dict[tuple[int, str], TaggedMailbox] = {}
+        self.inboxes = defaultdict[tuple[int, Purpose], TaggedMailbox](partial(self.make, TaggedMailbox))
+        self.outboxes = defaultdict[tuple[int, Purpose], TaggedMailbox](partial(self.make, TaggedMailbox))
+
+    def make(self, kind: type[Kind], *size: int) -> Kind:
+        """A new mailbox, or a new meeting of this many ranks."""
+        made: Kind = self.kinds.get(kind, kind)(self.env, *size)
+        return made
 
     def rendezvous(self, kind: str, stage: int, part: int, members: Sequence[int]) -> Rendezvous:
         """The rendezvous at which the members of a group exchange messages without a link."""
         key = (kind, stage, part, members[0])
         if key not in self._rendezvous:
-            self._rendezvous[key] = self._meeting(members)
+            self._rendezvous[key] = self.make(Rendezvous, self._simulated(members))
         return self._rendezvous[key]
 
-    def node_of(self, gpu: int) -> int:
-        """The node of a GPU."""
-        return self._fabric.node_of[gpu]
-
-    def link(self, name: str) -> Link:
-        """A link of the fabric by name, such as "node0/nic0/out"; processes may `yield link.transmit(size)`.
-
-        Raises:
-            UsageError: the fabric has no link of this name.
-        """
-        if name not in self._links:
-            try:
-                spec = self._fabric.links[name]
-            except KeyError:
-                some = ", ".join([*self._fabric.links][:3])
-                raise UsageError(f'there is no link "{name}"; such as: {some}') from None
-            same = id(spec.bandwidth)  # hashing a fraction takes longer than everything else here
-            if same not in self._rate_of:
-                self._rate_of[same] = self._rates.setdefault(spec.bandwidth, rate_of(spec.bandwidth))
-            self._links[name] = self._sharing.link(spec, self._rate_of[same])
-        return self._links[name]
+    def node_of(self, rank: int) -> int:
+        """The node of a rank's GPU."""
+        return self._fabric.node_of[rank]
 
     def flow(self, channel: Channel, lane: int = 0, part: int = 0) -> tuple[Flow, Mailbox]:
-        """The flow of a collective's messages between two GPUs, and the mailbox at its end.
+        """The flow of a collective's messages between two ranks, and the mailbox at its end.
 
         Args:
             channel: its ends and purpose; the links follow from the route.
-            lane: distinguishes flows of one collective between the same two GPUs.
+            lane: distinguishes flows of one collective between the same two ranks.
             part: distinguishes collectives of one stage.
         """
         key = (channel.sender, channel.receiver, channel.kind, channel.stage, lane, part)
         if key not in self._flows:
-            mailbox = self.mailbox()
+            mailbox = self._mailbox(channel)
             self._flows[key] = (self._open(channel, mailbox.put), mailbox)
         return self._flows[key]
 
     def pipeline_flow(self, sender: int, receiver: int, purpose: Purpose) -> Flow:
-        """The flow of pipeline messages of one purpose between two GPUs; they arrive in the receiver's inbox."""
-        key = (sender, receiver, purpose.name)
-        if key not in self._pipeline:
-            channel = Channel(sender, receiver, purpose, purpose.name)
-            put: Put = self.inbox(receiver, purpose).put
-            if self._receipts:
-                put = _both(put, self.outbox(sender, purpose).put)
-            self._pipeline[key] = self._open(channel, put)
-        return self._pipeline[key]
+        """A new flow of pipeline messages of one purpose between two ranks; they arrive in the receiver's inbox."""
+        put: Put = self.inboxes[receiver, purpose].put
+        if self._receipts:
+            put = _both(put, self.outboxes[sender, purpose].put)
+        return self._open(Channel(sender, receiver, purpose, purpose.name), put)
 
     def sent(self) -> dict[str, int]:
         """Totals sent: messages, payload bytes by the purposes' counters, and bytes of a lossy codec's scales."""
@@ -126,35 +155,13 @@ class Transport:
                 totals[name] = totals.get(name, 0) + flow.bytes
         return totals
 
-    def inbox(self, rank: int, purpose: Purpose) -> TaggedMailbox:
-        """The mailbox for a GPU's pipeline messages of a purpose."""
-        key = rank, purpose.name
-        if key not in self._inboxes:
-            self._inboxes[key] = self.tagged_mailbox()
-        return self._inboxes[key]
-
-    def outbox(self, rank: int, purpose: Purpose) -> TaggedMailbox:
-        """The receipts of a GPU's pipeline messages, for a sender that waits until they have arrived."""
-        key = rank, purpose.name
-        if key not in self._outboxes:
-            self._outboxes[key] = self.tagged_mailbox()
-        return self._outboxes[key]
-
-    def mailbox(self) -> Mailbox:
-        """A new mailbox."""
-        return Mailbox(self.env)
-
-    def tagged_mailbox(self) -> TaggedMailbox:
-        """A new mailbox of pipeline messages."""
-        return TaggedMailbox(self.env)
-
     def handoff(self) -> Handoff:
         """A new queue between two processes of a GPU."""
-        return Handoff(self.env)
+        return self.make(Handoff)
 
     def meeting(self, size: int) -> Meeting:
         """A meeting of the members of a group."""
-        return Meeting(self.env, size)
+        return self.make(Meeting, size)
 
     def begin(self, rank: int) -> None:
         """Attribute the processes started next to a rank; that matters where ranks stand for others."""
@@ -165,23 +172,30 @@ class Transport:
         Raises:
             SimulationError: some were not.
         """
-        unread = sum(box.unread() for box in (*self._inboxes.values(), *self._outboxes.values()))
+        unread = sum(box.unread() for box in (*self.inboxes.values(), *self.outboxes.values()))
         unread += sum(mailbox.unread() for _, mailbox in self._flows.values())
         if unread:
             raise SimulationError(f"{unread} messages were sent but never received")
 
-    def _meeting(self, members: Sequence[int]) -> Rendezvous:
-        return Rendezvous(self.env, len(members))
+    def _simulated(self, members: Sequence[int]) -> int:
+        """How many of these ranks are simulated."""
+        return len(members)
+
+    def _mailbox(self, channel: Channel) -> Mailbox:
+        return self.make(Mailbox)
 
     def _open(self, channel: Channel, put: Put) -> Flow:
-        flow = self._sharing.flow(self._hops(channel), put)
+        flow = self._flow(channel, put)
         self._opened.append((channel.purpose, flow))
         return flow
+
+    def _flow(self, channel: Channel, put: Put) -> Flow:
+        return self.links.sharing.flow(self._hops(channel), put, self._trace.messages)
 
     def _hops(self, channel: Channel) -> tuple[Hop, ...]:
         route = self._fabric.route(channel.sender, channel.receiver)
         return tuple(
-            Hop(self.link(name), latency, self._trace.channel(channel.on(name, hop, latency)))
+            Hop(self.links[name], latency, self._trace.channel(channel.on(name, hop, latency)))
             for hop, (name, latency) in enumerate(zip(route.links, route.latencies, strict=True))
         )
 

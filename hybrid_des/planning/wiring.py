@@ -7,7 +7,7 @@ from fractions import Fraction
 from hybrid_des.errors import UsageError
 from hybrid_des.folding.times import CollectiveTimes
 from hybrid_des.network import topologies
-from hybrid_des.network.fabric import Fabric, LinksByOwner, LinkSpec, Route
+from hybrid_des.network.fabric import Fabric, LinksByOwner, LinkSpec, Route, placed
 from hybrid_des.planning.slow_links import slowed
 from hybrid_des.scenario import Cluster, Parallel, Scenario, Source, load
 from hybrid_des.scenario.sections.perturbations import Slow
@@ -16,7 +16,7 @@ from hybrid_des.scenario.sizes import too_many
 
 
 def fabric_of(scenario: Source) -> Fabric:
-    """Build the fabric of the scenario's cluster.
+    """Build the fabric of the scenario's cluster, as seen from its ranks.
 
     Raises:
         Refusal: the topology does not support the cluster.
@@ -34,7 +34,9 @@ def wired(cluster: Cluster, efficiency: Efficiency | None, slow: Sequence[Slow])
         _check_links(fabric.links, cluster.topology)
     links = fabric.links if efficiency is None else _reached(fabric.links, efficiency.network)
     fabric = replace(fabric, links=links, route=_checked(fabric, cluster.topology) if own else fabric.route)
-    return slowed(fabric, slow) if slow else fabric
+    if slow:
+        fabric = slowed(fabric, slow)
+    return fabric if cluster.placement == range(cluster.gpus) else placed(fabric, cluster.placement)
 
 
 def times_of(scenario: Scenario, fabric: Fabric) -> CollectiveTimes:

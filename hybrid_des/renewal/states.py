@@ -191,7 +191,7 @@ def _slowed(mapping: dict[str, Any], state: State) -> dict[str, Any]:
         node = stages.index(served) if served in stages else next(i for i, s in enumerate(stages) if served[0] in s)
         if what == "gpu":
             rank = next(rank for rank in range(layout.ranks) if layout.coordinate(rank, "pipeline") == served[0])
-            items.append({"gpu": layout.gpu_of(rank), "factor": share})
+            items.append({"gpu": scenario.cluster.placement[rank], "factor": share})
         elif what == "node":
             items.append({"node": node, "factor": share})
         else:

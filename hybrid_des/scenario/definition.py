@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from hybrid_des.errors import Refusal
+from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.models.kinds import ModelRefusal
 from hybrid_des.network import topologies
 from hybrid_des.network.topologies import OptionRefusal
@@ -98,6 +98,16 @@ class Scenario(Section):
     def layered(self) -> bool:
         """Whether gradients or weights are divided within a step, so that ranks communicate layer by layer."""
         return self.sharding in ("zero-2", "zero-3") and self.parallel.pipeline == 1
+
+    def placed(self, gpus: Sequence[int]) -> Scenario:
+        """The same scenario as a job on these GPUs of its cluster, by rank; further ones may host servers.
+
+        Raises:
+            UsageError: they are too few, or not different GPUs of the cluster.
+        """
+        if len(gpus) < self.parallel.ranks:
+            raise UsageError(f"{self.name}: {self.parallel.ranks} ranks need one GPU each, found {len(gpus)}")
+        return self.model_copy(update={"cluster": self.cluster.placed(gpus)})
 
     @model_validator(mode="before")
     @classmethod

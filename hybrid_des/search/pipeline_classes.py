@@ -30,8 +30,8 @@ class PipelineClasses:
         layout = scenario.parallel.layout
         stride, length = layout.strides["pipeline"], layout.sizes["pipeline"] * layout.strides["pipeline"]
         firsts = (rank for rank in range(layout.ranks) if not layout.coordinate(rank, "pipeline"))
-        nodes = zip(scenario.cluster.each_gpu(), range(layout.ranks), strict=False)
-        return cls([range(first, first + length, stride) for first in firsts], [n.speed for n, _ in nodes], cheapest)
+        speeds = [node.speed for node in scenario.cluster.nodes_of(range(layout.ranks))]
+        return cls([range(first, first + length, stride) for first in firsts], speeds, cheapest)
 
     @cached_property
     def alike(self) -> bool:

@@ -152,8 +152,11 @@ def check(fold: Fold, replicas: Replicas) -> None:
 
 def _nodes(scenario: Scenario, ranks: int) -> Ranks:
     """The node of each rank."""
-    sizes = np.concatenate([np.full(kind.count, kind.gpus_per_node) for kind in scenario.cluster.kinds])
-    return np.repeat(np.arange(len(sizes)), sizes)[:ranks]
+    cluster = scenario.cluster
+    sizes = np.concatenate([np.full(kind.count, kind.gpus_per_node) for kind in cluster.kinds])
+    of_gpus = np.repeat(np.arange(len(sizes)), sizes)
+    in_order = cluster.placement == range(cluster.gpus)
+    return of_gpus[:ranks] if in_order else of_gpus[list(cluster.placement[:ranks])]
 
 
 def _check_placement(fold: Fold, scenario: Scenario, nodes: Ranks) -> None:

@@ -207,7 +207,7 @@ class Gpu:
             return place + "in the reduction of its gradients"
         waits = (
             f"the {one.purpose.name} of micro-batch {at.call.ops[one.op].microbatch} "
-            f"from rank {self._endpoint.rank_of(one.peer)}"
+            f"from rank {self._endpoint.pipeline[one.peer]}"
             for one in at.call.block.every(Receive)
         )
         return place + f"at {at.call.name}, which needs {' and '.join(waits) or 'nothing'}"

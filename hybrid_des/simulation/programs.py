@@ -18,8 +18,8 @@ from hybrid_des.engine.timetable import Noise, Spell, Timetable
 from hybrid_des.errors import UsageError
 from hybrid_des.jitter import Sample
 from hybrid_des.jitter.streams import Draws, stream
-from hybrid_des.network.conditions import Conditions
 from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.link import LinkSchedule
 from hybrid_des.pipeline.op import Op
 from hybrid_des.planning.pace import Pace
 from hybrid_des.planning.planner import Parts
@@ -32,7 +32,7 @@ from hybrid_des.units import to_picoseconds
 Retime = Callable[[int, Call, int], int]  # other durations, which no scenario key can express, by global rank
 
 
-def conditions_of(slow: Sequence[Slow], fabric: Fabric) -> dict[str, Conditions]:
+def schedules_of(slow: Sequence[Slow], fabric: Fabric) -> dict[str, LinkSchedule]:
     """Link → its slowdowns for an interval and, if its times are measured, its permanent factors.
 
     Raises:
@@ -49,7 +49,7 @@ def conditions_of(slow: Sequence[Slow], fabric: Fabric) -> dict[str, Conditions]
                 more.setdefault(name, []).append((one.spell, to_picoseconds(one.latency)))
             if not one.for_good or not isinstance(fabric.links[name].bandwidth, Fraction):
                 spells.setdefault(name, []).append(one.spell)
-    return {name: Conditions(Timetable.of(each), _latencies(more.get(name, ()))) for name, each in spells.items()}
+    return {name: LinkSchedule(Timetable.of(each), _latencies(more.get(name, ()))) for name, each in spells.items()}
 
 
 def _latencies(spells: Iterable[tuple[Spell, int]]) -> tuple[tuple[int, int], ...]:
@@ -123,7 +123,8 @@ class Programs:
     def _table(self, rank: int) -> Timetable:
         """The factor of a rank's speed over time: that of the slowest rank of its tensor and context group."""
         alike = self._scenario.parallel.layout.group(rank, "tensor", "context") if self._spells else [rank]
-        tables = [Timetable.of(self._spells.get(one, ())) for one in alike]
+        placement = self._scenario.cluster.placement
+        tables = [Timetable.of(self._spells.get(placement[one], ())) for one in alike]
         return tables[0] if len(tables) == 1 else Timetable.combined(tables, min)
 
     @cached_property

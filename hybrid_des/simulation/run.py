@@ -3,6 +3,7 @@
 import gc
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,26 +14,24 @@ from typing import Any
 from hybrid_des.engine.causes import Causes
 from hybrid_des.engine.long_rows import LongRows
 from hybrid_des.engine.recorder import CHUNK, TimeRangeError
-from hybrid_des.errors import DeadlockError, OutOfMemoryError, TooLongError
+from hybrid_des.errors import DeadlockError, OutOfMemoryError, TooLongError, UsageError
 from hybrid_des.folding.orbits import Fold
-from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.fabric import Fabric, placed
+from hybrid_des.network.transport import Links
 from hybrid_des.numerics.training import Training
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.planning.program import table_of
 from hybrid_des.planning.tensor_traffic import TensorTraffic
 from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.assembly import Network, network_of, servers_of, simulated_gpus
+from hybrid_des.simulation.assembly import Job, started
 from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
-from hybrid_des.simulation.gpu import Gpu
 from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
-from hybrid_des.simulation.programs import Programs, Retime
-from hybrid_des.simulation.watch import BudgetSpentError, Watch, ops_of
+from hybrid_des.simulation.programs import Retime
+from hybrid_des.simulation.watch import BudgetSpentError, Watch
 from hybrid_des.timeline import Timeline
 from hybrid_des.units import format_bytes
 from hybrid_des.workload.costs import Costs
-
-Ended = tuple[Network, Sequence[Gpu]]  # a simulation at its end: the network with its records, and the simulated GPUs
 
 
 @dataclass(frozen=True)
@@ -159,28 +158,51 @@ def run(
         OutOfMemoryError: a GPU exceeds its memory, under `on_oom: error`.
         Refusal: the schedule or topology does not support these sizes.
     """
-    started = time.perf_counter()
+    began = time.perf_counter()
     with _unit_asked_for(scenario):
         parts = planned = parts or parts_of(scenario, plan, fabric, training)
 
-        def simulate(fold: Fold | None) -> Ended:
-            """Simulate all ranks, or those that a fold keeps."""
-            network = network_of(scenario, planned, fold, trace, scratch)
-            gpus = simulated_gpus(scenario, planned, network, fold, Programs(scenario, planned, retime), order)
-            _carry_out(scenario, network, gpus, servers_of(scenario, planned, network), watch)
-            return network, gpus
+        def simulate(fold: Fold | None) -> Job:
+            job = started(scenario, planned, fold=fold, trace=trace, retime=retime, order=order, scratch=scratch)
+            _carry_out([job], watch)
+            return job
 
         replicas = Replicas(scenario, parts)
         # a run that is explained, changed rank by rank, or whose replicas start in any order
         whole = trace is not None or retime is not None or order is not None
         folded = simulated_once(replicas, simulate, whole=whole)
-    _check_memory(scenario, parts, folded.outcome[1])
-    return _run_of(scenario, parts, folded, trace, started)
+    _check_memory(folded.outcome)
+    return _run_of(folded, folded.outcome.transport.env.now, began, trace)
 
 
-def _run_of(scenario: Scenario, parts: Parts, folded: Folded[Ended], trace: Causes | None, started: float) -> Run:
-    """The outcome of a simulation that began at second `started`."""
-    ((recorder, transport, _), gpus), fold, reason = folded
+@few_collections()
+def run_jobs(scenarios: Sequence[Scenario], links: Links) -> list[Run]:
+    """Simulate scenarios together on the links of one fabric, each on its own GPUs (`Scenario.placed`).
+
+    All start at the present moment of the links' environment, and all of their ranks are simulated. Collectives that a
+    scenario replays, and an algorithm that it leaves to `auto`, are those of the job alone: exact if no link is on the
+    routes of several jobs (`network.fabric.shared_links`).
+
+    Raises:
+        UsageError: two jobs have a GPU in common.
+        DeadlockError, SimulationError, OutOfMemoryError, PlanError, Refusal: as in `run`.
+    """
+    began = time.perf_counter()
+    used = Counter(gpu for scenario in scenarios for gpu in scenario.cluster.placement[: scenario.parallel.ranks])
+    if twice := [gpu for gpu, count in used.items() if count > 1]:
+        raise UsageError(f"jobs: GPU {min(twice)} is given to two jobs")
+    planned = [parts_of(one, fabric=placed(links.fabric, one.cluster.placement)) for one in scenarios]
+    jobs = [started(scenario, parts, links) for scenario, parts in zip(scenarios, planned, strict=True)]
+    _carry_out(jobs, None)
+    for job in jobs:
+        _check_memory(job)
+    ends = [int(job.recorder.steps.table()["end"].max()) for job in jobs]
+    return [_run_of(Folded(job, None, ""), end, began) for job, end in zip(jobs, ends, strict=True)]
+
+
+def _run_of(folded: Folded[Job], duration: int, began: float, trace: Causes | None = None) -> Run:
+    """The outcome of a simulation that began at second `began` and lasted for these simulated picoseconds."""
+    (scenario, parts, recorder, transport, gpus, _), fold, reason = folded
     transport.check_empty()
     layout, training = scenario.parallel.layout, parts.training
     places = [layout.coordinate(gpu.rank, "pipeline") for gpu in gpus]
@@ -192,12 +214,12 @@ def _run_of(scenario: Scenario, parts: Parts, folded: Folded[Ended], trace: Caus
         parts.costs,
         Timeline.of(recorder, table, layout, fold.order if fold else 1, scenario.cluster.sharing == "fair"),
         **{key: total + scenario.steps * parts.replayed.get(key, 0) for key, total in transport.sent().items()},
-        duration=transport.env.now,
+        duration=duration,
         ranks=[gpu.rank for gpu in gpus],
         peak_chunks=[gpu.memory.peak_activations for gpu in gpus],
         peak_memory=[gpu.memory.peak_bytes for gpu in gpus],
         events=transport.env.events,
-        wall_s=time.perf_counter() - started,
+        wall_s=time.perf_counter() - began,
         algorithm=parts.reductions.algorithm,
         channels=parts.channels,
         numerics=training.progress.summary() if training else None,
@@ -211,37 +233,36 @@ def _run_of(scenario: Scenario, parts: Parts, folded: Folded[Ended], trace: Caus
     )
 
 
-def _carry_out(
-    scenario: Scenario, network: Network, gpus: Sequence[Gpu], servers: Sequence[Gpu], watch: Watch | None
-) -> None:
+def _carry_out(jobs: Sequence[Job], watch: Watch | None) -> None:
     """Run until no event is left; processes that are still alive then are deadlocked."""
-    env, rows = network.transport.env, network.recorder.messages
-    beat = relieve = rows.relieve if isinstance(rows, LongRows) else None
-    if watch is not None:
-        ops, look, total = network.recorder.ops, watch.look, ops_of(scenario, gpus)
+    env = jobs[0].transport.env
+    long = [job.recorder.messages for job in jobs if isinstance(job.recorder.messages, LongRows)]
 
-        def beat() -> None:
-            if relieve is not None:
-                relieve()
-            look(len(ops), total, env.events)
+    def beat() -> None:
+        for rows in long:
+            rows.relieve()
+        if watch is not None:
+            watch.look(sum(len(job.recorder.ops) for job in jobs), ops, env.events)
 
+    ops = sum(job.ops for job in jobs)
     try:
-        env.run(beat=beat)
+        env.run(beat=beat if long or watch else None)
     except BudgetSpentError:
         assert watch is not None
-        raise watch.unfinished(scenario, network, gpus) from None
-    stuck = [gpu for gpu in (*gpus, *servers) if any(process.is_alive for process in gpu.processes)]
-    if stuck:
+        raise watch.unfinished(jobs[0]) from None
+    gpus = (gpu for job in jobs for gpu in (*job.gpus, *job.servers))
+    if stuck := [gpu for gpu in gpus if any(process.is_alive for process in gpu.processes)]:
         raise DeadlockError("\n".join(["deadlock: no event is left", *(gpu.where() for gpu in stuck)]))
 
 
-def _check_memory(scenario: Scenario, parts: Parts, gpus: Sequence[Gpu]) -> None:
+def _check_memory(job: Job) -> None:
+    scenario, gpus = job.scenario, job.gpus
     if scenario.on_oom != "error":
         return
     layout, ranks = scenario.parallel.layout, [gpu.rank for gpu in gpus]
     peak = worst_peak(ranks, [gpu.memory.peak_bytes for gpu in gpus], scenario.cluster.gpus_of(ranks))
     if not peak.fits:
         sizes = f"holds {format_bytes(peak.held)}; its GPU ({peak.gpu.name}) has {format_bytes(peak.gpu.memory)}"
-        held = memory_parts(parts.costs, layout.coordinate(peak.rank, "pipeline"), peak.held)
+        held = memory_parts(job.parts.costs, layout.coordinate(peak.rank, "pipeline"), peak.held)
         why = f"does not fit: {misfit(held, peak.gpu.memory)}"
         raise OutOfMemoryError(f"out of memory: rank {peak.rank} {sizes}; {why}")

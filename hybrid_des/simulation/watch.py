@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 
 from hybrid_des.errors import SimulationError
-from hybrid_des.scenario import Scenario
-from hybrid_des.simulation.assembly import Network
-from hybrid_des.simulation.gpu import Gpu
+from hybrid_des.simulation.assembly import Job
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 
 SHOWN_EVERY_S = 0.25
@@ -56,20 +54,17 @@ class UnfinishedError(SimulationError):
 
     exit_code = 3
 
-    def __init__(
-        self, scenario: Scenario, network: Network, gpus: Sequence[Gpu], *, budget_s: float, wall_s: float
-    ) -> None:
+    def __init__(self, job: Job, *, budget_s: float, wall_s: float) -> None:
         """Keep the run as it is."""
-        self._scenario, self._network, self._gpus = scenario, network, gpus
-        self._budget_s, self._wall_s = budget_s, wall_s
-        self._share = len(network.recorder.ops) / ops_of(scenario, gpus)
+        self._job, self._budget_s, self._wall_s = job, budget_s, wall_s
+        self._share = len(job.recorder.ops) / job.ops
         spent = f"the budget of {format_seconds(budget_s)} is spent"
-        super().__init__(f"{scenario.name}: not complete: {spent}, {self._share:.1%} of the ops have finished")
+        super().__init__(f"{job.scenario.name}: not complete: {spent}, {self._share:.1%} of the ops have finished")
 
     @cached_property
     def facts(self) -> dict[str, Any]:
         """Partial results of the run, by public key: shares, seconds, bytes."""
-        scenario, gpus, (recorder, transport, _) = self._scenario, self._gpus, self._network
+        scenario, _, recorder, transport, gpus, _ = self._job
         ops, steps = recorder.ops.table(), recorder.steps.table()
         place = scenario.parallel.layout.along("pipeline")
         ranks = np.array([gpu.rank for gpu in gpus])
@@ -127,12 +122,6 @@ class Watch:
             self._ops, self._since = ops, elapsed
         self._show(Headway(ops / of_ops if of_ops else 1.0, events, elapsed, elapsed - self._since))
 
-    def unfinished(self, scenario: Scenario, network: Network, gpus: Sequence[Gpu]) -> UnfinishedError:
+    def unfinished(self, job: Job) -> UnfinishedError:
         """The error that ends a run now."""
-        wall_s = time.perf_counter() - self._started
-        return UnfinishedError(scenario, network, gpus, budget_s=self.budget_s, wall_s=wall_s)
-
-
-def ops_of(scenario: Scenario, gpus: Sequence[Gpu]) -> int:
-    """Number of ops of a run, optimizer steps included."""
-    return scenario.steps * sum(gpu.ops for gpu in gpus)
+        return UnfinishedError(job, budget_s=self.budget_s, wall_s=time.perf_counter() - self._started)

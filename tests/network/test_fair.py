@@ -31,7 +31,7 @@ def play(bandwidths, routes, sends, kind="fair", latency=0):
     a route's last link.
     """
     env, rows = Environment(), Rows(MESSAGE_COLUMNS)
-    model = sharing.find(kind).build(env, rows)
+    model = sharing.find(kind).build(env, {})
     exact = [Fraction(b) if isinstance(b, int) else b for b in bandwidths]
     links = [model.link(LinkSpec(str(i), b), rate_of(b)) for i, b in enumerate(exact)]
     arrived = {}
@@ -41,7 +41,7 @@ def play(bandwidths, routes, sends, kind="fair", latency=0):
         arrived[tag] = at
 
     flows = [
-        model.flow(tuple(Hop(links[n], latency if n == route[-1] else 0, 100 * i + n) for n in route), put)
+        model.flow(tuple(Hop(links[n], latency if n == route[-1] else 0, 100 * i + n) for n in route), put, rows)
         for i, route in enumerate(routes)
     ]
 

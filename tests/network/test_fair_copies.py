@@ -10,9 +10,8 @@ from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.events import succeed_at
 from hybrid_des.engine.timetable import Spell, Timetable
 from hybrid_des.network import sharing
-from hybrid_des.network.conditions import Conditions
 from hybrid_des.network.fabric import LinkSpec
-from hybrid_des.network.link import Hop
+from hybrid_des.network.link import Hop, LinkSchedule
 from hybrid_des.network.message import Message
 from hybrid_des.network.rate import rate_of
 from hybrid_des.network.sharing.max_min import Port, max_min
@@ -46,8 +45,8 @@ def arrivals(case, copies, rng, spell):
     """When each message arrives in each copy; flows are started in random order, and `spell` slows all of link 0."""
     bandwidths, flows, messages = case
     env = Environment()
-    conditions = {f"0 {copy}": Conditions(Timetable.of([spell]), ((0, 0),)) for copy in range(copies) if spell}
-    model = sharing.model("fair", env, None, conditions)
+    schedules = {f"0 {copy}": LinkSchedule(Timetable.of([spell]), ((0, 0),)) for copy in range(copies) if spell}
+    model = sharing.find("fair").build(env, schedules)
     links = {
         (link, copy): model.link(LinkSpec(f"{link} {copy}", bandwidth), rate_of(bandwidth))
         for copy in range(copies)
@@ -62,7 +61,7 @@ def arrivals(case, copies, rng, spell):
             succeed_at(env, there[tag, copy], at)
 
         hops = (Hop(links[link, (copy + turn) % copies], latency, 0) for link, turn, latency in flows[number])
-        flow = model.flow(tuple(hops), put)
+        flow = model.flow(tuple(hops), put, None)
         for tag, (sender, size, cause, turn, at) in enumerate(messages):
             if sender != number:
                 continue

@@ -21,7 +21,7 @@ from hybrid_des.network.link import Link
 from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import ACTIVATION, REDUCTION
 from hybrid_des.network.rate import rate_of
-from hybrid_des.network.transport import Transport
+from hybrid_des.network.transport import Links, Transport
 
 LATENCY = 5
 
@@ -103,8 +103,8 @@ def test_an_unlimited_link_serves_everybody_at_once(sharing):
 @pytest.mark.parametrize("sharing", ["fifo", "fair"])
 def test_a_link_carries_messages_that_no_process_waits_for(sharing):
     env = Environment()
-    transport = Transport(env, one_wire(latency=0), sharing, Recorder(Rows(MESSAGE_COLUMNS)))
-    wire, log = transport.link("wire"), []
+    transport = Transport(Links(env, one_wire(latency=0), sharing), Recorder(Rows(MESSAGE_COLUMNS)))
+    wire, log = transport.links["wire"], []
 
     def impatient():
         with wire.transmit(GB) as transmission:
@@ -126,10 +126,10 @@ def test_a_link_carries_messages_that_no_process_waits_for(sharing):
 
 def test_transmissions_are_not_messages_of_the_run():
     env, trace = Environment(), Recorder(Rows(MESSAGE_COLUMNS))
-    transport = Transport(env, one_wire(), "fifo", trace)
+    transport = Transport(Links(env, one_wire(), "fifo"), trace)
     flow, mailbox = transport.flow(Channel(0, 1, REDUCTION, "ring"))
     flow.send(Message(8))
-    env.run(until=transport.link("wire").transmit(8) & mailbox.receive())
+    env.run(until=transport.links["wire"].transmit(8) & mailbox.receive())
     assert transport.sent()["messages"] == len(trace.messages) == 1
     transport.check_empty()
     transport.pipeline_flow(0, 1, ACTIVATION).send(Message(8), 0)
@@ -138,10 +138,10 @@ def test_transmissions_are_not_messages_of_the_run():
 
 
 def test_a_link_is_found_by_name_and_made_once():
-    transport = Transport(Environment(), one_wire(), "fifo", Recorder())
-    assert transport.link("wire") is transport.link("wire")
+    links = Links(Environment(), one_wire(), "fifo")
+    assert links["wire"] is links["wire"]
     with pytest.raises(UsageError, match='there is no link "wier"; such as: wire'):
-        transport.link("wier")
+        links["wier"]
 
 
 @pytest.mark.parametrize("name", ["nodes", "ring", "mesh"])
@@ -154,11 +154,7 @@ def test_a_single_links_latency_is_that_of_its_port(name):
 
 
 def test_links_of_one_bandwidth_share_its_rate():
-    transport = Transport(
-        Environment(),
-        Fabric({n: LinkSpec(n, Fraction(GB)) for n in "ab"}, lambda *_: Route(("a", "b"), (0, 0)), 2, (0, 0)),
-        "fifo",
-        Recorder(),
-    )
-    assert transport.link("a").rate is transport.link("b").rate
-    assert transport.link("a").rate[1000] == rate_of(Fraction(GB))[1000] == 10**6
+    wires = {n: LinkSpec(n, Fraction(GB)) for n in "ab"}
+    links = Links(Environment(), Fabric(wires, lambda *_: Route(("a", "b"), (0, 0)), 2, (0, 0)), "fifo")
+    assert links["a"].rate is links["b"].rate
+    assert links["a"].rate[1000] == rate_of(Fraction(GB))[1000] == 10**6

@@ -11,11 +11,11 @@ from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.engine.timetable import Spell, Timetable
 from hybrid_des.network.channel import Channel
-from hybrid_des.network.conditions import Conditions
 from hybrid_des.network.fabric import Fabric, LinkSpec, Route
+from hybrid_des.network.link import LinkSchedule
 from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import REDUCTION
-from hybrid_des.network.transport import Transport
+from hybrid_des.network.transport import Links, Transport
 
 S = 10**12
 HALF, DOWN = Fraction(1, 2), Fraction(0)
@@ -23,15 +23,15 @@ BOTH = pytest.mark.parametrize("sharing", ["fifo", "fair"])
 
 
 def on(link, *spells, latency=((0, 0),)):
-    """Conditions of one link; times in seconds."""
-    return {link: Conditions(Timetable.of([Spell(a * S, b * S, f) for a, b, f in spells]), latency)}
+    """The schedule of one link; times in seconds."""
+    return {link: LinkSchedule(Timetable.of([Spell(a * S, b * S, f) for a, b, f in spells]), latency)}
 
 
-def arrivals(sends, conditions, sharing, links=1, latency=0):
+def arrivals(sends, schedules, sharing, links=1, latency=0):
     """When messages (second, GB) over links of 1 GB/s arrive, in seconds; each is a flow of its own."""
     fabric = chain([Fraction(GB)] * links, [latency] * links)
     messages = [(at * S, 0, 1, size * GB) for at, size in sends]
-    return [at / S for at in carry(fabric, messages, sharing, conditions)[0]]
+    return [at / S for at in carry(fabric, messages, sharing, schedules)[0]]
 
 
 @BOTH
@@ -90,9 +90,9 @@ def test_latency_in_addition_holds_while_it_lasts(sharing):
     assert carried_by_one_flow(fabric, [GB, 2 * GB], sharing, late) == [6 * S, 6 * S]
 
 
-def carried_by_one_flow(fabric, sizes, sharing, conditions):
+def carried_by_one_flow(fabric, sizes, sharing, schedules):
     env = Environment()
-    network = Transport(env, fabric, sharing, Recorder(), conditions=conditions)
+    network = Transport(Links(env, fabric, sharing, schedules), Recorder())
     flow, mailbox = network.flow(Channel(0, 1, REDUCTION, "one", 0, 0))
     arrived = []
 
@@ -118,8 +118,8 @@ def test_a_change_that_comes_too_late_is_no_event():
     """The clock stops with the last message, not at a change of bandwidth after it."""
     for sharing in ("fifo", "fair"):
         env = Environment()
-        network = Transport(env, chain([Fraction(GB)], [0]), sharing, Recorder(), conditions=on("0", (50, 60, HALF)))
-        env.process(_send(network.link("0")))
+        links = Links(env, chain([Fraction(GB)], [0]), sharing, on("0", (50, 60, HALF)))
+        env.process(_send(links["0"]))
         env.run()
         assert env.now == S
 
@@ -146,16 +146,16 @@ def test_a_link_with_work_to_do_loses_none(sharing, spells, sizes):
     """
     table = Timetable.of(spells)
     fabric = chain([Fraction(GB)], [0])
-    arrived, _ = carry(fabric, [(0, 0, 1, size) for size in sizes], sharing, {"0": Conditions(table)})
+    arrived, _ = carry(fabric, [(0, 0, 1, size) for size in sizes], sharing, {"0": LinkSchedule(table)})
     assert abs(table.work(0, max(arrived)) - 1000 * sum(sizes)) <= len(sizes) * max(table.factors) / 2
 
 
 @BOTH
 @given(SPELLS, st.integers(0, 10**6), st.integers(1, 2000), st.integers(1, 3))
 def test_a_message_alone_takes_its_integral_over_any_links(sharing, spells, at, size, links):
-    """Equal links in series under the same conditions are passed as one, where the head does not wait for a flap."""
+    """Equal links in series under the same schedules are passed as one, where the head does not wait for a flap."""
     table = Timetable.of([spell for spell in spells if spell.factor])
     fabric = chain([Fraction(GB)] * links, [0] * links)
-    conditions = {str(link): Conditions(table) for link in range(links)}
-    arrived, _ = carry(fabric, [(at, 0, 1, size)], sharing, conditions)
+    schedules = {str(link): LinkSchedule(table) for link in range(links)}
+    arrived, _ = carry(fabric, [(at, 0, 1, size)], sharing, schedules)
     assert abs(arrived[0] - table.end(at, 1000 * size)) <= 1

@@ -30,7 +30,8 @@ def test_nodes_may_be_a_list_of_kinds():
     )
     cluster = mixed.cluster
     assert cluster.gpus == 10
-    assert [kind.gpu.name for kind in cluster.each_gpu()] == ["a100-80gb"] * 4 + ["h100"] * 2 + ["a100-80gb"] * 4
+    kinds = cluster.nodes_of(range(10))
+    assert [kind.gpu.name for kind in kinds] == ["a100-80gb"] * 4 + ["h100"] * 2 + ["a100-80gb"] * 4
     first, second, third = cluster.kinds
     assert (first.nvlink, first.infiniband) == (cluster.nvlink, cluster.infiniband)
     assert second.nvlink.bandwidth == catalogue.part("h100").nvlink.bandwidth

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from itertools import repeat
 from types import SimpleNamespace
 
 import numpy as np
@@ -94,7 +93,7 @@ def add_messages(run, channel, rows):
 def _scenario(plan, parallel, steps, record):
     gpu = GpuKind(name="a100-80gb", memory=80 * 10**9)
     node = SimpleNamespace(gpu=gpu, speed=1, count=1, gpus_per_node=2**20)
-    gpus = {"each_gpu": lambda: repeat(node), "gpus_of": lambda ranks: [gpu for _ in ranks]}
+    gpus = {"nodes_of": lambda ranks: [node for _ in ranks], "gpus_of": lambda ranks: [gpu for _ in ranks]}
     cluster = SimpleNamespace(gpu=gpu, sharing="fifo", kinds=(node,), **gpus)
     return SimpleNamespace(
         version=1, name="handmade", description="", model=None,

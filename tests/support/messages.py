@@ -8,7 +8,7 @@ from hybrid_des.network.channel import Channel
 from hybrid_des.network.fabric import Fabric, LinkSpec, Route
 from hybrid_des.network.message import Message
 from hybrid_des.network.purpose import REDUCTION
-from hybrid_des.network.transport import Transport
+from hybrid_des.network.transport import Links, Transport
 
 GB = 10**9
 MS = 10**9  # picoseconds
@@ -21,14 +21,14 @@ def chain(bandwidths, latencies) -> Fabric:
     return Fabric(links, lambda sender, receiver: route, 2, (0, 0))
 
 
-def carry(fabric: Fabric, sends, sharing="fifo", conditions=None):
+def carry(fabric: Fabric, sends, sharing="fifo", schedules=None):
     """Send messages (time, sender, receiver, bytes), each a flow of its own, asked for in the order given.
 
     In place of a sender may stand a link: then a process transmits the bytes over that link alone.
     Gives when each one has arrived, and the rows of links that flows occupied: (link, message, asked, start, end).
     """
     env, trace = Environment(), Recorder(Rows(MESSAGE_COLUMNS))
-    network = Transport(env, fabric, sharing, trace, conditions=conditions)
+    network = Transport(Links(env, fabric, sharing, schedules or {}), trace)
     arrived: dict[int, int] = {}
 
     def send(number, at, sender, receiver, size):
@@ -40,7 +40,7 @@ def carry(fabric: Fabric, sends, sharing="fifo", conditions=None):
 
     def transmit(number, at, link, size):
         yield env.timeout(at)
-        yield network.link(link).transmit(size)
+        yield network.links[link].transmit(size)
         arrived[number] = env.now
 
     for number, (at, sender, receiver, size) in enumerate(sends):

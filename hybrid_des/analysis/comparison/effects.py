@@ -121,12 +121,12 @@ def _durations(one: Run, other: Run, both: Exchanged) -> Iterator[Pair]:
     a, b = Variant.of(one), Variant.of(other)
     mine, theirs = (_never_slow(side).programs() for side in (a, replace(a, scenario=both.there)))
     mine_of_b, theirs_of_b = (_never_slow(side).programs() for side in (b, replace(b, scenario=both.back)))
-    layout, spec = a.scenario.parallel.layout, a.scenario.cluster.spec
+    layout, cluster = a.scenario.parallel.layout, a.scenario.cluster
     places: dict[str, set[int]] = {}
     nodes: dict[str, set[int]] = {}
     for rank in (rank for rank in range(layout.ranks) if _times(mine[rank]) != _times(theirs[rank])):
         places.setdefault(name_of_place(a, layout.coordinate(rank, "pipeline")), set()).add(rank)
-        nodes.setdefault(f"node {spec.node_of[rank]}", set()).add(rank)
+        nodes.setdefault(f"node {cluster.node_of(rank)}", set()).add(rank)
     groups = nodes if len(nodes) < len(places) else places
     if len(groups) == 1 and len(only := next(iter(groups.values()))) == 1:
         groups = {f"rank {next(iter(only))}": only}

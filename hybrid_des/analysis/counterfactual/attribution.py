@@ -198,11 +198,11 @@ def _measured(base: Run, at: Variant, work: Column) -> Iterator[Straggler]:
     def slow(ranks: Sequence[int]) -> float:
         return float(work[ranks].mean() / work.mean())
 
-    speeds = [node.speed for node, _ in zip(spec.each_gpu(), range(layout.ranks), strict=False)]
+    speeds = [node.speed for node in spec.nodes_of(range(layout.ranks))]
     most = max(set(speeds), key=speeds.count)
     nodes: dict[int, list[int]] = {}
     for rank in [rank for rank, speed in enumerate(speeds) if speed != most]:
-        nodes.setdefault(spec.spec.node_of[rank], []).append(rank)
+        nodes.setdefault(spec.node_of(rank), []).append(rank)
     for node, ranks in sorted(nodes.items(), key=lambda item: -slow(item[1]))[:MOST_GROUPS]:
         part = Part("rank", f"node {node}", frozenset(ranks))
         usual = part.scaled(at, speeds[ranks[0]] / most).simulated().duration
@@ -219,14 +219,15 @@ def _end_at_the_mean(at: Variant, part: Part) -> int:
 
 def _ranks_of(base: Run, kind: str, name: int | str) -> list[int]:
     """The ranks that compute on a GPU or node, or hold a stage; none for links and for GPUs that are not used."""
-    layout, spec = base.scenario.parallel.layout, base.scenario.cluster.spec
+    layout, spec = base.scenario.parallel.layout, base.scenario.cluster
     if kind == "stage":
         ops = base.timeline.programs.ops
         places = np.unique(ops["rank"][ops["stage"] == name])
         return np.flatnonzero(np.isin(layout.along("pipeline"), places)).tolist()
     if kind not in COMPUTING:
         return []
-    return [rank for rank in range(layout.ranks) if (rank if kind == "gpu" else spec.node_of[rank]) == name]
+    number_of = spec.placement.__getitem__ if kind == "gpu" else spec.node_of
+    return [rank for rank in range(layout.ranks) if number_of(rank) == name]
 
 
 def _uneven(programs: Sequence[Program]) -> bool:

@@ -74,8 +74,8 @@ class Variant:
 
     def programs(self) -> list[Program]:
         """The program of each global rank, with permanent slowness, before `retime`."""
-        nodes = zip(self.scenario.parallel.layout.along("pipeline"), self.scenario.cluster.each_gpu(), strict=False)
-        programs = Programs(self.scenario, self.parts())
+        layout, programs = self.scenario.parallel.layout, Programs(self.scenario, self.parts())
+        nodes = zip(layout.along("pipeline"), self.scenario.cluster.nodes_of(range(layout.ranks)), strict=True)
         return [programs.of(rank, int(place), node.speed)[0] for rank, (place, node) in enumerate(nodes)]
 
     def without_queueing(self) -> Variant:

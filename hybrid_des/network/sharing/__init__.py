@@ -1,8 +1,8 @@
 """How messages share links: one swappable model per file.
 
-A model is made once per run, and makes its links and flows. `model.flow(hops, put)` opens a flow, whose
-`send(message, tag)` carries a message over the hops and calls `put(message, tag, at)` as soon as its time of arrival
-is known (never later than that time).
+A model is made once per simulation, and makes the links and flows of all jobs. `model.flow(hops, put, rows)` opens a
+flow, whose `send(message, tag)` carries a message over the hops and calls `put(message, tag, at)` as soon as its time
+of arrival is known (never later than that time).
 """
 
 from abc import ABC, abstractmethod
@@ -11,14 +11,14 @@ from typing import Protocol
 
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Rows
-from hybrid_des.network.conditions import Conditions
 from hybrid_des.network.fabric import LinkSpec
-from hybrid_des.network.link import Hop, Link
+from hybrid_des.network.link import Hop, Link, LinkSchedule
 from hybrid_des.network.message import Message
 from hybrid_des.network.rate import Rate
 from hybrid_des.registry import Registry
 
 Put = Callable[[Message, int, int], None]
+Schedules = Mapping[str, LinkSchedule]  # by name, those of links whose bandwidth or latency varies
 
 
 class Flow(ABC):
@@ -51,24 +51,12 @@ class Sharing(Protocol):
     def link(self, spec: LinkSpec, rate: Rate) -> Link:
         """Make a link for the flows of this model."""
 
-    def flow(self, hops: tuple[Hop, ...], put: Put) -> Flow:
-        """Open a flow over these hops."""
+    def flow(self, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> Flow:
+        """Open a flow over these hops, whose messages are recorded in these rows."""
 
 
-_REGISTRY: Registry[Callable[[Environment, Rows | None], Sharing]] = Registry("sharing", "hybrid_des.network.sharing")
+_REGISTRY: Registry[Callable[[Environment, Schedules], Sharing]] = Registry("sharing", "hybrid_des.network.sharing")
 
 sharing = _REGISTRY
 names = _REGISTRY.names
 find = _REGISTRY.__getitem__
-
-_VARYING: Registry[Callable[[Environment, Rows | None, Mapping[str, Conditions]], Sharing]] = Registry(
-    "sharing", "hybrid_des.network.sharing"
-)
-
-varying = _VARYING
-"""The same models for links whose bandwidth varies: separate classes, so that constant links cost no more."""
-
-
-def model(name: str, env: Environment, rows: Rows | None, conditions: Mapping[str, Conditions]) -> Sharing:
-    """Make the model of a run; `conditions` are those of links whose bandwidth or latency varies, by name."""
-    return varying[name].build(env, rows, conditions) if conditions else find(name).build(env, rows)

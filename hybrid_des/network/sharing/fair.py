@@ -10,6 +10,10 @@ stand for others (`folding`) takes the same times as one that simulates all. The
 booked for the end of *its* instant; a booking made obsolete by a later change is detected by the flow's `drains`. A
 flow alone on its links drains at full rate, with nothing to solve.
 
+Where a bandwidth varies, rates are solved again when it changes. A change is booked only while a flow is on its link
+and no flow of the component drains before it; a flow on a link at factor 0 has rate 0 and does not drain until the next
+change.
+
 Cost: one event per instant at which messages reach links in use, one per booked instant, and one per waiting
 receiver: 1.1 to 1.7 per message on training steps, below 3 on random traffic. A change takes about a
 microsecond of real time for each flow of its component: hundreds of them on one spine are slow.
@@ -20,20 +24,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from struct import error
+from types import MappingProxyType
 from typing import Any
 
 from hybrid_des.engine.clock import LAST, Environment
 from hybrid_des.engine.events import Booking, succeed_at
 from hybrid_des.engine.recorder import Rows, out_of_range
+from hybrid_des.engine.timetable import Timetable
 from hybrid_des.network.fabric import Bandwidth, LinkSpec
-from hybrid_des.network.link import Hop, Link, Transmission
+from hybrid_des.network.link import Hop, Link, LinkSchedule, Transmission
 from hybrid_des.network.message import Message
 from hybrid_des.network.rate import Rate
-from hybrid_des.network.sharing import Flow, Put, sharing
+from hybrid_des.network.sharing import Flow, Put, Schedules, sharing
 from hybrid_des.network.sharing.max_min import Port, connected, max_min
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
-NEVER = -1
+NEVER = 2**63  # after any time that a row holds
 
 # Events are at whole picoseconds, but flows that speed up when another has drained would propagate and amplify that
 # rounding. So drains are kept in ticks of 2^-TICK ps and in work units of 2^-WORK bytes. A message is as many units as
@@ -43,22 +49,41 @@ WORK = 128
 GUARD = 1 << 10  # ticks; a value this close to half a picosecond counts as a half, so that no stray tick decides a tie
 
 
+class VaryingPort(Port):
+    """A link of finite bandwidth that varies.
+
+    Attributes:
+        usual: its capacity at factor 1.
+        bandwidth: the factor over time.
+    """
+
+    __slots__ = ("bandwidth", "usual")
+
+    def __init__(self, usual: int, bandwidth: Timetable) -> None:
+        super().__init__(usual)
+        self.usual = usual
+        self.bandwidth = bandwidth
+
+
 class SharedLink(Link):
     """A link that flows share; each transmission of a process is a separate flow.
 
     Attributes:
         model: the model that shares it.
+        schedule: its bandwidth and latency over time; None if they are constant.
         port: its capacity and the flows on it; None for infinite bandwidth.
     """
 
-    __slots__ = ("model", "port")
+    __slots__ = ("model", "port", "schedule")
 
-    def __init__(self, model: Fair, spec: LinkSpec, rate: Rate) -> None:
+    def __init__(self, model: Fair, spec: LinkSpec, rate: Rate, schedule: LinkSchedule | None) -> None:
         super().__init__(model.env, spec, rate)
         self.model = model
+        self.schedule = schedule
         self.port: Port | None = None
         if spec.bandwidth is not None:
-            self.port = Port(int(spec.bandwidth * 2 ** (WORK - TICK) / PICOSECONDS_PER_SECOND))
+            capacity = int(spec.bandwidth * 2 ** (WORK - TICK) / PICOSECONDS_PER_SECOND)
+            self.port = Port(capacity) if schedule is None else VaryingPort(capacity, schedule.bandwidth)
 
     def _do_put(self, event: Transmission) -> bool:
         """Send a transmission; its time of arrival is known when it has drained."""
@@ -67,7 +92,7 @@ class SharedLink(Link):
         def put(message: Message, tag: int, at: int) -> None:
             succeed_at(self.env, event, at)
 
-        FairFlow(self.model, (Hop(self, self.latency, 0),), put, None).send(Message(event.size))
+        self.model.flow((Hop(self, self.latency, 0),), put, None).send(Message(event.size))
         return False
 
 
@@ -117,7 +142,8 @@ class FairFlow(Flow):
         super().__init__(hops, put, rows)
         self.model = model
         self.latency = sum(hop.latency for hop in hops)
-        self.ports = ports_of(hops)
+        links: Any = [hop.link for hop in hops]
+        self.ports: tuple[Port, ...] = tuple(dict.fromkeys(link.port for link in links if link.port))
         self.full = min((port.capacity for port in self.ports), default=0)
         self.times = model.times(hops)
         self.queue: deque[tuple[Message, int, int]] = deque()
@@ -167,12 +193,18 @@ class FairFlow(Flow):
         self._begin(*self.queue.popleft(), self.due)
 
     def turn(self, rate: int, tick: int) -> None:
-        """Drain at a new rate from a tick on; a message that began at this instant, from its beginning."""
+        """Drain at a new rate from a tick on; a message that began at this instant, from its beginning.
+
+        At rate 0, it never drains.
+        """
         now = self.model.env.now
         if tick > self.since and self.start != now:
             self.remaining -= self.rate * (tick - self.since)
             self.since = tick
         self.rate = rate
+        if not rate:
+            self.drains = NEVER
+            return
         self.due = self.since + self.remaining // rate
         self.drains = max(self.start + picoseconds(self.due - (self.start << TICK)), now)
 
@@ -208,6 +240,39 @@ class FairFlow(Flow):
         self.model.disturb(port)
 
 
+class VaryingFairFlow(FairFlow):
+    """One flow over links, some of which vary.
+
+    Attributes:
+        deliver: called with a message and its time of arrival.
+        reached: when the last message arrived.
+    """
+
+    __slots__ = ("_schedules", "deliver", "reached")
+
+    def __init__(self, model: Fair, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
+        super().__init__(model, hops, self._hand, rows)
+        self.deliver, self.reached = put, 0
+        links: Any = [hop.link for hop in hops]
+        self._schedules: list[LinkSchedule] = [link.schedule for link in links if link.schedule]
+
+    def _begin(self, message: Message, tag: int, asked: int, since: int) -> None:
+        """Start draining a message at the rate to be solved, even if the flow is alone."""
+        if not self.ports:  # it takes no time
+            super()._begin(message, tag, asked, since)
+            return
+        self.message, self.tag, self.asked = message, tag, asked
+        self.start, self.since = self.model.env.now, since
+        self.remaining = self.times[message.size] * self.full
+        self._wait(self.ports[0])
+
+    def _hand(self, message: Message, tag: int, at: int) -> None:
+        """Hand a message over with the current latency; it does not overtake earlier messages."""
+        now = self.model.env.now
+        self.reached = max(self.reached, at + sum(one.delay(now) for one in self._schedules))
+        self.deliver(message, tag, self.reached)
+
+
 @sharing("fair")
 class Fair:
     """Flows share bandwidth, max-min over their whole routes.
@@ -217,11 +282,12 @@ class Fair:
             flow left them.
     """
 
-    def __init__(self, env: Environment, rows: Rows | None) -> None:
+    def __init__(self, env: Environment, schedules: Schedules = MappingProxyType({})) -> None:
         self.env = env
         self.followed: list[FairFlow] = []
         self.left: list[tuple[Port, int]] = []
-        self._rows = rows
+        self._schedules = schedules
+        self._changes: dict[int, list[VaryingPort]] = {}
         self._times: dict[frozenset[Bandwidth], DrainTimes] = {}
         self._instants: dict[int, Instant] = {}
         self._disturbed: list[Port] = []
@@ -230,11 +296,12 @@ class Fair:
 
     def link(self, spec: LinkSpec, rate: Rate) -> SharedLink:
         """Make a link."""
-        return SharedLink(self, spec, rate)
+        return SharedLink(self, spec, rate, self._schedules.get(spec.name))
 
-    def flow(self, hops: tuple[Hop, ...], put: Put) -> FairFlow:
-        """Open a flow over these hops."""
-        return FairFlow(self, hops, put, self._rows)
+    def flow(self, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> FairFlow:
+        """Open a flow over these hops, whose messages are recorded in these rows."""
+        varies = self._schedules and any(hop.link.spec.name in self._schedules for hop in hops)
+        return (VaryingFairFlow if varies else FairFlow)(self, hops, put, rows)
 
     def times(self, hops: tuple[Hop, ...]) -> DrainTimes:
         """How long messages take when alone on these links."""
@@ -260,6 +327,8 @@ class Fair:
     def _end(self, instant: Instant) -> None:
         """Hand over messages that have drained at this instant, then solve the components that have changed."""
         now = self.env.now
+        if self._changes:
+            self.left += [(port, now << TICK) for port in self._changes.pop(now, ())]
         for flow in instant.flows:
             if flow.drains == now:
                 flow.drain(now)
@@ -290,12 +359,21 @@ class Fair:
         self.left.clear()
 
     def _solve(self, port: Port) -> None:
-        """Find the rates of all flows of a port's component, and book the next drain."""
+        """Find the rates of all flows of a port's component, and book what happens next: a drain or a change."""
+        now = self.env.now
         flows, ports = connected(port, self._solutions)
+        varying = [one for one in ports if isinstance(one, VaryingPort)] if self._schedules else ()
+        for one in varying:
+            one.capacity = int(one.usual * one.bandwidth.factor(now))
         self._turn(flows, ports)
-        if flows:
-            first = min(flow.drains for flow in flows)
+        first = min((flow.drains for flow in flows), default=NEVER)
+        if first != NEVER:
             self.end_of(first).flows.extend(flow for flow in flows if flow.drains == first)
+        for one in varying:
+            change = one.bandwidth.next_change(now)
+            if one.flows and change is not None and change < first:
+                self.end_of(change)
+                self._changes.setdefault(change, []).append(one)
 
     def _turn(self, flows: list[FairFlow], ports: list[Port]) -> None:
         """Find the rates of a component; earlier messages have them from the last change at this instant on."""
@@ -307,12 +385,6 @@ class Fair:
         for flow, rate in max_min(ports).items():
             if rate != flow.rate:
                 flow.turn(rate, tick)
-
-
-def ports_of(hops: tuple[Hop, ...]) -> tuple[Port, ...]:
-    """The ports on a route, each once."""
-    ports = (hop.link.port for hop in hops if isinstance(hop.link, SharedLink))
-    return tuple(dict.fromkeys(port for port in ports if port is not None))
 
 
 def picoseconds(ticks: int) -> int:

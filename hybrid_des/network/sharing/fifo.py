@@ -5,22 +5,27 @@
 
 so a message over equal links is cut through (bytes/bandwidth counted once), and a faster link further on is not
 held by a slow sender. Cost: no event at the first link, one at each further link, one per waiting receiver.
+
+Where a bandwidth varies, service time is integrated over its schedule: the head waits for the end of a flap, and a
+message in service continues at the new bandwidth when it changes. Latency is that of the moment at which the head
+leaves the link, and a head does not overtake earlier ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from struct import error
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 from hybrid_des.engine.clock import MOMENT, USUAL, Environment
 from hybrid_des.engine.events import Booking
 from hybrid_des.engine.recorder import Rows, out_of_range
 from hybrid_des.network.fabric import LinkSpec
-from hybrid_des.network.link import Hop, Link
+from hybrid_des.network.link import Hop, Link, LinkSchedule
 from hybrid_des.network.message import Message
 from hybrid_des.network.rate import Rate
-from hybrid_des.network.sharing import Flow, Put, sharing
+from hybrid_des.network.sharing import Flow, Put, Schedules, sharing
 
 
 class Head(Booking):
@@ -123,18 +128,87 @@ class FifoFlow(Flow):
 ARRIVE: tuple[Callable[[Any], None], ...] = (FifoFlow.arrive,)
 
 
+class VaryingLink(Link):
+    """A link that serves in order, at a bandwidth that varies."""
+
+    __slots__ = ("_schedule",)
+
+    def __init__(self, env: Environment, spec: LinkSpec, rate: Rate, schedule: LinkSchedule) -> None:
+        super().__init__(env, spec, rate)
+        self._schedule = schedule
+
+    def serve(self, size: int) -> tuple[int, int]:
+        """Serve a message that arrives now, after all others; return the start and the end of its service."""
+        bandwidth = self._schedule.bandwidth
+        start = bandwidth.resumes(max(self.free, self.env.now))
+        self.free = bandwidth.end(start, self.rate.exactly(size))
+        return start, self.free
+
+    def delay(self, at: int) -> int:
+        """Additional latency in picoseconds for a message that leaves it at this time."""
+        return self._schedule.delay(at)
+
+
+class VaryingFifoFlow(FifoFlow):
+    """One flow over links, some of which vary."""
+
+    __slots__ = ("reached",)
+
+    def __init__(self, env: Environment, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
+        super().__init__(env, hops, put, rows)
+        self.on_head = (self.arrive,)
+        self.reached = [0] * len(hops)  # after each link: when the last message reached the next one or the receiver
+
+    def send(self, message: Message, tag: int | None = None) -> None:
+        """Hand a message to the first link; the sender continues immediately."""
+        self.messages += 1
+        self.bytes += message.size
+        self.scales += message.scales
+        self._serve(0, message, self.label if tag is None else tag, 0)
+
+    @staticmethod
+    def arrive(head: Head) -> None:
+        """Serve a head at a further link."""
+        assert isinstance(head.flow, VaryingFifoFlow)
+        head.flow._serve(head.hop, head.message, head.tag, head.slowest)
+
+    def _serve(self, hop: int, message: Message, tag: int, slowest: int) -> None:
+        """Serve a head at a link, and send it on or hand the message over."""
+        link, latency, channel = self.hops[hop]
+        now = self.env.now
+        start, end = link.serve(message.size)
+        if self.rows is not None:
+            self.rows.add((channel, tag, now, start, end, message.size))
+        slowest, end = max(slowest, end - start), max(end, now + slowest)
+        last = hop + 1 == len(self.hops)
+        leaves = end if last else end - slowest
+        at = self.reached[hop] = max(self.reached[hop], leaves + latency + link.delay(leaves))
+        if last:
+            self.put(message, tag, at)
+        else:
+            self._forward(hop + 1, at, slowest, message, tag)
+
+
 @sharing("fifo")
 class Fifo:
-    """Links serve one message at a time, in order."""
+    """Links serve one message at a time, in order.
 
-    def __init__(self, env: Environment, rows: Rows | None) -> None:
+    Attributes:
+        kind: the class of links whose bandwidth is constant.
+    """
+
+    kind: ClassVar[type[Link]] = Link
+
+    def __init__(self, env: Environment, schedules: Schedules = MappingProxyType({})) -> None:
         self._env = env
-        self._rows = rows
+        self._schedules = schedules
 
     def link(self, spec: LinkSpec, rate: Rate) -> Link:
         """Make a link."""
-        return Link(self._env, spec, rate)
+        schedule = self._schedules.get(spec.name)
+        return self.kind(self._env, spec, rate) if schedule is None else VaryingLink(self._env, spec, rate, schedule)
 
-    def flow(self, hops: tuple[Hop, ...], put: Put) -> Flow:
-        """Open a flow over these hops."""
-        return FifoFlow(self._env, hops, put, self._rows)
+    def flow(self, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> FifoFlow:
+        """Open a flow over these hops, whose messages are recorded in these rows."""
+        varies = self._schedules and any(hop.link.spec.name in self._schedules for hop in hops)
+        return (VaryingFifoFlow if varies else FifoFlow)(self._env, hops, put, rows)

@@ -3,9 +3,7 @@
 No network does this. Runs under it show what queueing costs; scenarios cannot choose it.
 """
 
-from hybrid_des.network.fabric import LinkSpec
 from hybrid_des.network.link import Link
-from hybrid_des.network.rate import Rate
 from hybrid_des.network.sharing import sharing
 from hybrid_des.network.sharing.fifo import Fifo
 
@@ -29,6 +27,4 @@ class FreeLink(Link):
 class Uncontended(Fifo):
     """Links serve all messages concurrently, each at the full rate."""
 
-    def link(self, spec: LinkSpec, rate: Rate) -> FreeLink:
-        """Make a link."""
-        return FreeLink(self._env, spec, rate)
+    kind = FreeLink

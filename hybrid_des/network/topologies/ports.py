@@ -45,11 +45,6 @@ def both_ways(
     )
 
 
-def by_name(*groups: Iterable[LinkSpec]) -> dict[str, LinkSpec]:
-    """Collect links into a mapping by name."""
-    return {link.name: link for group in groups for link in group}
-
-
 def through_nvswitch(cluster: ClusterSpec, sender: int, receiver: int) -> Route:
     """The route between two GPUs of one node: port out, port in."""
     (node, index), (_, to_index) = cluster.places[sender], cluster.places[receiver]
@@ -160,7 +155,8 @@ def wired(cluster: ClusterSpec, pairs: Iterable[tuple[int, int]], path: Callable
             tuple(_wire_name(*ends) for ends in hops), tuple(_wire_port(cluster, *ends).latency for ends in hops)
         )
 
-    return Fabric(by_name(wire(*ends) for ends in pairs), route, cluster.gpus, cluster.node_of)
+    links = {link.name: link for link in (wire(*ends) for ends in pairs)}
+    return Fabric(links, route, cluster.gpus, cluster.node_of)
 
 
 def _wire_name(sender: int, receiver: int) -> str:

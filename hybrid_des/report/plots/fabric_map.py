@@ -137,7 +137,7 @@ def draw_fabric(fabric: Fabric, ends: tuple[int, int] | None = None) -> Figure:
 def _picture(fabric: Fabric, ends: Iterable[int]) -> Drawing:
     """Choose the GPUs to draw, and find the links and switches between them."""
     chosen = sorted({*_sample(fabric), *ends})
-    picture = Drawing({f"gpu{gpu}": fabric.node_of[gpu] for gpu in chosen})
+    picture = Drawing({fabric.point(gpu): fabric.node_of[gpu] for gpu in chosen})
     for sender, receiver in permutations(chosen, 2):
         path, stops = _route(fabric, sender, receiver)
         hidden = {stop for stop in stops if stop.startswith("gpu") and stop not in picture.gpus}
@@ -164,7 +164,8 @@ def _picture(fabric: Fabric, ends: Iterable[int]) -> Drawing:
 def _route(fabric: Fabric, sender: int, receiver: int) -> tuple[list[LinkSpec], list[str]]:
     """The links of a route, and the points along it."""
     path = [fabric.links[name] for name in fabric.route(sender, receiver).links]
-    return path, [f"gpu{sender}", *(point for link in path for point in (link.source, link.target)), f"gpu{receiver}"]
+    between = (point for link in path for point in (link.source, link.target))
+    return path, [fabric.point(sender), *between, fabric.point(receiver)]
 
 
 def _add_unused(picture: Drawing, fabric: Fabric) -> None:
@@ -184,7 +185,8 @@ def _sample(fabric: Fabric) -> list[int]:
         return list(range(fabric.gpus))
     size = max(fabric.node_of.count(node) for node in {fabric.node_of[0], fabric.node_of[-1]})
     nodes = max(MOST_GPUS // size - 1, 1)
-    first = [gpu for gpu in range(fabric.gpus) if fabric.node_of[gpu] < nodes][: MOST_GPUS - 1]
+    here = {*list(dict.fromkeys(fabric.node_of))[:nodes]}
+    first = [gpu for gpu in range(fabric.gpus) if fabric.node_of[gpu] in here][: MOST_GPUS - 1]
     last = [gpu for gpu in range(fabric.gpus) if fabric.node_of[gpu] == fabric.node_of[-1]]
     return first + last[-(MOST_GPUS - len(first)) :]
 

@@ -1,13 +1,15 @@
-"""The `cluster` section of a scenario: GPUs, nodes and links."""
+"""The `cluster` section of a scenario: GPUs, nodes and links; and the GPUs on which its ranks are placed."""
+
+from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 from itertools import accumulate
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field, PlainValidator, TypeAdapter, WithJsonSchema
+from pydantic import BeforeValidator, Field, PlainValidator, PrivateAttr, TypeAdapter, WithJsonSchema
 
 from hybrid_des import hardware as catalogue
 from hybrid_des.errors import UsageError
@@ -141,6 +143,7 @@ class Cluster(PluginSection):
     """The machine."""
 
     plugins: ClassVar[Plugins] = Plugins("topology", topologies.names, topologies.find, NODES)
+    _placement: tuple[int, ...] | None = PrivateAttr(default=None)
 
     gpu: GpuChoice
     """A name from the catalogue (default a100-80gb) or a mapping {memory: 80 GB, peak: 312 TFLOP/s}."""
@@ -186,10 +189,32 @@ class Cluster(PluginSection):
                     return f"cluster.{name}.bandwidth is {number} B/s; was {number} Gb/s meant?"
         return ""
 
+    @property
+    def placement(self) -> Sequence[int]:
+        """The GPU of each rank: ranks fill the nodes in order, unless they were placed."""
+        return range(self.gpus) if self._placement is None else self._placement
+
+    def placed(self, gpus: Sequence[int]) -> Cluster:
+        """The same machine for a job whose ranks 0 … n−1 are on these GPUs.
+
+        Raises:
+            UsageError: there is no such GPU, or one is given twice.
+        """
+        if len(set(gpus)) < len(gpus) or not set(gpus) <= set(range(self.gpus)):
+            raise UsageError(f"expected different GPUs out of 0 … {self.gpus - 1}, found {describe(list(gpus))}")
+        view = self.model_copy()
+        view._placement = tuple(gpus)
+        return view
+
+    def node_of(self, rank: int) -> int:
+        """The number of a rank's node."""
+        return self.spec.node_of[self.placement[rank]]
+
     def nodes_of(self, ranks: Iterable[int]) -> list[NodeKind]:
-        """The kind of node of each given global rank; ranks fill the nodes in order."""
+        """The kind of node of each given rank."""
         behind = list(accumulate(kind.count * kind.gpus_per_node for kind in self.kinds))
-        return [self.kinds[bisect_right(behind, rank)] for rank in ranks]
+        placement = self.placement
+        return [self.kinds[bisect_right(behind, placement[rank])] for rank in ranks]
 
     def nodes_for(self, ranks: int) -> list[NodeKind]:
         """The kind of each node that a number of ranks fills, in order."""
@@ -201,9 +226,5 @@ class Cluster(PluginSection):
         return nodes
 
     def gpus_of(self, ranks: Iterable[int]) -> list[GpuKind]:
-        """The kind of GPU of each given global rank."""
+        """The kind of GPU of each given rank."""
         return [node.gpu for node in self.nodes_of(ranks)]
-
-    def each_gpu(self) -> Iterator[NodeKind]:
-        """The kind of node of each GPU, in rank order."""
-        return (kind for kind in self.kinds for _ in range(kind.count * kind.gpus_per_node))
