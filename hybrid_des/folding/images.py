@@ -14,7 +14,7 @@ from hybrid_des.collectives.seating import Seating
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.orbits import Element, Fold
 
-Ranks = NDArray[np.int64]
+RankArray = NDArray[np.int64]
 Groups = Mapping[tuple[int, int, int], ProcessGroup]  # by stage, part and first rank
 
 
@@ -24,7 +24,7 @@ def check_images(
     buffers: Sequence[Buffer],
     options: collectives.Given,
     *,
-    nodes: Ranks,
+    nodes: RankArray,
     groups: Groups,
 ) -> None:
     """Check that the images of a group are a group in which every member does the same.
@@ -51,8 +51,8 @@ def check_images(
 
 
 def _image(
-    fold: Fold, element: Element, ranks: Ranks, processes: ProcessGroup, groups: Groups
-) -> tuple[Ranks, Ranks, ProcessGroup]:
+    fold: Fold, element: Element, ranks: RankArray, processes: ProcessGroup, groups: Groups
+) -> tuple[RankArray, RankArray, ProcessGroup]:
     """The images of a group in ascending order, their seats in it, and the group that they form."""
     moved = fold.move(ranks, element)
     images = np.sort(moved)
@@ -68,18 +68,18 @@ def _image(
     return images, np.searchsorted(images, moved), found
 
 
-def array_of(ranks: Sequence[int]) -> Ranks:
-    """Ranks as an array."""
+def array_of(ranks: Sequence[int]) -> RankArray:
+    """RankArray as an array."""
     return np.fromiter(ranks, dtype=np.int64, count=len(ranks))
 
 
-def first_equal(values: Ranks) -> Ranks:
+def first_equal(values: RankArray) -> RankArray:
     """For each value, the index of the first one equal to it."""
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
     return first[inverse.ravel()]
 
 
-def check_nodes(fold: Fold, nodes: Ranks, element: Element) -> None:
+def check_nodes(fold: Fold, nodes: RankArray, element: Element) -> None:
     """Check that an image of ranks on one node is on one node; otherwise their routes are rarely alike.
 
     Raises:

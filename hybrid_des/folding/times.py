@@ -32,7 +32,7 @@ from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.folding import FoldRefusal, UnwieldyError
 from hybrid_des.folding.folded_transport import folded_transport
-from hybrid_des.folding.images import Ranks, check_images, check_nodes
+from hybrid_des.folding.images import RankArray, check_images, check_nodes
 from hybrid_des.folding.orbits import Fold, folds_along
 from hybrid_des.layout import Layout
 from hybrid_des.network.fabric import Fabric
@@ -280,7 +280,7 @@ class CollectiveTimes:
                     break
 
     @cached_property
-    def _nodes(self) -> Ranks:
+    def _nodes(self) -> RankArray:
         """The node of each rank."""
         ranks = self.layout.ranks
         return np.fromiter(self.fabric.node_of[:ranks], dtype=np.int64, count=ranks)

@@ -18,7 +18,7 @@ import numpy as np
 
 from hybrid_des.errors import Refusal
 from hybrid_des.folding import FoldRefusal
-from hybrid_des.folding.images import Ranks, array_of, check_images, check_nodes
+from hybrid_des.folding.images import RankArray, array_of, check_images, check_nodes
 from hybrid_des.folding.orbits import Fold, FoldedAxis, folds_along
 from hybrid_des.gradients.groups import ReplicaGroup
 from hybrid_des.network.contention import Groups
@@ -150,7 +150,7 @@ def check(fold: Fold, replicas: Replicas) -> None:
                 raise FoldRefusal(f"the group of rank {ranks[0]} that shares layers maps to another group")
 
 
-def _nodes(scenario: Scenario, ranks: int) -> Ranks:
+def _nodes(scenario: Scenario, ranks: int) -> RankArray:
     """The node of each rank."""
     cluster = scenario.cluster
     sizes = np.concatenate([np.full(kind.count, kind.gpus_per_node) for kind in cluster.kinds])
@@ -159,8 +159,8 @@ def _nodes(scenario: Scenario, ranks: int) -> Ranks:
     return of_gpus[:ranks] if in_order else of_gpus[list(cluster.placement[:ranks])]
 
 
-def _check_placement(fold: Fold, scenario: Scenario, nodes: Ranks) -> None:
-    """Ranks on one node must map to one node, of the same kind."""
+def _check_placement(fold: Fold, scenario: Scenario, nodes: RankArray) -> None:
+    """RankArray on one node must map to one node, of the same kind."""
     kinds = _kinds(scenario)[nodes]
     ranks, on_node = np.arange(len(nodes)), np.bincount(nodes)[nodes]  # of each rank's node
     for element in fold.generators:
@@ -170,7 +170,7 @@ def _check_placement(fold: Fold, scenario: Scenario, nodes: Ranks) -> None:
             raise FoldRefusal(_unlike(scenario, rank, int(images[rank])))
 
 
-def _kinds(scenario: Scenario) -> Ranks:
+def _kinds(scenario: Scenario) -> RankArray:
     """The index of each node's kind; kinds that differ only in their number of nodes count as one."""
     kinds = [kind.model_copy(update={"count": 1}) for kind in scenario.cluster.kinds]
     return np.repeat([kinds.index(kind) for kind in kinds], [kind.count for kind in scenario.cluster.kinds])
