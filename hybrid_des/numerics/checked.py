@@ -9,7 +9,8 @@ from hybrid_des.errors import NumericsError
 from hybrid_des.numerics.layers import Array, TrainingSettings
 from hybrid_des.numerics.serial import Passed, forward_and_backward
 from hybrid_des.numerics.training import Training, Worker, relative_error
-from hybrid_des.pipeline import Op, Plan
+from hybrid_des.pipeline.op import Op
+from hybrid_des.pipeline.plan import Plan
 
 TOLERANCE = 1e-10  # of the L2 norm; sums in another order differ by 1e-15
 
