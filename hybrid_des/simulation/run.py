@@ -244,7 +244,7 @@ def _carry_out(jobs: Sequence[Job], watch: Watch | None) -> None:
         if watch is not None:
             watch.look(sum(len(job.recorder.ops) for job in jobs), ops, env.events)
 
-    ops = sum(job.ops for job in jobs)
+    ops = 0 if watch is None else sum(job.ops for job in jobs)
     try:
         env.run(beat=beat if long or watch else None)
     except BudgetSpentError:
