@@ -17,11 +17,10 @@ if TYPE_CHECKING:
     from hybrid_des.planning.wiring import fabric_of
     from hybrid_des.renewal.goodput import Goodput, goodput
     from hybrid_des.report import plots
-    from hybrid_des.report.compared import draw_comparison, render_comparison
-    from hybrid_des.report.explained import render_explanation
+    from hybrid_des.report.explained import draw_comparison, render_comparison, render_explanation
     from hybrid_des.result import Result, simulate
     from hybrid_des.scenario import Scenario, load
-    from hybrid_des.seeds.runs import spread
+    from hybrid_des.seeds.spread import spread
     from hybrid_des.stragglers.replaying import replay
     from hybrid_des.sweep import load_sweep, run_sweep
 
@@ -37,11 +36,11 @@ _HOME = {
     "Scenario": "hybrid_des.scenario",
     "compare": "hybrid_des.analysis.comparison.compare",
     "costs": "hybrid_des.analysis.cost_table",
-    "draw_comparison": "hybrid_des.report.compared",
+    "draw_comparison": "hybrid_des.report.explained",
     "explain": "hybrid_des.analysis.explanation",
     "fabric_of": "hybrid_des.planning.wiring",
     "parts_of": "hybrid_des.planning.planner",
-    "render_comparison": "hybrid_des.report.compared",
+    "render_comparison": "hybrid_des.report.explained",
     "render_explanation": "hybrid_des.report.explained",
     "replay": "hybrid_des.stragglers.replaying",
     "load_sweep": "hybrid_des.sweep",
@@ -53,7 +52,7 @@ _HOME = {
     "Result": "hybrid_des.result",
     "plots": "hybrid_des.report",
     "schedules": "hybrid_des.pipeline",
-    "spread": "hybrid_des.seeds.runs",
+    "spread": "hybrid_des.seeds.spread",
 }
 
 

@@ -23,9 +23,8 @@ from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report.files import Written, write
 from hybrid_des.report.terminal import render
 from hybrid_des.scenario import Source, load
-from hybrid_des.simulation.remedies import what_would_fit
-from hybrid_des.simulation.run import run
-from hybrid_des.simulation.watch import Show, Watch
+from hybrid_des.simulation.memory import what_would_fit
+from hybrid_des.simulation.run import Show, Watch, run
 from hybrid_des.units import format_seconds
 
 if TYPE_CHECKING:

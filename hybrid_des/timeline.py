@@ -13,7 +13,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hybrid_des.engine.long_rows import LongRows
 from hybrid_des.engine.recorder import (
     EXCHANGE_COLUMNS,
     FIELD,
@@ -23,10 +22,11 @@ from hybrid_des.engine.recorder import (
     STAGE_SHIFT,
     STEP_SHIFT,
     WAIT_COLUMNS,
+    LongRows,
     Recorder,
 )
 from hybrid_des.layout import Layout
-from hybrid_des.network.channel import Channel
+from hybrid_des.network.mailbox import Channel
 
 Column = NDArray[np.int64]
 Columns = Mapping[str, Column]

@@ -22,9 +22,8 @@ from hybrid_des import Result, load, plots, simulate, sweep
 from hybrid_des.pipeline import schedules
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report.files import write_whole
-from hybrid_des.report.plots.chart import size_of, title_of
 from hybrid_des.report.plots.fabric_map import draw_fabric
-from hybrid_des.report.plots.style import LINES, plain
+from hybrid_des.report.plots.style import LINES, plain, size_of, title_of
 from hybrid_des.scenario import read_scenario
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_seconds
 

@@ -16,14 +16,12 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import build_plan
 from hybrid_des.planning.wiring import fabric_of, times_of
 from hybrid_des.scenario import Scenario, Source, load
-from hybrid_des.simulation.remedies import planned_peaks
+from hybrid_des.simulation.memory import planned_peaks
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes
-from hybrid_des.workload.basis import CostBasis
-from hybrid_des.workload.costs import RankCosts, StageCosts
-from hybrid_des.workload.division import Exchange
+from hybrid_des.workload.costs import CostBasis, RankCosts, StageCosts
+from hybrid_des.workload.layer_costs import Exchange
 from hybrid_des.workload.modelled import layer_parts
-from hybrid_des.workload.ranks import costs_per_rank
-from hybrid_des.workload.stages import costs_of
+from hybrid_des.workload.stages import costs_of, costs_per_rank
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.idle import EXPOSED, account, hidden_gathers, hidden_reduction, inside_waits
 from hybrid_des.analysis.model_figures import model_figures
-from hybrid_des.analysis.step_times import StepTimes, step_times, total
 from hybrid_des.analysis.table import empty_table, frames, table
-from hybrid_des.folding.expansion import expanded
+from hybrid_des.analysis.times import StepTimes, step_times, total
+from hybrid_des.folding.symmetry import expanded
 from hybrid_des.network.purpose import PARAMETERS, PURPOSES, REDUCTION
 from hybrid_des.simulation.memory import worst_peak
 from hybrid_des.simulation.run import Run

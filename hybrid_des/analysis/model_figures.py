@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from hybrid_des.analysis.idle import hidden_messages
-from hybrid_des.analysis.step_times import StepTimes, total
+from hybrid_des.analysis.times import StepTimes, total
 from hybrid_des.models import Attention, Model
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.purpose import ACTIVATION, OF_LAYERS, PURPOSES

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS
-from hybrid_des.network.channel import Channel
+from hybrid_des.network.mailbox import Channel
 from hybrid_des.network.purpose import PURPOSES
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Columns, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
+    import pyarrow
+
 
 COLUMNS = (
     "step", "rank", "replica", "pipeline_rank", "lane", "kind", "microbatch", "chunk", "stage",
@@ -179,3 +185,111 @@ def _common(rows: Columns) -> dict[str, Column]:
     """The columns shared by ops and messages, under their public names."""
     names = ("step", "rank", "replica", "pipeline_rank", "kind", "microbatch", "chunk", "stage")
     return {**{name: rows[name] for name in names}, **{f"{name}_s": rows[name] for name in ("asked", "start", "end")}}
+
+
+# The timeline as Arrow tables, made without pandas, which reads them back as the DataFrame of `analysis.table`.
+#
+# A long run is converted in small pieces; importing pandas would take much more memory than they do.
+
+
+ALL = (*COLUMNS, *EXACT)
+
+
+def arrow_tables(timeline: Timeline) -> Iterator[pyarrow.Table]:
+    """Make the table with picoseconds, piece by piece."""
+    import pyarrow
+
+    names = RowNames.of(timeline)
+    schema, words = _schema(names), {name: _texts(words) for name, words in names.words.items()}
+    for columns in pieces(timeline, names):
+        arrays = []
+        for name in ALL:
+            values = columns[source(name)]
+            if name in words:
+                arrays.append(words[name].take(_array(values)))
+            elif name in SECONDS:
+                arrays.append(_array(values / PICOSECONDS_PER_SECOND))
+            else:
+                arrays.append(_array(values, missing=_nullable(name, names)))
+        yield pyarrow.table(arrays, schema=schema)
+
+
+def _array(values: NDArray[Any], *, missing: bool = False) -> pyarrow.Array:
+    """An array that shares memory with `values`, optionally with missing ones; `pyarrow.array` would import pandas."""
+    import pyarrow
+
+    valid = pyarrow.py_buffer(np.packbits(values != NONE, bitorder="little")) if missing else None
+    kind = pyarrow.from_numpy_dtype(values.dtype)
+    return pyarrow.Array.from_buffers(kind, len(values), [valid, pyarrow.py_buffer(values)])
+
+
+def _texts(words: Sequence[str]) -> pyarrow.Array:
+    import pyarrow
+
+    coded = [word.encode() for word in words]
+    ends = np.cumsum([0, *map(len, coded)]).astype(np.int32)
+    buffers = [None, pyarrow.py_buffer(ends), pyarrow.py_buffer(b"".join(coded))]
+    return pyarrow.Array.from_buffers(pyarrow.string(), len(coded), buffers)
+
+
+def _nullable(name: str, names: RowNames) -> bool:
+    whole = name in COUNTED or name in EXACT or name in SECONDS or name in names.words
+    return names.servers if name in PLACES else not whole
+
+
+def _schema(names: RowNames) -> pyarrow.Schema:
+    """Types of the columns, and the metadata that pandas expects.
+
+    Source: pandas developer guide, "Storing pandas DataFrame objects in Apache Parquet format".
+    """
+    import pyarrow
+
+    types = {name: "string" if name in names.words else "float64" if name in SECONDS else "int64" for name in ALL}
+    told = [
+        {
+            "name": name,
+            "field_name": name,
+            "pandas_type": {"string": "unicode"}.get(kind, kind),
+            "numpy_type": "Int64" if _nullable(name, names) else {"string": "object"}.get(kind, kind),
+            "metadata": None,
+        }
+        for name, kind in types.items()
+    ]
+    metadata = {"index_columns": [], "column_indexes": [], "columns": told, "pandas_version": "2.0.0"}
+    fields = [(name, pyarrow.type_for_alias(kind)) for name, kind in types.items()]
+    return pyarrow.schema(fields, {"pandas": json.dumps(metadata)})
+
+
+# CSV files that are safe to open in a spreadsheet: a text in them is never calculated as a formula.
+#
+# A name such as `=1+1` is written as `'=1+1`, as the OWASP guide on CSV injection recommends; numbers stay as they are.
+
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # how cells begin that spreadsheets calculate
+TEXT = "'"  # before such a cell makes it a text
+
+
+def safe_cell(cell: Any) -> Any:
+    """The cell; a text that a spreadsheet would calculate gets an apostrophe in front."""
+    return TEXT + cell if isinstance(cell, str) and cell.startswith(FORMULA) else cell
+
+
+def read_cell(cell: Any) -> Any:
+    """The cell that `safe_cell` wrote."""
+    return cell[1:] if isinstance(cell, str) and cell[:1] == TEXT and cell[1:].startswith(FORMULA) else cell
+
+
+@overload
+def write_csv(table: pd.DataFrame, file: None = None, *, header: bool = True) -> str: ...
+@overload
+def write_csv(table: pd.DataFrame, file: Path | IO[str], *, header: bool = True) -> None: ...
+def write_csv(table: pd.DataFrame, file: Path | IO[str] | None = None, *, header: bool = True) -> str | None:
+    """Write a table as CSV, missing values as empty cells; without a file, return the text."""
+    import pandas as pd
+
+    safe = {}
+    for name, column in table.items():
+        texts = () if pd.api.types.is_numeric_dtype(column) else column.unique()  # few: a timeline repeats its names
+        if any(safe_cell(text) is not text for text in texts):
+            safe[str(name)] = pd.Series(map(safe_cell, column), table.index, object)
+    return table.assign(**safe).to_csv(file, header=header, index=False, lineterminator="\n")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hybrid_des.result import Result
     from hybrid_des.scenario import Scenario
     from hybrid_des.scenario.strict_yaml import Document
-    from hybrid_des.simulation.watch import Headway
+    from hybrid_des.simulation.run import Headway
     from hybrid_des.sweep import Row, Sweep
 
 
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Simulate a scenario or run a sweep, output the results, and return the exit code."""
     from hybrid_des.scenario import read_scenario, scenario_of
-    from hybrid_des.simulation.watch import UnfinishedError
+    from hybrid_des.simulation.run import UnfinishedError
 
     document = read_scenario(args.file, args.set)
     if document.value.get("sweep") not in (None, "none"):

@@ -28,9 +28,9 @@ from typing import Any, Literal
 
 from hybrid_des.collectives.buffer import Channels
 from hybrid_des.collectives.group import ProcessGroup, Routine
-from hybrid_des.collectives.seating import Images, Seating, in_place
+from hybrid_des.collectives.permutation import Images, Seating, in_place
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.rings import orders
+from hybrid_des.network.symmetry import orders
 from hybrid_des.options import Options, required_keys
 from hybrid_des.registry import Registry
 

@@ -17,7 +17,7 @@ from hybrid_des.collectives.buffer import Buffer, shares_of
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.engine.clock import Environment
 from hybrid_des.errors import NumericsError
-from hybrid_des.network.meeting import Meeting
+from hybrid_des.network.mailbox import Meeting
 
 Shares = Callable[[int, int, int], Sequence[int]]  # (elements, members, channels) → the elements on each channel
 

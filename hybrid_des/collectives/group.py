@@ -9,10 +9,8 @@ from typing import Any
 
 import simpy
 
-from hybrid_des.engine.events import Arrival
-from hybrid_des.network.channel import Channel
-from hybrid_des.network.mailbox import Handoff, Mailbox
-from hybrid_des.network.message import Message
+from hybrid_des.engine.clock import Arrival
+from hybrid_des.network.mailbox import Channel, Handoff, Mailbox, Message
 from hybrid_des.network.purpose import REDUCTION, Purpose
 from hybrid_des.network.sharing import Flow
 from hybrid_des.network.transport import Transport, step_label

@@ -24,8 +24,8 @@ from typing import Annotated, Literal
 from hybrid_des.collectives import TWO_PHASES, collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
+from hybrid_des.collectives.permutation import Seating, differing_buckets, exchange, in_pairs
 from hybrid_des.collectives.recursive_doubling import core_of
-from hybrid_des.collectives.seating import Seating, differing_buckets, exchange, in_pairs
 from hybrid_des.options import Options, choice
 
 

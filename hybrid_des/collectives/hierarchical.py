@@ -18,11 +18,10 @@ import numpy as np
 from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer, Pieces, Pipelining
 from hybrid_des.collectives.group import Group, Routine
+from hybrid_des.collectives.permutation import Seating, differing, rotation
 from hybrid_des.collectives.ring import gather, scatter
-from hybrid_des.collectives.seating import Seating, differing, rotation
 from hybrid_des.errors import Refusal
-from hybrid_des.network.mailbox import Handoff
-from hybrid_des.network.message import Message
+from hybrid_des.network.mailbox import Handoff, Message
 from hybrid_des.units import split_evenly
 
 MOST_SEGMENTS = 16

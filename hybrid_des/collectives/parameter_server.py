@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from hybrid_des.collectives import Site, collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.collectives.seating import Seating, around
+from hybrid_des.collectives.permutation import Seating, around
 from hybrid_des.errors import Refusal
 from hybrid_des.options import Count, Options, choice
 

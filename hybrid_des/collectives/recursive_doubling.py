@@ -15,7 +15,7 @@ from collections.abc import Callable
 from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.collectives.seating import in_pairs
+from hybrid_des.collectives.permutation import in_pairs
 
 
 @collective(

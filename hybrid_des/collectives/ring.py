@@ -16,8 +16,8 @@ from collections.abc import Callable
 from hybrid_des.collectives import TWO_PHASES, collective
 from hybrid_des.collectives.buffer import Buffer, Channels, Pieces
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.collectives.seating import around
-from hybrid_des.network.message import Message
+from hybrid_des.collectives.permutation import around
+from hybrid_des.network.mailbox import Message
 
 
 @collective(

@@ -20,8 +20,7 @@ from typing import Any, Protocol
 
 from simpy.events import NORMAL, Event, EventPriority
 
-from hybrid_des.engine.clock import MOMENT, USUAL, Environment, Timeout
-from hybrid_des.engine.events import Arrival
+from hybrid_des.engine.clock import MOMENT, USUAL, Arrival, Environment, Timeout
 
 Lineage = tuple[int | None, int]
 

@@ -32,13 +32,11 @@ from hybrid_des.engine.recorder import Recorder
 from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.folding import FoldRefusal, UnwieldyError
 from hybrid_des.folding.folded_transport import folded_transport
-from hybrid_des.folding.images import RankArray, check_images, check_nodes
-from hybrid_des.folding.orbits import Fold, folds_along
+from hybrid_des.folding.symmetry import Fold, RankArray, check_images, check_nodes, folds_along
 from hybrid_des.layout import Layout
+from hybrid_des.network.components import Alike, separated
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.rings import Ring, channels
-from hybrid_des.network.separation import Alike, separated
-from hybrid_des.network.symmetry import Connection, alike, around, signature
+from hybrid_des.network.symmetry import Connection, Ring, alike, around, channels, signature
 from hybrid_des.network.transport import Links, Transport
 from hybrid_des.units import split_evenly
 

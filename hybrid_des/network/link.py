@@ -29,8 +29,7 @@ from typing import Any, NamedTuple
 
 from simpy.resources.base import BaseResource, Get, Put
 
-from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.events import succeed_at
+from hybrid_des.engine.clock import Environment, succeed_at
 from hybrid_des.engine.timetable import Timetable
 from hybrid_des.network.fabric import Bandwidth, LinkSpec
 from hybrid_des.network.rate import Rate, rate_of

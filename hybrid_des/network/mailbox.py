@@ -1,10 +1,27 @@
 """Mailboxes, in which messages arrive, and rendezvous, at which the members of a group meet."""
 
-from typing import Any
+from __future__ import annotations
 
-from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.events import Arrival, Here, receive_at
-from hybrid_des.network.message import Message
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from hybrid_des.engine.clock import Arrival, Environment, Here, receive_at
+from hybrid_des.network.purpose import Purpose
+
+# The content of a message.
+
+
+@dataclass(slots=True, eq=False)
+class Message:
+    """Bytes on the wire, how many of them are a codec's scales, and the arrays, if any.
+
+    Messages without data are sent many times; treat them as constants.
+    """
+
+    size: int
+    scales: int = 0
+    data: Any = None
 
 
 class Mailbox:
@@ -116,3 +133,69 @@ class Handoff(Mailbox):
     def hand(self, work: Any) -> None:
         """Put an item in, now."""
         self.put(work, 0, self._env.now)
+
+
+# Meetings, at which the members of a group begin a replayed collective together, or all GPUs end a training step.
+
+
+class Meeting:
+    """A point at which the members of a group begin a collective of known duration together.
+
+    Attributes:
+        until: when the latest collective ends.
+    """
+
+    def __init__(self, env: Environment, size: int) -> None:
+        self._env = env
+        self._size = self._missing = size
+        self._over = Arrival(env)
+        self._periods: list[tuple[int, int]] = []
+        self.until = 0
+
+    def join(self, duration: int) -> Arrival:
+        """Arrive; the event happens `duration` picoseconds after the last member's arrival."""
+        over, now = self._over, self._env.now
+        self._missing -= 1
+        if not self._missing:
+            self.until = now + duration
+            self._periods.append((now, self.until))
+            over.happen(self.until, None)
+            self._missing, self._over = self._size, Arrival(self._env)
+        return over
+
+    def periods(self, since: int) -> Iterator[tuple[int, int]]:
+        """The periods, from `since` until now, during which a collective was under way; the last one first."""
+        for start, end in reversed(self._periods):
+            if end <= since:
+                return
+            yield max(start, since), min(end, self._env.now)
+
+
+# The properties that the recorded messages of one flow on one link share.
+
+
+class Channel(NamedTuple):
+    """One link on the route of one flow.
+
+    Attributes:
+        sender, receiver: global ranks; servers are numbered after the ranks.
+        purpose: the purpose of its messages.
+        kind: their name in the timeline: that of the purpose, or of the collective.
+        stage, chunk: those of the gradients that are reduced; −1 for pipeline messages, whose tags give the stage.
+        link, hop: the link's name and its place on the route.
+        latency: picoseconds after the link.
+    """
+
+    sender: int
+    receiver: int
+    purpose: Purpose
+    kind: str
+    stage: int = -1
+    chunk: int = -1
+    link: str = ""
+    hop: int = 0
+    latency: int = 0
+
+    def on(self, link: str, hop: int, latency: int) -> Channel:
+        """The same flow on one of its links."""
+        return Channel(*self[:6], link, hop, latency)

@@ -1,22 +1,22 @@
 """Messages between GPUs: links, which all jobs share; and the flows and mailboxes of each job."""
 
-from collections import defaultdict
+from __future__ import annotations
+
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
-from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.causes import NOTHING, Causes, TracedEnvironment
+from hybrid_des.engine.clock import Arrival, Environment
 from hybrid_des.engine.recorder import STEP_SHIFT, Recorder
 from hybrid_des.errors import SimulationError, UsageError
 from hybrid_des.network import sharing
-from hybrid_des.network.channel import Channel
 from hybrid_des.network.fabric import Bandwidth, Fabric
 from hybrid_des.network.link import Hop, Link
-from hybrid_des.network.mailbox import Handoff, Mailbox, Rendezvous, TaggedMailbox
-from hybrid_des.network.meeting import Meeting
-from hybrid_des.network.message import Message
-from hybrid_des.network.purpose import PURPOSES, Purpose
+from hybrid_des.network.mailbox import Channel, Handoff, Mailbox, Meeting, Message, Rendezvous, TaggedMailbox
+from hybrid_des.network.purpose import ACTIVATION, GRADIENT, PURPOSES, Purpose
 from hybrid_des.network.rate import Rate, rate_of
 from hybrid_des.network.sharing import Flow, Put, Schedules, Sharing
 
@@ -213,3 +213,151 @@ def _both(one: Put, other: Put) -> Put:
 def step_label(step: int) -> int:
     """The tag that a collective's messages carry in a training step."""
     return step << STEP_SHIFT
+
+
+# One GPU's endpoint of the network: its inboxes, and its flows to the other ranks of its pipeline.
+
+
+class Flows(dict[tuple[int, Purpose], Flow]):
+    """(pipeline peer, purpose) → the flow of these messages to it, opened on first use."""
+
+    __slots__ = ("_pipeline", "_rank", "_transport")
+
+    def __init__(self, transport: Transport, rank: int, pipeline: Sequence[int]) -> None:
+        self._transport, self._rank, self._pipeline = transport, rank, pipeline
+
+    def __missing__(self, key: tuple[int, Purpose]) -> Flow:
+        peer, purpose = key
+        flow = self[key] = self._transport.pipeline_flow(self._rank, self._pipeline[peer], purpose)
+        return flow
+
+
+class Endpoint:
+    """One GPU's endpoint of the network.
+
+    Attributes:
+        rank: its rank.
+        pipeline: the ranks of its pipeline, in order; none for a server.
+        inboxes: by purpose, the pipeline messages that arrive here.
+        flows: the flows of pipeline messages from here.
+    """
+
+    def __init__(self, transport: Transport, rank: int, pipeline: Sequence[int]) -> None:
+        self.rank = rank
+        self.pipeline = pipeline
+        purposes = (ACTIVATION, GRADIENT) if len(pipeline) > 1 else ()
+        self.inboxes = {purpose: transport.inboxes[rank, purpose] for purpose in purposes}
+        self.flows = Flows(transport, rank, pipeline)
+        self._transport = transport
+
+    def receipts(self, purpose: Purpose) -> TaggedMailbox:
+        """The receipts of its own messages that have arrived, if the transport issues receipts."""
+        return self._transport.outboxes[self.rank, purpose]
+
+    def handoff(self) -> Handoff:
+        """A queue between two streams of this GPU."""
+        return self._transport.handoff()
+
+
+# A transport that tells a trace which message or handoff each process waited for, so that a run can be explained.
+
+
+def known(event: Any, origin: int) -> Any:
+    """Note on an event the origin of its value."""
+    event.origin = origin
+    return event
+
+
+class TracedMailbox(Mailbox):
+    """A mailbox that keeps the origins of its messages."""
+
+    __slots__ = ("_origins", "_trace")
+
+    def __init__(self, env: TracedEnvironment) -> None:
+        super().__init__(env)
+        self._trace = env.trace
+        self._origins: deque[int] = deque()
+
+    def put(self, message: Message, tag: int, at: int) -> None:
+        """Take a message that arrives at `at`."""
+        if isinstance(self._first, Arrival):
+            known(self._first, self._trace.origin)
+        else:
+            self._origins.append(self._trace.origin)
+        super().put(message, tag, at)
+
+    def receive(self) -> Any:
+        """The next message, as an event to yield."""
+        return known(super().receive(), self._origins.popleft() if self._origins else NOTHING)
+
+
+class TracedHandoff(Handoff, TracedMailbox):
+    """A handoff whose origin is the process that hands work over."""
+
+    __slots__ = ()
+
+    def hand(self, work: Any) -> None:
+        """Put an item in, now."""
+        self._trace.origin = self._trace.here
+        super().hand(work)
+
+
+class TracedTaggedMailbox(TaggedMailbox):
+    """A mailbox of pipeline messages that keeps their origins."""
+
+    __slots__ = ("_origins", "_trace")
+
+    def __init__(self, env: TracedEnvironment) -> None:
+        super().__init__(env)
+        self._trace = env.trace
+        self._origins: dict[int, int] = {}
+
+    def put(self, message: Message, tag: int, at: int) -> None:
+        """Take a message that arrives at `at`."""
+        waiting = self._held.get(tag)
+        if waiting is None:
+            self._origins[tag] = self._trace.origin
+        else:
+            known(waiting, self._trace.origin)
+        super().put(message, tag, at)
+
+    def receive(self, tag: int) -> Any:
+        """The message with this tag, as an event to yield."""
+        return known(super().receive(tag), self._origins.pop(tag, NOTHING))
+
+
+class TracedFlow(Flow):
+    """A flow whose sends are recorded."""
+
+    __slots__ = ("_flow", "_number", "_trace")
+
+    def __init__(self, flow: Flow, trace: Causes, number: int) -> None:
+        super().__init__(flow.hops, flow.put, None)
+        self._flow = flow
+        self._trace = trace
+        self._number = number
+
+    def send(self, message: Message, tag: int | None = None) -> None:
+        """Hand a message to the first link; the sender continues immediately."""
+        self._trace.send(self._number)
+        self._flow.send(message, self.label if tag is None else tag)
+
+
+class TracedTransport(Transport):
+    """A transport all of whose flows and mailboxes are traced; its environment is a `TracedEnvironment`."""
+
+    env: TracedEnvironment
+    kinds: ClassVar = {Mailbox: TracedMailbox, TaggedMailbox: TracedTaggedMailbox, Handoff: TracedHandoff}
+
+    def _open(self, channel: Channel, put: Put) -> Flow:
+        trace, count = self.env.trace, 0
+
+        def noted(message: Message, tag: int, at: int) -> None:
+            nonlocal count
+            trace.origin = trace.delivered(number, count)
+            count += 1
+            put(message, tag, at)
+
+        flow = super()._open(channel, noted)
+        number = trace.open()
+        return TracedFlow(flow, trace, number)

@@ -1,21 +1,21 @@
 """Lowering: a pipeline rank's actions become the streams of its program, with times, messages and memory."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybrid_des.engine.recorder import AFTER, BEFORE, CHUNK, OPTIMIZER, pipeline_tag
-from hybrid_des.gradients.buckets import Bucket
-from hybrid_des.network.message import Message
-from hybrid_des.network.purpose import PARAMETERS, REDUCTION, Purpose, purpose_named
+from hybrid_des.engine.recorder import AFTER, BEFORE, CHUNK, INSIDE, OPTIMIZER, pipeline_tag
+from hybrid_des.gradients.groups import Bucket
+from hybrid_des.network.mailbox import Message
+from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, PURPOSES, REDUCTION, Purpose, purpose_named
 from hybrid_des.pipeline.op import Action, Op, Place, carried
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.planning.inside_ops import Point, body_of
-from hybrid_des.planning.layered import Layered, LayerPass
-from hybrid_des.planning.pace import Pace
+from hybrid_des.planning.fsdp import Layered, LayerPass
 from hybrid_des.planning.program import (
     BARRIER,
     COMPUTE,
@@ -31,13 +31,16 @@ from hybrid_des.planning.program import (
     Confirm,
     End,
     Instruction,
+    Join,
     Learn,
     Mark,
+    Pace,
     Program,
     Receive,
     Record,
     Row,
     Send,
+    Start,
     Wait,
     block_of,
     done,
@@ -45,7 +48,126 @@ from hybrid_des.planning.program import (
     gathered,
     waiting_for,
 )
-from hybrid_des.workload.costs import Costs
+from hybrid_des.workload.costs import Costs, LayerCollective, StageCosts
+
+if TYPE_CHECKING:
+    from hybrid_des.pipeline.op import Kind
+
+
+# What an action does between its begin and its end: computation, and collectives as messages (`tensor_traffic`).
+#
+#     F   │ compute │ start, compute, join │ compute │ start, compute, join │ compute │    as long as with replayed
+#                     └ a collective ────┘             └ a collective ────┘                collectives on idle links
+#
+# A layer's computation surrounds its collectives in equal parts; computation overlapped with a collective starts with
+# it. Without such collectives an action computes in one piece.
+
+
+Part = tuple[int, StageCosts, "Kind"]  # of an action: a stage, its costs, and the kind of op
+
+
+class Point(NamedTuple):
+    """A moment of an action on idle links at which a stage's bucket is filled, or its parameters are needed."""
+
+    at: int
+    stage: int
+    needed: bool = False
+
+    @property
+    def instruction(self) -> Instruction:
+        """What happens then."""
+        if self.needed:
+            return Wait(gathered(self.stage), waiting_for(PARAMETERS, INSIDE))
+        return Record(filled(self.stage))
+
+
+class _Piece(NamedTuple):
+    """Computation of a layer, and the collective after it."""
+
+    share: Fraction
+    collective: LayerCollective | None
+    stage: int
+
+
+class _Timed(NamedTuple):
+    """Computation, or a collective and the computation that it overlaps, on idle links."""
+
+    took: int
+    collective: LayerCollective | None = None
+    beside: int = 0
+    stage: int = 0
+
+
+def body_of(
+    parts: Sequence[Part], duration: int, pace: Pace, axes: Collection[str], points: Sequence[Point]
+) -> tuple[Instruction, ...]:
+    """The instructions of an action, with the collectives along `axes` as messages.
+
+    Args:
+        parts: its ops.
+        duration: of the whole action on idle links.
+        pace: of the computation that overlaps collectives.
+        axes: those whose collectives are messages.
+        points: what happens meanwhile, in order.
+    """
+    pending = list(points)[::-1]
+    found: list[Instruction] = []
+    now = 0
+    for one in _alone(parts, duration, pace, axes) if axes else [_Timed(duration)]:
+        end = now + one.took
+        meanwhile: list[Instruction] = []
+        while pending and pending[-1].at < end:
+            point = pending.pop()
+            if one.collective is None and point.at > now:
+                found.append(Compute(point.at - now))
+                now = point.at
+            if one.collective is None or point.needed:
+                found.append(point.instruction)
+            else:
+                meanwhile.append(Record(filled(point.stage), point.at - now))
+        found += meanwhile
+        found += [Compute(end - now)] if one.collective is None else _exchange(one.collective, one.beside, one.stage)
+        now = end
+    return (*found, *(point.instruction for point in reversed(pending)))
+
+
+def _exchange(collective: LayerCollective, beside: int, stage: int) -> Iterator[Instruction]:
+    yield Start((collective.axis, stage, 0), collective)
+    if beside:
+        yield Compute(beside, whole=None)
+    yield Join(PURPOSES.index(OF_LAYERS[collective.axis]))
+
+
+def _alone(parts: Sequence[Part], duration: int, pace: Pace, axes: Collection[str]) -> Iterator[_Timed]:
+    """Computation and collectives in turn, with the time that each takes on idle links."""
+    pieces = [piece for part in parts for piece in _pieces(*part, axes)]
+    besides = {one: pace.duration(one.beside) for one in {piece.collective for piece in pieces} if one}
+    takes = {one: max(one.launch + one.alone, beside) for one, beside in besides.items()}
+    # a fused pair may have less to compute than it hides; then its collectives take longer than when they are replayed
+    computes = max(0, duration - sum(takes[piece.collective] for piece in pieces if piece.collective))
+    whole = sum((piece.share for piece in pieces), Fraction(0)) or Fraction(1)
+    done, share = 0, Fraction(0)
+    for piece in pieces:
+        share += piece.share
+        until = int(computes * share / whole)
+        if until > done:
+            yield _Timed(until - done)
+        done = until
+        if (one := piece.collective) is not None:
+            yield _Timed(takes[one], one, besides[one], piece.stage)
+    yield _Timed(computes - done)
+
+
+def _pieces(stage: int, cost: StageCosts, kind: Kind, axes: Collection[str]) -> Iterator[_Piece]:
+    layers = cost.layers if kind == "F" else cost.layers[::-1]
+    for layer in layers:
+        of_op = {"F": layer.collectives[0], "W": ()}.get(kind, layer.collectives[1])
+        each = [one for one in of_op if one.axis in axes for _ in range(one.repeats)]
+        share = Fraction(layer.time(kind) - sum(one.waits for one in each), len(each) + 1)
+        for one in each:
+            yield _Piece(share, one, stage)
+        yield _Piece(share, None, stage)
+
 
 Gather = tuple[Fraction, int, int]  # fraction of the forward before it, part, bucket
 NO_ACTIVATIONS = (0, 0)

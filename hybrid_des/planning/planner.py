@@ -9,25 +9,22 @@ from hybrid_des.errors import UsageError
 from hybrid_des.folding.times import CollectiveTimes
 from hybrid_des.gradients.groups import Reductions, ReplicaGroup, replica_groups
 from hybrid_des.layout import Layout
-from hybrid_des.network.contention import Groups
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.rate import idle_time
+from hybrid_des.network.symmetry import Groups
 from hybrid_des.numerics.training import Training, Worker
 from hybrid_des.pipeline import Plan, PlanRequest, schedules
 from hybrid_des.pipeline.order_csv import OrderFile, read_order
-from hybrid_des.planning.layered import Layered
+from hybrid_des.planning.fsdp import Layered
+from hybrid_des.planning.layer_traffic import TensorTraffic, tensor_traffic
 from hybrid_des.planning.lowering import Lowering
-from hybrid_des.planning.pace import Slowing
-from hybrid_des.planning.program import GivenPrograms, Program
-from hybrid_des.planning.tensor_traffic import TensorTraffic, tensor_traffic
+from hybrid_des.planning.program import GivenPrograms, Program, Slowing
 from hybrid_des.planning.wiring import fabric_of, times_of
 from hybrid_des.reading import read_text
 from hybrid_des.scenario import Scenario, Schedule, Source, load
-from hybrid_des.workload.basis import CostBasis
-from hybrid_des.workload.costs import Costs, RankCosts
+from hybrid_des.workload.costs import CostBasis, Costs, RankCosts
 from hybrid_des.workload.durations import Durations
-from hybrid_des.workload.ranks import costs_per_rank
-from hybrid_des.workload.stages import costs_of
+from hybrid_des.workload.stages import costs_of, costs_per_rank
 
 
 @dataclass(frozen=True)

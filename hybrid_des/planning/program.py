@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property, partial
 from itertools import chain
 from sys import intern
@@ -22,12 +23,44 @@ from typing import Any, ClassVar, NamedTuple, TypeGuard, TypeVar
 import numpy as np
 
 from hybrid_des.engine.recorder import OPTIMIZER
+from hybrid_des.engine.timetable import Amount
 from hybrid_des.errors import Refusal
-from hybrid_des.network.message import Message
+from hybrid_des.network.mailbox import Message
 from hybrid_des.network.purpose import PURPOSES, Purpose
 from hybrid_des.pipeline.op import Action, Op
-from hybrid_des.planning.pace import Pace, Slowing
 from hybrid_des.timeline import NONE, OP_KINDS, Columns, ProgramTable
+
+# The compute speed of a GPU: relative to the times of the workload, and during communication.
+
+
+@dataclass(frozen=True)
+class Pace:
+    """A constant relative speed: 2 halves every duration."""
+
+    speed: Fraction = Fraction(1)
+
+    def duration(self, picoseconds: int | Fraction, waiting: int | Fraction = 0) -> int:
+        """Duration of work that takes `picoseconds` at speed 1, and of waiting at any speed, rounded once."""
+        whole = picoseconds if self.speed == 1 else picoseconds / self.speed
+        return round(whole + waiting)
+
+
+class Slowing(NamedTuple):
+    """The share of its speed that computation loses during communication; less than 1."""
+
+    share: Fraction = Fraction(0)
+
+    def lost(self, beside: int) -> int:
+        """Picoseconds of work lost in `beside` picoseconds of concurrent communication."""
+        return beside * self.share.numerator // self.share.denominator
+
+    def duration(self, work: Amount, beside: int) -> Amount:
+        """Duration of work of which the first `beside` picoseconds overlap communication."""
+        left, whole = self.share.denominator - self.share.numerator, self.share.denominator
+        if work * whole < beside * left:
+            return -(-work * whole // left)
+        return work + self.lost(beside)
+
 
 COMPUTE, GRADIENT, PARAMETER = "compute", "gradient", "parameters"  # the streams
 STEP, LAYER = "a step begins", "a layer begins or ends"  # events

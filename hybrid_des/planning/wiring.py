@@ -1,5 +1,8 @@
 """The fabric of a scenario's cluster, with checks for user-defined topologies."""
 
+from __future__ import annotations
+
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -8,11 +11,45 @@ from hybrid_des.errors import UsageError
 from hybrid_des.folding.times import CollectiveTimes
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import Fabric, LinksByOwner, LinkSpec, Route, placed
-from hybrid_des.planning.slow_links import slowed
 from hybrid_des.scenario import Cluster, Parallel, Scenario, Source, load
 from hybrid_des.scenario.sections.perturbations import Slow
 from hybrid_des.scenario.sections.training import Efficiency
 from hybrid_des.scenario.sizes import too_many
+from hybrid_des.units import to_picoseconds
+
+# Permanently slow links, as if the machine were built that way, and the same machine without them.
+
+
+def slowed(fabric: Fabric, slow: Sequence[Slow]) -> Fabric:
+    """The fabric with permanent slowdowns: less bandwidth of links, and more latency on routes over them."""
+    return _changed(fabric, slow, 1)
+
+
+def restored(fabric: Fabric, slow: Sequence[Slow]) -> Fabric:
+    """The fabric without permanent slowdowns that it includes; exact, as bandwidths are fractions."""
+    return _changed(fabric, slow, -1)
+
+
+def _changed(fabric: Fabric, slow: Sequence[Slow], sign: int) -> Fabric:
+    """The fabric with slowdowns added (sign 1) or taken back (−1)."""
+    links, latency = dict(fabric.links), Counter[str]()
+    for one in (one for one in slow if one.for_good):
+        for name in filter(links.__contains__, one.links):
+            links[name] = _scaled(links[name], one.spell.factor**sign)
+            latency[name] += sign * to_picoseconds(one.latency)
+    if links == fabric.links and not latency.total():
+        return fabric
+
+    def route(sender: int, receiver: int) -> Route:
+        usual = fabric.route(sender, receiver)
+        more = (latency[name] for name in usual.links)
+        return Route(usual.links, tuple(map(sum, zip(usual.latencies, more, strict=True))))
+
+    return replace(fabric, links=links, route=route if latency.total() else fabric.route, blocks=None)
+
+
+def _scaled(link: LinkSpec, factor: Fraction) -> LinkSpec:
+    return link if not isinstance(link.bandwidth, Fraction) else link._replace(bandwidth=link.bandwidth * factor)
 
 
 def fabric_of(scenario: Source) -> Fabric:

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 from hybrid_des.errors import SimulationError
 from hybrid_des.pool.pool import LOST as LOST_TWICE
 from hybrid_des.pool.pool import Pool, Progress, line_of, open_pool
-from hybrid_des.renewal.job import job_of, replicate, with_interval
-from hybrid_des.renewal.ledger import LOST, USEFUL
-from hybrid_des.renewal.process import Campaign, Replication
-from hybrid_des.renewal.sources import faults_of
+from hybrid_des.renewal.failures import faults_of
+from hybrid_des.renewal.process import Campaign, Replication, job_of, replicate, with_interval
 from hybrid_des.renewal.states import State, Step, Steps
 from hybrid_des.renewal.summary import KEPT, confidence, share, summary, warnings_of
+from hybrid_des.renewal.work import LOST, USEFUL
 from hybrid_des.scenario import Scenario, Source, load
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_seconds
 

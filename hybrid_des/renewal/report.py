@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hybrid_des.errors import one_line
-from hybrid_des.renewal.ledger import LOST, unknown_causes
 from hybrid_des.renewal.states import Steps, described
+from hybrid_des.renewal.work import LOST, unknown_causes
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.sections.faults import Faults
 from hybrid_des.units import format_seconds

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from hybrid_des.renewal.failures import faults_of
 from hybrid_des.renewal.formulas import at_most, best_interval, daly, share_down, young
-from hybrid_des.renewal.job import job_of, mtbf_of, replicate
-from hybrid_des.renewal.ledger import LOST, USEFUL, unknown_causes
-from hybrid_des.renewal.process import Campaign, Replication
-from hybrid_des.renewal.sources import faults_of
+from hybrid_des.renewal.process import Campaign, Replication, job_of, mtbf_of, replicate
 from hybrid_des.renewal.states import Steps
+from hybrid_des.renewal.work import LOST, USEFUL, unknown_causes
 from hybrid_des.scenario import Scenario
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_seconds
 

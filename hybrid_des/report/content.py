@@ -5,15 +5,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
 
-from hybrid_des.analysis.idle import DEPENDENCY, STEADY, slower_replica_share
+from hybrid_des.analysis.idle import DEPENDENCY, STEADY, slower_replica_share, waiting
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.model_figures import AXES, peak_of
-from hybrid_des.analysis.waiting import waiting
 from hybrid_des.network.purpose import ACTIVATION, REDUCTION
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.sections.perturbations import Jitter, Slow
-from hybrid_des.simulation.memory import MemoryPeak, memory_parts, misfit, worst_peak
-from hybrid_des.simulation.remedies import what_would_fit
+from hybrid_des.simulation.memory import MemoryPeak, memory_parts, misfit, what_would_fit, worst_peak
 from hybrid_des.simulation.run import Run
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_number, format_seconds
 

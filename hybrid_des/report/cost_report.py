@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from hybrid_des.analysis.cost_table import COLLECTIVES, TOTAL
 from hybrid_des.analysis.model_figures import AXES, peak_of
 from hybrid_des.models import Attention
-from hybrid_des.report.text import text_table
+from hybrid_des.report.terminal import text_table
 from hybrid_des.scenario import Scenario
 from hybrid_des.units import format_bandwidth
-from hybrid_des.workload.device import ATTENTION_BACKWARD
+from hybrid_des.workload.layer_costs import ATTENTION_BACKWARD
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,6 @@ from hybrid_des.network import topologies
 from hybrid_des.network.topologies import OptionRefusal
 from hybrid_des.options import MOST, Count, Flag, Section, Text, choice, whole
 from hybrid_des.pipeline import schedules
-from hybrid_des.scenario.defaults import fill
 from hybrid_des.scenario.problem import Problem, Problems, misfit
 from hybrid_des.scenario.sections.cluster import Cluster
 from hybrid_des.scenario.sections.faults import FaultsOrNone, misfits_of_faults
@@ -35,7 +34,7 @@ from hybrid_des.scenario.sections.training import (
     misfits_of_workload,
 )
 from hybrid_des.scenario.sections.values import Fold
-from hybrid_des.scenario.sizes import excesses
+from hybrid_des.scenario.sizes import excesses, fill
 
 MODELLED = {  # keys that are read with `model` only, and their defaults
     "precision": "bf16", "overlap.tensor": 0, "overlap.experts": 0, "efficiency": None, "batch": None,

@@ -14,8 +14,7 @@ from hybrid_des.search.best_plan import explore, search
 from hybrid_des.search.bound import least_step
 from hybrid_des.search.branch import Candidate, Standing
 from hybrid_des.search.flags import megatron, torchtitan
-from hybrid_des.search.pareto import draw
-from hybrid_des.search.result import SearchResult
+from hybrid_des.search.result import SearchResult, draw
 from hybrid_des.search.space import plans_in, values_of
 from hybrid_des.search.terms import Settings, settings_of
 

@@ -21,7 +21,7 @@ from hybrid_des.pool.pool import LOST, Pool, Task
 from hybrid_des.search.evaluation import STEPS, Evaluation, evaluate, neighbours
 from hybrid_des.search.terms import Settings
 from hybrid_des.sweep.axes import Case
-from hybrid_des.sweep.table import Row
+from hybrid_des.sweep.runner import Row
 
 UNKNOWN, IMPOSSIBLE, MISFIT = "unknown", "impossible", "does not fit"
 SAME, EXCLUDED, SIMULATED = "same as another", "excluded by bound", "simulated"

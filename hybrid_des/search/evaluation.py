@@ -11,7 +11,8 @@ any process; costs and wirings that plans share are computed once per process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -19,26 +20,66 @@ from typing import Any
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import HybridDesError
 from hybrid_des.folding.times import CollectiveTimes
-from hybrid_des.planning.planner import build_plan, parts_of
+from hybrid_des.planning.planner import Parts, build_plan, parts_of
 from hybrid_des.planning.wiring import times_on, wired
 from hybrid_des.renewal.states import Steps
 from hybrid_des.renewal.summary import goodput_columns
 from hybrid_des.scenario import Cluster, Parallel, Scenario, scenario_of
 from hybrid_des.search.bound import least_step
-from hybrid_des.search.screening import check_stages, first_bound
+from hybrid_des.search.least_times import check_stages, first_bound
 from hybrid_des.search.terms import Settings
-from hybrid_des.search.twins import twin_of
-from hybrid_des.simulation.remedies import planned_peaks
+from hybrid_des.simulation.memory import planned_peaks
 from hybrid_des.simulation.run import few_collections, run
 from hybrid_des.sweep.axes import Case
-from hybrid_des.sweep.runner import with_case
-from hybrid_des.sweep.table import Row
+from hybrid_des.sweep.runner import Row, with_case
 from hybrid_des.units import format_bytes, to_seconds
-from hybrid_des.workload.basis import CostBasis
-from hybrid_des.workload.costs import RankCosts
+from hybrid_des.workload.costs import CostBasis, RankCosts
 from hybrid_des.workload.modelled import model_costs
-from hybrid_des.workload.ranks import costs_per_rank
-from hybrid_des.workload.stages import costs_of
+from hybrid_des.workload.stages import costs_of, costs_per_rank
+
+# Equivalent plans: the same ops, costs, messages and collectives on the same GPUs.
+#
+# With one pipeline rank many schedules coincide; with one replica neither sharding nor buckets have an effect.
+
+
+# sections that a simulation reads through its parts alone, and those that it does not read
+PLANNED = {*CostBasis._fields, "schedule", "gradients"} - {"cluster"}
+UNREAD = {"name", "description", "batch", "fold", "record", "on_oom", "tensor_traffic"}
+
+
+def twin_of(scenario: Scenario, parts: Parts) -> str:
+    """A hash that is equal for plans whose simulations are the same."""
+    return hashlib.sha256("\n".join(map(repr, _read(scenario, parts))).encode()).hexdigest()
+
+
+def _read(scenario: Scenario, parts: Parts) -> Iterator[object]:
+    """Everything that a simulation reads."""
+    layout, lowering, plan = scenario.parallel.layout, parts.lowering, parts.plan
+    yield [(name, section) for name, section in scenario if name not in PLANNED | UNREAD]
+    yield (
+        layout.strides,
+        layout.sizes,
+        scenario.schedule.microbatch_size,
+        scenario.workload and scenario.workload.durations,
+    )
+    yield scenario.efficiency and scenario.efficiency.network
+    yield (
+        plan.paths,
+        plan.path_of,
+        plan.fused_time,
+        plan.programs,
+        parts.costs,
+        lowering.blocking,
+        sorted(lowering.axes),
+    )
+    if lowering.layered is not None:
+        yield scenario.sharding, lowering.layered.ahead, lowering.layered.beside, lowering.layered.slowing
+    if parts.reductions.processes or lowering.layered is not None:
+        yield scenario.gradients.codec, scenario.gradients.options, scenario.parallel.expert
+    if parts.reductions.processes:
+        yield parts.reductions.algorithm, lowering.overlap, lowering.sharded, lowering.ahead
+        for processes, group in parts.reductions.processes:
+            yield processes.stage, processes.part, tuple(processes.ranks), group.buckets
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ from hybrid_des.errors import ScenarioError
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario import Scenario
 from hybrid_des.search.terms import VARIED, Settings
-from hybrid_des.sweep.axes import MOST_CASES, Case
-from hybrid_des.sweep.rows import is_key
+from hybrid_des.sweep.axes import MOST_CASES, Case, is_key
 
 SIZES = (1, 2, 4, 8)  # samples of a micro-batch
 CHUNKS = (2, 4, 8)

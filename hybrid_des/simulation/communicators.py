@@ -19,18 +19,18 @@ from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.timetable import Amount
 from hybrid_des.folding.times import SIXTEEN_BITS, elements_of
 from hybrid_des.gradients.groups import ReplicaGroup
-from hybrid_des.network.meeting import Meeting
+from hybrid_des.network.mailbox import Meeting
 from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, REDUCTION
-from hybrid_des.network.rings import orders
+from hybrid_des.network.symmetry import orders
 from hybrid_des.network.transport import Transport
 from hybrid_des.numerics.training import Worker
 from hybrid_des.planning import program
-from hybrid_des.planning.layered import LAYERS
-from hybrid_des.planning.pace import Slowing
+from hybrid_des.planning.fsdp import LAYERS
 from hybrid_des.planning.planner import Parts
-from hybrid_des.simulation.varying import SteadyPace, VaryingPace
+from hybrid_des.planning.program import Slowing
+from hybrid_des.simulation.speeds import SteadyPace, VaryingPace
 from hybrid_des.units import split_evenly
-from hybrid_des.workload.traffic import Collective
+from hybrid_des.workload.costs import LayerCollective
 
 Participant = Communicator | Replayed | Barrier
 Made = Iterator[tuple[int, program.Group, Participant]]  # rank, key in its program, communicator
@@ -99,7 +99,7 @@ class Communicators:
         layout, traffic = self._parts.times.layout, self._parts.traffic
         work = cache(_work_of)
 
-        def begin() -> Callable[[Collective], Work]:
+        def begin() -> Callable[[LayerCollective], Work]:
             return work
 
         for axis, groups in traffic.messages.items():
@@ -146,7 +146,7 @@ class Communicators:
         return worker.gradient(stage), worker.residual(stage) if self._reductions.error_feedback else None
 
 
-def _work_of(collective: Collective) -> Work:
+def _work_of(collective: LayerCollective) -> Work:
     """The work of a collective inside an op."""
     buffer = Buffer(elements_of(collective.size), codecs.find(SIXTEEN_BITS).build())
     return Work(collectives.configured(collective.algorithm), buffer, collective.launch)

@@ -18,10 +18,9 @@ import numpy as np
 
 from hybrid_des.errors import Refusal
 from hybrid_des.folding import FoldRefusal
-from hybrid_des.folding.images import RankArray, array_of, check_images, check_nodes
-from hybrid_des.folding.orbits import Fold, FoldedAxis, folds_along
+from hybrid_des.folding.symmetry import Fold, FoldedAxis, RankArray, array_of, check_images, check_nodes, folds_along
 from hybrid_des.gradients.groups import ReplicaGroup
-from hybrid_des.network.contention import Groups
+from hybrid_des.network.symmetry import Groups
 from hybrid_des.planning.planner import Parts
 from hybrid_des.scenario import Scenario, sizes
 from hybrid_des.scenario.sizes import too_large

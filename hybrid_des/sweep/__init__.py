@@ -14,8 +14,7 @@ An impossible or failed case is a row with the reason in `error`; the other case
 from hybrid_des.pool.pool import WorkersLostError
 from hybrid_des.sweep.axes import Case, Plot, Sweep, load_sweep, sweep_of
 from hybrid_des.sweep.results import draw, render, run_sweep, write
-from hybrid_des.sweep.runner import jobs_for, sweep_rows
-from hybrid_des.sweep.table import PARTIAL, Row, journal, table
+from hybrid_des.sweep.runner import PARTIAL, Row, jobs_for, journal, sweep_rows, table
 
 __all__ = [
     "PARTIAL", "Case", "Plot", "Row", "Sweep", "WorkersLostError", "draw", "jobs_for", "journal",

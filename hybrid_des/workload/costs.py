@@ -6,13 +6,92 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hybrid_des.pipeline.op import Kind, Place
-from hybrid_des.workload.traffic import Both, Traffic, traffic_of
+from hybrid_des.scenario import Cluster, Parallel, Scenario, Schedule, Workload
+from hybrid_des.scenario.sections.training import Efficiency, ModelChoice, Overlap
 
 if TYPE_CHECKING:
     from hybrid_des.workload.durations import Durations
+
+
+# Collectives inside the ops of a layer, one by one and summed per axis.
+
+
+class Traffic(NamedTuple):
+    """Collectives along one axis in the ops of one micro-batch, which include the time that they wait for them.
+
+    Attributes:
+        axis: tensor, context or expert.
+        forward, backward: picoseconds that the forward and the backward wait.
+        hidden: picoseconds hidden by computation, in both.
+        size: bytes of a member's buffers.
+    """
+
+    axis: str
+    forward: int
+    backward: int
+    hidden: int
+    size: int
+
+    @property
+    def exposed(self) -> int:
+        """Picoseconds that ops wait."""
+        return self.forward + self.backward
+
+
+class LayerCollective(NamedTuple):
+    """A collective in the ops of one micro-batch on one layer.
+
+    Attributes:
+        axis: tensor, context or expert.
+        algorithm: as registered.
+        size: bytes of a member's buffer.
+        repeats: number of times, one after the other.
+        launch: picoseconds to start it.
+        alone: picoseconds that its messages take, alone on the wiring.
+        beside: picoseconds of the op's computation that may go on at the same time.
+        messages, sent: number of messages, and bytes, that a group sends.
+        even: whether its members complete it at the same time.
+    """
+
+    axis: str
+    algorithm: str
+    size: int
+    repeats: int
+    launch: int
+    alone: int
+    beside: int
+    messages: int
+    sent: int
+    even: bool
+
+    @property
+    def waits(self) -> int:
+        """Picoseconds that an op waits for it, each time."""
+        return max(0, self.launch + self.alone - self.beside)
+
+    @property
+    def hidden(self) -> int:
+        """Picoseconds hidden by computation, each time."""
+        return self.launch + self.alone - self.waits
+
+
+Both = tuple[tuple[LayerCollective, ...], tuple[LayerCollective, ...]]  # of forwards, of backwards
+
+
+def traffic_of(forward: Sequence[LayerCollective], backward: Sequence[LayerCollective]) -> tuple[Traffic, ...]:
+    """The collectives of a layer along each axis."""
+    found = []
+    for axis in dict.fromkeys(one.axis for one in (*forward, *backward)):
+        ways = [[one for one in way if one.axis == axis] for way in (forward, backward)]
+        waits = [sum(one.repeats * one.waits for one in way) for way in ways]
+        hidden = sum(one.repeats * one.hidden for way in ways for one in way)
+        size = sum(one.repeats * one.size for way in ways for one in way)
+        found.append(Traffic(axis, waits[0], waits[1], hidden, size))
+    return tuple(found)
+
 
 WEIGHTS, MOMENTS = 2, 12  # bytes per parameter: 16-bit weights; a 32-bit copy and Adam's two moments
 
@@ -238,3 +317,57 @@ class Costs:
     def parts(self) -> list[tuple[int, int]]:
         """Per stage of one copy of the model: numbers of parameters, those of experts apart."""
         return list(zip(self.parameters, self.experts, strict=True))
+
+
+# What costs depend on: sections of a scenario, frozen, so that plans with equal ones share their costs.
+
+
+class CostBasis(NamedTuple):
+    """The sections that costs are computed from, and single keys of others.
+
+    Attributes:
+        codec: of gradients, whose size in memory it determines.
+        ordering: with a workload: the schedule, since durations may be given for every op.
+        microbatch_size: with a model: samples.
+        accumulates: whether gradients of several micro-batches are summed.
+        chunked: whether the plan will say which stages a rank holds.
+    """
+
+    cluster: Cluster
+    parallel: Parallel
+    workload: Workload | None
+    model: ModelChoice | None
+    efficiency: Efficiency | None
+    overlap: Overlap
+    precision: str
+    recompute: Literal["none", "selective", "full"]
+    sharding: str
+    codec: str
+    ordering: Schedule | None
+    microbatch_size: int
+    accumulates: bool
+    chunked: bool
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> CostBasis:
+        """Those of a scenario."""
+        schedule = scenario.schedule
+        return cls(
+            **{name: getattr(scenario, name) for name in cls._fields if name in type(scenario).model_fields},
+            ordering=None if scenario.workload is None else schedule,
+            codec=scenario.gradients.codec,
+            microbatch_size=schedule.microbatch_size,
+            accumulates=schedule.microbatches > 1,
+            chunked=schedule.chunks > 1,
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Of a model: the tokens of a micro-batch on one rank."""
+        assert self.model is not None
+        return self.model.network.tokens * self.microbatch_size // self.parallel.context
+
+    @property
+    def regular(self) -> int:
+        """The number of ranks that divide norms and residuals."""
+        return self.parallel.tensor if self.parallel.sequence else 1

@@ -27,15 +27,12 @@ from hybrid_des.collectives.benchmark import NOTHING
 from hybrid_des.errors import Refusal
 from hybrid_des.folding.times import ALGORITHMS, CollectiveTimes
 from hybrid_des.models import Layer
-from hybrid_des.models.cutting import cut
+from hybrid_des.models.layer import cut
 from hybrid_des.network.symmetry import distinct
 from hybrid_des.scenario.sections.training import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
-from hybrid_des.workload.basis import CostBasis
-from hybrid_des.workload.costs import RankCosts, Sharding, StageCosts, sum_of
-from hybrid_des.workload.device import ELEMENT, Device
-from hybrid_des.workload.division import Exchange, LayerCosts, layer_costs, tied_parameters
-from hybrid_des.workload.traffic import Collective, traffic_of
+from hybrid_des.workload.costs import CostBasis, LayerCollective, RankCosts, Sharding, StageCosts, sum_of, traffic_of
+from hybrid_des.workload.layer_costs import ELEMENT, Device, Exchange, LayerCosts, layer_costs, tied_parameters
 
 UPDATE = 40  # bytes moved per updated parameter
 ADDITION = 6  # bytes per weight: two 16-bit gradients are read, their sum is written
@@ -174,7 +171,7 @@ class _Costing:
         """The computation, traffic and memory of a layer."""
         return layer_costs(layer, self._basis, self._device, received)
 
-    def _measured(self, exchange: Exchange) -> Collective:
+    def _measured(self, exchange: Exchange) -> LayerCollective:
         """A collective in the slowest of the groups along its axis, with the time to start it."""
         axis, does, size, repeats, behind, steps = exchange
         groups = self._groups(axis)
@@ -187,7 +184,7 @@ class _Costing:
         beside = round(behind * PICOSECONDS_PER_SECOND)
         beside += round(max(0, launch + found.duration - beside) * self._hidden[axis])
         sent = found.messages, found.bytes, found.even
-        return Collective(axis, ALGORITHMS[does], size, repeats, launch, found.duration, beside, *sent)
+        return LayerCollective(axis, ALGORITHMS[does], size, repeats, launch, found.duration, beside, *sent)
 
 
 def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:

@@ -8,7 +8,7 @@ import pytest
 from support.paths import PACKAGE
 from support.scenarios import MINIMAL
 
-from hybrid_des.analysis.spreadsheets import FORMULA, read_cell, safe_cell, write_csv
+from hybrid_des.analysis.table import FORMULA, read_cell, safe_cell, write_csv
 from hybrid_des.sweep import PARTIAL, journal
 
 TO_SWITCH = "{between: [gpu0, =s], bandwidth: 1 GB/s}, {between: [gpu1, =s], bandwidth: 1 GB/s}"
@@ -48,7 +48,7 @@ def test_a_folder_is_compared_under_its_own_link_names(run, write, tmp_path):
 
 def test_every_table_is_written_by_the_same_function():
     files = {file.relative_to(PACKAGE).as_posix(): file.read_text() for file in PACKAGE.rglob("*.py")}
-    assert [name for name, text in files.items() if ".to_csv(" in text] == ["analysis/spreadsheets.py"]
+    assert [name for name, text in files.items() if ".to_csv(" in text] == ["analysis/table.py"]
 
 
 def test_numbers_below_zero_stay_numbers():

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from hybrid_des.analysis.step_times import total
+from hybrid_des.analysis.times import total
 
 TIMES = st.integers(-(2**63), 2**63 - 1)
 

@@ -14,7 +14,7 @@ from support.plans import plan_of
 
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import ClusterSpec, NodeSpec, PortSpec
-from hybrid_des.network.figures import LinkFigures
+from hybrid_des.network.rate import LinkFigures
 from hybrid_des.result import simulate
 
 

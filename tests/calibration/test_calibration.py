@@ -14,15 +14,21 @@ from hypothesis import strategies as st
 from support import scenarios
 from support.paths import GOLDEN, SHARED
 
-from hybrid_des.calibration.fit import fit_of_every_second, fit_of_one_line
-from hybrid_des.calibration.nccl_tests import Measurement, NcclTests, link_table, read_nccl_tests
+from hybrid_des.calibration.nccl_tests import (
+    Measurement,
+    NcclTests,
+    fit_of_every_second,
+    fit_of_one_line,
+    link_table,
+    read_nccl_tests,
+)
 from hybrid_des.cli.main import main
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs import find as codec
 from hybrid_des.errors import Refusal, ScenarioError, UsageError
 from hybrid_des.network.fabric import ClusterSpec, NodeSpec, PortSpec
-from hybrid_des.network.times import TableBandwidth, TimeTable, read_table, write_table
+from hybrid_des.network.rate import TableBandwidth, TimeTable, read_table, write_table
 from hybrid_des.network.topologies.nodes import nodes
 from hybrid_des.scenario import load, scenario_from, to_mapping
 from hybrid_des.simulation.run import run

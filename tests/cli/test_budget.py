@@ -8,7 +8,7 @@ import pytest
 
 from hybrid_des.cli.simulate import _progress
 from hybrid_des.result import simulate
-from hybrid_des.simulation.watch import Headway
+from hybrid_des.simulation.run import Headway
 
 LONG = ("--set", "steps=50")
 

@@ -12,7 +12,7 @@ from hybrid_des.collectives.buffer import Buffer, Channels
 from hybrid_des.folding import times
 from hybrid_des.folding.times import CollectiveTimes, standing_for_all
 from hybrid_des.layout import Layout
-from hybrid_des.network.rings import channels as channels_of
+from hybrid_des.network.symmetry import channels as channels_of
 from hybrid_des.planning.wiring import fabric_of
 
 BF16 = codecs.find("bf16").build()

@@ -11,7 +11,7 @@ from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs import find as codec
 from hybrid_des.network.fabric import ClusterSpec, NodeSpec, PortSpec
-from hybrid_des.network.times import TimeTable
+from hybrid_des.network.rate import TimeTable
 from hybrid_des.network.topologies.nodes import nodes
 from hybrid_des.units import split_evenly
 

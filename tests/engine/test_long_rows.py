@@ -8,8 +8,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from hybrid_des.engine import long_rows
-from hybrid_des.engine.long_rows import LongRows
+from hybrid_des.engine import recorder as long_rows
+from hybrid_des.engine.recorder import LongRows
 from hybrid_des.errors import SimulationError
 
 COLUMNS = ("number", "start")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hybrid_des.analysis.reasons import reasons_of
+from hybrid_des.analysis.idle import reasons_of
 from hybrid_des.report.files.kineto import write_kineto
 from hybrid_des.report.page.drawn import tables_of
 from hybrid_des.result import simulate

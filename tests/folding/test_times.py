@@ -13,7 +13,7 @@ from hybrid_des.errors import HybridDesError, Refusal, ScenarioError
 from hybrid_des.folding import UnwieldyError
 from hybrid_des.folding import times as times_module
 from hybrid_des.folding.times import CollectiveTimes, Concurrent
-from hybrid_des.network.separation import Alike
+from hybrid_des.network.components import Alike
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario import scenario_from
 

@@ -15,7 +15,7 @@ from hybrid_des.cli.commands.verify import verify
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
-from hybrid_des.network.rings import channels
+from hybrid_des.network.symmetry import channels
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import scenario_from, sizes

@@ -15,9 +15,8 @@ from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Rows
 from hybrid_des.network import sharing
 from hybrid_des.network.fabric import LinkSpec
 from hybrid_des.network.link import Hop
-from hybrid_des.network.message import Message
-from hybrid_des.network.rate import rate_of
-from hybrid_des.network.times import TableBandwidth, TimeTable
+from hybrid_des.network.mailbox import Message
+from hybrid_des.network.rate import TableBandwidth, TimeTable, rate_of
 from hybrid_des.result import simulate
 
 GB = 10**9

@@ -6,15 +6,14 @@ from random import Random
 import pytest
 from support.campaigns import TIMES
 
-from hybrid_des.engine.clock import Environment
-from hybrid_des.engine.events import succeed_at
+from hybrid_des.engine.clock import Environment, succeed_at
 from hybrid_des.engine.timetable import Spell, Timetable
 from hybrid_des.network import sharing
 from hybrid_des.network.fabric import LinkSpec
 from hybrid_des.network.link import Hop, LinkSchedule
-from hybrid_des.network.message import Message
+from hybrid_des.network.mailbox import Message
 from hybrid_des.network.rate import rate_of
-from hybrid_des.network.sharing.max_min import Port, max_min
+from hybrid_des.network.sharing.fair import Port, max_min
 
 GB = 10**9
 # a few bytes take a few picoseconds, so that what happens within one picosecond matters

@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybrid_des.engine.clock import Environment
-from hybrid_des.network.mailbox import Mailbox
-from hybrid_des.network.message import Message
+from hybrid_des.network.mailbox import Mailbox, Message
 
 GAPS = st.lists(st.integers(0, 3), min_size=1, max_size=8)
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from support.fabrics import build, node, star
 
+from hybrid_des.network.components import Alike, separated
 from hybrid_des.network.fabric import PortSpec
-from hybrid_des.network.separation import Alike, separated
 
 
 def nodes(count, **one):

@@ -15,10 +15,9 @@ from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.errors import UsageError
 from hybrid_des.network import link as link_module
 from hybrid_des.network import topologies
-from hybrid_des.network.channel import Channel
 from hybrid_des.network.fabric import ClusterSpec, Fabric, LinkSpec, NodeSpec, PortSpec, Route
 from hybrid_des.network.link import Link
-from hybrid_des.network.message import Message
+from hybrid_des.network.mailbox import Channel, Message
 from hybrid_des.network.purpose import ACTIVATION, REDUCTION
 from hybrid_des.network.rate import rate_of
 from hybrid_des.network.transport import Links, Transport

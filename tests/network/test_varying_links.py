@@ -10,10 +10,9 @@ from support.messages import GB, carry, chain
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
 from hybrid_des.engine.timetable import Spell, Timetable
-from hybrid_des.network.channel import Channel
 from hybrid_des.network.fabric import Fabric, LinkSpec, Route
 from hybrid_des.network.link import LinkSchedule
-from hybrid_des.network.message import Message
+from hybrid_des.network.mailbox import Channel, Message
 from hybrid_des.network.purpose import REDUCTION
 from hybrid_des.network.transport import Links, Transport
 

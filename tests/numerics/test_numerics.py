@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from hybrid_des.errors import UsageError
-from hybrid_des.numerics import datasets, serial
+from hybrid_des.numerics import data as serial
+from hybrid_des.numerics import datasets
 from hybrid_des.numerics.data import Data
 from hybrid_des.numerics.layers import (
     OPTIMIZERS,

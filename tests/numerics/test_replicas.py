@@ -7,7 +7,7 @@ from support.scenarios import scenario
 
 from hybrid_des import collectives
 from hybrid_des.collectives import codecs
-from hybrid_des.network.times import TimeTable
+from hybrid_des.network.rate import TimeTable
 from hybrid_des.simulation.run import run
 
 TABLE = TimeTable(((1000, 10**6), (10**6, 10**9)))

@@ -12,7 +12,7 @@ from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.errors import NumericsError
-from hybrid_des.numerics import serial
+from hybrid_des.numerics import data as serial
 from hybrid_des.numerics.data import Data
 from hybrid_des.numerics.layers import StageLayers, all_layers, initial_weights
 from hybrid_des.pipeline import Op, Plan, schedules

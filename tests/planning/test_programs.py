@@ -5,9 +5,8 @@ from fractions import Fraction
 import pytest
 from support import scenarios
 
-from hybrid_des.planning.pace import Pace
 from hybrid_des.planning.planner import parts_of
-from hybrid_des.planning.program import COMPUTE, GRADIENT, PARAMETER, Compute, Confirm, Send
+from hybrid_des.planning.program import COMPUTE, GRADIENT, PARAMETER, Compute, Confirm, Pace, Send
 
 BUCKETS = {"workload": {"parameters": 1e6}, "gradients": {"overlap": True, "bucket": "1 MB", "bucket_rule": "ddp"}}
 

@@ -4,11 +4,10 @@ from itertools import product
 
 import pytest
 
-from hybrid_des.network.contention import crossing, exact
-from hybrid_des.planning import tensor_traffic
-from hybrid_des.planning.flows import flows_of
+from hybrid_des.network.symmetry import crossing, exact
+from hybrid_des.planning import layer_traffic as tensor_traffic
+from hybrid_des.planning.layer_traffic import flows_of, sample_of
 from hybrid_des.planning.planner import parts_of
-from hybrid_des.planning.sample import sample_of
 from hybrid_des.scenario import scenario_from
 
 ORDERS = (["tensor", "data", "pipeline"], ["tensor", "pipeline", "data"])

@@ -179,7 +179,7 @@ def test_what_perturbs_computation_perturbs_it_beside_messages_too():
 
 
 def test_many_messages_are_replayed_after_all(monkeypatch):
-    from hybrid_des.planning import tensor_traffic
+    from hybrid_des.planning import layer_traffic as tensor_traffic
 
     sections = {"parallel": {"tensor": 2, "pipeline": 2}, "cluster": {"gpus_per_node": 4}}
     assert set(run(scenario("auto", **sections)).traffic.messages) == {"tensor"}

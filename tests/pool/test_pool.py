@@ -6,7 +6,7 @@ import pytest
 
 from hybrid_des.pool import pool
 from hybrid_des.pool.pool import MOST_ITEMS, Pool, Task, WorkersLostError, open_pool
-from hybrid_des.simulation.watch import BudgetSpentError
+from hybrid_des.simulation.run import BudgetSpentError
 
 
 class Here:

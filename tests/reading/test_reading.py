@@ -7,10 +7,10 @@ from support.tables import from_table
 
 from hybrid_des.errors import HybridDesError
 from hybrid_des.models.kinds.layer_table import read_layers
-from hybrid_des.network.times import read_table
+from hybrid_des.network.rate import read_table
 from hybrid_des.reading import LARGEST, open_file, read_text
 from hybrid_des.scenario import load
-from hybrid_des.sweep.rows import read_rows
+from hybrid_des.sweep.axes import read_rows
 
 SMALL = "schedule: {kind: gpipe, microbatches: 2}\nworkload: {forward: 1 s, backward: 2 s}\n"
 READERS = {"a scenario": load, "a table": read_table, "layers": read_layers, "rows": lambda path: read_rows(path, "a")}

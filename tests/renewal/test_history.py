@@ -5,9 +5,8 @@ from support.tables import from_table
 from support.weeks import S, weeks
 
 from hybrid_des.errors import UsageError
-from hybrid_des.renewal.history import history
-from hybrid_des.renewal.job import job_of
-from hybrid_des.renewal.sources import sources_of
+from hybrid_des.renewal.failures import history, sources_of
+from hybrid_des.renewal.process import job_of
 
 GPU = {"what": "gpu", "mtbf": "40 h"}
 OLD = {"what": "node", "weibull": {"scale": "90 h", "shape": 3}}

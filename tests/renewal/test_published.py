@@ -7,9 +7,8 @@ from support.paths import SCENARIOS
 from support.weeks import S, lived, weeks
 
 from hybrid_des import load
-from hybrid_des.renewal.history import history
-from hybrid_des.renewal.job import job_of, mtbf_of
-from hybrid_des.renewal.sources import sources_of
+from hybrid_des.renewal.failures import history, sources_of
+from hybrid_des.renewal.process import job_of, mtbf_of
 from hybrid_des.scenario import scenario_from
 
 LLAMA = SCENARIOS / "goodput/llama3_54days.yaml"

@@ -10,7 +10,8 @@ from support.scenarios import scenario
 
 from hybrid_des import timeline
 from hybrid_des.analysis import table
-from hybrid_des.engine import clock, long_rows
+from hybrid_des.engine import clock
+from hybrid_des.engine import recorder as long_rows
 from hybrid_des.report.bars import bars_of
 from hybrid_des.report.files import formats
 from hybrid_des.report.files.formats import timeline_csv, timeline_parquet

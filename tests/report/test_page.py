@@ -15,9 +15,8 @@ from support import handmade
 from support.plans import plan_of
 from support.results import RESULTS, result_of, simulated
 
-from hybrid_des.analysis.idle import CAUSES, account
-from hybrid_des.analysis.reasons import reasons_of
-from hybrid_des.analysis.step_times import step_times
+from hybrid_des.analysis.idle import CAUSES, account, reasons_of
+from hybrid_des.analysis.times import step_times
 from hybrid_des.network.purpose import PURPOSES
 from hybrid_des.report.bars import ACTIVITIES
 from hybrid_des.report.page import drawn as page_tables

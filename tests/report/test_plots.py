@@ -13,14 +13,14 @@ from support import handmade
 from support.handmade import uniform
 from support.scenarios import scenario
 
-from hybrid_des.analysis.link_use import link_rates
-from hybrid_des.network.channel import Channel
+from hybrid_des.analysis.times import link_rates
+from hybrid_des.network.mailbox import Channel
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT, REDUCTION
 from hybrid_des.pipeline import PlanRequest, schedules
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report import plots
 from hybrid_des.report.bars import ACTIVITIES
-from hybrid_des.report.plots import chart
+from hybrid_des.report.plots import style as chart
 from hybrid_des.report.plots.curves import times_and_bandwidths
 from hybrid_des.report.plots.fabric_map import draw_fabric
 from hybrid_des.report.plots.style import LINES, shade

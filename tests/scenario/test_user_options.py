@@ -150,7 +150,7 @@ def test_a_sweep_reports_a_wrong_option_before_it_runs(own, run, write):
 
 def test_an_option_may_name_a_file_beside_the_scenario(own, write):
     (own / "mine.py").write_text(
-        "from hybrid_des.network.figures import Table\n"
+        "from hybrid_des.network.rate import Table\n"
         "from hybrid_des.network.topologies import find, topology\n"
         "from hybrid_des.options import Options\n\n\n"
         "class Mine(Options):\n    cables: Table\n\n\n"

@@ -12,7 +12,7 @@ from system.fuzzing import valid
 
 from hybrid_des import collectives
 from hybrid_des.analysis.metrics import summary
-from hybrid_des.analysis.step_times import step_times
+from hybrid_des.analysis.times import step_times
 from hybrid_des.errors import HybridDesError, Refusal
 from hybrid_des.network import topologies
 from hybrid_des.pipeline import PlanRequest, schedules
@@ -20,12 +20,11 @@ from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario import scenario_from
 from hybrid_des.search import bound
 from hybrid_des.search.bound import least_step
-from hybrid_des.search.cheapest import CheapestTimes
-from hybrid_des.search.screening import _stages_per_rank, first_bound
-from hybrid_des.simulation.remedies import planned_peaks
+from hybrid_des.search.least_times import CheapestTimes, _stages_per_rank, first_bound
+from hybrid_des.simulation.memory import planned_peaks
 from hybrid_des.simulation.run import run
-from hybrid_des.workload.basis import CostBasis
-from hybrid_des.workload.ranks import costs_per_rank
+from hybrid_des.workload.costs import CostBasis
+from hybrid_des.workload.stages import costs_per_rank
 
 BATCHES = 4 * TIMES  # of random scenarios
 

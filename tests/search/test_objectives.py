@@ -10,7 +10,8 @@ from support import spaces
 from hybrid_des.errors import ScenarioError, UsageError
 from hybrid_des.renewal.states import Steps
 from hybrid_des.renewal.summary import goodput_columns
-from hybrid_des.search import explore, plans_in, search, tuning
+from hybrid_des.search import best_plan as tuning
+from hybrid_des.search import explore, plans_in, search
 from hybrid_des.search.branch import SIMULATED
 
 FAULTS = {

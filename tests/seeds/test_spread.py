@@ -11,8 +11,7 @@ from support.paths import SCENARIOS
 
 from hybrid_des import simulate, spread
 from hybrid_des.errors import UsageError
-from hybrid_des.seeds.estimates import estimates_of
-from hybrid_des.seeds.runs import without_jitter
+from hybrid_des.seeds.spread import estimates_of, without_jitter
 
 JITTER = {"distribution": "lognormal", "sigma": 0.1, "level": "rank-step"}
 TEXT = """\

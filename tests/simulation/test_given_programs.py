@@ -5,17 +5,15 @@ from fractions import Fraction
 import pytest
 from support.scenarios import scenario
 
-from hybrid_des.analysis.critical_path import gaps
+from hybrid_des.analysis.critical_path import paths as gaps
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.paths import count_paths, critical_path
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.critical_path.tables import Names
-from hybrid_des.analysis.idle import CAUSES, idle_pieces
-from hybrid_des.analysis.reasons import reasons_of
+from hybrid_des.analysis.idle import CAUSES, idle_pieces, reasons_of
 from hybrid_des.engine.causes import Causes
-from hybrid_des.gradients.buckets import DONE, Bucket
-from hybrid_des.gradients.groups import ReplicaGroup
-from hybrid_des.network.message import Message
+from hybrid_des.gradients.groups import DONE, Bucket, ReplicaGroup
+from hybrid_des.network.mailbox import Message
 from hybrid_des.network.purpose import ACTIVATION, REDUCTION
 from hybrid_des.pipeline.op import Op
 from hybrid_des.planning.planner import parts_of_programs

@@ -11,7 +11,7 @@ from support.campaigns import TIMES
 from hybrid_des.errors import UsageError
 from hybrid_des.network.fabric import placed, shared_links
 from hybrid_des.planning.wiring import fabric_of
-from hybrid_des.simulation.assembly import links_of
+from hybrid_des.simulation.jobs import links_of
 from hybrid_des.simulation.run import run, run_jobs
 
 

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import ClusterSpec, NodeSpec, PortSpec
-from hybrid_des.network.figures import LinkFigures
+from hybrid_des.network.rate import LinkFigures
 from hybrid_des.network.topologies.links import Wire
 from support.messages import GB
 

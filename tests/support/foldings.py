@@ -10,7 +10,7 @@ import numpy as np
 
 from hybrid_des.analysis.table import table
 from hybrid_des.errors import HybridDesError
-from hybrid_des.folding.expansion import expanded
+from hybrid_des.folding.symmetry import expanded
 from hybrid_des.result import Result, simulate
 from hybrid_des.scenario import scenario_from
 

@@ -13,12 +13,11 @@ from types import SimpleNamespace
 import numpy as np
 
 from hybrid_des.engine.recorder import CHUNK, MESSAGE_COLUMNS, OPTIMIZER, STEP_SHIFT, Recorder, Rows, pipeline_tag
-from hybrid_des.network.channel import Channel
+from hybrid_des.network.mailbox import Channel
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT, REDUCTION
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.lowering import Lowering
-from hybrid_des.planning.pace import Pace
-from hybrid_des.planning.program import table_of
+from hybrid_des.planning.program import Pace, table_of
 from hybrid_des.scenario import Parallel
 from hybrid_des.scenario.sections.cluster import GpuKind
 from hybrid_des.timeline import Timeline

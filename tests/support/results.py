@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from hybrid_des.network.channel import Channel
+from hybrid_des.network.mailbox import Channel
 from hybrid_des.network.purpose import REDUCTION
 from hybrid_des.pipeline import Op, Plan, PlanRequest, loop, schedules
 from hybrid_des.result import Result, simulate

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hybrid_des.renewal.job import job_of, replicate
-from hybrid_des.renewal.process import Campaign, Replication
+from hybrid_des.renewal.process import Campaign, Replication, job_of, replicate
 from hybrid_des.renewal.states import Steps
 from hybrid_des.scenario import Scenario, scenario_from
 

@@ -14,7 +14,7 @@ from support.tables import from_table
 from hybrid_des.errors import UsageError
 from hybrid_des.sweep import Plot, draw, load_sweep, render, sweep_rows, table
 from hybrid_des.sweep import write as write_sweep
-from hybrid_des.sweep.ranking import Ranking, number
+from hybrid_des.sweep.results import Ranking, number
 
 
 def test_out_holds_a_table_and_a_picture(run, write, tmp_path):

@@ -7,7 +7,7 @@ from support.scenarios import scenario, values
 
 from hybrid_des.options import Options
 from hybrid_des.scenario import load, scenario_from
-from hybrid_des.workload.basis import CostBasis
+from hybrid_des.workload.costs import CostBasis
 
 
 def basis(mapping, **changes):

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des.analysis.comparison.effects import Effect, bounds, effects
 from hybrid_des.analysis.counterfactual.what_if import traced_run
+from hybrid_des.analysis.explanation import Ties, ties_of
 from hybrid_des.analysis.metrics import summary
-from hybrid_des.analysis.spreadsheets import read_cell
-from hybrid_des.analysis.table import COLUMNS, COMPUTE, EXACT, table
-from hybrid_des.analysis.ties import Ties, ties_of
+from hybrid_des.analysis.table import COLUMNS, COMPUTE, EXACT, read_cell, table
 from hybrid_des.errors import UsageError
 from hybrid_des.scenario import Scenario, Source, given_values, load
 from hybrid_des.simulation.run import Run

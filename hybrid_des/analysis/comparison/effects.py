@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from hybrid_des.analysis.counterfactual.first_order import first_order, only_times_differ
+from hybrid_des.analysis.counterfactual.ladder import first_order, only_times_differ
 from hybrid_des.analysis.counterfactual.what_if import Variant, link_kind, name_of_place
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.slack import Slack
@@ -17,8 +17,8 @@ from hybrid_des.network.fabric import Fabric, Route
 from hybrid_des.planning.program import Call, Program
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import Scenario, given_values, scenario_from
-from hybrid_des.simulation.programs import Retime
 from hybrid_des.simulation.run import Run
+from hybrid_des.simulation.speeds import Retime
 
 Pair = tuple[str, Variant, Variant]  # a class, A with it from B, B with it from A
 FINE = ("cluster", "workload", "efficiency")  # exchanged by rank and kind of link where only times differ

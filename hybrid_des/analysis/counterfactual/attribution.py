@@ -26,7 +26,7 @@ from hybrid_des.errors import HybridDesError
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import plan_of
 from hybrid_des.planning.program import Program
-from hybrid_des.planning.slow_links import restored
+from hybrid_des.planning.wiring import restored
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.sections.perturbations import COMPUTING, Slow
 from hybrid_des.simulation.run import Run

@@ -29,9 +29,9 @@ from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import Scenario, given_values, misnamed, scenario_of, to_mapping
 from hybrid_des.scenario.composition import override
 from hybrid_des.scenario.strict_yaml import Document
-from hybrid_des.simulation.assembly import UNCONTENDED
-from hybrid_des.simulation.programs import Programs, Retime
+from hybrid_des.simulation.jobs import UNCONTENDED
 from hybrid_des.simulation.run import Run, run
+from hybrid_des.simulation.speeds import Programs, Retime
 from hybrid_des.timeline import OP_KINDS
 
 Build = Callable[[Sequence[str]], Scenario]  # overrides → scenario

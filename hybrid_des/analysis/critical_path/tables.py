@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hybrid_des.analysis.critical_path.classes import Span
-from hybrid_des.analysis.critical_path.gaps import Idle
 from hybrid_des.analysis.critical_path.graph import Graph
-from hybrid_des.analysis.critical_path.paths import Piece
-from hybrid_des.analysis.critical_path.slack import Slack
+from hybrid_des.analysis.critical_path.paths import Idle, Piece
+from hybrid_des.analysis.critical_path.slack import Slack, Span
 from hybrid_des.analysis.idle import group_of
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT
 from hybrid_des.timeline import NONE, OP_KINDS, Column, Timeline

@@ -14,11 +14,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hybrid_des.calibration.fit import Fit, fit_of_every_second, fit_of_one_line
 from hybrid_des.calibration.nccl_tests import (
     COLLECTIVES,
+    Fit,
     NcclTests,
     all_reduce_table,
+    fit_of_every_second,
+    fit_of_one_line,
     link_table,
     parse_nccl_tests,
     read_nccl_tests,
@@ -26,7 +28,7 @@ from hybrid_des.calibration.nccl_tests import (
 from hybrid_des.cli.arguments import add_out
 from hybrid_des.cli.output import say, write_file
 from hybrid_des.errors import UsageError
-from hybrid_des.network.times import MICROSECOND, TimeTable, shown, write_table
+from hybrid_des.network.rate import MICROSECOND, TimeTable, shown, write_table
 from hybrid_des.reading import read_stream
 
 

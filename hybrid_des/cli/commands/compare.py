@@ -42,9 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compare, and say whether B is too slow."""
     from hybrid_des.analysis.comparison.compare import compare
-    from hybrid_des.report.compared import draw_comparison, render_comparison
+    from hybrid_des.report.explained import draw_comparison, render_comparison
     from hybrid_des.report.files import write_files
-    from hybrid_des.report.page.explained_page import comparison_page
+    from hybrid_des.report.page.document import comparison_page
 
     width = terminal_width()
     with status_line(args.quiet), within(args.budget, "compare"):

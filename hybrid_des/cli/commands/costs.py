@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the table."""
     from hybrid_des.analysis.cost_table import costs
-    from hybrid_des.analysis.spreadsheets import write_csv
+    from hybrid_des.analysis.table import write_csv
     from hybrid_des.report.cost_report import render_layers, render_stages
     from hybrid_des.scenario import load
 

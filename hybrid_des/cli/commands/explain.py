@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from hybrid_des.analysis.explanation import explain
     from hybrid_des.report.explained import advice, render_explanation, verdict
     from hybrid_des.report.files import write_files
-    from hybrid_des.report.page.explained_page import explanation_page
+    from hybrid_des.report.page.document import explanation_page
     from hybrid_des.scenario import load
 
     def build(overrides: Sequence[str]) -> Scenario:

@@ -14,12 +14,11 @@ from contextlib import nullcontext
 from hybrid_des.cli.arguments import add_common, import_files, processes
 from hybrid_des.cli.output import progress_bar, say, show
 from hybrid_des.errors import UsageError
-from hybrid_des.pool.local_workers import cores
-from hybrid_des.pool.pool import open_pool
+from hybrid_des.pool.pool import cores, open_pool
+from hybrid_des.renewal.failures import sources_of
 from hybrid_des.renewal.goodput import goodput_on
-from hybrid_des.renewal.job import expected_failures
 from hybrid_des.renewal.plot import write
-from hybrid_des.renewal.sources import sources_of
+from hybrid_des.renewal.process import expected_failures
 from hybrid_des.report.files.staging import reserved
 from hybrid_des.scenario import Scenario, read_scenario, scenario_of
 

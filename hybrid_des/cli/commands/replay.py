@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_out, as_path
 from hybrid_des.cli.output import say_written, show_result, status_line
-from hybrid_des.report.text import text_table
+from hybrid_des.report.terminal import text_table
 
 if TYPE_CHECKING:
     from hybrid_des.stragglers.replaying import Replayed
@@ -35,8 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Replay, print the comparison and the verdict, and write files."""
     from hybrid_des.report.files import write_files
-    from hybrid_des.stragglers.heat_map import heat_map
-    from hybrid_des.stragglers.replaying import replay
+    from hybrid_des.stragglers.replaying import heat_map, replay
 
     with status_line(args.json):
         replayed = replay(args.file, args.schedule)

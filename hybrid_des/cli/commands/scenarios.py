@@ -6,7 +6,7 @@
 import argparse
 
 from hybrid_des.cli.output import show_result
-from hybrid_des.report.text import text_table
+from hybrid_des.report.terminal import text_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

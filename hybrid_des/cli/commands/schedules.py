@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     if args.name is None:
         import pandas as pd
 
-        from hybrid_des.analysis.spreadsheets import write_csv
+        from hybrid_des.analysis.table import write_csv
 
         rows = _facts()
         show_result(args, lambda: rows, lambda: _blocks(rows), ascii_only=False)
@@ -127,7 +127,7 @@ def _ops(done: Run) -> list[list[tuple[int, int, str]]]:
 
 def _grid(done: Run) -> str:
     """Time × rank as text, a line for the longest time that divides all."""
-    from hybrid_des.pipeline.grid import draw_grid
+    from hybrid_des.pipeline.plan import draw_grid
 
     ranks = _ops(done)
     unit = gcd(*(time for ops in ranks for start, end, _ in ops for time in (start, end)))

@@ -19,18 +19,16 @@ from typing import Any
 
 import pandas as pd
 
-from hybrid_des.analysis.spreadsheets import write_csv
+from hybrid_des.analysis.table import write_csv
 from hybrid_des.cli.arguments import add_common, count, distinct, import_files, processes
 from hybrid_des.cli.output import progress_bar, say, show
 from hybrid_des.errors import UsageError
 from hybrid_des.report.files import write_whole
 from hybrid_des.report.files.staging import reserved
 from hybrid_des.report.plots.style import save
-from hybrid_des.report.text import text_table
+from hybrid_des.report.terminal import text_table
 from hybrid_des.scenario import Scenario, load
-from hybrid_des.seeds.estimates import as_mapping
-from hybrid_des.seeds.histogram import histogram
-from hybrid_des.seeds.runs import as_simulated, spread, without_jitter
+from hybrid_des.seeds.spread import as_mapping, as_simulated, histogram, spread, without_jitter
 from hybrid_des.units import format_seconds
 
 WORDS = {"mean": "mean", "p50": "median", "p90": "90 %", "p99": "99 %"}

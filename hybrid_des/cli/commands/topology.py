@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid_des.cli.arguments import add_common, whole
 from hybrid_des.cli.output import show_result
 from hybrid_des.errors import UsageError, one_line
-from hybrid_des.report.text import text_table
+from hybrid_des.report.terminal import text_table
 
 if TYPE_CHECKING:
     from hybrid_des.network.fabric import Fabric

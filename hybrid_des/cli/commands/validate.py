@@ -17,23 +17,21 @@ from typing import Any
 
 import yaml
 
-from hybrid_des.analysis.spreadsheets import write_csv
+from hybrid_des.analysis.table import write_csv
 from hybrid_des.cli.arguments import add_common, import_files, processes
 from hybrid_des.cli.output import progress_bar, say, show
 from hybrid_des.errors import UsageError, unknown
-from hybrid_des.pool.local_workers import cores
-from hybrid_des.pool.pool import open_pool
+from hybrid_des.pool.pool import cores, open_pool
 from hybrid_des.report.files import write_whole
-from hybrid_des.report.text import text_table
+from hybrid_des.report.terminal import text_table
 from hybrid_des.scenario import read_scenario
 from hybrid_des.scenario.composition import put
 from hybrid_des.sweep import Sweep, sweep_of, sweep_rows, table
-from hybrid_des.sweep.rows import plain
+from hybrid_des.sweep.axes import plain
 from hybrid_des.units import format_bytes, format_seconds
-from hybrid_des.validation.corpus import Prediction, check_corpus, errors_by_figure, grouped, predict
+from hybrid_des.validation.corpus import Prediction, check_corpus, condition, errors_by_figure, grouped, predict
 from hybrid_des.validation.fitting import fitted, starts, with_numbers
 from hybrid_des.validation.plot import picture
-from hybrid_des.validation.selection import condition
 
 HEADS = ("", "n", "mean", "median", "90 %", "worst", "bias")
 WORDS = {"step_time_s": "step time", "peak_memory_bytes": "peak memory"}

@@ -14,7 +14,7 @@ from hybrid_des.cli.arguments import add_budget, add_common, import_files
 from hybrid_des.cli.budget import OutOfTimeError, within
 from hybrid_des.cli.output import show
 from hybrid_des.errors import PlanError, SimulationError, UsageError
-from hybrid_des.numerics.checked import CheckedTraining
+from hybrid_des.numerics.training import CheckedTraining
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.planner import plan_of
 from hybrid_des.planning.wiring import fabric_of
@@ -22,7 +22,7 @@ from hybrid_des.scenario import Numerics, Source, load
 from hybrid_des.scenario.sections.training import divided
 from hybrid_des.scenario.sizes import excesses
 from hybrid_des.simulation.run import run as simulate
-from hybrid_des.workload.ranks import rank_costs
+from hybrid_des.workload.stages import rank_costs
 
 STEPS = 2  # the second step starts from weights updated by the first
 

@@ -13,7 +13,7 @@ from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Rows
 from hybrid_des.network.fabric import LinkSpec
 from hybrid_des.network.link import Hop, Link, LinkSchedule
-from hybrid_des.network.message import Message
+from hybrid_des.network.mailbox import Message
 from hybrid_des.network.rate import Rate
 from hybrid_des.registry import Registry
 

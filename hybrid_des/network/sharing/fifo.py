@@ -18,12 +18,11 @@ from struct import error
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from hybrid_des.engine.clock import MOMENT, USUAL, Environment
-from hybrid_des.engine.events import Booking
+from hybrid_des.engine.clock import MOMENT, USUAL, Booking, Environment
 from hybrid_des.engine.recorder import Rows, out_of_range
 from hybrid_des.network.fabric import LinkSpec
 from hybrid_des.network.link import Hop, Link, LinkSchedule
-from hybrid_des.network.message import Message
+from hybrid_des.network.mailbox import Message
 from hybrid_des.network.rate import Rate
 from hybrid_des.network.sharing import Flow, Put, Schedules, sharing
 

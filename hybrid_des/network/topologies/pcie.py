@@ -22,7 +22,7 @@ from functools import partial
 from pydantic import Field
 
 from hybrid_des.network.fabric import ClusterSpec, Fabric, LinkSpec, Route
-from hybrid_des.network.figures import LinkFigures
+from hybrid_des.network.rate import LinkFigures
 from hybrid_des.network.topologies import topology
 from hybrid_des.network.topologies.ports import blocks_of, both_ways, links_of, nics
 from hybrid_des.options import Count, Options

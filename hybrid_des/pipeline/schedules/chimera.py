@@ -16,7 +16,7 @@ weights.
 from hybrid_des.errors import Refusal
 from hybrid_des.pipeline import Op, Plan, PlanRequest, two_way
 from hybrid_des.pipeline.schedules import schedule
-from hybrid_des.pipeline.schedules.slots import Slots
+from hybrid_des.pipeline.schedules.patterns import Slots
 
 
 @schedule(

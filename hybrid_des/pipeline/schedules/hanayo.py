@@ -23,7 +23,7 @@ from hybrid_des.errors import Refusal
 from hybrid_des.pipeline import Op, Plan, PlanRequest, wave
 from hybrid_des.pipeline.op import Path
 from hybrid_des.pipeline.schedules import schedule
-from hybrid_des.pipeline.schedules.slots import Slots
+from hybrid_des.pipeline.schedules.patterns import Slots
 
 LENGTH = {"F": 1, "B": 2}
 

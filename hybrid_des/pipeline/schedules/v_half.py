@@ -13,7 +13,7 @@ and ≥ 4 (measured in the simulation). Memory ⌊p/2⌋+1 micro-batches.
 
 from hybrid_des.pipeline import Plan, PlanRequest
 from hybrid_des.pipeline.schedules import schedule
-from hybrid_des.pipeline.schedules.building_block import fill_gaps, repeat
+from hybrid_des.pipeline.schedules.patterns import fill_gaps, repeat
 
 
 def _limit(pipeline: int) -> int:

@@ -13,7 +13,7 @@ the simulation); with unequal times or message delays, ranks wait in every round
 
 from hybrid_des.pipeline import Plan, PlanRequest
 from hybrid_des.pipeline.schedules import schedule
-from hybrid_des.pipeline.schedules.building_block import fill_gaps, repeat
+from hybrid_des.pipeline.schedules.patterns import fill_gaps, repeat
 
 
 def _limit(pipeline: int) -> int:

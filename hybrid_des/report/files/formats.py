@@ -7,9 +7,8 @@ import contextlib
 import importlib.util
 from pathlib import Path
 
-from hybrid_des.analysis.arrow_table import arrow_tables
 from hybrid_des.analysis.metrics import Findings
-from hybrid_des.analysis.spreadsheets import write_csv
+from hybrid_des.analysis.table import arrow_tables, write_csv
 from hybrid_des.pipeline.order_csv import crossed_messages, write_order
 from hybrid_des.report.files import output
 from hybrid_des.report.files.staging import write_content

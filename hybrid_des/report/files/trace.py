@@ -22,10 +22,9 @@ from typing import Any
 import numpy as np
 
 from hybrid_des.analysis.idle import CAUSES, idle_pieces
-from hybrid_des.analysis.link_use import link_rates
 from hybrid_des.analysis.metrics import Findings
-from hybrid_des.analysis.phases import phase_name, phases_of
 from hybrid_des.analysis.table import COMPUTE
+from hybrid_des.analysis.times import link_rates, phase_name, phases_of
 from hybrid_des.engine.recorder import CHUNK
 from hybrid_des.network.purpose import PURPOSES
 from hybrid_des.report.content import cause_name

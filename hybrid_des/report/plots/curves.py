@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hybrid_des.analysis.link_use import link_rates
+from hybrid_des.analysis.times import link_rates
 from hybrid_des.network.purpose import PURPOSES
 from hybrid_des.report.plots.style import (
     LINES,

@@ -15,7 +15,7 @@ from hybrid_des import hardware as catalogue
 from hybrid_des.errors import UsageError
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import ClusterSpec, NodeSpec
-from hybrid_des.network.figures import LinkFigures
+from hybrid_des.network.rate import LinkFigures
 from hybrid_des.options import (
     MOST,
     Bytes,
@@ -30,8 +30,7 @@ from hybrid_des.options import (
     quantity,
     whole,
 )
-from hybrid_des.scenario.sections.plugins import Plugins, PluginSection
-from hybrid_des.scenario.sections.values import TopologyName
+from hybrid_des.scenario.sections.values import Plugins, PluginSection, TopologyName
 
 NODES = "nodes"
 NO_LINK = 10**5  # bytes per second; no link of a cluster is as slow

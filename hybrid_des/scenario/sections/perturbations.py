@@ -18,8 +18,7 @@ from hybrid_des.network.fabric import Fabric, LinkSpec
 from hybrid_des.options import MOST, Reads, Section, Text, Time, choice, describe, read_positive, whole
 from hybrid_des.scenario.problem import Problem, misfit
 from hybrid_des.scenario.sections.cluster import Cluster
-from hybrid_des.scenario.sections.plugins import Plugins, PluginSection
-from hybrid_des.scenario.sections.values import DistributionName
+from hybrid_des.scenario.sections.values import DistributionName, Plugins, PluginSection
 from hybrid_des.units import to_picoseconds
 
 WHERE = ("gpu", "node", "stage", "link", "nic")

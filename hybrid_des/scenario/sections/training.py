@@ -23,7 +23,6 @@ from hybrid_des.pipeline.order_csv import OrderFile
 from hybrid_des.pipeline.plan import WEIGHT_SHARE
 from hybrid_des.registry import Entry
 from hybrid_des.scenario.problem import Problem, misfit
-from hybrid_des.scenario.sections.plugins import Plugins, PluginSection
 from hybrid_des.scenario.sections.values import (
     AlgorithmName,
     BucketSize,
@@ -31,6 +30,8 @@ from hybrid_des.scenario.sections.values import (
     File,
     ModelKindName,
     Order,
+    Plugins,
+    PluginSection,
     PublishedName,
     RankNumbers,
     RankShares,

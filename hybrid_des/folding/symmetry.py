@@ -1,0 +1,297 @@
+"""The group of images under which ranks do the same: along each folded axis all rotations, or all exchanges.
+
+    rotation   image g of place x is (x + g·keep) mod size: rings, pipelines, parameter servers on the ranks
+    swap       image g of place x is x xor g·keep, for powers of two: halving–doubling, recursive doubling
+
+A *root* is a rank as `engine.lineage` keeps it: `rank << 4 | known`, where `known` is the number of axes, slowest
+first, that are certain; `SURE` if all are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import product
+from math import prod
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hybrid_des import collectives
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.group import ProcessGroup
+from hybrid_des.collectives.permutation import Seating
+from hybrid_des.folding import FoldRefusal
+from hybrid_des.layout import Layout
+from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.mailbox import Channel
+from hybrid_des.timeline import Column, Columns, Timeline
+
+Ranks = TypeVar("Ranks", int, NDArray[np.int64])
+Element = tuple[int, ...]  # of the group: along each folded axis, the multiple of `keep` places to move by
+
+SURE = 15
+
+
+def root_of(rank: int) -> int:
+    """The root of events that descend from a rank, with certainty."""
+    return rank << 4 | SURE
+
+
+class FoldedAxis(NamedTuple):
+    """How an axis is folded: its first `keep` places are simulated.
+
+    Attributes:
+        swap: whether images are exchanges, not rotations.
+    """
+
+    axis: str
+    keep: int
+    swap: bool = False
+
+
+class Fold:
+    """Which ranks are simulated, and for which others each of them stands.
+
+    Args:
+        layout: the ranks.
+        turns: the folded axes; each `keep` divides the size of its axis.
+
+    Attributes:
+        layout, turns: as given.
+        order: the number of ranks that each simulated one stands for.
+        identity: the element that leaves every rank where it is.
+    """
+
+    def __init__(self, layout: Layout, turns: Sequence[FoldedAxis]) -> None:
+        self.layout = layout
+        self.turns = tuple(turns)
+        self.counts = tuple(layout.sizes[turn.axis] // turn.keep for turn in turns)
+        self.order = prod(self.counts)
+        self.identity: Element = (0,) * len(self.turns)
+        self._places = [(layout.strides[turn.axis], layout.sizes[turn.axis], turn) for turn in turns]
+        keeps = {turn.axis: turn.keep for turn in turns}
+        self._slowest_first = [
+            (layout.strides[axis], layout.sizes[axis], keeps.get(axis)) for axis in reversed(layout.order)
+        ]
+
+    def kept(self, axis: str) -> int:
+        """The number of places simulated along an axis."""
+        return next((turn.keep for turn in self.turns if turn.axis == axis), self.layout.sizes[axis])
+
+    @cached_property
+    def ranks(self) -> list[int]:
+        """The simulated ranks, in ascending order."""
+        keeps = {turn.axis: turn.keep for turn in self.turns}
+        strides, sizes = self.layout.strides, self.layout.sizes
+        ranges = [range(0, keeps.get(axis, sizes[axis]) * strides[axis], strides[axis]) for axis in self.layout.order]
+        return [sum(offsets) for offsets in product(*reversed(ranges))]
+
+    def simulated(self, rank: int) -> bool:
+        """Whether a rank is simulated."""
+        return all(rank // stride % size < turn.keep for stride, size, turn in self._places)
+
+    def simulated_of(self, ranks: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these ranks are simulated."""
+        found = np.ones(len(ranks), dtype=np.bool_)
+        for stride, size, turn in self._places:
+            found &= ranks // stride % size < turn.keep
+        return found
+
+    def home(self, rank: int) -> tuple[int, Element]:
+        """The picture of a rank, and the element that maps the picture to it."""
+        picture, element = rank, []
+        for stride, size, turn in self._places:
+            times = rank // stride % size // turn.keep
+            picture -= times * turn.keep * stride
+            element.append(times)
+        return picture, tuple(element)
+
+    def move(self, rank: Ranks, element: Element) -> Ranks:
+        """The image of a rank, or of each rank of an array."""
+        moved = rank
+        for (stride, size, turn), times in zip(self._places, element, strict=True):
+            place = rank // stride % size
+            turned = place ^ (times * turn.keep) if turn.swap else (place + times * turn.keep) % size
+            moved = moved + (turned - place) * stride
+        return moved
+
+    def inverse(self, element: Element) -> Element:
+        """The element that undoes another."""
+        return tuple(
+            times if turn.swap else -times % count
+            for times, count, turn in zip(element, self.counts, self.turns, strict=True)
+        )
+
+    def combined(self, one: Element, other: Element) -> Element:
+        """The composition of two elements; their order does not matter."""
+        return tuple(
+            a ^ b if turn.swap else (a + b) % count
+            for a, b, count, turn in zip(one, other, self.counts, self.turns, strict=True)
+        )
+
+    def elements(self) -> Iterator[Element]:
+        """All elements, the identity first."""
+        return product(*map(range, self.counts))
+
+    @cached_property
+    def generators(self) -> list[Element]:
+        """Elements that generate all others."""
+        found = []
+        for axis, (count, turn) in enumerate(zip(self.counts, self.turns, strict=True)):
+            steps = [1 << bit for bit in range(count.bit_length() - 1)] if turn.swap else [1] if count > 1 else []
+            found += [(*self.identity[:axis], step, *self.identity[axis + 1 :]) for step in steps]
+        return found
+
+    def move_root(self, root: int, element: Element) -> int:
+        """The image of a root."""
+        return self.move(root >> 4, element) << 4 | (root & SURE)
+
+    def ordered(self, one: int, other: int) -> bool:
+        """Whether all images of two roots are in the order of the roots."""
+        return self._tied_at(one, other) is None
+
+    def joined(self, one: int, other: int) -> int:
+        """The certain part of a root that may be either of two."""
+        place = self._tied_at(one, other)
+        return one if place is None else one >> 4 << 4 | place
+
+    def _tied_at(self, one: int, other: int) -> int | None:
+        """The first axis at which the order of two roots depends on the image; None if it does not."""
+        known, here, there = min(one & SURE, other & SURE), one >> 4, other >> 4
+        for axis, (stride, size, keep) in enumerate(self._slowest_first):
+            if axis == known:
+                return axis
+            place, place_there = here // stride % size, there // stride % size
+            if keep is not None and place // keep != place_there // keep:
+                return axis
+            if place != place_there:
+                return None
+        return None
+
+
+def folds_along(layout: Layout, axis: str, keep: int) -> list[Fold]:
+    """The folds that keep some places of an axis: by rotations, and between powers of two by exchanges."""
+    powers = not (keep & (keep - 1) or layout.sizes[axis] & (layout.sizes[axis] - 1))
+    return [Fold(layout, [FoldedAxis(axis, keep, swap)]) for swap in (False, True)[: 1 + powers]]
+
+
+# Which images of a group's members do the same in its collective.
+
+
+RankArray = NDArray[np.int64]
+Groups = Mapping[tuple[int, int, int], ProcessGroup]  # by stage, part and first rank
+
+
+def check_images(
+    fold: Fold,
+    processes: ProcessGroup,
+    buffers: Sequence[Buffer],
+    options: collectives.Given,
+    *,
+    nodes: RankArray,
+    groups: Groups,
+) -> None:
+    """Check that the images of a group are a group in which every member does the same.
+
+    Args:
+        fold: the images.
+        processes: the group, its members in ascending order.
+        buffers: those of a member, one per bucket.
+        options: those of the collective.
+        nodes: the node of each rank.
+        groups: all groups.
+
+    Raises:
+        FoldRefusal: they are not; names how the members differ.
+    """
+    ranks = array_of(processes.ranks[: processes.size])
+    for element in fold.generators:
+        images, seats, image = _image(fold, element, ranks, processes, groups)
+        of_nodes = nodes[ranks].tolist(), nodes[images].tolist()
+        seating = Seating(seats, *of_nodes, buffers, processes.channels, image.channels)
+        if found := collectives.told_apart(processes.kind, seating, options):
+            here, there = int(ranks[0]), int(fold.move(int(ranks[0]), element))
+            raise FoldRefusal(f"ranks {here} and {there}: {found}")
+
+
+def _image(
+    fold: Fold, element: Element, ranks: RankArray, processes: ProcessGroup, groups: Groups
+) -> tuple[RankArray, RankArray, ProcessGroup]:
+    """The images of a group in ascending order, their seats in it, and the group that they form."""
+    moved = fold.move(ranks, element)
+    images = np.sort(moved)
+    if (np.diff(ranks) <= 0).any():
+        raise FoldRefusal(f"rank {int(ranks[0])} holds stage {processes.stage} twice")
+    found: ProcessGroup | None = processes
+    if (images != ranks).any():
+        found = groups.get((processes.stage, processes.part, int(images[0])))
+        members = () if found is None else found.ranks[: found.size]
+        if len(members) != len(images) or (array_of(members) != images).any():
+            raise FoldRefusal(f"ranks {int(moved[0])} and {int(moved[-1])} reduce gradients in different groups")
+    assert found is not None
+    return images, np.searchsorted(images, moved), found
+
+
+def array_of(ranks: Sequence[int]) -> RankArray:
+    """RankArray as an array."""
+    return np.fromiter(ranks, dtype=np.int64, count=len(ranks))
+
+
+def first_equal(values: RankArray) -> RankArray:
+    """For each value, the index of the first one equal to it."""
+    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
+    return first[inverse.ravel()]
+
+
+def check_nodes(fold: Fold, nodes: RankArray, element: Element) -> None:
+    """Check that an image of ranks on one node is on one node; otherwise their routes are rarely alike.
+
+    Raises:
+        FoldRefusal: they are not; names the first.
+    """
+    ranks = np.arange(len(nodes))
+    first = first_equal(nodes)  # of each rank's node
+    images = fold.move(ranks, element)
+    for rank in np.flatnonzero(nodes[images] != nodes[images[first]])[:1].tolist():
+        here, there = int(first[rank]), int(images[first[rank]])
+        raise FoldRefusal(f"ranks {here} and {rank} share a node, their images {there} and {images[rank]} do not")
+
+
+# The rows of all ranks, from those of the ranks that were simulated for them.
+
+
+def expanded(timeline: Timeline, fold: Fold, fabric: Fabric) -> Timeline:
+    """The timeline of all ranks: the rows of the simulated ones, then of their first images, and so on."""
+    elements = list(fold.elements())
+
+    def everywhere(rows: Columns) -> Columns:
+        return {
+            name: np.concatenate([fold.move(column, element) if name == "rank" else column for element in elements])
+            for name, column in rows.items()
+        }
+
+    def image(channel: Channel, element: Element) -> Channel:
+        here, there = fold.move(channel.sender, element), fold.move(channel.receiver, element)
+        return channel._replace(sender=here, receiver=there, link=fabric.route(here, there).links[channel.hop])
+
+    messages = timeline.all_messages()
+    names = ("ops", "steps", "reductions", "memory", "gathers", "waits", "exchanges")
+    rows: dict[str, Any] = {name: everywhere(getattr(timeline, name)) for name in names}
+    return replace(
+        timeline,
+        channels=[image(channel, element) for element in elements for channel in timeline.channels],
+        messages=None if messages is None else _messages(messages, len(timeline.channels), len(elements)),
+        stream=None,
+        alike=1,
+        **rows,
+    )
+
+
+def _messages(rows: Columns, channels: int, images: int) -> Mapping[str, Column]:
+    return {
+        name: np.concatenate([column + channels * image if name == "channel" else column for image in range(images)])
+        for name, column in rows.items()
+    }

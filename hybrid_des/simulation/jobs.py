@@ -1,0 +1,150 @@
+"""Jobs: the GPUs of a scenario, made from its parts, with their programs started on the links of a fabric."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+from hybrid_des.collectives.communicator import Barrier
+from hybrid_des.engine.causes import Causes, TracedEnvironment, traced
+from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.recorder import MESSAGE_COLUMNS, LongRows, Recorder, Rows
+from hybrid_des.folding.folded_transport import folded_transport
+from hybrid_des.folding.symmetry import Fold
+from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.purpose import REDUCTION
+from hybrid_des.network.transport import Endpoint, Links, TracedTransport, Transport
+from hybrid_des.planning.planner import Parts
+from hybrid_des.planning.program import BARRIER
+from hybrid_des.scenario import Scenario
+from hybrid_des.simulation.communicators import Communicators
+from hybrid_des.simulation.gpu import Arithmetic, Gpu, RunContext
+from hybrid_des.simulation.memory import MemoryLedger
+from hybrid_des.simulation.speeds import Programs, Retime, schedules_of
+
+UNCONTENDED = "uncontended"  # link sharing of runs made only for comparison
+
+
+class Job(NamedTuple):
+    """A scenario whose programs have been started on links.
+
+    Attributes:
+        recorder: its rows.
+        transport: its flows and mailboxes.
+        gpus: its simulated GPUs, by rank.
+        servers: the servers of its process groups: ranks with one stream.
+    """
+
+    scenario: Scenario
+    parts: Parts
+    recorder: Recorder
+    transport: Transport
+    gpus: Sequence[Gpu]
+    servers: Sequence[Gpu]
+
+    @property
+    def ops(self) -> int:
+        """Number of ops of the run, optimizer steps included."""
+        return self.scenario.steps * sum(gpu.ops for gpu in self.gpus)
+
+
+def links_of(scenario: Scenario, fabric: Fabric, env: Environment | None = None) -> Links:
+    """The links of a fabric, slow as in the scenario; in a new environment, if none is given."""
+    sharing = scenario.cluster.sharing
+    schedules = {} if sharing == UNCONTENDED else schedules_of(scenario.slow, fabric)
+    return Links(env or Environment(), fabric, sharing, schedules)
+
+
+def started(
+    scenario: Scenario,
+    parts: Parts,
+    links: Links | None = None,
+    *,
+    fold: Fold | None = None,
+    trace: Causes | None = None,
+    retime: Retime | None = None,
+    order: int | None = None,
+    scratch: Path | None = None,
+) -> Job:
+    """Start the programs of a scenario on links, which other jobs may share; by default on links of its own.
+
+    Args:
+        scenario: what to simulate.
+        parts: its parts; their fabric is the job's view of that of the links.
+        links: links without a trace; folded and traced runs have their own.
+        fold: which ranks are simulated, and for which others they stand; None: all are.
+        trace: records causes, for a run that is explained.
+        retime: other durations of ops.
+        order: number of a random order in which GPUs start; default: by rank.
+        scratch: folder for rows that do not fit into memory.
+    """
+    rows: Rows | None = None
+    if scenario.record == "all":  # explaining a run needs all rows in memory
+        rows = LongRows(MESSAGE_COLUMNS, "start", scratch) if trace is None else Rows(MESSAGE_COLUMNS)
+    recorder = Recorder(rows)
+    fabric, receipts = parts.fabric, parts.programs.blocking
+    if fold is not None:
+        met, sharing = parts.meeting is not None, scenario.cluster.sharing
+        transport: Transport = folded_transport(fabric, sharing, recorder, fold, receipts=receipts, ordered=met)
+    elif trace is not None:
+        own = links_of(scenario, fabric, TracedEnvironment(trace))
+        transport = TracedTransport(own, traced(recorder, trace), fabric, receipts)
+    else:
+        transport = Transport(links_of(scenario, fabric) if links is None else links, recorder, fabric, receipts)
+    gpus = _gpus(scenario, parts, transport, recorder, fold=fold, retime=retime, order=order)
+    return Job(scenario, parts, recorder, transport, gpus, _servers(scenario, parts, transport, recorder))
+
+
+def _gpus(
+    scenario: Scenario,
+    parts: Parts,
+    transport: Transport,
+    recorder: Recorder,
+    *,
+    fold: Fold | None,
+    retime: Retime | None,
+    order: int | None,
+) -> list[Gpu]:
+    """The GPUs of all ranks, or of those that a fold keeps, by rank.
+
+    They are made, and so start, in the order of ranks, or in the random one of this number: of messages that reach a
+    link in the same picosecond, `fifo` serves the one first whose process was booked first.
+    """
+    layout, programs = scenario.parallel.layout, Programs(scenario, parts, retime)
+    ranks: Sequence[int] = fold.ranks if fold else range(layout.ranks)
+    barrier = Barrier(transport.meeting(len(ranks)))
+    context = RunContext(transport.env, recorder, scenario.steps)
+    communicators = Communicators(transport, parts).of(ranks)
+    made = list(zip(ranks, scenario.cluster.nodes_of(ranks), strict=True))
+    if order is not None:
+        Random(order).shuffle(made)
+    gpus = []
+    for rank, node in made:
+        place = layout.coordinate(rank, "pipeline")
+        program, pace = programs.of(rank, place, node.speed)
+        transport.begin(rank)
+        gpus.append(
+            Gpu(
+                context,
+                Endpoint(transport, rank, layout.line(rank, "pipeline")),
+                program,
+                {**communicators[rank], BARRIER: barrier},
+                MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
+                arithmetic=Arithmetic(parts.workers[rank]) if parts.training else None,
+                pace=pace,
+            )
+        )
+    return sorted(gpus, key=lambda gpu: gpu.rank)
+
+
+def _servers(scenario: Scenario, parts: Parts, transport: Transport, recorder: Recorder) -> list[Gpu]:
+    context = RunContext(transport.env, recorder, scenario.steps)
+    return [
+        Gpu(
+            context,
+            Endpoint(transport, place, ()),
+            parts.programs.serve(group.stage, group.part),
+            {(REDUCTION.name, group.stage, group.part): communicator},
+        )
+        for group, place, communicator in Communicators(transport, parts).servers()
+    ]

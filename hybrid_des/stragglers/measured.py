@@ -1,0 +1,142 @@
+"""A measured run, op by op: its layout and micro-batches follow from the rows, its schedule from their order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hybrid_des.errors import PlanError, Refusal, UsageError
+from hybrid_des.options import required_keys
+from hybrid_des.pipeline import Op, Plan, PlanRequest, loop, schedules
+from hybrid_des.units import PICOSECONDS_PER_SECOND
+from hybrid_des.workload.durations import Durations, Sizes, durations_of, read_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+USUAL = ("1f1b", "interleaved-1f1b", "gpipe")  # tried first; without starts of ops, the first or second is assumed
+SEARCHES = ("zb-auto",)  # schedules that are found by a search, not recognized
+
+
+@dataclass(frozen=True)
+class MeasuredRun:
+    """A measured run.
+
+    Attributes:
+        sizes: replicas, pipeline ranks, chunks and micro-batches.
+        durations: duration of every op.
+        plan: the order of ops.
+        schedule: its name; None if no schedule has this order.
+        assumed: whether the schedule is a guess, as the trace has no starts of ops.
+        measured: seconds from first to last compute of each step, by its number; None without starts.
+    """
+
+    sizes: Sizes
+    durations: Durations
+    plan: Plan
+    schedule: str | None
+    assumed: bool
+    measured: pd.Series[float] | None
+
+
+def read_trace(path: Path, schedule: str | None = None) -> MeasuredRun:
+    """Read a measured run; `schedule` names its schedule, which is otherwise inferred from its order.
+
+    Raises:
+        UsageError: the file is not a table of durations, has gaps, or has an order that cannot be run.
+    """
+    table = read_table(path)
+    if "stage" not in table:
+        raise UsageError(f"{path}: no column stage; replica and stage say what runs where")
+    sizes = Sizes(*(int(table[name].max()) + 1 for name in Sizes._fields))
+    _check_sizes(sizes, len(table), path)
+    durations = durations_of(table, sizes, str(path))
+    name, plan = _order(table, sizes, path, schedule)
+    durations.check(plan, sizes.replica, len(durations.steps))
+    assumed = schedule is None and "start_s" not in table
+    return MeasuredRun(sizes, durations, plan, name, assumed, _measured(table))
+
+
+def _check_sizes(sizes: Sizes, rows: int, path: Path) -> None:
+    """Refuse numbers that leave most of the table empty, before anything of their size is allocated."""
+    places = sizes.replica * sizes.stage * sizes.chunk * sizes.microbatch
+    if places > rows:
+        found = (
+            f"{sizes.replica} replicas × {sizes.stage} stages × {sizes.chunk} chunks × {sizes.microbatch} micro-batches"
+        )
+        raise UsageError(f"{path}: {rows} rows cannot hold {found}, counted from 0; are there gaps?")
+
+
+def _measured(table: pd.DataFrame) -> pd.Series[float] | None:
+    if "start_s" not in table:
+        return None
+    starts = table.start_s.astype("float64")
+    bounds = table.assign(start=starts, end=starts + table.seconds).groupby("step").agg({"start": "min", "end": "max"})
+    return bounds.end - bounds.start
+
+
+def _order(table: pd.DataFrame, sizes: Sizes, path: Path, schedule: str | None) -> tuple[str | None, Plan]:
+    """The name and the plan of the order of ops."""
+    if schedule is not None:
+        return schedule, _plan(schedule, sizes, table)
+    if "start_s" not in table:
+        name = USUAL[0] if sizes.chunk == 1 else USUAL[1]
+        return name, _plan(name, sizes, table)
+    programs = _programs(table, sizes)
+    for name in [*USUAL, *(name for name in schedules.names() if name not in (*USUAL, *SEARCHES))]:
+        try:
+            plan = _plan(name, sizes, table)
+        except Refusal:
+            continue
+        if _separate(plan) == programs:
+            return name, plan
+    plan = Plan.of(programs, [loop(sizes.stage, sizes.chunk)], [0] * sizes.microbatch)
+    try:
+        plan.check()
+    except PlanError as error:
+        raise UsageError(f"{path}: its order cannot be run: {str(error).splitlines()[0]}") from None
+    return None, plan
+
+
+def _programs(table: pd.DataFrame, sizes: Sizes) -> list[list[Op]]:
+    """The ops of each pipeline rank in the order of their starts, in the first step of the first replica."""
+    first = table[(table.step == table.step.min()) & (table.replica == 0)].sort_values("start_s", kind="stable")
+    ops = first[["kind", "microbatch", "chunk"]]
+    return [
+        [Op(*op) for op in ops[first.stage == stage].itertuples(index=False, name=None)] for stage in range(sizes.stage)
+    ]
+
+
+def _plan(name: str, sizes: Sizes, table: pd.DataFrame) -> Plan:
+    """The plan of a schedule with its default options and the mean durations of the table, which has no fused pairs.
+
+    Raises:
+        Refusal: it does not support these sizes, or needs options.
+        UsageError: there is no such schedule.
+    """
+    entry = schedules.find(name)
+    if required_keys(entry.options):
+        raise Refusal(f"{name} needs options")
+    if (entry.facts["chunks"] or (sizes.chunk if entry.facts["many_chunks"] else 1)) != sizes.chunk:
+        raise Refusal(f"{name} has another number of chunks")
+    means = table.groupby("kind").seconds.mean() * PICOSECONDS_PER_SECOND * sizes.chunk
+    forward, backward = (round(float(means.get(kind, 0))) for kind in "FB")
+    weight = round(float(means.get("W", backward // 2)))
+    inputs = round(float(means.get("I", backward - backward // 2)))
+    request = PlanRequest(
+        pipeline=sizes.stage,
+        microbatches=sizes.microbatch,
+        chunks=sizes.chunk,
+        forward=(forward,) * sizes.stage,
+        input=(inputs,) * sizes.stage,
+        weight=(weight,) * sizes.stage,
+    )
+    plan = entry.build(request, *entry.arguments())
+    return Plan.of(_separate(plan), plan.paths, plan.path_of)
+
+
+def _separate(plan: Plan) -> list[list[Op]]:
+    """The ops of each pipeline rank in order, those of fused pairs one after the other."""
+    return [[op for action in program for op in action] for program in plan.programs]

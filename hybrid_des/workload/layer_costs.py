@@ -1,0 +1,333 @@
+"""Costs of a layer on one rank: times, traffic, memory and parameters, after parallelism has divided the layer.
+
+A rank has m tokens of a micro-batch. Traffic per layer and micro-batch, in bytes of 2-byte elements:
+
+    tensor       an all-reduce of 2mh before the residual, twice per block, forward and backward; with sequence
+                 parallelism an all-gather and a reduce-scatter instead (Korthikanti et al., arXiv 2205.05198)
+    context      ring: c−1 steps that pass keys and values on, during attention on the block received before; twice the
+                 bytes in the backward (Liu et al., arXiv 2310.01889). all-to-all: queries, keys, values and outputs
+                 (Jacobs et al., arXiv 2309.14509). all-gather: keys and values; their gradients are scattered
+    expert       tokens to their experts and back, forward and backward (Lepikhin et al., arXiv 2006.16668)
+
+Recomputation: `full` repeats the forward of every block and its traffic before the backward and keeps the block's input
+alone; `selective` repeats the attention core and does not keep the score matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from math import ceil
+from typing import Literal, NamedTuple
+
+from hybrid_des.models import Attention, Elementwise, Gemm, Layer
+from hybrid_des.models.layer import Operation
+from hybrid_des.workload.costs import CostBasis
+
+# Times of operations on one GPU, from the rates that its units achieve.
+#
+#     product (m × k) · (k × n)     max(2mnk / (FLOP/s · shape(m, n, k)), bytes / memory bandwidth)
+#     conversion to 8 bits          4 bytes per element / memory bandwidth: of a product's input, of its output's
+# gradient
+#     flash attention               FLOP / (FLOP/s of attention); the backward 2.5 times the FLOP at 0.78 of the rate
+#     memory-bound operation        bytes / memory bandwidth
+#
+# FLOP/s and bandwidth are the GPU's peaks times the efficiencies of the scenario. `shape` is the efficiency of
+# tiling: for the best of the tiles 256×128 … 64×64, the product of
+#
+#     useful       the share of the padded tiles, in whole waves over the multiprocessors, that is part of the result;
+#                  less than one wave is split along k, at 0.75 at best
+#     reuse        (1 + τ·x₀)/(1 + τ·x), where x is the mean of 1/rows and 1/columns of a tile, x₀ that of 256×128
+#     depth        k/(k + k₀): filling and draining the pipeline of each tile
+#
+# τ and k₀ fit 183 GEMMs measured on an A100 within 3.9 % on average (a constant efficiency: 6.7 %). Wave quantisation:
+# NVIDIA, Matrix Multiplication Background User's Guide. Backward of flash attention: Dao, arXiv 2307.08691.
+
+
+TILES = ((256, 128), (128, 256), (128, 128), (256, 64), (64, 256), (128, 64), (64, 128), (64, 64))
+REUSE = 127  # τ
+DEPTH = 145  # k₀
+SPLIT = 0.75
+IDEAL = (1 / 256 + 1 / 128) / 2  # x₀
+ATTENTION_BACKWARD = (2.5, 0.78)  # times the FLOP, and share of the forward's rate
+ELEMENT = 2  # bytes
+QUANTISED = 4  # bytes moved per element to convert an operand to 8 bits, in both layouts
+
+
+class Times(NamedTuple):
+    """Seconds of the forward, of the gradient of the input, and of the gradient of the weights."""
+
+    forward: float = 0.0
+    input: float = 0.0
+    weight: float = 0.0
+
+
+@dataclass(frozen=True)
+class Device:
+    """Rates that one GPU achieves.
+
+    Attributes:
+        flops: FLOP/s of products of ideal shape, in the precision of most products.
+        flops16: the same in 16 bits, for products that are not quantised.
+        attention: FLOP/s of flash attention.
+        memory: bytes per second of its memory.
+        multiprocessors: number of them.
+        quantised: whether products are in 8 bits.
+        accumulating: bytes per weight of the product that also adds a micro-batch's gradients to earlier ones.
+        adding: bytes moved per weight by an addition after the product.
+    """
+
+    flops: float
+    flops16: float
+    attention: float
+    memory: float
+    multiprocessors: int
+    quantised: bool = False
+    accumulating: float = ELEMENT
+    adding: float = 0.0
+
+    def product(
+        self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False, result: float = ELEMENT
+    ) -> float:
+        """Seconds of `count` products (m × k) · (k × n), with `result` bytes moved per element of the result."""
+        flops, operand = (self.flops, 1) if quantised else (self.flops16, ELEMENT)
+        moved = (operand * (m * k + k * n) + result * m * n) * count
+        return max(2 * m * n * k * count / (flops * shape(m, n, k, count, self.multiprocessors)), moved / self.memory)
+
+    def layer_product(self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False) -> Times:
+        """A product with weights (k × n), and its two gradients.
+
+        In 8 bits, its input and the gradient of its output are converted, once each; weights once per step.
+        """
+        quantised = quantised and self.quantised
+        forward, inward = (self.product(m, *sides, count, quantised=quantised) for sides in ((n, k), (k, n)))
+        weights = self.product(k, n, m, count, quantised=quantised, result=self.accumulating)
+        if quantised:
+            forward += QUANTISED * m * k * count / self.memory
+            inward += QUANTISED * m * n * count / self.memory
+        return Times(forward, inward, weights + self.adding * n * k * count / self.memory)
+
+    def moving(self, forward: float, backward: float) -> Times:
+        """A memory-bound operation that moves these bytes."""
+        return Times(forward / self.memory, backward / self.memory)
+
+    def flash(self, flop: float) -> Times:
+        """Flash attention with `flop` FLOP in the forward."""
+        more, slower = ATTENTION_BACKWARD
+        forward = flop / self.attention
+        return Times(forward, forward * more / slower)
+
+
+@cache
+def shape(m: float, n: float, k: float, count: float, multiprocessors: int) -> float:
+    """The share of the ideal rate that products of this shape achieve."""
+    return max(_useful(m, n, count, tile, multiprocessors) * _reuse(tile) for tile in TILES) * k / (k + DEPTH)
+
+
+def _useful(m: float, n: float, count: float, tile: tuple[int, int], multiprocessors: int) -> float:
+    rows, columns = tile
+    tiles = ceil(m / rows) * ceil(n / columns) * count
+    full = tiles / (ceil(tiles / multiprocessors) * multiprocessors)
+    return m * n * count / (tiles * rows * columns) * (max(full, SPLIT) if tiles < multiprocessors else full)
+
+
+def _reuse(tile: tuple[int, int]) -> float:
+    return (1 + REUSE * IDEAL) / (1 + REUSE * (1 / tile[0] + 1 / tile[1]) / 2)
+
+
+Axis = Literal["tensor", "context", "expert"]
+
+
+class Exchange(NamedTuple):
+    """A collective that an op waits for.
+
+    Attributes:
+        axis: the axis whose ranks take part.
+        does: all-reduce, reduce-scatter, all-gather or all-to-all.
+        size: bytes of a member's buffer.
+        repeats: number of times, one after the other.
+        behind: seconds of concurrent computation, each time.
+        steps: of a ring whose steps are started one by one, between two members each; 0: it is started once.
+    """
+
+    axis: Axis
+    does: str
+    size: int
+    repeats: int = 1
+    behind: float = 0.0
+    steps: int = 0
+
+
+@dataclass(frozen=True)
+class LayerCosts:
+    """Costs of one layer and micro-batch on one rank.
+
+    Attributes:
+        operations: computation alone, operation by operation.
+        times: the sum of these.
+        again: seconds of the forward that are repeated before the backward.
+        forward, backward: traffic.
+        kept: bytes of activations kept for the backward.
+        weight_share: share of `kept` that weight gradients need after the input gradient.
+        transient: bytes that exist only while the layer's backward runs.
+        widest: the part of them that is gradients of activations.
+        weight_gradients: the part of them that is 16-bit gradients of weights.
+        message: bytes passed on to the next layer.
+        parameters: numbers held by the rank: those of experts, and others.
+    """
+
+    operations: tuple[tuple[Operation, Times], ...]
+    times: Times
+    again: float
+    forward: tuple[Exchange, ...]
+    backward: tuple[Exchange, ...]
+    kept: int
+    weight_share: Fraction
+    transient: int
+    widest: int
+    weight_gradients: int
+    message: int
+    parameters: tuple[int, int]
+
+
+def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 0) -> LayerCosts:
+    """The costs of a layer on each of the ranks that share it; `received` are bytes per token of the layer before."""
+    parts = tuple((operation, _times(operation, layer, basis, device)) for operation in layer.operations)
+    times = Times(*(sum(column) for column in zip(*(took for _, took in parts), strict=True)))
+    core = Times(*(sum(c) for c in zip(*(took for one, took in parts if isinstance(one, Attention)), strict=True)))
+    forward, backward = (tuple(_traffic(layer, basis, core, received, which)) for which in (0, 1))
+    recompute = basis.recompute if layer.place == "block" else "none"
+    full = recompute == "full"
+    kept = _kept(layer, basis, scores=recompute == "none")
+    widest = ceil(layer.transient * basis.tokens / basis.parallel.tensor)
+    inputs = -(-layer.output * basis.tokens // basis.regular)
+    parameters = _parameters(layer, basis)
+    gradients = ELEMENT * sum(parameters)
+    return LayerCosts(
+        operations=parts,
+        times=times,
+        again={"none": 0.0, "selective": core.forward, "full": times.forward}[recompute],
+        forward=forward,
+        backward=(*forward, *backward) if full else backward,
+        kept=inputs if full else kept,
+        weight_share=_weight_share(layer, basis, inputs if full else kept),
+        transient=widest + gradients + (kept if full else 0),
+        widest=widest,
+        weight_gradients=gradients,
+        message=-(-layer.output * basis.tokens // basis.parallel.tensor),
+        parameters=parameters,
+    )
+
+
+def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device) -> Times:
+    m, t = basis.tokens, basis.parallel.tensor
+    if isinstance(operation, Gemm):
+        return _product(operation, layer, basis, device)
+    if isinstance(operation, Attention):
+        return _attention(operation, basis, device)
+    if isinstance(operation, Elementwise):
+        over = {"none": 1, "sequence": basis.regular, "tensor": t}[operation.split]
+        busiest = float(layer.balance) if operation.expert else 1.0
+        return device.moving(operation.forward * m / over * busiest, operation.backward * m / over * busiest)
+    took = max(float(operation.flop) * m / device.flops16, operation.bytes * m / device.memory)
+    return Times(took, took, took if operation.weights else 0.0)
+
+
+def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Times:
+    """A product with weights; experts of other ranks send their tokens here."""
+    n, k, count = gemm.n, gemm.k, gemm.count
+    rows = float(gemm.rows) * basis.tokens
+    if gemm.expert:
+        count, rows = gemm.count // basis.parallel.expert, rows * basis.parallel.expert * float(layer.balance)
+    if gemm.split == "columns":
+        n = ceil(n / basis.parallel.tensor)
+    elif gemm.split == "rows":
+        k = ceil(k / basis.parallel.tensor)
+    elif gemm.split == "sequence":
+        rows /= basis.regular
+    return device.layer_product(max(1.0, rows), n, k, count, quantised=layer.place == "block")
+
+
+def _attention(attention: Attention, basis: CostBasis, device: Device) -> Times:
+    """The attention core over the heads of a tensor rank."""
+    m, t = basis.tokens, basis.parallel.tensor
+    if attention.flash:
+        return device.flash(float(attention.flop) * m / t)
+    keys, queries = attention.sequence, attention.sequence / basis.parallel.context
+    count = m / queries * attention.heads / t
+    products = device.product(queries, keys, attention.key_size, count)
+    products += device.product(queries, attention.value_size, keys, count)
+    forward, backward = (size * m / t for size in attention.score_bytes)
+    passes = device.moving(forward, backward)
+    return Times(products + passes.forward, 2 * products + passes.input)
+
+
+def _traffic(layer: Layer, basis: CostBasis, core: Times, received: int, backward: int) -> Iterator[Exchange]:
+    """The collectives of one pass over a layer."""
+    m = basis.tokens
+    if basis.parallel.tensor > 1 and layer.parameters.tensor + layer.parameters.tied:
+        yield from _tensor_traffic(layer, basis, received, backward)
+    attention = [one for one in layer.operations if isinstance(one, Attention)]
+    if basis.parallel.context > 1 and attention:
+        yield from _context_traffic(attention[0], basis, core[backward], backward)
+    if basis.parallel.expert > 1 and layer.dispatched:
+        size = round(layer.dispatched * m * layer.balance / basis.regular)
+        yield Exchange("expert", "all-to-all", size, 2)
+
+
+def _tensor_traffic(layer: Layer, basis: CostBasis, received: int, backward: int) -> Iterator[Exchange]:
+    """Partial outputs are summed, and with sequence parallelism inputs gathered: twice per block."""
+    size = basis.tokens * (layer.output or received)
+    sums, gathers = {"block": (2, 2), "first": (1 - backward, backward), "last": (backward, 1 - backward)}[layer.place]
+    if not basis.parallel.sequence:
+        gathers = 0
+    for does, count in (("all-gather", gathers), ("reduce-scatter" if basis.parallel.sequence else "all-reduce", sums)):
+        if count:
+            yield Exchange("tensor", does, size, count)
+
+
+def _context_traffic(attention: Attention, basis: CostBasis, core: float, backward: int) -> Iterator[Exchange]:
+    """Keys and values of all heads of a tensor rank, or all four tensors of attention."""
+    c, per_head = basis.parallel.context, ELEMENT * basis.tokens / basis.parallel.tensor
+    key_value = round(per_head * attention.kv_heads * (attention.key_size + attention.value_size))
+    if basis.parallel.context_method == "ring":
+        behind = core * (c - 1) / c  # attention on the block held before, step by step
+        yield Exchange("context", "all-gather", c * key_value << backward, behind=behind, steps=c - 1)
+    elif basis.parallel.context_method == "all-gather":
+        yield Exchange("context", "reduce-scatter" if backward else "all-gather", key_value * c)
+    else:
+        whole = round(per_head * attention.heads * (attention.key_size + attention.value_size)) + key_value
+        yield Exchange("context", "all-to-all", whole)
+
+
+def _kept(layer: Layer, basis: CostBasis, *, scores: bool) -> int:
+    kept, t = layer.kept, basis.parallel.tensor
+    inner = kept.tensor + (kept.scores / basis.parallel.context if scores else 0)
+    routed = (kept.received + kept.expert / t) * layer.balance
+    return ceil(basis.tokens * (kept.sequence / basis.regular + inner / t + routed))
+
+
+def _weight_share(layer: Layer, basis: CostBasis, kept: int) -> Fraction:
+    """The share that weight gradients need: inputs and output gradients of products (Qi et al., arXiv 2401.10241)."""
+    needed = Fraction(0)
+    for gemm in (one for one in layer.operations if isinstance(one, Gemm)):
+        inner, regular = basis.parallel.tensor, basis.regular
+        of_input, of_output = {"columns": (regular, inner), "rows": (inner, regular)}.get(
+            gemm.split, (regular, regular)
+        )
+        needed += ELEMENT * gemm.rows * gemm.count * (Fraction(gemm.k, of_input) + Fraction(gemm.n, of_output))
+    return min(Fraction(1), needed * basis.tokens / kept) if kept else Fraction(0)
+
+
+def _parameters(layer: Layer, basis: CostBasis) -> tuple[int, int]:
+    own = layer.parameters
+    dense = -(-(own.tensor + own.tied) // basis.parallel.tensor) + own.replicated
+    return -(-own.expert // (basis.parallel.expert * basis.parallel.tensor)), dense
+
+
+def tied_parameters(layer: Layer, basis: CostBasis) -> int:
+    """The parameters of the first layer that a rank needs for this layer; `LayerCosts.parameters` includes them."""
+    own = layer.parameters
+    return _parameters(layer, basis)[1] - (-(-own.tensor // basis.parallel.tensor) + own.replicated)
