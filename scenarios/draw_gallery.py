@@ -78,16 +78,16 @@ def draw_gallery(folder: Path) -> int:
         raise SystemExit(f"{folder}: no scenarios found; expected files such as a100_8x.yaml")
     sections: list[str] = []
 
-    def pictures(workshop: Path) -> list[str]:
+    def pictures(staging: Path) -> list[str]:
         with ProcessPoolExecutor(os.cpu_count()) as pool:  # timelines of a thousand ranks are large: one per process
-            drawn = [pool.submit(_draw_kind, name, folder, workshop) for name in KINDS]
-            sections.extend(pool.map(partial(_draw_file, workshop=workshop), files))
+            drawn = [pool.submit(_draw_kind, name, folder, staging) for name in KINDS]
+            sections.extend(pool.map(partial(_draw_file, staging=staging), files))
             for one in drawn:
                 one.result()
         return []
 
-    def page(workshop: Path) -> list[str]:
-        (workshop / "README.md").write_text(page_of(sections), encoding="utf-8")
+    def page(staging: Path) -> list[str]:
+        (staging / "README.md").write_text(page_of(sections), encoding="utf-8")
         return []
 
     write_whole(folder / PICTURES, pictures)
@@ -95,7 +95,7 @@ def draw_gallery(folder: Path) -> int:
     return len(files)
 
 
-def _draw_kind(name: str, folder: Path, workshop: Path) -> None:
+def _draw_kind(name: str, folder: Path, staging: Path) -> None:
     """Draw a picture of `KINDS`."""
     draw = {
         "schedules": _schedules,
@@ -105,13 +105,13 @@ def _draw_kind(name: str, folder: Path, workshop: Path) -> None:
         "link_use": _link_use,
         "loss": _loss,
     }[name]
-    _save(draw(folder), workshop / f"{name}.png")
+    _save(draw(folder), staging / f"{name}.png")
 
 
-def _draw_file(file: Path, workshop: Path) -> str:
+def _draw_file(file: Path, staging: Path) -> str:
     """Simulate and draw a scenario, and describe it."""
     result = simulate(load(file).model_copy(update={"steps": 1}))
-    _draw(result, workshop / f"{file.stem}.png")
+    _draw(result, staging / f"{file.stem}.png")
     return section_of(file, result)
 
 

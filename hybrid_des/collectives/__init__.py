@@ -14,7 +14,7 @@ Arguments of the registration:
     options   class of its options, which extend a scenario's `gradients`; an instance is the last argument of the
               collective and of `servers`
     servers   endpoints that serve the group without being members: a function from `Site` to their places in the fabric
-    images    which images of its members do the same (`seating`), so that they are simulated once; default none
+    images    which images of its members do the same (`permutation`), so that they are simulated once; default none
     phases    the phases of its messages between two members, in order, if each has equally many; for traces
     halves    of an all-reduce: the reduce-scatter and the all-gather that it consists of, for sharded parameters
 
@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 from hybrid_des.collectives.buffer import Channels
 from hybrid_des.collectives.group import ProcessGroup, Routine
-from hybrid_des.collectives.permutation import Images, Seating, in_place
+from hybrid_des.collectives.permutation import Images, Permutation, in_place
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.symmetry import orders
 from hybrid_des.options import Options, required_keys
@@ -99,13 +99,13 @@ def process_group(
     return ProcessGroup(name, stage, members, held, len(servers), part, channels=rings[0] if rings else ())
 
 
-def told_apart(name: str, seating: Seating, options: Given = None) -> str:
+def asymmetry(name: str, permutation: Permutation, options: Given = None) -> str:
     """How the members of a collective differ from their images, in words; empty if they do the same."""
     entry = find(name)
     images: Images | None = entry.facts["images"]
     if images is None:
-        return "" if in_place(seating) else f"the members of {name} do not all do the same"
-    return images(seating, *entry.arguments(options))
+        return "" if in_place(permutation) else f"the members of {name} do not all do the same"
+    return images(permutation, *entry.arguments(options))
 
 
 def all_reduce_names() -> list[str]:

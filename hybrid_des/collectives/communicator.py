@@ -17,7 +17,7 @@ from hybrid_des.collectives.buffer import Buffer, shares_of
 from hybrid_des.collectives.group import Group, Routine
 from hybrid_des.engine.clock import Environment
 from hybrid_des.errors import NumericsError
-from hybrid_des.network.mailbox import Meeting
+from hybrid_des.network.mailbox import ReplayedGroup
 
 Shares = Callable[[int, int, int], Sequence[int]]  # (elements, members, channels) → the elements on each channel
 
@@ -44,7 +44,7 @@ class Communicator:
         meetings: none, since nothing is replayed.
     """
 
-    meetings: Sequence[Meeting] = ()
+    meetings: Sequence[ReplayedGroup] = ()
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Replayed:
         meetings: with the others of each part.
     """
 
-    def __init__(self, meetings: Sequence[Meeting | None]) -> None:
+    def __init__(self, meetings: Sequence[ReplayedGroup | None]) -> None:
         self._of_part = meetings
         self.meetings = [meeting for meeting in meetings if meeting]
 
@@ -109,9 +109,9 @@ class Barrier:
         meetings: none that computation could overlap.
     """
 
-    meetings: Sequence[Meeting] = ()
+    meetings: Sequence[ReplayedGroup] = ()
 
-    def __init__(self, meeting: Meeting) -> None:
+    def __init__(self, meeting: ReplayedGroup) -> None:
         self._meeting = meeting
 
     def run(self, step: int, call: None) -> Routine:

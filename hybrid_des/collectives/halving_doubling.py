@@ -24,7 +24,7 @@ from typing import Annotated, Literal
 from hybrid_des.collectives import TWO_PHASES, collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.collectives.permutation import Seating, differing_buckets, exchange, in_pairs
+from hybrid_des.collectives.permutation import Permutation, differing_buckets, exchange, in_pairs
 from hybrid_des.collectives.recursive_doubling import core_of
 from hybrid_des.options import Options, choice
 
@@ -36,12 +36,12 @@ class Partners(Options):
     """The partner with which halves of the buffer are exchanged first."""
 
 
-def in_halves(seating: Seating, options: Partners) -> str:
+def in_halves(permutation: Permutation, options: Partners) -> str:
     """Images exchange partners, and with them their parts of the buffer."""
-    members, turn = len(seating.places), exchange(seating.places) or 0
+    members, turn = len(permutation.places), exchange(permutation.places) or 0
     if options.partner == "nearest":
         turn = _reversed(turn, members.bit_length() - 1)
-    return in_pairs(seating) or differing_buckets(seating, turn)
+    return in_pairs(permutation) or differing_buckets(permutation, turn)
 
 
 @collective(

@@ -18,7 +18,7 @@ import numpy as np
 from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer, Pieces, Pipelining
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.collectives.permutation import Seating, differing, rotation
+from hybrid_des.collectives.permutation import Permutation, differing, rotation
 from hybrid_des.collectives.ring import gather, scatter
 from hybrid_des.errors import Refusal
 from hybrid_des.network.mailbox import Handoff, Message
@@ -27,11 +27,11 @@ from hybrid_des.units import split_evenly
 MOST_SEGMENTS = 16
 
 
-def between_nodes(seating: Seating, options: Pipelining, *, halved: bool = False) -> str:
+def between_nodes(permutation: Permutation, options: Pipelining, *, halved: bool = False) -> str:
     """Images rotate nodes around their ring, and members around that of their node."""
-    here, there = (list(_by_node(nodes).values()) for nodes in (seating.nodes, seating.image_nodes))
+    here, there = (list(_by_node(nodes).values()) for nodes in (permutation.nodes, permutation.image_nodes))
     seat = {place: (node, index) for node, places in enumerate(there) for index, place in enumerate(places)}
-    moved = [[seat[int(seating.places[place])] for place in places] for places in here]
+    moved = [[seat[int(permutation.places[place])] for place in places] for places in here]
     across = rotation(np.array([members[0][0] for members in moved]))
     inside = {rotation(np.array([index for _, index in members])) for members in moved}
     if any(len({node for node, _ in members}) > 1 for members in moved) or across is None or len(inside) > 1:
@@ -40,7 +40,7 @@ def between_nodes(seating: Seating, options: Pipelining, *, halved: bool = False
     if turn is None:
         return "the members on a node are not rotated by the same number of places"
     width, nodes = len(here[0]), len(here)
-    for buffer in seating.buffers:
+    for buffer in permutation.buffers:
         for segment in set(split_evenly(buffer.elements, _segments(buffer, width, options, halved))):
             shards = {differing(shard, nodes, across) for shard in set(split_evenly(segment, width))}
             if found := differing(segment, width, turn) or max(shards):

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from hybrid_des.collectives import Site, collective
 from hybrid_des.collectives.buffer import Buffer, Pieces
 from hybrid_des.collectives.group import Group, Routine
-from hybrid_des.collectives.permutation import Seating, around
+from hybrid_des.collectives.permutation import Permutation, around
 from hybrid_des.errors import Refusal
 from hybrid_des.options import Count, Options, choice
 
@@ -42,11 +42,11 @@ def hosts(site: Site, options: Servers) -> Sequence[int]:
     return site.spare[:wanted]
 
 
-def all_serve(seating: Seating, options: Servers) -> str:
+def all_serve(permutation: Permutation, options: Servers) -> str:
     """Every rank does the same if each serves a shard."""
-    if options.servers_on == "hosts" or (options.servers or len(seating.places)) < len(seating.places):
+    if options.servers_on == "hosts" or (options.servers or len(permutation.places)) < len(permutation.places):
         return "servers stand for the whole group"
-    return around(seating)
+    return around(permutation)
 
 
 @collective(

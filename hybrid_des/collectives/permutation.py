@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hybrid_des.collectives.buffer import Buffer, shares_of
 
 
-class Seating(NamedTuple):
+class Permutation(NamedTuple):
     """How an image seats the members of a group.
 
     Attributes:
@@ -34,7 +34,7 @@ class Seating(NamedTuple):
     image_rings: Sequence[Sequence[int]] = ()
 
 
-Images = Callable[[Seating, Any], str]  # how the members differ, in words; empty if they do the same
+Images = Callable[[Permutation, Any], str]  # how the members differ, in words; empty if they do the same
 
 
 def rotation(places: NDArray[np.int64]) -> int | None:
@@ -49,10 +49,10 @@ def exchange(places: NDArray[np.int64]) -> int | None:
     return int(changed[0]) if (changed == changed[0]).all() else None
 
 
-def in_place(seating: Seating) -> bool:
+def in_place(permutation: Permutation) -> bool:
     """Whether every member keeps its place, in a group with as many members on each node, in the same order."""
-    kept = (seating.places == np.arange(len(seating.places))).all()
-    return bool(kept) and _shared(seating.nodes) == _shared(seating.image_nodes)
+    kept = (permutation.places == np.arange(len(permutation.places))).all()
+    return bool(kept) and _shared(permutation.nodes) == _shared(permutation.image_nodes)
 
 
 def _shared(nodes: Sequence[int]) -> list[int]:
@@ -68,16 +68,18 @@ def differing(elements: int, pieces: int, turn: int) -> str:
     return ""
 
 
-def around(seating: Seating, options: Any = None) -> str:
+def around(permutation: Permutation, options: Any = None) -> str:
     """Rings, in each of which every member owns a piece of an equal part of the buffer."""
-    if len(seating.rings) != len(seating.image_rings):
-        return f"they reduce over {len(seating.rings)} and {len(seating.image_rings)} channels"
-    members, channels = len(seating.places), len(seating.rings) or 1
-    sizes = [(buffer.elements, shares_of(buffer.elements, members, channels)) for buffer in seating.buffers]
+    if len(permutation.rings) != len(permutation.image_rings):
+        return f"they reduce over {len(permutation.rings)} and {len(permutation.image_rings)} channels"
+    members, channels = len(permutation.places), len(permutation.rings) or 1
+    sizes = [(buffer.elements, shares_of(buffer.elements, members, channels)) for buffer in permutation.buffers]
     whole = [np.arange(members)]
-    for number, (ring, image) in enumerate(zip(seating.rings or whole, seating.image_rings or whole, strict=True)):
+    for number, (ring, image) in enumerate(
+        zip(permutation.rings or whole, permutation.image_rings or whole, strict=True)
+    ):
         place_in = np.argsort(np.asarray(image))  # of a member of the image's group
-        turn = rotation(place_in[seating.places[np.asarray(ring)]])
+        turn = rotation(place_in[permutation.places[np.asarray(ring)]])
         if turn is None:
             return "the members of a ring are not rotated by the same number of places"
         for elements, shares in sizes:
@@ -86,20 +88,20 @@ def around(seating: Seating, options: Any = None) -> str:
     return ""
 
 
-def any_order(seating: Seating, options: Any = None) -> str:
+def any_order(permutation: Permutation, options: Any = None) -> str:
     """Every member does the same, wherever it is."""
     return ""
 
 
-def in_pairs(seating: Seating, options: Any = None) -> str:
+def in_pairs(permutation: Permutation, options: Any = None) -> str:
     """Whole buffers between partners at distances that are powers of two."""
-    members = len(seating.places)
+    members = len(permutation.places)
     if members & (members - 1):
         return f"of {members} members, no power of two, some have a guest"
-    return "" if exchange(seating.places) is not None else "partners are not exchanged by the same number of places"
+    return "" if exchange(permutation.places) is not None else "partners are not exchanged by the same number of places"
 
 
-def differing_buckets(seating: Seating, turn: int) -> str:
+def differing_buckets(permutation: Permutation, turn: int) -> str:
     """How pieces of a bucket, one per member, differ in size if `turn` places apart; empty if they do not."""
-    members = len(seating.places)
-    return next(filter(None, (differing(buffer.elements, members, turn) for buffer in seating.buffers)), "")
+    members = len(permutation.places)
+    return next(filter(None, (differing(buffer.elements, members, turn) for buffer in permutation.buffers)), "")

@@ -20,7 +20,7 @@ from typing import NamedTuple
 Amount = int | Fraction  # picoseconds of work at factor 1
 
 
-class Spell(NamedTuple):
+class Interval(NamedTuple):
     """A factor from one time until another, in picoseconds; `until` None means forever."""
 
     start: int
@@ -60,7 +60,7 @@ class Noise:
 
 
 @dataclass(frozen=True)
-class Timetable:
+class PiecewiseRate:
     """A factor over time.
 
     Attributes:
@@ -74,7 +74,7 @@ class Timetable:
     noise: Noise | None = None
 
     @classmethod
-    def of(cls, spells: Iterable[Spell], noise: Noise | None = None) -> Timetable:
+    def of(cls, spells: Iterable[Interval], noise: Noise | None = None) -> PiecewiseRate:
         """The product of all spells; 1 where there is none."""
         spells = list(spells)
         starts = sorted({0, *(s.start for s in spells), *(s.until for s in spells if s.until is not None)})
@@ -85,7 +85,7 @@ class Timetable:
         return cls(*_merged(starts, factors), noise)
 
     @classmethod
-    def combined(cls, tables: Sequence[Timetable], how: Callable[[Sequence[Fraction]], Fraction]) -> Timetable:
+    def combined(cls, tables: Sequence[PiecewiseRate], how: Callable[[Sequence[Fraction]], Fraction]) -> PiecewiseRate:
         """At every time, one factor from those of several tables; the noise is that of the first."""
         starts = sorted({start for table in tables for start in table.starts})
         factors = [how([table.factor(at) for table in tables]) for at in starts]

@@ -1,12 +1,12 @@
 """Exact folding: ranks that do the same at the same time are simulated once.
 
-    replicas       0   1   2   3   4   5   6   7        k = 2: two are simulated, each for four
-    picture        0   1   0   1   0   1   0   1        image g of replica r is (r + g·k) mod 8, or r xor g·k
+    replicas         0   1   2   3   4   5   6   7      k = 2: two are simulated, each for four
+    representative   0   1   0   1   0   1   0   1      image g of replica r is (r + g·k) mod 8, or r xor g·k
 
-A message to a rank that is not simulated goes to its picture, the simulated rank that stands for it, over links that
-stand for all of their images. That is exact if every image of a route is a route over the images of its links, and if
-no outcome depends on an order that the images do not share: `orbits` is the group of images, `courses` checks routes,
-and `lineage_mailboxes` and `lineage_flows` find orders that are not shared, by the lineage of events.
+A message to a rank that is not simulated goes to its representative, the simulated rank that stands for it, over links
+that stand for all of their images. That is exact if every image of a route is a route over the images of its links, and
+if no outcome depends on an order that the images do not share: `symmetry` is the group of images, `routes` checks
+routes, and `lineage_mailboxes` and `folded_transport` find orders that are not shared, by the lineage of events.
 """
 
 from hybrid_des.errors import Refusal

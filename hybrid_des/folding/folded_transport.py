@@ -1,4 +1,4 @@
-"""The network of a folded run: messages to a rank that is not simulated go to its picture."""
+"""The network of a folded run: messages to a rank that is not simulated go to its representative."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from hybrid_des.folding.lineage_mailboxes import (
     LineageTaggedMailbox,
     UnorderedMailbox,
 )
-from hybrid_des.folding.routes import Courses
+from hybrid_des.folding.routes import FoldedRoutes
 from hybrid_des.folding.symmetry import Fold, root_of
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.link import Hop, Link
-from hybrid_des.network.mailbox import Channel, Handoff, Mailbox, Meeting, Message, Rendezvous, TaggedMailbox
+from hybrid_des.network.mailbox import Channel, Handoff, Mailbox, Message, Rendezvous, ReplayedGroup, TaggedMailbox
 from hybrid_des.network.sharing import Flow, Put, Schedules, Sharing
 from hybrid_des.network.sharing.fifo import Fifo, FifoFlow, Head
 from hybrid_des.network.transport import Links, Transport
@@ -146,22 +146,22 @@ class LineageFlow(FifoFlow):
 class TurnedFlow(LineageFlow):
     """A flow to an image other than the sender's own."""
 
-    __slots__ = ("_course", "_fold", "_moved", "_steps")
+    __slots__ = ("_fold", "_moved", "_route", "_steps")
 
-    def __init__(self, fold: Fold, sender: int, course: Sequence[Element], base: FifoFlow) -> None:
+    def __init__(self, fold: Fold, sender: int, route: Sequence[Element], base: FifoFlow) -> None:
         """Trace a flow.
 
         Args:
             fold: the group of images.
             sender: the rank that sends.
-            course: for each link and, last, the receiver, the element that maps its picture to it.
+            route: for each link and, last, the receiver, the element that maps its representative to it.
             base: the untraced flow.
         """
         super().__init__(sender, base)
         self.put = self._landing(base.put)
         self._fold = fold
-        self._course = course
-        turns = zip([fold.identity, *course], course, strict=False)
+        self._route = route
+        turns = zip([fold.identity, *route], route, strict=False)
         self._steps = [fold.combined(before, fold.inverse(after)) for before, after in turns]
         self._moved: list[dict[int, int]] = [{} for _ in self._steps]
 
@@ -172,7 +172,7 @@ class TurnedFlow(LineageFlow):
         self._enter(0)
         link: Any = self.link
         if link.shared:
-            link.meet(self._sender, self._course[0])
+            link.meet(self._sender, self._route[0])
         else:
             link.last = (env.now, env.events, env.lineage)
         FifoFlow.send(self, message, tag)
@@ -210,10 +210,10 @@ class TurnedFlow(LineageFlow):
         env.lineage, env.born = (here, moved[root]), (born, moved[parent])
 
 
-def with_lineage(fold: Fold, sender: int, course: Sequence[Element], base: FifoFlow) -> LineageFlow:
+def with_lineage(fold: Fold, sender: int, route: Sequence[Element], base: FifoFlow) -> LineageFlow:
     """Trace a flow; see `TurnedFlow`."""
-    same = all(element == fold.identity for element in course)
-    return LineageFlow(sender, base) if same else TurnedFlow(fold, sender, course, base)
+    same = all(element == fold.identity for element in route)
+    return LineageFlow(sender, base) if same else TurnedFlow(fold, sender, route, base)
 
 
 class FoldedRendezvous(Rendezvous):
@@ -232,11 +232,11 @@ class FoldedTransport(Transport):
     def __init__(self, links: Links, trace: Recorder, fold: Fold, receipts: bool = False) -> None:
         super().__init__(links, trace, receipts=receipts)
         self._fold = fold
-        self._courses = Courses(self._fabric, fold)
+        self._courses = FoldedRoutes(self._fabric, fold)
         self._ends: list[tuple[int, int]] = []  # of each opened flow
 
     def flow(self, channel: Channel, lane: int = 0, part: int = 0) -> tuple[Flow, Mailbox]:
-        """The flow of a collective's messages between two ranks or their pictures, and the mailbox at its end."""
+        """The flow of a collective's messages between two ranks or representatives, and the mailbox at its end."""
         sender, turned = self._fold.home(channel.sender)
         if turned != self._fold.identity:
             receiver = self._fold.move(channel.receiver, self._fold.inverse(turned))
@@ -283,7 +283,7 @@ class LineageTransport(FoldedTransport):
         TaggedMailbox: LineageTaggedMailbox,
         Handoff: LineageHandoff,
         Rendezvous: LineageRendezvous,
-        Meeting: LineageMeeting,
+        ReplayedGroup: LineageMeeting,
     }
 
     def begin(self, rank: int) -> None:

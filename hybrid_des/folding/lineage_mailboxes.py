@@ -10,7 +10,7 @@ from typing import Any
 from hybrid_des.engine.clock import Arrival, Here
 from hybrid_des.engine.lineage import Lineage, LineageArrival, LineageEnvironment
 from hybrid_des.folding import FoldRefusal
-from hybrid_des.network.mailbox import Handoff, Mailbox, Meeting, Message, Rendezvous, TaggedMailbox
+from hybrid_des.network.mailbox import Handoff, Mailbox, Message, Rendezvous, ReplayedGroup, TaggedMailbox
 
 Put = tuple[int, Message, int, Lineage]  # when a message arrives, and since when and by which event that is known
 
@@ -158,7 +158,7 @@ class LineageRendezvous(Rendezvous):
 # Points at which the simulated ranks of a folded run wait for each other; each continues in its own event.
 
 
-class LineageMeeting(Meeting):
+class LineageMeeting(ReplayedGroup):
     """A meeting of the simulated members of a group, in a folded run.
 
     How much of a collective is under way at a moment at which one begins depends on which event is first.

@@ -1,4 +1,4 @@
-"""The courses of folded messages: the simulated link for each of their links, if all images of a route are alike.
+"""The routes of folded messages: the simulated link for each of their links, if all images of a route are alike.
 
 Exchanging equal blocks of GPUs (nodes, or the nodes of a leaf) maps routes to routes in most wirings, which declare
 it (`Fabric.blocks`): then no image is examined. Along other folded axes all images of a route are.
@@ -18,7 +18,7 @@ from hybrid_des.folding.symmetry import Element, Fold
 from hybrid_des.network.fabric import Fabric, Route
 
 
-class Leg(NamedTuple):
+class FoldedHop(NamedTuple):
     """A link of a route.
 
     Attributes:
@@ -34,7 +34,7 @@ class Leg(NamedTuple):
     turned: Element
 
 
-class Courses:
+class FoldedRoutes:
     """The routes of folded messages.
 
     Args:
@@ -46,10 +46,10 @@ class Courses:
         self._fabric = fabric
         self._fold = fold
         self._known: dict[str, tuple[str, Element]] = {}  # link → the simulated link, and the element that maps it here
-        self._found: dict[tuple[int, int], list[Leg]] = {}
+        self._found: dict[tuple[int, int], list[FoldedHop]] = {}
         self._turns: dict[int, tuple[Element, Element]] = {}
 
-    def of(self, sender: int, receiver: int) -> list[Leg]:
+    def of(self, sender: int, receiver: int) -> list[FoldedHop]:
         """The legs of a message from a simulated rank.
 
         Raises:
@@ -58,10 +58,10 @@ class Courses:
         legs = self._found.get((sender, receiver))
         if legs is None:
             route = self._fabric.route(sender, receiver)
-            pictures = self._by_rule if any(self._blockwise) else self._by_images
-            found = pictures(route, sender, receiver)
+            representatives = self._by_rule if any(self._blockwise) else self._by_images
+            found = representatives(route, sender, receiver)
             legs = self._found[sender, receiver] = [
-                Leg(link, name, latency, turned)
+                FoldedHop(link, name, latency, turned)
                 for name, latency, (link, turned) in zip(route.links, route.latencies, found, strict=True)
             ]
         return legs

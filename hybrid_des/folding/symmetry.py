@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from hybrid_des import collectives
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.group import ProcessGroup
-from hybrid_des.collectives.permutation import Seating
+from hybrid_des.collectives.permutation import Permutation
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.layout import Layout
 from hybrid_des.network.fabric import Fabric
@@ -101,13 +101,13 @@ class Fold:
         return found
 
     def home(self, rank: int) -> tuple[int, Element]:
-        """The picture of a rank, and the element that maps the picture to it."""
-        picture, element = rank, []
+        """The representative of a rank, and the element that maps the representative to it."""
+        representative, element = rank, []
         for stride, size, turn in self._places:
             times = rank // stride % size // turn.keep
-            picture -= times * turn.keep * stride
+            representative -= times * turn.keep * stride
             element.append(times)
-        return picture, tuple(element)
+        return representative, tuple(element)
 
     def move(self, rank: Ranks, element: Element) -> Ranks:
         """The image of a rank, or of each rank of an array."""
@@ -211,8 +211,8 @@ def check_images(
     for element in fold.generators:
         images, seats, image = _image(fold, element, ranks, processes, groups)
         of_nodes = nodes[ranks].tolist(), nodes[images].tolist()
-        seating = Seating(seats, *of_nodes, buffers, processes.channels, image.channels)
-        if found := collectives.told_apart(processes.kind, seating, options):
+        permutation = Permutation(seats, *of_nodes, buffers, processes.channels, image.channels)
+        if found := collectives.asymmetry(processes.kind, permutation, options):
             here, there = int(ranks[0]), int(fold.move(int(ranks[0]), element))
             raise FoldRefusal(f"ranks {here} and {there}: {found}")
 

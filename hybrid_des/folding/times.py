@@ -34,9 +34,9 @@ from hybrid_des.folding import FoldRefusal, UnwieldyError
 from hybrid_des.folding.folded_transport import folded_transport
 from hybrid_des.folding.symmetry import Fold, RankArray, check_images, check_nodes, folds_along
 from hybrid_des.layout import Layout
-from hybrid_des.network.components import Alike, separated
+from hybrid_des.network.components import Isomorphic, separated
 from hybrid_des.network.fabric import Fabric
-from hybrid_des.network.symmetry import Connection, Ring, alike, around, channels, signature
+from hybrid_des.network.symmetry import Connection, Ring, around, channels, isomorphic, signature
 from hybrid_des.network.transport import Links, Transport
 from hybrid_des.units import split_evenly
 
@@ -248,7 +248,7 @@ class CollectiveTimes:
         """
         each = enumerate(asked.groups)
         groups = [self.process_group(name, ranks, asked.options, stage=number) for number, ranks in each]
-        sets = [Alike(range(len(groups)), 1)]
+        sets = [Isomorphic(range(len(groups)), 1)]
         if self._folded:
             sets = separated(self.fabric, [group.ranks for group in groups], asked.elements)
         sets.sort(key=lambda one: -sum(asked.elements[number] for number in one.groups))
@@ -363,4 +363,4 @@ def _repeats(fabric: Fabric, rings: Sequence[Ring], period: int) -> bool:
                 return False
         of_period = around([ring[place % period] for place in range(len(ring))], number)
         images |= zip(around(ring, number), of_period, strict=True)
-    return alike(fabric, images)
+    return isomorphic(fabric, images)

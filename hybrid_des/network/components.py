@@ -24,7 +24,7 @@ MOST_ROUTES = 2**16  # between the places of blocks; groups that have more in to
 SWITCH = -1  # the place of a node's switch with in-network reduction
 
 
-class Alike(NamedTuple):
+class Isomorphic(NamedTuple):
     """Sets of groups that are wired alike.
 
     Attributes:
@@ -62,8 +62,8 @@ class Footprint(NamedTuple):
         return len(self.places) ** 2 * (2 * self.apart + self.beside)
 
 
-class Passage(NamedTuple):
-    """A link of a course.
+class HopSignature(NamedTuple):
+    """A link of a signature.
 
     Attributes:
         link: its name in the first block; None if it belongs to no block, or to one in between.
@@ -77,23 +77,23 @@ class Passage(NamedTuple):
     latency: int
 
 
-class Course(NamedTuple):
+class RouteSignature(NamedTuple):
     """The route from one place to another, in the same block or in another one."""
 
     sender: int
     receiver: int
     apart: bool
-    hops: tuple[Passage, ...]
+    hops: tuple[HopSignature, ...]
 
 
-OfFootprints = Mapping[Footprint, Sequence[Course]]
+OfFootprints = Mapping[Footprint, Sequence[RouteSignature]]
 
 
-def separated(fabric: Fabric, groups: Sequence[Sequence[int]], does: Sequence[Hashable]) -> list[Alike]:
+def separated(fabric: Fabric, groups: Sequence[Sequence[int]], does: Sequence[Hashable]) -> list[Isomorphic]:
     """Divide groups into sets that share no link, and find those that are alike; if that is unknown, all are one set.
 
-    Sets are alike if their groups, in the same order, do the same and take the same courses over links that they share
-    alike. Sets are compared under exchanges of equal blocks first, then by the courses between places.
+    Sets are isomorphic if their groups, in the same order, do the same on routes of the same signatures, which share
+    links in the same way. Sets are compared under exchanges of equal blocks first, then by signatures between places.
 
     Args:
         fabric: the wiring; without `blocks` nothing is known.
@@ -103,19 +103,19 @@ def separated(fabric: Fabric, groups: Sequence[Sequence[int]], does: Sequence[Ha
     seats = [found for found in (_seats(fabric, ranks) for ranks in groups) if found is not None]
     kinds = [_footprint(one) for one in seats]
     if len(seats) < len(groups) or sum(kind.routes for kind in set(kinds)) > MOST_ROUTES:
-        return [Alike(range(len(groups)), 1)]
-    courses = {kind: list(_courses(fabric, kind)) for kind in set(kinds)}
-    by_places: dict[Hashable, Alike] = {}
-    for numbers in _sets(seats, kinds, courses):
+        return [Isomorphic(range(len(groups)), 1)]
+    signatures = {kind: list(_signatures(fabric, kind)) for kind in set(kinds)}
+    by_places: dict[Hashable, Isomorphic] = {}
+    for numbers in _sets(seats, kinds, signatures):
         pattern, places = _pattern([seats[number] for number in numbers])
-        _count(by_places, (*(does[number] for number in numbers), pattern, places.tobytes()), Alike(numbers, 1))
-    by_courses: dict[Hashable, Alike] = {}
-    for key, alike in by_places.items():
-        pattern, places = _pattern([seats[number] for number in alike.groups])
-        if named := _named(fabric, places, [courses[kinds[number]] for number in alike.groups]):
-            key = (*(does[number] for number in alike.groups), pattern, named)
-        _count(by_courses, key, alike)
-    return list(by_courses.values())
+        _count(by_places, (*(does[number] for number in numbers), pattern, places.tobytes()), Isomorphic(numbers, 1))
+    by_signatures: dict[Hashable, Isomorphic] = {}
+    for key, isomorphic in by_places.items():
+        pattern, places = _pattern([seats[number] for number in isomorphic.groups])
+        if named := _named(fabric, places, [signatures[kinds[number]] for number in isomorphic.groups]):
+            key = (*(does[number] for number in isomorphic.groups), pattern, named)
+        _count(by_signatures, key, isomorphic)
+    return list(by_signatures.values())
 
 
 def _seats(fabric: Fabric, ranks: Sequence[int]) -> Seats | None:
@@ -137,34 +137,36 @@ def _footprint(seats: Seats) -> Footprint:
     return Footprint(tuple(np.unique(seats.places).tolist()), blocks > 1, blocks < members)
 
 
-def _courses(fabric: Fabric, kind: Footprint) -> Iterator[Course]:
-    """The courses between members of a group of this kind."""
+def _signatures(fabric: Fabric, kind: Footprint) -> Iterator[RouteSignature]:
+    """The signatures between members of a group of this kind."""
     assert fabric.blocks is not None
     size, places = fabric.blocks.size, kind.places
     for one, other in permutations(places, 2) if kind.beside else ():
-        yield _course(fabric, one, other, False, fabric.route(one, other))
+        yield _signature(fabric, one, other, False, fabric.route(one, other))
     for one, other in product(places, repeat=2) if kind.apart else ():
-        yield _course(fabric, one, other, True, fabric.route(one, size + other), fabric.route(size + one, other))
+        yield _signature(fabric, one, other, True, fabric.route(one, size + other), fabric.route(size + one, other))
     for place in places if fabric.reducers else ():
         if (switch := fabric.reducers.get(fabric.node_of[place])) is not None:
-            yield _course(fabric, place, SWITCH, False, fabric.route(place, switch))
-            yield _course(fabric, SWITCH, place, False, fabric.route(switch, place))
+            yield _signature(fabric, place, SWITCH, False, fabric.route(place, switch))
+            yield _signature(fabric, SWITCH, place, False, fabric.route(switch, place))
 
 
-def _course(fabric: Fabric, sender: int, receiver: int, apart: bool, route: Route, back: Route | None = None) -> Course:
-    """A course; `back` is the same route with the first two blocks exchanged."""
+def _signature(
+    fabric: Fabric, sender: int, receiver: int, apart: bool, route: Route, back: Route | None = None
+) -> RouteSignature:
+    """A signature; `back` is the same route with the first two blocks exchanged."""
     assert fabric.blocks is not None
     hops = []
     for hop, (name, latency) in enumerate(zip(route.links, route.latencies, strict=True)):
         block = fabric.blocks.of(name)
         link = name if block == 0 else back.links[hop] if block == 1 and back is not None else None
-        hops.append(Passage(link, block == 1, fabric.links[name].bandwidth, latency))
-    return Course(sender, receiver, apart, tuple(hops))
+        hops.append(HopSignature(link, block == 1, fabric.links[name].bandwidth, latency))
+    return RouteSignature(sender, receiver, apart, tuple(hops))
 
 
-def _sets(groups: Sequence[Seats], kinds: Sequence[Footprint], courses: OfFootprints) -> list[list[int]]:
+def _sets(groups: Sequence[Seats], kinds: Sequence[Footprint], signatures: OfFootprints) -> list[list[int]]:
     """The numbers of groups that share links, directly or through others, in ascending order."""
-    links = {kind: {hop.link for course in each for hop in course.hops} for kind, each in courses.items()}
+    links = {kind: {hop.link for signature in each for hop in signature.hops} for kind, each in signatures.items()}
     of_kind = {kind: [number for number, one in enumerate(kinds) if one == kind] for kind in links}
     together = []
     for meeting in _connected(_holders(links.items()), links):
@@ -215,9 +217,9 @@ def as_they_appear(values: Numbers) -> Numbers:
     return np.argsort(np.argsort(first))[inverse.ravel()]
 
 
-def _named(fabric: Fabric, places: Numbers, courses: Sequence[Sequence[Course]]) -> Hashable:
-    """The courses of a set of groups with places and links numbered as they appear; None if some are in no block."""
-    if any(hop.link is None for each in courses for course in each for hop in course.hops):
+def _named(fabric: Fabric, places: Numbers, signatures: Sequence[Sequence[RouteSignature]]) -> Hashable:
+    """The signatures of a set of groups with places and links numbered as they appear; None if some are in no block."""
+    if any(hop.link is None for each in signatures for signature in each for hop in signature.hops):
         return None
     seat = {place: number for number, place in enumerate(dict.fromkeys(places.tolist()))} | {SWITCH: SWITCH}
     node: dict[int, int] = {}
@@ -230,12 +232,12 @@ def _named(fabric: Fabric, places: Numbers, courses: Sequence[Sequence[Course]])
             one.apart,
             *((links.setdefault(hop.link, len(links)), *hop[1:]) for hop in one.hops),
         )
-        for each in courses
+        for each in signatures
         for one in each
     ]
     return as_they_appear(places).tobytes(), tuple(nodes), tuple(named)
 
 
-def _count(found: dict[Hashable, Alike], key: Hashable, alike: Alike) -> None:
-    first, count = found.get(key, (alike.groups, 0))
-    found[key] = Alike(first, count + alike.sets)
+def _count(found: dict[Hashable, Isomorphic], key: Hashable, isomorphic: Isomorphic) -> None:
+    first, count = found.get(key, (isomorphic.groups, 0))
+    found[key] = Isomorphic(first, count + isomorphic.sets)

@@ -71,10 +71,10 @@ class ClusterSpec:
     @cached_property
     def gpus(self) -> int:
         """Total number of GPUs."""
-        return len(self.nodes) * self.nodes[0].gpus if self.alike else sum(node.gpus for node in self.nodes)
+        return len(self.nodes) * self.nodes[0].gpus if self.isomorphic else sum(node.gpus for node in self.nodes)
 
     @cached_property
-    def alike(self) -> bool:
+    def isomorphic(self) -> bool:
         """Whether all nodes share one specification."""
         return all(node is self.nodes[0] for node in self.nodes)
 
@@ -95,7 +95,7 @@ class ClusterSpec:
     @cached_property
     def _starts(self) -> Sequence[int]:
         """The first GPU of each node."""
-        if self.alike:
+        if self.isomorphic:
             return range(0, self.gpus, self.nodes[0].gpus)
         return [0, *accumulate(node.gpus for node in self.nodes[:-1])]
 

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from simpy.resources.base import BaseResource, Get, Put
 
 from hybrid_des.engine.clock import Environment, succeed_at
-from hybrid_des.engine.timetable import Timetable
+from hybrid_des.engine.timetable import PiecewiseRate
 from hybrid_des.network.fabric import Bandwidth, LinkSpec
 from hybrid_des.network.rate import Rate, rate_of
 
@@ -46,7 +46,7 @@ class LinkSchedule:
         latency: pairs of a time and the additional latency from then on, in picoseconds; times ascend from 0.
     """
 
-    bandwidth: Timetable = field(default_factory=Timetable)
+    bandwidth: PiecewiseRate = field(default_factory=PiecewiseRate)
     latency: tuple[tuple[int, int], ...] = ((0, 0),)
 
     def delay(self, at: Fraction | int) -> int:

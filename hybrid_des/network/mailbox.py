@@ -138,7 +138,7 @@ class Handoff(Mailbox):
 # Meetings, at which the members of a group begin a replayed collective together, or all GPUs end a training step.
 
 
-class Meeting:
+class ReplayedGroup:
     """A point at which the members of a group begin a collective of known duration together.
 
     Attributes:

@@ -66,7 +66,7 @@ def distinct(fabric: Fabric, groups: Iterable[Sequence[int]]) -> list[Sequence[i
     return list(found.values())
 
 
-def alike(fabric: Fabric, images: Mapping[Connection, Connection]) -> bool:
+def isomorphic(fabric: Fabric, images: Mapping[Connection, Connection]) -> bool:
     """Whether every flow shares its links just as its image does.
 
     That is so if each link has one counterpart of the same bandwidth, and the images of the flows on it are distinct
@@ -245,7 +245,7 @@ def reached_together(fabric: Fabric, traffic: AllFlows, axis: str) -> bool:
 def _members_alike(fabric: Fabric, traffic: AllFlows, axis: str, flows: Sequence[Connection]) -> bool:
     first = {rank: ranks[0] for ranks in traffic.layout.shared[axis] for rank in ranks}
     images = {flow: flow._replace(sender=first[flow.sender], receiver=first[flow.receiver]) for flow in flows}
-    return all(image.sender != image.receiver for image in images.values()) and alike(fabric, images)
+    return all(image.sender != image.receiver for image in images.values()) and isomorphic(fabric, images)
 
 
 def _in_step(fabric: Fabric, traffic: AllFlows, axis: str, used: Mapping[str, Sequence[set[str]]]) -> bool:
@@ -269,4 +269,4 @@ def _in_step(fabric: Fabric, traffic: AllFlows, axis: str, used: Mapping[str, Se
         flow: flow._replace(sender=place[flow.sender] * stride, receiver=place[flow.receiver] * stride)
         for flow in traffic.pipeline
     }
-    return alike(fabric, images)
+    return isomorphic(fabric, images)

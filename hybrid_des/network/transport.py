@@ -15,7 +15,7 @@ from hybrid_des.errors import SimulationError, UsageError
 from hybrid_des.network import sharing
 from hybrid_des.network.fabric import Bandwidth, Fabric
 from hybrid_des.network.link import Hop, Link
-from hybrid_des.network.mailbox import Channel, Handoff, Mailbox, Meeting, Message, Rendezvous, TaggedMailbox
+from hybrid_des.network.mailbox import Channel, Handoff, Mailbox, Message, Rendezvous, ReplayedGroup, TaggedMailbox
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT, PURPOSES, Purpose
 from hybrid_des.network.rate import Rate, rate_of
 from hybrid_des.network.sharing import Flow, Put, Schedules, Sharing
@@ -159,9 +159,9 @@ class Transport:
         """A new queue between two processes of a GPU."""
         return self.make(Handoff)
 
-    def meeting(self, size: int) -> Meeting:
+    def meeting(self, size: int) -> ReplayedGroup:
         """A meeting of the members of a group."""
-        return self.make(Meeting, size)
+        return self.make(ReplayedGroup, size)
 
     def begin(self, rank: int) -> None:
         """Attribute the processes started next to a rank; that matters where ranks stand for others."""

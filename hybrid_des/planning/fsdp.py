@@ -25,12 +25,12 @@ from hybrid_des.planning.program import (
     LAYER,
     Collective,
     Compute,
+    ComputeSpeed,
     Instruction,
     Overlapped,
-    Pace,
+    OverlapSlowdown,
     Record,
     Row,
-    Slowing,
     Wait,
     gathered,
     waiting_for,
@@ -74,7 +74,7 @@ class LayerPass(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Layered:
+class Fsdp:
     """How ops are lowered layer by layer.
 
     A collective per layer, micro-batch and rank would need too many messages, so each distinct one is simulated once,
@@ -96,7 +96,7 @@ class Layered:
     once: bool
     ahead: bool
     beside: bool
-    slowing: Slowing
+    slowing: OverlapSlowdown
 
     @cached_property
     def groups(self) -> Sequence[Groups]:
@@ -117,7 +117,7 @@ class Layered:
         parts = zip(self.groups, parts_of_stage(*sizes, self.times.layout.expert), strict=True)
         return tuple(self.times.around(name, groups, size, build, count) for groups, size in parts)
 
-    def passes(self, rank: int, action: Action, pace: Pace, fresh: frozenset[int]) -> tuple[LayerPass, ...]:
+    def passes(self, rank: int, action: Action, pace: ComputeSpeed, fresh: frozenset[int]) -> tuple[LayerPass, ...]:
         """The layers of an action, in the order in which they run; `fresh` stages have not run in this step."""
         found = []
         fused = self.plan.fused_time if len(action) > 1 else 1

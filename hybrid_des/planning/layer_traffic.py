@@ -262,14 +262,14 @@ def tensor_traffic(
     events = {axis: _events(loads, axis, groups[axis]) for axis in groups}
     perturbed = bool(scenario.slow or scenario.jitter)
     mode = scenario.tensor_traffic
-    if scenario.layered or (perturbed and mode == "auto"):
+    if scenario.fsdp or (perturbed and mode == "auto"):
         mode = "replay"
     whole = partial(flows_of, scenario, plan, fabric, scenario.parallel.layout, reduced)
     sample = sample_of(scenario, plan, fabric, reduced)
     flows = sample or whole()
     alike = len({kind.speed for kind in scenario.cluster.kinds}) == 1 and plan.fused_time >= 1
     unsettled = uneven | crossing(fabric, flows)
-    proven = exact(fabric, flows) - unsettled if alike and not (scenario.layered or perturbed) else set()
+    proven = exact(fabric, flows) - unsettled if alike and not (scenario.fsdp or perturbed) else set()
     chosen = [axis for axis in groups if mode == "messages" or (mode == "auto" and axis not in proven)]
     if mode == "auto" and sum(events[axis] for axis in chosen) > MOST_EVENTS:
         chosen = []

@@ -15,7 +15,7 @@ from hybrid_des.network.mailbox import Message
 from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, PURPOSES, REDUCTION, Purpose, purpose_named
 from hybrid_des.pipeline.op import Action, Op, Place, carried
 from hybrid_des.pipeline.plan import Plan
-from hybrid_des.planning.fsdp import Layered, LayerPass
+from hybrid_des.planning.fsdp import Fsdp, LayerPass
 from hybrid_des.planning.program import (
     BARRIER,
     COMPUTE,
@@ -28,13 +28,13 @@ from hybrid_des.planning.program import (
     Cause,
     Collective,
     Compute,
+    ComputeSpeed,
     Confirm,
     End,
     Instruction,
     Join,
     Learn,
     Mark,
-    Pace,
     Program,
     Receive,
     Record,
@@ -99,7 +99,7 @@ class _Timed(NamedTuple):
 
 
 def body_of(
-    parts: Sequence[Part], duration: int, pace: Pace, axes: Collection[str], points: Sequence[Point]
+    parts: Sequence[Part], duration: int, pace: ComputeSpeed, axes: Collection[str], points: Sequence[Point]
 ) -> tuple[Instruction, ...]:
     """The instructions of an action, with the collectives along `axes` as messages.
 
@@ -138,7 +138,7 @@ def _exchange(collective: LayerCollective, beside: int, stage: int) -> Iterator[
     yield Join(PURPOSES.index(OF_LAYERS[collective.axis]))
 
 
-def _alone(parts: Sequence[Part], duration: int, pace: Pace, axes: Collection[str]) -> Iterator[_Timed]:
+def _alone(parts: Sequence[Part], duration: int, pace: ComputeSpeed, axes: Collection[str]) -> Iterator[_Timed]:
     """Computation and collectives in turn, with the time that each takes on idle links."""
     pieces = [piece for part in parts for piece in _pieces(*part, axes)]
     besides = {one: pace.duration(one.beside) for one in {piece.collective for piece in pieces} if one}
@@ -195,7 +195,7 @@ class Lowering:
     blocking: bool
     sharded: bool = False
     ahead: bool = False
-    layered: Layered | None = None
+    fsdp: Fsdp | None = None
     axes: frozenset[str] = frozenset()
     barrier: bool = False
 
@@ -213,7 +213,7 @@ class Lowering:
         stages = self.costs.stages
         return lambda op: stages[rank, op.chunk].time(op.kind)
 
-    def lower(self, rank: int, pace: Pace) -> Program:
+    def lower(self, rank: int, pace: ComputeSpeed) -> Program:
         """The program of a pipeline rank at a pace."""
         held = sorted(self.chunks(rank))
         reduced = [one for stage in reversed(held) for one in self._reductions(stage)]  # deepest first
@@ -240,16 +240,16 @@ class Lowering:
 
     def replayed(self, rank: int) -> Mapping[str, int]:
         """Amounts sent per step by replayed collectives of all ranks, which run the same program as `rank`."""
-        return self.layered.replayed(self._passes(rank, Pace())) if self.layered else {}
+        return self.fsdp.replayed(self._passes(rank, ComputeSpeed())) if self.fsdp else {}
 
-    def _passes(self, rank: int, pace: Pace) -> Iterator[LayerPass]:
-        assert self.layered is not None
+    def _passes(self, rank: int, pace: ComputeSpeed) -> Iterator[LayerPass]:
+        assert self.fsdp is not None
         fresh = self._fresh(rank)
         known: dict[tuple[Any, ...], tuple[LayerPass, ...]] = {}
         for index, action in enumerate(self.plan.programs[rank]):
             alike = (*[(op.kind, op.chunk) for op in action], fresh.get(index))
             if alike not in known:
-                known[alike] = self.layered.passes(rank, action, pace, fresh.get(index, frozenset()))
+                known[alike] = self.fsdp.passes(rank, action, pace, fresh.get(index, frozenset()))
             yield from known[alike]
 
     def _buckets(self, stage: int) -> list[tuple[int, int]]:
@@ -262,21 +262,23 @@ class Lowering:
             yield Wait(filled(stage))
             yield Collective((REDUCTION.name, stage, part), number, Row("reductions", stage, index))
 
-    def _parameters(self, rank: int, pace: Pace, gathers: Sequence[tuple[int, int, int]]) -> Iterator[Instruction]:
+    def _parameters(
+        self, rank: int, pace: ComputeSpeed, gathers: Sequence[tuple[int, int, int]]
+    ) -> Iterator[Instruction]:
         """The parameter stream."""
-        if self.layered:
-            work = list(self.layered.stream(self._passes(rank, pace)))
+        if self.fsdp:
+            work = list(self.fsdp.stream(self._passes(rank, pace)))
         else:
             each = ((_gather(*gather), Record(gathered(gather[0]))) for gather in gathers if self.ahead)
             work = list(chain.from_iterable(each))
         if work:
             yield from (Wait(STEP), *work)
 
-    def _optimizer(self, rank: int, pace: Pace) -> Iterator[Call]:
+    def _optimizer(self, rank: int, pace: ComputeSpeed) -> Iterator[Call]:
         if duration := pace.duration(self.costs.optimizer[rank]):
             yield Call(block_of((), Begin(), Compute(duration), End()), OPTIMIZER)
 
-    def _calls(self, rank: int, pace: Pace) -> Iterator[Call]:
+    def _calls(self, rank: int, pace: ComputeSpeed) -> Iterator[Call]:
         path_of = self.plan.path_of
         completes = self._completes(rank) if self.overlap else {}
         fresh = self._fresh(rank)
@@ -309,7 +311,7 @@ class Lowering:
 
     def _fresh(self, rank: int) -> dict[int, frozenset[int]]:
         """Map actions to the stages that they are the first to use, if parameters are gathered for the first use."""
-        if not (self.layered.once if self.layered else self.ahead):
+        if not (self.fsdp.once if self.fsdp else self.ahead):
             return {}
         seen: set[int] = set()
         fresh = {}
@@ -318,7 +320,9 @@ class Lowering:
             seen |= fresh[index]
         return fresh
 
-    def _block(self, rank: int, action: Action, pace: Pace, completes: Sequence[int], fresh: frozenset[int]) -> Block:
+    def _block(
+        self, rank: int, action: Action, pace: ComputeSpeed, completes: Sequence[int], fresh: frozenset[int]
+    ) -> Block:
         costs = [self.costs.stages[rank, op.chunk] for op in action]
         each = list(zip(costs, (op.kind for op in action), strict=True))
         stages = [self.plan.stage_of[rank, op.chunk] for op in action]
@@ -343,11 +347,11 @@ class Lowering:
         )
 
     def _body(
-        self, rank: int, action: Action, pace: Pace, completes: Sequence[int], fresh: frozenset[int]
+        self, rank: int, action: Action, pace: ComputeSpeed, completes: Sequence[int], fresh: frozenset[int]
     ) -> tuple[Sequence[Instruction], Sequence[Instruction]]:
         """What an action waits for before it starts, and what it does then."""
-        if self.layered:
-            return self.layered.body(self.layered.passes(rank, action, pace, fresh))
+        if self.fsdp:
+            return self.fsdp.body(self.fsdp.passes(rank, action, pace, fresh))
         parts = [(self.plan.stage_of[rank, op.chunk], self.costs.stages[rank, op.chunk], op.kind) for op in action]
         fused = self.plan.fused_time if len(action) > 1 else 1
         waits = sum(cost.waits(kind) for _, cost, kind in parts)

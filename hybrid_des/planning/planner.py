@@ -15,10 +15,10 @@ from hybrid_des.network.symmetry import Groups
 from hybrid_des.numerics.training import Training, Worker
 from hybrid_des.pipeline import Plan, PlanRequest, schedules
 from hybrid_des.pipeline.order_csv import OrderFile, read_order
-from hybrid_des.planning.fsdp import Layered
+from hybrid_des.planning.fsdp import Fsdp
 from hybrid_des.planning.layer_traffic import TensorTraffic, tensor_traffic
 from hybrid_des.planning.lowering import Lowering
-from hybrid_des.planning.program import GivenPrograms, Program, Slowing
+from hybrid_des.planning.program import GivenPrograms, OverlapSlowdown, Program
 from hybrid_des.planning.wiring import fabric_of, times_of
 from hybrid_des.reading import read_text
 from hybrid_des.scenario import Scenario, Schedule, Source, load
@@ -101,10 +101,10 @@ def parts_of(
     if durations is not None:
         durations.check(plan, scenario.parallel.data, scenario.steps)
     gradients, sharded, groups = scenario.gradients, scenario.sharding != "none", list[ReplicaGroup]()
-    if not scenario.layered:
+    if not scenario.fsdp:
         groups = replica_groups(plan, layout, costs.parts, gradients, keep_empty=numerics is not None)
     reductions = Reductions(gradients, groups, times, sharded=sharded)
-    layered = _layered(scenario, plan, costs, times) if scenario.layered else None
+    fsdp = _layered(scenario, plan, costs, times) if scenario.fsdp else None
     traffic = tensor_traffic(scenario, plan, costs, fabric, groups)
     lowering = Lowering(
         plan,
@@ -114,7 +114,7 @@ def parts_of(
         blocking=scenario.schedule.p2p == "blocking",
         sharded=sharded,
         ahead=scenario.overlap.parameters,
-        layered=layered,
+        fsdp=fsdp,
         axes=frozenset(traffic.messages),
         barrier=scenario.barrier,
     )
@@ -129,8 +129,8 @@ def parts_of(
         lowering,
         traffic,
         durations,
-        meeting=layered.groups if layered else None,
-        channels=layered.channels if layered else _channels(reductions),
+        meeting=fsdp.groups if fsdp else None,
+        channels=fsdp.channels if fsdp else _channels(reductions),
         replayed={**{f"bytes_{axis}": size for axis, size in traffic.replayed_bytes.items()}, **lowering.replayed(0)},
     )
 
@@ -160,12 +160,12 @@ def _channels(reductions: Reductions) -> int | None:
     return max((len(processes.channels) for processes, _ in reductions.processes), default=0) or None
 
 
-def _layered(scenario: Scenario, plan: Plan, costs: Costs, times: CollectiveTimes) -> Layered:
+def _layered(scenario: Scenario, plan: Plan, costs: Costs, times: CollectiveTimes) -> Fsdp:
     """Lowering layer by layer, for gradients or weights that are sharded within a step."""
-    slowing = Slowing(scenario.efficiency.slowed) if scenario.efficiency else Slowing()
+    slowing = OverlapSlowdown(scenario.efficiency.slowed) if scenario.efficiency else OverlapSlowdown()
     once, ahead = scenario.sharding == "zero-2", scenario.overlap.parameters
     beside = scenario.gradients.overlap if once else ahead
-    return Layered(plan, costs, times, scenario.gradients, once, ahead, beside, slowing)
+    return Fsdp(plan, costs, times, scenario.gradients, once, ahead, beside, slowing)
 
 
 def plan_of(scenario: Source, fabric: Fabric | None = None) -> Plan:

@@ -34,7 +34,7 @@ from hybrid_des.timeline import NONE, OP_KINDS, Columns, ProgramTable
 
 
 @dataclass(frozen=True)
-class Pace:
+class ComputeSpeed:
     """A constant relative speed: 2 halves every duration."""
 
     speed: Fraction = Fraction(1)
@@ -45,7 +45,7 @@ class Pace:
         return round(whole + waiting)
 
 
-class Slowing(NamedTuple):
+class OverlapSlowdown(NamedTuple):
     """The share of its speed that computation loses during communication; less than 1."""
 
     share: Fraction = Fraction(0)
@@ -140,7 +140,7 @@ class Overlapped:
     """Compute a layer concurrently with the parameter stream, slowed by its collectives."""
 
     duration: int
-    slowing: Slowing
+    slowing: OverlapSlowdown
     whole: ClassVar[int] = 0
 
 
@@ -347,7 +347,7 @@ class GivenPrograms:
         """The picoseconds of each op of a pipeline rank at speed 1."""
         return {op: call.duration for call in self.programs[rank].rows for op in call.ops}.__getitem__
 
-    def lower(self, rank: int, pace: Pace) -> Program:
+    def lower(self, rank: int, pace: ComputeSpeed) -> Program:
         """The program of a pipeline rank at a pace."""
         return self.programs[rank].lasting(lambda call, duration: pace.duration(duration))
 

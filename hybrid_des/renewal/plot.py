@@ -117,9 +117,9 @@ def write(weeks: Goodput, folder: str | Path, pool: Pool = HERE) -> Written:
         UsageError: the folder cannot be written.
     """
 
-    def fill(workshop: Path) -> None:
+    def fill(staging: Path) -> None:
         text = json.dumps(weeks.summary, indent=2, allow_nan=False)
-        (workshop / "goodput.json").write_text(text + "\n", encoding="utf-8")
+        (staging / "goodput.json").write_text(text + "\n", encoding="utf-8")
         curves = goodput.over_intervals(weeks, pool=pool), goodput.over_spares(weeks, pool=pool)
         tables = {
             "replications.csv": weeks.replications, "failures.csv": weeks.failures, "history.csv": weeks.history,
@@ -127,7 +127,7 @@ def write(weeks: Goodput, folder: str | Path, pool: Pool = HERE) -> Written:
         }  # fmt: skip
         for name, table in tables.items():
             if table is not None:
-                write_csv(table, workshop / name)
-        style.save(picture(weeks, *curves), workshop, "goodput")
+                write_csv(table, staging / name)
+        style.save(picture(weeks, *curves), staging, "goodput")
 
     return write_whole(folder, fill, replaces=CURVES)

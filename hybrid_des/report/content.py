@@ -156,7 +156,7 @@ def _notes(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:
 def _hiding(scenario: Scenario) -> list[str]:
     """What would hide gradient reduction where all gradients of a rank become ready at the end of its last op."""
     gradients = scenario.gradients
-    if scenario.layered or gradients.bucket_rule != "stage":
+    if scenario.fsdp or gradients.bucket_rule != "stage":
         return []
     rule = "ddp" if scenario.sharding == "none" else "megatron"
     sized = "bucket" not in gradients.model_fields_set or gradients.bucket is not None
@@ -370,7 +370,7 @@ def _limits(scenario: Scenario) -> str:
         sends = "sends block as in plain Megatron-LM 1F1B"
     elif scenario.schedule.kind == "1f1b":
         sends += ", where plain Megatron-LM 1F1B blocks (schedule.p2p: blocking)"
-    slowed = "compute slowed down by communication" + (" inside layers" if scenario.layered else "")
+    slowed = "compute slowed down by communication" + (" inside layers" if scenario.fsdp else "")
     jitter = "" if scenario.jitter else "jitter, "
     return f"Not modelled: kernel launches, the host, {jitter}and {slowed}; {sends}."
 

@@ -94,7 +94,7 @@ class Scenario(Section):
     """What the timeline records; compute: no rows for messages; none: summary only."""
 
     @property
-    def layered(self) -> bool:
+    def fsdp(self) -> bool:
         """Whether gradients or weights are divided within a step, so that ranks communicate layer by layer."""
         return self.sharding in ("zero-2", "zero-3") and self.parallel.pipeline == 1
 
@@ -219,10 +219,10 @@ def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
     yield from misfits_of_sharding(scenario.sharding, scenario.overlap, scenario.gradients, scenario.workload)
     if scenario.workload is not None:
         yield from misfits_of_recompute(scenario.recompute, scenario.workload)
-    if scenario.layered and scenario.gradients.bucket is not None:
+    if scenario.fsdp and scenario.gradients.bucket is not None:
         message = f"{scenario.sharding} scatters gradients layer by layer; expected none"
         yield misfit(message, "gradients.bucket", "sharding")
-    if scenario.layered and scenario.tensor_traffic == "messages":
+    if scenario.fsdp and scenario.tensor_traffic == "messages":
         message = f"{scenario.sharding} replays the collectives of layers; expected auto or replay"
         yield misfit(message, "tensor_traffic", "sharding", "parallel.pipeline")
     if scenario.numerics is not None:

@@ -82,7 +82,7 @@ def _counts(scenario: Any, kept: int) -> Iterator[tuple[int, int, str, str]]:
     """The counts of a run that simulates `kept` replicas: estimate, limit, name, and the keys it depends on."""
     parallel, schedule = scenario.parallel, scenario.schedule
     share = Fraction(kept, parallel.data)
-    in_layers = 1 if scenario.layered else share  # layers' collectives are those of all replicas
+    in_layers = 1 if scenario.fsdp else share  # layers' collectives are those of all replicas
     stages = parallel.pipeline * schedule.chunks
     planned = 2 * stages * schedule.microbatches
     ran = planned * (parallel.ranks // parallel.pipeline) * scenario.steps * share

@@ -32,10 +32,10 @@ from hybrid_des.planning.program import (
     PARAMETER,
     Collective,
     Compute,
+    ComputeSpeed,
     Confirm,
     Join,
     Overlapped,
-    Pace,
     Program,
     Receive,
     Record,
@@ -164,7 +164,7 @@ class IdleWalk:
         self._cheapest = cheapest
         self._alone = alone
         self._messages = parts.traffic.messages
-        self.programs = [parts.lowering.lower(place, Pace(ways.speed(place))) for place in range(pipeline)]
+        self.programs = [parts.lowering.lower(place, ComputeSpeed(ways.speed(place))) for place in range(pipeline)]
         self._clocks: dict[tuple[int, tuple[int, ...]], GroupClock] = {}
         self._groups = self._groups_of(parts)
         self._codec = codecs.find(scenario.gradients.codec).build()

@@ -47,7 +47,7 @@ PLANNED = {*CostBasis._fields, "schedule", "gradients"} - {"cluster"}
 UNREAD = {"name", "description", "batch", "fold", "record", "on_oom", "tensor_traffic"}
 
 
-def twin_of(scenario: Scenario, parts: Parts) -> str:
+def fingerprint(scenario: Scenario, parts: Parts) -> str:
     """A hash that is equal for plans whose simulations are the same."""
     return hashlib.sha256("\n".join(map(repr, _read(scenario, parts))).encode()).hexdigest()
 
@@ -72,9 +72,9 @@ def _read(scenario: Scenario, parts: Parts) -> Iterator[object]:
         lowering.blocking,
         sorted(lowering.axes),
     )
-    if lowering.layered is not None:
-        yield scenario.sharding, lowering.layered.ahead, lowering.layered.beside, lowering.layered.slowing
-    if parts.reductions.processes or lowering.layered is not None:
+    if lowering.fsdp is not None:
+        yield scenario.sharding, lowering.fsdp.ahead, lowering.fsdp.beside, lowering.fsdp.slowing
+    if parts.reductions.processes or lowering.fsdp is not None:
         yield scenario.gradients.codec, scenario.gradients.options, scenario.parallel.expert
     if parts.reductions.processes:
         yield parts.reductions.algorithm, lowering.overlap, lowering.sharded, lowering.ahead
@@ -148,7 +148,7 @@ def _bound_order(settings: Settings, case: Case, scenario: Scenario) -> Evaluati
         return found
     parts = parts_of(scenario, plan, times.fabric, ranks=ranks, times=times)
     cost = settings.objective.cost(scenario, to_seconds(least_step(scenario, parts)))
-    return replace(found, least=cost, twin=twin_of(scenario, parts))
+    return replace(found, least=cost, twin=fingerprint(scenario, parts))
 
 
 def _simulate(settings: Settings, case: Case, scenario: Scenario) -> Evaluation:

@@ -36,7 +36,7 @@ def megatron(scenario: Scenario) -> Said:
     """The plan for Megatron-LM; flags of the model itself are left out."""
     parallel, schedule, gradients = scenario.parallel, scenario.schedule, scenario.gradients
     pipeline, replicated, sharding = parallel.pipeline > 1, _replicated(scenario), scenario.sharding
-    layered = sharding == "zero-3" and not pipeline
+    fsdp = sharding == "zero-3" and not pipeline
     elements = (gradients.bucket or 0) / codecs.find(gradients.codec).build().bytes_per_element
     precision = {"bf16": "--bf16", "fp16": "--fp16", "fp8": "--bf16 --fp8-format hybrid"}[scenario.precision]
     flags = {
@@ -61,7 +61,7 @@ def megatron(scenario: Scenario) -> Said:
         "--recompute-granularity selective": scenario.recompute == "selective",
         "--use-distributed-optimizer": replicated and sharding == "zero-1",
         "--overlap-param-gather": replicated and sharding == "zero-1" and scenario.overlap.parameters,
-        "--use-torch-fsdp2": replicated and layered,
+        "--use-torch-fsdp2": replicated and fsdp,
         "--overlap-grad-reduce": replicated and gradients.overlap,
         "--grad-reduce-in-bf16": replicated and gradients.codec == "bf16",
         "--accumulate-allreduce-grads-in-fp32": replicated and gradients.codec == "fp32",
@@ -77,7 +77,7 @@ def megatron(scenario: Scenario) -> Said:
         ),
         f"parallel.order: {', '.join(parallel.order)}": _order(scenario) not in (DATA_FIRST, DATA_LAST),
         f"parallel.stages: {parallel.stages}": parallel.stages not in ("even", "ends-1"),
-        f"sharding: {sharding}": replicated and sharding in ("zero-2", "zero-3") and not layered,
+        f"sharding: {sharding}": replicated and sharding in ("zero-2", "zero-3") and not fsdp,
     }
     return _said(flags, unsaid)
 

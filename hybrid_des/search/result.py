@@ -209,12 +209,12 @@ def write(found: SearchResult, folder: str | Path) -> Written:
         UsageError: the folder cannot be written.
     """
 
-    def fill(workshop: Path) -> None:
-        write_csv(found.table(), workshop / "search.csv")
+    def fill(staging: Path) -> None:
+        write_csv(found.table(), staging / "search.csv")
         if found.best is not None:
             figure = style.new_figure((8, 5))
             draw(found, figure.subplots())
-            style.save(figure, workshop, "search")
-            (workshop / "best.yaml").write_text(scenario_file(found, found.best), encoding="utf-8")
+            style.save(figure, staging, "search")
+            (staging / "best.yaml").write_text(scenario_file(found, found.best), encoding="utf-8")
 
     return write_whole(folder, fill, replaces=["search.csv", "search.png", "search.svg", "best.yaml"])

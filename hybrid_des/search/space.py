@@ -211,7 +211,7 @@ def _buckets(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str
     if not _planned(written, plan, "gradients.overlap"):
         yield {}
         return
-    layered = plan.get("sharding") in SHARDING[2:] and _planned(written, plan, "parallel.pipeline") == 1
-    own = BUCKETS[0] if layered or written.gradients.bucket_rule == "stage" else None  # None: that of the rule
-    sizes = [own, *BUCKETS[1:]] if _holders(written, plan) > 1 and not layered else [own]
+    fsdp = plan.get("sharding") in SHARDING[2:] and _planned(written, plan, "parallel.pipeline") == 1
+    own = BUCKETS[0] if fsdp or written.gradients.bucket_rule == "stage" else None  # None: that of the rule
+    sizes = [own, *BUCKETS[1:]] if _holders(written, plan) > 1 and not fsdp else [own]
     yield from ({"gradients.bucket": size} for size in sizes)

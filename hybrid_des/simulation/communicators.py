@@ -19,7 +19,7 @@ from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.timetable import Amount
 from hybrid_des.folding.times import SIXTEEN_BITS, elements_of
 from hybrid_des.gradients.groups import ReplicaGroup
-from hybrid_des.network.mailbox import Meeting
+from hybrid_des.network.mailbox import ReplayedGroup
 from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, REDUCTION
 from hybrid_des.network.symmetry import orders
 from hybrid_des.network.transport import Transport
@@ -27,8 +27,8 @@ from hybrid_des.numerics.training import Worker
 from hybrid_des.planning import program
 from hybrid_des.planning.fsdp import LAYERS
 from hybrid_des.planning.planner import Parts
-from hybrid_des.planning.program import Slowing
-from hybrid_des.simulation.speeds import SteadyPace, VaryingPace
+from hybrid_des.planning.program import OverlapSlowdown
+from hybrid_des.simulation.speeds import SteadySpeed, VaryingSpeed
 from hybrid_des.units import split_evenly
 from hybrid_des.workload.costs import LayerCollective
 
@@ -115,7 +115,7 @@ class Communicators:
 
     def _replayed(self, wanted: Collection[int]) -> Made:
         """The collectives of sharded layers: members meet; in a fold, those that are simulated."""
-        found: dict[int, list[Meeting | None]] = {}
+        found: dict[int, list[ReplayedGroup | None]] = {}
         groups = self._parts.meeting or ()
         for part, of_part in enumerate(groups):
             for ranks in of_part:
@@ -162,7 +162,11 @@ def _zeros(length: int) -> tuple[Any, Any]:
 
 
 def overlapped(
-    env: Environment, meetings: Sequence[Meeting], work: Amount, slowing: Slowing, pace: SteadyPace | VaryingPace
+    env: Environment,
+    meetings: Sequence[ReplayedGroup],
+    work: Amount,
+    slowing: OverlapSlowdown,
+    pace: SteadySpeed | VaryingSpeed,
 ) -> Routine:
     """Compute during replayed collectives; work lost to them is known only afterwards, and then made up for."""
     while work > 0:

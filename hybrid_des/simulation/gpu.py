@@ -38,7 +38,7 @@ from hybrid_des.planning.program import (
 )
 from hybrid_des.simulation.communicators import Participant, overlapped
 from hybrid_des.simulation.memory import MemoryLedger
-from hybrid_des.simulation.speeds import STEADY, VaryingPace
+from hybrid_des.simulation.speeds import STEADY, VaryingSpeed
 
 # The arithmetic of a simulated GPU, if a small model is actually trained.
 
@@ -122,7 +122,7 @@ class Gpu:
         memory: MemoryLedger | None = None,
         *,
         arithmetic: Arithmetic | None = None,
-        pace: VaryingPace | None = None,
+        pace: VaryingSpeed | None = None,
     ) -> None:
         self.rank = endpoint.rank
         self._context, self._endpoint, self.program = context, endpoint, program

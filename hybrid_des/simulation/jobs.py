@@ -20,7 +20,7 @@ from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.communicators import Communicators
 from hybrid_des.simulation.gpu import Arithmetic, Gpu, RunContext
 from hybrid_des.simulation.memory import MemoryLedger
-from hybrid_des.simulation.speeds import Programs, Retime, schedules_of
+from hybrid_des.simulation.speeds import DurationOverride, Programs, schedules_of
 
 UNCONTENDED = "uncontended"  # link sharing of runs made only for comparison
 
@@ -62,7 +62,7 @@ def started(
     *,
     fold: Fold | None = None,
     trace: Causes | None = None,
-    retime: Retime | None = None,
+    retime: DurationOverride | None = None,
     order: int | None = None,
     scratch: Path | None = None,
 ) -> Job:
@@ -102,7 +102,7 @@ def _gpus(
     recorder: Recorder,
     *,
     fold: Fold | None,
-    retime: Retime | None,
+    retime: DurationOverride | None,
     order: int | None,
 ) -> list[Gpu]:
     """The GPUs of all ranks, or of those that a fold keeps, by rank.

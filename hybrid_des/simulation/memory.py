@@ -13,7 +13,7 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.lowering import Lowering
 from hybrid_des.planning.planner import build_plan, parts_of, plan_of
-from hybrid_des.planning.program import Pace
+from hybrid_des.planning.program import ComputeSpeed
 from hybrid_des.planning.wiring import times_of
 from hybrid_des.scenario import Scenario, scenario_of, to_mapping
 from hybrid_des.scenario.composition import put
@@ -153,7 +153,7 @@ def planned_peaks(plan: Plan, costs: Costs) -> list[int]:
     peaks = []
     for rank in range(plan.pipeline):
         now = most = costs.resident[rank]
-        for call in lowering.lower(rank, Pace()).ops.values():
+        for call in lowering.lower(rank, ComputeSpeed()).ops.values():
             holds, frees = call.block.held
             now += holds
             most = max(most, now)
@@ -194,8 +194,8 @@ def _changes(scenario: Scenario) -> Iterator[dict[str, Any]]:
         yield {"recompute": level}
     if scenario.parallel.data * scenario.parallel.context > 1:
         for level in SHARDING[SHARDING.index(scenario.sharding) + 1 :]:
-            layered = level in LAYERED and scenario.parallel.pipeline == 1
-            whole = {"gradients.bucket": "none"} if layered and scenario.gradients.bucket is not None else {}
+            fsdp = level in LAYERED and scenario.parallel.pipeline == 1
+            whole = {"gradients.bucket": "none"} if fsdp and scenario.gradients.bucket is not None else {}
             yield {"sharding": level, **whole}
     size, count = scenario.schedule.microbatch_size, scenario.schedule.microbatches
     if size % 2 == 0 and scenario.schedule.file is None:

@@ -32,7 +32,7 @@ from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
 from hybrid_des.simulation.jobs import Job, started
 from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
-from hybrid_des.simulation.speeds import Retime
+from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.timeline import Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND, format_bytes, format_seconds
 from hybrid_des.workload.costs import Costs
@@ -246,7 +246,7 @@ def run(
     fabric: Fabric | None = None,
     training: Training | None = None,
     *,
-    retime: Retime | None = None,
+    retime: DurationOverride | None = None,
     trace: Causes | None = None,
     parts: Parts | None = None,
     scratch: Path | None = None,

@@ -17,7 +17,7 @@ from operator import mul
 from typing import Any
 
 from hybrid_des import jitter
-from hybrid_des.engine.timetable import Amount, Noise, Spell, Timetable
+from hybrid_des.engine.timetable import Amount, Interval, Noise, PiecewiseRate
 from hybrid_des.errors import UsageError
 from hybrid_des.jitter import Sample
 from hybrid_des.jitter.streams import Draws, stream
@@ -25,7 +25,7 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.link import LinkSchedule
 from hybrid_des.pipeline.op import Op
 from hybrid_des.planning.planner import Parts
-from hybrid_des.planning.program import Call, Compute, Overlapped, Pace, Program
+from hybrid_des.planning.program import Call, Compute, ComputeSpeed, Overlapped, Program
 from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.sections.perturbations import Slow
 from hybrid_des.units import to_picoseconds
@@ -52,14 +52,14 @@ class Variation:
         times: the same in a step, if it differs from op to op.
     """
 
-    table: Timetable
-    stages: Mapping[int, Timetable]
+    table: PiecewiseRate
+    stages: Mapping[int, PiecewiseRate]
     factors: Sequence[Factor]
     usual: Callable[[Op], int]
     times: Callable[[Op, int], int] | None = None
 
 
-class SteadyPace:
+class SteadySpeed:
     """The pace of a rank for which it was lowered."""
 
     def end(self, start: int, work: Amount) -> int:
@@ -71,10 +71,10 @@ class SteadyPace:
         return end - start
 
 
-STEADY = SteadyPace()
+STEADY = SteadySpeed()
 
 
-class VaryingPace:
+class VaryingSpeed:
     """The pace of one rank: the duration of its current op.
 
     Attributes:
@@ -85,7 +85,7 @@ class VaryingPace:
         self.table = variation.table
         self._variation = variation
         self._at: tuple[int, int] | None = None
-        self._tables: dict[Any, Timetable] = {}
+        self._tables: dict[Any, PiecewiseRate] = {}
         self._usual = 1  # picoseconds of the op at speed 1, as it was lowered …
         self._taken: int | float = 1  # … and those that it takes in this step
 
@@ -143,12 +143,12 @@ class VaryingPace:
         kind = "B" if kind == "I" else kind  # a split backward has the factor of the whole
         return prod(factor(kind, chunk, step, microbatch) for factor in self._variation.factors)
 
-    def _table(self, stages: Sequence[int], usual: Sequence[int]) -> Timetable:
+    def _table(self, stages: Sequence[int], usual: Sequence[int]) -> PiecewiseRate:
         """The timetable of an op: that of its rank with those of its stages, by their shares of a fused pair."""
         variation = self._variation
         key = (*stages, *usual)
         if key not in self._tables:
-            tables = [variation.stages.get(stage, Timetable()) for stage in stages]
+            tables = [variation.stages.get(stage, PiecewiseRate()) for stage in stages]
             total = sum(usual)
             shares = [Fraction(time, total) if total else Fraction(1, len(usual)) for time in usual]
 
@@ -156,11 +156,11 @@ class VaryingPace:
                 slowed = sum((share / f for share, f in zip(shares, factors[1:], strict=True)), start=Fraction(0))
                 return factors[0] / slowed if stages else factors[0]
 
-            self._tables[key] = Timetable.combined([variation.table, *tables], both)
+            self._tables[key] = PiecewiseRate.combined([variation.table, *tables], both)
         return self._tables[key]
 
 
-Retime = Callable[[int, Call, int], int]  # other durations, which no scenario key can express, by global rank
+DurationOverride = Callable[[int, Call, int], int]  # other durations, which no scenario key can express, by global rank
 
 
 def schedules_of(slow: Sequence[Slow], fabric: Fabric) -> dict[str, LinkSchedule]:
@@ -169,21 +169,21 @@ def schedules_of(slow: Sequence[Slow], fabric: Fabric) -> dict[str, LinkSchedule
     Raises:
         UsageError: a user-defined wiring has no such link.
     """
-    spells: dict[str, list[Spell]] = {}
-    more: dict[str, list[tuple[Spell, int]]] = {}
+    spells: dict[str, list[Interval]] = {}
+    more: dict[str, list[tuple[Interval, int]]] = {}
     for one in slow:
         names = [name for name in one.links if name in fabric.links]
         if one.links and not names:
             raise UsageError(f"slow: this wiring has no {' '.join(map(str, one.target))}")
         for name in names:
-            if not one.for_good:
+            if not one.permanent:
                 more.setdefault(name, []).append((one.spell, to_picoseconds(one.latency)))
-            if not one.for_good or not isinstance(fabric.links[name].bandwidth, Fraction):
+            if not one.permanent or not isinstance(fabric.links[name].bandwidth, Fraction):
                 spells.setdefault(name, []).append(one.spell)
-    return {name: LinkSchedule(Timetable.of(each), _latencies(more.get(name, ()))) for name, each in spells.items()}
+    return {name: LinkSchedule(PiecewiseRate.of(each), _latencies(more.get(name, ()))) for name, each in spells.items()}
 
 
-def _latencies(spells: Iterable[tuple[Spell, int]]) -> tuple[tuple[int, int], ...]:
+def _latencies(spells: Iterable[tuple[Interval, int]]) -> tuple[tuple[int, int], ...]:
     """(time, sum of the latencies of the spells that are active from then on)."""
     spells = list(spells)
     starts = sorted({0, *(s.start for s, _ in spells), *(s.until for s, _ in spells if s.until is not None)})
@@ -203,20 +203,20 @@ class Programs:
         retime: other durations of ops.
     """
 
-    def __init__(self, scenario: Scenario, parts: Parts, retime: Retime | None = None) -> None:
+    def __init__(self, scenario: Scenario, parts: Parts, retime: DurationOverride | None = None) -> None:
         self._scenario, self._source, self._durations, self._retime = scenario, parts.programs, parts.durations, retime
         self._perturbed = bool(scenario.slow or scenario.jitter or parts.durations)
         self._alike: dict[tuple[int, int], Program] = {}
-        self._known: dict[tuple[int, Pace], Program] = {}
+        self._known: dict[tuple[int, ComputeSpeed], Program] = {}
 
-    def of(self, rank: int, place: int, speed: Fraction) -> tuple[Program, VaryingPace | None]:
+    def of(self, rank: int, place: int, speed: Fraction) -> tuple[Program, VaryingSpeed | None]:
         """The program of a rank on a GPU of this speed, and its varying pace, if it varies."""
         if not self._perturbed and self._retime is None:
             alike = place, id(speed)  # the node's own fraction; hashing it would take longer than all else here
             if alike not in self._alike:
-                self._alike[alike] = self._source.lower(place, Pace(speed))
+                self._alike[alike] = self._source.lower(place, ComputeSpeed(speed))
             return self._alike[alike], None
-        usual = Pace(speed * self._speed(rank)) if self._perturbed else Pace(speed)
+        usual = ComputeSpeed(speed * self._speed(rank)) if self._perturbed else ComputeSpeed(speed)
         varying = self._pace(rank) if self._perturbed else None
         key = place, usual
         if key not in self._known:
@@ -229,7 +229,7 @@ class Programs:
         constant = self._table(rank).constant
         return Fraction(1) if constant is None else constant
 
-    def _pace(self, rank: int) -> VaryingPace | None:
+    def _pace(self, rank: int) -> VaryingSpeed | None:
         """The varying pace of a rank; None if its pace is constant."""
         table, noise = self._table(rank), self._noise(rank)
         held = self._source.chunks(self._place(rank)) if self._stages else ()
@@ -238,9 +238,9 @@ class Programs:
         times = self._times(rank)
         if table.constant is not None and not (stages or factors or noise or times):
             return None
-        table = Timetable() if table.constant is not None else table
+        table = PiecewiseRate() if table.constant is not None else table
         usual = self._source.usual(self._place(rank))
-        return VaryingPace(Variation(replace(table, noise=noise), stages, factors, usual, times))
+        return VaryingSpeed(Variation(replace(table, noise=noise), stages, factors, usual, times))
 
     def _place(self, rank: int) -> int:
         return self._scenario.parallel.layout.coordinate(rank, "pipeline")
@@ -251,17 +251,17 @@ class Programs:
         place, replica = self._place(rank), self._scenario.parallel.layout.coordinate(rank, "data")
         return self._durations.of(replica, place)
 
-    def _table(self, rank: int) -> Timetable:
+    def _table(self, rank: int) -> PiecewiseRate:
         """The factor of a rank's speed over time: that of the slowest rank of its tensor and context group."""
         alike = self._scenario.parallel.layout.group(rank, "tensor", "context") if self._spells else [rank]
         placement = self._scenario.cluster.placement
-        tables = [Timetable.of(self._spells.get(placement[one], ())) for one in alike]
-        return tables[0] if len(tables) == 1 else Timetable.combined(tables, min)
+        tables = [PiecewiseRate.of(self._spells.get(placement[one], ())) for one in alike]
+        return tables[0] if len(tables) == 1 else PiecewiseRate.combined(tables, min)
 
     @cached_property
-    def _spells(self) -> Mapping[int, Sequence[Spell]]:
+    def _spells(self) -> Mapping[int, Sequence[Interval]]:
         """GPU → the spells in which it is slow, alone or with its node."""
-        spells: dict[int, list[Spell]] = {}
+        spells: dict[int, list[Interval]] = {}
         nodes = self._scenario.cluster.spec.node_of
         for one in self._scenario.slow:
             if one.gpu is not None:
@@ -271,13 +271,13 @@ class Programs:
         return spells
 
     @cached_property
-    def _stages(self) -> Mapping[int, Timetable]:
+    def _stages(self) -> Mapping[int, PiecewiseRate]:
         """Slow stage → its factor over time.
 
         Raises:
             UsageError: the plan has no such stage.
         """
-        spells: dict[int, list[Spell]] = {}
+        spells: dict[int, list[Interval]] = {}
         for one in self._scenario.slow:
             if one.stage is not None:
                 spells.setdefault(one.stage, []).append(one.spell)
@@ -286,7 +286,7 @@ class Programs:
         for stage in spells:
             if stage > last:
                 raise UsageError(f"slow: there is no stage {stage}; the schedule has stages 0 … {last}")
-        return {stage: Timetable.of(each) for stage, each in spells.items()}
+        return {stage: PiecewiseRate.of(each) for stage, each in spells.items()}
 
     def _noise(self, rank: int) -> Noise | None:
         for one in self._scenario.jitter:

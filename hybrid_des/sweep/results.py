@@ -138,12 +138,12 @@ def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:
     """
     from hybrid_des.report.plots.style import new_figure
 
-    def fill(workshop: Path) -> None:
-        write_csv(table(rows), workshop / "sweep.csv")
+    def fill(staging: Path) -> None:
+        write_csv(table(rows), staging / "sweep.csv")
         if sweep.picture is not None and any("error" not in row for row in rows):
             figure = new_figure((8, 5))
             draw(rows, sweep.picture, figure.subplots())
-            figure.savefig(workshop / "sweep.png", dpi=120, metadata={"Software": None})
+            figure.savefig(staging / "sweep.png", dpi=120, metadata={"Software": None})
 
     return write_whole(folder, fill)
 

@@ -105,16 +105,16 @@ def journal(folder: Path) -> Iterator[Callable[[Row], None]]:
                     write(file, rows[-1:])
                 return
             names[:] = errors_last(dict.fromkeys([*names, *rows[-1]]))  # a new column: rewrite the file
-            with (workshop / PARTIAL).open("w", encoding="utf-8", newline="") as file:
+            with (staging / PARTIAL).open("w", encoding="utf-8", newline="") as file:
                 csv.writer(file, lineterminator="\n").writerow(names)
                 write(file, rows)
-            (workshop / PARTIAL).replace(path)
+            (staging / PARTIAL).replace(path)
 
     def write(file: IO[str], rows: Sequence[Row]) -> None:
         safe = ({name: safe_cell(cell) for name, cell in row.items()} for row in rows)
         csv.DictWriter(file, names, lineterminator="\n").writerows(safe)
 
-    with reserved(folder) as workshop:
+    with reserved(folder) as staging:
         yield append
         path.unlink(missing_ok=True)
 

@@ -86,8 +86,8 @@ def response_time(result: Result) -> float:
 def write_page(folder: Path) -> Path:
     """Write the page into a folder and return its path."""
 
-    def page(workshop: Path) -> list[str]:
-        (workshop / "README.md").write_text(page_of([HERE / f"{name}.yaml" for name in FILES]), encoding="utf-8")
+    def page(staging: Path) -> list[str]:
+        (staging / "README.md").write_text(page_of([HERE / f"{name}.yaml" for name in FILES]), encoding="utf-8")
         return []
 
     write_whole(folder, page)

@@ -9,7 +9,7 @@ from support.scenarios import merged
 from hybrid_des.errors import DeadlockError
 from hybrid_des.folding import FoldRefusal
 from hybrid_des.folding.folded_transport import LineageLink
-from hybrid_des.folding.routes import Courses
+from hybrid_des.folding.routes import FoldedRoutes
 from hybrid_des.scenario import sizes
 from hybrid_des.simulation import folds
 from hybrid_des.simulation.folds import Replicas
@@ -33,8 +33,8 @@ def test_a_fold_that_ignored_it_would_be_wrong(name, monkeypatch):
     monkeypatch.setattr(folds, "check", lambda *_: None)
     monkeypatch.setattr(Replicas, "differ", "")
     monkeypatch.setattr(LineageLink, "meet", lambda *_: None)
-    monkeypatch.setattr(Courses, "_blockwise", (False,))
-    monkeypatch.setattr(Courses, "_by_images", blindly)
+    monkeypatch.setattr(FoldedRoutes, "_blockwise", (False,))
+    monkeypatch.setattr(FoldedRoutes, "_by_images", blindly)
     try:
         run = run_of(values, case["keep"])
     except DeadlockError:

@@ -13,7 +13,7 @@ from hybrid_des.errors import HybridDesError, Refusal, ScenarioError
 from hybrid_des.folding import UnwieldyError
 from hybrid_des.folding import times as times_module
 from hybrid_des.folding.times import CollectiveTimes, Concurrent
-from hybrid_des.network.components import Alike
+from hybrid_des.network.components import Isomorphic
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario import scenario_from
 
@@ -85,7 +85,7 @@ def test_one_group_of_those_that_share_an_adapter_chooses_wrongly(monkeypatch):
     times, unfolded, asked = asked_of(SHARED)
     assert [len(one.groups) for one in times.simulated("ring", asked)] == [4]
     assert times.fastest(asked)[0] == unfolded.fastest(asked)[0] == "halving-doubling"
-    monkeypatch.setattr(times_module, "separated", lambda *_: [Alike([0], 4)])
+    monkeypatch.setattr(times_module, "separated", lambda *_: [Isomorphic([0], 4)])
     assert times.fastest(asked)[0] == "parameter-server"
 
 

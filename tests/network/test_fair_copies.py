@@ -7,7 +7,7 @@ import pytest
 from support.campaigns import TIMES
 
 from hybrid_des.engine.clock import Environment, succeed_at
-from hybrid_des.engine.timetable import Spell, Timetable
+from hybrid_des.engine.timetable import Interval, PiecewiseRate
 from hybrid_des.network import sharing
 from hybrid_des.network.fabric import LinkSpec
 from hybrid_des.network.link import Hop, LinkSchedule
@@ -44,7 +44,7 @@ def arrivals(case, copies, rng, spell):
     """When each message arrives in each copy; flows are started in random order, and `spell` slows all of link 0."""
     bandwidths, flows, messages = case
     env = Environment()
-    schedules = {f"0 {copy}": LinkSchedule(Timetable.of([spell]), ((0, 0),)) for copy in range(copies) if spell}
+    schedules = {f"0 {copy}": LinkSchedule(PiecewiseRate.of([spell]), ((0, 0),)) for copy in range(copies) if spell}
     model = sharing.find("fair").build(env, schedules)
     links = {
         (link, copy): model.link(LinkSpec(f"{link} {copy}", bandwidth), rate_of(bandwidth))
@@ -85,7 +85,7 @@ def test_copies_with_crossed_routes_take_the_same_times(campaign):
     for seed in range(campaign * EACH, (campaign + 1) * EACH):
         rng = Random(seed)
         case = traffic(rng)
-        spell = Spell(rng.choice((0, 10)), 40, Fraction(rng.choice((0, 1, 2)), 3)) if rng.random() < 0.3 else None
+        spell = Interval(rng.choice((0, 10)), 40, Fraction(rng.choice((0, 1, 2)), 3)) if rng.random() < 0.3 else None
         alone = arrivals(case, 1, rng, spell)
         for (tag, copy), at in arrivals(case, rng.randint(2, MOST), rng, spell).items():
             assert at == alone[tag, 0], f"seed {seed}, message {tag}, copy {copy}"

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from support.fabrics import build, node, star
 
-from hybrid_des.network.components import Alike, separated
+from hybrid_des.network.components import Isomorphic, separated
 from hybrid_des.network.fabric import PortSpec
 
 
@@ -79,4 +79,4 @@ def test_the_switch_of_a_node_belongs_to_its_group():
     ids=["links", "ring", "unequal nodes"],
 )
 def test_without_equal_blocks_all_groups_are_one_set(fabric):
-    assert separated(fabric, [(0, 1), (2, 3)], [1, 1]) == [Alike(range(2), 1)]
+    assert separated(fabric, [(0, 1), (2, 3)], [1, 1]) == [Isomorphic(range(2), 1)]

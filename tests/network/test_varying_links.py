@@ -9,7 +9,7 @@ from support.messages import GB, carry, chain
 
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Recorder
-from hybrid_des.engine.timetable import Spell, Timetable
+from hybrid_des.engine.timetable import Interval, PiecewiseRate
 from hybrid_des.network.fabric import Fabric, LinkSpec, Route
 from hybrid_des.network.link import LinkSchedule
 from hybrid_des.network.mailbox import Channel, Message
@@ -23,7 +23,7 @@ BOTH = pytest.mark.parametrize("sharing", ["fifo", "fair"])
 
 def on(link, *spells, latency=((0, 0),)):
     """The schedule of one link; times in seconds."""
-    return {link: LinkSchedule(Timetable.of([Spell(a * S, b * S, f) for a, b, f in spells]), latency)}
+    return {link: LinkSchedule(PiecewiseRate.of([Interval(a * S, b * S, f) for a, b, f in spells]), latency)}
 
 
 def arrivals(sends, schedules, sharing, links=1, latency=0):
@@ -130,7 +130,7 @@ def _send(link):
 FACTORS = st.sampled_from([DOWN, Fraction(1, 3), HALF, Fraction(2)])
 SPELLS = st.lists(
     st.builds(
-        lambda start, length, factor: Spell(start, start + length, factor), *[st.integers(1, 10**6)] * 2, FACTORS
+        lambda start, length, factor: Interval(start, start + length, factor), *[st.integers(1, 10**6)] * 2, FACTORS
     ),
     max_size=4,
 )
@@ -143,7 +143,7 @@ def test_a_link_with_work_to_do_loses_none(sharing, spells, sizes):
 
     Each end is rounded by at most half a picosecond, in which the link serves at most what it can at full bandwidth.
     """
-    table = Timetable.of(spells)
+    table = PiecewiseRate.of(spells)
     fabric = chain([Fraction(GB)], [0])
     arrived, _ = carry(fabric, [(0, 0, 1, size) for size in sizes], sharing, {"0": LinkSchedule(table)})
     assert abs(table.work(0, max(arrived)) - 1000 * sum(sizes)) <= len(sizes) * max(table.factors) / 2
@@ -153,7 +153,7 @@ def test_a_link_with_work_to_do_loses_none(sharing, spells, sizes):
 @given(SPELLS, st.integers(0, 10**6), st.integers(1, 2000), st.integers(1, 3))
 def test_a_message_alone_takes_its_integral_over_any_links(sharing, spells, at, size, links):
     """Equal links in series under the same schedules are passed as one, where the head does not wait for a flap."""
-    table = Timetable.of([spell for spell in spells if spell.factor])
+    table = PiecewiseRate.of([spell for spell in spells if spell.factor])
     fabric = chain([Fraction(GB)] * links, [0] * links)
     schedules = {str(link): LinkSchedule(table) for link in range(links)}
     arrived, _ = carry(fabric, [(at, 0, 1, size)], sharing, schedules)

@@ -6,13 +6,13 @@ import pytest
 from support import scenarios
 
 from hybrid_des.planning.planner import parts_of
-from hybrid_des.planning.program import COMPUTE, GRADIENT, PARAMETER, Compute, Confirm, Pace, Send
+from hybrid_des.planning.program import COMPUTE, GRADIENT, PARAMETER, Compute, ComputeSpeed, Confirm, Send
 
 BUCKETS = {"workload": {"parameters": 1e6}, "gradients": {"overlap": True, "bucket": "1 MB", "bucket_rule": "ddp"}}
 
 
 def program(*sizes, rank=0, speed=1, **sections):
-    return parts_of(scenarios.scenario(*sizes, **sections)).lowering.lower(rank, Pace(Fraction(speed)))
+    return parts_of(scenarios.scenario(*sizes, **sections)).lowering.lower(rank, ComputeSpeed(Fraction(speed)))
 
 
 def computes(call):

@@ -117,11 +117,11 @@ def test_runs_side_by_side_keep_each_others_folders(tmp_path):
     def one(number):
         name = f"{number % 3}"
         try:
-            with reserved(tmp_path / "p" / "q" / name) as workshop:
-                (workshop / "a").touch()
+            with reserved(tmp_path / "p" / "q" / name) as staging:
+                (staging / "a").touch()
                 if number % 2:
                     raise KeyboardInterrupt
-                (workshop / "a").replace(tmp_path / "p" / "q" / name / f"{number}")
+                (staging / "a").replace(tmp_path / "p" / "q" / name / f"{number}")
         except KeyboardInterrupt:
             return None
         return f"{name}/{number}"

@@ -17,7 +17,7 @@ from hybrid_des.network.mailbox import Channel
 from hybrid_des.network.purpose import ACTIVATION, GRADIENT, REDUCTION
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.lowering import Lowering
-from hybrid_des.planning.program import Pace, table_of
+from hybrid_des.planning.program import ComputeSpeed, table_of
 from hybrid_des.scenario import Parallel
 from hybrid_des.scenario.sections.cluster import GpuKind
 from hybrid_des.timeline import Timeline
@@ -76,7 +76,7 @@ def programs_of(plan, size=1000):
     stages = {place: StageCosts(1, 2, 1, size, 0, 0, Fraction(0)) for place in plan.stage_of}
     costs = Costs(stages, (), (), (0,) * plan.pipeline, (), ())
     lowering = Lowering(plan, costs, {}, overlap=False, blocking=False)
-    return table_of([lowering.lower(rank, Pace()) for rank in range(plan.pipeline)])
+    return table_of([lowering.lower(rank, ComputeSpeed()) for rank in range(plan.pipeline)])
 
 
 def add_messages(run, channel, rows):
@@ -99,7 +99,7 @@ def _scenario(plan, parallel, steps, record):
         workload=None, parallel=parallel, steps=steps, barrier=True, record=record,
         cluster=cluster, gradients=SimpleNamespace(algorithm="ring", overlap=False),
         schedule=SimpleNamespace(kind="1f1b", microbatches=plan.microbatches, p2p="async"),
-        on_oom="warn", sharding="none", layered=False, slow=(), jitter=(),
+        on_oom="warn", sharding="none", fsdp=False, slow=(), jitter=(),
     )  # fmt: skip
 
 

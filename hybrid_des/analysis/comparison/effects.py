@@ -18,7 +18,7 @@ from hybrid_des.planning.program import Call, Program
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import Scenario, given_values, scenario_from
 from hybrid_des.simulation.run import Run
-from hybrid_des.simulation.speeds import Retime
+from hybrid_des.simulation.speeds import DurationOverride
 
 Pair = tuple[str, Variant, Variant]  # a class, A with it from B, B with it from A
 FINE = ("cluster", "workload", "efficiency")  # exchanged by rank and kind of link where only times differ
@@ -157,7 +157,7 @@ def _never_slow(side: Variant) -> Variant:
     return replace(side, scenario=side.scenario.model_copy(update={"slow": ()}))
 
 
-def _those_of(programs: list[Program], instead_of: list[Program], ranks: AbstractSet[int]) -> Retime:
+def _those_of(programs: list[Program], instead_of: list[Program], ranks: AbstractSet[int]) -> DurationOverride:
     """The durations that some ranks have in other programs, instead of those in their own."""
 
     def retime(rank: int, call: Call, took: int) -> int:

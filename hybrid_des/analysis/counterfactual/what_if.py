@@ -31,7 +31,7 @@ from hybrid_des.scenario.composition import override
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.simulation.jobs import UNCONTENDED
 from hybrid_des.simulation.run import Run, run
-from hybrid_des.simulation.speeds import Programs, Retime
+from hybrid_des.simulation.speeds import DurationOverride, Programs
 from hybrid_des.timeline import OP_KINDS
 
 Build = Callable[[Sequence[str]], Scenario]  # overrides → scenario
@@ -56,7 +56,7 @@ class Variant:
     scenario: Scenario
     plan: Plan | None = None
     fabric: Fabric | None = None
-    retime: Retime | None = None
+    retime: DurationOverride | None = None
 
     @classmethod
     def of(cls, base: Run) -> Variant:
@@ -105,7 +105,7 @@ class Variant:
 
         return replace(self, fabric=replace(self.fabric, route=scaled))
 
-    def with_retime(self, retime: Retime) -> Variant:
+    def with_retime(self, retime: DurationOverride) -> Variant:
         """Change the durations of ops, on top of earlier changes."""
         before = self.retime
         if before is None:
@@ -209,7 +209,7 @@ def kind_of(call: Call) -> str:
     return "optimizer" if not kinds else "FB" if len(kinds) == 2 else "B" if kinds == ["I"] else str(kinds[0])
 
 
-def at_the_mean(variant: Variant, ranks: Collection[int] | None = None) -> Retime:
+def at_the_mean(variant: Variant, ranks: Collection[int] | None = None) -> DurationOverride:
     """Give ops, of all ranks or of some, the mean duration of their kind over all ranks.
 
     This is the ideal duration of ops in the straggler study of Lin et al. (OSDI 2025).

@@ -158,12 +158,12 @@ def _signed(seconds: float) -> str:
 
 
 def _write(folder: Path, tables: Mapping[str, pd.DataFrame], figures: Mapping[str, Any]) -> None:
-    def fill(workshop: Path) -> None:
-        write_csv(pd.concat([table.assign(name=name) for name, table in tables.items()]), workshop / "spread.csv")
+    def fill(staging: Path) -> None:
+        write_csv(pd.concat([table.assign(name=name) for name, table in tables.items()]), staging / "spread.csv")
         text = json.dumps(figures, indent=2, allow_nan=False)
-        (workshop / "spread.json").write_text(text + "\n", encoding="utf-8")
+        (staging / "spread.json").write_text(text + "\n", encoding="utf-8")
         if "runs" in figures:
             usual = {one["name"]: one["without_jitter_s"] for one in figures["runs"]}
-            save(histogram({name: table.step_time_s for name, table in tables.items()}, usual), workshop, "spread")
+            save(histogram({name: table.step_time_s for name, table in tables.items()}, usual), staging, "spread")
 
     say(f"wrote {len(write_whole(folder, fill).paths)} files to {folder}")

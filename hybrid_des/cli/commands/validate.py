@@ -220,12 +220,12 @@ def _write(folder: Path, sweep: Sweep, found: Validation) -> None:
     """Write `validation.csv`, `validation.png` and `fitted.yaml`."""
     rows = [*found.used, *found.predictions]
 
-    def fill(workshop: Path) -> None:
-        write_csv(table([_record(one) for one in rows]), workshop / "validation.csv")
+    def fill(staging: Path) -> None:
+        write_csv(table([_record(one) for one in rows]), staging / "validation.csv")
         drawn = picture(str(sweep.document.value["name"]), rows, found.by[0] if found.by else None)
-        drawn.savefig(workshop / "validation.png", dpi=120, metadata={"Software": None})
+        drawn.savefig(staging / "validation.png", dpi=120, metadata={"Software": None})
         if found.numbers:
-            (workshop / "fitted.yaml").write_text(_yaml(found.numbers), encoding="utf-8")
+            (staging / "fitted.yaml").write_text(_yaml(found.numbers), encoding="utf-8")
 
     write_whole(folder, fill, replaces=["fitted.yaml"])
 

@@ -29,7 +29,7 @@ from typing import Any
 
 from hybrid_des.engine.clock import LAST, Booking, Environment, succeed_at
 from hybrid_des.engine.recorder import Rows, out_of_range
-from hybrid_des.engine.timetable import Timetable
+from hybrid_des.engine.timetable import PiecewiseRate
 from hybrid_des.network.fabric import Bandwidth, LinkSpec
 from hybrid_des.network.link import Hop, Link, LinkSchedule, Transmission
 from hybrid_des.network.mailbox import Message
@@ -127,7 +127,7 @@ class VaryingPort(Port):
 
     __slots__ = ("bandwidth", "usual")
 
-    def __init__(self, usual: int, bandwidth: Timetable) -> None:
+    def __init__(self, usual: int, bandwidth: PiecewiseRate) -> None:
         super().__init__(usual)
         self.usual = usual
         self.bandwidth = bandwidth

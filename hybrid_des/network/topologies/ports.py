@@ -75,7 +75,7 @@ def links_of(
 
 def blocks_of(cluster: ClusterSpec, nodes: int = 1) -> Blocks | None:
     """Blocks of this many nodes each; None if nodes differ, or do not fill the last block."""
-    if not cluster.alike or len(cluster.nodes) % nodes:
+    if not cluster.isomorphic or len(cluster.nodes) % nodes:
         return None
 
     def of(link: str) -> int | None:
@@ -104,7 +104,7 @@ def switched(
         blocks: equal blocks of GPUs.
     """
     gpus, node_of = cluster.gpus, cluster.node_of
-    reducers = {} if cluster.alike and not cluster.nodes[0].in_switch else {
+    reducers = {} if cluster.isomorphic and not cluster.nodes[0].in_switch else {
         number: gpus + number for number, node in enumerate(cluster.nodes) if node.in_switch
     }  # fmt: skip
 

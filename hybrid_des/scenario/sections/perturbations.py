@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, PlainValidator, TypeAdapter
 
 from hybrid_des import jitter as distributions
-from hybrid_des.engine.timetable import Spell
+from hybrid_des.engine.timetable import Interval
 from hybrid_des.errors import HybridDesError, unknown
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import Fabric, LinkSpec
@@ -69,16 +69,16 @@ class Slow(Section):
         return next((kind, value) for kind in WHERE if (value := getattr(self, kind)) is not None)
 
     @property
-    def spell(self) -> Spell:
+    def spell(self) -> Interval:
         """Its factor and interval in picoseconds."""
         start = to_picoseconds(self.from_)
         if self.flap is not None:
-            return Spell(start, start + to_picoseconds(self.flap), Fraction(0))
+            return Interval(start, start + to_picoseconds(self.flap), Fraction(0))
         until = None if self.until is None else to_picoseconds(self.until)
-        return Spell(start, until, Fraction(1) if self.factor is None else self.factor)
+        return Interval(start, until, Fraction(1) if self.factor is None else self.factor)
 
     @property
-    def for_good(self) -> bool:
+    def permanent(self) -> bool:
         """Whether it applies from the beginning to the end."""
         return self.until is None and self.from_ == 0 and self.flap is None
 
