@@ -194,10 +194,15 @@ class Replayed:
         return max(rows, key=lambda row: row["removed"])
 
     def culprit(self) -> dict[str, Any] | None:
-        """The worker, else the stage or replica, behind most of the loss; None if there is none, or little is lost."""
-        if self.what_if.slowdown < SLOW:
+        """The worker, else the stage or replica, behind most of the loss; None if there is none, or little is lost.
+
+        The only stage or replica of a run is no culprit, since there is no other to compare it with.
+        """
+        sizes = self.trace.sizes
+        if self.what_if.slowdown < SLOW or sizes.stage * sizes.replica == 1:
             return None
-        found = [self.slowest(what) for what in ("worker", "stage", "replica")]
+        classes = {"worker": True, "stage": sizes.stage > 1, "replica": sizes.replica > 1}
+        found = [self.slowest(what) for what, several in classes.items() if several]
         return culprit([(one, one["removed"]) for one in found])
 
 

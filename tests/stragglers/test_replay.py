@@ -126,6 +126,15 @@ def test_a_slow_stage_of_all_replicas_is_named_as_one(run, tmp_path):
     assert pd.read_csv(tmp_path / "out" / "classes.csv").slowdown.max() == pytest.approx(figures["slowdown"], rel=0.2)
 
 
+def test_the_only_replica_or_stage_is_no_culprit(tmp_path):
+    uneven = [row | {"seconds": row["seconds"] * (1 + 4 * (row["microbatch"] % 2))} for row in rows(microbatches=8)]
+    two = replay(write_rows(tmp_path, uneven))
+    assert two.what_if.slowdown > 1.1
+    assert (two.culprit() or {}).get("what") != "replica"
+    alone = replay(write_rows(tmp_path, [row for row in uneven if row["stage"] == 0]))
+    assert alone.culprit() is None
+
+
 def test_shares_beyond_the_loss_are_explained(run, tmp_path):
     table = timeline(instant(d=2, slow=[{"gpu": 3, "factor": 0.5}]), tmp_path)
     removed = replay(table).classes.removed
