@@ -1,4 +1,4 @@
-"""Times of ops and steps as arrays: pipeline × step × op or rank; each tensor rank has a pipeline of its own."""
+"""Times of a run as arrays: of its ops and steps, of the use of its links, and of the phases of its collectives."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -11,6 +11,8 @@ from hybrid_des.engine.recorder import OPTIMIZER, STEP_SHIFT
 from hybrid_des.network.purpose import PURPOSES, Purpose
 from hybrid_des.timeline import NONE, Column, Columns, Timeline
 from hybrid_des.units import PICOSECONDS_PER_SECOND
+
+# Times of ops and steps as arrays: pipeline × step × op or rank; each tensor rank has a pipeline of its own.
 
 
 @dataclass(frozen=True)

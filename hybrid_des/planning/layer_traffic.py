@@ -1,4 +1,4 @@
-"""Everything that the ranks of a run send, as flows: layer collectives, stage-to-stage messages, and gradients."""
+"""The messages of a run as flows, and whether the collectives of tensor, context and expert ranks are replayed."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from hybrid_des.pipeline.plan import Plan
     from hybrid_des.scenario import Scenario
     from hybrid_des.workload.costs import Costs
+
+
+# Everything that the ranks of a run send, as flows: layer collectives, stage-to-stage messages, and gradients.
 
 
 MOST_PAIRS = 64  # members of the largest group whose collective may use any pair of them

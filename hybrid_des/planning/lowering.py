@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from hybrid_des.pipeline.op import Kind
 
 
-# What an action does between its begin and its end: computation, and collectives as messages (`tensor_traffic`).
+# What an action does between its begin and its end: computation, and collectives as messages (`layer_traffic`).
 #
 #     F   │ compute │ start, compute, join │ compute │ start, compute, join │ compute │    as long as with replayed
 #                     └ a collective ────┘             └ a collective ────┘                collectives on idle links

@@ -1,12 +1,11 @@
 """Weeks of wall time as a renewal process: failures occur, the job loses work, recovers and continues.
 
 Two time scales meet here. A training step is simulated exactly, once for each state of the cluster (`states`); weeks
-are a discrete-event simulation over these step times (`process`), driven by random histories of failures (`history`).
+are a discrete-event simulation over these step times (`process`), driven by random histories of failures (`failures`).
 
 | module | |
 |---|---|
-| `sources` | what fails: parts, rates, and the nodes they take down |
-| `history` | when it fails: random numbers per class, so that adding a class does not change the histories of others |
+| `failures` | what fails (parts, rates, nodes), and when: each class has random numbers of its own |
 | `states` | how long a step takes in each state of the cluster |
 | `work` | steps and checkpoints between two events |
 | `process` | the job: running, stopped, recovering |

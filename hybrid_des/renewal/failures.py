@@ -1,4 +1,4 @@
-"""Sources of failures: for each class of `faults`, its parts in the job and among the spares, and its rate."""
+"""Failures: what fails at which rate, and random histories of when it does."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from hybrid_des.scenario import Scenario
 from hybrid_des.scenario.sections.cluster import NodeKind
 from hybrid_des.scenario.sections.faults import FailureClass, Faults, nodes_below
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
+
+# Sources of failures: for each class of `faults`, its parts in the job and among the spares, and its rate.
+
 
 Places = Sequence[Sequence[int]]  # the places that each part takes down
 Parts = tuple[Places, Places, Sequence[int]]

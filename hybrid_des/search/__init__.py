@@ -4,17 +4,16 @@ found = search("scenarios/search/13b_64.yaml", jobs=2)
 found.sentence          # optimal: 9 simulated, 264 excluded by bound, 15 do not fit, …
 found.table()           # a row per plan
 
-space           the plans, and their values
-screen, price   a first bound on time and memory, from costs    screening
-weigh           memory from the order of ops, a bound on time   bound, cheapest
-simulate        best first                                      branch, evaluation
+space         the plans, and their values                     space
+screen        a first bound on time and memory, from costs    least_times
+bound_order   memory from the order of ops, a bound on time   bound, least_times
+simulate      best first                                      branch, evaluation
 """
 
-from hybrid_des.search.best_plan import explore, search
+from hybrid_des.search.best_plan import SearchResult, draw, explore, search
 from hybrid_des.search.bound import least_step
 from hybrid_des.search.branch import Candidate, Standing
 from hybrid_des.search.flags import megatron, torchtitan
-from hybrid_des.search.result import SearchResult, draw
 from hybrid_des.search.space import plans_in, values_of
 from hybrid_des.search.terms import Settings, settings_of
 

@@ -1,15 +1,4 @@
-"""The least times of communication: messages on idle links, and collectives after the last member has begun.
-
-    message            latency + bytes / bandwidth of the slowest link: other traffic can only delay it
-    ring               the last member's shard goes around: 2(n−1) hops in an all-reduce, n−1 in either of its phases;
-                       and as many shards pass the slowest hop, one after the other
-    measured           the time in the table
-    other all-reduces  the last member's gradients leave it, over all of its outgoing links; of a reduce-scatter, all
-                       but its own shard
-
-Some member ends no earlier than this after the last one has begun, and begins the next collective only then, so that
-the times of successive collectives of the same members are summed. Any other collective is assumed to take no time.
-"""
+"""Least times of communication, and the first bound on a plan, from its costs alone."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,6 +24,19 @@ from hybrid_des.scenario import Scenario
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 from hybrid_des.workload.costs import Costs, RankCosts
 from hybrid_des.workload.stages import costs_of
+
+# The least times of communication: messages on idle links, and collectives after the last member has begun.
+#
+#     message            latency + bytes / bandwidth of the slowest link: other traffic can only delay it
+#     ring               the last member's shard goes around: 2(n−1) hops in an all-reduce, n−1 in either of its phases;
+#                        and as many shards pass the slowest hop, one after the other
+#     measured           the time in the table
+#     other all-reduces  the last member's gradients leave it, over all of its outgoing links; of a reduce-scatter, all
+#                        but its own shard
+#
+# Some member ends no earlier than this after the last one has begun, and begins the next collective only then, so that
+# the times of successive collectives of the same members are summed. Any other collective is assumed to take no time.
+
 
 PHASES = {"ring": 2, "ring-reduce-scatter": 1, "ring-all-gather": 1}  # of n−1 hops
 SENDING = frozenset(

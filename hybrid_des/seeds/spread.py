@@ -1,4 +1,4 @@
-"""Runs of one scenario that differ in their seed, as a table."""
+"""Runs of one scenario that differ in their seed: their table, its statistics with confidence intervals, and a plot."""
 
 from __future__ import annotations
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+
+# Runs of one scenario that differ in their seed, as a table.
 
 
 FIGURES = (

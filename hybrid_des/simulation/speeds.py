@@ -1,6 +1,6 @@
-"""The programs of ranks, and perturbations of a run (`slow`, `jitter`): the paces of ranks, the conditions of links.
+"""The programs of ranks, and perturbations of a run (`slow`, `jitter`): the speeds of ranks, the schedules of links.
 
-A permanent slowdown is a slower GPU (`Pace`) or a slower link (`planning.slow_links`), as if the machine were built
+A permanent slowdown is a slower GPU (`ComputeSpeed`) or a slower link (`planning.wiring`), as if the machine were built
 that way. A slowdown for an interval, a slow stage, jitter and noise need a pace that varies. Tensor and context ranks
 wait for each other inside every op: they run at the pace of the slowest, and share their jitter and noise.
 """

@@ -1,4 +1,4 @@
-"""Costs of stages: those of a pipeline rank, split over the stages that the plan places on it."""
+"""Costs of pipeline ranks, and of the stages that the plan places on them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +13,8 @@ from hybrid_des.units import split_evenly, to_picoseconds
 from hybrid_des.workload.costs import MOMENTS, WEIGHTS, CostBasis, Costs, RankCosts, Sharding, StageCosts
 from hybrid_des.workload.durations import Durations, read_durations
 from hybrid_des.workload.modelled import model_costs
+
+# Costs of stages: those of a pipeline rank, split over the stages that the plan places on it.
 
 
 def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None) -> Costs:

@@ -21,9 +21,9 @@ from hybrid_des.pipeline import schedules
 from hybrid_des.pool import pool
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.search import SearchResult, branch, explore, plans_in, search, settings_of
+from hybrid_des.search.best_plan import draw
 from hybrid_des.search.branch import EXCLUDED, IMPOSSIBLE, MISFIT, SAME, SIMULATED, UNKNOWN
 from hybrid_des.search.evaluation import evaluate, scenario_in
-from hybrid_des.search.result import draw
 from hybrid_des.search.search_log import LOG
 from hybrid_des.search.space import factors, values_of
 from hybrid_des.simulation.run import BudgetSpentError

@@ -23,7 +23,7 @@ from hybrid_des.report.cost_report import render_stages
 from hybrid_des.report.explained import advice
 from hybrid_des.scenario import Scenario, misnamed, read_scenario
 from hybrid_des.search import explore, plans_in, settings_of
-from hybrid_des.search.result import scenario_file
+from hybrid_des.search.best_plan import scenario_file
 from hybrid_des.search.space import kept_in
 from hybrid_des.simulation.memory import worst_peak
 from hybrid_des.simulation.run import Run, run

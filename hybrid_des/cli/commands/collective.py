@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hybrid_des.cli.arguments import add_common, import_files, whole
+from hybrid_des.cli.arguments import add_common, whole
 from hybrid_des.cli.output import say, status_line
 from hybrid_des.errors import Refusal, ScenarioError, UsageError, one_line
 
@@ -140,7 +140,6 @@ def run(args: argparse.Namespace) -> int:
     """Print the tables, and write them with --out."""
     from hybrid_des import collectives
 
-    import_files(args.imports)
     if args.name not in (collectives.AUTO, ALL):
         collectives.find(args.name)
     sizes = _sizes(args.min, args.max, args.factor)

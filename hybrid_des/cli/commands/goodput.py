@@ -11,7 +11,7 @@ import argparse
 import json
 from contextlib import nullcontext
 
-from hybrid_des.cli.arguments import add_common, import_files, processes
+from hybrid_des.cli.arguments import add_common, processes
 from hybrid_des.cli.output import progress_bar, say, show
 from hybrid_des.errors import UsageError
 from hybrid_des.pool.pool import cores, open_pool
@@ -38,7 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Simulate the weeks and print the report."""
-    import_files(args.imports)
     document = read_scenario(args.file, args.set)
     if document.value.get("sweep") not in (None, "none"):
         raise UsageError(f"{args.file}: a sweep; run it without `goodput`, its table has the columns of goodput")

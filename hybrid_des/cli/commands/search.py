@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from hybrid_des.cli.arguments import add_budget, add_common, as_path, count, import_files, processes
+from hybrid_des.cli.arguments import add_budget, add_common, as_path, count, processes
 from hybrid_des.cli.commands.verify import verify
 from hybrid_des.cli.dask_cluster import workers
 from hybrid_des.cli.output import say, show, write_file
@@ -29,10 +29,9 @@ from hybrid_des.report.files.staging import reserved
 from hybrid_des.report.terminal import text_table
 from hybrid_des.result import simulate
 from hybrid_des.scenario import Scenario, read_scenario
-from hybrid_des.search.best_plan import explore, tune
+from hybrid_des.search.best_plan import SearchResult, explore, scenario_file, tune, write
 from hybrid_des.search.branch import IMPOSSIBLE, Candidate, Standing
 from hybrid_des.search.flags import megatron, torchtitan
-from hybrid_des.search.result import SearchResult, scenario_file, write
 from hybrid_des.search.search_log import LOG
 from hybrid_des.search.space import LAYOUT, kept_in, plans_in, values_of
 from hybrid_des.search.terms import Settings, settings_of
@@ -62,7 +61,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Search, print what was found, and return 0, or 1 if nothing fits."""
-    import_files(args.imports)
     if args.resume and args.out is None:
         raise UsageError("--resume needs the --out of the search to resume")
     settings = settings_of(read_scenario(args.file, args.set), args.imports)

@@ -20,7 +20,7 @@ from typing import Any
 import pandas as pd
 
 from hybrid_des.analysis.table import write_csv
-from hybrid_des.cli.arguments import add_common, count, distinct, import_files, processes
+from hybrid_des.cli.arguments import add_common, count, distinct, processes
 from hybrid_des.cli.output import progress_bar, say, show
 from hybrid_des.errors import UsageError
 from hybrid_des.report.files import write_whole
@@ -51,7 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run both scenarios, print the figures and write files."""
-    import_files(args.imports)
     if args.runs < 2:
         raise UsageError("--runs 1: one run has no spread; expected at least 2")
     loaded = [load(args.file, args.set)]

@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 
 from hybrid_des.analysis.table import write_csv
-from hybrid_des.cli.arguments import add_common, import_files, processes
+from hybrid_des.cli.arguments import add_common, processes
 from hybrid_des.cli.output import progress_bar, say, show
 from hybrid_des.errors import UsageError, unknown
 from hybrid_des.pool.pool import cores, open_pool
@@ -76,7 +76,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Predict every row, print the errors, and return 1 if no row could be predicted."""
-    import_files(args.imports)
     sweep = _corpus(args)
     found = _validated(args, sweep)
     if args.out is not None:

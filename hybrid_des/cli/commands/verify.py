@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from hybrid_des.cli.arguments import add_budget, add_common, import_files
+from hybrid_des.cli.arguments import add_budget, add_common
 from hybrid_des.cli.budget import OutOfTimeError, within
 from hybrid_des.cli.output import show
 from hybrid_des.errors import PlanError, SimulationError, UsageError
@@ -37,7 +37,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Verify, print the verdict and return the exit code."""
-    import_files(args.imports)
     scenario = load(args.file, args.set)
     try:
         with within(args.budget, scenario.name):

@@ -1,4 +1,4 @@
-"""IEEE 754 binary64: eight bytes per element, lossless."""
+"""Floating-point numbers on the wire: binary64, binary32, binary16 and bfloat16."""
 
 from fractions import Fraction
 
@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid_des.collectives.codecs import Array, Codec, Payload, Rounded, codec, narrow, require
+
+# IEEE 754 binary64: eight bytes per element, lossless.
 
 
 @codec("fp64", summary="8 bytes per element, exact", source="IEEE 754 binary64")

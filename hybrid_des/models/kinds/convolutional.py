@@ -1,16 +1,4 @@
-"""Parts of convolutional networks on square images of 2-byte elements; a whole image counts as one token.
-
-A convolution is the product of its patches with its filters: (pixels out × channels·kernel²) · (… × filters); the
-patches are not materialized. Bytes of the other operations are their reads and writes:
-
-    elements       forward                                  backward
-    batch norm     2 reads, 1 write                         2 × (input and gradient), 1 write
-    ReLU           1 read, 1 write, in place                2 reads, 1 write
-    addition       2 reads, 1 write                         the same, for the sum of both gradients
-    pooling        its input and output                     the same
-
-The inputs of convolutions, batch norms and max-pooling are kept; the output of a ReLU is the input of the next one.
-"""
+"""Convolutional networks on square images: ResNet and VGG, and the operations they consist of."""
 
 from __future__ import annotations
 
@@ -22,6 +10,20 @@ from typing import Annotated, Any
 from hybrid_des.models.kinds import ModelRefusal, kind
 from hybrid_des.models.layer import ELEMENT, Elementwise, Gemm, Kept, Layer, Model, Parameters, Part, layer_of, linear
 from hybrid_des.options import Count, Options, Reads, describe, whole
+
+# Parts of convolutional networks on square images of 2-byte elements; a whole image counts as one token.
+#
+# A convolution is the product of its patches with its filters: (pixels out × channels·kernel²) · (… × filters); the
+# patches are not materialized. Bytes of the other operations are their reads and writes:
+#
+#     elements       forward                                  backward
+#     batch norm     2 reads, 1 write                         2 × (input and gradient), 1 write
+#     ReLU           1 read, 1 write, in place                2 reads, 1 write
+#     addition       2 reads, 1 write                         the same, for the sum of both gradients
+#     pooling        its input and output                     the same
+#
+# The inputs of convolutions, batch norms and max-pooling are kept; the output of a ReLU is the input of the next one.
+
 
 COLOURS = 3
 

@@ -1,8 +1,4 @@
-"""A full mesh, for study: a dedicated link from every GPU to every other, so that flows never share a link.
-
-`nvlink` (within a node) and `infiniband` (between nodes) describe one link per direction: a GPU that sends to all
-others concurrently has n−1 times that bandwidth. To compare with a switch of equal ports, divide port bandwidth by n−1.
-"""
+"""Topologies for study: a full mesh and a physical ring."""
 
 from itertools import permutations
 
@@ -10,6 +6,13 @@ from hybrid_des.errors import Refusal
 from hybrid_des.network.fabric import ClusterSpec, Fabric
 from hybrid_des.network.topologies import topology
 from hybrid_des.network.topologies.ports import wired
+
+# A full mesh, for study: a dedicated link from every GPU to every other, so that flows never share a link.
+#
+# `nvlink` (within a node) and `infiniband` (between nodes) describe one link per direction: a GPU that sends to all
+# others concurrently has n−1 times that bandwidth. To compare with a switch of equal ports, divide port bandwidth by
+# n−1.
+
 
 MOST_GPUS = 512
 

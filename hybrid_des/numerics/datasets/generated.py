@@ -1,8 +1,10 @@
-"""Normally distributed inputs, classified by a small random network (teacher and student)."""
+"""Generated data sets: teacher and student, and two spirals."""
 
 import numpy as np
 
 from hybrid_des.numerics.datasets import Drawn, dataset
+
+# Normally distributed inputs, classified by a small random network (teacher and student).
 
 
 @dataset("teacher-student", features=8, classes=2, held_out=1024)

@@ -1,20 +1,20 @@
-"""Writes a rank's program from patterns such as `F0 F1+B0 I1 W`; registers nothing.
-
-Papers and implementations describe two-chunk schedules as phases, each a repeated pattern. A word is a kind and a way
-(0 or 1), for the next micro-batch of that way; `W` alone is the oldest deferred weight gradient; `+` fuses two ops.
-"""
+"""What schedules share: time slots, building blocks, and patterns such as `F0 F1+B0 I1 W`; registers nothing."""
 
 from collections.abc import Callable
 from functools import partial
 
-from hybrid_des.pipeline import Op, Plan, PlanRequest, wave
+from hybrid_des.pipeline import Op, Plan, wave
 from hybrid_des.pipeline.op import KINDS, Action, Kind
-from hybrid_des.pipeline.schedules import schedule
-from hybrid_des.pipeline.schedules.one_f_one_b import alternating
 
-# A grid of time slots; registers nothing.
+# A grid of time slots.
 #
 # Several schedules define their order on such a grid, before real times are known. A plan keeps only the order.
+
+
+# Writes a rank's program from patterns such as `F0 F1+B0 I1 W`.
+#
+# Papers and implementations describe two-chunk schedules as phases, each a repeated pattern. A word is a kind and a way
+# (0 or 1), for the next micro-batch of that way; `W` alone is the oldest deferred weight gradient; `+` fuses two ops.
 
 
 class Slots:
@@ -65,7 +65,7 @@ class Slots:
         return end
 
 
-# Schedules that repeat a building block (Qi et al., arXiv 2405.15362); registers nothing.
+# Schedules that repeat a building block (Qi et al., arXiv 2405.15362).
 #
 # A building block gives the slots of one micro-batch's F of chunk 0, F of chunk 1, I of chunk 1 and I of chunk 0 on
 # each rank of a V. It is repeated every six slots, the duration of its six ops; weight gradients fill the free slots.
@@ -199,27 +199,3 @@ class Writer:
         if kind == "I":
             self._deferred.append(op._replace(kind="W"))
         return op
-
-
-# Eager 1F1B (Zhuang et al., arXiv 2211.05322): 1F1B with twice the warm-up, to hide communication.
-#
-#     rank 0   F0 F1 F2 ·· ·· B0 F3 B1 ·· B2 ·· B3
-#     rank 1   ·· ·· F0 B0 F1 B1 F2 B2 F3 B3 ·· ··        (F = B = 1, a message takes 1)
-#
-# The warm-up of rank r is 2(p−1−r) forwards instead of p−1−r, which gives a message the time of one forward and one
-# backward to arrive. Time (m+p−1)(F+B), even with moderate delays between ranks; memory min(m, 2(p−1−r)+1)
-# micro-batches.
-
-
-@schedule(
-    "eager-1f1b",
-    summary="1F1B with a warm-up of 2(p−1−r) forwards, to hide communication",
-    time="(m+p−1)T",
-    memory="min(m, 2(p−1−r)+1)",
-    source="arXiv 2211.05322",
-    chunks=1,
-    peak=lambda request, rank: min(request.microbatches, 2 * (request.pipeline - 1 - rank) + 1),
-)
-def eager(request: PlanRequest) -> Plan:
-    """Warm-up 2(p−1−r) on rank r."""
-    return alternating(request, lambda rank: 2 * (request.pipeline - 1 - rank))
