@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from hybrid_des.errors import UsageError
-from hybrid_des.numerics import data as serial
 from hybrid_des.numerics import datasets
-from hybrid_des.numerics.data import Data
+from hybrid_des.numerics.data import Data, accuracy, loss_and_gradients
 from hybrid_des.numerics.layers import (
     OPTIMIZERS,
     StageLayers,
@@ -29,18 +28,18 @@ def test_gradients_are_those_of_finite_differences(layers):
     settings = Numerics(layers=layers, width=5, task="teacher-student").settings
     samples = Data(settings.task, 0, "float64").stream(0, 7)
     weights = initial(settings) + 0.1
-    _, gradient = serial.loss_and_gradients(settings, weights, samples)
+    _, gradient = loss_and_gradients(settings, weights, samples)
     for i in range(0, weights.size, 7):
         nudge = np.zeros_like(weights)
         nudge[i] = 1e-5
-        up, down = (serial.loss_and_gradients(settings, weights + sign * nudge, samples)[0] for sign in (1, -1))
+        up, down = (loss_and_gradients(settings, weights + sign * nudge, samples)[0] for sign in (1, -1))
         assert gradient[i] == pytest.approx((up - down) / 2e-5, rel=1e-5, abs=1e-9)
 
 
 def test_stages_one_after_another_are_the_whole_model():
     settings = Numerics(layers=6, width=5).settings
     samples = Data(settings.task, 0, "float64").stream(0, 9)
-    _, whole = serial.loss_and_gradients(settings, initial(settings), samples)
+    _, whole = loss_and_gradients(settings, initial(settings), samples)
     stages = [StageLayers(share, initial_weights(share, settings, 0)) for share in layers_of_stages(settings, 4)]
     x, kept = samples.inputs, []
     for stage in stages:
@@ -98,8 +97,8 @@ def trained_accuracy(settings, steps, batch=96, seed=0):
     optimizer = OPTIMIZERS[settings.optimizer](float(settings.learning_rate))
     for step in range(steps):
         samples = data.stream(step * batch, (step + 1) * batch)
-        optimizer.update(weights, serial.loss_and_gradients(settings, weights, samples)[1])
-    return serial.accuracy(settings, weights, data.held_out)
+        optimizer.update(weights, loss_and_gradients(settings, weights, samples)[1])
+    return accuracy(settings, weights, data.held_out)
 
 
 @pytest.mark.parametrize(("name", "chance"), [*((name, 0.5) for name in GENERATED), ("digits", 0.1)])
@@ -137,7 +136,7 @@ def test_adam_is_algorithm_1_of_its_paper():
 def test_single_precision_stays_single(optimizer):
     settings = Numerics(dtype="fp32", layers=2, optimizer=optimizer).settings
     data, weights = Data(settings.task, 0, "float32"), initial(settings)
-    _, gradient = serial.loss_and_gradients(settings, weights, data.stream(0, 4))
+    _, gradient = loss_and_gradients(settings, weights, data.stream(0, 4))
     assert weights.dtype == gradient.dtype == np.float32
     before = weights.copy()
     OPTIMIZERS[optimizer](0.1).update(weights, gradient)

@@ -12,8 +12,7 @@ from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.errors import NumericsError
-from hybrid_des.numerics import data as serial
-from hybrid_des.numerics.data import Data
+from hybrid_des.numerics.data import Data, accuracy, loss_and_gradients
 from hybrid_des.numerics.layers import StageLayers, all_layers, initial_weights
 from hybrid_des.pipeline import Op, Plan, schedules
 from hybrid_des.planning.planner import plan_of
@@ -63,7 +62,7 @@ def test_the_error_is_reported_against_gradients_anyone_can_compute():
     result = run(chosen)
     settings, samples = chosen.numerics.settings, Data("two-spirals", 0, "float64").stream(0, 2 * 4 * 2)
     before = initial_weights(all_layers(settings), settings, 0)
-    _, gradient = serial.loss_and_gradients(settings, before, samples)
+    _, gradient = loss_and_gradients(settings, before, samples)
     after = np.concatenate(
         [array.ravel() for rank in (0, 2) for stage in result.weights[rank].values() for array in stage]
     )
@@ -78,12 +77,12 @@ def test_losses_and_accuracies_are_those_of_the_weights():
     result = run(chosen)
     settings, data = chosen.numerics.settings, Data("two-spirals", 0, "float64")
     before = initial_weights(all_layers(settings), settings, 0)
-    loss, _ = serial.loss_and_gradients(settings, before, data.stream(0, 16))
+    loss, _ = loss_and_gradients(settings, before, data.stream(0, 16))
     assert result.numerics["loss"] == [pytest.approx(loss, rel=1e-12)]
     after = np.concatenate(
         [array.ravel() for rank in (0, 2) for stage in result.weights[rank].values() for array in stage]
     )
-    assert result.numerics["accuracy"] == [serial.accuracy(settings, after, data.held_out)]
+    assert result.numerics["accuracy"] == [accuracy(settings, after, data.held_out)]
 
 
 def test_one_seed_trains_one_model_on_any_layout():
@@ -198,18 +197,18 @@ def test_arrays_ride_along_with_few_or_no_parameters(parameters, algorithm):
 
 
 def test_the_training_scenario_learns_with_every_codec(scenarios):
-    accuracy = {}
+    reached = {}
     few = ["steps=110", "record=none"]  # of 150
     for codec in ("fp32", "fp16", "int8"):
         result = run(load(scenarios / "prototype_12gpu_training.yaml", [f"gradients.codec={codec}", *few]))
-        accuracy[codec] = result.numerics["accuracy"][-1]
+        reached[codec] = result.numerics["accuracy"][-1]
         assert result.numerics["replica_difference"] == 0
         assert result.numerics["loss"][-1] < result.numerics["loss"][0] / 5
-    assert min(accuracy["fp32"], accuracy["fp16"]) >= 0.95
-    assert abs(accuracy["int8"] - accuracy["fp32"]) <= 0.02
+    assert min(reached["fp32"], reached["fp16"]) >= 0.95
+    assert abs(reached["int8"] - reached["fp32"]) <= 0.02
     settings = load(scenarios / "prototype_12gpu_training.yaml").numerics.settings
     untrained = initial_weights(all_layers(settings), settings, 0)
-    assert serial.accuracy(settings, untrained, Data(settings.task, 0, "float64").held_out) < 0.6
+    assert accuracy(settings, untrained, Data(settings.task, 0, "float64").held_out) < 0.6
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])

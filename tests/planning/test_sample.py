@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from hybrid_des.network.symmetry import crossing, exact
-from hybrid_des.planning import layer_traffic as tensor_traffic
+from hybrid_des.planning import layer_traffic
 from hybrid_des.planning.layer_traffic import flows_of, sample_of
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario import scenario_from
@@ -25,7 +25,7 @@ def test_few_replicas_prove_what_all_do(monkeypatch, tensor, adapters, topology,
             "gradients": {"overlap": overlap},
         }
     )
-    monkeypatch.setattr(tensor_traffic, "sample_of", lambda *_: None)
+    monkeypatch.setattr(layer_traffic, "sample_of", lambda *_: None)
     parts = parts_of(scenario)
     reduced = [group for _, group in parts.reductions.processes]
     whole = flows_of(scenario, parts.plan, parts.fabric, scenario.parallel.layout, reduced)

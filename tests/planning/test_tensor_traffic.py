@@ -179,11 +179,11 @@ def test_what_perturbs_computation_perturbs_it_beside_messages_too():
 
 
 def test_many_messages_are_replayed_after_all(monkeypatch):
-    from hybrid_des.planning import layer_traffic as tensor_traffic
+    from hybrid_des.planning import layer_traffic
 
     sections = {"parallel": {"tensor": 2, "pipeline": 2}, "cluster": {"gpus_per_node": 4}}
     assert set(run(scenario("auto", **sections)).traffic.messages) == {"tensor"}
-    monkeypatch.setattr(tensor_traffic, "MOST_EVENTS", 10)
+    monkeypatch.setattr(layer_traffic, "MOST_EVENTS", 10)
     found = summary(run(scenario("auto", **sections)))
     assert found["tensor_traffic"] == {"tensor": "replay"}
     assert found["tensor_traffic_delay_s"] > 0

@@ -10,8 +10,7 @@ from support.scenarios import scenario
 
 from hybrid_des import timeline
 from hybrid_des.analysis import table
-from hybrid_des.engine import clock
-from hybrid_des.engine import recorder as long_rows
+from hybrid_des.engine import clock, recorder
 from hybrid_des.report.bars import bars_of
 from hybrid_des.report.files import formats
 from hybrid_des.report.files.formats import timeline_csv, timeline_parquet
@@ -28,7 +27,7 @@ def long(monkeypatch):
 
     def long():
         for place, name, size in (
-            (clock, "BEAT", 64), (long_rows, "KEPT", 300), (long_rows, "BLOCK", 100), (long_rows, "EVERY", 4),
+            (clock, "BEAT", 64), (recorder, "KEPT", 300), (recorder, "BLOCK", 100), (recorder, "EVERY", 4),
             (timeline, "MOST_WHOLE", 10),
         ):  # fmt: skip
             monkeypatch.setattr(place, name, size)

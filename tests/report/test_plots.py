@@ -20,7 +20,7 @@ from hybrid_des.pipeline import PlanRequest, schedules
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report import plots
 from hybrid_des.report.bars import ACTIVITIES
-from hybrid_des.report.plots import style as chart
+from hybrid_des.report.plots import style
 from hybrid_des.report.plots.curves import times_and_bandwidths
 from hybrid_des.report.plots.fabric_map import draw_fabric
 from hybrid_des.report.plots.style import LINES, shade
@@ -146,7 +146,7 @@ def test_128_ranks_are_two_collections():
 
 def test_of_more_ranks_than_rows_some_replicas_are_drawn(monkeypatch):
     run = run_of(data=6, reduction=0)
-    monkeypatch.setattr(chart, "MOST_LINES", 8)
+    monkeypatch.setattr(style, "MOST_LINES", 8)
     axes = plots.draw(run, plots.gantt).axes[0]
     assert axes.get_title(loc="left").endswith("one replica in 3")
     drawn = [label.get_text().removeprefix("rank ") for label in axes.get_yticklabels()]

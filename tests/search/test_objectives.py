@@ -10,8 +10,7 @@ from support import spaces
 from hybrid_des.errors import ScenarioError, UsageError
 from hybrid_des.renewal.states import Steps
 from hybrid_des.renewal.summary import goodput_columns
-from hybrid_des.search import best_plan as tuning
-from hybrid_des.search import explore, plans_in, search
+from hybrid_des.search import best_plan, explore, plans_in, search
 from hybrid_des.search.branch import SIMULATED
 
 FAULTS = {
@@ -96,7 +95,7 @@ def overlapped(**block):
 
 def test_tuning_finds_a_better_bucket(optuna):
     found = search(overlapped(tune={"gradients.bucket": ["4 MB", "160 MB"]}))
-    plan, values = tuning.tune(found, found.best, 3)
+    plan, values = best_plan.tune(found, found.best, 3)
     assert len(optuna.told) == 3
     costs = [value for value, _ in optuna.told]
     assert plan.least == min(costs) < found.best.least
@@ -106,7 +105,7 @@ def test_tuning_finds_a_better_bucket(optuna):
 
 def test_what_a_tuned_plan_cannot_be_is_left_out(optuna):
     found = search(overlapped(tune={"workload.forward": [-1.0, 1.0]}))
-    tuned = tuning.tune(found, found.best, 1)
+    tuned = best_plan.tune(found, found.best, 1)
     assert optuna.told == [(None, "failed")]
     assert tuned == (found.best, {})
 
@@ -114,7 +113,7 @@ def test_what_a_tuned_plan_cannot_be_is_left_out(optuna):
 def test_tuning_says_what_it_lacks(monkeypatch):
     found = search(overlapped())
     with pytest.raises(UsageError, match=r"--tune needs search\.tune"):
-        tuning.tune(found, found.best, 1)
+        best_plan.tune(found, found.best, 1)
     honest = builtins.__import__
 
     def without(name, *more):
@@ -125,7 +124,7 @@ def test_tuning_says_what_it_lacks(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     found = search(overlapped(tune={"gradients.bucket": ["4 MB", "160 MB"]}))
     with pytest.raises(UsageError, match=r"--tune needs the tune extra: pip install 'hybrid-des\[tune\]'"):
-        tuning.tune(found, found.best, 1)
+        best_plan.tune(found, found.best, 1)
 
 
 def test_the_tuned_plan_is_written(run, write, tmp_path, optuna):

@@ -5,9 +5,9 @@ from fractions import Fraction
 import pytest
 from support.scenarios import scenario
 
-from hybrid_des.analysis.critical_path import paths as gaps
 from hybrid_des.analysis.critical_path.graph import graph_of
 from hybrid_des.analysis.critical_path.paths import count_paths, critical_path
+from hybrid_des.analysis.critical_path.paths import idle_pieces as named_pieces
 from hybrid_des.analysis.critical_path.slack import Slack
 from hybrid_des.analysis.critical_path.tables import Names
 from hybrid_des.analysis.idle import CAUSES, idle_pieces, reasons_of
@@ -94,7 +94,7 @@ def test_the_critical_path_goes_from_op_to_message_to_op(result):
     assert path[:3] == ["step 0: embed@0", "step 0: a7", "step 0: head@1"]
     assert sum(piece.end - piece.start for piece in critical_path(graph)) == result.run.duration
     assert count_paths(Slack.of(graph))
-    first = next(piece for piece in gaps.idle_pieces(graph) if piece.rank == 1)
+    first = next(piece for piece in named_pieces(graph) if piece.rank == 1)
     assert (first.start, first.end, names(first.activity)) == (0, 3 * MS, "step 0: embed@0")
 
 
