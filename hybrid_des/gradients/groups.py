@@ -29,15 +29,15 @@ from hybrid_des.units import split_evenly
 # weight gradients of the stage's last micro-batch (W if the backward is split).
 #
 #     stage      equal buckets of at most `bucket`; all are ready when that op ends
-#     ddp        PyTorch's DistributedDataParallel: buckets in reverse order of parameters, the first of at most 1 MiB
-#                (newer versions: only with the default size); each is ready as soon as the hook of its last gradient
-#                has run, during that op; 25 MiB by default
-#                (docs.pytorch.org/docs/stable/notes/ddp, torch/csrc/distributed/c10d/reducer.hpp)
+#     ddp        PyTorch's DistributedDataParallel: whole tensors in reverse order; one that reaches the cap closes its
+#                bucket, of 1 MiB for the first (newer versions: only with the default size), then 25 MiB by default
+#                (docs.pytorch.org/docs/stable/notes/ddp; compute_bucket_assignment_by_size in
+#                torch/csrc/distributed/c10d/reducer.cpp). Each is ready as soon as the hook of its last gradient has
+#                run, during that op. Without a model, tensors are unknown: buckets are cut to the caps, evenly
 #     megatron   also ready during that op, but only the first chunk of the first pipeline rank is split: the other
-# stages
-#                finish earlier, off the critical path, and keep one bucket each; the default is 40 million gradients
-#                per bucket, or one million per replica if that is more (Megatron without overlap keeps one bucket per
-#                stage; here the given size is used)
+#                stages finish earlier, off the critical path, and keep one bucket each; the default is 40 million
+#                gradients per bucket, or one million per replica if that is more (Megatron without overlap keeps one
+#                bucket per stage; here the given size is used)
 #                (NVIDIA/Megatron-LM, megatron/core/distributed/distributed_data_parallel.py)
 #
 # Gradients are assumed to become ready at a constant rate. Without `overlap`, all buckets are sent after the pipeline.
@@ -55,8 +55,12 @@ class Bucket(NamedTuple):
     leaves: Fraction
 
 
-def buckets_of(parameters: int, codec: Codec, size: int | None, rule: str, stage: int) -> tuple[Bucket, ...]:
+def buckets_of(
+    parameters: int, codec: Codec, size: int | None, rule: str, stage: int, tensors: Sequence[int] = ()
+) -> tuple[Bucket, ...]:
     """Split a stage's gradients into buckets of at most `size` bytes on the wire (None: one bucket).
+
+    With `ddp` and tensors, in the order of the forward, buckets consist of whole ones, and the last may exceed `size`.
 
     Raises:
         Refusal: there would be too many buckets.
@@ -66,7 +70,9 @@ def buckets_of(parameters: int, codec: Codec, size: int | None, rule: str, stage
     if rule == "stage":
         return tuple(Bucket(elements, DONE) for elements in _even(parameters, codec, size))
     sizes = _even(parameters, codec, size)
-    if rule == "ddp":
+    if rule == "ddp" and tensors:
+        sizes = _whole(tensors, codec, size)
+    elif rule == "ddp":
         first = _most(parameters, codec, min(FIRST, size))
         sizes = [first, *_even(parameters - first, codec, size)] if first < parameters else [parameters]
     ends = accumulate(sizes)
@@ -88,6 +94,17 @@ def _even(elements: int, codec: Codec, size: int) -> Sequence[int]:
     if count > MOST:
         raise Refusal(f"gradients.bucket: {size} bytes split a stage into {count} buckets; at most {MOST}")
     return split_evenly(elements, count)
+
+
+def _whole(tensors: Sequence[int], codec: Codec, size: int) -> list[int]:
+    """The elements of buckets of whole tensors, the last ones first; each is closed by the tensor that fills it."""
+    sizes, held, cap = list[int](), 0, min(FIRST, size)
+    for elements in reversed(tensors):
+        held += elements
+        if codec.payload_bytes(held) >= cap:
+            sizes.append(held)
+            held, cap = 0, size
+    return [*sizes, held] if held or not sizes else sizes
 
 
 def _most(elements: int, codec: Codec, size: int) -> int:
@@ -123,6 +140,7 @@ def replica_groups(
     gradients: Gradients,
     *,
     keep_empty: bool = False,
+    tensors: Sequence[Sequence[tuple[int, int]]] = (),
 ) -> list[ReplicaGroup]:
     """Find the replica groups of each part of each stage, where several ranks hold it.
 
@@ -132,6 +150,7 @@ def replica_groups(
         parts: per stage, the parameters of a tensor rank outside experts and in experts.
         gradients: how gradients are split into buckets.
         keep_empty: whether to include stages without parameters (their arrays may still be reduced).
+        tensors: per stage, the parameters of each tensor, outside and in experts; none if they are unknown.
     """
     codec = codecs.find(gradients.codec).build()
     found = []
@@ -141,7 +160,9 @@ def replica_groups(
                 continue
             holders = [held for held in _holders(layout, places, layout.expert if part else 1) if len(held[0]) > 1]
             if holders:
-                buckets = buckets_of(parameters, codec, gradients.bucket, gradients.bucket_rule, stage)
+                each = [parts_of_stage(*one, layout.expert)[part] for one in tensors[stage]] if tensors else []
+                rule = gradients.bucket_rule, stage, each
+                buckets = buckets_of(parameters, codec, gradients.bucket, *rule)
                 if gradients.pad:
                     buckets = padded(buckets, len(holders[0][0]))
                 found += [ReplicaGroup(stage, part, ranks, chunks, buckets) for ranks, chunks in holders]

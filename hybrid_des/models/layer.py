@@ -194,12 +194,22 @@ def _sums(one: Parameters | Kept, other: Parameters | Kept) -> list[int]:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a layer; `transient` is as in `Layer`, and a sum of parts has the largest."""
+    """A part of a layer; `transient` is as in `Layer`, and a sum of parts has the largest.
+
+    Attributes:
+        sizes: of the tensors that its parameters consist of, in the order in which they are registered; none: one.
+    """
 
     operations: tuple[Operation, ...] = ()
     parameters: Parameters = Parameters()
     kept: Kept = Kept()
     transient: int = 0
+    sizes: tuple[Parameters, ...] = ()
+
+    @property
+    def tensors(self) -> tuple[Parameters, ...]:
+        """Its tensors, in the order in which they are registered."""
+        return self.sizes or ((self.parameters,) if self.parameters != Parameters() else ())
 
     def __add__(self, other: Part) -> Part:
         return Part(
@@ -207,7 +217,13 @@ class Part:
             self.parameters + other.parameters,
             self.kept + other.kept,
             max(self.transient, other.transient),
+            self.tensors + other.tensors,
         )
+
+
+def weights(*tensors: Parameters) -> Part:
+    """The parameters of a part, as the tensors that they consist of."""
+    return Part(parameters=sum(tensors, Parameters()), sizes=tensors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +255,7 @@ class Layer(Part):
 def layer_of(name: str, parts: Iterable[Part], output: int, place: Place = "block", **of_experts: Any) -> Layer:
     """A layer made of parts; `of_experts` are `dispatched` and `balance`."""
     whole = sum(parts, Part())
-    amounts = (whole.operations, whole.parameters, whole.kept, whole.transient)
+    amounts = (whole.operations, whole.parameters, whole.kept, whole.transient, whole.tensors)
     return Layer(*amounts, name=name, output=output, place=place, **of_experts)
 
 
@@ -247,11 +263,11 @@ def linear(
     name: str, inputs: int, outputs: int, split: GemmSplit, *, bias: bool = False, rows: Fraction = Fraction(1)
 ) -> Part:
     """A product with weights and optionally a bias, whose input is counted elsewhere."""
-    weights = inputs * outputs
-    own = Parameters(tensor=weights) if split in ("columns", "rows") else Parameters(replicated=weights)
+    count = inputs * outputs
+    own = [Parameters(tensor=count) if split in ("columns", "rows") else Parameters(replicated=count)]
     if bias:
-        own += Parameters(tensor=outputs) if split == "columns" else Parameters(replicated=outputs)
-    return Part((Gemm(name, outputs, inputs, split, rows),), own)
+        own.append(Parameters(tensor=outputs) if split == "columns" else Parameters(replicated=outputs))
+    return Part((Gemm(name, outputs, inputs, split, rows),)) + weights(*own)
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,9 @@ def parts_of(
         durations.check(plan, scenario.parallel.data, scenario.steps)
     gradients, sharded, groups = scenario.gradients, scenario.sharding != "none", list[ReplicaGroup]()
     if not scenario.fsdp:
-        groups = replica_groups(plan, layout, costs.parts, gradients, keep_empty=numerics is not None)
+        groups = replica_groups(
+            plan, layout, costs.parts, gradients, keep_empty=numerics is not None, tensors=costs.tensors
+        )
     reductions = Reductions(gradients, groups, times, sharded=sharded)
     fsdp = _layered(scenario, plan, costs, times) if scenario.fsdp else None
     traffic = tensor_traffic(scenario, plan, costs, fabric, groups)

@@ -186,6 +186,7 @@ class StageCosts:
         traffic: collectives inside the ops, one entry per axis.
         collectives: the same of a layer, one by one, in the order of an op.
         weights, gradients: bytes of `resident`; the rest is the optimizer's state.
+        tensors: of a model: the parameters of each tensor, outside and in experts, in the order of the forward.
         later: of a layer that shares parameters with another one of its rank: those that the other one holds or, below
             0, that it holds itself. Gathered for one of them, they stay until the other's part of the same pass.
     """
@@ -210,6 +211,7 @@ class StageCosts:
     weights: int = 0
     gradients: int = 0
     later: int = 0
+    tensors: tuple[tuple[int, int], ...] = ()
 
     def time(self, kind: Kind) -> int:
         """Picoseconds of an op of this kind."""
@@ -282,6 +284,7 @@ def sum_of(layers: Sequence[StageCosts]) -> StageCosts:
         transients=(max(layer.transients[0] for layer in layers), max(layer.transients[1] for layer in layers)),
         layers=layers,
         traffic=_traffic_of(layers),
+        tensors=tuple(tensor for layer in layers for tensor in layer.tensors),
     )
 
 
@@ -304,6 +307,7 @@ class Costs:
         resident: per pipeline rank, bytes of parameters, gradients and optimizer state, and the largest transients.
         optimizer: per pipeline rank, picoseconds of the optimizer step.
         transient: per pipeline rank, those bytes of `resident` that exist only while a backward runs.
+        tensors: per stage of one copy of the model, as in `StageCosts`; none if the workload does not tell them apart.
     """
 
     stages: Mapping[Place, StageCosts]
@@ -312,6 +316,7 @@ class Costs:
     optimizer: tuple[int, ...]
     experts: tuple[int, ...]
     transient: tuple[int, ...]
+    tensors: tuple[tuple[tuple[int, int], ...], ...] = ()
 
     @property
     def parts(self) -> list[tuple[int, int]]:

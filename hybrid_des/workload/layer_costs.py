@@ -329,6 +329,22 @@ def _parameters(layer: Layer, basis: CostBasis) -> tuple[int, int]:
     return -(-own.expert // (basis.parallel.expert * basis.parallel.tensor)), dense
 
 
+def tensor_sizes(layer: Layer, basis: CostBasis, *, tied: bool) -> tuple[tuple[int, int], ...]:
+    """What a rank holds of each tensor, outside and in experts; with `tied`, also of those of the first layer.
+
+    They sum to `LayerCosts.parameters`: a division that is not even leaves its rest to the first tensors.
+    """
+    found, t = [], basis.parallel.tensor
+    divided = experts = 0
+    for one in layer.tensors:
+        before = -(-divided // t), -(-experts // (basis.parallel.expert * t))
+        divided += one.tensor + (one.tied if tied else 0)
+        experts += one.expert
+        after = -(-divided // t), -(-experts // (basis.parallel.expert * t))
+        found.append((after[0] - before[0] + one.replicated, after[1] - before[1]))
+    return tuple(found)
+
+
 def tied_parameters(layer: Layer, basis: CostBasis) -> int:
     """The parameters of the first layer that a rank needs for this layer; `LayerCosts.parameters` includes them."""
     own = layer.parameters

@@ -32,7 +32,15 @@ from hybrid_des.network.symmetry import distinct
 from hybrid_des.scenario.sections.training import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 from hybrid_des.workload.costs import CostBasis, LayerCollective, RankCosts, Sharding, StageCosts, sum_of, traffic_of
-from hybrid_des.workload.layer_costs import ELEMENT, Device, Exchange, LayerCosts, layer_costs, tied_parameters
+from hybrid_des.workload.layer_costs import (
+    ELEMENT,
+    Device,
+    Exchange,
+    LayerCosts,
+    layer_costs,
+    tensor_sizes,
+    tied_parameters,
+)
 
 UPDATE = 40  # bytes moved per updated parameter
 ADDITION = 6  # bytes per weight: two 16-bit gradients are read, their sum is written
@@ -165,6 +173,7 @@ class _Costing:
             weights=weights,
             gradients=gradients,
             later=later,
+            tensors=tensor_sizes(layer, self._basis, tied=later <= 0),
         )
 
     def parts(self, layer: Layer, received: int) -> LayerCosts:

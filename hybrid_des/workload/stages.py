@@ -48,7 +48,8 @@ def costs_of(ranks: RankCosts, plan: Plan, trained: Sequence[int] | None = None)
         optimizer.append(ranks.optimizer[rank] + sum(one.optimizer for one in mine.values()))
         transient.append(more)
     experts = tuple(stage.experts for stage in stages)
-    return Costs(held, parameters, tuple(resident), tuple(optimizer), experts, tuple(transient))
+    tensors = tuple(stage.tensors for stage in stages) if trained is None else ()
+    return Costs(held, parameters, tuple(resident), tuple(optimizer), experts, tuple(transient), tensors)
 
 
 def _gathered(stages: Sequence[StageCosts], pipeline: int) -> int:

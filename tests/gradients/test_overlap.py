@@ -15,7 +15,8 @@ from hybrid_des.collectives import codecs
 from hybrid_des.errors import Refusal
 from hybrid_des.gradients.groups import DONE, buckets_of
 from hybrid_des.pipeline import schedules
-from hybrid_des.scenario import scenario_from
+from hybrid_des.planning.planner import parts_of
+from hybrid_des.scenario import load, scenario_from
 from hybrid_des.simulation.run import run
 
 MS = 10**9  # picoseconds
@@ -63,6 +64,28 @@ def test_each_rule_is_the_one_of_its_namesake():
     assert leaves("megatron", 0) == [Fraction(1, 2), 1]
     assert leaves("megatron", 3) == [1]
     assert buckets_of(0, FP32, 2**20, "ddp", 0) == ((0, DONE),)
+
+
+def test_ddp_cuts_a_resnet_as_its_profile_shows():
+    """Buckets of a profiled DDP run on A100s (facebookresearch/HolisticTraceAnalysis, tests/data/nccl_data)."""
+    model = {"model": "resnet-50", "schedule": {"kind": "1f1b"}, "parallel": {"data": 2}}
+    parts = parts_of(load({**model, "gradients": {"bucket_rule": "ddp", "overlap": True}}))
+    buckets = parts.reductions.buckets[0][0]
+    assert [4 * bucket.elements for bucket in buckets] == [8_196_000, 31_502_336, 26_255_360, 26_550_272, 9_724_160]
+    assert buckets[0].leaves == Fraction(2_049_000, 25_557_032)
+
+
+@pytest.mark.parametrize(("model", "parallel"), [
+    ("mixtral-8x7b", {"data": 4, "tensor": 2, "expert": 4}), ("gpt2", {"pipeline": 2, "tensor": 4}), ("vit-b-16", {}),
+    ("bert-large", {}), ("gpt2", {}),
+], ids=str)  # fmt: skip
+def test_tensors_sum_to_the_parameters_of_their_stage(model, parallel):
+    costs = parts_of(
+        load({"model": model, "parallel": parallel, "schedule": {"kind": "gpipe", "microbatches": 2}})
+    ).costs
+    sums = [tuple(map(sum, zip(*tensors, strict=True))) for tensors in costs.tensors]
+    assert sums == costs.parts
+    assert all(len(tensors) > 20 for tensors in costs.tensors)
 
 
 def test_a_bucket_rule_brings_its_frameworks_default_size():

@@ -8,7 +8,19 @@ from itertools import pairwise
 from typing import Annotated, Any
 
 from hybrid_des.models.kinds import ModelRefusal, kind
-from hybrid_des.models.layer import ELEMENT, Elementwise, Gemm, Kept, Layer, Model, Parameters, Part, layer_of, linear
+from hybrid_des.models.layer import (
+    ELEMENT,
+    Elementwise,
+    Gemm,
+    Kept,
+    Layer,
+    Model,
+    Parameters,
+    Part,
+    layer_of,
+    linear,
+    weights,
+)
 from hybrid_des.options import Count, Options, Reads, describe, whole
 
 # Parts of convolutional networks on square images of 2-byte elements; a whole image counts as one token.
@@ -63,14 +75,15 @@ def convolve(
     n, k, pixels = target.channels, source.channels * kernel**2, target.side**2
     reads = min(pixels * k, source.elements)  # strides of a 1 × 1 kernel skip pixels
     gemm = Gemm(name, n, k, "none", Fraction(pixels), reads=reads)
-    own = Parameters(replicated=n * k + (n if bias else 0))
-    return Part((gemm,), own, Kept(sequence=source.bytes if keeps else 0))
+    own = weights(*(Parameters(replicated=count) for count in ((n * k, n) if bias else (n * k,))))
+    return Part((gemm,), kept=Kept(sequence=source.bytes if keeps else 0)) + own
 
 
 def batch_norm(name: str, on: FeatureMap) -> Part:
     """A batch norm per channel."""
     passes = Elementwise(name, 3 * on.bytes, 5 * on.bytes, "none")
-    return Part((passes,), Parameters(replicated=2 * on.channels), Kept(sequence=on.bytes))
+    scale = shift = Parameters(replicated=on.channels)
+    return Part((passes,), kept=Kept(sequence=on.bytes)) + weights(scale, shift)
 
 
 def relu(name: str, on: FeatureMap) -> Part:

@@ -32,6 +32,7 @@ from hybrid_des.models.layer import (
     Part,
     layer_of,
     linear,
+    weights,
 )
 from hybrid_des.options import MOST, Count, Factor, Flag, Options, Section, choice, whole
 
@@ -171,10 +172,9 @@ def _embedding(options: Transformer) -> Layer:
     """Vectors of tokens, positions and segments; the backward adds to the rows it reads."""
     h = options.hidden
     places = options.sequence if options.positions == "learned" else 0
-    lookup = Part(
-        (Elementwise("embedding", 2 * ELEMENT * h, 3 * ELEMENT * h, "none"),),
-        Parameters(tensor=options.vocab * h, replicated=(places + options.token_types) * h),
-    )
+    vectors = [Parameters(replicated=count * h) for count in (places, options.token_types) if count]
+    lookup = Part((Elementwise("embedding", 2 * ELEMENT * h, 3 * ELEMENT * h, "none"),))
+    lookup += weights(Parameters(tensor=options.vocab * h), *vectors)
     parts = [lookup, norm("norm", h, options.norm_parameters)] if options.post_norm else [lookup]
     return layer_of("embedding", parts, ELEMENT * h, "first")
 
@@ -198,15 +198,15 @@ def _logits(options: Transformer) -> Layer:
 def _block(options: Transformer, experts: Experts | None) -> Layer:
     """One block, with experts or an MLP."""
     h = options.hidden
-    norms = Part(
+    second = _norm_weights(h, options.norm_parameters)
+    norms = second + Part(
         (Elementwise("norms and residuals", 22 * h, 30 * h, "sequence"),),
-        Parameters(replicated=2 * options.norm_parameters),
-        Kept(sequence=2 * ELEMENT * h + (2 * h if options.mlp == "gelu" else 0)),  # two inputs, two masks of dropout
+        kept=Kept(sequence=2 * ELEMENT * h + (2 * h if options.mlp == "gelu" else 0)),  # two inputs, masks of dropout
     )
     attention = _latent_attention(options, options.latent) if options.latent else _attention(options)
     if experts is None:
-        return layer_of("", (norms, attention, _mlp(options, options.ffn)), ELEMENT * h)
-    parts = [norms, attention, _routed(options, experts)]
+        return layer_of("", (norms, attention, second, _mlp(options, options.ffn)), ELEMENT * h)
+    parts = [norms, attention, second, _routed(options, experts)]
     if experts.shared:
         parts.append(_mlp(options, experts.shared * experts.ffn, "shared "))
     else:
@@ -224,11 +224,13 @@ def blocks(options: Transformer) -> list[Layer]:
 
 def norm(name: str, size: int, parameters: int) -> Part:
     """A norm on its own: reads and writes its input; the backward reads it again, with the gradient."""
-    return Part(
-        (Elementwise(name, 2 * ELEMENT * size, 3 * ELEMENT * size, "sequence"),),
-        Parameters(replicated=parameters),
-        Kept(sequence=ELEMENT * size),
-    )
+    passes = Elementwise(name, 2 * ELEMENT * size, 3 * ELEMENT * size, "sequence")
+    return Part((passes,), kept=Kept(sequence=ELEMENT * size)) + _norm_weights(size, parameters)
+
+
+def _norm_weights(size: int, parameters: int) -> Part:
+    """A weight and, if there are as many parameters again, a bias."""
+    return weights(*[Parameters(replicated=size)] * (parameters // size))
 
 
 def _attention(options: Transformer) -> Part:
@@ -284,7 +286,6 @@ def _routed(options: Transformer, experts: Experts) -> Part:
     count, active = experts.count, experts.active
     share = Fraction(active, count)
     inner = ELEMENT * active * (up + ffn)
-    each = (up + ffn) * h + (up + h if options.bias else 0)
     copies = 2 * 2 * ELEMENT * active * h  # read and written, there and back
     products = (
         Elementwise("routing", copies, copies, "sequence", expert=True),
@@ -292,9 +293,11 @@ def _routed(options: Transformer, experts: Experts) -> Part:
         _activation(options, "experts' activation", active * ffn, expert=True),
         Gemm("experts down", h, ffn, "rows", share, count, expert=True),
     )
-    own = Parameters(expert=count * each, idle=(count - active) * each)
+    tensors = (up * h, up, h * ffn, h) if options.bias else (up * h, h * ffn)  # of all experts, as grouped products
+    own = weights(*(Parameters(expert=count * size, idle=(count - active) * size) for size in tensors))
     kept = Kept(received=ELEMENT * active * h, expert=inner)
-    return linear("router", h, count, "sequence", bias=experts.router_bias) + Part(products, own, kept, inner)
+    router = linear("router", h, count, "sequence", bias=experts.router_bias)
+    return router + Part(products, kept=kept, transient=inner) + own
 
 
 def _activation(options: Transformer, name: str, ffn: int, *, expert: bool = False) -> Elementwise:

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from hybrid_des.models.kinds import ModelRefusal, kind
 from hybrid_des.models.kinds.transformer import AttentionKind, Depth, Transformer, blocks, check_heads, norm
-from hybrid_des.models.layer import ELEMENT, Kept, Model, Parameters, Part, layer_of, linear
+from hybrid_des.models.layer import ELEMENT, Kept, Model, Parameters, Part, layer_of, linear, weights
 from hybrid_des.options import Count, Options
 
 COLOURS = 3
@@ -52,7 +52,8 @@ def vision(options: Vision) -> Model:
         bias=True, sequence=tokens, causal=False, attention=options.attention,
     )  # fmt: skip
     first = linear("patches", pixels, h, "none", bias=True, rows=Fraction(patches, tokens))
-    learned = Part(parameters=Parameters(replicated=h + tokens * h), kept=Kept(sequence=ELEMENT * pixels))
+    learned = weights(Parameters(replicated=h), Parameters(replicated=tokens * h))
+    learned += Part(kept=Kept(sequence=ELEMENT * pixels))
     last = linear("classes", h, options.classes, "none", bias=True, rows=Fraction(1, tokens))
     return Model(
         tokens,
