@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hybrid_des.analysis.cost_table import costs
     from hybrid_des.analysis.explanation import explain
     from hybrid_des.pipeline import schedules
+    from hybrid_des.plan_search import SearchResult, search
     from hybrid_des.planning.planner import parts_of
     from hybrid_des.planning.wiring import fabric_of
     from hybrid_des.renewal.goodput import Goodput, goodput
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Goodput", "Result", "Scenario", "compare", "costs", "draw_comparison", "explain", "fabric_of", "goodput", "load",
-    "load_sweep", "parts_of", "plots", "render_comparison", "render_explanation", "replay", "run_sweep", "schedules",
-    "simulate", "spread", "verify",
+    "Goodput", "Result", "Scenario", "SearchResult", "compare", "costs", "draw_comparison", "explain", "fabric_of",
+    "goodput", "load", "load_sweep", "parts_of", "plots", "render_comparison", "render_explanation", "replay",
+    "run_sweep", "schedules", "search", "simulate", "spread", "verify",
 ]  # fmt: skip
 
 _HOME = {
@@ -48,6 +49,8 @@ _HOME = {
     "verify": "hybrid_des.cli.commands.verify",
     "goodput": "hybrid_des.renewal.goodput",
     "Goodput": "hybrid_des.renewal.goodput",
+    "search": "hybrid_des.plan_search",
+    "SearchResult": "hybrid_des.plan_search",
     "simulate": "hybrid_des.result",
     "Result": "hybrid_des.result",
     "plots": "hybrid_des.report",

@@ -16,13 +16,13 @@ from hybrid_des import (
     load_sweep,
     parts_of,
     run_sweep,
+    search,
     simulate,
     spread,
     verify,
 )
 from hybrid_des.errors import UsageError
 from hybrid_des.scenario import to_mapping
-from hybrid_des.search import search
 from hybrid_des.sweep import draw, sweep_rows
 
 JITTER = {"distribution": "lognormal", "sigma": 0.1}

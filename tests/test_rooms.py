@@ -22,7 +22,7 @@ FLOORS = (
     {"analysis", "renewal", "pool"},
     {"report"},
     {"result", "sweep"},
-    {"validation", "seeds", "stragglers", "search", "renewal.goodput", "renewal.plot", "renewal.report"},
+    {"validation", "seeds", "stragglers", "plan_search", "renewal.goodput", "renewal.plot", "renewal.report"},
     {"cli", "__init__"},
     {"__main__"},
 )

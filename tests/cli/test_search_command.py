@@ -7,8 +7,8 @@ from support import scenarios
 from support.tables import from_table
 
 from hybrid_des.pipeline.order_csv import read_order
+from hybrid_des.plan_search.flags import megatron, torchtitan
 from hybrid_des.scenario import load, scenario_from
-from hybrid_des.search.flags import megatron, torchtitan
 
 SMALL = """\
 cluster: {gpu: {memory: 4 GB}, gpus_per_node: 4}
@@ -39,7 +39,7 @@ def test_the_outcome_is_the_best_plan_with_its_proof(run, file):
 
 
 def test_a_list_runs_nothing(run, file, monkeypatch):
-    monkeypatch.setattr("hybrid_des.search.branch.BranchAndBound.run", None)
+    monkeypatch.setattr("hybrid_des.plan_search.branch.BranchAndBound.run", None)
     code, out, _ = run("search", file, "--list")
     assert (code, out.splitlines()[0]) == (0, "9 plans of 4 GPUs, by")
     assert "  schedule.kind: gpipe, 1f1b, zb-h1" in out.splitlines()
@@ -72,7 +72,7 @@ def test_a_search_without_a_plan_says_why(run, file, change, said):
 
 
 def test_an_interrupt_prints_what_was_found_and_can_be_resumed(run, file, tmp_path, monkeypatch):
-    from hybrid_des.search import branch
+    from hybrid_des.plan_search import branch
 
     honest, seen = branch.evaluate, []
 

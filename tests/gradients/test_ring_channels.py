@@ -16,10 +16,10 @@ from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import measure
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.network.symmetry import channels
+from hybrid_des.plan_search.bound import least_step
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import scenario_from, sizes
-from hybrid_des.search.bound import least_step
 from hybrid_des.simulation.run import run
 
 US = 10**6  # picoseconds

@@ -13,9 +13,9 @@ from hybrid_des import collectives
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.analysis.table import table as table_of
 from hybrid_des.pipeline import schedules
+from hybrid_des.plan_search.bound import least_step
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario import sizes
-from hybrid_des.search.bound import least_step
 from hybrid_des.simulation.run import run
 
 HALVED = collectives.all_reduces(halves=True)

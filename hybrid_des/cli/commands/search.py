@@ -23,18 +23,18 @@ from hybrid_des.cli.dask_cluster import workers
 from hybrid_des.cli.output import say, show, write_file
 from hybrid_des.errors import UsageError
 from hybrid_des.pipeline.order_csv import write_order
+from hybrid_des.plan_search.best_plan import SearchResult, explore, scenario_file, tune, write
+from hybrid_des.plan_search.branch import IMPOSSIBLE, Candidate, Standing
+from hybrid_des.plan_search.flags import megatron, torchtitan
+from hybrid_des.plan_search.search_log import LOG
+from hybrid_des.plan_search.space import LAYOUT, kept_in, plans_in, values_of
+from hybrid_des.plan_search.terms import Settings, settings_of
 from hybrid_des.planning.planner import plan_of
 from hybrid_des.pool.pool import cores
 from hybrid_des.report.files.staging import reserved
 from hybrid_des.report.terminal import text_table
 from hybrid_des.result import simulate
 from hybrid_des.scenario import Scenario, read_scenario
-from hybrid_des.search.best_plan import SearchResult, explore, scenario_file, tune, write
-from hybrid_des.search.branch import IMPOSSIBLE, Candidate, Standing
-from hybrid_des.search.flags import megatron, torchtitan
-from hybrid_des.search.search_log import LOG
-from hybrid_des.search.space import LAYOUT, kept_in, plans_in, values_of
-from hybrid_des.search.terms import Settings, settings_of
 from hybrid_des.sweep.axes import Case, plain
 from hybrid_des.units import format_bytes
 

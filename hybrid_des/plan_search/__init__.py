@@ -10,12 +10,12 @@ bound_order   memory from the order of ops, a bound on time   bound, least_times
 simulate      best first                                      branch, evaluation
 """
 
-from hybrid_des.search.best_plan import SearchResult, draw, explore, search
-from hybrid_des.search.bound import least_step
-from hybrid_des.search.branch import Candidate, Standing
-from hybrid_des.search.flags import megatron, torchtitan
-from hybrid_des.search.space import plans_in, values_of
-from hybrid_des.search.terms import Settings, settings_of
+from hybrid_des.plan_search.best_plan import SearchResult, draw, explore, search
+from hybrid_des.plan_search.bound import least_step
+from hybrid_des.plan_search.branch import Candidate, Standing
+from hybrid_des.plan_search.flags import megatron, torchtitan
+from hybrid_des.plan_search.space import plans_in, values_of
+from hybrid_des.plan_search.terms import Settings, settings_of
 
 __all__ = [
     "Candidate", "SearchResult", "Settings", "Standing", "draw", "explore", "least_step", "megatron", "plans_in",

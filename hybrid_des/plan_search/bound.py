@@ -25,6 +25,7 @@ from hybrid_des.collectives import codecs
 from hybrid_des.collectives.group import ProcessGroup
 from hybrid_des.engine.recorder import OPTIMIZER
 from hybrid_des.network.purpose import REDUCTION
+from hybrid_des.plan_search.least_times import CheapestTimes, is_perturbed
 from hybrid_des.planning.fsdp import LAYERS
 from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program import (
@@ -44,7 +45,6 @@ from hybrid_des.planning.program import (
     Wait,
 )
 from hybrid_des.scenario import Scenario
-from hybrid_des.search.least_times import CheapestTimes, is_perturbed
 from hybrid_des.workload.costs import LayerCollective as LayerCollective
 
 # The paths of a plan's pipelines through the cluster: their ranks, speeds and distances.

@@ -8,10 +8,10 @@ import pytest
 from support import spaces
 
 from hybrid_des.errors import ScenarioError, UsageError
+from hybrid_des.plan_search import best_plan, explore, plans_in, search
+from hybrid_des.plan_search.branch import SIMULATED
 from hybrid_des.renewal.states import Steps
 from hybrid_des.renewal.summary import goodput_columns
-from hybrid_des.search import best_plan, explore, plans_in, search
-from hybrid_des.search.branch import SIMULATED
 
 FAULTS = {
     "horizon": "20 min",

@@ -17,9 +17,9 @@ from functools import partial
 from math import inf
 from typing import NamedTuple
 
+from hybrid_des.plan_search.evaluation import STEPS, Evaluation, evaluate, neighbours
+from hybrid_des.plan_search.terms import Settings
 from hybrid_des.pool.pool import LOST, Pool, Task
-from hybrid_des.search.evaluation import STEPS, Evaluation, evaluate, neighbours
-from hybrid_des.search.terms import Settings
 from hybrid_des.sweep.axes import Case
 from hybrid_des.sweep.runner import Row
 

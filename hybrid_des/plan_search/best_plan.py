@@ -17,13 +17,7 @@ import yaml
 
 from hybrid_des.analysis.table import write_csv
 from hybrid_des.errors import UsageError
-from hybrid_des.pool.pool import open_pool
-from hybrid_des.registry import import_file
-from hybrid_des.report.files import Written, write_whole
-from hybrid_des.report.plots import style
-from hybrid_des.scenario import Scenario, Source, document_of
-from hybrid_des.scenario.composition import anchor
-from hybrid_des.search.branch import (
+from hybrid_des.plan_search.branch import (
     EXCLUDED,
     IMPOSSIBLE,
     MISFIT,
@@ -34,10 +28,16 @@ from hybrid_des.search.branch import (
     Candidate,
     Standing,
 )
-from hybrid_des.search.evaluation import evaluate, scenario_in
-from hybrid_des.search.search_log import search_log
-from hybrid_des.search.space import plans_in
-from hybrid_des.search.terms import Settings, settings_of
+from hybrid_des.plan_search.evaluation import evaluate, scenario_in
+from hybrid_des.plan_search.search_log import search_log
+from hybrid_des.plan_search.space import plans_in
+from hybrid_des.plan_search.terms import Settings, settings_of
+from hybrid_des.pool.pool import open_pool
+from hybrid_des.registry import import_file
+from hybrid_des.report.files import Written, write_whole
+from hybrid_des.report.plots import style
+from hybrid_des.scenario import Scenario, Source, document_of
+from hybrid_des.scenario.composition import anchor
 from hybrid_des.simulation.run import BudgetSpentError
 from hybrid_des.sweep.axes import Case, plain
 from hybrid_des.sweep.runner import cells, with_case

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from hybrid_des.errors import UsageError
+from hybrid_des.plan_search.evaluation import Evaluation
+from hybrid_des.plan_search.terms import Settings
 from hybrid_des.report.files.staging import cannot_be_written
-from hybrid_des.search.evaluation import Evaluation
-from hybrid_des.search.terms import Settings
 from hybrid_des.sweep.axes import Case
 
 LOG = "search.partial.jsonl"

@@ -16,11 +16,11 @@ from hybrid_des.analysis.times import step_times
 from hybrid_des.errors import HybridDesError, Refusal
 from hybrid_des.network import topologies
 from hybrid_des.pipeline import PlanRequest, schedules
+from hybrid_des.plan_search import bound
+from hybrid_des.plan_search.bound import least_step
+from hybrid_des.plan_search.least_times import CheapestTimes, _stages_per_rank, first_bound
 from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario import scenario_from
-from hybrid_des.search import bound
-from hybrid_des.search.bound import least_step
-from hybrid_des.search.least_times import CheapestTimes, _stages_per_rank, first_bound
 from hybrid_des.simulation.memory import planned_peaks
 from hybrid_des.simulation.run import run
 from hybrid_des.workload.costs import CostBasis

@@ -3,9 +3,9 @@
 import pytest
 from support.paths import SCENARIOS, TESTS
 
+from hybrid_des.plan_search import explore, plans_in, settings_of
+from hybrid_des.plan_search.branch import IMPOSSIBLE, SIMULATED
 from hybrid_des.scenario import read_scenario
-from hybrid_des.search import explore, plans_in, settings_of
-from hybrid_des.search.branch import IMPOSSIBLE, SIMULATED
 
 FILES = sorted((SCENARIOS / "search").rglob("*.yaml"))
 LEAST = {"13b_64": 400, "405b_1024": 3000, "70b_128": 1500, "mixtral_64": 1500}
@@ -32,7 +32,7 @@ def test_a_shipped_search_holds_the_plan_of_its_file(file):
 
 
 def test_at_most_a_fifth_of_336_plans_is_simulated():
-    settings = settings_of(read_scenario(TESTS / "search" / "korthikanti.yaml"))
+    settings = settings_of(read_scenario(TESTS / "plan_search" / "korthikanti.yaml"))
     plans = plans_in(settings)
     found = explore(settings, plans)
     assert len(plans) == 336

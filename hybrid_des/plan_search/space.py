@@ -22,8 +22,8 @@ from typing import Any
 
 from hybrid_des.errors import ScenarioError
 from hybrid_des.pipeline import schedules
+from hybrid_des.plan_search.terms import VARIED, Settings
 from hybrid_des.scenario import Scenario
-from hybrid_des.search.terms import VARIED, Settings
 from hybrid_des.sweep.axes import MOST_CASES, Case, is_key
 
 SIZES = (1, 2, 4, 8)  # samples of a micro-batch
