@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hybrid_des.stragglers.replaying import replay
     from hybrid_des.sweep import load_sweep, run_sweep
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Goodput", "Result", "Scenario", "SearchResult", "compare", "costs", "draw_comparison", "explain", "fabric_of",
     "goodput", "load", "load_sweep", "parts_of", "plots", "render_comparison", "render_explanation", "replay",
