@@ -9,9 +9,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hybrid_des.analysis.comparison.compare import compare
+    from hybrid_des.analysis.collective_table import collective
+    from hybrid_des.analysis.comparison.compare import Comparison, compare
     from hybrid_des.analysis.cost_table import costs
-    from hybrid_des.analysis.explanation import explain
+    from hybrid_des.analysis.explanation import Explanation, explain
     from hybrid_des.pipeline import schedules
     from hybrid_des.plan_search import SearchResult, search
     from hybrid_des.planning.planner import parts_of
@@ -22,28 +23,34 @@ if TYPE_CHECKING:
     from hybrid_des.result import Result, simulate
     from hybrid_des.scenario import Scenario, load
     from hybrid_des.seeds.spread import spread
-    from hybrid_des.stragglers.replaying import replay
-    from hybrid_des.sweep import load_sweep, run_sweep
+    from hybrid_des.stragglers.replaying import Replayed, replay
+    from hybrid_des.sweep import Sweep, load_sweep, run_sweep
 
 __version__ = "0.2.0"
 __all__ = [
-    "Goodput", "Result", "Scenario", "SearchResult", "compare", "costs", "draw_comparison", "explain", "fabric_of",
-    "goodput", "load", "load_sweep", "parts_of", "plots", "render_comparison", "render_explanation", "replay",
-    "run_sweep", "schedules", "search", "simulate", "spread", "verify",
+    "Comparison", "Explanation", "Goodput", "Replayed", "Result", "Scenario", "SearchResult", "Sweep", "collective",
+    "compare", "costs", "draw_comparison", "explain", "fabric_of", "goodput", "load", "load_sweep", "parts_of", "plots",
+    "render_comparison", "render_explanation", "replay", "run_sweep", "schedules", "search", "simulate", "spread",
+    "verify",
 ]  # fmt: skip
 
 _HOME = {
     "load": "hybrid_des.scenario",
     "Scenario": "hybrid_des.scenario",
+    "collective": "hybrid_des.analysis.collective_table",
+    "Comparison": "hybrid_des.analysis.comparison.compare",
     "compare": "hybrid_des.analysis.comparison.compare",
     "costs": "hybrid_des.analysis.cost_table",
     "draw_comparison": "hybrid_des.report.explained",
+    "Explanation": "hybrid_des.analysis.explanation",
     "explain": "hybrid_des.analysis.explanation",
     "fabric_of": "hybrid_des.planning.wiring",
     "parts_of": "hybrid_des.planning.planner",
     "render_comparison": "hybrid_des.report.explained",
     "render_explanation": "hybrid_des.report.explained",
+    "Replayed": "hybrid_des.stragglers.replaying",
     "replay": "hybrid_des.stragglers.replaying",
+    "Sweep": "hybrid_des.sweep",
     "load_sweep": "hybrid_des.sweep",
     "run_sweep": "hybrid_des.sweep",
     "verify": "hybrid_des.cli.commands.verify",

@@ -54,6 +54,19 @@ def simulate(
     Raises:
         HybridDesError: the scenario cannot be simulated (`exit_code` 2) or its simulation failed (1).
         UnfinishedError: the budget is spent (3); `facts` says what is known.
+
+    Example:
+        >>> from hybrid_des import simulate
+        >>> result = simulate("scenarios/a100_8x.yaml")
+        >>> result
+        <Result a100_8x: 8 ranks, step 1.435 s, bubble 27.5%>
+        >>> result.summary["peak_activations"]
+        [4, 3, 2, 1]
+        >>> result.timeline.query("rank == 0 and lane == 'compute'")[["kind", "microbatch", "start_s", "end_s"]].head(3)
+           kind  microbatch  start_s  end_s
+        0     F           0     0.00   0.05
+        2     F           1     0.05   0.10
+        10    F           2     0.10   0.15
     """
     scenario = load(scenario)
     try:

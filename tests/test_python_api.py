@@ -1,12 +1,17 @@
 """What the public functions take and give."""
 
+import doctest
 import json
 
 import pandas as pd
 import pytest
+from support.paths import ROOT
 from support.scenarios import MINIMAL, plain
 
+import hybrid_des
 from hybrid_des import (
+    collective,
+    collectives,
     compare,
     costs,
     explain,
@@ -87,3 +92,57 @@ def test_a_sweep_gives_a_data_frame(write):
     picture = load_sweep(file).picture
     drawn = [draw(one, picture).lines[0].get_xydata().tolist() for one in (frame, rows)]
     assert drawn[0] == drawn[1]
+
+
+FACE = (
+    "load", "simulate", "explain", "compare", "search", "spread", "goodput", "replay", "costs", "collective",
+    "run_sweep",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FACE)
+def test_the_example_of_a_public_function_runs(name, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    (found,) = doctest.DocTestFinder().find(getattr(hybrid_des, name), name, globs={})
+    assert found.examples
+    failed = []
+    doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(found, out=failed.append)
+    assert not failed, "".join(failed)
+
+
+def test_what_is_found_is_shown_in_a_line():
+    """Tables and runs inside would fill the screen of a notebook."""
+    short = plain(faults=FAULTS, search={"axes": [{"schedule.microbatches": [1, 2]}]})
+    scenario = load({key: value for key, value in short.items() if key != "search"})
+    for found in (simulate(scenario), explain(scenario), compare(scenario, scenario), search(short), goodput(scenario)):
+        assert len(repr(found).splitlines()) == 1
+        assert len(repr(found)) < 150
+
+
+def test_a_comparison_gives_data_frames():
+    """A folder has no effects of changes; its table of them is empty."""
+    tables = compare(plain(), load(plain(), ["schedule.kind=gpipe"])).tables()
+    assert set(tables) == {"causes", "ranks", "ops", "links", "effects", "pairs"}
+    assert tables["effects"].name.tolist() == ["schedule"]
+    causes = tables["causes"]
+    assert (causes.b_s - causes.a_s).tolist() == pytest.approx(causes.change_s.tolist())
+
+
+def test_a_collective_takes_its_time_on_the_given_cluster(scenarios):
+    """A ring takes 2(n−1)(latency + S/(n·bandwidth)); each file's own `gradients` are left aside."""
+    size = 2**30
+    port = collective("ring", ranks=8, sizes=[size]).iloc[0]
+    assert port.time_us == pytest.approx(14 * (1 + size / 8 / 25e3), abs=1e-6)
+    assert port.bus_bandwidth_gb_per_s == pytest.approx(size / port.time_us / 1e3 * 14 / 8)
+    file = scenarios / "h100_2x8.yaml"
+    one, all_rings = (
+        collective("ring", file, changes, sizes=[size]).time_us[0] for changes in (["gradients.channels=1"], ())
+    )
+    assert one > 2 * all_rings
+    assert set(collective("all", ranks=4, sizes=[4096]).algorithm) < set(collectives.all_reduces())
+
+
+def test_a_collective_that_cannot_run_is_refused():
+    for sizes, ranks, match in (([1], 1, "at least 2"), (["1 potato"], 2, "sizes: .*potato"), ([0], 2, "sizes: 0")):
+        with pytest.raises(UsageError, match=match):
+            collective("ring", sizes=sizes, ranks=ranks)

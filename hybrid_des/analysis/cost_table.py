@@ -44,6 +44,15 @@ def costs(scenario: Source, layers: bool = False) -> pd.DataFrame:
     Raises:
         UsageError: `layers` is set, and the scenario has no model.
         Refusal: the model or the schedule does not support these sizes.
+
+    Example:
+        >>> from hybrid_des import costs
+        >>> costs("scenarios/a100_8x.yaml")[["stage", "forward_s", "parameters", "peak_bytes"]]
+           stage  forward_s  parameters  peak_bytes
+        0      0       0.05   125000000  6800000000
+        1      1       0.05   125000000  5600000000
+        2      2       0.05   125000000  4400000000
+        3      3       0.05   125000000  3200000000
     """
     import pandas as pd
 

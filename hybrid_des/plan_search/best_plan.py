@@ -54,7 +54,7 @@ _WORDS = {SAME: "the same as others", MISFIT: "do not fit"}
 _ALWAYS = (SIMULATED, EXCLUDED, MISFIT, UNKNOWN)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SearchResult:
     """The outcome of a search.
 
@@ -71,6 +71,9 @@ class SearchResult:
     least: float
     stopped: str = ""
     wall_s: float = 0.0
+
+    def __repr__(self) -> str:
+        return f"<SearchResult {self.sentence}>"
 
     @cached_property
     def ranked(self) -> list[Candidate]:
@@ -255,6 +258,15 @@ def search(source: Source, overrides: Sequence[str] = (), **how: Any) -> SearchR
 
     Raises:
         ScenarioError: the scenario or its block is wrong, or the space is empty.
+
+    Example:
+        >>> from hybrid_des import search
+        >>> found = search("scenarios/a100_8x.yaml", ["search.axes=[{schedule.kind: [gpipe, 1f1b, zb-h1]}]"])
+        >>> found
+        <SearchResult optimal: 10 simulated, 2 excluded by bound, 0 do not fit, 0 unknown>
+        >>> found.table()[["status", "schedule.kind", "step_time_s"]].round(3).head(1)
+              status schedule.kind  step_time_s
+        0  simulated         zb-h1        1.194
     """
     settings = settings_of(document_of(source, overrides))
     return explore(settings, plans_in(settings), **how)

@@ -44,6 +44,18 @@ def goodput(scenario: Source, jobs: int = 1, progress: Progress | None = None, i
     Raises:
         UsageError: the scenario has no `faults`, or more failures than can be simulated.
         HybridDesError: the step of a state of the cluster cannot be simulated.
+
+    Example:
+        >>> from hybrid_des import goodput, load
+        >>> weeks = goodput(load("scenarios/goodput/gpus_1024.yaml", ["faults.replications=1"]))
+        >>> weeks
+        <Goodput of gpus_1024: 95.7% in 1 replication>
+        >>> weeks.failures.groupby("class").size()
+        class
+        link flap    21
+        node down    25
+        slow node     3
+        dtype: int64
     """
     with open_pool(jobs, progress=progress, imports=imports) as pool:
         return goodput_on(pool, load(scenario))
@@ -83,7 +95,7 @@ def _replicated(
     return replicate(jobs[job], steps, [replication])[0], steps.known
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Goodput:
     """Weeks of a job with failures, in several replications.
 
@@ -153,6 +165,11 @@ class Goodput:
             for number, outcome in enumerate(self.outcomes) for one in outcome.intervals
         ]  # fmt: skip
         return pd.DataFrame(rows, columns=["replication", "start_s", "end_s", "phase", "step_time_s", "replicas"])
+
+    def __repr__(self) -> str:
+        count, good = len(self.outcomes), self.summary["goodput"]
+        many = f"{count} replication{'s' if count > 1 else ''}"
+        return f"<Goodput of {self.scenario.name}: {'unknown' if good is None else f'{good:.1%}'} in {many}>"
 
     def report(self) -> str:
         """The report of the command line as text."""

@@ -40,6 +40,12 @@ def load(source: Source, overrides: Sequence[str] = ()) -> Scenario:
 
     Raises:
         ScenarioError: one line per problem: file, line, path, what is wrong, what would be right.
+
+    Example:
+        >>> from hybrid_des import load
+        >>> scenario = load("scenarios/a100_8x.yaml", ["schedule.kind=gpipe", "parallel.data=1"])
+        >>> scenario.schedule.kind, scenario.parallel.ranks
+        ('gpipe', 4)
     """
     if isinstance(source, Scenario) and not overrides:
         return source

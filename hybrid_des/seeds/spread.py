@@ -68,6 +68,15 @@ def spread(
     Raises:
         UsageError: the scenario has no jitter.
         HybridDesError: it cannot be simulated.
+
+    Example:
+        >>> from hybrid_des import load, spread
+        >>> noisy = load("scenarios/a100_8x.yaml", ["jitter={distribution: lognormal, sigma: 0.02}"])
+        >>> spread(noisy, 3)[["seed", "step_time_s", "bubble_ratio"]].round(3)
+           seed  step_time_s  bubble_ratio
+        0     0        1.454         0.284
+        1     1        1.447         0.280
+        2     2        1.453         0.283
     """
     import pandas as pd
 

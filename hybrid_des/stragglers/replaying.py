@@ -136,7 +136,7 @@ def seconds(lengths: Lengths) -> float:
     return float(lengths.max(axis=1).mean()) / PICOSECONDS_PER_SECOND
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Replayed:
     """A replayed run.
 
@@ -147,6 +147,11 @@ class Replayed:
 
     trace: MeasuredRun
     run: Run
+
+    def __repr__(self) -> str:
+        sizes, steps = self.trace.sizes, len(self.trace.durations.steps)
+        shape = f"{steps} steps of {sizes.stage} stages × {sizes.replica} replicas"
+        return f"<Replayed {self.run.scenario.name}: {shape}, slowdown {self.what_if.slowdown:.3f}>"
 
     @cached_property
     def what_if(self) -> Ideals:
@@ -216,6 +221,19 @@ def replay(path: str | Path, schedule: str | None = None) -> Replayed:
     Raises:
         UsageError: the file cannot be read, is not such a table, or has gaps.
         Refusal: the schedule does not support these sizes.
+
+    Example:
+        >>> from hybrid_des import replay
+        >>> replayed = replay("scenarios/durations/a100_8x_slow_gpu.csv")
+        >>> replayed
+        <Replayed a100_8x_slow_gpu: 2 steps of 4 stages × 2 replicas, slowdown 1.209>
+        >>> replayed.steps.round(3)
+           step  simulated_s  measured_s  error_percent
+        0     0        1.812       1.814         -0.099
+        1     1        1.830       1.832         -0.098
+        >>> replayed.classes.query("what == 'worker'").nlargest(1, "removed")[["replica", "stage", "slowdown"]].round(2)
+            replica  stage  slowdown
+        12        1      2      1.23
     """
     trace = read_trace(Path(path), schedule)
     scenario = scenario_of_trace(trace, Path(path).stem)

@@ -115,19 +115,29 @@ LABEL_SPACE = 0.08  # share of an axis that a tick label takes
 _DIMENSIONS: tuple[Dimension, ...] = ("number", "span", "size", "bandwidth", "compute")
 
 
-def run_sweep(sweep: Sweep | Source, **how: Any) -> pd.DataFrame:
+def run_sweep(sweep: Sweep | Source, overrides: Sequence[str] = (), **how: Any) -> pd.DataFrame:
     """Simulate every case of a sweep; one row per case, in the order of `Sweep.cases`.
 
     A row holds the swept paths and the keys of the summary, or the paths and `error`; columns are those of `table`.
 
     Args:
         sweep: what to run; also the path of a file with a `sweep:` block, or a mapping with the content of one.
+        overrides: of a file or mapping: strings such as "sweep=[{schedule.kind: [gpipe, 1f1b]}]".
         how: `jobs`, `executor`, `progress` and the other keywords of `sweep_rows`.
 
     Raises:
         HybridDesError: as `load_sweep` and `sweep_rows`.
+
+    Example:
+        >>> from hybrid_des import run_sweep
+        >>> table = run_sweep("scenarios/a100_8x.yaml", ["sweep=[{schedule.microbatches: [4, 8, 16]}]"])
+        >>> table[["schedule.microbatches", "step_time_s", "bubble_ratio"]].round(3)
+           schedule.microbatches  step_time_s  bubble_ratio
+        0                      4        0.914         0.430
+        1                      8        1.435         0.275
+        2                     16        2.478         0.160
     """
-    return table(sweep_rows(sweep if isinstance(sweep, Sweep) else load_sweep(sweep), **how))
+    return table(sweep_rows(sweep if isinstance(sweep, Sweep) else load_sweep(sweep, overrides), **how))
 
 
 def write(rows: Sequence[Row], sweep: Sweep, folder: str | Path) -> Written:

@@ -14,30 +14,19 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_common, whole
 from hybrid_des.cli.output import say, status_line
 from hybrid_des.errors import Refusal, ScenarioError, UsageError, one_line
 
 if TYPE_CHECKING:
-    from hybrid_des.folding.times import CollectiveTimes
+    from hybrid_des.analysis.collective_table import Bench, BenchRow
     from hybrid_des.scenario import Scenario
     from hybrid_des.scenario.strict_yaml import KeyPath
 
 
 # Output of the command `collective`.
-
-
-class BenchRow(NamedTuple):
-    """One line of the table: bytes, elements, picoseconds; algorithm and bus bandwidth in GB/s; the collective."""
-
-    size: int
-    elements: int
-    time: int
-    algorithm: float
-    bus: float
-    name: str
 
 
 def head_of(name: str, about: str, sharing: str) -> str:
@@ -54,12 +43,6 @@ def line_of(row: BenchRow, codec: str) -> str:
     microseconds = row.time / 10**6
     time = f"{microseconds:.2f}" if microseconds < 1000 else f"{microseconds:.1f}"
     return f"{row.size:>14} {row.elements:>13} {codec:>7} {time:>11} {row.algorithm:>8.2f} {row.bus:>8.2f}"
-
-
-def columns_of(row: BenchRow) -> dict[str, Any]:
-    """A row by the names of its columns, as in `collective.csv`."""
-    return {"bytes": row.size, "time_us": row.time / 10**6, "algorithm_bandwidth_gb_per_s": row.algorithm,
-            "bus_bandwidth_gb_per_s": row.bus, "algorithm": row.name}  # fmt: skip
 
 
 def write_bench(folder: Path, about: str, rows: Sequence[BenchRow], limit: float | None, *, by_name: bool) -> None:
@@ -81,13 +64,11 @@ def write_bench(folder: Path, about: str, rows: Sequence[BenchRow], limit: float
     curves = {name: [(row.size, row.time, row.bus) for row in found] for name, found in mine.items()}
     figure = times_and_bandwidths(about, curves, limit)
     table = TimeTable(tuple((row.size, row.time) for row in rows))
-    cells = [{name: str(cell) for name, cell in columns_of(row).items()} for row in rows]
+    cells = [{name: str(cell) for name, cell in row.columns().items()} for row in rows]
     more = {name: [row[name] for row in cells] for name in [*cells[0]][2:]}
     write_files(folder, {"collective.csv": write_table(table, about, more), "collective": figure})
 
 
-ALL = "all"
-MOST_BYTES = 10**13
 WIRING = ("gpus_per_node", "bandwidth", "latency")  # options that a scenario replaces
 GRADIENTS = ("codec", "channels", "pieces", "servers", "servers_on", "table")  # keys of a scenario's `gradients`
 # paths in the generated scenario → options, for messages
@@ -98,15 +79,6 @@ PLACES: Mapping[KeyPath, str] = {
     **{("cluster", link, key): f"--{key}" for link in ("nvlink", "infiniband") for key in ("bandwidth", "latency")},
     ("parallel",): "--ranks",
 }
-
-
-class Bench(NamedTuple):
-    """The setup of a benchmark: the first ranks of a scenario's cluster."""
-
-    scenario: Scenario
-    times: CollectiveTimes
-    ranks: int
-    about: str
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -139,37 +111,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the tables, and write them with --out."""
     from hybrid_des import collectives
+    from hybrid_des.analysis.collective_table import ALL, Bench
 
     if args.name not in (collectives.AUTO, ALL):
         collectives.find(args.name)
     sizes = _sizes(args.min, args.max, args.factor)
-    bench = _bench(args, len(sizes))
+    bench = Bench.of(_scenario(args), args.name, len(sizes), args.ranks)
+    about = _about(bench, args)
     rows: list[BenchRow] = []
     options = bench.scenario.gradients.options
     for name in collectives.all_reduces(options) if args.name == ALL else [args.name]:
         try:
-            rows += _rows(name, bench, sizes, quiet=args.json)
+            rows += _rows(name, bench, about, sizes, quiet=args.json)
         except Refusal as refusal:
             if args.name != ALL:
                 raise
             say(f"left out: {refusal}")
     if args.json:
-        print(json.dumps([columns_of(row) for row in rows], indent=2))
+        print(json.dumps([row.columns() for row in rows], indent=2))
     if args.out is not None:
-        write_bench(args.out, f"{args.name}, {bench.about}", rows, _limit(bench), by_name=args.name == ALL)
+        write_bench(args.out, f"{args.name}, {about}", rows, bench.limit(), by_name=args.name == ALL)
     return 0
 
 
-def _rows(name: str, bench: Bench, sizes: Sequence[int], quiet: bool) -> list[BenchRow]:
+def _rows(name: str, bench: Bench, about: str, sizes: Sequence[int], quiet: bool) -> list[BenchRow]:
     """Measure one collective, and print its table line by line."""
     from hybrid_des import collectives
 
     rows: list[BenchRow] = []
     for done, size in enumerate(sizes):
         with status_line(quiet, f"{done} of {len(sizes)} sizes ({done / len(sizes):.0%})"):
-            row = _row(name, bench, size)
+            row = bench.row(name, size)
         if not rows and not quiet:  # so that errors precede the first line
-            print(head_of(name, bench.about, bench.scenario.cluster.sharing))
+            print(head_of(name, about, bench.scenario.cluster.sharing))
         rows.append(row)
         if not quiet:
             chosen = f"  {row.name}" if name == collectives.AUTO else ""
@@ -179,55 +153,18 @@ def _rows(name: str, bench: Bench, sizes: Sequence[int], quiet: bool) -> list[Be
     return rows
 
 
-def _limit(bench: Bench) -> float | None:
-    """Bandwidth of the slowest link between neighbours of the group, in GB/s; None if all are infinite."""
-    fabric = bench.times.fabric
-    routes = (fabric.route(rank, (rank + 1) % bench.ranks) for rank in range(bench.ranks))
-    known = [fabric.links[link].bandwidth for route in routes for link in route.links]
-    return min((float(one) / 1e9 for one in known if one is not None), default=None)
-
-
-def _bench(args: argparse.Namespace, sizes: int) -> Bench:
-    from hybrid_des.collectives import AUTO
-    from hybrid_des.folding.times import CollectiveTimes
-    from hybrid_des.layout import Layout
-    from hybrid_des.planning.wiring import fabric_of
-    from hybrid_des.scenario.sizes import (
-        MOST_MESSAGES,
-        MOST_PAIRS,
-        PAIRS,
-        most_channels,
-        reduction_messages,
-        reduction_pairs,
+def _about(bench: Bench, args: argparse.Namespace) -> str:
+    """What is measured, for heads and pictures."""
+    name = bench.scenario.name
+    return one_line(
+        f"first {bench.ranks} ranks of {name}, {bench.scenario.cluster.topology}" if args.scenario else name
     )
-
-    scenario = _scenario(args)
-    ranks = scenario.parallel.ranks if args.ranks is None else args.ranks
-    if ranks < 2:
-        raise UsageError(f"--ranks {ranks}: a collective needs at least 2")
-    if ranks > scenario.cluster.gpus:
-        raise UsageError(f"--ranks {ranks}: the cluster of {args.scenario} has {scenario.cluster.gpus} GPUs")
-    name, options = AUTO if args.name == ALL else args.name, dict(scenario.gradients.options or {})
-    for count, most, what in (
-        (reduction_pairs(name, ranks, options), MOST_PAIRS, PAIRS),
-        (
-            sizes * reduction_messages(name, ranks, options, most_channels(scenario)),
-            MOST_MESSAGES,
-            f"messages for {sizes} sizes",
-        ),
-    ):
-        if count > most:
-            raise UsageError(f"--ranks {ranks}: {count:.3g} {what} are more than can be simulated (at most {most:.3g})")
-    cluster = scenario.cluster
-    about = f"first {ranks} ranks of {scenario.name}, {cluster.topology}" if args.scenario else scenario.name
-    layout, folded = Layout({"data": ranks}, ("data",)), scenario.fold != "off"
-    times = CollectiveTimes(fabric_of(scenario), layout, cluster.sharing, folded=folded)
-    return Bench(scenario, times, ranks, one_line(about))
 
 
 def _scenario(args: argparse.Namespace) -> Scenario:
     """Validate the options as a scenario, whose messages name the options."""
     from hybrid_des import collectives
+    from hybrid_des.analysis.collective_table import ALL
     from hybrid_des.scenario import read_scenario, scenario_of
     from hybrid_des.scenario.composition import override
     from hybrid_des.scenario.strict_yaml import Document
@@ -257,41 +194,13 @@ def _scenario(args: argparse.Namespace) -> Scenario:
 
 
 def _behind_a_switch(args: argparse.Namespace) -> dict[str, Any]:
-    """A scenario of one replica per rank in nodes with one port per GPU."""
+    """The scenario that the options of wiring describe."""
+    from hybrid_des.analysis.collective_table import PORT, behind_a_switch
+
     ranks = 8 if args.ranks is None else args.ranks
     per_node = 1 if args.gpus_per_node is None else args.gpus_per_node
-    port = {"bandwidth": args.bandwidth or "25 GB/s", "latency": args.latency or "1 us"}
-    spare = (args.servers or 1) if args.servers_on == "hosts" else 0
-    share = max(1, per_node)  # less is reported with the rest of the scenario
-    return {
-        "name": f"{ranks} ranks, {per_node} per node, {port['bandwidth']}, {port['latency']}",
-        "cluster": {
-            "nodes": max(1, -(-ranks // share) + -(-spare // share)),
-            "gpus_per_node": per_node,
-            "nvlink": {**port, "in_switch": per_node > 1},
-            "infiniband": {**port, "nics_per_node": per_node},
-        },
-        "parallel": {"data": ranks},
-        "schedule": {"kind": "gpipe", "microbatches": 1},
-        "workload": {"forward": 0, "backward": 0},
-        "gradients": {},
-    }
-
-
-def _row(name: str, bench: Bench, size: int) -> BenchRow:
-    """Measure one collective."""
-    from hybrid_des import collectives
-    from hybrid_des.collectives import codecs
-    from hybrid_des.folding.times import Concurrent
-
-    gradients = bench.scenario.gradients
-    codec = codecs.find(gradients.codec).build()
-    elements = max(1, int(size / codec.bytes_per_element))
-    asked = Concurrent([range(bench.ranks)], [elements], codec, gradients.options)
-    ran, outcome = bench.times.fastest(asked) if name == collectives.AUTO else (name, bench.times.of(name, asked))
-    rate = size * 1000 / outcome.duration if outcome.duration else 0.0
-    factor = collectives.bus_factor(collectives.find(ran).facts["does"], bench.ranks)
-    return BenchRow(size, elements, outcome.duration, rate, rate * float(factor), ran)
+    port = {name: getattr(args, name) or usual for name, usual in PORT.items()}
+    return behind_a_switch(ranks, per_node, port, (args.servers or 1) if args.servers_on == "hosts" else 0)
 
 
 def _flag(option: str) -> str:
@@ -299,6 +208,7 @@ def _flag(option: str) -> str:
 
 
 def _sizes(smallest: str, largest: str, factor: int) -> list[int]:
+    from hybrid_des.analysis.collective_table import MOST_BYTES
     from hybrid_des.units import parse_quantity
 
     try:
