@@ -16,7 +16,7 @@ FLOORS = (
     {"hardware", "models", "pipeline", "network", "jitter"},
     {"collectives", "numerics", "timeline"},
     {"scenario", "calibration", "folding"},
-    {"workload", "gradients"},
+    {"workload", "gradients", "interchange"},
     {"planning"},
     {"simulation"},
     {"analysis", "renewal", "pool"},

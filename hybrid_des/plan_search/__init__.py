@@ -10,10 +10,10 @@ bound_order   memory from the order of ops, a bound on time   bound, least_times
 simulate      best first                                      branch, evaluation
 """
 
+from hybrid_des.interchange.frameworks import megatron, torchtitan
 from hybrid_des.plan_search.best_plan import SearchResult, draw, explore, search
 from hybrid_des.plan_search.bound import least_step
 from hybrid_des.plan_search.branch import Candidate, Standing
-from hybrid_des.plan_search.flags import megatron, torchtitan
 from hybrid_des.plan_search.space import plans_in, values_of
 from hybrid_des.plan_search.terms import Settings, settings_of
 

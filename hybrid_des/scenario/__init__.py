@@ -11,6 +11,7 @@ from hybrid_des.scenario.export import json_schema, to_mapping
 from hybrid_des.scenario.loading import (
     Source,
     document_of,
+    fewest,
     given_values,
     load,
     misnamed,
@@ -23,6 +24,6 @@ from hybrid_des.scenario.sections.training import Gradients, Memory, Numerics, P
 
 __all__ = [
     "Cluster", "GpuKind", "Gradients", "InfiniBand", "Memory", "Numerics", "Parallel", "Scenario", "Schedule",
-    "Source", "Workload", "document_of", "given_values", "json_schema", "load", "misnamed", "read_scenario",
+    "Source", "Workload", "document_of", "fewest", "given_values", "json_schema", "load", "misnamed", "read_scenario",
     "scenario_from", "scenario_of", "to_mapping",
 ]  # fmt: skip

@@ -195,10 +195,20 @@ def given_values(scenario: Scenario) -> dict[str, Any]:
     A file would hold these: the micro-batches of a `batch` or the links of a GPU are derived again if another value
     changes. The schedule is kept, which a scenario without a pipeline may omit and others need.
     """
-    mapping = to_mapping(scenario)
-    _leave_out_derived(mapping, mapping, scenario)
+    mapping = fewest(to_mapping(scenario))
     if scenario.schedule.kind is not None:
         mapping["schedule"] = {"kind": scenario.schedule.kind, **mapping.get("schedule", {})}
+    return mapping
+
+
+def fewest(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The fewest of these values that make the same scenario.
+
+    Raises:
+        ScenarioError: they make none.
+    """
+    mapping = copy.deepcopy(dict(values))
+    _leave_out_derived(mapping, mapping, scenario_from(mapping))
     return mapping
 
 

@@ -360,8 +360,13 @@ def _fill_gradients(gradients: dict[str, Any], scenario: Mapping[str, Any]) -> N
     if rule == "ddp":
         gradients.setdefault("bucket", "25 MiB")
     elif rule == "megatron" and isinstance(codec, str) and codec in codecs.names():
-        most = max(40_000_000, 1_000_000 * _along(scenario, "data"))
+        most = megatron_bucket(_along(scenario, "data"))
         gradients.setdefault("bucket", ceil(most * codecs.find(codec).build().bytes_per_element))
+
+
+def megatron_bucket(replicas: int) -> int:
+    """Gradients per bucket by default in Megatron-LM (megatron/core/distributed)."""
+    return max(40_000_000, 1_000_000 * replicas)
 
 
 def _fill_schedule(schedule: dict[str, Any], scenario: Mapping[str, Any]) -> None:

@@ -18,14 +18,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from hybrid_des.cli.arguments import add_budget, add_common, as_path, count, processes
+from hybrid_des.cli.commands.flags import launch_text
 from hybrid_des.cli.commands.verify import verify
 from hybrid_des.cli.dask_cluster import workers
 from hybrid_des.cli.output import say, show, write_file
 from hybrid_des.errors import UsageError
+from hybrid_des.interchange.frameworks import megatron, torchtitan
 from hybrid_des.pipeline.order_csv import write_order
 from hybrid_des.plan_search.best_plan import SearchResult, explore, scenario_file, tune, write
 from hybrid_des.plan_search.branch import IMPOSSIBLE, Candidate, Standing
-from hybrid_des.plan_search.flags import megatron, torchtitan
 from hybrid_des.plan_search.search_log import LOG
 from hybrid_des.plan_search.space import LAYOUT, kept_in, plans_in, values_of
 from hybrid_des.plan_search.terms import Settings, settings_of
@@ -183,10 +184,8 @@ def _table(found: SearchResult) -> str:
 def _flags(scenario: Scenario) -> str:
     if scenario.model is None:
         return ""
-    lines = []
-    for name, said in (("Megatron-LM", megatron(scenario)), ("torchtitan", torchtitan(scenario))):
-        lines += [f"\n{name}", *(f"  {flag}" for flag in said.flags), *(f"  no flag: {one}" for one in said.unsaid)]
-    return "\n".join(lines)
+    launches = {"Megatron-LM": megatron(scenario), "torchtitan": torchtitan(scenario)}
+    return "\n".join(f"\n{name}\n{launch_text(launch)}" for name, launch in launches.items())
 
 
 def _why_none(found: SearchResult) -> str:

@@ -1,0 +1,1 @@
+"""What comes from other programs, and what goes to them."""

@@ -1,0 +1,410 @@
+"""Launch lines of Megatron-LM's pretrain_gpt.py: one table of rules, written and read.
+
+Flags: megatron/training/arguments.py, megatron/core/transformer/transformer_config.py and distributed (core 0.15;
+github.com/NVIDIA/Megatron-LM). It runs 1F1B, plain and interleaved; ZeRO-1 is its distributed optimizer; ZeRO-2 is
+Megatron-FSDP with `optim_grads`, ZeRO-3 torch's FSDP2, both without a pipeline. FSDP2 asserts separate embeddings and
+no fusion of gradient accumulation; it needs CUDA_DEVICE_MAX_CONNECTIONS above 1, where tensor or context ranks
+otherwise need 1. The number of replicas is that of GPUs (--nnodes, --nproc-per-node) over tensor, pipeline and context
+ranks.
+
+Ranks: numbered along tensor, context, data, then pipeline; with --use-tp-pp-dp-mapping, along data last.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from hybrid_des.collectives import codecs
+from hybrid_des.errors import Refusal
+from hybrid_des.interchange.frameworks.launch_line import Given, Launch, flags_in
+from hybrid_des.interchange.frameworks.megatron_model import MODEL
+from hybrid_des.interchange.frameworks.rules import (
+    Imported,
+    Rule,
+    Values,
+    by_path,
+    number,
+    published_model,
+    switch,
+    values_of,
+    word,
+)
+from hybrid_des.models.stage_layout import layout_of, stages_in
+from hybrid_des.scenario import Scenario
+
+DATA_FIRST, DATA_LAST = ("tensor", "data", "pipeline"), ("tensor", "pipeline", "data")  # orders that it has
+TENSOR_OVERLAP = 0.7  # share that --tp-comm-overlap is taken to hide, as in the shipped scenarios of published runs
+_RUN = ("--mock-data", "--tokenizer-type NullTokenizer", "--train-iters 20", "--lr 1e-4")  # what any line needs
+_FUSION, _META = "--no-gradient-accumulation-fusion", "--ckpt-format"
+_NODES = ("--nnodes", "--nodes")
+_PER_NODE = ("--nproc-per-node", "--ntasks-per-node", "--gpus-per-node")
+_IDLE = re.compile(  # flags that say nothing about the time of a step
+    r"--(.*(data|tokenizer|vocab-file|merge-file|split|save|load|ckpt|checkpoint|log|tensorboard|wandb|eval|seed|lr|adam|"
+    r"weight-decay|clip-grad|init-method|dropout|norm-epsilon|rotary|rope|master|rdzv|node-rank|train-iters|"
+    r"train-samples|timeout|profile|exit|optimizer$|num-workers|divisible-by|beta|aux-loss|attention-mask).*|"
+    r"bf16|distributed-backend|use-mcore-models|transformer-impl|use-flash-attn|attention-softmax-in-fp32|"
+    r"apply-query-key-layer-scaling|rank|job-name|partition|account|time|output|error|exclusive|mem)"
+)
+
+
+def _write_order(values: Values) -> Iterable[str]:
+    return ("--use-tp-pp-dp-mapping",) if _order(values) == DATA_LAST else ()
+
+
+def _order(values: Values) -> tuple[str, ...]:
+    """The order of ranks, without context where it follows tensor, as by default."""
+    order = tuple(values.get("parallel.order") or DATA_FIRST)
+    if "context" in order and order.index("context") == order.index("tensor") + 1:
+        return tuple(axis for axis in order if axis != "context")
+    return order
+
+
+def _read_order(given: Given) -> Values:
+    return {"parallel.order": [*DATA_LAST] if "--use-tp-pp-dp-mapping" in given else None}
+
+
+def _write_schedule(values: Values) -> Iterable[str]:
+    if values["schedule.kind"] != "interleaved-1f1b" or values["parallel.pipeline"] == 1:
+        return ()
+    chunks = values["schedule.chunks"]
+    flags = {
+        f"--num-virtual-stages-per-pipeline-rank {chunks}": chunks > 1 and not _layout(values),
+        "--no-overlap-p2p-communication": values["schedule.p2p"] == "blocking",
+    }
+    return [flag for flag, holds in flags.items() if holds]
+
+
+def _read_schedule(given: Given) -> Values:
+    ranks, layers = given.number("--pipeline-model-parallel-size") or 1, given.number("--num-layers")
+    chunks = given.number("--num-virtual-stages-per-pipeline-rank") or 1
+    each = given.number("--num-layers-per-virtual-pipeline-stage")
+    waits = "--no-overlap-p2p-communication" in given
+    if each is not None and layers is not None:
+        chunks = layers // (ranks * each)
+    if (layout := _stages_of_layout(given)) is not None:
+        chunks = len(layout) // ranks
+    if ranks == 1:
+        return {}
+    if chunks > 1:
+        found = {"schedule.kind": "interleaved-1f1b", "schedule.chunks": chunks}
+        return found | ({"schedule.p2p": "blocking"} if waits else {})
+    return {"schedule.kind": "1f1b", "schedule.p2p": "blocking"}  # plain 1F1B waits for its messages there
+
+
+_EMBEDDING, _LOSS = "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"
+_FIRST, _LAST = "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"
+_LAYOUT = "--pipeline-model-parallel-layout"
+
+
+def _layout(values: Values) -> bool:
+    """Whether stages are written one by one: lists that have no other form."""
+    return isinstance(values["parallel.stages"], tuple | list) and not _ends(values)
+
+
+def _ends(values: Values) -> bool:
+    stages = values["parallel.stages"]
+    return len(stages) > 2 and values["schedule.chunks"] == 1 and len(set(stages[1:-1])) == 1
+
+
+def _write_stages(values: Values) -> Iterable[str]:
+    stages = values["parallel.stages"]
+    if values["parallel.pipeline"] == 1:
+        return ()
+    if stages == "ends-1":
+        return (_EMBEDDING, _LOSS)
+    if not isinstance(stages, tuple | list):
+        return ()
+    return (
+        (f"{_LAYOUT} '{layout_of(stages)}'",) if _layout(values) else (f"{_FIRST} {stages[0]}", f"{_LAST} {stages[-1]}")
+    )
+
+
+def _read_stages(given: Given) -> Values:
+    ranks, layers = given.number("--pipeline-model-parallel-size") or 1, given.number("--num-layers")
+    both = [flag in given for flag in (_EMBEDDING, _LOSS)]
+    first, last = given.number(_FIRST), given.number(_LAST)
+    if (layout := _stages_of_layout(given)) is not None:
+        return {"parallel.stages": [stage.count("t") for stage in layout]}
+    if any(both) and not all(both):
+        raise given.error(_EMBEDDING, f"expected {_LOSS} too; one of them alone has no equal here")
+    if all(both) and ranks > 1:
+        return {"parallel.stages": "ends-1"}
+    if layers is None or ranks == 1 or (first is None and last is None):
+        return {}
+    return {"parallel.stages": _uneven(given, layers, ranks, (first, last))}
+
+
+def _uneven(given: Given, layers: int, ranks: int, ends: tuple[int | None, int | None]) -> list[int]:
+    """Layers per stage where the ends have their own numbers, and the others share what remains."""
+    others = ranks - sum(end is not None for end in ends)
+    rest = layers - sum(end or 0 for end in ends)
+    if rest < 0 or (rest % others if others else rest):
+        raise given.error(_FIRST, f"{layers} layers less those of the ends cannot be divided over {others} stages")
+    each = rest // others if others else 0
+    first, last = (each if end is None else end for end in ends)
+    return [first, *[each] * (ranks - 2), last]
+
+
+def _stages_of_layout(given: Given) -> tuple[str, ...] | None:
+    text = given.text(_LAYOUT)
+    if text is None:
+        return None
+    try:
+        return stages_in(text)
+    except Refusal as refusal:
+        raise given.error(_LAYOUT, str(refusal)) from None
+
+
+def _read_batch(given: Given) -> Values:
+    return {
+        "batch": given.number("--global-batch-size"),
+        "schedule.microbatch_size": given.number("--micro-batch-size"),
+    }
+
+
+def _write_batch(values: Values) -> Iterable[str]:
+    return (f"--micro-batch-size {values['schedule.microbatch_size']}", f"--global-batch-size {values['batch']}")
+
+
+_METHODS = {"p2p": "ring", "a2a": "all-to-all", "allgather": "all-gather"}
+_METHOD = word("--cp-comm-type", "parallel.context_method", _METHODS, None)
+_SEQUENCE = switch("--sequence-parallel", "parallel.sequence", on=True, off=False)
+LAYOUT = (
+    number("--tensor-model-parallel-size", "parallel.tensor", 0),
+    number("--pipeline-model-parallel-size", "parallel.pipeline", 0),
+    number("--context-parallel-size", "parallel.context", 1),
+    Rule(lambda values: _METHOD.write(values) if values["parallel.context"] > 1 else (), _METHOD.read),
+    number("--expert-model-parallel-size", "parallel.expert", 1),
+    Rule(lambda values: _SEQUENCE.write(values) if values["parallel.tensor"] > 1 else (), _SEQUENCE.read),
+    Rule(_write_order, _read_order),
+    Rule(_write_schedule, _read_schedule),
+    Rule(_write_stages, _read_stages),
+    Rule(_write_batch, _read_batch),
+)
+
+_PRECISIONS = {
+    "bf16": ("--bf16", ""), "fp16": ("--fp16", ""), "fp8": ("--fp8-format hybrid", "--bf16"),
+}  # fmt: skip
+
+
+def _write_precision(values: Values) -> Iterable[str]:
+    flag, beside = _PRECISIONS[values["precision"]]
+    return (f"{beside} {flag}".strip(),)
+
+
+def _read_precision(given: Given) -> Values:
+    given.words("--bf16"), given.words("--fp8-recipe")
+    if "--fp8-format" in given:
+        return {"precision": "fp8"}
+    return {"precision": "fp16" if "--fp16" in given else "bf16"}
+
+
+def _write_recompute(values: Values) -> Iterable[str]:
+    full = "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
+    return {"full": (full,), "selective": ("--recompute-granularity selective",)}.get(values["recompute"], ())
+
+
+def _read_recompute(given: Given) -> Values:
+    found = given.text("--recompute-granularity")
+    method, layers = given.text("--recompute-method"), given.number("--recompute-num-layers")
+    if found is None and "--recompute-activations" in given:
+        found = "selective"
+    every = given.number("--num-layers")
+    if found == "full" and (layers or 1) > 1 and (method == "uniform" or layers != every):
+        raise given.error(
+            "--recompute-num-layers", f"{layers} of {method}; expected every layer by itself (uniform, 1)"
+        )
+    modules = given.words("--recompute-modules")
+    if modules and set(modules) != {"core_attn"}:
+        raise given.error("--recompute-modules", f"expected core_attn, found {' '.join(modules)}")
+    if found not in (None, "full", "selective"):
+        raise given.error("--recompute-granularity", f"expected full or selective, found {found}")
+    return {"recompute": found or "none"}
+
+
+_STRATEGIES = {"no_shard": "none", "optim": "zero-1", "optim_grads": "zero-2", "optim_grads_params": "zero-3"}
+_FSDP = f"--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads {_FUSION} --ckpt-format fsdp_dtensor"
+
+
+def _write_sharding(values: Values) -> Iterable[str]:
+    flags = {
+        "zero-1": ("--use-distributed-optimizer",),
+        "zero-2": (_FSDP, "--use-distributed-optimizer"),
+        "zero-3": (f"--use-torch-fsdp2 {_FUSION} --ckpt-format torch_dist",),
+    }
+    return () if _mixed(values) else flags.get(values["sharding"], ())
+
+
+def _mixed(values: Values) -> bool:
+    """Whether gradients or weights are sharded in a pipeline, for which there are no flags."""
+    return values["sharding"] in ("zero-2", "zero-3") and bool(values["parallel.pipeline"] > 1)
+
+
+def _read_sharding(given: Given) -> Values:
+    given.words(_FUSION), given.words(_META)
+    optimizer, strategy = "--use-distributed-optimizer" in given, given.text("--data-parallel-sharding-strategy")
+    found = "zero-1" if optimizer else "none"
+    if "--use-megatron-fsdp" in given:
+        if strategy not in (None, *_STRATEGIES):
+            raise given.error("--data-parallel-sharding-strategy", f"expected one of {', '.join(_STRATEGIES)}")
+        found = _STRATEGIES[strategy or "no_shard"]
+    return {"sharding": "zero-3" if "--use-torch-fsdp2" in given else found}
+
+
+def _write_overlap(values: Values) -> Iterable[str]:
+    flags = {
+        "--overlap-grad-reduce": values["gradients.overlap"],
+        "--overlap-param-gather": values["sharding"] == "zero-1" and values["overlap.parameters"],
+        "--tp-comm-overlap": values["overlap.tensor"] and values["parallel.tensor"] > 1,
+    }
+    return [flag for flag, holds in flags.items() if holds]
+
+
+def _read_overlap(given: Given) -> Values:
+    reduces, gathers, tensor = (
+        flag in given for flag in ("--overlap-grad-reduce", "--overlap-param-gather", "--tp-comm-overlap")
+    )
+    shards = _read_sharding(given)["sharding"]
+    return {
+        "gradients.overlap": True if reduces and shards != "zero-3" else None,
+        "gradients.bucket_rule": "megatron" if reduces and shards in ("none", "zero-1") else None,
+        "overlap.parameters": True if gathers and shards == "zero-1" else None,
+        "overlap.tensor": TENSOR_OVERLAP if tensor else None,
+    }
+
+
+def _read_codec(given: Given) -> Values:
+    half, full = "--grad-reduce-in-bf16" in given, "--accumulate-allreduce-grads-in-fp32" in given
+    if full or not half:
+        return {"gradients.codec": "fp32" if full or "--fp16" not in given else "fp16"}
+    return {"gradients.codec": "bf16"}
+
+
+def _write_codec(values: Values) -> Iterable[str]:
+    flags = {"bf16": ("--grad-reduce-in-bf16",), "fp32": ("--accumulate-allreduce-grads-in-fp32",)}
+    return flags.get(values["gradients.codec"], ())
+
+
+def _write_bucket(values: Values) -> Iterable[str]:
+    bucket = values["gradients.bucket"]
+    return () if bucket is None or values["sharding"] in ("zero-2", "zero-3") else (f"--ddp-bucket-size {bucket}",)
+
+
+def _read_bucket(given: Given) -> Values:
+    elements, codec = given.number("--ddp-bucket-size"), _read_codec(given)["gradients.codec"]
+    if elements is None or _read_sharding(given)["sharding"] in ("zero-2", "zero-3"):
+        return {}
+    return {"gradients.bucket": int(elements * codecs.find(codec).build().bytes_per_element)}
+
+
+TRAINING = (
+    Rule(_write_precision, _read_precision),
+    Rule(_write_recompute, _read_recompute),
+    Rule(_write_sharding, _read_sharding),
+    Rule(_write_overlap, _read_overlap),
+    Rule(_write_codec, _read_codec),
+    Rule(_write_bucket, _read_bucket),
+)
+RULES = (*MODEL, *LAYOUT, *TRAINING)
+
+
+def megatron(scenario: Scenario) -> Launch:
+    """The line that starts this scenario's training, with mock data."""
+    values = values_of(scenario)
+    has_sizes = "model.layers" in values
+    rules = RULES if has_sizes else (*LAYOUT, *TRAINING)
+    fsdp = scenario.fsdp
+    ranks, per_node = scenario.parallel.ranks, min(scenario.cluster.gpus_per_node, scenario.parallel.ranks)
+    divides = scenario.parallel.tensor > 1 or scenario.parallel.context > 1
+    environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "8" if fsdp else "1"} if fsdp or divides else {}
+    program = f"torchrun --nnodes {-(-ranks // per_node)} --nproc-per-node {per_node} pretrain_gpt.py"
+    flags = [flag for rule in rules for flag in rule.write(values)]
+    return Launch(environment, program, (*flags, *_RUN), tuple(_unsaid(scenario, values)))
+
+
+def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
+    """What no flag expresses, or what Megatron-LM refuses."""
+    parallel, schedule, sharding = scenario.parallel, scenario.schedule, scenario.sharding
+    pipeline, ranks = parallel.pipeline > 1, parallel.ranks
+    fsdp2 = sharding == "zero-3" and not pipeline
+    kind = "workload" if scenario.model is None else scenario.model.kind
+    lines = {
+        f"model: {kind}: its sizes are no flags of pretrain_gpt.py": "model.layers" not in values,
+        "model.causal: false": values.get("model.causal") is False,
+        "model.post_norm: true": values.get("model.post_norm"),
+        "model.token_types, model.pooler": values.get("model.token_types") or values.get("model.pooler"),
+        f"{ranks} GPUs do not fill nodes of {scenario.cluster.gpus_per_node} evenly": (
+            ranks % min(scenario.cluster.gpus_per_node, ranks)
+        ),
+        f"schedule.kind: {schedule.kind or schedule.file}: it runs 1F1B, plain and interleaved": (
+            pipeline and schedule.kind not in ("1f1b", "interleaved-1f1b")
+        ),
+        "schedule.p2p: async: plain 1F1B waits for its messages there": (
+            pipeline and schedule.kind == "1f1b" and schedule.p2p == "async"
+        ),
+        f"parallel.order: {', '.join(parallel.order)}": _order(values) not in (DATA_FIRST, DATA_LAST),
+        "parallel.order: data last: not with context or expert ranks": (
+            _order(values) == DATA_LAST and (parallel.context > 1 or parallel.expert > 1)
+        ),
+        f"parallel.stages: {parallel.stages}: state them as a list": pipeline and parallel.stages == "balanced",
+        f"sharding: {sharding} in a pipeline": _mixed(values),
+        f"gradients.codec: {scenario.gradients.codec}": not [*_write_codec(values)],
+        "sharding: zero-3: --use-torch-fsdp2 needs model.tied: false": fsdp2 and values.get("model.tied"),
+        "sharding: zero-3: --use-torch-fsdp2 has no experts' ranks": fsdp2 and parallel.expert > 1,
+        "sharding: zero-3: --use-torch-fsdp2 has no fp16": fsdp2 and scenario.precision == "fp16",
+        "parallel.sequence: false: needed by experts with tensor ranks": (
+            values.get("model.experts") and parallel.tensor > 1 and not parallel.sequence
+        ),
+    }
+    return (line for line, holds in lines.items() if holds)
+
+
+def read_megatron(text: str, name: str) -> Imported:
+    """A scenario's values from a launch line, or from a shell script that holds one.
+
+    Args:
+        text: its flags, with or without the program.
+        name: where it comes from, for errors.
+
+    Raises:
+        UsageError: a flag has a value that is not understood; the message names it.
+    """
+    given = Given(flags_in(text, name), name)
+    values: dict[str, Any] = {}
+    for rule in RULES:
+        values |= rule.read(given)
+    assumed = [*_sizes(given, values)]
+    if values["overlap.tensor"]:
+        assumed.append(f"overlap.tensor: {TENSOR_OVERLAP}: --tp-comm-overlap does not say how much it hides")
+    sizes = {path.partition(".")[2]: values.pop(path) for path in [*values] if path.startswith("model.")}
+    split = given.number("--expert-tensor-parallel-size")
+    other = [f"--expert-tensor-parallel-size {split}"] if split not in (None, values["parallel.tensor"]) else []
+    unread = [*other, *given.unread]
+    idle = tuple(flag for flag in unread if _IDLE.fullmatch(flag.split(" ")[0]))
+    found = {**by_path(published_model(sizes)), **values}
+    return Imported(found, tuple(assumed), tuple(flag for flag in unread if flag not in idle), idle)
+
+
+def _sizes(given: Given, values: dict[str, Any]) -> Iterator[str]:
+    """Number of GPUs and replicas, and the batch; yields what had to be assumed."""
+    for axis in ("tensor", "pipeline"):
+        values[f"parallel.{axis}"] = values[f"parallel.{axis}"] or 1
+    if values["parallel.context"] == 1:
+        values["parallel.context_method"] = None
+    replica = values["parallel.tensor"] * values["parallel.pipeline"] * values["parallel.context"]
+    nodes, per_node = given.number(*_NODES), given.number(*_PER_NODE)
+    if nodes is None or per_node is None:
+        values["parallel.data"], per_node = 1, per_node or 8
+        nodes = -(-replica // per_node)
+        yield "parallel.data: 1: --nnodes and --nproc-per-node, which give the number of replicas, are not both there"
+    elif nodes * per_node % replica:
+        shape = f"tensor {values['parallel.tensor']} × pipeline {values['parallel.pipeline']} × context"
+        message = f"{nodes} × {per_node} GPUs are no multiple of {shape} {values['parallel.context']}"
+        raise given.error("--nnodes", message)
+    else:
+        values["parallel.data"] = nodes * per_node // replica
+    values["cluster.nodes"], values["cluster.gpus_per_node"] = nodes, per_node
+    values["schedule.microbatch_size"] = values["schedule.microbatch_size"] or 1
+    if values["batch"] is None:  # Megatron-LM's default
+        values["batch"] = values["schedule.microbatch_size"] * values["parallel.data"]
+    yield "cluster.gpu: a launch line does not name it"

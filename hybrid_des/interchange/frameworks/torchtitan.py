@@ -1,0 +1,107 @@
+"""Launch lines of torchtitan.
+
+Flags: torchtitan/config/configs.py and torchtitan/models/*/config_registry.py (github.com/pytorch/torchtitan). It runs
+the schedules of torch.distributed.pipelining, and any order from a CSV file; `fully_shard` with or without resharding
+after the forward is ZeRO-3 or ZeRO-2, over data and context ranks. Sizes of a model are no flags: a registered
+configuration has them.
+"""
+
+from collections.abc import Iterator
+
+from hybrid_des.interchange.frameworks.launch_line import Launch
+from hybrid_des.interchange.frameworks.rules import Values, published_model, values_of
+from hybrid_des.models.kinds.transformer import Transformer
+from hybrid_des.scenario import Scenario
+
+ORDER_FILE = "order.csv"  # as `--out` and `hybrid-des search --order` write it
+SCHEDULES = {
+    "1f1b": "1F1B", "gpipe": "GPipe", "interleaved-1f1b": "Interleaved1F1B", "looped-bfs": "LoopedBFS",
+    "zb-v": "ZBVZeroBubble", "dualpipe-v": "DualPipeV",
+}  # fmt: skip
+TWO_COPIES = ("chimera", "dualpipe")
+REGISTERED = {  # published model → module, configuration
+    "llama3-8b": ("llama3", "llama3_8b"), "llama3.1-8b": ("llama3", "llama3_8b"),
+    "llama3-70b": ("llama3", "llama3_70b"), "llama3.1-70b": ("llama3", "llama3_70b"),
+    "llama3.1-405b": ("llama3", "llama3_405b"), "deepseek-v3": ("deepseek_v3", "deepseek_v3_671b"),
+}  # fmt: skip
+_SIZES = {  # of a transformer, with the names of torchtitan's model configurations
+    "layers": "n_layers", "hidden": "dim", "heads": "n_heads", "kv_heads": "n_kv_heads", "ffn": "hidden_dim",
+    "vocab": "vocab_size",
+}  # fmt: skip
+
+
+def torchtitan(scenario: Scenario) -> Launch:
+    """The line that starts this scenario's training."""
+    values = values_of(scenario)
+    module, configuration = REGISTERED.get(_published(scenario), ("YOURS", "YOURS"))
+    ranks, per_node = scenario.parallel.ranks, min(scenario.cluster.gpus_per_node, scenario.parallel.ranks)
+    start = f"torchrun --nnodes {-(-ranks // per_node)} --nproc-per-node {per_node} -m torchtitan.train"
+    flags = (f"--module {module}", f"--config {configuration}", *_flags(scenario, values), "--training.steps 20")
+    return Launch({}, start, flags, tuple(_unsaid(scenario, values)))
+
+
+def _published(scenario: Scenario) -> str:
+    """The name of a published model, where only its sequence may differ."""
+    if scenario.model is None or not isinstance(scenario.model.options, Transformer):
+        return ""
+    found = published_model(dict(scenario.model.options))
+    return found if isinstance(found, str) else str(found.get("base", ""))
+
+
+def _flags(scenario: Scenario, values: Values) -> Iterator[str]:
+    parallel, schedule = scenario.parallel, scenario.schedule
+    pipeline, kind = parallel.pipeline > 1, schedule.kind
+    sharded = scenario.sharding in ("zero-2", "zero-3")
+    policy = "never" if scenario.sharding == "zero-2" or pipeline else "always"
+    by_file = pipeline and kind not in SCHEDULES and kind not in TWO_COPIES
+    less = 1 if parallel.stages == "ends-1" else 0
+    local = schedule.microbatch_size * (schedule.microbatches if pipeline else 1)
+    flags = {
+        f"--training.seq_len {values.get('model.sequence')}": "model.sequence" in values,
+        f"--parallelism.data_parallel_replicate_degree {1 if sharded else parallel.data}": True,
+        f"--parallelism.data_parallel_shard_degree {parallel.data if sharded else 1}": True,
+        f"--parallelism.fsdp_reshard_after_forward {policy}": sharded,
+        f"--parallelism.tensor_parallel_degree {parallel.tensor}": True,
+        "--parallelism.no_enable_sequence_parallel": parallel.tensor > 1 and not parallel.sequence,
+        f"--parallelism.context_parallel_degree {parallel.context}": True,
+        "--parallelism.context_parallel_rotate_method alltoall": (
+            parallel.context > 1 and parallel.context_method == "all-to-all"
+        ),
+        f"--parallelism.expert_parallel_degree {parallel.expert}": parallel.expert > 1,
+        f"--parallelism.pipeline_parallel_degree {parallel.pipeline}": pipeline,
+        f"--parallelism.pipeline_parallel_schedule {SCHEDULES.get(kind or '')}": pipeline and kind in SCHEDULES,
+        "--parallelism.pipeline_parallel_schedule _PipelineScheduleRuntime": by_file,
+        f"--parallelism.pipeline_parallel_schedule_csv {ORDER_FILE}": by_file,
+        f"--parallelism.pipeline_parallel_first_stage_less_layers {less}": pipeline,
+        f"--parallelism.pipeline_parallel_last_stage_less_layers {less}": pipeline,
+        f"--parallelism.pipeline_parallel_microbatch_size {schedule.microbatch_size}": pipeline,
+        f"--training.local_batch_size {local}": True,
+        f"--training.global_batch_size {values['batch']}": True,
+        f"--activation_checkpoint.mode {'full' if scenario.recompute == 'full' else 'none'}": True,
+    }
+    return (flag for flag, holds in flags.items() if holds)
+
+
+def _unsaid(scenario: Scenario, values: Values) -> Iterator[str]:
+    parallel, schedule = scenario.parallel, scenario.schedule
+    pipeline = parallel.pipeline > 1
+    replicated = parallel.data * parallel.context > 1
+    sizes = {theirs: values.get(f"model.{ours}") for ours, theirs in _SIZES.items()}
+    listed = ", ".join(f"{name}={size}" for name, size in sizes.items() if size is not None)
+    lines = {
+        f"model: register a configuration with {listed or 'its sizes'}": _published(scenario) not in REGISTERED,
+        f"schedule.kind: {schedule.kind}: a stage is on one rank only": pipeline and schedule.kind in TWO_COPIES,
+        "sharding: zero-1: it shards gradients too, with fully_shard": scenario.sharding == "zero-1" and replicated,
+        "sharding: none: replicas combined with other parallelism are sharded, with fully_shard": (
+            scenario.sharding == "none" and parallel.data > 1 and parallel.ranks > parallel.data
+        ),
+        f"precision: {scenario.precision}: a converter of the configuration": (
+            scenario.model is not None and scenario.precision != "bf16"
+        ),
+        "recompute: selective: it chooses by operation or every n-th layer": scenario.recompute == "selective",
+        "parallel.context_method: ring: keys and values are gathered, or exchanged all to all": (
+            parallel.context > 1 and parallel.context_method == "ring"
+        ),
+        f"parallel.stages: {parallel.stages}": parallel.stages not in ("even", "ends-1"),
+    }
+    return (line for line, holds in lines.items() if holds)

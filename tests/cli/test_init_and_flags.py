@@ -1,0 +1,68 @@
+"""`hybrid-des init` from other programs, and `hybrid-des flags`."""
+
+import json
+
+import pytest
+
+from hybrid_des.scenario import load
+
+LINE = (
+    "torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 8 --hidden-size 256 --num-attention-heads 4 "
+    "--seq-length 512 --max-position-embeddings 512 --tensor-model-parallel-size 2 --micro-batch-size 1 "
+    "--global-batch-size 16 --bf16 --new-flag 3"
+)
+
+
+def test_a_line_becomes_a_scenario_that_runs(run, tmp_path):
+    words = ("--set", "model.vocab=1000", "--set", "cluster.gpu=h100", "--out", tmp_path)
+    code, out, err = run("init", "mine", "--from-megatron", LINE, *words)
+    assert (code, out) == (0, f"{tmp_path}/mine.yaml: run it with hybrid-des {tmp_path}/mine.yaml\n")
+    assert "not understood: --new-flag 3" in err
+    scenario = load(tmp_path / "mine.yaml")
+    assert (scenario.name, scenario.parallel.data, scenario.cluster.gpus) == ("mine", 8, 16)
+    assert run(tmp_path / "mine.yaml")[0] == 0
+
+
+def test_what_a_line_leaves_out_is_asked_for(run, tmp_path):
+    code, out, _ = run("init", "--from-megatron", LINE, "--json", "--out", tmp_path)
+    found = json.loads(out)
+    assert (code, found["unknown"]) == (0, ["model.vocab"])
+    assert "vocab: UNKNOWN" in (tmp_path / "megatron.yaml").read_text()
+
+
+def test_a_configuration_is_named_after_its_folder(run, tmp_path):
+    config = {
+        "num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128,
+        "vocab_size": 100, "max_position_embeddings": 32,
+    }  # fmt: skip
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    code, _, _ = run("init", "--from", folder / "config.json", "--out", tmp_path)
+    assert (code, load(tmp_path / "tiny.yaml").model.options.layers) == (0, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "expected the NAME of a shipped scenario, --from FILE or --from-megatron LINE"),
+        (("--from-megatron", "nowhere.sh"), "nowhere.sh: no such file, nor flags"),
+        (("--from", "nowhere.json"), "nowhere.json: No such file"),
+        (("--from", "a", "--from-megatron", "--x 1"), "expected one of the two"),
+        (("a100_8x", "--set", "steps=2"), "expected the NAME of a shipped scenario"),
+    ],
+)
+def test_what_cannot_be_started_from_is_refused(run, arguments, said):
+    code, _, err = run("init", *arguments)
+    assert (code, len(err)) == (2, 1)
+    assert said in err[0]
+
+
+def test_the_line_of_a_scenario_is_a_shell_command(run, scenarios):
+    code, out, _ = run("flags", scenarios / "llama3.1-70b_128.yaml", "--for", "megatron")
+    assert code == 0
+    assert out.startswith("CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --nnodes 16 --nproc-per-node 8 pretrain_gpt.py \\\n")
+    code, out, _ = run("flags", scenarios / "a100_8x.yaml", "--for", "torchtitan")
+    assert out.startswith("# no flag: model: register a configuration")
+    code, out, _ = run("flags", scenarios / "llama3.1-70b_128.yaml", "--for", "megatron", "--json")
+    assert "--num-layers 80" in json.loads(out)["flags"]

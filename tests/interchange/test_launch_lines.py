@@ -1,0 +1,214 @@
+"""Launch lines and configurations of frameworks: what is read is what was written, and nothing is dropped."""
+
+import json
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.tables import from_table
+
+from hybrid_des.errors import Refusal, UsageError
+from hybrid_des.interchange.frameworks import megatron, read_hugging_face, read_megatron, torchtitan
+from hybrid_des.interchange.frameworks.rules import nested
+from hybrid_des.models.stage_layout import layout_of, stages_in
+from hybrid_des.scenario import fewest, load, scenario_from, to_mapping
+
+LLAMA = (
+    "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --group-query-attention --num-query-groups 8 "
+    "--ffn-hidden-size 14336 --swiglu --normalization RMSNorm --position-embedding-type rope --vocab-size 128256 "
+    "--untie-embeddings-and-output-weights --disable-bias-linear --seq-length 8192 --max-position-embeddings 8192 "
+)
+SIZES = {"layers": 16, "hidden": 512, "heads": 8, "ffn": 1408, "vocab": 32000, "sequence": 1024}
+LATENT = {"query": 96, "key_value": 64, "nope": 32, "rope": 16, "value": 32}
+
+
+def imported(text):
+    """The scenario of a launch line."""
+    return scenario_from({**nested(read_megatron(text, "line").values), "name": "scenario"})
+
+
+@st.composite
+def models(draw):
+    """Sizes that Megatron-LM has flags for."""
+    experts = {
+        "count": 8,
+        "active": 2,
+        "ffn": 704,
+        "shared": draw(st.integers(0, 2)),
+        "router_bias": draw(st.booleans()),
+    }
+    options = {
+        "kv_heads": st.sampled_from([None, 4]), "head_size": st.sampled_from([None, 128]),
+        "mlp": st.sampled_from(["gelu", "swiglu"]), "norm": st.sampled_from(["layer", "rms"]),
+        "positions": st.sampled_from(["learned", "rotary"]), "tied": st.booleans(), "bias": st.booleans(),
+        "attention": st.sampled_from(["flash", "plain"]), "latent": st.sampled_from([None, LATENT]),
+        "experts": st.sampled_from([None, experts | {"dense_layers": draw(st.integers(0, 3))}]),
+    }  # fmt: skip
+    chosen = {key: draw(values) for key, values in options.items()}
+    if chosen["latent"]:
+        chosen |= {"kv_heads": None, "head_size": None, "positions": "rotary"}
+    return SIZES | {key: value for key, value in chosen.items() if value is not None}
+
+
+@st.composite
+def written(draw):
+    """A scenario of which every value has a flag."""
+    model = draw(models())
+    tensor, pipeline, data = (draw(st.sampled_from([1, 2, 4])) for _ in range(3))
+    context = draw(st.sampled_from([1, 2]))
+    chunks = draw(st.sampled_from([1, 2])) if pipeline > 1 else 1
+    experts = "experts" in model
+    shards = ["none", "zero-1"] if pipeline > 1 else ["none", "zero-1", "zero-2"]
+    if pipeline == 1 and not model["tied"]:
+        shards.append("zero-3")
+    sharding = draw(st.sampled_from(shards))
+    overlap = draw(st.booleans()) and sharding != "zero-3"
+    parallel = {"tensor": tensor, "pipeline": pipeline, "data": data, "context": context}
+    parallel["sequence"] = tensor > 1 and (experts or draw(st.booleans()))
+    if context > 1:
+        parallel["context_method"] = draw(st.sampled_from(["ring", "all-to-all", "all-gather"]))
+    elif not experts and draw(st.booleans()):
+        parallel["order"] = ["tensor", "pipeline", "data"]
+    uneven = [17 - pipeline, *[1] * (pipeline - 1)] if chunks == 1 else [10, *[1] * (2 * pipeline - 1)]
+    if pipeline > 1 and sum(uneven) == 16:
+        parallel["stages"] = draw(st.sampled_from(["even", uneven]))
+    if experts and sharding in ("none", "zero-1"):
+        parallel["expert"] = draw(st.sampled_from([1, data * context]))
+    schedule = {"microbatch_size": draw(st.sampled_from([1, 2]))}
+    if pipeline > 1:
+        schedule |= (
+            {"kind": "interleaved-1f1b", "chunks": chunks} if chunks > 1 else {"kind": "1f1b", "p2p": "blocking"}
+        )
+    gradients = {"codec": draw(st.sampled_from(["fp32", "bf16"])), "overlap": overlap}
+    if overlap and sharding != "zero-2":
+        gradients |= {"bucket_rule": "megatron"} | draw(st.sampled_from([{}, {"bucket": 4 * 10**6}]))
+    hidden = {"tensor": draw(st.sampled_from([0, 0.7])) if tensor > 1 else 0}
+    if sharding == "zero-1":
+        hidden["parameters"] = draw(st.booleans())
+    ranks = tensor * pipeline * data * context
+    return {
+        "cluster": {"nodes": -(-ranks // 8), "gpus_per_node": min(ranks, 8)}, "model": model, "parallel": parallel,
+        "batch": data * schedule["microbatch_size"] * draw(st.sampled_from([4, 8])), "schedule": schedule,
+        "precision": draw(st.sampled_from(["bf16", "fp16"] if sharding != "zero-3" else ["bf16"])),
+        "recompute": draw(st.sampled_from(["none", "selective", "full"])), "sharding": sharding, "overlap": hidden,
+        "gradients": gradients,
+    }  # fmt: skip
+
+
+@given(written())
+def test_what_is_written_is_read_back(values):
+    scenario = scenario_from(values)
+    launch = megatron(scenario)
+    assert launch.unsaid == ()
+    line = f"{launch.program} {' '.join(launch.flags)}"
+    again = imported(line)
+    assert to_mapping(again) == to_mapping(scenario)
+    assert megatron(again) == launch
+    assert read_megatron(line, "line").unread == ()
+
+
+def test_a_line_becomes_the_published_model_it_describes():
+    line = (
+        f"torchrun --nnodes=2 --nproc_per_node 8 x.py {LLAMA} --tensor-model-parallel-size 2 --bf16 --sequence-parallel"
+    )
+    values = {**nested(read_megatron(line, "line").values), "name": "scenario"}
+    found = fewest(values)
+    assert found["model"] == "llama3-8b"
+    assert found["parallel"] == {"tensor": 2, "data": 8, "sequence": True}
+    assert found["batch"] == 8
+
+
+def test_a_script_has_the_values_of_its_variables():
+    script = f"""\
+    #SBATCH --nodes=2 --ntasks-per-node=4
+    PP=${{PP:-2}}
+    # --recompute-granularity full
+    ARGS=( --pipeline-model-parallel-size $PP --foo "a b"   # a comment
+           --micro-batch-size $((PP * 2)) )
+    MODEL="{LLAMA} \\
+       --data-path $DATA"
+    srun pretrain_gpt.py ${{ARGS[@]}} $MODEL --bf16
+    """
+    found = read_megatron(script, "train.sh")
+    assert found.values["parallel.pipeline"] == 2
+    assert found.values["parallel.data"] == 4
+    assert found.values["schedule.microbatch_size"] == 4
+    assert found.values["recompute"] == "none"
+    assert found.unread == ("--foo a b",)
+    assert found.idle == ("--data-path $DATA",)
+
+
+@from_table
+def test_a_wrong_line_is_answered_in_one(line, said):
+    with pytest.raises(UsageError) as caught:
+        read_megatron(line, "line")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_fsdp_says_what_megatron_asserts(scenarios):
+    scenario = load(scenarios / "llama3.1-8b_8.yaml", ["sharding=zero-3", "gradients.overlap=false"])
+    launch = megatron(scenario)
+    line = " ".join(launch.flags)
+    for flag in ("--use-torch-fsdp2", "--no-gradient-accumulation-fusion", "--untie-embeddings-and-output-weights"):
+        assert flag in line
+    assert launch.environment["CUDA_DEVICE_MAX_CONNECTIONS"] != "1"
+    assert launch.unsaid == ()
+
+
+@pytest.mark.parametrize("write", [megatron, torchtitan])
+def test_every_shipped_scenario_has_a_line(scenarios, write):
+    for file in sorted(scenarios.glob("*.yaml")):
+        launch = write(load(file))
+        assert shlex.split(launch.text)
+        assert all(flag.startswith("--") for flag in launch.flags)
+        if load(file).model is None:
+            assert any(line.startswith("model: ") for line in launch.unsaid)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=12))
+def test_a_layout_of_stages_reads_back(counts):
+    assert [stage.count("t") for stage in stages_in(layout_of(counts))] == counts
+
+
+def test_layouts_of_published_runs_are_read():
+    stages = stages_in("Et|(tt|)*30mL")  # DeepSeek-V3 in Megatron-Bridge's recipes
+    assert (len(stages), stages[0], stages[1], stages[-1]) == (32, "Et", "tt", "mL")
+    assert sum(stage.count("t") for stage in stages) == 61
+
+
+@pytest.mark.parametrize("layout", ["", "tE|L", "Et|x|L", "Et|tt", "E(t*99999)*99999L"])
+def test_what_is_no_layout_is_refused(layout):
+    with pytest.raises(Refusal):
+        stages_in(layout)
+
+
+QWEN = {
+    "model_type": "qwen3_moe", "num_hidden_layers": 48, "hidden_size": 2048, "num_attention_heads": 32,
+    "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144, "moe_intermediate_size": 768,
+    "num_experts": 128, "num_experts_per_tok": 8, "vocab_size": 151936, "max_position_embeddings": 40960,
+    "tie_word_embeddings": False, "rms_norm_eps": 1e-6, "sliding_window": 4096, "decoder_sparse_step": 1,
+}  # fmt: skip
+GPT2 = {
+    "model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "n_positions": 1024, "vocab_size": 50257,
+    "n_inner": None, "activation_function": "gelu_new",
+}  # fmt: skip
+
+
+def test_a_configuration_becomes_a_model():
+    found = read_hugging_face(json.dumps(QWEN), "config.json")
+    model = nested(found.values)["model"]
+    assert model["experts"] == {"count": 128, "active": 8, "ffn": 768}
+    assert (model["kv_heads"], model["head_size"]) == (4, 128)
+    assert found.unread == ("sliding_window: 4096",)
+
+
+def test_a_configuration_of_a_published_model_names_it():
+    assert read_hugging_face(json.dumps(GPT2), "config.json").values == {"model": "gpt2"}
+
+
+@from_table
+def test_a_wrong_configuration_is_answered_in_one_line(text, said):
+    with pytest.raises(UsageError, match=said):
+        read_hugging_face(text, "config.json")
