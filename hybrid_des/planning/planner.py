@@ -99,7 +99,7 @@ def parts_of(
     counted = training and scenario.workload and "parameters" not in scenario.workload.model_fields_set
     costs = costs_of(ranks, plan, training.parameters if training and counted else None)
     if durations is not None:
-        durations.check(plan, scenario.parallel.data, scenario.steps)
+        durations = _timed(scenario, plan, durations)
     gradients, sharded, groups = scenario.gradients, scenario.sharding != "none", list[ReplicaGroup]()
     if not scenario.fsdp:
         groups = replica_groups(
@@ -135,6 +135,19 @@ def parts_of(
         channels=fsdp.channels if fsdp else _channels(reductions),
         replayed={**{f"bytes_{axis}": size for axis, size in traffic.replayed_bytes.items()}, **lowering.replayed(0)},
     )
+
+
+def _timed(scenario: Scenario, plan: Plan, durations: Durations) -> Durations:
+    """The durations of the ops of a plan, as `workload.timing` says.
+
+    Raises:
+        UsageError: they should be as recorded, and one is missing.
+    """
+    timing, replicas = scenario.workload.timing if scenario.workload else "recorded", scenario.parallel.data
+    if timing == "median" or (timing == "auto" and not durations.covers(plan, replicas, scenario.steps)):
+        return durations.predicted(plan, replicas, scenario.steps)
+    durations.check(plan, replicas, scenario.steps)
+    return durations
 
 
 def parts_of_programs(

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hybrid_des.errors import PlanError, Refusal, UsageError
+from hybrid_des.interchange.profiles.op_table import read_ops
 from hybrid_des.options import required_keys
 from hybrid_des.pipeline import Op, Plan, PlanRequest, loop, schedules
 from hybrid_des.units import PICOSECONDS_PER_SECOND
-from hybrid_des.workload.durations import Durations, Sizes, durations_of, read_table
+from hybrid_des.workload.durations import Durations, Sizes, durations_of, sizes_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,26 +48,20 @@ def read_trace(path: Path, schedule: str | None = None) -> MeasuredRun:
     Raises:
         UsageError: the file is not a table of durations, has gaps, or has an order that cannot be run.
     """
-    table = read_table(path)
+    ops = read_ops(path)
+    return measured_run(ops.rows, ops.source, schedule)
+
+
+def measured_run(table: pd.DataFrame, source: str, schedule: str | None = None) -> MeasuredRun:
+    """The measured run in a table of `read_table`, with the errors of `read_trace`."""
     if "stage" not in table:
-        raise UsageError(f"{path}: no column stage; replica and stage say what runs where")
-    sizes = Sizes(*(int(table[name].max()) + 1 for name in Sizes._fields))
-    _check_sizes(sizes, len(table), path)
-    durations = durations_of(table, sizes, str(path))
-    name, plan = _order(table, sizes, path, schedule)
+        raise UsageError(f"{source}: no column stage; replica and stage say what runs where")
+    sizes = sizes_of(table, source)
+    durations = durations_of(table, sizes, source)
+    name, plan = _order(table, sizes, source, schedule)
     durations.check(plan, sizes.replica, len(durations.steps))
     assumed = schedule is None and "start_s" not in table
     return MeasuredRun(sizes, durations, plan, name, assumed, _measured(table))
-
-
-def _check_sizes(sizes: Sizes, rows: int, path: Path) -> None:
-    """Refuse numbers that leave most of the table empty, before anything of their size is allocated."""
-    places = sizes.replica * sizes.stage * sizes.chunk * sizes.microbatch
-    if places > rows:
-        found = (
-            f"{sizes.replica} replicas × {sizes.stage} stages × {sizes.chunk} chunks × {sizes.microbatch} micro-batches"
-        )
-        raise UsageError(f"{path}: {rows} rows cannot hold {found}, counted from 0; are there gaps?")
 
 
 def _measured(table: pd.DataFrame) -> pd.Series[float] | None:
@@ -77,7 +72,7 @@ def _measured(table: pd.DataFrame) -> pd.Series[float] | None:
     return bounds.end - bounds.start
 
 
-def _order(table: pd.DataFrame, sizes: Sizes, path: Path, schedule: str | None) -> tuple[str | None, Plan]:
+def _order(table: pd.DataFrame, sizes: Sizes, source: str, schedule: str | None) -> tuple[str | None, Plan]:
     """The name and the plan of the order of ops."""
     if schedule is not None:
         return schedule, _plan(schedule, sizes, table)
@@ -96,7 +91,7 @@ def _order(table: pd.DataFrame, sizes: Sizes, path: Path, schedule: str | None) 
     try:
         plan.check()
     except PlanError as error:
-        raise UsageError(f"{path}: its order cannot be run: {str(error).splitlines()[0]}") from None
+        raise UsageError(f"{source}: its order cannot be run: {str(error).splitlines()[0]}") from None
     return None, plan
 
 

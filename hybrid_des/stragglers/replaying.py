@@ -215,7 +215,7 @@ def replay(path: str | Path, schedule: str | None = None) -> Replayed:
     """Simulate a measured run with its own durations.
 
     Args:
-        path: a CSV or Parquet table, see `hybrid_des.workload.durations`.
+        path: a CSV or Parquet table (see `hybrid_des.workload.durations`), or a folder of event dumps.
         schedule: the name of its schedule; by default the one with the measured order of ops.
 
     Raises:

@@ -112,6 +112,44 @@ class Durations:
         known = times[times != MISSING].tolist()
         return Fraction(sum(known), len(known) * PICOSECONDS_PER_SECOND) if known else Fraction(0)
 
+    def median(self, kind: str, rank: int, chunk: int) -> Fraction:
+        """Median picoseconds of a kind of op of a chunk, over steps, replicas and micro-batches; 0 if there is none."""
+        times = self.complete[kind][:, :, rank, chunk]
+        known = times[times != MISSING]
+        return Fraction(float(np.median(known))) if len(known) else Fraction(0)
+
+    def covers(self, plan: Plan, replicas: int, steps: int) -> bool:
+        """Whether these are the durations of a plan: of the same ranks and chunks, and of every op."""
+        known = self.times["F"].shape
+        if known[2:4] != (plan.pipeline, max(plan.visits)) or known[1] < replicas or known[0] < steps:
+            return False
+        if any(op.microbatch >= known[4] for _, op in plan.ops()):
+            return False
+        try:
+            self.check(plan, replicas, steps)
+        except UsageError:
+            return False
+        return True
+
+    def predicted(self, plan: Plan, replicas: int, steps: int) -> Durations:
+        """Durations of a plan, the same in all steps, replicas and micro-batches: medians of the recorded ones.
+
+        Of as many chunks they are those of each chunk, else `Shares` of them.
+        """
+        shape = steps, replicas, plan.pipeline, max(plan.visits), plan.microbatches
+        times = {kind: np.full(shape, MISSING, dtype=np.int64) for kind in "FBIW"}
+        alike = self.times["F"].shape[2:4] == (plan.pipeline, max(plan.visits))
+        shares = {kind: Shares.of(self, kind) for kind in "FBW"}
+        for (rank, chunk), stage in plan.stage_of.items():
+            forward, whole, weight = (
+                round(self.median(kind, rank, chunk) if alike else shares[kind].of_stage(plan, rank, stage))
+                for kind in "FBW"
+            )
+            found = {"F": forward, "B": whole, "I": max(0, whole - weight), "W": weight}
+            for kind, picoseconds in found.items():
+                times[kind][:, :, rank, chunk] = picoseconds
+        return Durations(f"medians of {self.source}", tuple(range(steps)), times)
+
     def of(self, replica: int, rank: int) -> Callable[[Op, int], int]:
         """Picoseconds of (op, number of the step) of a pipeline rank of a replica."""
         kinds = {kind: times[:, replica, rank].tolist() for kind, times in self.complete.items()}
@@ -140,6 +178,55 @@ class Durations:
                 step, replica = (int(place[0]) for place in np.nonzero(times == MISSING))
                 where = f"replica {replica}, pipeline rank {rank}, chunk {op.chunk}, step {self.steps[step]}"
                 raise UsageError(f"{self.source}: no {WORDS[needed]} of micro-batch {op.microbatch} on {where}")
+
+
+class Shares(NamedTuple):
+    """Median picoseconds of a kind of op on each recorded pipeline rank, to be divided over other stages.
+
+    What the first and the last rank take longer than those between them, for the embedding and the output layer, stays
+    with the first and the last stage (as `workload.ends`).
+
+    Attributes:
+        body: of each rank, without that.
+        first, last: that of the first and of the last rank.
+    """
+
+    body: tuple[Fraction, ...]
+    first: Fraction
+    last: Fraction
+
+    @classmethod
+    def of(cls, durations: Durations, kind: str) -> Shares:
+        """Those of recorded durations."""
+        ranks, chunks = durations.times["F"].shape[2:4]
+        none = Fraction(0)
+        whole = [sum((durations.median(kind, rank, chunk) for chunk in range(chunks)), none) for rank in range(ranks)]
+        between = whole[1:-1]
+        usual = sum(between, none) / len(between) if between else max(whole)
+        first, last = (max([none, whole[rank] - usual]) for rank in (0, -1))
+        return cls((whole[0] - first, *whole[1:-1], whole[-1] - last) if ranks > 1 else tuple(whole), first, last)
+
+    def of_stage(self, plan: Plan, rank: int, stage: int) -> Fraction:
+        """The share of a stage of a plan: of the recorded rank it is on, or of those at its depth."""
+        count = len(plan.paths[0])
+        if plan.pipeline == len(self.body):
+            share = self.body[rank] / plan.visits[rank]
+        else:
+            share = self.between(Fraction(stage, count), Fraction(stage + 1, count))
+        return share + self.first * (stage == 0) + self.last * (stage == count - 1)
+
+    def of_rank(self, rank: int, ranks: int) -> Fraction:
+        """The share of one of so many pipeline ranks."""
+        share = self.between(Fraction(rank, ranks), Fraction(rank + 1, ranks))
+        return share + self.first * (rank == 0) + self.last * (rank == ranks - 1)
+
+    def between(self, first: Fraction, last: Fraction) -> Fraction:
+        """The part between two fractions of the model's depth, without the ends."""
+        count = len(self.body)
+        found = Fraction(0)
+        for at, whole in enumerate(self.body):
+            found += whole * max(Fraction(0), min(last * count, Fraction(at + 1)) - max(first * count, Fraction(at)))
+        return found
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -237,7 +324,7 @@ def _refuse_json(path: Path, head: bytes) -> None:
     text = (zlib.decompressobj(GZIP).decompress(head) if head.startswith(b"\x1f\x8b") else head).lstrip()
     if text.startswith((b"{", b"[")):
         traced = any(word in text for word in (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"ph"'))
-        what = "a profiler's trace, which does not say whose micro-batch a kernel is" if traced else "JSON, not a table"
+        what = "a PyTorch profiler trace: hybrid-des import reads it" if traced else "JSON, not a table"
         raise UsageError(f"{path}: {what}; expected CSV or Parquet with {', '.join(NEEDED)}")
 
 
@@ -303,7 +390,24 @@ def durations_of(table: pd.DataFrame, sizes: Sizes, source: str) -> Durations:
     return Durations(source, tuple(steps.tolist()), times)
 
 
-def read_durations(path: Path, layout: Layout, chunks: int | None, microbatches: int) -> Durations:
+def sizes_of(table: pd.DataFrame, source: str) -> Sizes:
+    """The sizes of a table of `read_table` with the column `stage`: numbers are counted from 0.
+
+    Raises:
+        UsageError: they leave most of the table empty; nothing of their size is allocated before.
+    """
+    sizes = Sizes(*(int(table[name].max()) + 1 for name in Sizes._fields))
+    if sizes.replica * sizes.stage * sizes.chunk * sizes.microbatch > len(table):
+        found = (
+            f"{sizes.replica} replicas × {sizes.stage} stages × {sizes.chunk} chunks × {sizes.microbatch} micro-batches"
+        )
+        raise UsageError(f"{source}: {len(table)} rows cannot hold {found}, counted from 0; are there gaps?")
+    return sizes
+
+
+def read_durations(
+    path: Path, layout: Layout, chunks: int | None, microbatches: int, *, own_sizes: bool = False
+) -> Durations:
     """Read the durations of the ranks of a layout.
 
     Args:
@@ -311,11 +415,14 @@ def read_durations(path: Path, layout: Layout, chunks: int | None, microbatches:
         layout: data and pipeline ranks.
         chunks: per pipeline rank; None for the number in the table.
         microbatches: per replica and step.
+        own_sizes: whether the table may be that of another layout.
 
     Raises:
         UsageError: the table is wrong, or names ranks or micro-batches that do not exist.
     """
     table = read_table(path)
+    if own_sizes and "stage" in table:
+        return durations_of(table, sizes_of(table, str(path)), str(path))
     if "stage" not in table:
         beyond = table[table["rank"] >= layout.ranks]
         if len(beyond):

@@ -9,9 +9,9 @@ from hybrid_des.folding.times import CollectiveTimes
 from hybrid_des.pipeline.op import Action, Kind, Path, Place
 from hybrid_des.pipeline.plan import Plan
 from hybrid_des.scenario import Workload
-from hybrid_des.units import split_evenly, to_picoseconds
+from hybrid_des.units import PICOSECONDS_PER_SECOND, split_evenly, to_picoseconds
 from hybrid_des.workload.costs import MOMENTS, WEIGHTS, CostBasis, Costs, RankCosts, Sharding, StageCosts
-from hybrid_des.workload.durations import Durations, read_durations
+from hybrid_des.workload.durations import Durations, Shares, read_durations
 from hybrid_des.workload.modelled import model_costs
 
 # Costs of stages: those of a pipeline rank, split over the stages that the plan places on it.
@@ -135,14 +135,24 @@ def costs_per_rank(basis: CostBasis, times: CollectiveTimes, durations: Duration
         return model_costs(basis, times)
     if durations is None and workload.durations is not None:
         chunks = None if schedule.file is not None or schedule.chunks == 1 else schedule.chunks
-        durations = read_durations(workload.durations, basis.parallel.layout, chunks, schedule.microbatches)
+        own = workload.timing != "recorded"
+        layout = basis.parallel.layout
+        durations = read_durations(workload.durations, layout, chunks, schedule.microbatches, own_sizes=own)
     if durations is not None:  # of a rank's forward, backward and weight part, for planning
-        means = {kind: [schedule.chunks * durations.mean(kind, rank) for rank in range(ranks)] for kind in "FBW"}
+        means = {kind: _planned(durations, kind, workload.timing, ranks, schedule.chunks) for kind in "FBW"}
         names = {"forward": "F", "backward": "B", "weight": "W"}
         workload = workload.model_copy(update={name: tuple(means[kind]) for name, kind in names.items()})
     sharding = Sharding.of(basis.sharding, basis.parallel.data, pipelined=ranks > 1)
     costs = rank_costs(workload, ranks, sharding, repeated=basis.recompute == "full")
     return costs if durations is None else replace(costs, durations=durations)
+
+
+def _planned(durations: Durations, kind: str, timing: str, ranks: int, chunks: int) -> list[Fraction]:
+    """Seconds of a kind of op on each pipeline rank: means if they were recorded there, else medians."""
+    if timing == "recorded":
+        return [chunks * durations.mean(kind, rank) for rank in range(ranks)]
+    shares = Shares.of(durations, kind)
+    return [shares.of_rank(rank, ranks) / PICOSECONDS_PER_SECOND for rank in range(ranks)]
 
 
 def rank_costs(workload: Workload, ranks: int, sharding: Sharding = WHOLE, *, repeated: bool = False) -> RankCosts:

@@ -5,10 +5,11 @@ A command's file starts with a docstring, whose first line `--help` shows, and d
     def add_arguments(parser: argparse.ArgumentParser) -> None: ...
     def run(args: argparse.Namespace) -> int: ...        # returns the exit code
 
-It is imported only when its command is used.
+It is imported only when its command is used. The file of a command that is a word of Python ends in an underscore.
 """
 
 import importlib
+import keyword
 from pathlib import Path
 from types import ModuleType
 
@@ -17,7 +18,7 @@ _FOLDER = Path(__file__).parent
 
 def names() -> list[str]:
     """All commands, sorted."""
-    return sorted(file.stem.replace("_", "-") for file in _FOLDER.glob("[!_]*.py"))
+    return sorted(file.stem.rstrip("_").replace("_", "-") for file in _FOLDER.glob("[!_]*.py"))
 
 
 def summary(name: str) -> str:
@@ -32,4 +33,4 @@ def find(name: str) -> ModuleType:
 
 
 def _module(name: str) -> str:
-    return name.replace("-", "_")
+    return f"{name.replace('-', '_')}{'_' if keyword.iskeyword(name) else ''}"

@@ -1,7 +1,8 @@
 """Replay a measured run with its own durations, compare it with the measured steps, and say who was slow.
 
-FILE is a CSV or Parquet table with the duration of every op: replica, stage, step, kind, micro-batch, seconds, and if
-known the start. Layout and micro-batches follow from it, the schedule from the order of starts. Messages take no time.
+FILE is a CSV or Parquet table with the duration of every op (replica, stage, step, kind, micro-batch, seconds, and if
+known the start), or the folder of an event dump of Primus or Megatron. Layout and micro-batches follow from it, the
+schedule from the order of starts. Messages take no time.
 Slowdowns are those of "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025): a step
 over one in which all ops of a kind take their mean, and the same with only some ops as measured.
 """
@@ -26,7 +27,7 @@ BELOW = "negative: faster than the mean; at the mean the step would be longer"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the table, its schedule, and output options."""
-    parser.add_argument("file", metavar="FILE", type=as_path, help="a CSV or Parquet table of durations")
+    parser.add_argument("file", metavar="FILE", type=as_path, help="a table of durations, or a folder of event dumps")
     parser.add_argument("--schedule", metavar="NAME", help="its schedule (default: the one with the measured order)")
     add_out(parser, "also write replay.json, steps.csv, classes.csv and replay.png to this folder")
     parser.add_argument("--json", action="store_true", help="print only the figures, as one JSON object")

@@ -142,6 +142,8 @@ class Workload(Section):
     """Whether each number is for one pipeline rank's share or for the whole model."""
     durations: File = None
     """Instead of `forward` and `backward`: a CSV or Parquet file with the duration of every op."""
+    timing: Annotated[Literal["recorded", "median", "auto"], choice("recorded", "median", "auto")] = "recorded"
+    """With `durations`: each op as recorded, or the median of its kind on its stage; auto: that if one is missing."""
     forward: RankTimes
     """Forward of one micro-batch; a time, or a list with one per pipeline rank."""
     backward: RankTimes
@@ -335,6 +337,8 @@ def _listed(value: Fraction | tuple[Fraction, ...]) -> tuple[Fraction, ...]:
 def misfits_of_durations(workload: Workload, recompute: str) -> Iterator[Problem]:
     """Times that are given in addition to a file that holds all of them."""
     if workload.durations is None:
+        if workload.timing != "recorded":
+            yield misfit("is read with `workload.durations` only", "workload.timing", "workload.durations")
         return
     given = {f"workload.{key}": getattr(workload, key) for key in ("forward", "backward", "weight", "recompute")}
     given |= {f"workload.ends.{key}": time for key, time in workload.ends}

@@ -1,0 +1,39 @@
+"""Import a profile or trace of a measured run as a scenario, and say how well its simulation meets it.
+
+SOURCE is a file, a folder or a pattern; its content tells what it is: event dumps of Primus or Megatron, a timeline.csv
+of this program, a table of durations. DIR gets scenario.yaml, which runs, the tables it uses, import.json with all
+figures, import.txt, and timelines.html, with a measured step and its simulation on one time axis.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from hybrid_des.cli.arguments import add_out
+from hybrid_des.cli.output import say_written, show_result, status_line
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the profile and output options."""
+    parser.add_argument("source", metavar="SOURCE", help="a file, a folder, or a pattern such as 'traces/*.json.gz'")
+    add_out(parser, "write the scenario, its tables, the report and the page to this folder")
+    parser.add_argument("--json", action="store_true", help="print only the figures, as one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Import, print the report, and write files."""
+    from hybrid_des.interchange.profiles.importing import import_profile
+    from hybrid_des.report.files import write_files
+
+    with status_line(args.json, "reading") as update:
+
+        def progress(done: int, whole: int) -> None:
+            if update is not None:
+                update(f"reading: {done / max(whole, 1):.0%}")
+
+        found = import_profile(args.source, progress)
+        contents = found.contents() if args.out is not None else {}
+    if args.out is not None:
+        say_written(args.out, write_files(args.out, contents))
+    show_result(args, lambda: found.figures, found.text)
+    return 0

@@ -1,0 +1,160 @@
+"""What a profile is, told by the content of its files: names and suffixes are not trusted."""
+
+from __future__ import annotations
+
+import glob
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from hybrid_des.errors import UsageError
+from hybrid_des.reading import open_file
+
+HEAD = 1 << 16  # bytes that tell formats apart; a profiler's trace begins with facts about the machine
+GZIP = b"\x1f\x8b"
+ANY_WINDOW = 47  # zlib's window size for gzip or zlib
+MOST_FILES = 1 << 14
+
+TABLE, DUMP, KINETO, CHAKRA, CONFIG = "table", "event dump", "Kineto", "Chakra", "config"
+WHAT = {
+    TABLE: "a table of durations",
+    DUMP: "a Primus or Megatron event dump",
+    KINETO: "a PyTorch profiler trace",
+    CHAKRA: "a Chakra execution trace",
+}
+EXPECTED = "expected a PyTorch profiler trace, an event dump, a Chakra trace, a timeline or a table of durations"
+
+
+class Profile(NamedTuple):
+    """A profile: its format, its files in order, and files beside them that are of another format."""
+
+    format: str
+    files: tuple[Path, ...]
+    ignored: tuple[Path, ...] = ()
+
+
+def recognized(target: str | Path) -> Profile:
+    """The profile in a file, a folder, or the files that match a pattern.
+
+    Of a folder with files of several formats, such as one written with `--out`, the first one in the order of `WHAT` is
+    taken.
+
+    Raises:
+        UsageError: there is none, or a file cannot be read.
+    """
+    paths = _paths(target)
+    formats = {path: format_of(path) for path in paths}
+    for one in WHAT:
+        if found := [path for path in paths if formats[path] == one]:
+            rest = tuple(path for path in paths if formats[path] not in (one, CONFIG))
+            return Profile(one, tuple(found), rest)
+    if len(paths) == 1:
+        raise UsageError(f"{paths[0]}: {what_is(paths[0])}; {EXPECTED}")
+    raise UsageError(f"{target}: none of its {len(paths)} files is a profile; {EXPECTED}")
+
+
+def _paths(target: str | Path) -> list[Path]:
+    path = Path(target)
+    if path.is_dir():
+        found = sorted(one for one in path.iterdir() if one.is_file() and not one.name.startswith("."))
+    elif path.exists() or not glob.has_magic(str(target)):
+        found = [path]
+    else:
+        found = sorted(Path(one) for one in glob.glob(str(target)) if Path(one).is_file())  # noqa: PTH207 (may be absolute)
+    if not found:
+        raise UsageError(f"{target}: {'an empty folder' if path.is_dir() else 'no file matches'}; {EXPECTED}")
+    if len(found) > MOST_FILES:
+        raise UsageError(f"{target}: {len(found)} files; at most {MOST_FILES}")
+    return sorted(found, key=natural)
+
+
+def natural(path: Path) -> list[tuple[int, str]]:
+    """A key that sorts numbers in names by value."""
+    return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in _pieces(path.name)]
+
+
+def _pieces(name: str) -> Iterator[str]:
+    start = 0
+    for end in range(1, len(name) + 1):
+        if end == len(name) or name[end].isdecimal() != name[start].isdecimal():
+            yield name[start:end]
+            start = end
+
+
+def head_of(path: Path) -> bytes:
+    """The first bytes of a file, unpacked.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        with open_file(path) as file:
+            head = file.read(HEAD)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if not head.startswith(GZIP):
+        return head
+    try:
+        return zlib.decompressobj(ANY_WINDOW).decompress(head, HEAD)
+    except zlib.error:
+        raise UsageError(f"{path}: not a whole gzip file") from None
+
+
+def format_of(path: Path) -> str | None:
+    """The format of a file; None if it is no profile."""
+    head = head_of(path)
+    return next((name for name, matches in _MARKS.items() if matches(head, path)), None)
+
+
+def what_is(path: Path) -> str:
+    """What a file is, in words, for messages."""
+    found = format_of(path)
+    if found in WHAT:
+        return WHAT[found]
+    text = head_of(path).lstrip()
+    if not text:
+        return "it is empty"
+    return "JSON of an unknown kind" if text[:1] in b"{[" else "a file of an unknown kind"
+
+
+def _is_json(head: bytes) -> bool:
+    return head.lstrip(b" \t\r\n\xef\xbb\xbf")[:1] in (b"{", b"[")
+
+
+def _has(head: bytes, *words: bytes) -> bool:
+    return any(b'"' + word + b'"' in head for word in words)
+
+
+def _is_kineto(head: bytes, path: Path) -> bool:
+    return _is_json(head) and _has(head, b"traceEvents", b"schemaVersion", b"deviceProperties", b"ph")
+
+
+def _is_dump(head: bytes, path: Path) -> bool:
+    return _is_json(head) and _has(head, b"fwd_start", b"fwd_end", b"bwd_start")
+
+
+def _is_config(head: bytes, path: Path) -> bool:
+    return _is_json(head) and _has(head, b"pp_size")
+
+
+def _is_chakra(head: bytes, path: Path) -> bool:
+    if _is_json(head):
+        return _has(head, b"workload_graph")
+    return path.suffix == ".et" or b"is_cpu_op" in head[:HEAD]
+
+
+def _is_table(head: bytes, path: Path) -> bool:
+    if head.startswith(b"PAR1"):
+        return True
+    columns = {cell.strip().strip(b'"') for cell in head.partition(b"\n")[0].split(b",")}
+    return bool(columns & {b"microbatch", b"micro_batch", b"micro-batch", b"mb_id"})
+
+
+_MARKS: dict[str, Callable[[bytes, Path], bool]] = {
+    DUMP: _is_dump,
+    CONFIG: _is_config,
+    CHAKRA: _is_chakra,
+    KINETO: _is_kineto,
+    TABLE: _is_table,
+}

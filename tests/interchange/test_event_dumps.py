@@ -1,0 +1,212 @@
+"""Imported event dumps: those of two runs of Primus, and those written from simulated runs."""
+
+import json
+
+import pytest
+from support import scenarios
+from support.paths import SHARED
+from support.profiles import event_dumps
+from support.scenarios import FREE, merged
+
+from hybrid_des import load, simulate
+from hybrid_des.errors import UsageError
+from hybrid_des.interchange.profiles.importing import import_profile
+from hybrid_des.report.files import write_files
+from hybrid_des.stragglers.replaying import replay
+
+PRIMUS = SHARED / "traces" / "primus_pp8"
+CHUNKED = SHARED / "traces" / "primus_pp8_vpp2"
+MEMORY = {
+    PRIMUS: [104.3, 95.6, 88.1, 80.3, 73.1, 65.9, 58.1, 52.2],
+    CHUNKED: [130.6, 122.3, 115.4, 108.5, 101.0, 93.1, 85.2, 78.4],
+}
+measured = pytest.mark.skipif(not PRIMUS.exists(), reason="the dumps are not part of the project")
+
+
+def instant(kind="1f1b", p=4, m=8, d=1, **sections):
+    """F = 1 s, B = 2 s over links that take no time, in three steps."""
+    base = {"cluster": {"nvlink": FREE}, "workload": {"forward": "1 s", "backward": "2 s"}, "steps": 3}
+    return scenarios.scenario(kind, p, m, d, **merged(base, sections))
+
+
+def imported(source, folder):
+    """The import, written, and its scenario's file."""
+    found = import_profile(source)
+    write_files(folder, found.contents())
+    return found, folder / "scenario.yaml"
+
+
+@measured
+@pytest.mark.parametrize(
+    ("source", "schedule", "simulated", "step", "mean", "worst"),
+    [
+        (PRIMUS, "1f1b", 3.238, 3.271, 1.03, 1.17),
+        (CHUNKED, "interleaved-1f1b", 2.888, 2.917, 0.99, 1.03),
+    ],
+    ids=["1f1b", "interleaved"],
+)
+def test_runs_of_primus_are_met(source, schedule, simulated, step, mean, worst):
+    figures = import_profile(source).figures
+    assert figures["schedule"] == schedule
+    assert figures["steps"] == [*range(3, 21)]
+    assert figures["simulated_step_time_s"] == pytest.approx(simulated, abs=5e-4)
+    assert figures["measured_step_time_s"] == pytest.approx(step, abs=5e-4)
+    assert figures["mean_error_percent"] == pytest.approx(mean, abs=5e-3)
+    assert figures["worst_error_percent"] == pytest.approx(worst, abs=5e-3)
+    assert figures["memory_gib"] == pytest.approx(MEMORY[source], abs=0.06)
+    assert 7.3 < figures["memory_per_microbatch_gib"] < 7.5
+
+
+@measured
+def test_the_long_forward_of_primus_is_flagged():
+    unusual = import_profile(PRIMUS).figures["unusual"]
+    one = next(one for one in unusual if one["rank"] == 0)
+    assert (one["kind"], one["microbatch"], round(one["seconds"], 2)) == ("F", 7, 0.34)
+    assert one["median_s"] == pytest.approx(0.0575, abs=5e-4)
+
+
+@measured
+@pytest.mark.parametrize(
+    ("source", "kind", "chunks", "step", "error"),
+    [(CHUNKED, "1f1b", 1, 3.245, 0.65), (PRIMUS, "interleaved-1f1b", 2, 2.873, -4.7)],
+    ids=["1f1b from interleaved", "interleaved from 1f1b"],
+)
+def test_medians_predict_the_other_schedule(source, kind, chunks, step, error, tmp_path):
+    _, file = imported(source, tmp_path)
+    changes = [f"schedule.kind={kind}", f"schedule.chunks={chunks}", "steps=1"]
+    predicted = simulate(load(file, changes)).summary["step_time_s"]
+    found = 100 * (predicted / step - 1)
+    assert found == pytest.approx(error, abs=0.1)
+    assert abs(found) <= max(4.7, abs(error))
+
+
+KINDS = [("1f1b", {}), ("gpipe", {}), ("interleaved-1f1b", {"chunks": 2})]
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS)
+def test_dumps_of_our_own_runs_are_met(kind, options, tmp_path):
+    scenario = instant(kind, schedule=options, steps=4, jitter={"distribution": "lognormal", "sigma": 0.2})
+    found, file = imported(event_dumps(scenario, tmp_path / "dump"), tmp_path / "out")
+    assert found.figures["schedule"] == kind
+    assert found.figures["skipped_steps"] == [1, 2]
+    assert found.figures["worst_error_percent"] == pytest.approx(0, abs=1e-7)
+    assert found.figures["clocks"]["spread_s"] == pytest.approx(0, abs=1e-9)
+    again = simulate(load(file)).summary["step_time_s"]
+    assert again == pytest.approx(found.figures["simulated_step_time_s"], rel=1e-9)
+
+
+def test_an_imported_scenario_takes_other_values(tmp_path):
+    """Medians of equal ops are those ops, so that what is predicted is the other scenario itself."""
+    _, file = imported(event_dumps(instant(), tmp_path / "dump"), tmp_path / "out")
+    changes = [
+        "schedule.kind=gpipe",
+        "schedule.microbatches=12",
+        "parallel.data=2",
+        "cluster.gpus_per_node=8",
+        "steps=1",
+    ]
+    for changed, other in (
+        (changes, instant("gpipe", 4, 12, 2, steps=1)),
+        (["schedule.kind=interleaved-1f1b", "schedule.chunks=2"], instant("interleaved-1f1b", schedule={"chunks": 2})),
+        (["parallel.pipeline=2"], instant(p=2, workload={"forward": "2 s", "backward": "4 s"})),
+    ):
+        expected = simulate(other).summary["step_time_s"]
+        assert simulate(load(file, changed)).summary["step_time_s"] == expected
+
+
+def test_links_of_an_imported_scenario_carry_messages(tmp_path):
+    _, file = imported(event_dumps(instant(), tmp_path / "dump"), tmp_path / "out")
+    links = ["cluster.nvlink={bandwidth: 1 GB/s, latency: 0}", "workload.activation=1 GB"]
+    sent = scenarios.scenario("1f1b", 4, 8, cluster={"nvlink": {"bandwidth": "1 GB/s", "latency": 0}}, steps=3,
+                              workload={"forward": "1 s", "backward": "2 s", "activation": "1 GB"})  # fmt: skip
+    assert simulate(load(file, links)).summary["step_time_s"] == simulate(sent).summary["step_time_s"]
+
+
+def test_replay_takes_event_dumps(tmp_path):
+    folder = event_dumps(instant(), tmp_path / "dump")
+    assert replay(folder).steps.simulated_s.tolist() == [33.0]
+    assert replay(folder).trace.schedule == "1f1b"
+
+
+def test_a_planted_surprise_is_named(tmp_path):
+    def late(dumps):
+        step = dumps[1]["3"]
+        start = step["fwd_start"][4]
+        for name in ("fwd_start", "fwd_end", "bwd_start", "bwd_end"):
+            step[name] = [time + (5000 if time > start else 0) for time in step[name]]
+
+    found = import_profile(event_dumps(instant(), tmp_path / "dump", late))
+    (one,) = found.unusual
+    assert (one.what, one.rank, one.step, round(one.seconds), round(one.usual)) == ("F4", 1, 3, 6, 1)
+    assert "F4 of rank 1 in step 3: 6 s, usually 1 s" in found.text()
+
+
+def minutes_apart(dumps):
+    for name in ("fwd_start", "fwd_end", "bwd_start", "bwd_end"):
+        dumps[2]["3"][name] = [time + 300_000 for time in dumps[2]["3"][name]]
+
+
+def test_clocks_minutes_apart_are_reported(tmp_path):
+    found = import_profile(event_dumps(instant(), tmp_path / "dump", minutes_apart))
+    assert found.clocks["apart"]
+    assert found.figures["simulated_step_time_s"] == 33.0
+    assert any("common clock" in one for one in found.unknown)
+
+
+def backwards(dumps):
+    dumps[1]["3"]["fwd_end"][2] = -1.0
+
+
+def short(dumps):
+    dumps[1]["3"]["bwd_end"].pop()
+
+
+def other_steps(dumps):
+    dumps[1]["7"] = dumps[1].pop("3")
+
+
+def no_rank(dumps):
+    del dumps[2]
+
+
+def no_number(dumps):
+    dumps[0]["one"] = {}
+
+
+BROKEN = [
+    (backwards, "step 3: fwd: op 2 ends at -1 ms, before its start at "),
+    (short, "step 3: bwd_start and bwd_end: expected two lists of the same length"),
+    (other_steps, "no step 3, which pp_rank_0.json has; are they of one run?"),
+    (no_rank, "3 of 4 pipeline ranks; rank 2 has no event dump"),
+    (no_number, '"one": expected the number of a step, and its events'),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), BROKEN, ids=lambda one: getattr(one, "__name__", ""))
+def test_broken_dumps_are_refused_in_one_line(change, said, tmp_path):
+    folder = event_dumps(instant(), tmp_path / "dump", change)
+    with pytest.raises(UsageError) as refused:
+        import_profile(folder)
+    assert said in str(refused.value)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_cut_json_is_refused_in_one_line(tmp_path):
+    folder = event_dumps(instant(), tmp_path / "dump")
+    file = folder / "pp_rank_1.json"
+    file.write_text(file.read_text()[:300])
+    with pytest.raises(UsageError, match=r"pp_rank_1\.json: not whole JSON: "):
+        import_profile(folder)
+
+
+def test_the_command_writes_and_prints(run, tmp_path):
+    folder = event_dumps(instant(), tmp_path / "dump")
+    code, out, err = run("import", folder, "--out", tmp_path / "out", "--json")
+    figures = json.loads(out)
+    assert (code, err) == (0, [f"wrote 5 files to {tmp_path / 'out'}"])
+    assert figures["measured_step_time_s"] == figures["simulated_step_time_s"] == 33.0
+    assert json.loads((tmp_path / "out" / "import.json").read_text()) == figures
+    assert "measured against simulated" in (tmp_path / "out" / "timelines.html").read_text()
+    code, out, err = run("import", folder / "config.json")
+    assert (code, out, len(err)) == (2, "", 1)
+    assert "JSON of an unknown kind" in err[0]
