@@ -84,7 +84,7 @@ class Bench(NamedTuple):
                 raise UsageError(f"--ranks {ranks}: {many}")
         layout, folded = Layout({"data": ranks}, ("data",)), scenario.fold != "off"
         return cls(
-            scenario, CollectiveTimes(fabric_of(scenario), layout, scenario.cluster.sharing, folded=folded), ranks
+            scenario, CollectiveTimes(fabric_of(scenario), layout, scenario.cluster.alone, folded=folded), ranks
         )
 
     def row(self, name: str, size: int) -> BenchRow:

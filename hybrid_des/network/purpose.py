@@ -29,6 +29,11 @@ class Purpose:
     counter: str
     usual: bool = True
 
+    @property
+    def key(self) -> str:
+        """Its name in `cluster.priorities`; activations and their gradients have one."""
+        return self.counter.removeprefix("bytes_")
+
     def __reduce__(self) -> tuple[Callable[[str], Purpose], tuple[str]]:
         """Remain the table's one entry when copied or sent to another process."""
         return purpose_named, (self.name,)
@@ -42,10 +47,12 @@ TENSOR = Purpose("tensor", "tensor ranks", "#882255", "tensor_collective", "byte
 CONTEXT = Purpose("context", "context ranks", "#BBBB88", "context_collective", "bytes_context", usual=False)
 EXPERT = Purpose("expert", "expert ranks", "#8C510A", "expert_collective", "bytes_expert", usual=False)
 
+BACKGROUND = Purpose("background", "background traffic", "#555555", "", "", usual=False)  # no job's
+
 PURPOSES = (ACTIVATION, GRADIENT, REDUCTION, PARAMETERS, TENSOR, CONTEXT, EXPERT)
 OF_LAYERS = {purpose.name: purpose for purpose in (TENSOR, CONTEXT, EXPERT)}  # by axis; inside ops, so never idle time
 
 
 def purpose_named(name: str) -> Purpose:
     """Look a purpose up by its name."""
-    return next(purpose for purpose in PURPOSES if purpose.name == name)
+    return next(purpose for purpose in (*PURPOSES, BACKGROUND) if purpose.name == name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
@@ -77,6 +77,7 @@ class Transport:
         trace: where messages are recorded.
         fabric: the job's view of the fabric (`network.fabric.placed`); default: all of it.
         receipts: whether senders of pipeline messages are notified when these have arrived.
+        priority: how urgent messages of each purpose are, where links have priorities; default: equally.
 
     Attributes:
         env: the environment.
@@ -88,12 +89,20 @@ class Transport:
 
     kinds: ClassVar[Mapping[type[Any], type[Any]]] = {}
 
-    def __init__(self, links: Links, trace: Recorder, fabric: Fabric | None = None, receipts: bool = False) -> None:
+    def __init__(
+        self,
+        links: Links,
+        trace: Recorder,
+        fabric: Fabric | None = None,
+        receipts: bool = False,
+        priority: Callable[[Purpose], int] | None = None,
+    ) -> None:
         self.env = links.env
         self.links = links
         self._fabric = fabric or links.fabric
         self._trace = trace
         self._receipts = receipts
+        self._priority = priority
         self._flows: dict[tuple[int, int, str, int, int, int], tuple[Flow, Mailbox]] = {}
         self._rendezvous: dict[tuple[str, int, int, int], Rendezvous] = {}
         self._opened: list[tuple[Purpose, Flow]] = []
@@ -190,7 +199,8 @@ class Transport:
         return flow
 
     def _flow(self, channel: Channel, put: Put) -> Flow:
-        return self.links.sharing.flow(self._hops(channel), put, self._trace.messages)
+        priority = 0 if self._priority is None else self._priority(channel.purpose)
+        return self.links.sharing.flow(self._hops(channel), put, self._trace.messages, priority)
 
     def _hops(self, channel: Channel) -> tuple[Hop, ...]:
         route = self._fabric.route(channel.sender, channel.receiver)

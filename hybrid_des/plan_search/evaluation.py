@@ -217,7 +217,7 @@ _fabric = lru_cache(maxsize=8)(wired)
 
 @lru_cache(maxsize=32)
 def _times(folded: bool, parallel: Parallel, cluster: Cluster, *rest: Any) -> CollectiveTimes:
-    return times_on(_fabric(cluster, *rest), cluster.sharing, parallel, folded=folded)
+    return times_on(_fabric(cluster, *rest), cluster.alone, parallel, folded=folded)
 
 
 @lru_cache(maxsize=32)

@@ -78,7 +78,7 @@ def wired(cluster: Cluster, efficiency: Efficiency | None, slow: Sequence[Slow])
 
 def times_of(scenario: Scenario, fabric: Fabric) -> CollectiveTimes:
     """How long collectives take alone on the scenario's wiring; each is simulated when first asked for."""
-    return times_on(fabric, scenario.cluster.sharing, scenario.parallel, folded=scenario.fold != "off")
+    return times_on(fabric, scenario.cluster.alone, scenario.parallel, folded=scenario.fold != "off")
 
 
 def times_on(fabric: Fabric, sharing: str, parallel: Parallel, *, folded: bool) -> CollectiveTimes:

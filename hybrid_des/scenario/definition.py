@@ -15,7 +15,7 @@ from hybrid_des.network.topologies import OptionRefusal
 from hybrid_des.options import MOST, Count, Flag, Section, Text, choice, whole
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.problem import Problem, Problems, misfit
-from hybrid_des.scenario.sections.cluster import Cluster
+from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES, Cluster
 from hybrid_des.scenario.sections.faults import FaultsOrNone, misfits_of_faults
 from hybrid_des.scenario.sections.perturbations import AllJitter, AllSlow, misfits_of_jitter, misfits_of_slow
 from hybrid_des.scenario.sections.training import (
@@ -298,6 +298,14 @@ def _perturbations_fit(scenario: Scenario) -> Iterator[Problem]:
     yield from misfits_of_jitter(scenario.jitter, ranks)
 
 
+def _priorities_are_read(scenario: Scenario) -> Iterator[Problem]:
+    """Priorities need a model of sharing that reads them."""
+    cluster = scenario.cluster
+    if cluster.sharing not in WITHOUT_PRIORITIES and cluster.priorities.model_fields_set:
+        message = f"needs sharing: {' or '.join(WITHOUT_PRIORITIES)}; {cluster.sharing} has no priorities"
+        yield misfit(message, "cluster.priorities", "cluster.sharing")
+
+
 def _faults_fit(scenario: Scenario) -> Iterator[Problem]:
     if scenario.faults is not None:
         yield from misfits_of_faults(scenario.faults, scenario.cluster, scenario.parallel)
@@ -306,5 +314,5 @@ def _faults_fit(scenario: Scenario) -> Iterator[Problem]:
 _CHECKS = (
     _ranks_fit, _fold_fits, _costs_are_given_once, _batch_fits, _model_divides, _sharding_fits, _options_are_read,
     _wiring_exists, excesses, _schedule_is_one, _chunks_fit, _errors_exist, _workload_fits, _layers_fit,
-    _perturbations_fit, _faults_fit,
+    _perturbations_fit, _faults_fit, _priorities_are_read,
 )  # fmt: skip

@@ -48,7 +48,7 @@ class Replicas:
             return "programs that are given may depend on their replica"
         if self.scenario.jitter:
             return "with `jitter` every rank has its own durations"
-        if (sharing := self.scenario.cluster.sharing) not in ("fifo", "fair"):
+        if (sharing := self.scenario.cluster.service) not in ("fifo", "fair"):
             return f"the order of waiting under `sharing: {sharing}` is not known"
         of_ranks = (one.target for one in self.scenario.slow if one.target[0] != "stage")
         return next((f"{kind} {value} is slow" for kind, value in of_ranks), "")

@@ -50,7 +50,7 @@ class Job(NamedTuple):
 
 def links_of(scenario: Scenario, fabric: Fabric, env: Environment | None = None) -> Links:
     """The links of a fabric, slow as in the scenario; in a new environment, if none is given."""
-    sharing = scenario.cluster.sharing
+    sharing = scenario.cluster.service
     schedules = {} if sharing == UNCONTENDED else schedules_of(scenario.slow, fabric)
     return Links(env or Environment(), fabric, sharing, schedules)
 
@@ -84,13 +84,14 @@ def started(
     recorder = Recorder(rows)
     fabric, receipts = parts.fabric, parts.programs.blocking
     if fold is not None:
-        met, sharing = parts.meeting is not None, scenario.cluster.sharing
+        met, sharing = parts.meeting is not None, scenario.cluster.service
         transport: Transport = folded_transport(fabric, sharing, recorder, fold, receipts=receipts, ordered=met)
     elif trace is not None:
         own = links_of(scenario, fabric, TracedEnvironment(trace))
-        transport = TracedTransport(own, traced(recorder, trace), fabric, receipts)
+        transport = TracedTransport(own, traced(recorder, trace), fabric, receipts, scenario.cluster.priority_of)
     else:
-        transport = Transport(links_of(scenario, fabric) if links is None else links, recorder, fabric, receipts)
+        on = links_of(scenario, fabric) if links is None else links
+        transport = Transport(on, recorder, fabric, receipts, scenario.cluster.priority_of)
     gpus = _gpus(scenario, parts, transport, recorder, fold=fold, retime=retime, order=order)
     return Job(scenario, parts, recorder, transport, gpus, _servers(scenario, parts, transport, recorder))
 

@@ -40,6 +40,7 @@ from hybrid_des.workload.costs import Costs
 # Progress of a run, and its partial results when its budget of real time is spent.
 
 
+CONCURRENT = ("fair", "priority-fair")  # models under which a message occupies all links of its route together
 SHOWN_EVERY_S = 0.25
 STUCK_S = 2.0  # without a finished op, after which the share of ops does not predict the time left
 
@@ -330,7 +331,7 @@ def _run_of(folded: Folded[Job], duration: int, began: float, trace: Causes | No
         scenario,
         parts.plan,
         parts.costs,
-        Timeline.of(recorder, table, layout, fold.order if fold else 1, scenario.cluster.sharing == "fair"),
+        Timeline.of(recorder, table, layout, fold.order if fold else 1, scenario.cluster.sharing in CONCURRENT),
         **{key: total + scenario.steps * parts.replayed.get(key, 0) for key, total in transport.sent().items()},
         duration=duration,
         ranks=[gpu.rank for gpu in gpus],

@@ -6,7 +6,7 @@ from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS, Recorder, Rows
 from hybrid_des.network.fabric import Fabric, LinkSpec, Route
 from hybrid_des.network.mailbox import Channel, Message
-from hybrid_des.network.purpose import REDUCTION
+from hybrid_des.network.purpose import ACTIVATION, REDUCTION
 from hybrid_des.network.transport import Links, Transport
 
 GB = 10**9
@@ -20,18 +20,21 @@ def chain(bandwidths, latencies) -> Fabric:
     return Fabric(links, lambda sender, receiver: route, 2, (0, 0))
 
 
-def carry(fabric: Fabric, sends, sharing="fifo", schedules=None):
+def carry(fabric: Fabric, sends, sharing="fifo", schedules=None, urgent=()):
     """Send messages (time, sender, receiver, bytes), each a flow of its own, asked for in the order given.
 
+    Messages whose numbers are in `urgent` are activations, of priority 1; all others are gradients, of priority 0.
     In place of a sender may stand a link: then a process transmits the bytes over that link alone.
     Gives when each one has arrived, and the rows of links that flows occupied: (link, message, asked, start, end).
     """
     env, trace = Environment(), Recorder(Rows(MESSAGE_COLUMNS))
-    network = Transport(Links(env, fabric, sharing, schedules or {}), trace)
+    priority = {ACTIVATION: 1, REDUCTION: 0}.__getitem__
+    network = Transport(Links(env, fabric, sharing, schedules or {}), trace, priority=priority)
     arrived: dict[int, int] = {}
 
     def send(number, at, sender, receiver, size):
-        flow, mailbox = network.flow(Channel(sender, receiver, REDUCTION, f"message {number}", 0, 0))
+        purpose = ACTIVATION if number in urgent else REDUCTION
+        flow, mailbox = network.flow(Channel(sender, receiver, purpose, f"message {number}", 0, 0))
         yield env.timeout(at)
         flow.send(Message(size))
         yield mailbox.receive()

@@ -35,6 +35,7 @@ from hybrid_des.network.fabric import Fabric
 from hybrid_des.pipeline.op import Action
 from hybrid_des.planning.program import Call, Program, Send
 from hybrid_des.scenario import Scenario
+from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES
 from hybrid_des.scenario.sections.perturbations import Slow
 from hybrid_des.simulation.memory import worst_peak
 from hybrid_des.simulation.run import Run
@@ -158,6 +159,7 @@ def curves(base: Run, gains: Sequence[Gain]) -> list[Curve]:
 
 
 EVENTS_OF_PROPOSALS = 2_000_000  # approximate total over all simulations
+WITH_PRIORITIES = {without: name for name, without in WITHOUT_PRIORITIES.items()}
 FEWEST_SIMULATED, MOST_PROPOSALS = 3, 16  # simulations per cost
 WORTH = 0.005  # share of the step above which a saving is worth a proposal
 SMALL_BUCKET = 25_000_000  # bytes, about PyTorch's default
@@ -258,6 +260,8 @@ def _less_exposed(scenario: Scenario) -> Iterator[str]:
         if parallel.pipeline > 1:
             places = {"data": "pipeline", "pipeline": "data"}
             yield f"parallel.order=[{', '.join(places.get(axis, axis) for axis in parallel.order)}]"
+            if (urgent := WITH_PRIORITIES.get(scenario.cluster.sharing)) is not None:
+                yield f"cluster.sharing={urgent},cluster.priorities.pipeline=2,cluster.priorities.gradients=1"
     if scenario.schedule.p2p == "blocking":
         yield "schedule.p2p=async"
 

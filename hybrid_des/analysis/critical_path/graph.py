@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from hybrid_des.analysis.critical_path.messages import BARRIER, DATA, PROGRAM, Messages, edges_of, messages_of
 from hybrid_des.engine.causes import MET, START
+from hybrid_des.scenario import Scenario
 from hybrid_des.simulation.run import Run
 from hybrid_des.timeline import NONE, Column, Columns, Timeline
 
@@ -146,7 +147,7 @@ def graph_of(run: Run) -> Graph:
         messages,
         times,
         np.append(rank, NONE),
-        **(_as_recorded(columns, times, delivered, len(timeline.ops["step"])) if run.scenario.slow else columns),
+        **(_as_recorded(columns, times, delivered, len(timeline.ops["step"])) if _beyond(run.scenario) else columns),
         at_op=_at_op(tables, place, points["before"]),
         at_mark=[_by_row(marks, table, place) for table in range(5)],
         head=place[count + messages.heads],
@@ -154,10 +155,16 @@ def graph_of(run: Run) -> Graph:
     )
 
 
+def _beyond(scenario: Scenario) -> bool:
+    """Whether times on links are not those of the formulas alone: links vary, or messages overtake others."""
+    return bool(scenario.slow) or scenario.cluster.service == "priority"
+
+
 def _as_recorded(columns: dict[str, Column], time: Column, delivered: Column, ops: int) -> dict[str, Column]:
     """Edges on links that vary over time: the extra time is added to the edges of a point.
 
-    Flaps and temporary changes of latency or bandwidth are not part of the formulas; the rows show their effect.
+    Flaps and temporary changes of latency or bandwidth are not part of the formulas; the rows show their effect, as
+    they show that of a head which a slower link before held back under `priority`.
     """
     point = columns["point"]
     latest = np.full(len(time), np.iinfo(np.int64).min)

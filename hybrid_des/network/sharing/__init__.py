@@ -1,8 +1,8 @@
 """How messages share links: one swappable model per file.
 
-A model is made once per simulation, and makes the links and flows of all jobs. `model.flow(hops, put, rows)` opens a
-flow, whose `send(message, tag)` carries a message over the hops and calls `put(message, tag, at)` as soon as its time
-of arrival is known (never later than that time).
+A model is made once per simulation, and makes the links and flows of all jobs. `model.flow(hops, put, rows, priority)`
+opens a flow, whose `send(message, tag)` carries a message over the hops and calls `put(message, tag, at)` as soon as
+its time of arrival is known (never later than that time).
 """
 
 from abc import ABC, abstractmethod
@@ -51,8 +51,8 @@ class Sharing(Protocol):
     def link(self, spec: LinkSpec, rate: Rate) -> Link:
         """Make a link for the flows of this model."""
 
-    def flow(self, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> Flow:
-        """Open a flow over these hops, whose messages are recorded in these rows."""
+    def flow(self, hops: tuple[Hop, ...], put: Put, rows: Rows | None, priority: int = 0) -> Flow:
+        """Open a flow over these hops, whose messages are recorded in these rows; some models have no priorities."""
 
 
 _REGISTRY: Registry[Callable[[Environment, Schedules], Sharing]] = Registry("sharing", "hybrid_des.network.sharing")

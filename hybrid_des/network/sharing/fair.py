@@ -199,11 +199,12 @@ class FairFlow(Flow):
         remaining, rate, since: work units left at the tick `since`, and how fast they drain from then on.
         due, drains: the tick and the picosecond at which it will have drained at this rate.
         solved: the last solution that it was part of.
+        priority: read by `priority-fair`.
     """
 
     __slots__ = (
-        "asked", "drains", "due", "full", "latency", "message", "model", "ports", "queue", "rate", "remaining", "since",
-        "solved", "start", "tag", "times",
+        "asked", "drains", "due", "full", "latency", "message", "model", "ports", "priority", "queue", "rate",
+        "remaining", "since", "solved", "start", "tag", "times",
     )  # fmt: skip
 
     def __init__(self, model: Fair, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
@@ -217,7 +218,7 @@ class FairFlow(Flow):
         self.queue: deque[tuple[Message, int, int]] = deque()
         self.message: Message | None = None
         self.tag = self.asked = self.start = 0
-        self.remaining = self.rate = self.since = self.due = self.solved = 0
+        self.remaining = self.rate = self.since = self.due = self.solved = self.priority = 0
         self.drains = NEVER
 
     def send(self, message: Message, tag: int | None = None) -> None:
@@ -348,7 +349,10 @@ class Fair:
     Attributes:
         followed, left: while messages drain: flows that have another one to send, and links with the tick at which a
             flow left them.
+        solve: finds the rates of the flows on some ports.
     """
+
+    solve = staticmethod(max_min)
 
     def __init__(self, env: Environment, schedules: Schedules = MappingProxyType({})) -> None:
         self.env = env
@@ -366,8 +370,8 @@ class Fair:
         """Make a link."""
         return SharedLink(self, spec, rate, self._schedules.get(spec.name))
 
-    def flow(self, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> FairFlow:
-        """Open a flow over these hops, whose messages are recorded in these rows."""
+    def flow(self, hops: tuple[Hop, ...], put: Put, rows: Rows | None, priority: int = 0) -> FairFlow:
+        """Open a flow over these hops, whose messages are recorded in these rows; priorities are not read."""
         varies = self._schedules and any(hop.link.spec.name in self._schedules for hop in hops)
         return (VaryingFairFlow if varies else FairFlow)(self, hops, put, rows)
 
@@ -450,7 +454,7 @@ class Fair:
         for flow in flows:
             if flow.start == now and flow.since > tick:
                 tick = flow.since
-        for flow, rate in max_min(ports).items():
+        for flow, rate in self.solve(ports).items():
             if rate != flow.rate:
                 flow.turn(rate, tick)
 

@@ -207,7 +207,7 @@ class Fifo:
         schedule = self._schedules.get(spec.name)
         return self.kind(self._env, spec, rate) if schedule is None else VaryingLink(self._env, spec, rate, schedule)
 
-    def flow(self, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> FifoFlow:
-        """Open a flow over these hops, whose messages are recorded in these rows."""
+    def flow(self, hops: tuple[Hop, ...], put: Put, rows: Rows | None, priority: int = 0) -> FifoFlow:
+        """Open a flow over these hops, whose messages are recorded in these rows; priorities are not read."""
         varies = self._schedules and any(hop.link.spec.name in self._schedules for hop in hops)
         return (VaryingFifoFlow if varies else FifoFlow)(self._env, hops, put, rows)

@@ -15,6 +15,7 @@ from hybrid_des import hardware as catalogue
 from hybrid_des.errors import UsageError
 from hybrid_des.network import topologies
 from hybrid_des.network.fabric import ClusterSpec, NodeSpec
+from hybrid_des.network.purpose import Purpose
 from hybrid_des.network.rate import LinkFigures
 from hybrid_des.options import (
     MOST,
@@ -33,6 +34,8 @@ from hybrid_des.options import (
 from hybrid_des.scenario.sections.values import Plugins, PluginSection, TopologyName
 
 NODES = "nodes"
+WITHOUT_PRIORITIES = {"priority": "fifo", "priority-fair": "fair"}  # what these are if all priorities are equal
+MOST_URGENT = 2**20 - 1
 NO_LINK = 10**5  # bytes per second; no link of a cluster is as slow
 
 
@@ -138,11 +141,39 @@ Nodes = Annotated[
 ]
 
 
+Priority = Annotated[int, whole(0, MOST_URGENT)]
+
+
+class Priorities(Section):
+    """How urgent messages are by purpose, higher first; those not given are as urgent as the least urgent given one."""
+
+    pipeline: Priority | None = None
+    """Activations and their gradients, from stage to stage."""
+    gradients: Priority | None = None
+    """Gradients that replicas reduce."""
+    parameters: Priority | None = None
+    """Sharded parameters that replicas gather."""
+    tensor: Priority | None = None
+    """Collectives of tensor ranks, if sent as messages."""
+    context: Priority | None = None
+    """Collectives of context ranks, if sent as messages."""
+    expert: Priority | None = None
+    """Collectives of expert ranks, if sent as messages."""
+
+    @cached_property
+    def of(self) -> Mapping[str, int]:
+        """The priority of each purpose, by key."""
+        given = {key: value for key, value in self if value is not None}
+        return {key: given.get(key, min(given.values(), default=0)) for key, _ in self}
+
+
 class Cluster(PluginSection):
     """The machine."""
 
     plugins: ClassVar[Plugins] = Plugins("topology", topologies.names, topologies.find, NODES)
     _placement: tuple[int, ...] | None = PrivateAttr(default=None)
+    _urgency: int = PrivateAttr(default=0)
+    _rivals: tuple[int, ...] = PrivateAttr(default=())
 
     gpu: GpuChoice
     """A name from the catalogue (default a100-80gb) or a mapping {memory: 80 GB, peak: 312 TFLOP/s}."""
@@ -156,8 +187,13 @@ class Cluster(PluginSection):
     """Each network adapter of a node."""
     topology: TopologyName = NODES
     """How GPUs and nodes are wired: `nodes` is an NVSwitch in each node and a non-blocking network between NICs."""
-    sharing: Annotated[str, choice("fifo", "fair")] = "fifo"
-    """How messages share a link. fifo: one at a time; fair: all concurrently, with max-min fair bandwidth."""
+    sharing: Annotated[str, choice("fifo", "fair", "priority", "priority-fair")] = "fifo"
+    """How messages share a link. fifo: one at a time; fair: all concurrently, with max-min fair bandwidth.
+
+    priority: one at a time, of those that wait the most urgent first; priority-fair: all concurrently, the most urgent
+    ones before all others, which they preempt."""
+    priorities: Priorities = Field(default_factory=Priorities)
+    """With `priority` and `priority-fair`: how urgent messages are by purpose."""
 
     @cached_property
     def kinds(self) -> tuple[NodeKind, ...]:
@@ -204,6 +240,27 @@ class Cluster(PluginSection):
         view = self.model_copy()
         view._placement = tuple(gpus)
         return view
+
+    def urgent(self, priority: int, among: Iterable[int] = ()) -> Cluster:
+        """The same machine for a job of this priority, with the priorities of all jobs that share it."""
+        view = self.model_copy()
+        view._urgency, view._rivals = priority, tuple(among)
+        return view
+
+    def priority_of(self, purpose: Purpose) -> int:
+        """The priority of a job's messages: that of the job first, then that of their purpose."""
+        return self._urgency * (MOST_URGENT + 1) + self.priorities.of.get(purpose.key, 0)
+
+    @property
+    def service(self) -> str:
+        """The model by which links are shared: `sharing`, or what that is if all priorities are equal."""
+        equal = len({*self.priorities.of.values()}) == 1 and len({self._urgency, *self._rivals}) == 1
+        return WITHOUT_PRIORITIES.get(self.sharing, self.sharing) if equal else self.sharing
+
+    @property
+    def alone(self) -> str:
+        """The model by which one collective shares links with itself: all of its messages are equally urgent."""
+        return WITHOUT_PRIORITIES.get(self.sharing, self.sharing)
 
     def node_of(self, rank: int) -> int:
         """The number of a rank's node."""
