@@ -83,9 +83,7 @@ class Bench(NamedTuple):
                 many = f"{count:.3g} {what} are more than can be simulated (at most {most:.3g})"
                 raise UsageError(f"--ranks {ranks}: {many}")
         layout, folded = Layout({"data": ranks}, ("data",)), scenario.fold != "off"
-        return cls(
-            scenario, CollectiveTimes(fabric_of(scenario), layout, scenario.cluster.alone, folded=folded), ranks
-        )
+        return cls(scenario, CollectiveTimes(fabric_of(scenario), layout, scenario.cluster.alone, folded=folded), ranks)
 
     def row(self, name: str, size: int) -> BenchRow:
         """Measure one collective, or the fastest all-reduce for `auto`, with a buffer of so many bytes."""
