@@ -1,6 +1,7 @@
 """Fixtures that tests share, and the marker of tests that start processes."""
 
 import gc
+import os
 import signal
 from collections.abc import Mapping
 from fractions import Fraction
@@ -13,6 +14,10 @@ from support.interrupts import heed_interrupts
 from support.paths import SCENARIOS, TESTS
 
 from hybrid_des.cli import main as cli
+
+# before NumPy is imported, here and in every process that tests start: for arrays this small, threads more than double
+# the processor time of real training
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # no clock decides about a test: the first example pays for imports, and the machine may be busy
 settings.register_profile(
