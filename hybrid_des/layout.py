@@ -86,12 +86,15 @@ class Layout:
     Attributes:
         sizes: axis → number of ranks along it.
         order: the axes, fastest-varying first.
-        expert: number of consecutive ranks along context and data that share the experts of each layer.
+        expert: number of consecutive ranks along context and data, and tensor where `expert_tensor` is less than its
+            size, that share the experts of each layer.
+        expert_tensor: number of neighbouring tensor ranks that share each expert; 0: all of them.
     """
 
     sizes: Mapping[str, int]
     order: Sequence[str]
     expert: int = 1
+    expert_tensor: int = 0
 
     @cached_property
     def ranks(self) -> int:
@@ -140,12 +143,38 @@ class Layout:
 
     def groups(self, axis: str) -> list[list[int]]:
         """The groups of ranks along an axis, or of those that share experts."""
-        axes = ("context", "data") if axis == "expert" else (axis,)
+        axes: tuple[str, ...] = (axis,)
+        if axis == "expert":
+            axes = ("tensor", "context", "data") if self.across_tensor else ("context", "data")
         ranks = np.arange(self.ranks, dtype=np.int64)
         starts = ranks[self.first(ranks, *axes) == ranks].tolist()
         whole = (self.group(start, *axes) for start in starts)
-        size = self.expert if axis == "expert" else self.sizes[axis]
-        return [group[first : first + size] for group in whole for first in range(0, len(group), size)]
+        if axis != "expert":
+            return list(whole)
+        apart = self.expert_tensor if self.across_tensor else 1
+        size = self.expert * apart
+        blocks = (group[first : first + size] for group in whole for first in range(0, len(group), size))
+        return [block[first::apart] for block in blocks for first in range(apart)]
+
+    @property
+    def across_tensor(self) -> bool:
+        """Whether tensor ranks hold different experts, or fewer than all of them share one."""
+        return 0 < self.expert_tensor < self.sizes.get("tensor", 1)
+
+    @property
+    def apart(self) -> bool:
+        """Whether experts are held by other ranks than the rest of their layers."""
+        return self.expert > 1 or self.across_tensor
+
+    @cached_property
+    def expert_holders(self) -> list[RankGroup]:
+        """Ranks of the first pipeline rank that hold the same experts, one group per part of the experts."""
+        if not self.across_tensor:
+            return [held[first :: self.expert] for held in self.holders for first in range(self.expert)]
+        axes = ("tensor", "context", "data")
+        whole = RankGroup(0, [(self.sizes[axis], self.strides[axis]) for axis in self.order if axis in axes])
+        apart = self.expert * self.expert_tensor
+        return [whole[first::apart] for first in range(apart)]
 
     def first(self, ranks: NDArray[np.int64], *axes: str) -> NDArray[np.int64]:
         """For each of these ranks, the first rank of its group along these axes."""

@@ -38,6 +38,7 @@ from hybrid_des.network.components import Isomorphic, separated
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.symmetry import Connection, Ring, around, channels, isomorphic, signature
 from hybrid_des.network.transport import Links, Transport
+from hybrid_des.options import Options
 from hybrid_des.units import split_evenly
 
 MOST_TRIES = 2  # folds that may turn out to be inexact while simulated; after two, others rarely do better
@@ -48,6 +49,8 @@ ALGORITHMS = {
     "reduce-scatter": "ring-reduce-scatter",
     "all-gather": "ring-all-gather",
     "all-to-all": "all-to-all",
+    "dispatch": "per-node-dispatch",
+    "combine": "per-node-combine",
 }
 SIXTEEN_BITS = "bf16"  # the encoding of layers' activations and weights
 ELEMENT = 2  # bytes
@@ -117,9 +120,17 @@ class CollectiveTimes:
         self._form, self._rings = cache(self._form_of), cache(self._rings_of)
         self._around: dict[Hashable, Outcome] = {}
 
-    def __call__(self, kind: str, size: int, ranks: Sequence[int]) -> Outcome:
+    def __call__(self, kind: str, size: int, ranks: Sequence[int], options: Options | None = None) -> Outcome:
         """A collective such as "all-reduce" over these ranks; `size` in bytes is that of a member's whole buffer."""
-        return self.around(ALGORITHMS[kind], [ranks] if len(ranks) > 1 else [], elements_of(size))
+        name, groups = ALGORITHMS[kind], [ranks] if len(ranks) > 1 else []
+        if options is None or not groups:
+            return self.around(name, groups, elements_of(size))
+        key = name, size, options, self._form((tuple(ranks),))
+        if key not in self._around:
+            buffer = Buffer(elements_of(size), codecs.find(SIXTEEN_BITS).build())
+            run = partial(measure, self.fabric, name, options=options, sharing=self._sharing)
+            self._around[key] = run([ranks], lambda group, place: buffer)
+        return self._around[key]
 
     def around(
         self,

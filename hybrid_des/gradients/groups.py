@@ -155,12 +155,12 @@ def replica_groups(
     codec = codecs.find(gradients.codec).build()
     found = []
     for stage, places in enumerate(zip(*plan.paths, strict=True)):  # one place per copy of the model
-        for part, parameters in enumerate(parts_of_stage(*parts[stage], layout.expert)):
+        for part, parameters in enumerate(parts_of_stage(*parts[stage], layout)):
             if not (parameters or (keep_empty and not part)):
                 continue
-            holders = [held for held in _holders(layout, places, layout.expert if part else 1) if len(held[0]) > 1]
+            holders = [held for held in _holders(layout, places, experts=bool(part)) if len(held[0]) > 1]
             if holders:
-                each = [parts_of_stage(*one, layout.expert)[part] for one in tensors[stage]] if tensors else []
+                each = [parts_of_stage(*one, layout)[part] for one in tensors[stage]] if tensors else []
                 rule = gradients.bucket_rule, stage, each
                 buckets = buckets_of(parameters, codec, gradients.bucket, *rule)
                 if gradients.pad:
@@ -169,25 +169,24 @@ def replica_groups(
     return found
 
 
-def parts_of_stage(regular: int, experts: int, expert: int) -> tuple[int, int]:
+def parts_of_stage(regular: int, experts: int, layout: Layout) -> tuple[int, int]:
     """Numbers of parameters of the parts; experts that every rank holds are reduced with the others."""
-    return (regular, experts) if expert > 1 else (regular + experts, 0)
+    return (regular, experts) if layout.apart else (regular + experts, 0)
 
 
 def _holders(
-    layout: Layout, places: Sequence[tuple[int, int]], apart: int
+    layout: Layout, places: Sequence[tuple[int, int]], *, experts: bool
 ) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-    """For every tensor rank, ranks that hold the same, with their chunks: every `apart`-th along data and context."""
+    """The sets of ranks that hold the same, with their chunks: of experts, or of everything else."""
     copies = [(layout.strides["pipeline"] * rank, chunk) for rank, chunk in places]
-    for holders in layout.holders:
-        for first in range(apart):
-            held = [(holders[first::apart].shifted(start), chunk) for start, chunk in copies]
-            if len(held) == 1:
-                ranks, chunk = held[0]
-                yield tuple(ranks) if len(ranks) < SHORT else ranks, (chunk,) * len(ranks)
-            else:
-                pairs = sorted((rank, chunk) for ranks, chunk in held for rank in ranks)
-                yield tuple(rank for rank, _ in pairs), tuple(chunk for _, chunk in pairs)
+    for holders in layout.expert_holders if experts else layout.holders:
+        held = [(holders.shifted(start), chunk) for start, chunk in copies]
+        if len(held) == 1:
+            ranks, chunk = held[0]
+            yield tuple(ranks) if len(ranks) < SHORT else ranks, (chunk,) * len(ranks)
+        else:
+            pairs = sorted((rank, chunk) for ranks, chunk in held for rank in ranks)
+            yield tuple(rank for rank, _ in pairs), tuple(chunk for _, chunk in pairs)
 
 
 class Reductions:

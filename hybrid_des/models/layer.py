@@ -23,6 +23,7 @@ from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 from hybrid_des.errors import Refusal, UsageError, unknown
+from hybrid_des.models.routing import Routing
 
 Split = Literal["none", "sequence", "tensor"]
 GemmSplit = Literal["none", "sequence", "columns", "rows"]
@@ -237,6 +238,7 @@ class Layer(Part):
         output: bytes per token passed on, and of their gradient on the way back.
         dispatched: bytes per token sent to experts; as many return, and the backward repeats both.
         balance: tokens of the busiest expert rank divided by the mean.
+        routing: how a token's experts are chosen; None: unknown, so that each copy travels alone.
         place: "block" for layers that stages are cut from; "first" and "last" stay with the first and the last block.
     """
 
@@ -244,6 +246,7 @@ class Layer(Part):
     output: int
     dispatched: int = 0
     balance: Fraction = Fraction(1)
+    routing: Routing | None = None
     place: Place = "block"
 
     @property
@@ -253,7 +256,7 @@ class Layer(Part):
 
 
 def layer_of(name: str, parts: Iterable[Part], output: int, place: Place = "block", **of_experts: Any) -> Layer:
-    """A layer made of parts; `of_experts` are `dispatched` and `balance`."""
+    """A layer made of parts; `of_experts` are `dispatched`, `balance` and `routing`."""
     whole = sum(parts, Part())
     amounts = (whole.operations, whole.parameters, whole.kept, whole.transient, whole.tensors)
     return Layer(*amounts, name=name, output=output, place=place, **of_experts)

@@ -128,6 +128,12 @@ class LinkSpec(NamedTuple):
     target: str = ""
     latency: int = 0
 
+    @property
+    def beyond_nodes(self) -> bool:
+        """Whether it belongs to an adapter, or to a switch between nodes, by the names of the package's topologies."""
+        owner, _, part = self.name.partition("/")
+        return part.startswith("nic") if owner.startswith("node") else owner.startswith(("leaf", "rail"))
+
 
 class LinksByOwner(Mapping[str, LinkSpec]):
     """Links by name; those of one owner, the first part of their names such as "node3", are made on first use.

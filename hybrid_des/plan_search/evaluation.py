@@ -62,7 +62,7 @@ def _read(scenario: Scenario, parts: Parts) -> Iterator[object]:
         scenario.schedule.microbatch_size,
         scenario.workload and scenario.workload.durations,
     )
-    yield scenario.efficiency and scenario.efficiency.network
+    yield scenario.efficiency and (scenario.efficiency.network, scenario.efficiency.adapters)
     yield (
         plan.paths,
         plan.path_of,
@@ -75,7 +75,12 @@ def _read(scenario: Scenario, parts: Parts) -> Iterator[object]:
     if lowering.fsdp is not None:
         yield scenario.sharding, lowering.fsdp.ahead, lowering.fsdp.beside, lowering.fsdp.slowing
     if parts.reductions.processes or lowering.fsdp is not None:
-        yield scenario.gradients.codec, scenario.gradients.options, scenario.parallel.expert
+        yield (
+            scenario.gradients.codec,
+            scenario.gradients.options,
+            scenario.parallel.expert,
+            scenario.parallel.of_expert,
+        )
     if parts.reductions.processes:
         yield parts.reductions.algorithm, lowering.overlap, lowering.sharded, lowering.ahead
         for processes, group in parts.reductions.processes:

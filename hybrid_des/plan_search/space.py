@@ -146,6 +146,8 @@ def _experts(written: Scenario, plan: Mapping[str, Any]) -> Iterator[Mapping[str
         yield {}
         return
     holders = _holders(written, plan)
+    if each := written.parallel.expert_tensor:
+        holders = holders * _planned(written, plan, "parallel.tensor") // each
     for size in range(1, experts.count + 1):
         if experts.count % size == 0 and holders % size == 0:
             yield {"parallel.expert": size}

@@ -101,9 +101,9 @@ class Fsdp:
     @cached_property
     def groups(self) -> Sequence[Groups]:
         """The ranks that hold the same parameters outside experts, and in experts; there is no pipeline."""
-        held, expert = self.times.layout.holders, self.times.layout.expert
-        apart = [ranks[first::expert] for ranks in held for first in range(expert)] if expert > 1 else []
-        return [[ranks for ranks in groups if len(ranks) > 1] for groups in (held, apart)]
+        layout = self.times.layout
+        apart = layout.expert_holders if layout.apart else []
+        return [[ranks for ranks in groups if len(ranks) > 1] for groups in (layout.holders, apart)]
 
     @property
     def channels(self) -> int | None:
@@ -114,7 +114,7 @@ class Fsdp:
     def _outcomes(self, name: str, sizes: tuple[int, int], codec: str) -> tuple[Outcome, ...]:
         """A collective of a layer among those that hold its parameters outside experts, and in experts."""
         build, count = codecs.find(codec).build(), self.gradients.channels
-        parts = zip(self.groups, parts_of_stage(*sizes, self.times.layout.expert), strict=True)
+        parts = zip(self.groups, parts_of_stage(*sizes, self.times.layout), strict=True)
         return tuple(self.times.around(name, groups, size, build, count) for groups, size in parts)
 
     def passes(self, rank: int, action: Action, pace: ComputeSpeed, fresh: frozenset[int]) -> tuple[LayerPass, ...]:

@@ -110,7 +110,7 @@ def sample_of(scenario: Scenario, plan: Plan, fabric: Fabric, reduced: Sequence[
     layout, blocks = scenario.parallel.layout, fabric.blocks
     replicas, stride = layout.sizes["data"], layout.strides["data"]
     in_order = scenario.parallel.context == 1 or layout.strides["context"] < stride
-    around = scenario.gradients.algorithm == "ring" and len(plan.paths) == 1 and scenario.parallel.expert == 1
+    around = scenario.gradients.algorithm == "ring" and len(plan.paths) == 1 and not scenario.parallel.layout.apart
     if blocks is None or not (in_order and around) or replicas * stride % blocks.size:
         return None
     period = next(k for k in range(1, replicas + 1) if replicas % k == 0 and k * stride % blocks.size == 0)

@@ -128,7 +128,7 @@ def _model(scenario: Scenario) -> list[str]:
         f"{count(schedule.microbatch_size, model.sample)}{tokens} per micro-batch",
         scenario.precision,
         "sequence parallel" if parallel.sequence else "",
-        f"experts over {parallel.expert} ranks" if parallel.expert > 1 else "",
+        f"experts over {parallel.expert} ranks, {scenario.experts.dispatcher}" if parallel.expert > 1 else "",
         scenario.sharding if scenario.sharding != "none" else "",
         f"{scenario.recompute} recomputation" if scenario.recompute != "none" else "",
     ]

@@ -20,6 +20,7 @@ from hybrid_des.scenario.sections.faults import FaultsOrNone, misfits_of_faults
 from hybrid_des.scenario.sections.perturbations import AllJitter, AllSlow, misfits_of_jitter, misfits_of_slow
 from hybrid_des.scenario.sections.training import (
     Efficiency,
+    ExpertTraffic,
     Gradients,
     NumericsOrNone,
     Overlap,
@@ -29,6 +30,7 @@ from hybrid_des.scenario.sections.training import (
     Workload,
     divided,
     misfits_of_durations,
+    misfits_of_experts,
     misfits_of_recompute,
     misfits_of_sharding,
     misfits_of_workload,
@@ -39,7 +41,8 @@ from hybrid_des.scenario.sizes import excesses, fill
 MODELLED = {  # keys that are read with `model` only, and their defaults
     "precision": "bf16", "overlap.tensor": 0, "overlap.experts": 0, "efficiency": None, "batch": None,
     "tensor_traffic": "auto", "schedule.microbatch_size": 1, "parallel.sequence": False,
-    "parallel.context_method": "ring", "parallel.stages": "even",
+    "parallel.context_method": "ring", "parallel.stages": "even", "parallel.expert_tensor": None,
+    "experts": ExpertTraffic(),
 }  # fmt: skip
 
 
@@ -69,6 +72,8 @@ class Scenario(Section):
     sharding: Annotated[str, choice("none", "zero-1", "zero-2", "zero-3")] = "none"
     """What replicas divide: the optimizer's state (zero-1), also gradients (zero-2), also weights (zero-3)."""
     overlap: Overlap = Field(default_factory=Overlap)
+    experts: ExpertTraffic = Field(default_factory=ExpertTraffic)
+    """How tokens travel to their experts and back."""
     tensor_traffic: Annotated[Literal["auto", "replay", "messages"], choice("auto", "replay", "messages")] = "auto"
     """Collectives inside ops: their durations replayed, or every message; auto: replayed where that is exact."""
     efficiency: Efficiency | None = None
@@ -199,11 +204,7 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
             network.check_division(**{axis: getattr(parallel, axis)})
         except Refusal as refusal:
             yield misfit(str(refusal), f"parallel.{axis}", "model")
-    if parallel.data * parallel.context % parallel.expert:
-        message = (
-            f"{parallel.data * parallel.context} ranks along data and context cannot be grouped by {parallel.expert}"
-        )
-        yield misfit(message, "parallel.expert", "parallel.data", "parallel.context")
+    yield from misfits_of_experts(parallel)
     if scenario.precision == "fp8" and any(kind.gpu.peak_fp8 is None for kind in scenario.cluster.kinds):
         yield misfit("this GPU has no 8-bit products", "precision", "cluster.gpu")
     if len({kind.gpu.name for kind in scenario.cluster.kinds}) > 1:

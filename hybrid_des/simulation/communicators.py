@@ -149,7 +149,7 @@ class Communicators:
 def _work_of(collective: LayerCollective) -> Work:
     """The work of a collective inside an op."""
     buffer = Buffer(elements_of(collective.size), codecs.find(SIXTEEN_BITS).build())
-    return Work(collectives.configured(collective.algorithm), buffer, collective.launch)
+    return Work(collectives.configured(collective.algorithm, collective.how), buffer, collective.launch)
 
 
 def _evenly(elements: int, members: int, channels: int) -> Sequence[int]:

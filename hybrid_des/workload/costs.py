@@ -8,9 +8,10 @@ from fractions import Fraction
 from math import ceil
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from hybrid_des.collectives.per_node import TokenExchange
 from hybrid_des.pipeline.op import Kind, Place
 from hybrid_des.scenario import Cluster, Parallel, Scenario, Schedule, Workload
-from hybrid_des.scenario.sections.training import Efficiency, ModelChoice, Overlap
+from hybrid_des.scenario.sections.training import Efficiency, ExpertTraffic, ModelChoice, Overlap
 
 if TYPE_CHECKING:
     from hybrid_des.workload.durations import Durations
@@ -54,6 +55,7 @@ class LayerCollective(NamedTuple):
         beside: picoseconds of the op's computation that may go on at the same time.
         messages, sent: number of messages, and bytes, that a group sends.
         even: whether its members complete it at the same time.
+        how: of an exchange with experts once per node: how tokens are routed.
     """
 
     axis: str
@@ -66,6 +68,7 @@ class LayerCollective(NamedTuple):
     messages: int
     sent: int
     even: bool
+    how: TokenExchange | None = None
 
     @property
     def waits(self) -> int:
@@ -344,6 +347,7 @@ class CostBasis(NamedTuple):
     model: ModelChoice | None
     efficiency: Efficiency | None
     overlap: Overlap
+    experts: ExpertTraffic
     precision: str
     recompute: Literal["none", "selective", "full"]
     sharding: str

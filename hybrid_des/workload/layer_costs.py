@@ -9,6 +9,7 @@ from functools import cache
 from math import ceil
 from typing import Literal, NamedTuple
 
+from hybrid_des.collectives.per_node import TokenExchange
 from hybrid_des.models import Attention, Elementwise, Gemm, Layer
 from hybrid_des.models.layer import Operation
 from hybrid_des.workload.costs import CostBasis
@@ -55,6 +56,7 @@ SPLIT = 0.75
 IDEAL = (1 / 256 + 1 / 128) / 2  # x₀
 ATTENTION_BACKWARD = (2.5, 0.78)  # times the FLOP, and share of the forward's rate
 ELEMENT = 2  # bytes
+EIGHT_BITS = Fraction(1, 2) + Fraction(4, 2 * 128)  # of 16: an 8-bit element, and a 4-byte scale per 128 (DeepEP)
 QUANTISED = 4  # bytes moved per element to convert an operand to 8 bits, in both layouts
 
 
@@ -147,11 +149,12 @@ class Exchange(NamedTuple):
 
     Attributes:
         axis: the axis whose ranks take part.
-        does: all-reduce, reduce-scatter, all-gather or all-to-all.
+        does: all-reduce, reduce-scatter, all-gather or all-to-all; dispatch or combine, once per node.
         size: bytes of a member's buffer.
         repeats: number of times, one after the other.
         behind: seconds of concurrent computation, each time.
         steps: of a ring whose steps are started one by one, between two members each; 0: it is started once.
+        how: of an exchange once per node: how tokens are routed.
     """
 
     axis: Axis
@@ -160,6 +163,7 @@ class Exchange(NamedTuple):
     repeats: int = 1
     behind: float = 0.0
     steps: int = 0
+    how: TokenExchange | None = None
 
 
 @dataclass(frozen=True)
@@ -240,13 +244,15 @@ def _times(operation: Operation, layer: Layer, basis: CostBasis, device: Device)
 def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Times:
     """A product with weights; experts of other ranks send their tokens here."""
     n, k, count = gemm.n, gemm.k, gemm.count
+    divides = basis.parallel.of_expert if gemm.expert else basis.parallel.tensor
     rows = float(gemm.rows) * basis.tokens
     if gemm.expert:
-        count, rows = gemm.count // basis.parallel.expert, rows * basis.parallel.expert * float(layer.balance)
+        count = gemm.count // basis.parallel.expert
+        rows *= basis.parallel.expert * float(layer.balance) * divides / basis.parallel.tensor
     if gemm.split == "columns":
-        n = ceil(n / basis.parallel.tensor)
+        n = ceil(n / divides)
     elif gemm.split == "rows":
-        k = ceil(k / basis.parallel.tensor)
+        k = ceil(k / divides)
     elif gemm.split == "sequence":
         rows /= basis.regular
     return device.layer_product(max(1.0, rows), n, k, count, quantised=layer.place == "block")
@@ -268,26 +274,53 @@ def _attention(attention: Attention, basis: CostBasis, device: Device) -> Times:
 
 def _traffic(layer: Layer, basis: CostBasis, core: Times, received: int, backward: int) -> Iterator[Exchange]:
     """The collectives of one pass over a layer."""
-    m = basis.tokens
     if basis.parallel.tensor > 1 and layer.parameters.tensor + layer.parameters.tied:
         yield from _tensor_traffic(layer, basis, received, backward)
     attention = [one for one in layer.operations if isinstance(one, Attention)]
     if basis.parallel.context > 1 and attention:
         yield from _context_traffic(attention[0], basis, core[backward], backward)
     if basis.parallel.expert > 1 and layer.dispatched:
-        size = round(layer.dispatched * m * layer.balance / basis.regular)
-        yield Exchange("expert", "all-to-all", size, 2)
+        yield from _token_traffic(layer, basis, backward)
 
 
 def _tensor_traffic(layer: Layer, basis: CostBasis, received: int, backward: int) -> Iterator[Exchange]:
     """Partial outputs are summed, and with sequence parallelism inputs gathered: twice per block."""
     size = basis.tokens * (layer.output or received)
     sums, gathers = {"block": (2, 2), "first": (1 - backward, backward), "last": (backward, 1 - backward)}[layer.place]
+    if layer.place == "block" and _only_experts(layer, basis):
+        sums, gathers = 1, 1  # around attention
     if not basis.parallel.sequence:
         gathers = 0
     for does, count in (("all-gather", gathers), ("reduce-scatter" if basis.parallel.sequence else "all-reduce", sums)):
         if count:
             yield Exchange("tensor", does, size, count)
+
+
+def _only_experts(layer: Layer, basis: CostBasis) -> bool:
+    """Whether the second half of a block divides nothing over tensor ranks: whole experts, and no shared ones."""
+    products = [one for one in layer.operations if isinstance(one, Gemm) and one.split == "rows"]
+    return basis.parallel.of_expert == 1 and sum(not one.expert for one in products) == 1 < len(products)
+
+
+def _token_traffic(layer: Layer, basis: CostBasis, backward: int) -> Iterator[Exchange]:
+    """Tokens to their experts and back, or gradients to where the results came from and back."""
+    tokens, routing = basis.tokens * layer.balance / basis.regular, layer.routing
+    halved = basis.experts.dispatch == "fp8"
+    if basis.experts.dispatcher == "per-node" and routing is not None:
+        once = layer.dispatched * tokens / routing.active
+        how = TokenExchange(
+            experts=routing.count, active=routing.active, groups=routing.groups, top_groups=routing.top_groups,
+            loads=routing.loads, channels=basis.experts.channels,
+        )  # fmt: skip
+        yield Exchange("expert", "dispatch", round(once * EIGHT_BITS if halved else once), how=how)
+        yield Exchange("expert", "combine", round(once), how=how)
+        return
+    size = layer.dispatched * tokens
+    if halved:
+        yield Exchange("expert", "all-to-all", round(size * EIGHT_BITS))
+        yield Exchange("expert", "all-to-all", round(size))
+    else:
+        yield Exchange("expert", "all-to-all", round(size), 2)
 
 
 def _context_traffic(attention: Attention, basis: CostBasis, core: float, backward: int) -> Iterator[Exchange]:
@@ -307,7 +340,7 @@ def _context_traffic(attention: Attention, basis: CostBasis, core: float, backwa
 def _kept(layer: Layer, basis: CostBasis, *, scores: bool) -> int:
     kept, t = layer.kept, basis.parallel.tensor
     inner = kept.tensor + (kept.scores / basis.parallel.context if scores else 0)
-    routed = (kept.received + kept.expert / t) * layer.balance
+    routed = (kept.received * Fraction(basis.parallel.of_expert, t) + Fraction(kept.expert, t)) * layer.balance
     return ceil(basis.tokens * (kept.sequence / basis.regular + inner / t + routed))
 
 
@@ -326,7 +359,7 @@ def _weight_share(layer: Layer, basis: CostBasis, kept: int) -> Fraction:
 def _parameters(layer: Layer, basis: CostBasis) -> tuple[int, int]:
     own = layer.parameters
     dense = -(-(own.tensor + own.tied) // basis.parallel.tensor) + own.replicated
-    return -(-own.expert // (basis.parallel.expert * basis.parallel.tensor)), dense
+    return -(-own.expert // (basis.parallel.expert * basis.parallel.of_expert)), dense
 
 
 def tensor_sizes(layer: Layer, basis: CostBasis, *, tied: bool) -> tuple[tuple[int, int], ...]:

@@ -122,7 +122,8 @@ class _Costing:
         holders = parallel.data * parallel.context
         pipelined = parallel.pipeline > 1
         self._dense = Sharding.of(basis.sharding, holders, pipelined=pipelined)
-        self._experts = Sharding.of(basis.sharding, max(1, holders // parallel.expert), pipelined=pipelined)
+        of_experts = max(1, holders * parallel.tensor // (parallel.expert * parallel.of_expert))
+        self._experts = Sharding.of(basis.sharding, of_experts, pipelined=pipelined)
         self._gradient = codecs.find(basis.codec).build().bytes_per_element
 
     @property
@@ -182,17 +183,17 @@ class _Costing:
 
     def _measured(self, exchange: Exchange) -> LayerCollective:
         """A collective in the slowest of the groups along its axis, with the time to start it."""
-        axis, does, size, repeats, behind, steps = exchange
+        axis, does, size, repeats, behind, steps, how = exchange
         groups = self._groups(axis)
         launch, found = 0, NOTHING
         if self._times is not None:
-            found = max((self._times(does, size, group) for group in groups), key=lambda one: one.duration)
+            found = max((self._times(does, size, group, how) for group in groups), key=lambda one: one.duration)
             further = 1 if steps else len(groups[0]) - 1
             overhead = float(self.efficiency.collective_overhead) * (1 + OVERHEAD_OF_MEMBERS * further)
             launch = max(1, steps) * round(overhead * PICOSECONDS_PER_SECOND)
         beside = round(behind * PICOSECONDS_PER_SECOND)
         beside += round(max(0, launch + found.duration - beside) * self._hidden[axis])
-        sent = found.messages, found.bytes, found.even
+        sent = found.messages, found.bytes, found.even, how
         return LayerCollective(axis, ALGORITHMS[does], size, repeats, launch, found.duration, beside, *sent)
 
 

@@ -34,6 +34,7 @@ from hybrid_des.models.layer import (
     linear,
     weights,
 )
+from hybrid_des.models.routing import Routing
 from hybrid_des.options import MOST, Count, Factor, Flag, Options, Section, choice, whole
 
 OrNone = Annotated[int, whole(0, MOST)]
@@ -76,6 +77,15 @@ class Experts(Section):
     """Tokens of the busiest expert rank divided by the mean."""
     router_bias: Flag = False
     """Whether the router has a bias per expert, as in DeepSeek-V3."""
+    groups: Count = 1
+    """Groups of neighbouring experts, of which a token uses only some, as in DeepSeek-V3."""
+    top_groups: Count | None = None
+    """Groups whose experts a token may use. Default: all."""
+
+    @property
+    def routing(self) -> Routing:
+        """How a token's experts are chosen."""
+        return Routing(self.count, self.active, self.groups, self.top_groups or self.groups)
 
 
 class Transformer(Options):
@@ -166,6 +176,18 @@ def _check(options: Transformer) -> None:
             raise ModelRefusal("experts.dense_layers", f"{experts.dense_layers} of only {options.layers} layers")
         if experts.balance < 1:
             raise ModelRefusal("experts.balance", "the busiest rank has at least the mean; expected 1 or more")
+        _check_groups(experts)
+
+
+def _check_groups(experts: Experts) -> None:
+    top = experts.routing.top_groups
+    if experts.count % experts.groups:
+        raise ModelRefusal("experts.groups", f"{experts.count} experts cannot be divided into {experts.groups} groups")
+    if top > experts.groups:
+        raise ModelRefusal("experts.top_groups", f"{top} of only {experts.groups} groups per token")
+    if experts.active > top * (experts.count // experts.groups):
+        held = f"{top} groups of {experts.count // experts.groups} experts"
+        raise ModelRefusal("experts.top_groups", f"{experts.active} experts per token, but {held}")
 
 
 def _embedding(options: Transformer) -> Layer:
@@ -211,7 +233,8 @@ def _block(options: Transformer, experts: Experts | None) -> Layer:
         parts.append(_mlp(options, experts.shared * experts.ffn, "shared "))
     else:
         parts.append(Part(kept=Kept(sequence=ELEMENT * h)))  # the router's input
-    return layer_of("", parts, ELEMENT * h, dispatched=ELEMENT * experts.active * h, balance=experts.balance)
+    sent = ELEMENT * experts.active * h
+    return layer_of("", parts, ELEMENT * h, dispatched=sent, balance=experts.balance, routing=experts.routing)
 
 
 def blocks(options: Transformer) -> list[Layer]:

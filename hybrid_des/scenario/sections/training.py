@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from hybrid_des import collectives
+from hybrid_des.collectives.buffer import MOST_CHANNELS
 from hybrid_des.layout import Layout
 from hybrid_des.models import Model, catalogue, kinds
 from hybrid_des.numerics.layers import TrainingSettings
@@ -53,9 +54,9 @@ Reached = Annotated[Fraction, share(above_0=True)]
 
 
 @lru_cache(maxsize=8)
-def _layout(order: tuple[str, ...], sizes: tuple[int, ...], expert: int) -> Layout:
+def _layout(order: tuple[str, ...], sizes: tuple[int, ...], expert: int, expert_tensor: int) -> Layout:
     """One layout for equal sizes, since it caches its results."""
-    return Layout(dict(zip(order, sizes, strict=True)), order, expert)
+    return Layout(dict(zip(order, sizes, strict=True)), order, expert, expert_tensor)
 
 
 class Parallel(Section):
@@ -74,7 +75,9 @@ class Parallel(Section):
     context_method: Annotated[str, choice("ring", "all-to-all", "all-gather")] = "ring"
     """How context ranks share attention."""
     expert: Count = 1
-    """Ranks along context and data that share the experts of each layer."""
+    """Ranks along context and data (and tensor, see `expert_tensor`) that share the experts of each layer."""
+    expert_tensor: Count | None = None
+    """Tensor ranks that share each expert; 1: the others hold different experts. Default: as `tensor`."""
     stages: Stages = "even"
     """With `model`: how layers are cut into stages; even, ends-1, balanced, or a list of layers per stage."""
     order: Order = ("tensor", "data", "pipeline")
@@ -85,7 +88,12 @@ class Parallel(Section):
         """The ranks with their coordinates."""
         place = self.order.index("tensor") + 1
         order = self.order if "context" in self.order else (*self.order[:place], "context", *self.order[place:])
-        return _layout(order, tuple([getattr(self, axis) for axis in order]), self.expert)
+        return _layout(order, tuple([getattr(self, axis) for axis in order]), self.expert, self.expert_tensor or 0)
+
+    @property
+    def of_expert(self) -> int:
+        """Tensor ranks that share each expert."""
+        return self.expert_tensor or self.tensor
 
     @property
     def ranks(self) -> int:
@@ -229,6 +237,17 @@ class Overlap(Section):
     """Whether sharded parameters are gathered during computation. Default with zero-3: true."""
 
 
+class ExpertTraffic(Section):
+    """How tokens travel to their experts and back."""
+
+    dispatcher: Annotated[Literal["per-node", "all-to-all"], choice("per-node", "all-to-all")] = "per-node"
+    """per-node: a token crosses the network once per node with any of its experts; all-to-all: once per expert."""
+    dispatch: Annotated[Literal["bf16", "fp8"], choice("bf16", "fp8")] = "bf16"
+    """Elements on the way to experts, and of gradients that retrace the way back; the other two ways have 16 bits."""
+    channels: Annotated[int, whole(1, MOST_CHANNELS)] | None = None
+    """per-node: ranks of each node that take in tokens from other nodes. Default: all of the group's."""
+
+
 class Efficiency(Section):
     """Achieved shares of the GPU's peaks. Defaults from the GPU and the precision."""
 
@@ -242,6 +261,8 @@ class Efficiency(Section):
     """Operations bound by memory: share of its bandwidth."""
     network: Reached = Fraction(1)
     """Share of every link's bandwidth."""
+    adapters: Reached | None = None
+    """The same of adapters and of switches between nodes. Default from the GPU; without one, `network`."""
     collective_overhead: Time = ZERO
     """Added to each collective of tensor, context and expert ranks: launching it; a fifth more per further member."""
     layer_overhead: Time = ZERO
@@ -378,6 +399,27 @@ def misfits_of_sharding(
     if any(size < LEAST_HELD for size in (held if isinstance(held, tuple) else (held,))):
         message = f"{sharding} divides weights and the state of the optimizer; expected at least {LEAST_HELD} bytes"
         yield misfit(message, "workload.memory.per_parameter", "sharding")
+
+
+def misfits_of_experts(parallel: Parallel) -> Iterator[Problem]:
+    """Groups of experts that ranks cannot form."""
+    layout = parallel.layout
+    if parallel.tensor % parallel.of_expert:
+        message = f"{parallel.tensor} tensor ranks cannot be grouped by {parallel.of_expert}"
+        yield misfit(message, "parallel.expert_tensor", "parallel.tensor")
+        return
+    holders, along = parallel.data * parallel.context, "data and context"
+    if layout.across_tensor:
+        holders, along = holders * parallel.tensor // parallel.of_expert, "tensor, data and context"
+    if holders % parallel.expert:
+        message = f"{holders} ranks along {along} cannot be grouped by {parallel.expert}"
+        yield misfit(message, "parallel.expert", "parallel.data", "parallel.context")
+    if layout.across_tensor and not parallel.sequence:
+        message = "tensor ranks with different experts send different tokens; expected true"
+        yield misfit(message, "parallel.sequence", "parallel.expert_tensor")
+    if layout.across_tensor and layout.strides["tensor"] > min(layout.strides["data"], layout.strides["context"]):
+        message = "experts are divided over neighbouring tensor ranks; expected tensor before data and context"
+        yield misfit(message, "parallel.order", "parallel.expert_tensor")
 
 
 def divided(parallel: Parallel, sharding: str) -> dict[str, str]:
