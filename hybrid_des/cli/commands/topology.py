@@ -3,6 +3,9 @@
 Links of one kind and bandwidth share a line, with * for the numbers in their names. With --route: the links of a
 message between two ranks, in both directions. With --out: topology.png and topology.svg. Without a scenario: every
 topology, with its options under `cluster`.
+
+With --from: the `cluster:` block of a machine or network, from a dump of NCCL or RCCL (NCCL_TOPO_DUMP_FILE),
+`nvidia-smi topo -m`, SLURM's topology.conf or topology.yaml, or ibnetdiscover. What the dump does not say is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_common, whole
-from hybrid_des.cli.output import show_result
+from hybrid_des.cli.output import say, show_result
 from hybrid_des.errors import UsageError, one_line
 from hybrid_des.report.terminal import text_table
 
@@ -30,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--route", nargs=2, type=whole, metavar=("FROM", "TO"), help="show the routes between two ranks"
     )
+    parser.add_argument("--from", dest="dump", metavar="FILE", help="print the cluster that a dump describes")
     add_common(parser, out="write topology.png and topology.svg to this folder")
 
 
@@ -37,6 +41,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the links, and draw them with --out."""
     from hybrid_des.network import topologies
 
+    if args.dump is not None:
+        return _imported(args)
     if args.file is None:
         if args.route or args.out or args.set:
             raise UsageError("topology: --route, --out and --set need a SCENARIO; see hybrid-des topology --help")
@@ -59,6 +65,21 @@ def run(args: argparse.Namespace) -> int:
         from hybrid_des.report.plots.fabric_map import draw_fabric
 
         write_files(args.out, {"topology": draw_fabric(fabric, tuple(args.route) if args.route else None)})
+    return 0
+
+
+def _imported(args: argparse.Namespace) -> int:
+    """Print the cluster of a dump, and ask for what is unknown."""
+    from hybrid_des.interchange.topology import read_topology
+    from hybrid_des.reading import read_text
+
+    if args.file is not None or args.route or args.out or args.set:
+        raise UsageError("topology: --from stands alone; put its output into a scenario for --route and --out")
+    block = read_topology(read_text(args.dump, "the dump of a topology"), args.dump)
+    found = {"cluster": block.mapping, "unknown": block.asked, "notes": block.notes}
+    show_result(args, lambda: found, lambda: block.text)
+    for path, question in block.asked.items():
+        say(f"unknown: cluster.{path}: {question}")
     return 0
 
 

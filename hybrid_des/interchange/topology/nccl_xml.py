@@ -1,0 +1,238 @@
+"""XML of NCCL_TOPO_DUMP_FILE: one machine as NCCL or RCCL saw it.
+
+    <cpu numaid>  <pci busid device link_speed link_width>  <gpu dev sm>  <nvlink target count tclass>   RCCL: <xgmi>
+                  <pci …>  <nic>  <net name speed>          (NVIDIA/nccl, src/graph/xml.h; ROCm/rccl the same)
+
+An NVLink whose target has class 0x068000 goes to an NVSwitch; others go to a GPU. Speeds of <net> are in Mb/s.
+Adapters below the same PCIe switch as a GPU are those of the GPUs; others (storage) are left out, unless there are no
+such.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+from hybrid_des.errors import LONGEST_SHOWN, UsageError, one_line
+from hybrid_des.interchange.topology.block import UNKNOWN, Block
+
+SWITCH = "0x068000"
+# GB/s of a link and direction, by compute capability. NVLink 1 … 5: 20, 25, 25, 25, 50 (NVIDIA datasheets of P100,
+# V100, A100, H100: 900 GB/s both ways over 18 links; B200: 1,800 over 18)
+NVLINK = {"6": 20, "7": 25, "8": 25, "9": 25, "10": 50, "12": 50}
+# GB/s of an XGMI link and direction, by architecture: 92, 100, 100 and 128 GB/s both ways (AMD's CDNA, CDNA 2, CDNA 3
+# white papers: MI100 3 links, MI250X, MI300X 7 links of 128 GB/s; MI355X 7 of 153.6)
+XGMI = {"908": 46.0, "910": 50.0, "gfx90a": 50.0, "gfx942": 64.0, "gfx950": 76.8}
+# Names by PCI device (pci-ids.ucw.cz)
+DEVICES = {
+    "0x1db1": "v100-16gb", "0x1db5": "v100-32gb", "0x20b0": "a100-40gb", "0x20b2": "a100-80gb", "0x2330": "h100",
+    "0x2335": "h200", "0x2329": "h20", "0x2901": "b200", "0x2941": "gb200", "0x3182": "b300", "0x31c2": "gb300",
+    "0x74a1": "mi300x", "0x74a5": "mi325x", "0x75a3": "mi355x",
+}  # fmt: skip
+_GPU_CLASSES, _NIC_CLASSES = ("0x0302", "0x0380", "0x1200"), ("0x0207", "0x0200")
+
+
+class _Port(NamedTuple):
+    """A network adapter's port, or a GPU: its name, PCIe address, and the bridges above it."""
+
+    name: str
+    bus: str
+    above: tuple[str, ...]
+    element: ElementTree.Element
+    pci: Mapping[str, str]
+
+
+def read_nccl_xml(text: str, name: str) -> Block:
+    """The cluster of one machine.
+
+    Raises:
+        UsageError: it is damaged, or holds no GPU.
+    """
+    system = _parsed(text, name)
+    gpus, nets = _found(system, "gpu"), _found(system, "net")
+    block = Block(f"From {one_line(name)}: the topology that {_library(system)} saw.")
+    if not gpus:
+        return _pci_only(block, system, name)
+    hosts = {cpu.get("host_hash") for cpu in system.iter("cpu")}
+    device = {gpu.pci.get("device", "") for gpu in gpus}
+    number = device.pop() if len(device) == 1 else ""
+    capability = gpus[0].element.get("sm", "?")
+    kind = gpus[0].element.get("gcn") or f"compute capability {capability[:-1]}.{capability[-1:]}"
+    block.gpu(DEVICES.get(number), f"{kind}, PCI device {number}" if number else kind)
+    block.add("nodes", len(hosts), "as many as were dumped" if len(hosts) > 1 else "one machine was dumped")
+    per_node = len(gpus) // len(hosts)
+    block.add("gpus_per_node", per_node)
+    _links(block, gpus, name)
+    _adapters(block, gpus, nets, len(hosts))
+    return block
+
+
+def _library(system: ElementTree.Element) -> str:
+    return "RCCL" if next(system.iter("xgmi"), None) is not None else "NCCL"
+
+
+def _parsed(text: str, name: str) -> ElementTree.Element:
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        raise UsageError(f"{name}: holds a document type; expected plain XML of NCCL_TOPO_DUMP_FILE")
+    try:
+        system = ElementTree.fromstring(text)
+    except ElementTree.ParseError as error:
+        raise UsageError(f"{name}: not whole XML: {error}; expected a dump of NCCL_TOPO_DUMP_FILE") from None
+    found = system if system.tag == "system" else system.find(".//system")
+    if found is None:
+        raise UsageError(f"{name}: no <system>; expected a dump of NCCL_TOPO_DUMP_FILE")
+    return found
+
+
+def _found(system: ElementTree.Element, tag: str) -> list[_Port]:
+    """All elements of a kind, with their places in the tree of PCIe switches."""
+    found: list[_Port] = []
+
+    def visit(element: ElementTree.Element, above: tuple[str, ...], pci: Mapping[str, str]) -> None:
+        if element.tag == "pci":
+            above, pci = (*above, element.get("busid", "")), element.attrib
+        if element.tag == tag:
+            name = element.get("name") or f"GPU {element.get('dev', len(found))}"
+            found.append(_Port(name, above[-1] if above else "", above[:-1], element, pci))
+        for inner in element:
+            visit(inner, above, pci)
+
+    for cpu in system:
+        visit(cpu, (), {})
+    numbers = [port.element.get("dev", "") for port in found]
+    if all(number.isdecimal() for number in numbers) and len(set(numbers)) == len(numbers):
+        found.sort(key=lambda port: int(port.element.get("dev", "")))
+    return found
+
+
+def _pcie(pci: Mapping[str, str]) -> str | None:
+    """Bandwidth of a PCIe port: transfers per second × lanes, of which 128 of 130 bits (up to 5 GT/s 8 of 10) count."""
+    rate, width = re.match(r"[\d.]+", pci.get("link_speed", "")), pci.get("link_width", "")
+    if rate is None or not width.isdecimal():
+        return None
+    transfers = float(rate[0])
+    return f"{transfers * int(width) / 8 * (128 / 130 if transfers > 5 else 8 / 10):.4g} GB/s"
+
+
+def _number(element: ElementTree.Element, key: str, name: str) -> int:
+    """A whole number of an element.
+
+    Raises:
+        UsageError: it is none.
+    """
+    text = element.get(key, "")
+    if not text.isdecimal():
+        shown = one_line(text, LONGEST_SHOWN)
+        raise UsageError(f'{name}: <{element.tag} {key}="{shown}">: expected a whole number')
+    return int(text)
+
+
+def _links(block: Block, gpus: Sequence[_Port], name: str) -> None:
+    """The links between the GPUs of a node: to a switch, or from GPU to GPU."""
+    places = {gpu.bus: number for number, gpu in enumerate(gpus)}
+    to_switch: list[int] = []
+    pairs: Counter[tuple[int, int]] = Counter()
+    for number, gpu in enumerate(gpus):
+        switched = 0
+        for link in [*gpu.element.iter("nvlink"), *gpu.element.iter("xgmi")]:
+            count = _number(link, "count", name)
+            if link.get("tclass", "").startswith(SWITCH):
+                switched += count
+            elif (other := places.get(link.get("target", ""))) is not None:
+                pairs[number, other] += count  # each pair in both directions
+        to_switch.append(switched)
+    each = _link_bandwidth(gpus[0].element)
+    if any(to_switch):
+        counts = sorted(set(to_switch))
+        total = counts[0] * each
+        unequal = f"; GPUs have {', '.join(map(str, counts))} links" if len(counts) > 1 else ""
+        block.add("nvlink.bandwidth", f"{total:g} GB/s", f"{counts[0]} links to NVSwitches × {each:g} GB/s{unequal}")
+    elif pairs:
+        both = {(min(pair), max(pair)) for pair in pairs}
+        _mesh(block, {pair: max(pairs[pair], pairs[pair[::-1]]) for pair in both}, each, gpus)
+    else:
+        block.ask(
+            "nvlink.bandwidth",
+            "no NVLink or XGMI in the dump: the bandwidth of each GPU's PCIe port, or topology: pcie",
+        )
+
+
+def _link_bandwidth(gpu: ElementTree.Element) -> float:
+    architecture = gpu.get("gcn")
+    if architecture:
+        return XGMI.get(architecture, XGMI["gfx942"])
+    return NVLINK.get(gpu.get("sm", "")[:-1], 25)
+
+
+def _mesh(block: Block, pairs: Mapping[tuple[int, int], int], each: float, gpus: Sequence[_Port]) -> None:
+    """GPUs that are linked to each other directly."""
+    block.add("topology", "links", "GPUs are linked to each other, without a switch")
+    wires = [
+        {"between": [f"gpu{one}", f"gpu{other}"], "bandwidth": f"{count * each:g} GB/s", "latency": "1.5 us"}
+        for (one, other), count in sorted(pairs.items())
+    ]
+    reached, waiting = {0}, [0]
+    while waiting:
+        place = waiting.pop()
+        near = {other for pair in pairs if place in pair for other in pair} - reached
+        reached |= near
+        waiting += near
+    if len(reached) < len(gpus):  # groups that only the host connects
+        ports = [_pcie(gpu.pci) for gpu in gpus]
+        wires += [
+            {"between": [f"gpu{place}", "host"], "bandwidth": port or UNKNOWN, "latency": "1.5 us"}
+            for place, port in enumerate(ports)
+        ]
+        block.notes.append("only the host connects groups of GPUs; links between its sockets are not in the dump")
+        if None in ports:
+            block.asked["links"] = "bandwidth of each GPU's PCIe port"
+    comment = f"links × {each:g} GB/s each way; the latency is that of NVLink in hybrid-des's catalogue"
+    block.add("links", wires, comment)
+
+
+def _adapters(block: Block, gpus: Sequence[_Port], nets: Sequence[_Port], hosts: int) -> None:
+    """Network adapters per node, with their bandwidth, and which GPU is near which."""
+    near = [net for net in nets if any({*net.above} & {*gpu.above} for gpu in gpus)]
+    used = near or [*nets]
+    if not used:
+        block.ask("infiniband.bandwidth", "no adapter in the dump: bandwidth of each")
+        block.ask("infiniband.nics_per_node", "their number")
+        return
+    speeds = Counter(net.element.get("speed", "") for net in used)
+    speed, count = speeds.most_common(1)[0]
+    if speed.isdecimal() and int(speed):
+        rest = ", ".join(f"{number} × {one} Mb/s" for one, number in speeds.items() if one != speed)
+        others = f"; others: {rest}" if rest else ""
+        block.add("infiniband.bandwidth", f"{int(speed) / 1000:g} Gb/s", f"speed {speed} Mb/s{others}")
+    else:
+        block.ask("infiniband.bandwidth", "the dump has no speed: bandwidth of each adapter")
+    names = ", ".join(net.name for net in used if net.element.get("speed", "") == speed)
+    block.add("infiniband.nics_per_node", max(1, count // hosts), names)
+    left = [f"{net.name} ({net.element.get('speed')} Mb/s)" for net in nets if net not in used]
+    if left:
+        block.notes.append(f"left out, on no PCIe switch of a GPU: {', '.join(left)}")
+    for gpu in gpus:
+        shared = {net.name: len({*net.above} & {*gpu.above}) for net in used}
+        most = max(shared.values())
+        nearest = [net for net, common in shared.items() if common == most] if most else []
+        block.notes.append(f"{gpu.name} ({gpu.bus}): {', '.join(nearest) or 'no adapter on its PCIe switch'}")
+
+
+def _pci_only(block: Block, system: ElementTree.Element, name: str) -> Block:
+    """A file that a cloud ships: only which GPU is near which adapter."""
+    kinds = [(pci.get("class") or "")[:6] for pci in system.iter("pci")]
+    gpus, nics = (sum(kind in classes for kind in kinds) for classes in (_GPU_CLASSES, _NIC_CLASSES))
+    if not gpus:
+        raise UsageError(f"{name}: no GPU in it; expected a dump of NCCL_TOPO_DUMP_FILE")
+    block.notes.append("the file holds the PCIe tree only")
+    block.gpu(None, "")
+    block.add("nodes", 1, "one machine was described")
+    block.add("gpus_per_node", gpus, "devices of class 3D controller")
+    block.ask("nvlink.bandwidth", "per GPU and direction; leave it out for that of the GPU")
+    block.ask("infiniband.bandwidth", "of each adapter")
+    if nics:
+        block.add("infiniband.nics_per_node", nics, "devices of class network controller")
+    else:
+        block.ask("infiniband.nics_per_node", "their number")
+    return block

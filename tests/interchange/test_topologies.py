@@ -1,0 +1,196 @@
+"""Dumps of topologies: what they say becomes a cluster, what they do not is asked for."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.paths import SHARED
+from support.tables import from_table
+
+from hybrid_des.errors import UsageError
+from hybrid_des.interchange.topology import UNKNOWN, read_topology
+from hybrid_des.planning.wiring import fabric_of
+from hybrid_des.scenario import scenario_from
+
+DUMPS = SHARED / "traces" / "topology"
+WORK = {"schedule": {"microbatches": 1}, "workload": {"forward": "1 ms", "backward": "2 ms"}}
+
+
+def fabric(block, **values):
+    """The links of a cluster, with what its dump does not say."""
+    return fabric_of(scenario_from({"cluster": {**block.mapping, **values}, **WORK}))
+
+
+def nccl(gpus, links="", nets=""):
+    """A machine of one PCIe switch per GPU."""
+    port = 'device="0x2330" link_speed="16.0 GT/s" link_width="16"'
+    ports = "".join(
+        f'<pci busid="s{n}"><pci busid="g{n}" {port}><gpu dev="{n}" sm="90">'
+        f"{links.format(n=n, next=(n + 1) % gpus)}</gpu></pci>{nets.format(n=n)}</pci>"
+        for n in reversed(range(gpus))
+    )
+    return f'<system version="1"><cpu numaid="0">{ports}</cpu></system>'
+
+
+SWITCHED = '<nvlink target="x" count="9" tclass="0x068000"/><nvlink target="y" count="9" tclass="0x068000"/>'
+RING = '<nvlink target="g{next}" count="2" tclass="0x030200"/>'
+NET = '<pci busid="n{n}"><nic><net name="mlx{n}" speed="400000"/></nic></pci>'
+
+
+def test_switches_have_the_sum_of_links():
+    block = read_topology(nccl(4, SWITCHED, NET), "topo.xml")
+    assert block.asked == {}
+    assert block.mapping == {
+        "gpu": "h100", "nodes": 1, "gpus_per_node": 4, "nvlink": {"bandwidth": "450 GB/s"},
+        "infiniband": {"bandwidth": "400 Gb/s", "nics_per_node": 4},
+    }  # fmt: skip
+    assert "GPU 2 (g2): mlx2" in block.notes
+    assert fabric(block).gpus == 4
+
+
+def test_a_mesh_is_wired_link_by_link():
+    block = read_topology(nccl(4, RING), "topo.xml")
+    ends = [wire["between"] for wire in block.mapping["links"]]
+    assert ends == [["gpu0", "gpu1"], ["gpu0", "gpu3"], ["gpu1", "gpu2"], ["gpu2", "gpu3"]]
+    assert {wire["bandwidth"] for wire in block.mapping["links"]} == {"50 GB/s"}
+    assert block.asked.keys() == {"infiniband.bandwidth", "infiniband.nics_per_node"}
+    assert len(fabric(block, infiniband={}).links) == 8
+
+
+def test_groups_of_gpus_meet_at_the_host():
+    pairs = '<nvlink target="g{pair}" count="4" tclass="0x030200"/>'
+    port = 'link_speed="16.0 GT/s" link_width="16"'
+    gpus = ((n, f'<gpu dev="{n}" sm="80">{pairs.format(pair=n ^ 1)}</gpu>') for n in range(4))
+    text = "".join(f'<pci busid="g{n}" {port}>{gpu}</pci>' for n, gpu in gpus)
+    wires = read_topology(f"<system><cpu>{text}</cpu></system>", "topo.xml").mapping["links"]
+    assert [wire["between"] for wire in wires[:2]] == [["gpu0", "gpu1"], ["gpu2", "gpu3"]]
+    assert wires[2] == {"between": ["gpu0", "host"], "bandwidth": "31.51 GB/s", "latency": "1.5 us"}
+
+
+def test_adapters_of_storage_are_left_out():
+    storage = '<pci busid="far"><nic><net name="storage" speed="100000"/></nic></pci>'
+    text = nccl(2, SWITCHED, NET).replace("</cpu>", f"{storage}</cpu>")
+    block = read_topology(text, "topo.xml")
+    assert block.mapping["infiniband"]["nics_per_node"] == 2
+    assert any("storage" in note for note in block.notes)
+
+
+def matrix(gpus, cell, nics=""):
+    """The text of nvidia-smi topo -m with tabs."""
+    names = [f"GPU{n}" for n in range(gpus)]
+    adapters = [f"NIC{n}" for n in range(len(nics.split()))]
+    lines = ["\t" + "\t".join([*names, *adapters, "CPU Affinity"])]
+    for row in names:
+        cells = [" X " if row == column else cell for column in names]
+        lines.append("\t".join([row, *cells, *nics.split(), "0-15"]))
+    legend = [f"  NIC{n}: mlx5_{n}" for n in range(len(adapters))]
+    return "\n".join([*lines, "", "Legend:", "  X = Self", "NIC Legend:", *legend])
+
+
+def test_a_matrix_tells_switches_from_direct_links():
+    switched = read_topology(matrix(8, "NV18", "PXB SYS"), "topo.txt")
+    assert switched.mapping["nvlink"] == {"bandwidth": "450 GB/s"}
+    assert switched.mapping["infiniband"] == {"bandwidth": UNKNOWN, "nics_per_node": 1}
+    assert switched.asked.keys() == {"gpu", "infiniband.bandwidth"}
+    assert "left out, below no PCIe switch of a GPU: mlx5_1" in switched.notes
+    meshed = read_topology(matrix(4, "NV4"), "topo.txt")
+    assert len(meshed.mapping["links"]) == 6
+    assert meshed.mapping["links"][0]["bandwidth"] == "100 GB/s"
+    assert read_topology(matrix(2, "SYS"), "topo.txt").mapping["nvlink"] == {"bandwidth": UNKNOWN}
+
+
+TREE = "SwitchName=top Switches=leaf[1-3]\nSwitchName=leaf1 Nodes=n[01-04]\nswitchname=leaf2 nodes=n[05-08]\n"
+
+
+def test_slurm_gives_leaves_and_asks_for_bandwidths():
+    block = read_topology(TREE + "SwitchName=leaf3 Nodes=n[09-10]  # half\n", "topology.conf")
+    assert (block.values["nodes"], block.values["topology"], block.values["leaf_size"]) == (10, "leaf-spine", 4)
+    assert block.asked.keys() == {
+        "gpu", "gpus_per_node", "oversubscription", "infiniband.bandwidth", "infiniband.nics_per_node",
+    }  # fmt: skip
+    stated = {"gpu": "h100", "gpus_per_node": 8, "oversubscription": 2, "infiniband": {}}
+    assert fabric(block, **stated).gpus == 80
+
+
+def test_slurm_in_yaml_is_the_same():
+    text = """\
+- topology: flat
+  flat: true
+- topology: main
+  cluster_default: true
+  tree:
+    switches:
+      - {switch: top, children: 'leaf[1-2]'}
+      - {switch: leaf1, nodes: 'n[1-4]'}
+      - {switch: leaf2, nodes: 'n[5-8]'}
+- {topology: other, block: {block_sizes: [2], blocks: [{block: b1, nodes: 'n[1-2]'}]}}
+"""
+    block = read_topology(text, "topology.yaml")
+    assert (block.values["nodes"], block.values["leaf_size"]) == (8, 4)
+
+
+def fabric_dump(leaves, nodes, adapters, rails):
+    """ibnetdiscover's output: adapters of a node below one leaf each, or all below the same; two uplinks per leaf."""
+    text, below = "", {leaf: [] for leaf in range(leaves)}
+    for node in range(nodes):
+        for adapter in range(adapters):
+            leaf = adapter % leaves if rails else node * leaves // nodes
+            key = f"H-{node}-{adapter}"
+            below[leaf].append(f'[{len(below[leaf]) + 1}]\t"{key}"[1](ab)\t\t# "node{node} mlx5_{adapter}" lid 1 4xNDR')
+            text += f'Ca\t1 "{key}"\t\t# "node{node} mlx5_{adapter}"\n'
+            text += f'[1](ab) \t"S-{leaf}"[1]\t\t# lid 5 lmc 0 "leaf" lid 1 4xNDR\n\n'
+    for leaf, lines in below.items():
+        up = "".join(f'[{60 + n}]\t"S-top"[{leaf}]\t\t# "spine" lid 9 4xNDR\n' for n in range(2))
+        text += f'Switch\t64 "S-{leaf}"\t\t# "leaf{leaf}" base port 0 lid 1 lmc 0\n' + "\n".join(lines) + f"\n{up}\n"
+    return (
+        text + 'Ca 1 "H-agg" # "Mellanox Technologies Aggregation Node"\n[1](a) "S-0"[9] # lid 3 "leaf0" lid 1 4xNDR\n'
+    )
+
+
+def test_a_fabric_has_its_leaves_and_speeds():
+    block = read_topology(fabric_dump(2, 8, 1, rails=False), "fabric.txt")
+    assert block.asked.keys() == {"gpu", "gpus_per_node"}
+    found = {key: block.values[key] for key in ("nodes", "topology", "leaf_size", "oversubscription")}
+    assert found == {"nodes": 8, "topology": "leaf-spine", "leaf_size": 4, "oversubscription": 2.0}
+    assert block.mapping["infiniband"] == {"bandwidth": "400 Gb/s", "nics_per_node": 1}
+    assert fabric(block, gpu="h100", gpus_per_node=8).gpus == 64
+
+
+def test_adapters_below_different_leaves_are_rails():
+    block = read_topology(fabric_dump(4, 3, 4, rails=True), "fabric.txt")
+    assert (block.values["topology"], block.values["nodes"]) == ("rails", 3)
+    assert block.mapping["infiniband"]["nics_per_node"] == 4
+
+
+@from_table
+def test_a_wrong_dump_is_answered_in_one_line(text, said):
+    with pytest.raises(UsageError) as caught:
+        read_topology(text, "dump")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@given(st.data())
+def test_a_cut_dump_never_gives_a_traceback(data):
+    whole = data.draw(
+        st.sampled_from([nccl(4, SWITCHED, NET), matrix(4, "NV4", "PXB"), TREE, fabric_dump(2, 4, 2, rails=True)])
+    )
+    cut = whole[: data.draw(st.integers(0, len(whole)))]
+    try:
+        assert read_topology(cut, "dump").text
+    except UsageError as error:
+        assert "\n" not in str(error)
+
+
+@pytest.mark.skipif(not DUMPS.is_dir(), reason="dumps of other people")
+def test_real_dumps_become_clusters():
+    read = {file.stem: read_topology(file.read_text(), file.name) for file in sorted(DUMPS.glob("*.xml"))}
+    a100 = read["dgx_a100_nccl_topo"].mapping
+    assert (a100["gpu"], a100["gpus_per_node"], a100["nvlink"]["bandwidth"]) == ("a100-40gb", 8, "300 GB/s")
+    assert a100["infiniband"] == {"bandwidth": "200 Gb/s", "nics_per_node": 8}
+    mesh = read["rccl_topo_8p_940"].mapping
+    assert len(mesh["links"]) == 28
+    assert {wire["bandwidth"] for wire in mesh["links"]} == {"64 GB/s"}
+    assert {"gpu", "nvlink.bandwidth", "infiniband.bandwidth"} <= read["azure_ndv5_pcie"].asked.keys()
+    for block in read.values():
+        stated = {"gpu": "h100", **({} if "links" in block.mapping else {"nvlink": {}}), "infiniband": {}}
+        assert fabric(block, **stated).links
