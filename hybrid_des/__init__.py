@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hybrid_des import plots
     from hybrid_des.analysis.collective_table import collective
     from hybrid_des.analysis.comparison.compare import Comparison, compare
     from hybrid_des.analysis.cost_table import costs
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from hybrid_des.planning.planner import parts_of
     from hybrid_des.planning.wiring import fabric_of
     from hybrid_des.renewal.goodput import Goodput, goodput
-    from hybrid_des.report import plots
     from hybrid_des.report.explained import draw_comparison, render_comparison, render_explanation
     from hybrid_des.result import Result, simulate
     from hybrid_des.scenario import Scenario, load
@@ -60,7 +60,7 @@ _HOME = {
     "SearchResult": "hybrid_des.plan_search",
     "simulate": "hybrid_des.result",
     "Result": "hybrid_des.result",
-    "plots": "hybrid_des.report",
+    "plots": "hybrid_des.plots",
     "schedules": "hybrid_des.pipeline",
     "spread": "hybrid_des.seeds.spread",
 }
@@ -71,7 +71,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = importlib.import_module(_HOME[name])
-    return getattr(module, name) if hasattr(module, name) else importlib.import_module(f"{_HOME[name]}.{name}")
+    return module if _HOME[name] == f"{__name__}.{name}" else getattr(module, name)
 
 
 def __dir__() -> list[str]:

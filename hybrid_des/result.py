@@ -11,7 +11,7 @@ from __future__ import annotations
 import html
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from hybrid_des.analysis.explanation import explain
 from hybrid_des.analysis.metrics import Findings
@@ -30,6 +30,8 @@ from hybrid_des.units import format_seconds
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+
+    from hybrid_des.report.plots.figure import Shown
 
 
 def simulate(
@@ -91,11 +93,23 @@ class Result(Findings):
         """With numerics: rank → stage → arrays at the end; None otherwise."""
         return self.run.weights
 
-    def gantt(self, ax: Axes | None = None) -> Axes:
-        """Draw the ops of each rank over time, on the given axes or on a new figure."""
+    def gantt(self, ax: Axes | None = None, **shown: Unpack[Shown]) -> Axes:
+        """Draw the ops of each rank over time, on the given axes or on a new figure; options as in `plots.gantt`."""
         from hybrid_des.report import plots
 
-        return plots.gantt(self.run, ax)
+        return plots.gantt(self.run, ax, **shown)
+
+    def link_use(self, ax: Axes | None = None, **shown: Unpack[Shown]) -> Axes:
+        """Draw the use of the busiest links over time; options as in `plots.link_use`."""
+        from hybrid_des.report import plots
+
+        return plots.link_use(self.run, ax, **shown)
+
+    def memory_curve(self, ax: Axes | None = None, **shown: Unpack[Shown]) -> Axes:
+        """Draw the memory of the GPUs of a replica over time; options as in `plots.memory_curve`."""
+        from hybrid_des.report import plots
+
+        return plots.memory_curve(self.run, ax, **shown)
 
     def report(self, color: bool = False, width: int = 100) -> str:
         """Return the report of the command line as text."""

@@ -171,6 +171,14 @@ class Goodput:
         many = f"{count} replication{'s' if count > 1 else ''}"
         return f"<Goodput of {self.scenario.name}: {'unknown' if good is None else f'{good:.1%}'} in {many}>"
 
+    def over_intervals(self, seconds: Sequence[float] | None = None) -> pd.DataFrame | None:
+        """Goodput for several intervals between checkpoints; see the function of this name."""
+        return over_intervals(self, seconds)
+
+    def over_spares(self, counts: Sequence[int] | None = None) -> pd.DataFrame | None:
+        """Goodput for several numbers of spares; see the function of this name."""
+        return over_spares(self, counts)
+
     def report(self) -> str:
         """The report of the command line as text."""
         from hybrid_des.renewal.report import render

@@ -5,7 +5,7 @@ Colours are the colour-blind-safe palette of Okabe and Ito (https://jfly.uni-koe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import ceil
@@ -74,6 +74,11 @@ class Bars:
     replicas: tuple[int, ...]
 
     @property
+    def first(self) -> float:
+        """The begin of the first bar."""
+        return min(float(self.start.min(initial=np.inf)), float(self.waits[:, 1].min(initial=np.inf)), self.last)
+
+    @property
     def last(self) -> float:
         """The end of the last bar."""
         return max(float(self.end.max(initial=0.0)), float(self.waits[:, 2].max(initial=0.0)))
@@ -90,13 +95,36 @@ class Bars:
         columns = ("line", "kind", "step", "microbatch", "chunk", "start", "end", "second")
         return replace(self, **{name: getattr(self, name)[which] for name in columns})
 
-    def first_steps(self, steps: int) -> Bars:
-        """The bars of the first steps alone, and reductions until the next step."""
-        kept = np.isin(self.step, np.unique(self.step)[:steps])
-        until = max(float(self.end[kept].max(initial=0.0)), float(self.start[~kept].min(initial=np.inf)))
-        waits = self.waits[self.waits[:, 1] < until].copy()
-        waits[:, 2] = np.minimum(waits[:, 2], until)
-        return replace(self.kept(kept), waits=waits)
+    def of_ranks(self, ranks: Collection[int]) -> Bars:
+        """The lines of some ranks alone, in their order."""
+        lines = [line for line, rank in enumerate(self.ranks) if rank in ranks]
+        place = np.full(len(self.ranks), NONE)
+        place[lines] = np.arange(len(lines))
+        ops, waits = self.kept(place[self.line] != NONE), self.waits[place[self.waits[:, 0].astype(np.int64)] != NONE]
+        waits = np.column_stack([place[waits[:, 0].astype(np.int64)], waits[:, 1:]])
+        ranks, replicas = (tuple(column[line] for line in lines) for column in (self.ranks, self.replicas))
+        return replace(ops, line=place[ops.line], waits=waits, ranks=ranks, replicas=replicas)
+
+    def of_steps(self, steps: Collection[int]) -> Bars:
+        """The bars of some steps alone, with reductions from the begin of each until the next one begins."""
+        every, at = np.unique(self.step, return_inverse=True)
+        begins, ends = np.full(len(every) + 1, np.inf), np.zeros(len(every))
+        np.minimum.at(begins, at, self.start)
+        np.maximum.at(ends, at, self.end)
+        waits = [self.waits[:0]]
+        for i in np.flatnonzero(np.isin(every, list(steps))).tolist():
+            until = max(float(ends[i]), float(begins[i + 1]))
+            last = i + 1 == len(every) or every[i + 1] not in steps
+            begin, end = begins[i] if i else 0.0, until if last else begins[i + 1]
+            mine = self.waits[(self.waits[:, 1] >= begin) & (self.waits[:, 1] < end)].copy()
+            mine[:, 2] = np.minimum(mine[:, 2], until)
+            waits.append(mine)
+        return replace(self.kept(np.isin(self.step, list(steps))), waits=np.concatenate(waits))
+
+    def within(self, begin: float, end: float) -> Bars:
+        """The bars that are seen in a window of time, whole."""
+        seen = (self.waits[:, 1] < end) & (self.waits[:, 2] > begin)
+        return replace(self.kept((self.start < end) & (self.end > begin)), waits=self.waits[seen])
 
 
 def bars_of(source: Timeline | pd.DataFrame, every: int = 1) -> Bars:

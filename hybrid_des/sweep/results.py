@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+    from hybrid_des.report.plots.figure import Size
+
 
 # Which case of a sweep is best: by one column, per sample where cases differ in the samples of a step.
 
@@ -219,13 +221,22 @@ def _counts(rows: Sequence[Row]) -> str:
     return f"{len(rows)} cases{fit}, {failed} failed{more}"
 
 
-def draw(rows: Sequence[Row] | pd.DataFrame, picture: Plot, ax: Axes | None = None) -> Axes:
+def draw(
+    rows: Sequence[Row] | pd.DataFrame,
+    picture: Plot,
+    ax: Axes | None = None,
+    *,
+    colours: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    size: Size | None = None,
+) -> Axes:
     """Draw the sweep's `plot` on the given axes or on a new figure; failed cases are left out, misfits are hollow.
 
     `rows` are those of `sweep_rows`, or the table of `run_sweep`.
 
     Strings such as "4 ms" or "2p" are ordered by their quantities. Lists with one entry per rank are drawn as their
-    maximum, those with one entry per step as their last entry.
+    maximum, those with one entry per step as their last entry. `colours` (by the values of `hue`), `labels` and `size`
+    are those of `plots.lines`.
 
     Raises:
         UsageError: the table has no such column, or `y` is not numeric.
@@ -233,6 +244,7 @@ def draw(rows: Sequence[Row] | pd.DataFrame, picture: Plot, ax: Axes | None = No
     import pandas as pd
 
     from hybrid_des.report import plots
+    from hybrid_des.report.plots.figure import Look, points
 
     records = _records(rows) if isinstance(rows, pd.DataFrame) else rows
     flat = [columns(row) for row in records if "error" not in row]
@@ -248,7 +260,7 @@ def draw(rows: Sequence[Row] | pd.DataFrame, picture: Plot, ax: Axes | None = No
             "fits": [not row.get("out_of_memory") for row in shown],
         }
     )
-    ax = plots.lines(frame, "x", "y", "hue" if picture.hue else None, ax, fits="fits")
+    ax = plots.lines(frame, "x", "y", "hue" if picture.hue else None, ax, fits="fits", colours=colours, size=size)
     _set_axes(ax, picture, places, {_key(row[picture.x]): row[picture.x] for row in shown})
     legend = ax.get_legend()
     if picture.hue and legend is not None:
@@ -256,8 +268,8 @@ def draw(rows: Sequence[Row] | pd.DataFrame, picture: Plot, ax: Axes | None = No
         legend.set_alignment("left")
     facts = [flat[0]["name"]] if flat else []
     facts += [f"{label(name)} {_text(value)}" for name, value in picture.where.items()]
-    ax.set_title(",  ".join(map(verbatim, facts)), loc="left", fontsize=10)
-    return ax
+    ax.set_title(",  ".join(map(verbatim, facts)), loc="left", fontsize=points(1))
+    return Look(labels=labels).dress(ax)
 
 
 def _records(frame: pd.DataFrame) -> list[Row]:

@@ -1,11 +1,17 @@
-"""Pictures on matplotlib axes: `gantt`, `link_use` and `memory_curve` of a run, `lines` of a sweep, `fabric_map`.
+"""Pictures on matplotlib axes: of a run, of what explains it, of a sweep, of a fabric.
 
-from hybrid_des.report import plots
-plots.gantt(result.run, ax)
+    from hybrid_des import plots
+    plots.gantt(result.run, ranks=[0, 2], window=("100 ms", "400 ms"), size="column")
+
+`gantt`, `link_use` and `memory_curve` take `steps`, `ranks` and a `window` of time; they, `lines` and `what_if_curves`
+take `colours`, `labels` and a `size` (`figure.py`). `paper.mplstyle` and `notebook.mplstyle` are styles for matplotlib.
 """
 
-from hybrid_des.report.plots.curves import lines, link_use, memory_curve
+from hybrid_des.report.plots.curves import lines, link_use, memory_curve, what_if_curves
 from hybrid_des.report.plots.fabric_map import fabric_map
+from hybrid_des.report.plots.figure import save_as
 from hybrid_des.report.plots.style import draw, gantt, save, size_of
 
-__all__ = ["draw", "fabric_map", "gantt", "lines", "link_use", "memory_curve", "save", "size_of"]
+__all__ = [
+    "draw", "fabric_map", "gantt", "lines", "link_use", "memory_curve", "save", "save_as", "size_of", "what_if_curves",
+]  # fmt: skip

@@ -5,17 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hybrid_des.analysis.times import link_rates
+from hybrid_des.analysis.counterfactual.ladder import curves
+from hybrid_des.analysis.explanation import Explanation
+from hybrid_des.analysis.times import LinkUse, link_rates
+from hybrid_des.errors import UsageError, unknown
 from hybrid_des.network.purpose import PURPOSES
+from hybrid_des.report.plots.figure import Look, Size, Window, canvas, chosen, narrow, points, seconds_of
 from hybrid_des.report.plots.style import (
     LINES,
     MARKERS,
-    axes,
     legend,
     legend_above,
     new_figure,
@@ -33,18 +37,32 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LANES = 16
+WINDOWS = 200  # of the shown time, over which rates are averaged
+FINEST = 20_000  # windows of a whole run
 MOST_SIZES = 8  # named along an axis
 LABELLED = 12  # if there are more lines, only the first and last are labelled
 NEAR = 2.5  # a GPU's memory is drawn if its peak is above 1/NEAR of it
 NEARLY = 0.015  # of the range of y: lines that are closer hide each other
 DASH = 2.5  # line widths
 MARKER = 5.5  # points
+BELOW = 3.5  # size of the axis below a picture, in sizes of text
 DASHES = ("--", ":", "-.")
 
 Heights = NDArray[np.float64]
 
 
-def link_use(run: Run, ax: Axes | None = None, links: Sequence[str] | None = None) -> Axes:
+def link_use(
+    run: Run,
+    ax: Axes | None = None,
+    links: Sequence[str] | None = None,
+    *,
+    steps: Iterable[int] | int | None = None,
+    ranks: Iterable[int] | None = None,
+    window: Window | None = None,
+    colours: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    size: Size | None = None,
+) -> Axes:
     """Draw link use over time, one lane per link, stacked by the purpose of messages.
 
     Rates are averaged over 200 windows; the height of a lane is the link's bandwidth or, if that is infinite or
@@ -54,36 +72,98 @@ def link_use(run: Run, ax: Axes | None = None, links: Sequence[str] | None = Non
         run: a run with recorded messages.
         ax: axes to draw on; default: a new pyplot figure.
         links: links from the top; default: the up to 16 busiest, by name.
+        steps: those to draw, one or several.
+        ranks: only links that messages of these ranks pass.
+        window: begin and end of the time to draw, such as ("100 ms", "400 ms") or in seconds.
+        colours: by the names of the legend, such as {"pipeline": "black"}.
+        labels: texts by those usually drawn, such as {"title": ""}.
+        size: of a new figure: `column`, `page`, `notebook`, its width in inches, or width and height.
+
+    Raises:
+        UsageError: there is no such rank, step, link, colour or text, or the window or size is wrong.
     """
-    ax = axes(ax, (10.0, 4.0))
-    scale, unit = scale_of(run.timeline.duration / PICOSECONDS_PER_SECOND)
+    look, (begin, end) = Look(colours, labels), _shown(run, steps, window)
+    passed = _passed(run, ranks)
     sent = {channel.purpose for channel in run.timeline.channels}
-    labels = {purpose.label: purpose.colour for purpose in PURPOSES if purpose.usual or purpose in sent}
-    uses = [link_rates(run.timeline, purposes=[p for p in PURPOSES if p.label == label]) for label in labels]
-    known = [use for use in uses if use is not None]
-    if known:
-        tops = np.cumsum([use.rate for use in known], axis=0)
-        place = {name: i for i, name in enumerate(known[0].links)}
-        busiest = sorted(place, key=lambda name: (-tops[-1, place[name]].sum(), name))[:LANES]
-        shown = list(links) if links is not None else sorted(busiest, key=natural)
-        largest = max((float(tops[-1, place[name]].max()) for name in shown), default=0.0) or 1.0
-        limits = _bandwidths(run)
-        edges = known[0].edges / PICOSECONDS_PER_SECOND / scale
-        for base, name in enumerate(reversed(shown)):
-            _draw_lane(ax, edges, base, 0.9 * tops[:, place[name]] / limits.get(name, largest), labels.values())
-        names = [
-            f"{verbatim(name)}  {limits[name] / 1e9:.4g} GB/s" if name in limits else verbatim(name) for name in shown
-        ]
-        ax.set_yticks([len(shown) - 1 - lane + 0.45 for lane in range(len(shown))], names, fontsize=8)
-        ax.set_ylim(-0.1, len(shown))
-        ax.set_xlim(0, float(edges[-1]))
-        whole = "the link's bandwidth" if set(shown) <= limits.keys() else f"{largest / 1e9:.4g} GB/s, or its bandwidth"
-        ax.set_title(f"links: a full lane is {whole}", loc="left", fontsize=10)
-        legend_above(ax, labels)
-    ax.tick_params(axis="y", length=0)
-    ax.spines["left"].set_visible(False)
-    ax.set_xlabel(f"time ({unit})")
-    return plain(ax)
+    named = {purpose.label: purpose.colour for purpose in PURPOSES if purpose.usual or purpose in sent}
+    named = {label: look.colour(label, colour) for label, colour in named.items()}
+    fine = ceil(WINDOWS * run.timeline.duration / PICOSECONDS_PER_SECOND / (end - begin)) if end > begin else WINDOWS
+    uses = [link_rates(run.timeline, min(fine, FINEST), [p for p in PURPOSES if p.label == label]) for label in named]
+    known = [_within(use, begin, end) for use in uses if use is not None]
+    with canvas(ax, size, lambda width: 4.0 * max(width / 10, 0.6)) as ax:
+        if known:
+            shown = _lanes(known, links, passed)
+            _draw_lanes(ax, run, known, shown, (begin, end), named.values())
+            legend_above(ax, named)
+        ax.tick_params(axis="y", length=0)
+        ax.spines["left"].set_visible(False)
+        ax.set_xlabel(f"time ({scale_of(end - begin)[1]})")
+        return look.dress(plain(ax))
+
+
+def _shown(run: Run, steps: Iterable[int] | int | None, window: Window | None) -> tuple[float, float]:
+    """The begin and end of what is drawn, in seconds: a window, the steps, or the whole run."""
+    rows = run.timeline.steps
+    wanted = chosen("steps", steps, rows["step"].tolist())
+    if (between := seconds_of(window)) is not None:
+        return between
+    if wanted is None:
+        return 0.0, run.timeline.duration / PICOSECONDS_PER_SECOND
+    mine = np.isin(rows["step"], wanted)
+    return rows["begin"][mine].min() / PICOSECONDS_PER_SECOND, rows["end"][mine].max() / PICOSECONDS_PER_SECOND
+
+
+def _passed(run: Run, ranks: Iterable[int] | None) -> set[str] | None:
+    """The links that messages of some ranks pass; None if all count."""
+    wanted = chosen("ranks", ranks, run.timeline.steps["rank"].tolist())
+    if wanted is None:
+        return None
+    mine = set(wanted)
+    return {channel.link for channel in run.timeline.channels if mine & {channel.sender, channel.receiver}}
+
+
+def _within(use: LinkUse, begin: float, end: float) -> LinkUse:
+    """The windows between two times in seconds."""
+    edges = use.edges / PICOSECONDS_PER_SECOND
+    seen = np.flatnonzero((edges[1:] > begin) & (edges[:-1] < end))
+    first, last = (int(seen[0]), int(seen[-1]) + 1) if len(seen) else (0, 0)
+    return LinkUse(use.links, use.edges[first : last + 1], use.rate[:, first:last])
+
+
+def _lanes(uses: Sequence[LinkUse], links: Sequence[str] | None, passed: set[str] | None) -> list[str]:
+    """The given links, or the busiest of those that count."""
+    known = set(uses[0].links) if passed is None else passed & set(uses[0].links)
+    for name in links or ():
+        if name not in known:
+            raise UsageError(f"links: {unknown(name, known)}")
+    if links is not None:
+        return list(links)
+    carried = dict(zip(uses[0].links, np.sum([use.rate for use in uses], axis=(0, 2)), strict=True))
+    return sorted(sorted(known, key=lambda name: (-carried[name], name))[:LANES], key=natural)
+
+
+def _draw_lanes(
+    ax: Axes,
+    run: Run,
+    uses: Sequence[LinkUse],
+    shown: Sequence[str],
+    between: tuple[float, float],
+    colours: Iterable[str],
+) -> None:
+    """Draw the lanes of some links from the top, and name them."""
+    tops, place = np.cumsum([use.rate for use in uses], axis=0), {name: i for i, name in enumerate(uses[0].links)}
+    scale = scale_of(between[1] - between[0])[0]
+    edges = uses[0].edges / PICOSECONDS_PER_SECOND / scale
+    largest = max((float(tops[-1, place[name]].max()) for name in shown), default=0.0) or 1.0
+    limits, colours = _bandwidths(run), list(colours)
+    for base, name in enumerate(reversed(shown)):
+        _draw_lane(ax, edges, base, 0.9 * tops[:, place[name]] / limits.get(name, largest), colours)
+    names = [f"{verbatim(name)}  {limits[name] / 1e9:.4g} GB/s" if name in limits else verbatim(name) for name in shown]
+    ax.set_yticks([len(shown) - 1 - lane + 0.45 for lane in range(len(shown))], names, fontsize=points(0.8))
+    ax.set_ylim(-0.1, len(shown))
+    ax.set_xlim(between[0] / scale, between[1] / scale)
+    whole = "the link's bandwidth" if set(shown) <= limits.keys() else f"{largest / 1e9:.4g} GB/s, or its bandwidth"
+    ax.set_title(f"links: a full lane is {whole}", loc="left", fontsize=points(1))
 
 
 def _bandwidths(run: Run) -> dict[str, float]:
@@ -101,60 +181,142 @@ def _draw_lane(ax: Axes, edges: Heights, base: int, tops: Heights, colours: Iter
         under = base + top
 
 
-def memory_curve(run: Run, ax: Axes | None = None, replica: int = 0) -> Axes:
-    """Draw the memory use of each GPU of a replica over time; dashed lines are GPU memory sizes close to it."""
-    ax = axes(ax, (10.0, 4.0))
-    timeline = run.timeline
-    scale, unit = scale_of(timeline.duration / PICOSECONDS_PER_SECOND)
-    pipeline = timeline.programs.pipeline
-    highest: dict[GpuKind, float] = {}
-    for place in range(pipeline):
-        rank = timeline.layout.rank(data=replica, pipeline=place)
-        mine = timeline.memory["rank"] == rank
-        time = timeline.memory["time"][mine] / PICOSECONDS_PER_SECOND / scale
-        held = timeline.memory["bytes"][mine] / 1e9
-        (gpu,) = run.scenario.cluster.gpus_of([rank])
-        highest[gpu] = max(highest.get(gpu, 0.0), float(held.max(initial=0.0)))
-        label = f"pipeline rank {place}" if pipeline <= LABELLED or place in (0, pipeline - 1) else None
-        ax.step(time, held, where="post", color=_along(place, pipeline), label=label, linewidth=1.3)
+def memory_curve(
+    run: Run,
+    ax: Axes | None = None,
+    replica: int = 0,
+    *,
+    steps: Iterable[int] | int | None = None,
+    ranks: Iterable[int] | None = None,
+    window: Window | None = None,
+    colours: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    size: Size | None = None,
+) -> Axes:
+    """Draw the memory use of each GPU of a replica over time; dashed lines are GPU memory sizes close to it.
+
+    Args:
+        run: a run.
+        ax: axes to draw on; default: a new pyplot figure.
+        replica: whose GPUs are drawn.
+        steps: those to draw, one or several.
+        ranks: GPUs to draw instead of those of a replica.
+        window: begin and end of the time to draw, such as ("100 ms", "400 ms") or in seconds.
+        colours: by the names of the legend, such as {"pipeline rank 0": "black"}.
+        labels: texts by those usually drawn, such as {"pipeline rank 0": "first stage"}.
+        size: of a new figure: `column`, `page`, `notebook`, its width in inches, or width and height.
+
+    Raises:
+        UsageError: there is no such rank, step, colour or text, or the window or size is wrong.
+    """
+    look, (begin, end) = Look(colours, labels), _shown(run, steps, window)
+    layout, stages = run.timeline.layout, range(run.timeline.programs.pipeline)
+    wanted = chosen("ranks", ranks, run.timeline.steps["rank"].tolist())
+    many = len(stages) if wanted is None else len(wanted)
+    drawn = {
+        layout.rank(data=replica, pipeline=place): f"pipeline rank {place}" for place in stages
+    } if wanted is None else {rank: f"rank {rank}" for rank in wanted}  # fmt: skip
+    with canvas(ax, size, lambda width: max(0.4 * width, 2.0)) as ax:
+        scale, unit = scale_of(end - begin)
+        highest: dict[GpuKind, float] = {}
+        for place, (rank, name) in enumerate(drawn.items()):
+            mine = run.timeline.memory["rank"] == rank
+            time = run.timeline.memory["time"][mine] / PICOSECONDS_PER_SECOND / scale
+            held = run.timeline.memory["bytes"][mine] / 1e9
+            (gpu,) = run.scenario.cluster.gpus_of([rank])
+            highest[gpu] = max(highest.get(gpu, 0.0), float(held.max(initial=0.0)))
+            label = name if many <= LABELLED or place in (0, many - 1) else None
+            colour = look.colour(name, _along(place, many))
+            ax.step(time, held, where="post", color=colour, label=label, linewidth=1.3)
+        _draw_limits(ax, highest)
+        ax.set_xlim(begin / scale, end / scale or 1)
+        ax.set_ylim(bottom=0)
+        ax.set_xlabel(f"time ({unit})")
+        ax.set_ylabel("memory held (GB)")
+        _legend_beside(ax)
+        return look.dress(plain(ax))
+
+
+def _draw_limits(ax: Axes, highest: Mapping[GpuKind, float]) -> None:
+    """Draw the memory of each kind of GPU that holds a good part of it, by the most that one holds in GB."""
     for style, (gpu, most) in zip(cycle(DASHES), highest.items(), strict=False):
         if gpu.memory / 1e9 < NEAR * most:
-            ax.axhline(
-                gpu.memory / 1e9, color="black", linestyle=style, linewidth=1, label=verbatim(f"memory of {gpu.name}")
-            )
-    ax.set_xlim(0, timeline.duration / PICOSECONDS_PER_SECOND / scale or 1)
-    ax.set_ylim(bottom=0)
-    ax.set_xlabel(f"time ({unit})")
-    ax.set_ylabel("memory held (GB)")
-    legend(ax)
-    return plain(ax)
+            name = verbatim(f"memory of {gpu.name}")
+            ax.axhline(gpu.memory / 1e9, color="black", linestyle=style, linewidth=1, label=name)
+
+
+def _legend_beside(ax: Axes, title: str | None = None) -> None:
+    """Place the legend to the right of the data, or below a narrow figure, which has no room beside them."""
+    if narrow(ax):
+        from matplotlib.transforms import ScaledTranslation
+
+        figure = ax.get_figure(root=True)
+        assert figure is not None
+        under = ScaledTranslation(0, -points(BELOW) / 72, figure.dpi_scale_trans)  # the axis and its label
+        below = {"loc": "upper center", "bbox_to_anchor": (0.45, 0), "bbox_transform": ax.transAxes + under}
+        legend(ax, title=title, title_fontsize=points(0.8), ncols=2, columnspacing=1.0, **below)
+    else:
+        legend(ax, title=title)
 
 
 def lines(
-    table: pd.DataFrame, x: str, y: str, hue: str | None = None, ax: Axes | None = None, *, fits: str | None = None
+    table: pd.DataFrame,
+    x: str,
+    y: str,
+    hue: str | None = None,
+    ax: Axes | None = None,
+    *,
+    fits: str | None = None,
+    colours: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    size: Size | None = None,
 ) -> Axes:
     """Draw one column of a sweep against another, one line per value of a third.
 
     Cases at the same point are averaged; failed cases without `y` are left out. A line on top of others is dashed, so
     that all are seen. With `fits`, a Boolean column, points of cases that do not fit are hollow.
+
+    Args:
+        table: one row per case.
+        x: a column.
+        y: a column.
+        hue: the column whose values are the lines.
+        ax: axes to draw on; default: a new pyplot figure.
+        fits: the Boolean column.
+        colours: by the values of `hue`.
+        labels: texts by those usually drawn, such as {"x": "micro-batches"}.
+        size: of a new figure: `column`, `page`, `notebook`, its width in inches, or width and height.
+
+    Raises:
+        UsageError: there is no such line or text, or the size is wrong.
     """
-    ax = axes(ax, (7.0, 4.5))
-    table = table.dropna(subset=[y])
+    look = Look(colours, labels)
+    with canvas(ax, size, lambda width: 0.64 * width) as ax:
+        _draw_curves(ax, table.dropna(subset=[y]), (x, y, hue), fits, look)
+        return look.dress(plain(ax))
+
+
+def _draw_curves(
+    ax: Axes, table: pd.DataFrame, names: tuple[str, str, str | None], fits: str | None, look: Look
+) -> None:
+    """Draw the lines, their points, axes and legend."""
+    x, y, hue = names
     groups: list[tuple[Any, Any]] = [(None, table)] if hue is None else list(table.groupby(hue, sort=False))
-    misfits = 0
+    misfits, marker_size = 0, MARKER * (0.7 if narrow(ax) else 1)
     curves = [rows.groupby(x, sort=True)[y].mean().astype(float) for _, rows in groups]
-    for i, ((value, rows), points) in enumerate(zip(groups, curves, strict=True)):
-        colour, marker = LINES[i % len(LINES)], MARKERS[(i + i // len(LINES)) % len(MARKERS)]
-        below, above = (sum(_alike(points, other, curves) for other in part) for part in (curves[:i], curves[i + 1 :]))
+    for i, ((value, rows), curve) in enumerate(zip(groups, curves, strict=True)):
+        marker = MARKERS[(i + i // len(LINES)) % len(MARKERS)]
+        colour = look.colour(str(value), LINES[i % len(LINES)])
+        below, above = (sum(_alike(curve, other, curves) for other in part) for part in (curves[:i], curves[i + 1 :]))
         dashes = (0, (DASH * (above + 1), DASH * below)) if below else "-"
-        size = MARKER * 1.3 ** min(above, 3)  # larger below others, so that its rim is seen
+        size = marker_size * 1.3 ** min(above, 3)  # larger below others, so that its rim is seen
         label = None if hue is None else verbatim(str(value))
-        holds = rows.groupby(x, sort=True)[fits].all().to_numpy() if fits else np.ones(len(points), dtype=bool)
-        ax.plot(points.index, points.to_numpy(), color=colour, linestyle=dashes, marker=marker, markersize=size,
+        holds = rows.groupby(x, sort=True)[fits].all().to_numpy() if fits else np.ones(len(curve), dtype=bool)
+        ax.plot(curve.index, curve.to_numpy(), color=colour, linestyle=dashes, marker=marker, markersize=size,
                 markevery=np.flatnonzero(holds).tolist(), label=label, linewidth=1.6)  # fmt: skip
         if not holds.all():
             misfits += 1
-            outside = points[~holds]
+            outside = curve[~holds]
             ax.plot(outside.index, outside.to_numpy(), color=colour, zorder=3, marker=marker, markersize=size,
                     markerfacecolor="white", linestyle="none")  # fmt: skip
     ax.set_xlabel(x)
@@ -165,15 +327,50 @@ def lines(
             [], [], color="0.3", label="hollow: does not fit", marker="o", markerfacecolor="white", linestyle="none"
         )
     if (hue is not None and groups) or misfits:
-        legend(ax, title=hue)
-    return plain(ax)
+        _legend_beside(ax, hue)
 
 
-def _alike(points: pd.Series[float], other: pd.Series[float], curves: Sequence[pd.Series[float]]) -> bool:
+def _alike(curve: pd.Series[float], other: pd.Series[float], curves: Sequence[pd.Series[float]]) -> bool:
     """Whether two curves coincide at half of the places that they share, or more."""
     span = max((curve.max() for curve in curves), default=0.0) - min((curve.min() for curve in curves), default=0.0)
-    apart = (points - other).abs().dropna()
+    apart = (curve - other).abs().dropna()
     return len(apart) > 0 and bool((apart <= NEARLY * span).mean() >= 0.5)
+
+
+def what_if_curves(
+    found: Explanation,
+    ax: Axes | None = None,
+    *,
+    colours: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    size: Size | None = None,
+) -> Axes:
+    """Draw the step, simulated, with less time in one class of ops or links, one line per class that helps the most.
+
+    Args:
+        found: what `explain` found.
+        ax: axes to draw on; default: a new pyplot figure.
+        colours: by the names of the legend, such as {"F ops": "black"}.
+        labels: texts by those usually drawn, such as {"F ops": "forwards"}.
+        size: of a new figure: `column`, `page`, `notebook`, its width in inches, or width and height.
+
+    Raises:
+        UsageError: there is no such line or text, or the size is wrong.
+    """
+    look = Look(colours, labels)
+    with canvas(ax, size, lambda width: 0.64 * width) as ax:
+        scale, unit = scale_of(found.seconds(found.duration))
+        for i, curve in enumerate(curves(found.run, found.gains)):
+            saved, ends = zip(*curve.points, strict=True)
+            name, steps = verbatim(curve.name), [found.seconds(end) / scale for end in ends]
+            style = {"color": look.colour(name, LINES[i % len(LINES)]), "marker": MARKERS[i % len(MARKERS)]}
+            ax.plot([100 * share for share in saved], steps, label=name, **style)
+        ax.set_xlabel("less time in the class (%)")
+        ax.set_ylabel(f"step ({unit})")
+        ax.grid(axis="y", color="0.9")
+        if ax.lines:
+            _legend_beside(ax)
+        return look.dress(plain(ax))
 
 
 def times_and_bandwidths(
@@ -193,7 +390,7 @@ def times_and_bandwidths(
         ax.set_xscale("log", base=2)
         ax.set_xlabel("buffer")
         shown = sizes[:: -(-len(sizes) // MOST_SIZES)]
-        ax.set_xticks(shown, [_binary(size) for size in shown], fontsize=8, rotation=30)
+        ax.set_xticks(shown, [_binary(size) for size in shown], fontsize=points(0.8), rotation=30)
         ax.minorticks_off()
         plain(ax)
     for i, (name, rows) in enumerate(curves.items()):
@@ -208,7 +405,7 @@ def times_and_bandwidths(
     right.set_ylim(bottom=0)
     right.set_ylabel("bus bandwidth (GB/s)")
     legend(right)
-    figure.suptitle(verbatim(title), fontsize=10)
+    figure.suptitle(verbatim(title), fontsize=points(1))
     return figure
 
 

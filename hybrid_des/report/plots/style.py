@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import ceil, floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -13,6 +13,18 @@ from numpy.typing import NDArray
 from hybrid_des.analysis.metrics import summary
 from hybrid_des.errors import one_line
 from hybrid_des.report.bars import ACTIVITIES, Bars, bars_of
+from hybrid_des.report.plots.figure import (
+    Look,
+    Size,
+    Window,
+    canvas,
+    chosen,
+    narrow,
+    points,
+    save_as,
+    seconds_of,
+    vector_figure,
+)
 from hybrid_des.simulation.run import Run
 from hybrid_des.timeline import OP_KINDS
 from hybrid_des.units import format_seconds
@@ -28,6 +40,8 @@ LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000
 MARKERS = "osD^vP*X"
 SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"), (1e-12, "ps"))
 
+LETTERS_PER_PATCH = 5  # width of a legend's patch and gaps
+WIDTH_OF_LETTER = 0.55  # of its size
 LONGEST_TEXT = 120  # characters
 MOST_POWERS = 7  # of ten, labelled on an axis
 
@@ -40,14 +54,12 @@ def axes(ax: Axes | None, size: tuple[float, float]) -> Axes:
         return ax
     import matplotlib.pyplot as plt
 
-    return plt.subplots(figsize=size, layout="constrained")[1]
+    return plt.subplots(figsize=size, layout="constrained", FigureClass=vector_figure())[1]
 
 
 def new_figure(size: tuple[float, float]) -> Figure:
     """Make a figure of a size in inches, outside pyplot's state."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=size, layout="constrained")
+    return vector_figure()(figsize=size, layout="constrained")
 
 
 def scale_of(seconds: float) -> tuple[float, str]:
@@ -62,6 +74,14 @@ def shade(colour: str, part: int, parts: int) -> Colour:
     light = 0.55 * part / max(parts - 1, 1)
     red, green, blue = (channel + (1 - channel) * light for channel in to_rgb(colour))
     return red, green, blue
+
+
+def dark(colour: str) -> bool:
+    """Whether text on a colour is to be white: its luminance (ITU-R BT.601) is below a half."""
+    from matplotlib.colors import to_rgb
+
+    red, green, blue = to_rgb(colour)
+    return 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
 
 
 def verbatim(text: str) -> str:
@@ -95,33 +115,38 @@ def log_ticks(axis: Axis) -> None:
 def legend(ax: Axes, **options: Any) -> None:
     """Place a legend without a frame, by default to the right of the data."""
     where = {"loc": "upper left", "bbox_to_anchor": (1.005, 1.0), "borderaxespad": 0.0}
-    ax.legend(**{"frameon": False, "fontsize": 8, **where, **options})
+    ax.legend(**{"frameon": False, "fontsize": points(0.8), **where, **options})
 
 
-def legend_above(ax: Axes, colours: Mapping[str, str | Sequence[Colour]]) -> None:
-    """Place a one-line legend of coloured patches above the data, on the right; several colours share one patch."""
+def legend_above(ax: Axes, colours: Mapping[str, Any]) -> None:
+    """Place a legend of coloured patches above the data, on the right; several colours share one patch."""
+    from matplotlib.colors import is_color_like
     from matplotlib.legend_handler import HandlerTuple
     from matplotlib.patches import Patch
 
     if not colours:
         return
-    several = [[one] if isinstance(one, str) else one for one in colours.values()]
+    columns = _columns(list(colours), points_across(ax) / points(0.8 * WIDTH_OF_LETTER)) if narrow(ax) else len(colours)
+    several = [[one] if is_color_like(one) else one for one in colours.values()]
     patches = [tuple(Patch(color=colour) for colour in shades) for shades in several]
     gaps = {"borderaxespad": 0.2, "handlelength": 1.2, "columnspacing": 1.2}
     legend(ax, handles=patches, labels=list(colours), handler_map={tuple: HandlerTuple(ndivide=None, pad=0)},
-           loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=max(len(patches), 1), **gaps)  # fmt: skip
+           loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=columns, **gaps)  # fmt: skip
+
+
+def _columns(names: Sequence[str], room: float) -> int:
+    """The most columns of a legend, filled column by column, that fit into so many letters."""
+    for columns in range(len(names), 1, -1):
+        parts = np.array_split(np.array([len(name) + LETTERS_PER_PATCH for name in names]), columns)
+        if sum(int(part.max()) for part in parts) <= room:
+            return columns
+    return 1
 
 
 def save(figure: Figure, folder: Path, name: str) -> None:
-    """Write `name`.png and `name`.svg, reproducible byte for byte: no dates or random identifiers."""
-    import warnings
-
-    import matplotlib as mpl
-
-    with mpl.rc_context({"svg.hashsalt": "hybrid_des"}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a scenario's name may be in any script
-        figure.savefig(folder / f"{name}.png", dpi=150, metadata={"Software": None})
-        figure.savefig(folder / f"{name}.svg", metadata={"Date": None, "Creator": None})
+    """Write `name`.png and `name`.svg, reproducible byte for byte."""
+    save_as(figure, folder / f"{name}.png", dpi=150)
+    save_as(figure, folder / f"{name}.svg")
 
 
 # The Gantt chart: one line per rank, by replica; drawn as collections, so that many ranks stay fast.
@@ -130,12 +155,14 @@ def save(figure: Figure, folder: Path, name: str) -> None:
 # show what share of the time each kind takes.
 
 
+WIDEST = 12.0  # inches
+LOWEST = 0.45  # share of the height that a narrow chart keeps at least
 MANY_BARS = 20_000  # above this, an SVG contains the bars as an image
 MOST_LINES = 512  # of a whole run: a picture has hardly more rows of pixels
-NUMBER_SIZE = 6.5  # points
-POINTS_PER_DIGIT = 0.62 * NUMBER_SIZE
+NUMBER_SIZE = 0.65  # of the size of texts
+WIDTH_OF_DIGIT = 0.62  # of its size
 NUMBER: dict[str, Any] = {
-    "fontsize": NUMBER_SIZE, "ha": "center", "va": "center_baseline", "clip_on": True, "in_layout": False,
+    "ha": "center", "va": "center_baseline", "clip_on": True, "in_layout": False,
 }  # fmt: skip
 NARROWEST = 1.5  # points of a typical op of any kind; narrower bars are no more than texture
 PERIODS = 2  # forwards and backwards that a band averages over
@@ -151,12 +178,22 @@ def draw(run: Run, picture: Callable[[Run, Axes], Axes]) -> Figure:
     return figure
 
 
-def size_of(ranks: int) -> tuple[float, float]:
+def size_of(ranks: int, width: float = WIDEST) -> tuple[float, float]:
     """Size in inches of a chart with one line per rank."""
-    return 12.0, min(1.5 + 0.32 * ranks, 4.5 + 0.075 * ranks, 18.0)
+    return width, max(width / WIDEST, LOWEST) * min(1.5 + 0.32 * ranks, 4.5 + 0.075 * ranks, 18.0)
 
 
-def gantt(source: Run | pd.DataFrame, ax: Axes | None = None) -> Axes:
+def gantt(
+    source: Run | pd.DataFrame,
+    ax: Axes | None = None,
+    *,
+    steps: Iterable[int] | int | None = None,
+    ranks: Iterable[int] | None = None,
+    window: Window | None = None,
+    colours: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    size: Size | None = None,
+) -> Axes:
     """Draw the ops of each rank over time; numbers are micro-batches, two of a fused pair, lighter shades later chunks.
 
     For a run with too many ranks for a picture, only some replicas are drawn, evenly spaced; of too many steps, the
@@ -165,29 +202,61 @@ def gantt(source: Run | pd.DataFrame, ax: Axes | None = None) -> Axes:
     Args:
         source: a run, or its timeline table, whole or filtered.
         ax: axes to draw on; default: a new pyplot figure.
+        steps: those to draw, one or several.
+        ranks: those to draw.
+        window: begin and end of the time to draw, such as ("100 ms", "400 ms") or in seconds.
+        colours: by the names of the legend, such as {"forward": "black"}.
+        labels: texts by those usually drawn, such as {"rank 0": "GPU 0", "title": ""}.
+        size: of a new figure: `column`, `page`, `notebook`, its width in inches, or width and height.
+
+    Raises:
+        UsageError: there is no such rank, step, colour or text, or the window or size is wrong.
     """
-    run = None if hasattr(source, "columns") else source
-    every = 1 if run is None else replicas_apart(run)
+    run, look = None if hasattr(source, "columns") else source, Look(colours, labels)
+    every = 1 if run is None or ranks is not None else replicas_apart(run)
     bars = bars_of(cast("pd.DataFrame", source) if run is None else run.timeline, every)
-    ax = axes(ax, size_of(len(bars.ranks)))
-    width = ax.get_window_extent().width * 72 / ax.figure.dpi
-    bars, note = _visible_steps(bars, width)
-    banded = min(bars.typical.values(), default=0.0) * width < NARROWEST * bars.last
-    scale, unit = scale_of(bars.last)
-    ax.set_xlim(0, bars.last / scale or 1)
+    between = seconds_of(window)
+    bars = _selected(bars, chosen("steps", steps, bars.step.tolist()), chosen("ranks", ranks, bars.ranks))
+    whole = between is None and steps is None
+    with canvas(ax, size, lambda width: size_of(len(bars.ranks), width)[1]) as ax:
+        note: list[str] = []
+        if whole:
+            bars, note = _visible_steps(bars, points_across(ax))
+        elif between is not None:
+            bars = bars.within(*between)
+        _draw(ax, bars, between or (0.0 if whole else bars.first, bars.last), note, look)
+        if run is not None:
+            ax.set_title(title_of(run), loc="left", fontsize=points(1), pad=20)  # above the legend
+        return look.dress(ax)
+
+
+def points_across(ax: Axes) -> float:
+    """The width of axes in points."""
+    return ax.get_window_extent().width * 72 / float(ax.figure.dpi)
+
+
+def _selected(bars: Bars, steps: Collection[int] | None, ranks: Collection[int] | None) -> Bars:
+    bars = bars if ranks is None else bars.of_ranks(ranks)
+    return bars if steps is None else bars.of_steps(steps)
+
+
+def _draw(ax: Axes, bars: Bars, shown: tuple[float, float], note: Sequence[str], look: Look) -> None:
+    """Draw bars, or bands where bars would be too narrow, between two times in seconds."""
+    begin, end = shown
+    banded = min(bars.typical.values(), default=0.0) * points_across(ax) < NARROWEST * (end - begin)
+    scale, unit = scale_of(end - begin)
+    ax.set_xlim(begin / scale, end / scale or 1)
     ax.set_ylim(len(bars.ranks) - 0.4, -0.6)
+    palette = {kind: look.colour(one.label, one.colour) for kind, one in ACTIVITIES.items()}
     if banded:
-        _draw_bands(ax, bars, scale, round(width))
-        note.append("height: share of the time")
-    _draw_bars(ax, bars, scale, ("optimizer",) if banded else OP_KINDS)
+        _draw_bands(ax, bars, scale, shown, palette)
+        note = [*note, "height: share of the time"]
+    _draw_bars(ax, bars, scale, ("optimizer",) if banded else OP_KINDS, palette)
     if not banded:
-        _draw_numbers(ax, bars, scale)
+        _draw_numbers(ax, bars, scale, palette)
     _name_lines(ax, bars)
-    legend_above(ax, _legend(bars, chunks=not banded))
+    legend_above(ax, _legend(bars, palette, chunks=not banded))
     ax.set_xlabel(";  ".join([f"time ({unit})", *note]))
-    if run is not None:
-        ax.set_title(title_of(run), loc="left", fontsize=10, pad=20)  # above the legend
-    return ax
 
 
 def _visible_steps(bars: Bars, width: float) -> tuple[Bars, list[str]]:
@@ -198,7 +267,7 @@ def _visible_steps(bars: Bars, width: float) -> tuple[Bars, list[str]]:
     ends = np.array([bars.end[bars.step == step].max() for step in steps])
     shown = max(1, int(np.count_nonzero(np.maximum.accumulate(ends) * NARROWEST <= shortest * width)))
     which = "first step" if shown == 1 else f"first {shown} steps"
-    return bars.first_steps(shown), [f"the {which} of {len(steps):,}"]
+    return bars.of_steps(np.unique(bars.step)[:shown].tolist()), [f"the {which} of {len(steps):,}"]
 
 
 def replicas_apart(run: Run) -> int:
@@ -220,40 +289,41 @@ def title_of(run: Run) -> str:
     return f"{verbatim(facts['name'])}:  {kind}, {sizes};  {figures}"
 
 
-def _legend(bars: Bars, chunks: bool) -> dict[str, str | list[Colour]]:
+def _legend(bars: Bars, palette: Mapping[str, str], chunks: bool) -> dict[str, str | list[Colour]]:
     """The colour of each kind of bar and, with `chunks`, the shades of several chunks on the first kind."""
     kinds = [kind for i, kind in enumerate(OP_KINDS) if (bars.kind == i).any()]
     if len(bars.waits):
         kinds.append("reduction")
-    colours: dict[str, str | list[Colour]] = {ACTIVITIES[kind].label: ACTIVITIES[kind].colour for kind in kinds}
+    colours: dict[str, str | list[Colour]] = {ACTIVITIES[kind].label: palette[kind] for kind in kinds}
     last = int(bars.chunk.max(initial=0))
     if chunks and last and kinds:
-        shades = [shade(ACTIVITIES[kinds[0]].colour, chunk, last + 1) for chunk in range(last + 1)]
+        shades = [shade(palette[kinds[0]], chunk, last + 1) for chunk in range(last + 1)]
         colours[f"chunks 0 to {last}, dark to light"] = shades
     return colours
 
 
-def _draw_bars(ax: Axes, bars: Bars, scale: float, kinds: Sequence[str]) -> None:
+def _draw_bars(ax: Axes, bars: Bars, scale: float, kinds: Sequence[str], palette: Mapping[str, str]) -> None:
     """Draw ops of some kinds, and periods of gradient reduction along the lower edge of their line."""
     mine = np.isin(bars.kind, [OP_KINDS.index(kind) for kind in kinds])
     chunks = int(bars.chunk.max(initial=0)) + 1
-    colours = np.array([[shade(ACTIVITIES[kind].colour, c, chunks) for c in range(chunks)] for kind in OP_KINDS])
+    colours = np.array([[shade(palette[kind], c, chunks) for c in range(chunks)] for kind in OP_KINDS])
     tall = np.array([TALL.get(kind, FULL) for kind in OP_KINDS])
     kind, start, end = bars.kind[mine], bars.start[mine] / scale, bars.end[mine] / scale
     _rectangles(ax, bars.line[mine], start, end, tall[kind], colours[kind, np.maximum(bars.chunk[mine], 0)])
     line, start, end = bars.waits.T
-    colour = np.tile(shade(ACTIVITIES["reduction"].colour, 0, 1), (len(line), 1))
+    colour = np.tile(shade(palette["reduction"], 0, 1), (len(line), 1))
     low = line + (FULL - TALL["reduction"]) / 2  # along the lower edge, below the numbers
     _rectangles(ax, low, start / scale, end / scale, np.full(len(line), TALL["reduction"]), colour)
 
 
-def _draw_bands(ax: Axes, bars: Bars, scale: float, places: int) -> None:
+def _draw_bands(ax: Axes, bars: Bars, scale: float, shown: tuple[float, float], palette: Mapping[str, str]) -> None:
     """Stack the shares of the time that each kind takes in each line, averaged around every place."""
     from matplotlib.collections import PolyCollection
 
-    window = PERIODS * sum(bars.typical.values())
-    time = np.linspace(0.0, bars.last, places)
-    left, right = np.maximum(time - window / 2, 0.0), np.minimum(time + window / 2, bars.last)
+    window, places = PERIODS * sum(bars.typical.values()), round(points_across(ax))
+    begin, end = shown
+    time = np.linspace(begin, end, places)
+    left, right = np.maximum(time - window / 2, begin), np.minimum(time + window / 2, end)
     lines = np.arange(len(bars.ranks))
     under = np.zeros((len(lines), places))
     for kind in bars.typical:
@@ -268,7 +338,7 @@ def _draw_bands(ax: Axes, bars: Bars, scale: float, places: int) -> None:
         heights = np.concatenate([under, top[:, ::-1]], axis=1)
         low = lines[:, np.newaxis] + FULL / 2  # lines are counted downwards
         corners = np.stack(np.broadcast_arrays(np.append(time, time[::-1]) / scale, low - FULL * heights), axis=2)
-        look: dict[str, Any] = {"facecolors": ACTIVITIES[OP_KINDS[kind]].colour, "linewidths": 0}
+        look: dict[str, Any] = {"facecolors": palette[OP_KINDS[kind]], "linewidths": 0}
         shapes = PolyCollection(list(corners), rasterized=heights.size > MANY_BARS, **look)
         ax.add_collection(shapes, autolim=False)
         under = top
@@ -287,25 +357,25 @@ def _rectangles(
     ax.add_collection(shapes, autolim=False)
 
 
-def _draw_numbers(ax: Axes, bars: Bars, scale: float) -> None:
+def _draw_numbers(ax: Axes, bars: Bars, scale: float, palette: Mapping[str, str]) -> None:
     """Write micro-batch numbers into the bars that have room; of a kind with little room for most, into none."""
-    box = ax.get_window_extent()
-    points = 72 / ax.figure.dpi
-    if box.height * points < 1.3 * NUMBER_SIZE * len(bars.ranks):
+    tall, digit = points(NUMBER_SIZE), points(NUMBER_SIZE * WIDTH_OF_DIGIT)
+    if ax.get_window_extent().height * 72 / ax.figure.dpi < 1.3 * tall * len(bars.ranks):
         return
-    across = box.width * points / ax.get_xlim()[1]
+    begin, end = ax.get_xlim()
+    across = points_across(ax) / (end - begin)
     wide = (bars.end - bars.start) / scale * across
     pairs = zip(bars.microbatch.tolist(), bars.second.tolist(), strict=True)
     texts = np.array([_number(*pair) for pair in pairs], dtype=np.str_)
-    room = (bars.microbatch >= 0) & (wide > POINTS_PER_DIGIT * np.char.str_len(texts) + 3)
+    room = (bars.microbatch >= 0) & (wide > digit * np.char.str_len(texts) + 3)
     for kind in range(len(OP_KINDS)):
         mine = (bars.kind == kind) & (bars.microbatch >= 0)
         if not mine.any() or room[mine].mean() < MOST_NUMBERED:
             continue
         for i in np.flatnonzero(mine & room).tolist():
             middle = (bars.start[i] + bars.end[i]) / 2 / scale
-            ink = "white" if OP_KINDS[kind] in ("F", "W") and bars.chunk[i] == 0 else "black"  # white on dark bars
-            ax.text(middle, bars.line[i], str(texts[i]), color=ink, **NUMBER)
+            ink = "white" if dark(palette[OP_KINDS[kind]]) and bars.chunk[i] == 0 else "black"
+            ax.text(middle, bars.line[i], str(texts[i]), color=ink, fontsize=tall, **NUMBER)
 
 
 def _number(microbatch: int, second: int) -> str:
@@ -315,20 +385,24 @@ def _number(microbatch: int, second: int) -> str:
 def _name_lines(ax: Axes, bars: Bars) -> None:
     """Label as many ranks as fit on the left, and draw a line between replicas."""
     count = len(bars.ranks)
-    every = next(step for step in (1, 2, 4, 8, 16, 32, 64, 128, 1 << 40) if count / step <= 40)
+    most = min(40.0, ax.get_window_extent().height * 72 / ax.figure.dpi / points(0.9))
+    every = next(step for step in (1, 2, 4, 8, 16, 32, 64, 128, 1 << 40) if count / step <= most)
     shown = range(0, count, every)
     many = len(set(bars.replicas)) > 1
-    ax.set_yticks(list(shown), [f"rank {bars.ranks[i]}" for i in shown], fontsize=8 if every == 1 else 7)
+    ax.set_yticks(list(shown), [f"rank {bars.ranks[i]}" for i in shown], fontsize=points(0.8 if every == 1 else 0.7))
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)
     starts = [i for i in range(count) if i == 0 or bars.replicas[i] != bars.replicas[i - 1]]
     if not many:
         return
+    tall = ax.get_window_extent().height * 72 / ax.figure.dpi / count
     for begin, end in zip(starts, [*starts[1:], count], strict=True):
         if begin and count / len(starts) > 1:
             ax.axhline(begin - 0.5, color="0.75", linewidth=0.8)
-        if len(starts) <= 16:
+        name, upright = f"replica {bars.replicas[begin]}", end - begin <= 2
+        room = tall * (end - begin) >= points(0.8 * WIDTH_OF_LETTER) * (1 if upright else len(name))
+        if len(starts) <= 16 and room:
             ax.text(
-                1.003, (begin + end - 1) / 2, f"replica {bars.replicas[begin]}", transform=ax.get_yaxis_transform(),
-                rotation=90 if end - begin > 2 else 0, fontsize=8, ha="left", va="center", color="0.35",
+                1.003, (begin + end - 1) / 2, name, transform=ax.get_yaxis_transform(),
+                rotation=0 if upright else 90, fontsize=points(0.8), ha="left", va="center", color="0.35",
             )  # fmt: skip

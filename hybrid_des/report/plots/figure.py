@@ -1,0 +1,239 @@
+"""The figure around a picture: its size and style, text that stays text, other colours and labels.
+
+    plots.gantt(run, ranks=[0, 2], window=("100 ms", "400 ms"), labels={"forward": "F"}, colours={"forward": "black"})
+    plots.gantt(run, size="page").figure.savefig("gantt.pdf")
+
+Without axes of their own, pictures are as wide as a column of a paper and drawn in the style `paper.mplstyle`, unless
+the user has set `figure.figsize`, as `plt.style.use("hybrid_des.report.plots.notebook")` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from hybrid_des.errors import UsageError, one_line, unknown
+from hybrid_des.units import parse_quantity
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+# inches: a column and a page of IEEE's journals (journals.ieeeauthorcenter.ieee.org, "Resolution and Size")
+WIDTHS = {"column": 3.5, "page": 7.16, "notebook": 11.0}
+NARROW = 5.0  # inches; narrower figures have no title, which a paper's caption is
+SMALLEST, LARGEST = 0.5, 100.0  # inches
+STYLES = Path(__file__).parent
+REAL_TEXT: dict[Any, Any] = {"svg.fonttype": "none", "pdf.fonttype": 42, "svg.hashsalt": "hybrid_des"}
+UNDATED: Mapping[str, dict[str, Any]] = {
+    "png": {"Software": None}, "svg": {"Date": None, "Creator": None}, "pdf": {"CreationDate": None, "Creator": None},
+}  # fmt: skip
+PLACES = ("title", "x", "y")  # keys of labels beside the texts themselves
+
+Size = str | float | tuple[float, float]
+"""The width of a figure in inches or by name (`column`, `page`, `notebook`), or its width and height."""
+
+Window = tuple[float | str, float | str]
+"""The begin and end of a stretch of time: seconds, or texts such as "120 ms"."""
+
+
+class Shown(TypedDict, total=False):
+    """What a picture of a run shows, and how: the options of `gantt`, `link_use` and `memory_curve`."""
+
+    steps: Iterable[int] | int | None
+    ranks: Iterable[int] | None
+    window: Window | None
+    colours: Mapping[str, str] | None
+    labels: Mapping[str, str] | None
+    size: Size | None
+
+
+@contextmanager
+def canvas(ax: Axes | None, size: Size | None, height: Callable[[float], float]) -> Iterator[Axes]:
+    """The given axes, or those of a new pyplot figure in the style of its size.
+
+    Args:
+        ax: axes to draw on.
+        size: that of a new figure; by default `figure.figsize` if it is set, else a column.
+        height: maps a width to the height of a figure, if only the width is given.
+
+    Raises:
+        UsageError: the size is wrong, or axes are given too.
+    """
+    if ax is not None:
+        if size is not None:
+            raise UsageError("size: the given axes have a size; expected one or the other")
+        yield ax
+        return
+    import matplotlib as mpl
+    import matplotlib.pyplot as plt
+
+    style, inches = _style_and_size(size, height)
+    with plt.style.context(style):
+        figure = plt.figure(figsize=inches, layout="constrained", FigureClass=vector_figure())
+        ax = figure.add_subplot()
+        # ticks that are made later would take their size from what is set then
+        ax.tick_params(axis="x", labelsize=mpl.rcParams["xtick.labelsize"])
+        ax.tick_params(axis="y", labelsize=mpl.rcParams["ytick.labelsize"])
+        yield ax
+
+
+def _style_and_size(size: Size | None, height: Callable[[float], float]) -> tuple[list[Path], tuple[float, float]]:
+    """The style files of a figure, and its inches."""
+    import matplotlib as mpl
+
+    usual = list(mpl.rcParams["figure.figsize"])
+    if size is None and usual != list(mpl.rcParamsDefault["figure.figsize"]):
+        return [], (usual[0], height(usual[0]))
+    if isinstance(size, str) and size not in WIDTHS:
+        raise UsageError(f"size: {unknown(size, WIDTHS)}, or inches")
+    size = "column" if size is None else size
+    style = STYLES / f"{'notebook' if size == 'notebook' else 'paper'}.mplstyle"
+    width = WIDTHS[size] if isinstance(size, str) else size
+    inches = width if isinstance(width, tuple) else (width, height(width))
+    if len(inches) != 2 or not all(SMALLEST <= one <= LARGEST for one in inches):
+        raise UsageError(f"size: {size}: expected {SMALLEST:g} to {LARGEST:g} inches, such as 3.5 or (3.5, 2)")
+    return [style], inches
+
+
+@cache
+def vector_figure() -> type[Figure]:
+    """A figure whose SVG and PDF files hold text, which can be searched and edited, instead of its outlines."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    class VectorFigure(Figure):
+        def savefig(self, fname: Any, **options: Any) -> None:
+            with mpl.rc_context(REAL_TEXT):
+                super().savefig(fname, **options)
+
+    return VectorFigure
+
+
+def save_as(figure: Figure, path: Path, **options: Any) -> None:
+    """Write a figure in the format of its suffix, reproducible byte for byte: no dates or random identifiers.
+
+    Raises:
+        UsageError: matplotlib has no such format.
+    """
+    import warnings
+
+    import matplotlib as mpl
+
+    suffix = path.suffix.removeprefix(".")
+    if suffix not in (known := figure.canvas.get_supported_filetypes()):
+        raise UsageError(f"{path}: {unknown(suffix, known, 'format')}")
+    with mpl.rc_context(REAL_TEXT), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a scenario's name may be in any script
+        figure.savefig(path, metadata=UNDATED.get(suffix), **options)
+
+
+def points(share: float) -> float:
+    """A text's size in points, as a share of `font.size`."""
+    import matplotlib as mpl
+
+    return share * float(mpl.rcParams["font.size"])
+
+
+def narrow(ax: Axes) -> bool:
+    """Whether a figure is as narrow as a column of a paper."""
+    figure = ax.get_figure(root=True)
+    return figure is not None and bool(figure.get_figwidth() < NARROW)
+
+
+class Look:
+    """Other colours and labels of a picture than its usual ones.
+
+    Args:
+        colours: colours by the names in the legend, such as {"forward": "black"}.
+        labels: texts by those that are usually drawn, such as {"rank 0": "GPU 0"}; `title`, `x` and `y` are those of
+            the axes. An empty text is left out.
+    """
+
+    def __init__(self, colours: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None) -> None:
+        from matplotlib.colors import is_color_like
+
+        self._colours, self._labels = dict(colours or {}), dict(labels or {})
+        self._asked = set[str]()
+        for name, colour in self._colours.items():
+            if not is_color_like(colour):
+                expected = 'expected one such as "black" or "#0072B2"'
+                raise UsageError(f"colours: {one_line(name)}: {one_line(str(colour))} is no colour; {expected}")
+
+    def colour(self, name: str, usual: Any) -> Any:
+        """The colour of what has this name in the legend."""
+        self._asked.add(name)
+        return self._colours.get(name, usual)
+
+    def dress(self, ax: Axes) -> Axes:
+        """Put the labels on a finished picture.
+
+        Raises:
+            UsageError: the picture has no such text, or nothing of a name that has a colour.
+        """
+        for name in self._colours.keys() - self._asked:
+            raise UsageError(f"colours: {unknown(name, self._asked)}")
+        drawn = set(PLACES)
+        for axis in (ax.xaxis, ax.yaxis):
+            drawn |= self._tick_labels(axis)
+        legend = ax.get_legend()
+        for text in [*ax.texts, *([] if legend is None else legend.get_texts())]:
+            drawn.add(text.get_text())
+            text.set_text(self._labels.get(text.get_text(), text.get_text()))
+        for name in self._labels.keys() - drawn:
+            raise UsageError(f"labels: {unknown(name, drawn)}")
+        if "title" in self._labels or narrow(ax):
+            ax.set_title(self._labels.get("title", ""), loc="left", fontsize=points(1))
+        for name, put in (("x", ax.set_xlabel), ("y", ax.set_ylabel)):
+            if name in self._labels:
+                put(self._labels[name])
+        return ax
+
+    def _tick_labels(self, axis: Axis) -> set[str]:
+        """Replace named ticks; returns their names, which are none where matplotlib writes numbers."""
+        from matplotlib.ticker import FixedLocator, ScalarFormatter
+
+        named = isinstance(axis.get_major_locator(), FixedLocator)
+        if not named or isinstance(axis.get_major_formatter(), ScalarFormatter):
+            return set()
+        names = [text.get_text() for text in axis.get_majorticklabels()]
+        if self._labels.keys() & set(names):
+            axis.set_ticks(axis.get_majorticklocs(), [self._labels.get(name, name) for name in names])
+        return set(names)
+
+
+def seconds_of(window: Window | None) -> tuple[float, float] | None:
+    """The begin and end of a window in seconds.
+
+    Raises:
+        UsageError: they are no times, or not in this order.
+    """
+    if window is None:
+        return None
+    try:
+        begin, end = (float(parse_quantity(time, "time")) for time in window)
+    except ValueError as error:
+        raise UsageError(f"window: {error}") from None
+    if not 0 <= begin < end:
+        raise UsageError(f"window: {one_line(str(window))}: expected a begin and a later end")
+    return begin, end
+
+
+def chosen(what: str, wanted: Iterable[int] | int | None, known: Iterable[int]) -> list[int] | None:
+    """The wanted ranks or steps; None if all are.
+
+    Raises:
+        UsageError: there is no such rank or step.
+    """
+    if wanted is None:
+        return None
+    found, there = [wanted] if isinstance(wanted, int) else list(wanted), set(known)
+    for one in found:
+        if one not in there:
+            expected = f"{min(there)} to {max(there)}" if there else "none, as no rows were recorded"
+            raise UsageError(f"{what}: no {one}; expected {expected}")
+    return found

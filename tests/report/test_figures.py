@@ -1,0 +1,230 @@
+"""Options of pictures: what is shown, by structure: axes, labels, the number of bars, and text in vector files."""
+
+import re
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from support.paths import GOLDEN
+
+from hybrid_des import explain, load, plots, simulate
+from hybrid_des.errors import UsageError
+from hybrid_des.report.plots.figure import WIDTHS
+
+PICTURES = {"gantt": plots.gantt, "link_use": plots.link_use, "memory_curve": plots.memory_curve}
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    mpl.use("Agg")
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def ran(scenarios):
+    """Three steps of four stages with two replicas: 64 ops a step, forwards of 50 ms and backwards of 80 ms."""
+    return simulate(load(scenarios / "a100_8x.yaml", ["steps=3"])).run
+
+
+def bars(ax):
+    """The number of bars of each colour."""
+    colours = [to_hex(one).upper() for shapes in ax.collections for one in shapes.get_facecolors()]
+    return {colour: colours.count(colour) for colour in colours}
+
+
+def structure(ax):
+    """What a reader sees: lines, bars, axes and words."""
+    legend = ax.get_legend()
+    return {
+        "inches": tuple(np.round(ax.figure.get_size_inches(), 2)),
+        "title": ax.get_title(loc="left"),
+        "x": (ax.get_xlabel(), *np.round(ax.get_xlim(), 1)),
+        "lines": [text.get_text() for text in ax.get_yticklabels()],
+        "legend": [text.get_text() for text in legend.get_texts()],
+        "bars": bars(ax),
+    }
+
+
+FORWARD, BACKWARD, REDUCTION = "#0072B2", "#E69F00", "#D55E00"
+TITLE = "a100_8x:  1f1b, p 4, d 2, m 8;  step 1.435 s,  bubble 27.5%"
+KINDS = ["forward", "backward", "gradient reduction"]
+RANKS = [f"rank {rank}" for rank in (0, 2, 4, 6, 1, 3, 5, 7)]
+STEP = {"inches": (3.5, 1.83), "title": "", "x": ("time (ms)", 0.0, 4305.8), "lines": RANKS, "legend": KINDS,
+        "bars": {FORWARD: 192, BACKWARD: 192, REDUCTION: 24}}  # fmt: skip
+GANTTS = {  # options → what differs from the whole run at the width of a column
+    "none": ({}, {"x": ("time (s)", 0.0, 4.3)}),
+    "steps": ({"steps": 1}, {"x": ("time (ms)", 1435.3, 2870.5), "bars": {FORWARD: 64, BACKWARD: 64, REDUCTION: 8}}),
+    "ranks": ({"ranks": [6, 1], "steps": [0]}, {"inches": (3.5, 0.96), "x": ("time (ms)", 0.0, 1435.3),
+              "lines": ["rank 6", "rank 1"], "bars": {FORWARD: 16, BACKWARD: 16, REDUCTION: 2}}),
+    "window": ({"window": ("100 ms", 0.2)},
+               {"x": ("time (ms)", 100, 200), "bars": {FORWARD: 16}, "legend": ["forward"]}),
+    "colours": ({"colours": {"forward": "black"}}, {"x": ("time (s)", 0.0, 4.3),
+                "bars": {"#000000": 192, BACKWARD: 192, REDUCTION: 24}}),
+    "labels": ({"labels": {"forward": "F", "rank 0": "GPU 0", "title": "Ours", "x": "t"}},
+               {"x": ("t", 0.0, 4.3), "title": "Ours", "lines": ["GPU 0", *RANKS[1:]], "legend": ["F", *KINDS[1:]]}),
+    "size": ({"size": "page"}, {"inches": (7.16, 2.42), "title": TITLE, "x": ("time (s)", 0.0, 4.3)}),
+    "inches": ({"size": (5, 3)}, {"inches": (5, 3), "title": TITLE, "x": ("time (s)", 0.0, 4.3)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("option", GANTTS)
+def test_a_gantt_chart_with_an_option(ran, option):
+    options, differs = GANTTS[option]
+    assert structure(plots.gantt(ran, **options)) == {**STEP, **differs}
+
+
+NVLINKS = [f"node0/gpu{gpu}/nvlink-{way}  300 GB/s" for gpu in (0, 2) for way in ("in", "out")]
+CURVES = ["pipeline rank 0", "pipeline rank 1", "pipeline rank 2", "pipeline rank 3"]
+
+
+def test_link_use_with_every_option(ran):
+    options = {"steps": [0], "window": (1.3, 1.5), "labels": {"x": "t", "pipeline messages": "p2p"}, "size": (4, 2)}
+    ax = plots.link_use(ran, ranks=[0, 2], colours={"gradient reduction": "black"}, **options)
+    assert ax.get_xlabel() == "t"
+    assert ax.get_xlim() == pytest.approx((1300, 1500))
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["p2p", "gradient reduction"]
+    shown = [text.get_text() for text in ax.get_yticklabels()]
+    assert set(NVLINKS) <= set(shown)
+    assert not any("gpu5" in name for name in shown)  # rank 5 sends to ranks 3, 7 and 4 only
+    assert sum(to_hex(patch.get_facecolor()) == "#000000" for patch in ax.patches) == len(shown)
+
+
+def test_a_narrow_window_is_drawn_finely(ran):
+    """A message of 64 MiB at 300 GB/s takes 0.22 ms: hardly a bar in three steps, and most of its lane in 2 ms."""
+    tops = []
+    for window in (None, ("49 ms", "51 ms")):
+        ax = plots.link_use(ran, links=["node0/gpu0/nvlink-out"], window=window, colours={"gradient reduction": "red"})
+        mine = [patch.get_data().values.max() for patch in ax.patches if to_hex(patch.get_facecolor()) != "#ff0000"]
+        tops.append(max(mine))
+    assert tops[0] < 0.05
+    assert 0.6 < tops[1] <= 0.9
+
+
+def test_memory_with_every_option(ran):
+    whole = plots.memory_curve(ran)
+    assert [line.get_label() for line in whole.get_lines()] == CURVES
+    assert [line.get_ydata().max() for line in whole.get_lines()] == pytest.approx([6.8, 5.6, 4.4, 3.2])
+    ax = plots.memory_curve(ran, ranks=[6, 0], steps=2, colours={"rank 6": "red"}, labels={"rank 0": "first"}, size=3)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["rank 6", "first"]
+    assert [line.get_ydata().max() for line in ax.get_lines()] == pytest.approx([3.2, 6.8])
+    assert to_hex(ax.get_lines()[0].get_color()) == "#ff0000"
+    assert ax.get_xlim() == pytest.approx((2870.5, 4305.8), abs=0.1)
+    assert tuple(ax.figure.get_size_inches()) == (3, 2)
+
+
+def test_lines_with_every_option():
+    rows = [(p, kind, p * k) for p in (2, 4, 8) for k, kind in ((1, "gpipe"), (2, "1f1b"))]
+    table = pd.DataFrame(rows, columns=["p", "kind", "time"])
+    ax = plots.lines(table, "p", "time", "kind", colours={"1f1b": "black"}, labels={"gpipe": "GPipe", "y": "s"})
+    assert [to_hex(line.get_color()) for line in ax.get_lines()] == ["#0072b2", "#000000"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["GPipe", "1f1b"]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("p", "s")
+    assert ax.figure.get_figwidth() == WIDTHS["column"]
+
+
+def test_curves_of_what_ifs_go_through_worked_steps():
+    ax = plots.what_if_curves(explain(GOLDEN / "explain/e2.yaml"), labels={"nvlink links": "NVLink"}, size="page")
+    named = {line.get_label(): dict(line.get_xydata().tolist()) for line in ax.get_lines()}
+    assert named["nvlink links"] == pytest.approx({0: 10.5, 12.5: 10.375, 25: 10.25, 50: 10.0, 75: 9.75})
+    assert len(named) == 5
+    assert "NVLink" in [text.get_text() for text in ax.get_legend().get_texts()]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("less time in the class (%)", "step (s)")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ranks": [8]}, "ranks: no 8; expected 0 to 7"),
+        ({"steps": [3]}, "steps: no 3; expected 0 to 2"),
+        ({"window": ("2 s", "1 s")}, "window: .*expected a begin and a later end"),
+        ({"window": ("2 potatoes", 3)}, 'window: unknown unit "potatoes"'),
+        ({"size": "colunm"}, 'size: unknown "colunm"; did you mean "column"?'),
+        ({"size": 0.1}, "size: 0.1: expected 0.5 to 100 inches"),
+        ({"colours": {"forwrd": "red"}}, 'colours: unknown "forwrd"; did you mean "forward"?'),
+        ({"colours": {"forward": "octarine"}}, "colours: forward: octarine is no colour"),
+        ({"labels": {"rank 9": "x"}}, 'labels: unknown "rank 9"'),
+    ],
+)
+def test_a_wrong_option_is_told(ran, options, message):
+    with pytest.raises(UsageError, match=message):
+        plots.gantt(ran, **options)
+
+
+def test_given_axes_keep_their_size(ran):
+    ax = Figure(figsize=(6, 3), layout="constrained").add_subplot()
+    for picture in PICTURES.values():
+        with pytest.raises(UsageError, match="the given axes have a size"):
+            picture(ran, ax, size="column")
+
+
+def test_text_stays_text_in_vector_files(ran, tmp_path):
+    for _ in range(2):  # the second file is the same, byte for byte
+        figure = plots.gantt(ran, steps=[0]).figure
+        figure.savefig(tmp_path / "drawn.svg")
+        plots.save_as(figure, tmp_path / f"again{_}.svg")
+        plots.save_as(figure, tmp_path / f"again{_}.pdf")
+    words = re.findall(r"<text[^>]*>([^<]+)</text>", (tmp_path / "drawn.svg").read_text())
+    assert {"rank 0", "forward", "time (ms)", "7"} <= set(words)
+    assert b"/Type0" in (tmp_path / "again0.pdf").read_bytes()  # TrueType, which can be searched, not Type 3
+    for suffix in ("svg", "pdf"):
+        assert (tmp_path / f"again0.{suffix}").read_bytes() == (tmp_path / f"again1.{suffix}").read_bytes()
+
+
+def test_notebooks_have_larger_figures(ran):
+    with plt.style.context("hybrid_des.report.plots.notebook"):
+        ax = plots.gantt(ran, steps=[0])
+        assert ax.figure.get_figwidth() == WIDTHS["notebook"]
+        assert ax.get_title(loc="left") == TITLE
+        assert plots.gantt(ran, size="column").figure.get_figwidth() == WIDTHS["column"]
+
+
+@pytest.mark.parametrize("kind", ["gantt", "links", "memory", "curves", "sweep"])
+def test_the_command_draws_every_kind(kind, run, scenarios, tmp_path):
+    file = scenarios / ("experiments/microbatches.yaml" if kind == "sweep" else "a100_8x.yaml")
+    few = [
+        "--set",
+        "sweep=[{schedule.microbatches: [p, 2p]}]",
+        "--set",
+        "plot={x: schedule.microbatches, y: step_time_s}",
+    ]
+    code, _, err = run("figure", kind, file, "--out", tmp_path / "a.svg", *(few if kind == "sweep" else ()))
+    assert (code, err[-1]) == (0, f"wrote {tmp_path}/a.svg")
+    assert "<text" in (tmp_path / "a.svg").read_text()
+    assert [path.name for path in tmp_path.iterdir()] == ["a.svg"]
+
+
+def test_the_command_passes_its_options_on(run, scenarios, tmp_path):
+    file = tmp_path / "a.svg"
+    some = ["--ranks", "0,2-3", "--window", "0s", "100ms", "--size", "4,2"]
+    words = [*some, "--label", "rank 3=third", "--colour", "forward=red"]
+    code, _, err = run("figure", "gantt", scenarios / "a100_8x.yaml", "--out", file, *words)
+    assert (code, err) == (0, [f"wrote {file}"])
+    drawn = re.findall(r"<text[^>]*>([^<]+)</text>", file.read_text())
+    assert [name for name in drawn if name.startswith(("rank", "third"))] == ["rank 0", "rank 2", "third"]
+    assert 'width="288pt" height="144pt"' in file.read_text()
+    assert "#ff0000" in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["gantt"], "figure: no file to write to; expected --out FILE.pdf, .svg or .png"),
+        (["gantt", "--out", "a.doc"], 'a.doc: unknown format "doc"; '),
+        (["curves", "--ranks", "0", "--out", "a.svg"], "--ranks: only gantt, links, memory have them, not curves"),
+        (["sweep", "--out", "a.svg"], "sweep: expected a list of axes"),
+        (["gantt", "--ranks", "3-1", "--out", "a.svg"], "expected numbers such as 0,2,4-6"),
+        (["gantt", "--label", "x", "--out", "a.svg"], '--label: expected NAME=VALUE, found "x"'),
+        (["gantt", "--size", "1.2.3", "--out", "a.svg"], "--size 1.2.3: expected inches such as 3.5 or 3.5,2"),
+    ],
+)
+def test_a_wrong_figure_command_is_told(words, message, run, scenarios, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run("figure", words[0], scenarios / "a100_8x.yaml", *words[1:])
+    assert (code, len(err)) == (2, 1)
+    assert message in err[0]
+    assert list(tmp_path.iterdir()) == []
