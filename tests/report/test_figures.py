@@ -1,5 +1,6 @@
 """Options of pictures: what is shown, by structure: axes, labels, the number of bars, and text in vector files."""
 
+import json
 import re
 
 import matplotlib as mpl
@@ -208,6 +209,10 @@ def test_the_command_passes_its_options_on(run, scenarios, tmp_path):
     assert [name for name in drawn if name.startswith(("rank", "third"))] == ["rank 0", "rank 2", "third"]
     assert 'width="288pt" height="144pt"' in file.read_text()
     assert "#ff0000" in file.read_text()
+    _, out, _ = run("figure", "gantt", scenarios / "a100_8x.yaml", "--out", file, *words, "--json")
+    told = json.loads(out)
+    assert (told["inches"], told["legend"]) == ([4.0, 2.0], ["forward"])
+    assert told["x"] == {"label": "time (ms)", "ends": [0.0, pytest.approx(100)]}
 
 
 @pytest.mark.parametrize(

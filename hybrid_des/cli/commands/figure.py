@@ -9,6 +9,7 @@ those in the picture; the names of labels also x, y and title.
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, what in (("colour", "COLOUR"), ("label", "TEXT")):
         usual = {"action": "append", "default": [], "metavar": f"NAME={what}"}
         parser.add_argument(f"--{name}", help=f"another {name} for what the picture calls NAME", **usual)  # type: ignore[arg-type]
+    parser.add_argument("--json", action="store_true", help="print what the figure shows as JSON")
     add_common(parser)
 
 
@@ -50,11 +52,26 @@ def run(args: argparse.Namespace) -> int:
     if given and args.kind not in OF_A_RUN:
         raise UsageError(f"{', '.join(given)}: only {', '.join(OF_A_RUN)} have them, not {args.kind}")
     look = {"colours": _pairs("colour", args.colour), "labels": _pairs("label", args.label), "size": _size(args.size)}
-    with status_line(quiet=False):
+    with status_line(args.json):
         ax = _drawn(args, {**shown, **look} if args.kind in OF_A_RUN else look)
     _write(args.out, ax)
+    if args.json:
+        print(json.dumps(_words(ax), indent=2))
     say(f"wrote {one_line(str(args.out))}")
     return 0
+
+
+def _words(ax: Axes) -> dict[str, Any]:
+    """The size, texts and ends of the axes of a picture."""
+    figure, legend = ax.get_figure(root=True), ax.get_legend()
+    assert figure is not None
+    return {
+        "inches": figure.get_size_inches().tolist(),
+        "title": ax.get_title(loc="left"),
+        "x": {"label": ax.get_xlabel(), "ends": [*ax.get_xlim()]},
+        "y": {"label": ax.get_ylabel(), "ends": [*ax.get_ylim()]},
+        "legend": [] if legend is None else [text.get_text() for text in legend.get_texts()],
+    }
 
 
 def _drawn(args: argparse.Namespace, options: dict[str, Any]) -> Axes:
