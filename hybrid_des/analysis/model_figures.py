@@ -73,8 +73,7 @@ def model_figures(
 
 def peak_of(scenario: Scenario) -> float:
     """Dense FLOP/s of a GPU in the scenario's precision."""
-    gpu = scenario.cluster.kinds[0].gpu
-    return float((gpu.peak_fp8 if scenario.precision == "fp8" else gpu.peak) or 0)
+    return scenario.cluster.kinds[0].gpu.peak_in(scenario.precision)
 
 
 def recomputed_flop(model: Model, recompute: str) -> int:

@@ -16,8 +16,10 @@ from hybrid_des.errors import UsageError, unknown
 from hybrid_des.units import Dimension, parse_quantity
 
 DEFAULT = "a100-80gb"
+LINKS = ("nvlink", "infiniband", "pcie", "host")
 DIMENSIONS: Mapping[str, Dimension] = {
-    "memory": "size", "peak": "compute", "peak_fp8": "compute", "bandwidth": "bandwidth", "latency": "time",
+    "memory": "size", "host_memory": "size", "peak": "compute", "peak_fp8": "compute", "peak_fp4": "compute",
+    "bandwidth": "bandwidth", "latency": "time",
 }  # fmt: skip
 
 
@@ -33,7 +35,15 @@ class LinkPart:
 
 @dataclass(frozen=True)
 class GpuPart:
-    """A GPU model (memory in bytes, dense half-precision FLOP/s), and links and adapters of its usual node of eight."""
+    """A GPU model (memory in bytes, dense half-precision FLOP/s), and links and adapters of its usual node.
+
+    Attributes:
+        peak_fp8, peak_fp4: dense FLOP/s in 8 and in 4 bits; None: no such products.
+        gpus_per_node: in an NVLink domain, which is a node here.
+        topology: how the GPUs of a node are wired.
+        host: the link to host memory; by default that of PCIe.
+        host_memory: bytes of host memory per GPU, where it is part of the module.
+    """
 
     name: str
     memory: Fraction
@@ -46,6 +56,11 @@ class GpuPart:
     nics_per_node: int
     pcie: LinkPart
     peak_fp8: Fraction | None = None
+    peak_fp4: Fraction | None = None
+    gpus_per_node: int = 8
+    topology: str = "nodes"
+    host: LinkPart | None = None
+    host_memory: Fraction | None = None
 
 
 @cache
@@ -53,7 +68,7 @@ def _parts() -> dict[str, GpuPart]:
     data: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("gpus.yaml").read_text(encoding="utf-8"))
     links = {name: LinkPart(name, **_read(link)) for name, link in data["links"].items()}
     return {
-        name: GpuPart(name, **_read(gpu | {sort: links[gpu[sort]] for sort in ("nvlink", "infiniband", "pcie")}))
+        name: GpuPart(name, **_read(gpu | {sort: links[gpu[sort]] for sort in LINKS if sort in gpu}))
         for name, gpu in data["gpus"].items()
     }
 

@@ -15,7 +15,7 @@ from hybrid_des.network.topologies import OptionRefusal
 from hybrid_des.options import MOST, Count, Flag, Section, Text, choice, whole
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.problem import Problem, Problems, misfit
-from hybrid_des.scenario.sections.cluster import WITHOUT_PRIORITIES, Cluster
+from hybrid_des.scenario.sections.cluster import QUANTISED, WITHOUT_PRIORITIES, Cluster
 from hybrid_des.scenario.sections.faults import FaultsOrNone, misfits_of_faults
 from hybrid_des.scenario.sections.perturbations import AllJitter, AllSlow, misfits_of_jitter, misfits_of_slow
 from hybrid_des.scenario.sections.training import (
@@ -65,8 +65,8 @@ class Scenario(Section):
     workload: Workload | None = None
     model: PublishedOrOwn = None
     """Instead of `workload`: the network that is trained; a published one by name, or its sizes."""
-    precision: Annotated[str, choice("bf16", "fp16", "fp8")] = "bf16"
-    """Precision of products; fp8: attention and logits in bf16."""
+    precision: Annotated[str, choice("bf16", "fp16", *QUANTISED)] = "bf16"
+    """Precision of products; fp8, mxfp8, nvfp4: attention and logits in bf16."""
     recompute: Annotated[Literal["none", "selective", "full"], choice("none", "selective", "full")] = "none"
     """What the backward recomputes instead of keeping it: nothing, the attention core, or whole layers."""
     sharding: Annotated[str, choice("none", "zero-1", "zero-2", "zero-3")] = "none"
@@ -205,8 +205,10 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
         except Refusal as refusal:
             yield misfit(str(refusal), f"parallel.{axis}", "model")
     yield from misfits_of_experts(parallel)
-    if scenario.precision == "fp8" and any(kind.gpu.peak_fp8 is None for kind in scenario.cluster.kinds):
-        yield misfit("this GPU has no 8-bit products", "precision", "cluster.gpu")
+    needed = QUANTISED.get(scenario.precision, ())
+    if any(getattr(kind.gpu, peak) is None for kind in scenario.cluster.kinds for peak in needed):
+        what = "8-bit" if scenario.precision == "fp8" else scenario.precision
+        yield misfit(f"this GPU has no {what} products", "precision", "cluster.gpu")
     if len({kind.gpu.name for kind in scenario.cluster.kinds}) > 1:
         message = "a model's times are those of one kind of GPU; give slower nodes a `speed`"
         yield misfit(message, "cluster.nodes", "model")

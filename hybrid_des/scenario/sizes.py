@@ -32,7 +32,7 @@ from hybrid_des.errors import Refusal
 from hybrid_des.options import OfRanks, mark_of, of_ranks
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.problem import Problem, misfit
-from hybrid_des.scenario.sections.cluster import Cluster
+from hybrid_des.scenario.sections.cluster import NODES, QUANTISED, Cluster
 from hybrid_des.scenario.sections.training import Gradients, Schedule, expanded
 from hybrid_des.scenario.sections.values import per_rank
 
@@ -294,7 +294,7 @@ def _fill_efficiency(efficiency: dict[str, Any], scenario: Mapping[str, Any]) ->
     gpu = cluster.get("gpu") if isinstance(cluster, Mapping) else None
     if isinstance(gpu, str) and gpu in catalogue.names() and isinstance(precision, str):
         reached = catalogue.part(gpu).efficiency
-        if precision == "fp8":  # the 8-bit efficiency says little about 16 bits
+        if precision in QUANTISED:  # the efficiency in few bits says little about 16 bits
             efficiency.setdefault("gemm_16bit", reached["bf16"]["gemm"])
         of_precision = reached.get(precision, reached["bf16"])  # a precision that the GPU lacks has its own check
         efficiency.update({**of_precision, **efficiency})
@@ -302,9 +302,13 @@ def _fill_efficiency(efficiency: dict[str, Any], scenario: Mapping[str, Any]) ->
 
 def _fill_cluster(cluster: dict[str, Any], scenario: Mapping[str, Any]) -> None:
     gpu = cluster.setdefault("gpu", catalogue.DEFAULT)
-    cluster.setdefault("gpus_per_node", 8)
+    part = _part(gpu)
+    cluster.setdefault("gpus_per_node", part.gpus_per_node)
+    if part.topology != NODES and not cluster.keys() & {"topology", *_keys_of_topologies()}:
+        cluster["topology"] = part.topology
     keys = Cluster.keys_given(cluster)
-    _fill_links(cluster, {name: link for name, link in _links_of_gpu(gpu).items() if name in keys})
+    links = _links_of_gpu(gpu, cluster["gpus_per_node"])
+    _fill_links(cluster, {name: link for name, link in links.items() if name in keys})
     if isinstance(cluster.get("nodes"), list | tuple):
         cluster["nodes"] = [_node(node, cluster) for node in cluster["nodes"]]
 
@@ -314,7 +318,7 @@ def _node(given: Any, cluster: Mapping[str, Any]) -> Any:
     if not isinstance(given, Mapping):
         return given
     node = {"gpu": cluster["gpu"], "gpus_per_node": cluster["gpus_per_node"], **given}
-    own = _links_of_gpu(node["gpu"])
+    own = _links_of_gpu(node["gpu"], node["gpus_per_node"])
     inherits = "gpu" not in given
     below = {
         name: cluster[name] if inherits and not _measured_away(cluster[name], given.get(name)) else own[name]
@@ -330,15 +334,30 @@ def _measured_away(below: Any, given: Any) -> bool:
     return has_table and isinstance(given, Mapping) and any(key in given for key in _FIGURES)
 
 
-def _links_of_gpu(gpu: Any) -> dict[str, Any]:
-    """The links a GPU is sold with; a user-defined GPU has those of the default GPU."""
+def _part(gpu: Any) -> catalogue.GpuPart:
+    """A GPU of the catalogue; the default for a user-defined one."""
     known = isinstance(gpu, str) and gpu in catalogue.names()
-    part = catalogue.part(gpu if known else catalogue.DEFAULT)
+    return catalogue.part(gpu if known else catalogue.DEFAULT)
+
+
+def _keys_of_topologies() -> Iterable[str]:
+    return Cluster.plugins.readers()
+
+
+def _links_of_gpu(gpu: Any, per_node: Any) -> dict[str, Any]:
+    """The links a GPU is sold with; a user-defined GPU has those of the default GPU.
+
+    Part of an NVLink domain larger than eight has as many adapters per GPU as the whole.
+    """
+    part = _part(gpu)
     links: dict[str, Any] = {
         name: {"bandwidth": link.bandwidth, "latency": link.latency}
         for name, link in (("nvlink", part.nvlink), ("infiniband", part.infiniband), ("pcie", part.pcie))
     }
-    links["infiniband"]["nics_per_node"] = part.nics_per_node
+    nics = part.nics_per_node
+    if part.gpus_per_node > NODE and isinstance(per_node, int):
+        nics = max(1, nics * per_node // part.gpus_per_node)
+    links["infiniband"]["nics_per_node"] = nics
     links["nvlink"]["in_switch"] = part.nvlink.in_switch
     return links
 

@@ -18,7 +18,7 @@ from hybrid_des.workload.costs import CostBasis
 #
 #     product (m × k) · (k × n)     max(2mnk / (FLOP/s · shape(m, n, k)), bytes / memory bandwidth)
 #     conversion to 8 bits          4 bytes per element / memory bandwidth: of a product's input, of its output's
-# gradient
+#                                   gradient; mxfp8 4 + 1/16, nvfp4 3 + 1/8
 #     flash attention               FLOP / (FLOP/s of attention); the backward 2.5 times the FLOP at 0.78 of the rate
 #     memory-bound operation        bytes / memory bandwidth
 #
@@ -57,7 +57,9 @@ IDEAL = (1 / 256 + 1 / 128) / 2  # x₀
 ATTENTION_BACKWARD = (2.5, 0.78)  # times the FLOP, and share of the forward's rate
 ELEMENT = 2  # bytes
 EIGHT_BITS = Fraction(1, 2) + Fraction(4, 2 * 128)  # of 16: an 8-bit element, and a 4-byte scale per 128 (DeepEP)
-QUANTISED = 4  # bytes moved per element to convert an operand to 8 bits, in both layouts
+# bytes per element of an operand in few bits, with its scales: none in fp8 (one per tensor), a byte per 32 elements in
+# mxfp8 (OCP Microscaling Formats 1.0), a byte per 16 in nvfp4 (NVIDIA, arXiv 2509.25149)
+OPERANDS = {"fp8": 1.0, "mxfp8": 1 + 1 / 32, "nvfp4": 1 / 2 + 1 / 16}
 
 
 class Times(NamedTuple):
@@ -78,7 +80,7 @@ class Device:
         attention: FLOP/s of flash attention.
         memory: bytes per second of its memory.
         multiprocessors: number of them.
-        quantised: whether products are in 8 bits.
+        operand: bytes per element of the operands of products in few bits; None: all are in 16 bits.
         accumulating: bytes per weight of the product that also adds a micro-batch's gradients to earlier ones.
         adding: bytes moved per weight by an addition after the product.
     """
@@ -88,7 +90,7 @@ class Device:
     attention: float
     memory: float
     multiprocessors: int
-    quantised: bool = False
+    operand: float | None = None
     accumulating: float = ELEMENT
     adding: float = 0.0
 
@@ -96,21 +98,22 @@ class Device:
         self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False, result: float = ELEMENT
     ) -> float:
         """Seconds of `count` products (m × k) · (k × n), with `result` bytes moved per element of the result."""
-        flops, operand = (self.flops, 1) if quantised else (self.flops16, ELEMENT)
+        flops, operand = (self.flops, self.operand or 1) if quantised else (self.flops16, ELEMENT)
         moved = (operand * (m * k + k * n) + result * m * n) * count
         return max(2 * m * n * k * count / (flops * shape(m, n, k, count, self.multiprocessors)), moved / self.memory)
 
     def layer_product(self, m: float, n: float, k: float, count: float = 1, *, quantised: bool = False) -> Times:
         """A product with weights (k × n), and its two gradients.
 
-        In 8 bits, its input and the gradient of its output are converted, once each; weights once per step.
+        In few bits, its input and the gradient of its output are converted, once each; weights once per step.
         """
-        quantised = quantised and self.quantised
+        quantised = quantised and self.operand is not None
         forward, inward = (self.product(m, *sides, count, quantised=quantised) for sides in ((n, k), (k, n)))
         weights = self.product(k, n, m, count, quantised=quantised, result=self.accumulating)
         if quantised:
-            forward += QUANTISED * m * k * count / self.memory
-            inward += QUANTISED * m * n * count / self.memory
+            moved = ELEMENT + 2 * (self.operand or 1)  # read once, written in both layouts
+            forward += moved * m * k * count / self.memory
+            inward += moved * m * n * count / self.memory
         return Times(forward, inward, weights + self.adding * n * k * count / self.memory)
 
     def moving(self, forward: float, backward: float) -> Times:

@@ -34,6 +34,7 @@ from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
 from hybrid_des.workload.costs import CostBasis, LayerCollective, RankCosts, Sharding, StageCosts, sum_of, traffic_of
 from hybrid_des.workload.layer_costs import (
     ELEMENT,
+    OPERANDS,
     Device,
     Exchange,
     LayerCosts,
@@ -199,18 +200,18 @@ class _Costing:
 
 def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:
     """Rates that GPUs achieve; the checks of a scenario refuse GPUs that differ or lack a figure."""
-    gpu, quantised = basis.cluster.kinds[0].gpu, basis.precision == "fp8"
+    gpu = basis.cluster.kinds[0].gpu
     peak, memory = float(gpu.peak or 0), float(gpu.bandwidth or 0)
     # otherwise each micro-batch's gradients are scattered immediately
     whole = basis.sharding in ("none", "zero-1") or basis.parallel.pipeline > 1
     many, halves = whole and basis.accumulates, basis.codec == "fp16"
     return Device(
-        flops=float(gpu.peak_fp8 or 0 if quantised else peak) * float(efficiency.gemm),
+        flops=gpu.peak_in(basis.precision) * float(efficiency.gemm),
         flops16=peak * float(efficiency.gemm_16bit or efficiency.gemm),
         attention=peak * float(efficiency.attention),
         memory=memory * float(efficiency.memory),
         multiprocessors=gpu.multiprocessors or 1,
-        quantised=quantised,
+        operand=OPERANDS.get(basis.precision),
         accumulating=ACCUMULATION if many and not halves else ELEMENT,
         adding=ADDITION if many and halves else 0,
     )

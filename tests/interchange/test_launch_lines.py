@@ -199,9 +199,15 @@ GPT2 = {
 def test_a_configuration_becomes_a_model():
     found = read_hugging_face(json.dumps(QWEN), "config.json")
     model = nested(found.values)["model"]
-    assert model["experts"] == {"count": 128, "active": 8, "ffn": 768}
-    assert (model["kv_heads"], model["head_size"]) == (4, 128)
+    assert model == {"base": "qwen3-30b-a3b", "sequence": 40960}
     assert found.unread == ("sliding_window: 4096",)
+
+
+def test_sizes_of_no_published_model_are_stated():
+    text = json.dumps(QWEN | {"num_hidden_layers": 47})
+    model = nested(read_hugging_face(text, "config.json").values)["model"]
+    assert model["experts"] == {"count": 128, "active": 8, "ffn": 768}
+    assert (model["kv_heads"], model["head_size"], model["qk_norm"]) == (4, 128, True)
 
 
 def test_a_configuration_of_a_published_model_names_it():

@@ -9,11 +9,12 @@ from hybrid_des.models import catalogue
 from hybrid_des.models.catalogue import expanded, model
 
 FIGURES = yaml.safe_load((GOLDEN / "models.yaml").read_text(encoding="utf-8"))
-HUGGING_FACE, TORCHVISION, GPT3, ACTIVE = (FIGURES[of] for of in ("hugging_face", "torchvision", "gpt3", "active"))
+PARTS = ("hugging_face", "torchvision", "gpt3", "active", "papers")
+HUGGING_FACE, TORCHVISION, GPT3, ACTIVE, PAPERS = (FIGURES[of] for of in PARTS)
 
 
 def test_every_published_model_is_held_against_a_figure():
-    assert set(catalogue.names()) == {*HUGGING_FACE, *TORCHVISION, *(f"gpt3-{size}" for size in GPT3)}
+    assert set(catalogue.names()) == {*HUGGING_FACE, *TORCHVISION, *PAPERS, *(f"gpt3-{size}" for size in GPT3)}
 
 
 @pytest.mark.parametrize("name", HUGGING_FACE)
@@ -33,6 +34,12 @@ def test_gpt3_has_the_sizes_of_its_table(size):
     assert model(f"gpt3-{size}").parameters == pytest.approx(GPT3[size] * 10**6, rel=0.02)
 
 
+@pytest.mark.parametrize("name", PAPERS)
+def test_parameters_are_those_of_the_paper(name):
+    billions, tolerance = PAPERS[name]
+    assert model(name).parameters == pytest.approx(billions * 1e9, rel=tolerance)
+
+
 def test_gpt3_175b_has_the_parameters_of_its_sizes():
     h, layers, vocab, sequence = 12288, 96, 50257, 2048
     assert model("gpt3-175b").parameters == 12 * layers * h * h + 13 * layers * h + (vocab + sequence + 2) * h
@@ -44,7 +51,7 @@ def test_a_token_passes_the_published_share_of_experts(name):
     figure, digits = ACTIVE[name]
     own = catalogue.model(name)
     # a look-up multiplies nothing; without it DeepSeek-V3 has 36.6 B (its README_WEIGHTS.md: 36.7, its paper: 37)
-    embedding = own.layers[0].parameters.total if name.startswith("deepseek") else 0
+    embedding = own.layers[0].parameters.total if name.startswith(("deepseek", "gpt-oss", "kimi")) else 0
     assert round((own.active - embedding) / 10**9, digits) == figure
 
 

@@ -54,14 +54,14 @@ def test_latency_is_counted_once_and_is_symmetric(name, nics, options):
         route = fabric.route(sender, receiver)
         assert route.latency == fabric.route(receiver, sender).latency
         same = fabric.node_of[sender] == fabric.node_of[receiver]
-        if name in ("nodes", "leaf-spine", "pcie", "mesh"):
+        if name in ("nodes", "leaf-spine", "pcie", "mesh", "direct"):
             assert route.latency == ((PCIE.port if name == "pcie" else NVLINK) if same else NETWORK).latency
         if name == "rails":
             handed_on = "nvlink" in route.links[0] and not same
             assert route.latency == (same or handed_on) * NVLINK.latency + (not same) * NETWORK.latency
 
 
-@pytest.mark.parametrize("name", [name for name in topologies.names() if name not in ("links", "mesh")])
+@pytest.mark.parametrize("name", [name for name in topologies.names() if name not in ("links", "mesh", "direct")])
 def test_links_grow_with_gpus_not_with_their_pairs(name):
     fabric = build(name, *[node(8)] * 256, **CASES.get(name, [{}])[0])
     assert len(fabric.links) <= 5 * 2048
@@ -69,6 +69,7 @@ def test_links_grow_with_gpus_not_with_their_pairs(name):
 
 def test_counts_of_links():
     nodes = [node(8, 4)] * 4
+    assert len(build("direct", *nodes).links) == 4 * (8 * 7 + 2 * 4)
     assert len(build("nodes", *nodes).links) == 2 * (32 + 16)
     assert len(build("rails", *nodes).links) == 2 * (32 + 16)
     assert len(build("rails", *nodes, cross_rail="spine").links) == 2 * (32 + 16 + 4)

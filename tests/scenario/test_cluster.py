@@ -1,16 +1,20 @@
 """Clusters in scenario files: nodes that differ, options of topologies, wirings link by link, and mistakes in them."""
 
+import pytest
 from support import scenarios
 from support.scenarios import SPINE
 from support.tables import from_table
 
 from hybrid_des import hardware as catalogue
+from hybrid_des.analysis.cost_table import costs
 from hybrid_des.cli.main import main
+from hybrid_des.errors import ScenarioError
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import load, scenario_from, to_mapping
 from hybrid_des.simulation.run import run
 
 GB = 10**9
+WORK = {"schedule": {"microbatches": 1}, "workload": {"forward": "1 ms", "backward": "2 ms"}}
 
 
 def scenario(**cluster):
@@ -124,3 +128,31 @@ def mine(cluster):
     error = capsys.readouterr().err
     assert said in error
     assert error.count("\n") == 1
+
+
+def test_gpus_of_an_nvlink_domain_share_a_node():
+    cluster = scenario_from({**WORK, "cluster": {"gpu": "gb200"}}).cluster
+    assert (cluster.gpus_per_node, cluster.infiniband.nics_per_node) == (72, 72)
+    part = scenario_from({**WORK, "cluster": {"gpu": "gb200", "gpus_per_node": 64}}).cluster
+    assert (part.gpus, part.infiniband.nics_per_node) == (64, 64)
+
+
+def test_gpus_without_a_switch_are_linked_directly():
+    cluster = {"gpu": "mi300x"}
+    assert scenario_from({**WORK, "cluster": cluster}).cluster.topology == "direct"
+    assert scenario_from({**WORK, "cluster": cluster | {"oversubscription": 2, "topology": "leaf-spine"}}).cluster
+    fabric = fabric_of(scenario_from({**WORK, "cluster": cluster}))
+    assert fabric.links["node0/gpu0/to-gpu7"].bandwidth == 64 * 10**9
+
+
+@pytest.mark.parametrize(("gpu", "precision"), [("a100-80gb", "fp8"), ("h100", "mxfp8"), ("h100", "nvfp4")])
+def test_a_gpu_without_products_in_few_bits_is_refused(gpu, precision):
+    values = {"cluster": {"gpu": gpu}, "model": "llama3-8b", "precision": precision}
+    with pytest.raises(ScenarioError, match="this GPU has no"):
+        scenario_from(values)
+
+
+def test_fewer_bits_are_faster():
+    values = {"cluster": {"gpu": "gb300"}, "model": "llama3-8b"}
+    steps = [float(costs(values | {"precision": one}).forward_s.sum()) for one in ("bf16", "fp8", "mxfp8", "nvfp4")]
+    assert steps[0] > steps[2] > steps[1] > steps[3]

@@ -37,6 +37,7 @@ _BIASED = ("gpt2", "gpt_neox", "opt", "bert", "phi")  # families with biases, la
 _LEARNED = ("gpt2", "opt", "bert")  # with learned positions
 _TIED = ("gpt2", "opt", "bert", "gemma", "gemma2", "gemma3", "gemma3_text")  # with one matrix for both ends
 _ENCODERS = ("bert",)
+_QK_NORM = ("qwen3", "qwen3_moe", "gemma3", "gemma3_text")
 _ALONE: tuple[Any, ...] = (1, None, [], False, "auto", "default")  # values of settings that then change nothing
 _IDLE = (  # settings without effect on the time of a step
     "architectures", "model_type", "torch_dtype", "dtype", "transformers_version", "auto_map", "_name_or_path",
@@ -84,6 +85,8 @@ def read_hugging_face(text: str, name: str) -> Imported:
         model |= {"mlp": "gelu", "norm": "layer", "bias": True}
     if family in _LEARNED:
         model["positions"] = "learned"
+    if family in _QK_NORM:
+        model["qk_norm"] = True
     if family in _ENCODERS:
         model |= {"causal": False, "post_norm": True, "token_types": config.size(("type_vocab_size",)), "pooler": True}
     model |= _parts(config, model)

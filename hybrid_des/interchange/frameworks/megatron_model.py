@@ -61,7 +61,8 @@ def _read_latent(given: Given) -> Values:
     defaults = {"key_value": 512, "nope": 128, "rope": 64, "value": 128}  # Megatron-LM's
     found = {key: size if size is not None else defaults.get(key) for key, size in sizes.items()}
     latent = {key: size for key, size in found.items() if size is not None}
-    return {"model.latent": latent, "model.head_size": None, "model.kv_heads": None}  # without meaning there
+    without = dict.fromkeys(("model.head_size", "model.kv_heads", "model.qk_norm"))  # of no meaning there
+    return {"model.latent": latent, **without}
 
 
 def _write_experts(values: Values) -> Iterator[str]:
@@ -140,6 +141,7 @@ MODEL = (
     ),
     switch("--untie-embeddings-and-output-weights", "model.tied", on=False, off=True),
     switch("--disable-bias-linear", "model.bias", on=False, off=True),
+    switch("--qk-layernorm", "model.qk_norm", on=True, off=False),
     number("--vocab-size", "model.vocab"),
     Rule(_write_length, _read_length),
     word(

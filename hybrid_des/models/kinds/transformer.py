@@ -123,6 +123,8 @@ class Transformer(Options):
     """Whether products have biases."""
     positions: Positions = "rotary"
     """learned: a vector per place in the sequence; rotary: no parameters."""
+    qk_norm: Flag = False
+    """Whether queries and keys are normalized, each head by itself, as in Qwen3."""
     token_types: OrNone = 0
     """Kinds of segments with a vector each, as in BERT."""
     pooler: Flag = False
@@ -263,9 +265,16 @@ def _attention(options: Transformer) -> Part:
     return (
         linear("queries, keys, values", h, width, "columns", bias=options.bias)
         + Part(kept=Kept(sequence=ELEMENT * h, tensor=ELEMENT * width))
+        + (_head_norms((options.heads + kv_heads) * size, size) if options.qk_norm else Part())
         + _core(options, kv_heads, size, size)
         + linear("attention output", options.heads * size, h, "rows", bias=options.bias)
     )
+
+
+def _head_norms(width: int, size: int) -> Part:
+    """Norms of queries and keys, `width` elements in all, whose weights are shared by the heads."""
+    passes = Elementwise("query and key norms", 2 * ELEMENT * width, 3 * ELEMENT * width, "tensor")
+    return Part((passes,), kept=Kept(tensor=ELEMENT * width)) + weights(*[Parameters(replicated=size)] * 2)
 
 
 def _latent_attention(options: Transformer, latent: Latent) -> Part:

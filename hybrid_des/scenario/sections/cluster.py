@@ -36,6 +36,11 @@ from hybrid_des.scenario.sections.values import Plugins, PluginSection, Topology
 NODES = "nodes"
 WITHOUT_PRIORITIES = {"priority": "fifo", "priority-fair": "fair"}  # what these are if all priorities are equal
 MOST_URGENT = 2**20 - 1
+QUANTISED: Mapping[str, tuple[str, ...]] = {  # precision of few bits → the peaks that a GPU with it has
+    "fp8": ("peak_fp8",),
+    "mxfp8": ("peak_fp8", "peak_fp4"),  # blocks of 32 with a scale came with products in 4 bits
+    "nvfp4": ("peak_fp4",),
+}
 NO_LINK = 10**5  # bytes per second; no link of a cluster is as slow
 
 
@@ -53,10 +58,16 @@ class GpuKind(Section):
     """Dense half-precision rate in FLOP/s."""
     peak_fp8: ComputeRate | None = None
     """Dense 8-bit rate in FLOP/s."""
+    peak_fp4: ComputeRate | None = None
+    """Dense 4-bit rate in FLOP/s."""
     bandwidth: MemoryBandwidth | None = None
     """Bytes per second of its memory."""
     multiprocessors: Count | None = None
     """Number of streaming multiprocessors."""
+
+    def peak_in(self, precision: str) -> float:
+        """Dense FLOP/s in a precision; 0 if unknown."""
+        return float(getattr(self, QUANTISED[precision][0] if precision in QUANTISED else "peak") or 0)
 
 
 class NvLink(LinkFigures):
@@ -180,13 +191,15 @@ class Cluster(PluginSection):
     nodes: Nodes = 1
     """Number of nodes or, if they differ, a list such as [{count: 2}, {gpus_per_node: 4, speed: 0.5}]."""
     gpus_per_node: Count = 8
-    """GPUs in each node."""
+    """GPUs in each node, which share an NVLink domain. Default 8, or 72 of GB200 and GB300."""
     nvlink: NvLink
     """Each GPU's port to the other GPUs of its node."""
     infiniband: InfiniBand
     """Each network adapter of a node."""
     topology: TopologyName = NODES
-    """How GPUs and nodes are wired: `nodes` is an NVSwitch in each node and a non-blocking network between NICs."""
+    """How GPUs and nodes are wired: `nodes` is an NVSwitch in each node and a non-blocking network between NICs.
+
+    Default from the GPU: `nodes`, or `direct` where GPUs are linked to each other."""
     sharing: Annotated[str, choice("fifo", "fair", "priority", "priority-fair")] = "fifo"
     """How messages share a link. fifo: one at a time; fair: all concurrently, with max-min fair bandwidth.
 
