@@ -6,6 +6,7 @@ where, and what would be right. It contains printable characters only, in quoted
 
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 LONGEST_LINE = 400  # characters
@@ -36,6 +37,29 @@ def unknown(name: str, known: Iterable[str], what: str = "") -> str:
     near = _similar(name.lower(), choices)
     hint = f"did you mean {' or '.join(near)}?" if near else f"expected one of {', '.join(choices)}"
     return f'unknown {f"{what} " if what else ""}"{one_line(name, LONGEST_SHOWN)}"; {hint}'
+
+
+def installing(extra: str) -> str:
+    """The command that adds an extra to this installation: from the folder, address or index that it came from.
+
+    The origin of an installation is in its `direct_url.json` (PEP 610); a package from an index has none.
+    """
+    import json  # needed only for errors
+    import shlex
+    from importlib import metadata
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        origin = json.loads(metadata.distribution("hybrid-des").read_text("direct_url.json") or "{}")
+    except metadata.PackageNotFoundError:  # run from a folder that is not installed
+        origin = {"url": Path(__file__).resolve().parents[1].as_uri(), "dir_info": {}}
+    url = origin.get("url", "")
+    if "dir_info" in origin:
+        folder, editable = unquote(urlsplit(url).path), origin["dir_info"].get("editable", False)
+        return f"pip install {'-e ' if editable else ''}{shlex.quote(f'{folder}[{extra}]')}"
+    if vcs := origin.get("vcs_info"):
+        url = f"{vcs['vcs']}+{url}@{vcs['commit_id']}"
+    return f"pip install 'hybrid-des[{extra}]{f' @ {url}' if url else ''}'"
 
 
 def _similar(name: str, choices: Iterable[str]) -> list[str]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hybrid_des.cli.output import say
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import UsageError, installing
 from hybrid_des.pool.pool import WorkersLostError
 
 LONGEST_SILENCE_S = 10  # of a scheduler that was asked for a connection
@@ -37,7 +37,7 @@ def connected(address: str) -> Iterator[tuple[Executor, Callable[[], None]]]:
     try:
         from distributed import Client
     except ImportError:
-        raise UsageError("--dask needs the dask extra: pip install 'hybrid-des[dask]'") from None
+        raise UsageError(f"--dask needs the dask extra: {installing('dask')}") from None
     logging.disable(logging.ERROR)  # it would log at length what is reported below in one line
     try:
         with _client(Client, address) as client, client.get_executor() as executor:

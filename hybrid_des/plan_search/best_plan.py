@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from hybrid_des.analysis.table import write_csv
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import UsageError, installing
 from hybrid_des.plan_search.branch import (
     EXCLUDED,
     IMPOSSIBLE,
@@ -339,7 +339,7 @@ def tune(found: SearchResult, best: Candidate, trials: int) -> tuple[Candidate, 
     try:
         import optuna
     except ImportError:
-        raise UsageError("--tune needs the tune extra: pip install 'hybrid-des[tune]'") from None
+        raise UsageError(f"--tune needs the tune extra: {installing('tune')}") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(sampler=optuna.samplers.TPESampler(seed=settings.written.seed))
     plan, values = best, dict[str, float]()

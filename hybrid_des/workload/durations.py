@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import UsageError, installing
 from hybrid_des.layout import Layout
 from hybrid_des.pipeline.op import Op
 from hybrid_des.pipeline.plan import Plan
@@ -299,7 +299,7 @@ def _read(path: Path) -> pd.DataFrame:
     except UsageError:
         raise
     except ImportError:
-        raise UsageError(f"{path}: needs the parquet extra: pip install 'hybrid-des[parquet]'") from None
+        raise UsageError(f"{path}: needs the parquet extra: {installing('parquet')}") from None
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror or error}") from None
     except Exception as error:  # the parsers raise many kinds

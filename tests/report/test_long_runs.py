@@ -11,6 +11,7 @@ from support.scenarios import scenario
 from hybrid_des import timeline
 from hybrid_des.analysis import table
 from hybrid_des.engine import clock, recorder
+from hybrid_des.errors import installing
 from hybrid_des.report.bars import bars_of
 from hybrid_des.report.files import formats
 from hybrid_des.report.files.formats import timeline_csv, timeline_parquet
@@ -102,7 +103,7 @@ def test_without_the_parquet_extra_long_runs_are_text(long, tmp_path, monkeypatc
         texts.append((tmp_path / "timeline.csv").read_text())
     assert texts[0] == texts[1]
     assert notes[0] == []
-    assert "pip install 'hybrid-des[parquet]' writes a smaller timeline.parquet" in notes[1][0]
+    assert f"{installing('parquet')} writes a smaller timeline.parquet" in notes[1][0]
 
 
 def test_a_long_folded_run_expands_like_any_other(long, scenarios):

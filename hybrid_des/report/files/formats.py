@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hybrid_des.analysis.metrics import Findings
 from hybrid_des.analysis.table import arrow_tables, write_csv
+from hybrid_des.errors import installing
 from hybrid_des.pipeline.order_csv import crossed_messages, write_order
 from hybrid_des.report.files import output
 from hybrid_des.report.files.staging import write_content
@@ -33,7 +34,7 @@ def timeline_csv(findings: Findings, folder: Path) -> list[str]:
             write_csv(piece, file, header=not number)
     if long is None:
         return []
-    return [f"timeline.csv has {len(long):,} rows; pip install 'hybrid-des[parquet]' writes a smaller timeline.parquet"]
+    return [f"timeline.csv has {len(long):,} rows; {installing('parquet')} writes a smaller timeline.parquet"]
 
 
 @output("timeline.parquet", needs="pyarrow")
