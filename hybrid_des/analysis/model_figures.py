@@ -100,7 +100,7 @@ def _inside_ops(run: Run) -> dict[str, dict[str, float]]:
             hidden[traffic.axis] += times * traffic.hidden
     ranks = dict.fromkeys(AXES, run.timeline.programs.pipeline)
     rows = run.timeline.exchanges
-    for axis in run.traffic.messages:
+    for axis in {*run.traffic.messages, *run.traffic.streams}:
         mine = rows["purpose"] == PURPOSES.index(OF_LAYERS[axis])
         exposed[axis] = total(rows["end"][mine] - rows["free"][mine])
         hidden[axis] = total(rows["free"][mine] - rows["start"][mine])

@@ -1,11 +1,15 @@
 """Direct all-to-all: every rank has a shard for every other (MPI_Alltoall; token exchange in mixtures of experts).
 
-    rank 0: shard 1 to rank 1, then 2 to 2, then 3 to 3       in round k every rank sends to its k-th right neighbour,
-    rank 1: shard 2 to rank 2, then 3 to 3, then 0 to 0       so that no two use the same port
-    rank 2: …
+    rank 0: shard 1 to rank 1, then 2 to 2, then 3 to 3       in every round, each rank receives from one other, so that
+    rank 1: shard 2 to rank 2, then 3 to 3, then 0 to 0       no two use the same port; over several nodes, those of a
+    rank 2: …                                                 round are as many nodes, and places on a node, away
 
-On idle ports latency + (n−1)/n · S/bandwidth; every rank sends (n−1)/n · S bytes.
+On idle ports latency + (n−1)/n · S/bandwidth; every rank sends (n−1)/n · S bytes. Order of rounds: NVIDIA/nccl,
+src/init.cc (p2pSchedule).
 """
+
+from collections.abc import Sequence
+from functools import lru_cache
 
 from hybrid_des.collectives import collective
 from hybrid_des.collectives.buffer import Buffer
@@ -17,7 +21,27 @@ def all_to_all(group: Group, buffer: Buffer) -> Routine:
     """Replace shard j of `buffer` with shard `me` of rank j."""
     n, me = group.size, group.me
     shards = buffer.split(n)
-    for k in range(1, n):
-        group.to((me + k) % n).send(shards.encode((me + k) % n))
-    for k in range(1, n):
-        shards.put((me - k) % n, (yield group.from_((me - k) % n).receive()))
+    receivers, senders = _rounds(tuple(group.nodes))[me]
+    for peer in receivers:
+        group.to(peer).send(shards.encode(peer))
+    for peer in senders:
+        shards.put(peer, (yield group.from_(peer).receive()))
+
+
+@lru_cache(maxsize=64)
+def _rounds(nodes: tuple[int, ...]) -> Sequence[tuple[Sequence[int], Sequence[int]]]:
+    """For each place, whom it sends to and whom it receives from, round by round."""
+    on: dict[int, list[int]] = {}
+    for place, node in enumerate(nodes):
+        on.setdefault(node, []).append(place)
+    if len({len(places) for places in on.values()}) > 1:
+        on = {0: list(range(len(nodes)))}
+    grid = list(on.values())
+    away = [(far, near) for far in range(len(grid)) for near in range(len(grid[0]))][1:]
+    at = {place: (node, index) for node, places in enumerate(grid) for index, place in enumerate(places)}
+
+    def peers(place: int, sign: int) -> list[int]:
+        node, index = at[place]
+        return [grid[(node + sign * far) % len(grid)][(index + sign * near) % len(grid[0])] for far, near in away]
+
+    return [(peers(place, 1), peers(place, -1)) for place in range(len(nodes))]

@@ -4,13 +4,16 @@ communicator.run(step, call)    a routine that takes part in one collective; the
 
 Communicator    the algorithm runs on all channels of the group at once, each with its share of the buffer
 Barrier         all members meet, and continue
+OnStream        carried by another one, or timed, on a stream: after the collectives that its rank started before
 Replayed        all members meet; then the time that the collective takes alone passes (`folding.times`)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
+
+import simpy
 
 from hybrid_des.collectives import Collective
 from hybrid_des.collectives.buffer import Buffer, shares_of
@@ -72,6 +75,10 @@ class Communicator:
             return self._after(launch, routine)
         return routine if self._member is None else self._apart(routine, *self._member)
 
+    def start(self, step: int, call: Any) -> Any:
+        """Start a collective in a process of its own, an event to wait for."""
+        return self._env.process(self.run(step, call))
+
     def _after(self, launch: int, routine: Routine) -> Routine:
         yield self._env.timeout(launch)
         yield from routine
@@ -100,6 +107,76 @@ class Replayed:
         for meeting, duration in zip(self._of_part, durations, strict=True):
             if meeting and duration:
                 yield meeting.join(duration)
+
+
+class Stream:
+    """The stream of a rank's collectives beside its computation: one after the other, in the order of their start.
+
+    Attributes:
+        meetings: itself, which computation asks when collectives are under way.
+        until: when the last one ends, if that is known.
+    """
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+        self._last: simpy.Event | None = None
+        self._periods: list[tuple[int, int | None]] = []
+        self.until = 0
+        self.meetings = [self]
+
+    def take(self, duration: int) -> tuple[int, int]:
+        """Begin and end of a collective of known duration that is started now."""
+        begin = max(self.until, self._env.now)
+        self.until = begin + duration
+        self._periods.append((begin, self.until))
+        return begin, self.until
+
+    def after_others(self, routine: Routine) -> Any:
+        """A routine that waits for its turn; it returns when that came, and when it ended."""
+        before, self._last = self._last, simpy.Event(self._env)
+        return self._in_turn(before, self._last, routine)
+
+    def _in_turn(self, before: simpy.Event | None, done: simpy.Event, routine: Routine) -> Any:
+        if before is not None:
+            yield before
+        begin, place = self._env.now, len(self._periods)
+        self._periods.append((begin, None))
+        yield from routine
+        self._periods[place] = begin, self._env.now
+        done.succeed()
+        return begin, self._env.now
+
+    def periods(self, since: int) -> Iterator[tuple[int, int]]:
+        """The periods, from `since` until now, during which a collective was under way; the last one first."""
+        now = self._env.now
+        for start, end in reversed(self._periods):
+            if end is not None and end <= since:
+                return
+            if start < now:
+                yield max(start, since), now if end is None else min(end, now)
+
+
+class OnStream:
+    """A member whose collectives wait for those that its rank started before on the same stream.
+
+    Args:
+        env: the environment.
+        stream: that of the rank.
+        communicator: carries them; None: they take as long as they would alone, from their own start on.
+
+    Attributes:
+        meetings: those of the stream.
+    """
+
+    def __init__(self, env: Environment, stream: Stream, communicator: Communicator | None) -> None:
+        self._env, self._stream, self._communicator = env, stream, communicator
+        self.meetings = stream.meetings
+
+    def start(self, step: int, call: Any) -> Any:
+        """Start a collective: its begin and end, or an event with these as its value."""
+        if self._communicator is None:
+            return self._stream.take(call.launch + call.alone)
+        return self._env.process(self._stream.after_others(self._communicator.run(step, call)))
 
 
 class Barrier:

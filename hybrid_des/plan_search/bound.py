@@ -163,7 +163,7 @@ class IdleWalk:
         self._options = scenario.gradients.options
         self._cheapest = cheapest
         self._alone = alone
-        self._messages = parts.traffic.messages
+        self._messages, self._streams = parts.traffic.messages, parts.traffic.streams
         self.programs = [parts.lowering.lower(place, ComputeSpeed(ways.speed(place))) for place in range(pipeline)]
         self._clocks: dict[tuple[int, tuple[int, ...]], GroupClock] = {}
         self._groups = self._groups_of(parts)
@@ -193,7 +193,8 @@ class IdleWalk:
         sent: dict[Hashable, int] = {}
         one: Any
         key: Hashable
-        started: tuple[int, Any] = (0, None)
+        started: dict[int, int] = {}  # slot → the least end of its collective
+        exchanged = 0  # the least time at which the stream of exchanges is free
         for call in self.programs[place].streams[stream]:
             for one in call.block.instructions:
                 kind = one.__class__
@@ -220,9 +221,12 @@ class IdleWalk:
                 elif kind is Collective:
                     now = self._collective(place, stream, one, now)
                 elif kind is Start:
-                    started = now, one.call
+                    begin = max(now, exchanged) if one.group[0] in self._streams else now
+                    started[one.slot] = begin + self._inside(one.call)
+                    if one.group[0] in self._streams:
+                        exchanged = started[one.slot]
                 elif kind is Join:
-                    now = max(now, started[0] + self._inside(started[1]))
+                    now = max(now, started.pop(one.slot))
         self._ends.append(now)
 
     def _happens(self, key: Hashable, time: int) -> None:
@@ -232,6 +236,8 @@ class IdleWalk:
 
     def _inside(self, exchange: LayerCollective) -> int:
         """The least time of a collective inside an op, from its start; its launch if other members may be earlier."""
+        if exchange.axis not in self._messages:
+            return exchange.launch + exchange.alone
         if self._alone:
             return exchange.launch
         return exchange.launch + self._cheapest.inside(exchange.algorithm, exchange.size, self._messages[exchange.axis])

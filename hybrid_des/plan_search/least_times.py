@@ -262,8 +262,9 @@ def _time(scenario: Scenario, shape: _Shape, costs: Costs) -> int:
         before = behind = 0
         for place in path:
             cost = costs.stages[place]
-            forward = cost.forward - (0 if alike else sum(one.forward for one in cost.traffic))
-            backward = cost.backward - (0 if alike else sum(one.backward for one in cost.traffic))
+            counted = [one for one in cost.traffic if not alike or (one.axis == "expert" and scenario.experts.streams)]
+            forward = cost.forward - sum(one.forward for one in counted)
+            backward = cost.backward - sum(one.backward for one in counted)
             ways.setdefault(place[0], []).append(_Way(forward + backward, before, behind))
             before += forward
             behind += 0 if shape.split else backward

@@ -161,6 +161,7 @@ class TensorTraffic:
         loads: (axis, pipeline rank) → traffic of each group per step.
         unsettled: axes whose collectives depend on the order of requests, or end unevenly.
         flows: everything that ranks send; None if there are no collectives inside ops.
+        streams: axes whose collectives run on a stream beside computation.
     """
 
     messages: Mapping[str, Groups] = field(default_factory=dict)
@@ -169,6 +170,7 @@ class TensorTraffic:
     loads: Mapping[tuple[str, int], Load] = field(default_factory=dict)
     unsettled: frozenset[str] = frozenset()
     flows: AllFlows | None = None
+    streams: frozenset[str] = frozenset()
 
     @property
     def replayed_bytes(self) -> dict[str, int]:
@@ -285,6 +287,7 @@ def tensor_traffic(
         loads=loads,
         unsettled=frozenset(unsettled),
         flows=whole() if disturbed and sample else flows,
+        streams=frozenset({"expert"} & set(groups)) if scenario.experts.streams else frozenset(),
     )
 
 

@@ -15,6 +15,7 @@ from hybrid_des.network.mailbox import Message
 from hybrid_des.network.purpose import OF_LAYERS, PARAMETERS, PURPOSES, REDUCTION, Purpose, purpose_named
 from hybrid_des.pipeline.op import Action, Op, Place, carried
 from hybrid_des.pipeline.plan import Plan
+from hybrid_des.planning.expert_streams import ExpertStreams, at_points
 from hybrid_des.planning.fsdp import Fsdp, LayerPass
 from hybrid_des.planning.program import (
     BARRIER,
@@ -186,6 +187,7 @@ class Lowering:
         layered: lowers ops layer by layer, where gradients or weights are sharded.
         axes: those whose collectives inside ops are messages; those of other axes are replayed.
         barrier: whether no rank begins a step before all have ended the last one.
+        streams: lowers ops whose exchanges with experts run on a stream of their own.
     """
 
     plan: Plan
@@ -198,6 +200,7 @@ class Lowering:
     fsdp: Fsdp | None = None
     axes: frozenset[str] = frozenset()
     barrier: bool = False
+    streams: ExpertStreams | None = None
 
     @property
     def microbatches(self) -> int:
@@ -368,6 +371,10 @@ class Lowering:
         first = [point for point in points if point.needed and not point.at]
         rest = [point for point in points if point not in first]
         needs = [Wait(gathered(point.stage), waiting_for(PARAMETERS, BEFORE)) for point in first]
+        if self.streams:
+            body = self.streams.body(parts, fused, pace)
+            shares = [(Fraction(point.at, duration or 1), point.instruction) for point in rest]
+            return needs, list(at_points(body, shares))
         return needs, body_of(parts, duration, pace, self.axes, rest)
 
     def _gathers(self, stage: int) -> list[Gather]:

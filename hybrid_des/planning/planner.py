@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from hybrid_des.network.symmetry import Groups
 from hybrid_des.numerics.training import Training, Worker
 from hybrid_des.pipeline import Plan, PlanRequest, schedules
 from hybrid_des.pipeline.order_csv import OrderFile, read_order
+from hybrid_des.planning.expert_streams import ExpertStreams
 from hybrid_des.planning.fsdp import Fsdp
 from hybrid_des.planning.layer_traffic import TensorTraffic, tensor_traffic
 from hybrid_des.planning.lowering import Lowering
@@ -119,6 +121,7 @@ def parts_of(
         fsdp=fsdp,
         axes=frozenset(traffic.messages),
         barrier=scenario.barrier,
+        streams=_streams(scenario, traffic),
     )
     return Parts(
         fabric,
@@ -168,6 +171,15 @@ def parts_of_programs(
     plan, costs, given = Plan((), (), ()), Costs({}, (), nothing, nothing, (), ()), GivenPrograms(programs)
     channels = _channels(reductions)
     return Parts(fabric, times, plan, costs, None, {}, reductions, given, TensorTraffic(), channels=channels)
+
+
+def _streams(scenario: Scenario, traffic: TensorTraffic) -> ExpertStreams | None:
+    """Lowering with a stream for exchanges with experts, which occupies some of a GPU's multiprocessors."""
+    if not traffic.streams:
+        return None
+    experts, gpu = scenario.experts, scenario.cluster.kinds[0].gpu
+    taken = Fraction(min(experts.multiprocessors, (gpu.multiprocessors or 1) - 1), gpu.multiprocessors or 1)
+    return ExpertStreams(experts.delay_weight, OverlapSlowdown(taken), frozenset(traffic.messages))
 
 
 def _channels(reductions: Reductions) -> int | None:

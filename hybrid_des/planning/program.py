@@ -67,6 +67,7 @@ STEP, LAYER = "a step begins", "a layer begins or ends"  # events
 ASIDE = -2  # `number` of a call without an op row
 Group = tuple[str, int, int]  # what its collectives are for, or their axis; stage; part
 BARRIER = ("barrier", 0, 0)  # all ranks, which meet between steps
+EXCHANGES = ("exchanges", 0, 0)  # the stream of a rank's exchanges with experts
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +138,11 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Overlapped:
-    """Compute a layer concurrently with the parameter stream, slowed by its collectives."""
+    """Compute concurrently with the collectives of another stream, slowed by them; `group`: its communicator."""
 
     duration: int
     slowing: OverlapSlowdown
+    group: Group = ("layers", 0, 0)
     whole: ClassVar[int] = 0
 
 
@@ -187,17 +189,19 @@ class Collective:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start a collective inside an op, by messages."""
+    """Start a collective inside an op; `slot` tells it from others that are under way."""
 
     group: Group
     call: Any
+    slot: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Wait for the end of the collective that was started."""
+    """Wait for the end of the collective that was started in this slot."""
 
     purpose: int
+    slot: int = 0
 
 
 @dataclass(frozen=True, slots=True)

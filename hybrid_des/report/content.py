@@ -128,11 +128,20 @@ def _model(scenario: Scenario) -> list[str]:
         f"{count(schedule.microbatch_size, model.sample)}{tokens} per micro-batch",
         scenario.precision,
         "sequence parallel" if parallel.sequence else "",
-        f"experts over {parallel.expert} ranks, {scenario.experts.dispatcher}" if parallel.expert > 1 else "",
+        _experts(scenario),
         scenario.sharding if scenario.sharding != "none" else "",
         f"{scenario.recompute} recomputation" if scenario.recompute != "none" else "",
     ]
     return ["; ".join([", ".join(facts[:2]), ", ".join(filter(None, facts[2:]))])]
+
+
+def _experts(scenario: Scenario) -> str:
+    """How many ranks share experts, and how tokens reach them."""
+    expert, experts = scenario.parallel.expert, scenario.experts
+    if expert == 1:
+        return ""
+    beside = " beside computation" if experts.streams else ""
+    return f"experts over {expert} ranks, {experts.dispatcher}{beside}"
 
 
 def _notes(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:

@@ -33,6 +33,7 @@ from hybrid_des.scenario.sections.training import (
     misfits_of_experts,
     misfits_of_recompute,
     misfits_of_sharding,
+    misfits_of_streams,
     misfits_of_workload,
 )
 from hybrid_des.scenario.sections.values import Fold
@@ -219,6 +220,7 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
 
 def _sharding_fits(scenario: Scenario) -> Iterator[Problem]:
     """Sharding and recomputation must be compatible with the other sections."""
+    yield from misfits_of_streams(scenario.experts, scenario.overlap, scenario.recompute, layered=scenario.fsdp)
     yield from misfits_of_sharding(scenario.sharding, scenario.overlap, scenario.gradients, scenario.workload)
     if scenario.workload is not None:
         yield from misfits_of_recompute(scenario.recompute, scenario.workload)

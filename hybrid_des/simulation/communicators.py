@@ -13,7 +13,7 @@ from hybrid_des import collectives
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.buffer import Buffer
 from hybrid_des.collectives.codecs import Codec
-from hybrid_des.collectives.communicator import Barrier, Communicator, Replayed, Work
+from hybrid_des.collectives.communicator import Barrier, Communicator, OnStream, Replayed, Stream, Work
 from hybrid_des.collectives.group import Group, ProcessGroup, Routine
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.timetable import Amount
@@ -32,7 +32,7 @@ from hybrid_des.simulation.speeds import SteadySpeed, VaryingSpeed
 from hybrid_des.units import split_evenly
 from hybrid_des.workload.costs import LayerCollective
 
-Participant = Communicator | Replayed | Barrier
+Participant = Communicator | OnStream | Replayed | Barrier
 Made = Iterator[tuple[int, program.Group, Participant]]  # rank, key in its program, communicator
 Begin = Callable[[], Callable[[Any], Work]]
 Arrays = Callable[[], tuple[Any, Any]]  # a gradient and what a lossy codec left of the last one, or None
@@ -59,7 +59,20 @@ class Communicators:
         for made in (self._of_gradients, self._of_layers, self._replayed):
             for rank, key, communicator in made(found):
                 found[rank][key] = communicator
+        for axis in self._parts.traffic.streams:
+            self._put_on_streams(axis, found)
         return found
+
+    def _put_on_streams(self, axis: str, found: dict[int, dict[program.Group, Participant]]) -> None:
+        """Give every rank a stream for the collectives along an axis, replayed ones included."""
+        env, layout = self._transport.env, self._parts.times.layout
+        for rank, mine in found.items():
+            stream = Stream(env)
+            mine[program.EXCHANGES] = OnStream(env, stream, None)
+            for stage in self._parts.programs.chunks(layout.coordinate(rank, "pipeline")):
+                known = mine.get((axis, stage, 0))
+                carried = known if isinstance(known, Communicator) else None
+                mine[axis, stage, 0] = OnStream(env, stream, carried)
 
     def servers(self) -> Iterator[tuple[ReplicaGroup, int, Communicator]]:
         """The servers of the groups whose gradients are reduced, with their GPUs."""
@@ -163,7 +176,7 @@ def _zeros(length: int) -> tuple[Any, Any]:
 
 def overlapped(
     env: Environment,
-    meetings: Sequence[ReplayedGroup],
+    meetings: Sequence[ReplayedGroup | Stream],
     work: Amount,
     slowing: OverlapSlowdown,
     pace: SteadySpeed | VaryingSpeed,

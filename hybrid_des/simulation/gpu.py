@@ -13,7 +13,6 @@ from hybrid_des.network.mailbox import Handoff, Message
 from hybrid_des.network.transport import Endpoint
 from hybrid_des.numerics.training import Worker
 from hybrid_des.pipeline.op import Action, Op
-from hybrid_des.planning.fsdp import LAYERS
 from hybrid_des.planning.program import (
     COMPUTE,
     GRADIENT,
@@ -148,9 +147,11 @@ class Gpu:
         env, recorder = self._context.env, self._context.recorder
         rank, memory, arithmetic, pace = self.rank, self._memory, self._arithmetic, self._pace
         inboxes, flows, events = self._endpoint.inboxes, self._endpoint.flows, self._events
-        timeout, record, communicators = env.timeout, recorder.ops.add, self._communicators
+        timeout, record = env.timeout, recorder.ops.add
         calls, at = self.program.streams[stream], self._at[stream]
         one: Any
+        communicators: Mapping[Group, Any] = self._communicators  # that an instruction finds the one it needs
+        started: dict[int, tuple[int, Any]] = {}
         for step in range(self._context.steps):
             at.step, base, marks = step, step << STEP_SHIFT, list[int]()
             for call in calls:
@@ -206,15 +207,20 @@ class Gpu:
                         if one.cause and env.now > begin:
                             recorder.waits.add((step, rank, *one.cause, begin, env.now))
                     elif kind is Start:
-                        begin = env.now
-                        started = env.process(communicators[one.group].run(step, one.call))
+                        started[one.slot] = env.now, communicators[one.group].start(step, one.call)
                     elif kind is Join:
-                        free = env.now
-                        yield started
-                        recorder.exchanges.add((step, rank, one.purpose, begin, free, env.now))
+                        (begin, work), free = started.pop(one.slot), env.now
+                        if work.__class__ is tuple:  # on a stream, with its begin and end
+                            if work[1] > free:
+                                yield timeout(work[1] - free)
+                        else:
+                            work = (yield work) or (begin, env.now)
+                        begin, end = work
+                        free = min(free, end)
+                        recorder.exchanges.add((step, rank, one.purpose, min(begin, free), free, end))
                     elif kind is Overlapped:
                         work = one.duration if pace is None else pace.work_of(step, call, one)
-                        yield from overlapped(env, communicators[LAYERS].meetings, work, one.slowing, pace or STEADY)
+                        yield from overlapped(env, communicators[one.group].meetings, work, one.slowing, pace or STEADY)
                     elif kind is Mark:
                         marks.append(env.now)
                         if one.last:

@@ -192,6 +192,7 @@ class StageCosts:
         tensors: of a model: the parameters of each tensor, outside and in experts, in the order of the forward.
         later: of a layer that shares parameters with another one of its rank: those that the other one holds or, below
             0, that it holds itself. Gathered for one of them, they stay until the other's part of the same pass.
+        inner: of a layer: picoseconds of its experts in `forward`, and in both parts of `backward`.
     """
 
     forward: int
@@ -215,6 +216,7 @@ class StageCosts:
     gradients: int = 0
     later: int = 0
     tensors: tuple[tuple[int, int], ...] = ()
+    inner: tuple[int, int, int] = (0, 0, 0)
 
     def time(self, kind: Kind) -> int:
         """Picoseconds of an op of this kind."""

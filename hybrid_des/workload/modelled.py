@@ -38,6 +38,7 @@ from hybrid_des.workload.layer_costs import (
     Device,
     Exchange,
     LayerCosts,
+    Times,
     layer_costs,
     tensor_sizes,
     tied_parameters,
@@ -176,6 +177,7 @@ class _Costing:
             gradients=gradients,
             later=later,
             tensors=tensor_sizes(layer, self._basis, tied=later <= 0),
+            inner=_inner(costs),
         )
 
     def parts(self, layer: Layer, received: int) -> LayerCosts:
@@ -196,6 +198,13 @@ class _Costing:
         beside += round(max(0, launch + found.duration - beside) * self._hidden[axis])
         sent = found.messages, found.bytes, found.even, how
         return LayerCollective(axis, ALGORITHMS[does], size, repeats, launch, found.duration, beside, *sent)
+
+
+def _inner(costs: LayerCosts) -> tuple[int, int, int]:
+    """Picoseconds of the operations on tokens that other ranks sent."""
+    of_experts = [took for one, took in costs.operations if getattr(one, "expert", False)]
+    forward, inputs, weights = (sum(column) for column in zip(Times(), *of_experts, strict=True))
+    return tuple(round(took * PICOSECONDS_PER_SECOND) for took in (forward, inputs, weights))
 
 
 def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:

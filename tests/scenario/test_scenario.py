@@ -14,6 +14,7 @@ from hybrid_des import hardware as catalogue
 from hybrid_des import load, simulate
 from hybrid_des.errors import ScenarioError
 from hybrid_des.pipeline import schedules
+from hybrid_des.pipeline.schedules.one_f_one_b import InPairs
 from hybrid_des.scenario import Parallel, Scenario, json_schema, scenario_from, to_mapping
 
 
@@ -28,7 +29,7 @@ def test_the_defaults_are_the_contracts(write):
     assert cluster.infiniband.nics_per_node == 8
     assert scenario.parallel == Parallel(pipeline=1, data=1, tensor=1, order=("tensor", "data", "pipeline"))
     schedule = scenario.schedule
-    assert (schedule.chunks, schedule.options, schedule.p2p) == (1, None, "async")
+    assert (schedule.chunks, schedule.options, schedule.p2p) == (1, InPairs(), "async")
     workload = scenario.workload
     assert (workload.per, workload.weight, workload.recompute, workload.activation) == ("rank", None, 0, 0)
     assert (workload.parameters, workload.optimizer) == (0, 0)

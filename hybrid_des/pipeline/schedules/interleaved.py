@@ -17,12 +17,12 @@ from fractions import Fraction
 
 from hybrid_des.pipeline import Op, Plan, PlanRequest, loop
 from hybrid_des.pipeline.schedules import schedule
-from hybrid_des.pipeline.schedules.one_f_one_b import in_turn
+from hybrid_des.pipeline.schedules.one_f_one_b import InPairs, in_turn
 
 
-def _peak(request: PlanRequest, rank: int) -> Fraction:
+def _peak(request: PlanRequest, rank: int, options: InPairs) -> Fraction:
     p, m, v = request.pipeline, request.microbatches, request.chunks
-    return Fraction(min(m * v, 2 * (p - 1 - rank) + (v - 1) * round_length(p, m) + 1), v)
+    return Fraction(min(m * v, 2 * (p - 1 - rank) + (v - 1) * round_length(p, m) + 1 + options.pairs), v)
 
 
 @schedule(
@@ -32,16 +32,18 @@ def _peak(request: PlanRequest, rank: int) -> Fraction:
     memory="p + (p−1)/v on rank 0",
     source="arXiv 2104.04473; PyTorch, Megatron-LM",
     many_chunks=True,
+    options=InPairs,
     peak=_peak,
 )
-def interleaved(request: PlanRequest) -> Plan:
-    """Warm-up 2(p−1−r) + (v−1)g chunk forwards on rank r."""
+def interleaved(request: PlanRequest, options: InPairs) -> Plan:
+    """Warm-up 2(p−1−r) + (v−1)g chunk forwards on rank r, and one more where pairs are one op."""
     p, m, v = request.pipeline, request.microbatches, request.chunks
     length = round_length(p, m)
     rounds = [range(first, min(first + length, m)) for first in range(0, m, length)]
     forwards = [Op("F", i, chunk) for turn in rounds for chunk in range(v) for i in turn]
     backwards = [Op("B", i, chunk) for turn in rounds for chunk in reversed(range(v)) for i in turn]
-    programs = [in_turn(forwards, backwards, warmup=2 * (p - 1 - rank) + (v - 1) * length) for rank in range(p)]
+    warmups = [2 * (p - 1 - rank) + (v - 1) * length + options.pairs for rank in range(p)]
+    programs = [in_turn(forwards, backwards, warmup, pairs=options.pairs) for warmup in warmups]
     return Plan.of(programs, [loop(p, v)], [0] * m)
 
 

@@ -246,6 +246,14 @@ class ExpertTraffic(Section):
     """Elements on the way to experts, and of gradients that retrace the way back; the other two ways have 16 bits."""
     channels: Annotated[int, whole(1, MOST_CHANNELS)] | None = None
     """per-node: ranks of each node that take in tokens from other nodes. Default: all of the group's."""
+    streams: Flag = False
+    """Whether exchanges run on a stream of their own, beside the computation of a fused pair's other op."""
+    delay_weight: Flag = False
+    """With streams: whether weight gradients are computed while gradients travel back from the experts."""
+    multiprocessors: Annotated[int, whole(0, 2**10)] = 20
+    """With streams: multiprocessors that an exchange takes from computation.
+
+    DeepEP's default; DeepSeek-AI, arXiv 2412.19437, section 3.2.2: 20 of 132."""
 
 
 class Efficiency(Section):
@@ -420,6 +428,22 @@ def misfits_of_experts(parallel: Parallel) -> Iterator[Problem]:
     if layout.across_tensor and layout.strides["tensor"] > min(layout.strides["data"], layout.strides["context"]):
         message = "experts are divided over neighbouring tensor ranks; expected tensor before data and context"
         yield misfit(message, "parallel.order", "parallel.expert_tensor")
+
+
+def misfits_of_streams(
+    experts: ExpertTraffic, overlap: Overlap, recompute: object, *, layered: bool
+) -> Iterator[Problem]:
+    """Values that contradict `experts.streams`; `layered`: whether ops communicate layer by layer."""
+    if not experts.streams:
+        if experts.delay_weight:
+            yield misfit("is read with `experts.streams` only", "experts.delay_weight", "experts.streams")
+        return
+    if overlap.experts:
+        yield misfit("follows from `experts.streams`; give only one of the two", "overlap.experts", "experts.streams")
+    if recompute == "full":
+        yield misfit("repeats exchanges, which streams do not; expected none or selective", "recompute")
+    if layered:
+        yield misfit("communicates layer by layer; expected none or zero-1", "sharding", "experts.streams")
 
 
 def divided(parallel: Parallel, sharding: str) -> dict[str, str]:
