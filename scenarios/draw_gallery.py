@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from hybrid_des import Result, load, plots, simulate, sweep
+from hybrid_des.jobs.result import simulate_jobs
 from hybrid_des.pipeline import schedules
 from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.report.files import write_whole
@@ -66,6 +67,9 @@ KINDS = {
     "topology": "The links of [h100_2x8](h100_2x8.yaml) and the route from rank 0 to rank 9 (`hybrid-des topology`)",
     "link_use": "Where pipeline and gradient reduction meet: link use in [contention_slower](contention_slower.yaml), "
     "as shares of each link's bandwidth",
+    "jobs": "Two jobs on one leaf and spine, [two_jobs](jobs/two_jobs.yaml): the use of the busiest links by job",
+    "placements": "Three jobs under [three placements](jobs/three_placements.yaml): the slowdown of each",
+    "background": "A job [beside background traffic](jobs/beside_background.yaml), as shares of each link's bandwidth",
     "loss": "The loss of the small model that the GPUs of [prototype_12gpu_training](prototype_12gpu_training.yaml) "
     "train",
 }
@@ -104,6 +108,9 @@ def _draw_kind(name: str, folder: Path, staging: Path) -> None:
         "topology": _topology,
         "link_use": _link_use,
         "loss": _loss,
+        "jobs": _jobs,
+        "placements": _placements,
+        "background": _background,
     }[name]
     _save(draw(folder), staging / f"{name}.png")
 
@@ -212,6 +219,34 @@ def _link_use(folder: Path) -> Figure:
     figure = Figure(figsize=(WIDTH, 5), layout="constrained")
     plots.link_use(simulate(load(folder / "contention_slower.yaml", ["steps=1"])).run, figure.subplots())
     return figure
+
+
+def _jobs(folder: Path) -> Figure:
+    return simulate_jobs(folder / "jobs/two_jobs.yaml").fabric_use()
+
+
+def _placements(folder: Path) -> Figure:
+    """A group of bars per placement, a bar per job."""
+    rows = sweep.sweep_rows(sweep.load_sweep(folder / "jobs/three_placements.yaml"))
+    figure = Figure(figsize=(8, 3.5), layout="constrained")
+    ax = figure.subplots()
+    names = [*rows[0]["jobs"]]
+    for number, name in enumerate(names):
+        places = [place + (number - 1) * 0.25 for place in range(len(rows))]
+        ax.bar(places, [row["jobs"][name]["slowdown"] for row in rows], 0.22, color=LINES[number], label=name)
+    ax.set_xticks(range(len(rows)), [row["placement"] for row in rows])
+    ax.set_ylabel("step, relative to alone")
+    ax.set_ylim(bottom=0.9)
+    ax.legend(frameon=False)
+    plain(ax)
+    return figure
+
+
+def _background(folder: Path) -> Figure:
+    """The scenario as the only job of a cluster."""
+    values = read_scenario(folder / "jobs/beside_background.yaml").value
+    own = {key: values.pop(key) for key in ("parallel", "schedule", "workload", "gradients")}
+    return simulate_jobs({**values, "jobs": {"training": own}}).fabric_use()
 
 
 def _loss(folder: Path) -> Figure:

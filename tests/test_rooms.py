@@ -20,8 +20,8 @@ FLOORS = (
     {"planning", "interchange.profiles.op_table"},
     {"simulation"},
     {"analysis", "renewal", "pool"},
-    {"report"},
-    {"result", "sweep", "stragglers"},
+    {"report", "jobs"},
+    {"result", "sweep", "stragglers", "jobs.report", "jobs.result"},
     {
         "validation",
         "seeds",

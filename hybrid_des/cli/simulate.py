@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_budget, add_common, add_out, processes
-from hybrid_des.cli.output import progress_bar, say, say_written, status_line, terminal_width
+from hybrid_des.cli.output import progress_bar, say, say_written, show, status_line, terminal_width
 from hybrid_des.errors import UsageError
 
 if TYPE_CHECKING:
@@ -55,10 +55,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Simulate a scenario or run a sweep, output the results, and return the exit code."""
     from hybrid_des.scenario import read_scenario, scenario_of
+    from hybrid_des.scenario.jobs import has_jobs
     from hybrid_des.simulation.run import UnfinishedError
 
     document = read_scenario(args.file, args.set)
-    if document.value.get("sweep") not in (None, "none"):
+    swept = document.value.get("sweep") not in (None, "none")
+    if has_jobs(document) and not swept:
+        return _jobs(args, document)
+    if swept:
         if args.hta is not None:
             raise UsageError(f"{args.file}: --hta needs a file without a sweep")
         if args.budget < inf:
@@ -80,6 +84,32 @@ def run(args: argparse.Namespace) -> int:
     if not args.quiet:
         if args.json and result.summary["out_of_memory"]:  # the report shows it
             say(f"warning: {args.file}: out of memory; see peak_memory_bytes")
+        for folder, files in written.items():
+            say_written(folder, files)
+    return 0
+
+
+def _jobs(args: argparse.Namespace, document: Document) -> int:
+    """Simulate several jobs on one cluster, alone and together, and output what they do to each other."""
+    from hybrid_des.jobs.result import simulate_jobs
+    from hybrid_des.report.files.staging import reserved
+    from hybrid_des.scenario.jobs import jobs_of
+
+    for option, given in (("--hta", args.hta), ("--jobs", args.jobs), ("--dask", args.dask)):
+        if given is not None:
+            raise UsageError(f"{args.file}: {option} is for other files; this one holds several jobs on one cluster")
+    if args.budget < inf:
+        raise UsageError(f"{args.file}: --budget needs a file with one job")
+    jobs = jobs_of(document)
+    with nullcontext() if args.out is None else reserved(args.out):  # fails before a long simulation
+        with status_line(args.quiet):
+            found = simulate_jobs(jobs, remedies=True)
+        written = {} if args.out is None else found.write(args.out)
+    if args.json:
+        print(json.dumps(found.summary, indent=2, allow_nan=False))
+    elif not args.quiet:
+        show(found.report(terminal_width()))
+    if not args.quiet:
         for folder, files in written.items():
             say_written(folder, files)
     return 0

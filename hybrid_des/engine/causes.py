@@ -180,6 +180,35 @@ class TracedEnvironment(Environment):
             trace.join(thread, self.now, *_causes(event))
 
 
+class TracedView(TracedEnvironment):
+    """The environment of one job among several: its processes are followed, those of other jobs are not."""
+
+    __slots__ = ("_whole",)
+
+    def __init__(self, whole: Environment, trace: Causes) -> None:
+        self._whole = whole
+        super().__init__(trace)
+        self.agenda = whole.agenda
+
+    @property
+    def now(self) -> int:
+        """The current simulated time, which all jobs share."""
+        return self._whole.now
+
+    @now.setter
+    def now(self, time: int) -> None:
+        """Leave the time as it is: the whole environment advances it."""
+
+    @property
+    def events(self) -> int:
+        """The number of events processed, those of all jobs."""
+        return self._whole.events
+
+    @events.setter
+    def events(self, count: int) -> None:
+        """Leave the number as it is."""
+
+
 def _is_meeting(event: Any) -> bool:
     """Whether an event belongs to no single process, so that all processes that wait for it meet there."""
     return not isinstance(event, Timeout | Process | Condition) and not hasattr(event, "origin")

@@ -133,6 +133,21 @@ def out_of_range(refusal: error, latest: int) -> Exception:
     return TimeRangeError() if latest > LAST_TIME else refusal
 
 
+TIMES = {"asked", "start", "end", "begin", "sent", "reduced", "free", "time"}  # columns of times
+
+
+def move(recorder: Recorder, causes: Any, by: int) -> None:
+    """Add picoseconds to all times of a record in memory, and to those of the causes of its run, if any."""
+    if not by:
+        return
+    tables = [one.table() for one in vars(recorder).values() if isinstance(one, Rows)]
+    tables += [] if causes is None else [causes.points.table()]
+    for table in tables:
+        for name in TIMES & table.keys():
+            if len(table[name]):
+                table[name] += by  # a view of the rows
+
+
 # Rows of a run that may be long: up to 262,144 in memory; beyond that, all but the latest in a file.
 #
 # The file has no name and disappears with the process, however that ends. It holds blocks, which are sorted when rows

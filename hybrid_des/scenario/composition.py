@@ -83,11 +83,14 @@ def anchor_overrides(document: Document, folder: Path) -> None:
 
 
 def _relative_paths(document: Document) -> Iterator[tuple[KeyPath, Any]]:
-    """The path of every string that is a relative file path, with the mapping that holds it."""
+    """The path of every string that is a relative file path, such as `jobs.gpt.scenario`, with what holds it."""
     for path, values in _strings(document.value):
-        key, sections = path[-1], sections_at(Scenario, path[:-1])
+        key, inner = path[-1], path[2:] if path[0] == "jobs" else path  # a job's keys are those of a scenario
+        inner = inner[1:] if inner is not path and inner[:1] == ("scenario",) else inner
+        sections = sections_at(Scenario, inner[:-1])
         fields = (field for section in sections for field in section.known_keys().get(str(key), ()))
-        if any(mark_of(field, NamesFile) for field in fields) and not Path(values[key]).is_absolute():
+        names_file = not inner or any(mark_of(field, NamesFile) for field in fields)
+        if names_file and not Path(values[key]).is_absolute():
             yield path, values
 
 

@@ -15,6 +15,7 @@ from hybrid_des.network.topologies import OptionRefusal
 from hybrid_des.options import MOST, Count, Flag, Section, Text, choice, whole
 from hybrid_des.pipeline import schedules
 from hybrid_des.scenario.problem import Problem, Problems, misfit
+from hybrid_des.scenario.sections.background import Background, misfits_of_background
 from hybrid_des.scenario.sections.cluster import QUANTISED, WITHOUT_PRIORITIES, Cluster
 from hybrid_des.scenario.sections.faults import FaultsOrNone, misfits_of_faults
 from hybrid_des.scenario.sections.perturbations import AllJitter, AllSlow, misfits_of_jitter, misfits_of_slow
@@ -86,6 +87,8 @@ class Scenario(Section):
     """Real training on the simulated GPUs."""
     faults: FaultsOrNone = None
     """Weeks of failures and recoveries, for `hybrid-des goodput`."""
+    background: tuple[Background, ...] = ()
+    """Traffic of others on the links of the cluster, as long as the training runs."""
     steps: Annotated[int, whole(1, 2**22)] = 1
     """Training steps."""
     barrier: Flag = True
@@ -311,6 +314,10 @@ def _priorities_are_read(scenario: Scenario) -> Iterator[Problem]:
         yield misfit(message, "cluster.priorities", "cluster.sharing")
 
 
+def _background_fits(scenario: Scenario) -> Iterator[Problem]:
+    yield from misfits_of_background(scenario.background, scenario.cluster)
+
+
 def _faults_fit(scenario: Scenario) -> Iterator[Problem]:
     if scenario.faults is not None:
         yield from misfits_of_faults(scenario.faults, scenario.cluster, scenario.parallel)
@@ -319,5 +326,5 @@ def _faults_fit(scenario: Scenario) -> Iterator[Problem]:
 _CHECKS = (
     _ranks_fit, _fold_fits, _costs_are_given_once, _batch_fits, _model_divides, _sharding_fits, _options_are_read,
     _wiring_exists, excesses, _schedule_is_one, _chunks_fit, _errors_exist, _workload_fits, _layers_fit,
-    _perturbations_fit, _faults_fit, _priorities_are_read,
+    _perturbations_fit, _faults_fit, _priorities_are_read, _background_fits,
 )  # fmt: skip

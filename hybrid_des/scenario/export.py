@@ -93,7 +93,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def _whole(schema: dict[str, Any]) -> dict[str, Any]:
-    """Add `base`, `sweep`, `plot` and `search`; with one of the first two, required keys may come from elsewhere."""
+    """Add the keys of files; with `base`, `sweep` or `jobs`, required keys may come from elsewhere."""
     schema["required"].remove("cluster")
     schema["properties"] |= json.loads(_FILE_KEYS.read_text(encoding="utf-8"))
     definitions = schema["$defs"]
@@ -102,7 +102,7 @@ def _whole(schema: dict[str, Any]) -> dict[str, Any]:
     definitions["Schedule"].pop("required")  # `defaults` fills it in, except in a pipeline
     ordered = {"schedule": {"anyOf": [{"required": ["kind"]}, {"required": ["file"]}]}}
     several = {"required": ["pipeline"], "properties": {"pipeline": {"minimum": 2}}}
-    schema["if"] = {"anyOf": [{"required": ["base"]}, {"required": ["sweep"]}]}
+    schema["if"] = {"anyOf": [{"required": [key]} for key in ("base", "sweep", "jobs")]}
     one_of = [{"required": ["workload"]}, {"required": ["model"]}]
     schema["else"] = {
         "properties": needed,

@@ -111,6 +111,9 @@ def scenario_of(document: Document) -> Scenario:
     values.pop("search", None)  # a space of plans; the file itself is one of them
     many = [key for key in ("sweep", "plot") if values.pop(key, None) not in (None, "none")]
     problems = [Problem((key,), "expands to several scenarios; run it with hybrid_des.sweep") for key in many]
+    if values.pop("jobs", None) not in (None, "none"):
+        message = "holds several scenarios; hybrid-des FILE, spread and hybrid_des.jobs take them, this takes one"
+        raise ScenarioError([document.problem(("jobs",), message)])
     try:
         scenario = Scenario.model_validate(values)
     except ValidationError as error:

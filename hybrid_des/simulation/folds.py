@@ -50,6 +50,8 @@ class Replicas:
             return "with `jitter` every rank has its own durations"
         if (sharing := self.scenario.cluster.service) not in ("fifo", "fair"):
             return f"the order of waiting under `sharing: {sharing}` is not known"
+        if self.scenario.background:
+            return "`background` shares links with some replicas only"
         of_ranks = (one.target for one in self.scenario.slow if one.target[0] != "stage")
         return next((f"{kind} {value} is slow" for kind, value in of_ranks), "")
 

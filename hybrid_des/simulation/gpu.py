@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,11 +83,18 @@ class Position:
 
 @dataclass(frozen=True)
 class RunContext:
-    """State shared by all GPUs of a run."""
+    """State shared by all GPUs of a job.
+
+    Attributes:
+        env, recorder: of the job.
+        steps: number of training steps.
+        again: (step) → an event whose value is whether a further step begins; None if there are none.
+    """
 
     env: Environment
     recorder: Recorder
     steps: int
+    again: Callable[[int], Any] | None = None
 
 
 class Events(dict[str, Handoff]):
@@ -152,7 +159,8 @@ class Gpu:
         one: Any
         communicators: Mapping[Group, Any] = self._communicators  # that an instruction finds the one it needs
         started: dict[int, tuple[int, Any]] = {}
-        for step in range(self._context.steps):
+        step, steps, again = 0, self._context.steps, self._context.again
+        while step < steps or (again is not None and (yield again(step))):
             at.step, base, marks = step, step << STEP_SHIFT, list[int]()
             for call in calls:
                 at.call, ops = call, call.ops
@@ -227,6 +235,7 @@ class Gpu:
                             recorder.steps.add((step, rank, *marks))
                     elif kind is Learn and arithmetic:
                         arithmetic.learn(step)
+            step += 1
 
     def _record(self, event: str, after: int) -> Routine:
         """Record an event after a delay."""

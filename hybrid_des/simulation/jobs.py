@@ -1,19 +1,19 @@
 """Jobs: the GPUs of a scenario, made from its parts, with their programs started on the links of a fabric."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hybrid_des.collectives.communicator import Barrier
-from hybrid_des.engine.causes import Causes, TracedEnvironment, traced
-from hybrid_des.engine.clock import Environment
+from hybrid_des.engine.causes import NOTHING, Causes, TracedEnvironment, TracedView, traced
+from hybrid_des.engine.clock import LAST, Arrival, Booking, Environment, Here
 from hybrid_des.engine.recorder import MESSAGE_COLUMNS, LongRows, Recorder, Rows
 from hybrid_des.folding.folded_transport import folded_transport
 from hybrid_des.folding.symmetry import Fold
 from hybrid_des.network.fabric import Fabric
 from hybrid_des.network.purpose import REDUCTION
-from hybrid_des.network.transport import Endpoint, Links, TracedTransport, Transport
+from hybrid_des.network.transport import Endpoint, Links, TracedTransport, Transport, known
 from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program import BARRIER
 from hybrid_des.scenario import Scenario
@@ -48,6 +48,44 @@ class Job(NamedTuple):
         return self.scenario.steps * sum(gpu.ops for gpu in self.gpus)
 
 
+class Repetition:
+    """Whether jobs on shared links take another step: each does until all have done their own number of steps.
+
+    Attributes:
+        left: number of jobs that have not asked for a step beyond their own.
+    """
+
+    def __init__(self, env: Environment, jobs: int) -> None:
+        self.left = jobs
+        self._env = env
+        self._asked: set[int] = set()
+        self._known: dict[tuple[int, int], bool] = {}
+        self._pending: dict[tuple[int, int], Arrival] = {}
+
+    def again(self, job: int, step: int) -> Arrival | Here:
+        """An event whose value is whether a job takes this step, the same for all of its ranks.
+
+        It is decided at the end of the picosecond in which the first of them asks, so that it does not matter which of
+        several jobs that are done at the same time asks first.
+        """
+        key = job, step
+        if key in self._known:
+            here: Here = known(Here(self._known[key]), NOTHING)
+            return here
+        if key not in self._pending:
+            self._pending[key] = known(Arrival(self._env), NOTHING)
+            self.left -= job not in self._asked
+            self._asked.add(job)
+            end = Booking()
+            end.callbacks = [lambda _: self._decide(key)]
+            self._env.at(self._env.now, end, LAST)
+        return self._pending[key]
+
+    def _decide(self, key: tuple[int, int]) -> None:
+        self._known[key] = self.left > 0
+        self._pending.pop(key).happen(self._env.now, self.left > 0)
+
+
 def links_of(scenario: Scenario, fabric: Fabric, env: Environment | None = None) -> Links:
     """The links of a fabric, slow as in the scenario; in a new environment, if none is given."""
     sharing = scenario.cluster.service
@@ -65,42 +103,48 @@ def started(
     retime: DurationOverride | None = None,
     order: int | None = None,
     scratch: Path | None = None,
+    again: Callable[[int], Any] | None = None,
 ) -> Job:
     """Start the programs of a scenario on links, which other jobs may share; by default on links of its own.
 
     Args:
         scenario: what to simulate.
         parts: its parts; their fabric is the job's view of that of the links.
-        links: links without a trace; folded and traced runs have their own.
+        links: links that other jobs may share; folded runs have their own.
         fold: which ranks are simulated, and for which others they stand; None: all are.
         trace: records causes, for a run that is explained.
         retime: other durations of ops.
         order: number of a random order in which GPUs start; default: by rank.
         scratch: folder for rows that do not fit into memory.
+        again: whether it takes a step beyond its own number (`Repetition.again`).
     """
     rows: Rows | None = None
-    if scenario.record == "all":  # explaining a run needs all rows in memory
-        rows = LongRows(MESSAGE_COLUMNS, "start", scratch) if trace is None else Rows(MESSAGE_COLUMNS)
+    if scenario.record == "all":  # explaining a run needs all rows in memory, and so do jobs that are compared
+        long = trace is None and links is None
+        rows = LongRows(MESSAGE_COLUMNS, "start", scratch) if long else Rows(MESSAGE_COLUMNS)
     recorder = Recorder(rows)
     fabric, receipts = parts.fabric, parts.programs.blocking
     if fold is not None:
         met, sharing = parts.meeting is not None, scenario.cluster.service
         transport: Transport = folded_transport(fabric, sharing, recorder, fold, receipts=receipts, ordered=met)
     elif trace is not None:
-        own = links_of(scenario, fabric, TracedEnvironment(trace))
-        transport = TracedTransport(own, traced(recorder, trace), fabric, receipts, scenario.cluster.priority_of)
+        on = links_of(scenario, fabric, TracedEnvironment(trace)) if links is None else links
+        transport = TracedTransport(on, traced(recorder, trace), fabric, receipts, scenario.cluster.priority_of)
+        if links is not None:
+            transport.env = TracedView(links.env, trace)
     else:
         on = links_of(scenario, fabric) if links is None else links
         transport = Transport(on, recorder, fabric, receipts, scenario.cluster.priority_of)
-    gpus = _gpus(scenario, parts, transport, recorder, fold=fold, retime=retime, order=order)
-    return Job(scenario, parts, recorder, transport, gpus, _servers(scenario, parts, transport, recorder))
+    context = RunContext(transport.env, recorder, scenario.steps, again)
+    gpus = _gpus(scenario, parts, transport, context, fold=fold, retime=retime, order=order)
+    return Job(scenario, parts, recorder, transport, gpus, _servers(scenario, parts, transport, context))
 
 
 def _gpus(
     scenario: Scenario,
     parts: Parts,
     transport: Transport,
-    recorder: Recorder,
+    context: RunContext,
     *,
     fold: Fold | None,
     retime: DurationOverride | None,
@@ -114,7 +158,6 @@ def _gpus(
     layout, programs = scenario.parallel.layout, Programs(scenario, parts, retime)
     ranks: Sequence[int] = fold.ranks if fold else range(layout.ranks)
     barrier = Barrier(transport.meeting(len(ranks)))
-    context = RunContext(transport.env, recorder, scenario.steps)
     communicators = Communicators(transport, parts).of(ranks)
     made = list(zip(ranks, scenario.cluster.nodes_of(ranks), strict=True))
     if order is not None:
@@ -130,7 +173,7 @@ def _gpus(
                 Endpoint(transport, rank, layout.line(rank, "pipeline")),
                 program,
                 {**communicators[rank], BARRIER: barrier},
-                MemoryLedger(rank, parts.costs.resident[place], recorder.memory),
+                MemoryLedger(rank, parts.costs.resident[place], context.recorder.memory),
                 arithmetic=Arithmetic(parts.workers[rank]) if parts.training else None,
                 pace=pace,
             )
@@ -138,8 +181,7 @@ def _gpus(
     return sorted(gpus, key=lambda gpu: gpu.rank)
 
 
-def _servers(scenario: Scenario, parts: Parts, transport: Transport, recorder: Recorder) -> list[Gpu]:
-    context = RunContext(transport.env, recorder, scenario.steps)
+def _servers(scenario: Scenario, parts: Parts, transport: Transport, context: RunContext) -> list[Gpu]:
     return [
         Gpu(
             context,

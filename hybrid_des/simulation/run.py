@@ -5,20 +5,22 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from hybrid_des.engine.causes import Causes
-from hybrid_des.engine.recorder import CHUNK, LongRows, TimeRangeError
+from hybrid_des.engine.clock import Booking, Environment
+from hybrid_des.engine.recorder import CHUNK, LongRows, TimeRangeError, move
 from hybrid_des.errors import DeadlockError, OutOfMemoryError, SimulationError, TooLongError, UsageError
 from hybrid_des.folding.symmetry import Fold
 from hybrid_des.network.fabric import Fabric, placed
@@ -28,9 +30,11 @@ from hybrid_des.pipeline.plan import Plan
 from hybrid_des.planning.layer_traffic import TensorTraffic
 from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.planning.program import table_of
+from hybrid_des.planning.wiring import fabric_of
 from hybrid_des.scenario import Scenario
+from hybrid_des.simulation.background import Traffic
 from hybrid_des.simulation.folds import Folded, Replicas, simulated_once
-from hybrid_des.simulation.jobs import Job, started
+from hybrid_des.simulation.jobs import Job, Repetition, started
 from hybrid_des.simulation.memory import memory_parts, misfit, worst_peak
 from hybrid_des.simulation.speeds import DurationOverride
 from hybrid_des.timeline import Timeline
@@ -283,40 +287,108 @@ def run(
 
         def simulate(fold: Fold | None) -> Job:
             job = started(scenario, planned, fold=fold, trace=trace, retime=retime, order=order, scratch=scratch)
-            _carry_out([job], watch)
+            if scenario.background:
+                _traffic_of(scenario, job.transport.links).begin(_Running({0: job}, 1))
+            _carry_out(job.transport.links.env, {0: job}, watch)
             return job
 
         replicas = Replicas(scenario, parts)
         # a run that is explained, changed rank by rank, or whose replicas start in any order
         whole = trace is not None or retime is not None or order is not None
         folded = simulated_once(replicas, simulate, whole=whole)
-    _check_memory(folded.outcome)
-    return _run_of(folded, folded.outcome.transport.env.now, began, trace)
+    job = folded.outcome
+    _check_memory(job)
+    end = int(job.recorder.steps.table()["end"].max()) if scenario.background else job.transport.env.now
+    return _run_of(folded, end, began, trace)
+
+
+def _traffic_of(scenario: Scenario, links: Links) -> Traffic:
+    """The background traffic of a scenario, on links of its own."""
+    whole = scenario.placed(range(scenario.cluster.gpus))
+    return Traffic(scenario.background, whole.cluster, links, fabric_of(whole))
 
 
 @few_collections()
-def run_jobs(scenarios: Sequence[Scenario], links: Links) -> list[Run]:
+def run_jobs(
+    scenarios: Sequence[Scenario],
+    links: Links,
+    *,
+    starts: Sequence[int] = (),
+    repeat: bool = False,
+    traffic: Traffic | None = None,
+    traces: Mapping[int, Causes] = MappingProxyType({}),
+    parts: Mapping[int, Parts] = MappingProxyType({}),
+) -> list[Run]:
     """Simulate scenarios together on the links of one fabric, each on its own GPUs (`Scenario.placed`).
 
-    All start at the present moment of the links' environment, and all of their ranks are simulated. Collectives that a
-    scenario replays, and an algorithm that it leaves to `auto`, are those of the job alone: exact if no link is on the
-    routes of several jobs (`network.fabric.shared_links`).
+    All of their ranks are simulated. Collectives that a scenario replays, and an algorithm that it leaves to `auto`,
+    are those of the job alone: exact if no link is on the routes of several jobs (`network.fabric.shared_links`).
+
+    Args:
+        scenarios: the jobs.
+        links: links of a new environment.
+        starts: when each job starts, in picoseconds; the times of its run count from there. Default: all at 0.
+        repeat: whether jobs that have done their steps repeat them until all have; those with `numerics` or measured
+            `durations` do not. The scenario of a run has the number of steps that it took.
+        traffic: flows beside the jobs.
+        traces: record causes of some jobs, by number.
+        parts: the parts of some jobs, by number, that did not come from planning them on these links.
 
     Raises:
         UsageError: two jobs have a GPU in common.
         DeadlockError, SimulationError, OutOfMemoryError, PlanError, Refusal: as in `run`.
     """
-    began = time.perf_counter()
+    began, env = time.perf_counter(), links.env
     used = Counter(gpu for scenario in scenarios for gpu in scenario.cluster.placement[: scenario.parallel.ranks])
     if twice := [gpu for gpu, count in used.items() if count > 1]:
         raise UsageError(f"jobs: GPU {min(twice)} is given to two jobs")
-    planned = [parts_of(one, fabric=placed(links.fabric, one.cluster.placement)) for one in scenarios]
-    jobs = [started(scenario, parts, links) for scenario, parts in zip(scenarios, planned, strict=True)]
-    _carry_out(jobs, None)
-    for job in jobs:
+    views = [placed(links.fabric, one.cluster.placement) for one in scenarios]
+    planned = [parts.get(number) or parts_of(scenarios[number], fabric=view) for number, view in enumerate(views)]
+    again, jobs = Repetition(env, len(scenarios)).again, dict[int, Job]()
+
+    def begin(number: int, _: object = None) -> None:
+        mine = planned[number]
+        more = partial(again, number) if repeat and not (mine.training or mine.durations) else None
+        jobs[number] = started(scenarios[number], mine, links, trace=traces.get(number), again=more)
+
+    for number, start in enumerate(starts or [0] * len(scenarios)):
+        if start:
+            booking = Booking()
+            booking.callbacks = [partial(begin, number)]
+            env.at(start, booking)
+        else:
+            begin(number)
+    if traffic is not None:
+        traffic.begin(_Running(jobs, len(scenarios)))
+    _carry_out(env, jobs, None)
+    made = []
+    for number, start in enumerate(starts or [0] * len(scenarios)):
+        job = jobs[number]
         _check_memory(job)
-    ends = [int(job.recorder.steps.table()["end"].max()) for job in jobs]
-    return [_run_of(Folded(job, None, ""), end, began) for job, end in zip(jobs, ends, strict=True)]
+        move(job.recorder, traces.get(number), -start)
+        rows = job.recorder.steps.table()
+        job = job._replace(scenario=job.scenario.model_copy(update={"steps": int(rows["step"].max()) + 1}))
+        made.append(_run_of(Folded(job, None, ""), int(rows["end"].max()), began, traces.get(number)))
+    return made
+
+
+class _Running:
+    """Whether some of several jobs are still to start or have processes that are alive; called often."""
+
+    def __init__(self, jobs: Mapping[int, Job], count: int) -> None:
+        self._jobs, self._left = jobs, deque(range(count))
+        self._processes: list[Any] = []
+
+    def __call__(self) -> bool:
+        while True:
+            while self._processes and not self._processes[-1].is_alive:
+                self._processes.pop()
+            if self._processes or not self._left:
+                return bool(self._processes)
+            if self._left[0] not in self._jobs:
+                return True
+            job = self._jobs[self._left.popleft()]
+            self._processes += [process for gpu in (*job.gpus, *job.servers) for process in gpu.processes]
 
 
 def _run_of(folded: Folded[Job], duration: int, began: float, trace: Causes | None = None) -> Run:
@@ -352,24 +424,23 @@ def _run_of(folded: Folded[Job], duration: int, began: float, trace: Causes | No
     )
 
 
-def _carry_out(jobs: Sequence[Job], watch: Watch | None) -> None:
+def _carry_out(env: Environment, jobs: Mapping[int, Job], watch: Watch | None) -> None:
     """Run until no event is left; processes that are still alive then are deadlocked."""
-    env = jobs[0].transport.env
-    long = [job.recorder.messages for job in jobs if isinstance(job.recorder.messages, LongRows)]
 
     def beat() -> None:
-        for rows in long:
-            rows.relieve()
+        for job in jobs.values():
+            if isinstance(job.recorder.messages, LongRows):
+                job.recorder.messages.relieve()
         if watch is not None:
-            watch.look(sum(len(job.recorder.ops) for job in jobs), ops, env.events)
+            watch.look(sum(len(job.recorder.ops) for job in jobs.values()), ops, env.events)
 
-    ops = 0 if watch is None else sum(job.ops for job in jobs)
+    ops = 0 if watch is None else sum(job.ops for job in jobs.values())
     try:
-        env.run(beat=beat if long or watch else None)
+        env.run(beat=beat)
     except BudgetSpentError:
         assert watch is not None
         raise watch.unfinished(jobs[0]) from None
-    gpus = (gpu for job in jobs for gpu in (*job.gpus, *job.servers))
+    gpus = (gpu for job in jobs.values() for gpu in (*job.gpus, *job.servers))
     if stuck := [gpu for gpu in gpus if any(process.is_alive for process in gpu.processes)]:
         raise DeadlockError("\n".join(["deadlock: no event is left", *(gpu.where() for gpu in stuck)]))
 

@@ -16,6 +16,7 @@ from hybrid_des.errors import ScenarioError, UsageError, one_line, unknown
 from hybrid_des.options import describe
 from hybrid_des.reading import LARGEST, open_file
 from hybrid_des.scenario import Source, document_of, misnamed
+from hybrid_des.scenario.jobs import has_jobs, misnamed_in
 from hybrid_des.scenario.strict_yaml import Document, KeyPath, parse
 
 # Cases of a sweep from a CSV file: a line per case, a column per key of the scenario.
@@ -280,7 +281,7 @@ def _axis(document: Document, at: KeyPath, item: Any, problems: list[str]) -> tu
         return ()
     lengths: dict[str, int] = {}
     for path, values in item.items():
-        wrong = misnamed(path)
+        wrong = misnamed_in(document, path) if has_jobs(document) else misnamed(path)
         if wrong is not None:
             problems.append(document.problem((*at, path), wrong))
         if isinstance(values, list) and values:

@@ -14,6 +14,7 @@ from hybrid_des.analysis.table import write_csv
 from hybrid_des.errors import LONGEST_SHOWN, one_line
 from hybrid_des.report.files import Written, write_whole
 from hybrid_des.report.plots.style import verbatim
+from hybrid_des.report.terminal import text_table
 from hybrid_des.scenario import Source
 from hybrid_des.sweep.axes import Plot, Sweep, load_sweep
 from hybrid_des.sweep.runner import Row, columns, sweep_rows, table
@@ -166,6 +167,8 @@ def render(rows: Sequence[Row], sweep: Sweep) -> str:
     Cases are ordered by the plot's `y`, or the step time, best first: those that fit, those that do not, failed ones.
     Without a plot a table that is shown whole keeps the order of the file. The best case that fits is named.
     """
+    if any("jobs" in row for row in rows):
+        return _of_jobs(rows, sweep.labels)
     y = sweep.picture.y if sweep.picture is not None else STEP
     ranking = Ranking.of(rows, y)
     ranked = sorted(rows, key=ranking.key)
@@ -186,6 +189,24 @@ def render(rows: Sequence[Row], sweep: Sweep) -> str:
         if "error" in row:
             texts[place] += f"  failed: {one_line(row['error'])}"
     return "\n".join([*(text.rstrip() for text in texts), "", *_best(ranked[0], ranking, sweep), _counts(rows)])
+
+
+def _of_jobs(rows: Sequence[Row], paths: Sequence[str]) -> str:
+    """The table of cases with several jobs: the step of each and its slowdown; the least mean slowdown is named."""
+    good = [row for row in rows if "error" not in row]
+    names = [*good[0]["jobs"]]
+    lines = []
+    for row in rows[:MOST_ROWS]:
+        figures = [f"failed: {one_line(row['error'])}"] if "error" in row else [f"{row['slowdown']:.3f}×"]
+        if "error" not in row:
+            each = (row["jobs"][name] for name in names)
+            figures += [f"{format_seconds(job['step_time_s'])} ({job['slowdown']:.3f}×)" for job in each]
+        lines.append([*(_shown(row, path) for path in paths), *figures])
+    heads = [*map(one_line, paths), "mean slowdown", *names]
+    best = min(good, key=lambda row: float(row["slowdown"]))
+    chosen = ", ".join(f"{one_line(path)} {_shown(best, path)}" for path in paths)
+    table = text_table(heads, [[*line, *[""] * (len(heads) - len(line))] for line in lines])
+    return f"{table}\n\nleast mean slowdown: {chosen}\n{_counts(rows)}"
 
 
 def _shown(row: Row, path: str) -> str:

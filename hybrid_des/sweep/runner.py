@@ -21,6 +21,7 @@ from hybrid_des.registry import import_file
 from hybrid_des.report.files.staging import cannot_be_written, reserved
 from hybrid_des.scenario import Scenario, scenario_of
 from hybrid_des.scenario.composition import OMITTED, put
+from hybrid_des.scenario.jobs import has_jobs
 from hybrid_des.scenario.strict_yaml import Document
 from hybrid_des.sweep.axes import Case, Sweep, is_key, plain
 
@@ -195,7 +196,8 @@ class _Simulated:
 
     def __call__(self, case: Case) -> Row:
         try:
-            return self._simulated(scenario_of(with_case(self._document, case)))
+            varied = with_case(self._document, case)
+            return _of_jobs(varied) if has_jobs(varied) else self._simulated(scenario_of(varied))
         except HybridDesError as error:
             return {"error": str(error).splitlines()[0]}
         except Exception as error:  # a bug in one case must not affect the others
@@ -216,6 +218,22 @@ class _Simulated:
         columns = goodput_columns(steps)
         self._times = steps.times
         return self._row | columns
+
+
+def _of_jobs(document: Document) -> Row:
+    """The figures of a case with several jobs; columns such as `jobs.gpt.slowdown`."""
+    from hybrid_des.jobs.neighbours import neighbours_of
+    from hybrid_des.scenario.jobs import jobs_of
+
+    facts = neighbours_of(jobs_of(document))[0].summary
+    listed = ("waits", "nodes", "shares_links_with")
+    each = {
+        name: {key: value for key, value in job.items() if key not in listed} for name, job in facts["jobs"].items()
+    }
+    return {
+        **{key: value for key, value in facts.items() if key not in ("links", "shared_links", "notes")},
+        "jobs": each,
+    }
 
 
 def with_case(document: Document, case: Case, block: str = "sweep") -> Document:

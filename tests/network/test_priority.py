@@ -105,7 +105,7 @@ def test_equal_priorities_are_none_to_the_picosecond(sharing, plain, priorities)
 @pytest.mark.parametrize("number", range(8 * TIMES))
 def test_priorities_change_the_order_and_nothing_else(number):
     rng = Random(number)
-    cluster = jobs.cluster_values(rng) | {"sharing": "fifo"}
+    cluster = {**jobs.cluster_values(rng), "sharing": "fifo", "priorities": {}}
     one = jobs.drawn(rng, cluster)
     sharing = rng.choice(("priority", "priority-fair"))
     levels = {"pipeline": rng.randrange(3), "gradients": rng.randrange(3)}

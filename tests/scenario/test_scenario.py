@@ -148,7 +148,9 @@ def test_the_schema_that_editors_read_is_fresh():
 
 def test_the_schema_requires_only_keys_without_a_default():
     schema = json_schema()
-    assert sorted(schema["properties"]) == sorted([*Scenario.model_fields, "base", "sweep", "plot", "search"])
+    assert sorted(schema["properties"]) == sorted(
+        [*Scenario.model_fields, "base", "sweep", "plot", "search", "jobs", "placement"]
+    )
     required = {name: section.get("required") for name, section in schema["$defs"].items() if "required" in section}
     assert required == {
         "GpuKind": ["memory"],
@@ -164,6 +166,7 @@ def test_the_schema_requires_only_keys_without_a_default():
         "Experts": ["count", "active", "ffn"],
         "Latent": ["key_value", "nope", "rope", "value"],
         "SystemNoise": ["period", "detour"],
+        "Background": ["from", "to", "rate"],
     }
     pipeline = {"required": ["pipeline"], "properties": {"pipeline": {"minimum": 2}}}
     assert schema["else"] == {

@@ -5,7 +5,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from support import jobs, scenarios
+from support import jobs, recounted_links, scenarios
 from support.campaigns import TIMES
 
 from hybrid_des.errors import UsageError
@@ -29,9 +29,11 @@ def test_jobs_that_share_links_send_the_same_bytes(number):
     pair = jobs.on_shared_nodes(Random(number))
     alone, together = [run(one) for one in pair], jobs.together(pair)
     assert jobs.bytes_per_link(*together) == jobs.bytes_per_link(*alone)
-    if pair[0].cluster.sharing == "fifo":
+    sharing = pair[0].cluster.sharing
+    if "fair" not in sharing:
         for each in jobs.services(*together).values():
             assert all(end <= start for (_, end), (start, _) in pairwise(each))
+    assert recounted_links.wrong(together, jobs.fabric_of_jobs(pair).links, sharing) == []
 
 
 def pair_on_one_adapter(sharing="fifo"):

@@ -35,12 +35,15 @@ WIRINGS: tuple[dict[str, Any], ...] = (
 
 def cluster_values(rng: Random) -> dict[str, Any]:
     """A cluster of twelve nodes of four GPUs."""
+    sharing = rng.choice(("fifo", "fifo", "fair", "priority", "priority-fair"))
+    urgent = {"pipeline": rng.randrange(3), "gradients": rng.randrange(3)} if "priority" in sharing else {}
     return {
         "nodes": 12,
         "gpus_per_node": WIDTH,
         "nvlink": {"bandwidth": "10 GB/s", "latency": "100 ns"},
         "infiniband": {"bandwidth": "1 GB/s", "latency": "1 us", "nics_per_node": rng.choice((1, 2, 4))},
-        "sharing": rng.choice(("fifo", "fifo", "fair")),
+        "sharing": sharing,
+        **({"priorities": urgent} if urgent else {}),
         **rng.choice(WIRINGS),
     }
 
@@ -63,6 +66,14 @@ def drawn(rng: Random, cluster: dict[str, Any]) -> Scenario:
             continue
 
 
+def by_priority(jobs: list[Scenario], rng: Random) -> tuple[Scenario, Scenario]:
+    """The same jobs, with priorities of their own where the links read them."""
+    levels = [rng.randrange(3) for _ in jobs] if "priority" in jobs[0].cluster.sharing else [0, 0]
+    urgent = [one.cluster.urgent(level, levels) for one, level in zip(jobs, levels, strict=True)]
+    first, second = (one.model_copy(update={"cluster": cluster}) for one, cluster in zip(jobs, urgent, strict=True))
+    return first, second
+
+
 def on_own_nodes(rng: Random) -> tuple[Scenario, Scenario]:
     """Two jobs on random nodes of their own, with some GPUs to spare."""
     cluster = cluster_values(rng)
@@ -72,16 +83,17 @@ def on_own_nodes(rng: Random) -> tuple[Scenario, Scenario]:
         scenario = drawn(rng, cluster)
         mine, nodes = nodes[:6], nodes[6:]
         jobs.append(scenario.placed([node * WIDTH + gpu for node in mine for gpu in range(WIDTH)]))
-    return jobs[0], jobs[1]
+    return by_priority(jobs, rng)
 
 
 def on_shared_nodes(rng: Random) -> tuple[Scenario, Scenario]:
     """Two jobs on two GPUs each of every node."""
     cluster = cluster_values(rng)
-    return tuple(
+    jobs = [
         drawn(rng, cluster).placed([node * WIDTH + gpu for node in range(12) for gpu in mine])
         for mine in ((0, 2), (3, 1))
-    )  # type: ignore[return-value]
+    ]
+    return by_priority(jobs, rng)
 
 
 def fabric_of_jobs(jobs: tuple[Scenario, ...]) -> Fabric:
