@@ -1,4 +1,4 @@
-"""What the README shows: its fenced texts, and the files of a user among them."""
+"""What the README and the documentation show: their fenced texts, and the files of a user among them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,16 @@ import re
 
 from support.paths import ROOT
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-FENCES = re.findall(r"^```(\w*)\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in PAGES}
+README = TEXTS["README.md"]
+
+
+def fences(text: str) -> list[tuple[str, str]]:
+    """Language and content of every fenced text."""
+    return re.findall(r"^```(\w*)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+
+
+FENCES = [fence for text in TEXTS.values() for fence in fences(text)]
 FILES = {found[1]: text for _, text in FENCES if (found := re.match(r"# (\S+\.(?:py|yaml))", text))}
 PLUGINS = {name: text for name, text in FILES.items() if re.fullmatch(r"my_\w+\.py", name)}

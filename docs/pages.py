@@ -1,0 +1,78 @@
+"""Pages of the site that the repository holds elsewhere, and links between all of them.
+
+Scenarios, reference and gallery appear where they are in the repository (`scenarios/REFERENCE.md`), so that the same
+links work in both; the help of the commands is a page. A link to a file that the site lacks becomes its name.
+"""
+
+from __future__ import annotations
+
+import io
+import posixpath
+import re
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from mkdocs.structure.files import File, Files
+
+import hybrid_des
+from hybrid_des.cli import commands, main
+
+ROOT = Path(__file__).resolve().parents[1]
+MIRRORED = ("CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "scenarios/**/*.md", "scenarios/**/*.png",
+            "scenarios/**/*.yaml", "scenarios/**/*.csv", "notebooks/*.ipynb")  # fmt: skip
+LINK = re.compile(r"(?P<image>!?)\[(?P<text>[^\]]*)\]\((?P<to>[^)#:\s]+)(?P<place>#[^)\s]*)?\)")
+FENCE = re.compile(r"(^```.*?^```$)", flags=re.MULTILINE | re.DOTALL)
+WIDTH = "100"  # columns of the help
+
+
+def on_config(config: Any) -> Any:
+    """Name the version that the site documents."""
+    config.extra["version_of_package"] = hybrid_des.__version__
+    config.site_name = f"hybrid_des {hybrid_des.__version__}"
+    return config
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the files of the repository, and the help of the commands."""
+    for pattern in MIRRORED:
+        for path in sorted(ROOT.glob(pattern)):
+            uri = path.relative_to(ROOT).as_posix()
+            files.append(File.generated(config, uri, abs_src_path=str(path)))
+    files.append(File.generated(config, "reference/commands.md", content="\n".join(helps())))
+    return files
+
+
+def helps() -> Iterator[str]:
+    """The help of every command, as the command line prints it."""
+    yield "# Commands\n\n`python -m hybrid_des` is the same as `hybrid-des`.\n"
+    for name in ("", *commands.names()):
+        printed = io.StringIO()
+        with redirect_stdout(printed), patch("sys.argv", ["hybrid-des"]), patch.dict("os.environ", COLUMNS=WIDTH):
+            main.main([*([name] if name else []), "--help"])
+        title = f"hybrid-des {name or 'FILE'}"
+        yield f"## {title}\n\n```text\n{printed.getvalue().rstrip()}\n```\n"
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Point links at the pages of the site."""
+    if page.file.generated_by and page.file.abs_src_path is None:
+        return markdown
+    source, uri = Path(page.file.abs_src_path).resolve(), page.file.src_uri
+    parts = FENCE.split(markdown)
+    parts[::2] = [LINK.sub(lambda found: _relinked(found, source, uri, files), text) for text in parts[::2]]
+    return "".join(parts)
+
+
+def _relinked(found: re.Match[str], source: Path, page: str, files: Files) -> str:
+    """A link relative to its file in the repository as one between pages, or as the name of the file."""
+    target = (source.parent / found["to"]).resolve()
+    if not target.exists():
+        return found[0]  # reported as wrong
+    inside = target.relative_to(ROOT).as_posix()
+    uri = inside.removeprefix("docs/")
+    if files.get_file_from_path(uri) is None:
+        return f"{found['text']} (`{inside}`)" if found["text"].strip("`") != inside else f"`{inside}`"
+    return f"{found['image']}[{found['text']}]({posixpath.relpath(uri, posixpath.dirname(page))}{found['place'] or ''})"

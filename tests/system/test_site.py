@@ -1,0 +1,57 @@
+"""The site of the documentation builds from the repository, without the network."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from support.paths import ROOT
+
+# what needs a network fails at once
+WITHOUT_NETWORK = """
+import socket
+def refused(*_): raise OSError("no network")
+socket.socket.connect = socket.getaddrinfo = refused
+from mkdocs.__main__ import cli
+cli(["build", "--strict", "--quiet", "--site-dir", {!r}])
+"""
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    if not all(map(importlib.util.find_spec, ("mkdocs", "material", "mkdocstrings"))):
+        pytest.skip("needs the extra docs")
+    folder = tmp_path_factory.mktemp("site")
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    command = [sys.executable, "-c", WITHOUT_NETWORK.format(str(folder))]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, env=env)
+    assert (done.returncode, done.stderr) == (0, "")
+    return folder
+
+
+def test_the_site_has_every_page_of_its_contents(site):
+    named = re.findall(r": (\S+)\.md$", (ROOT / "mkdocs.yml").read_text(), flags=re.MULTILINE)
+    assert len(named) > 8
+    built = {path.relative_to(site).as_posix() for path in site.rglob("*.html")}
+    assert {re.sub(r"README$", "index", name) + ".html" for name in named} <= built
+
+
+def test_pages_ask_nothing_of_the_network(site):
+    for page in site.rglob("*.html"):
+        loaded = re.findall(r"<(?:script|img|link|iframe)[^>]+(?:src|href)=\"?(https?:[^\s\">]+)", page.read_text())
+        assert loaded == [], page
+
+
+def test_the_reference_of_commands_has_all_of_them(site):
+    from hybrid_des.cli import commands
+
+    text = (site / "reference/commands.html").read_text()
+    assert [name for name in commands.names() if f"hybrid-des {name}" not in text] == []
+
+
+def test_the_site_names_the_version(site):
+    import hybrid_des
+
+    assert f"hybrid_des {hybrid_des.__version__}" in (site / "index.html").read_text()
