@@ -120,7 +120,8 @@ def _layer_rows(scenario: Scenario, ranks: RankCosts, plan: Plan) -> Iterator[di
             waits = (traffic.forward / PICOSECONDS_PER_SECOND, traffic.backward / PICOSECONDS_PER_SECOND, 0.0)
             yield {**place, "operation": f"{traffic.axis} {COLLECTIVES}", "what": _exchanged(sent), **_columns(*waits)}
         if parts.again:
-            again = {"operation": "again", "what": f"recompute {scenario.recompute}"}
+            levels = "+".join([scenario.recompute] if isinstance(scenario.recompute, str) else scenario.recompute)
+            again = {"operation": "again", "what": f"recompute {levels}"}
             yield {**place, **again, **_columns(0.0, parts.again, 0.0)}
         whole = (time / PICOSECONDS_PER_SECOND for time in (cost.forward, cost.time("I"), cost.weight))
         yield {**place, "operation": TOTAL, "what": "", **_columns(*whole), **_sizes(cost)}

@@ -76,11 +76,18 @@ def peak_of(scenario: Scenario) -> float:
     return scenario.cluster.kinds[0].gpu.peak_in(scenario.precision)
 
 
-def recomputed_flop(model: Model, recompute: str) -> int:
+def recomputed_flop(model: Model, recompute: str | tuple[str, ...]) -> int:
     """FLOP per sample of the forward that the backward repeats."""
-    kinds = {"none": (), "selective": (Attention,), "full": (object,)}[recompute]
-    blocks = (layer for layer in model.layers if layer.place == "block")
-    again = (one.flop for layer in blocks for one in layer.operations if isinstance(one, kinds))
+    blocks = [layer for layer in model.layers if layer.is_block]
+    if isinstance(recompute, tuple):
+        named = [
+            (layer, {name for module in layer.modules if module.name in recompute for name in module.operations})
+            for layer in blocks
+        ]
+        again = [one.flop for layer, names in named for one in layer.operations if one.name in names]
+    else:
+        kinds = {"none": (), "selective": (Attention,), "full": (object,)}[recompute]
+        again = [one.flop for layer in blocks for one in layer.operations if isinstance(one, kinds)]
     return int(model.tokens * sum(again, Fraction(0)))
 
 

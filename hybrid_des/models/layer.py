@@ -17,10 +17,10 @@ counts a whole image as one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from fractions import Fraction
 from itertools import accumulate, pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from hybrid_des.errors import Refusal, UsageError, unknown
 from hybrid_des.models.routing import Routing
@@ -188,9 +188,30 @@ class Kept:
     def __add__(self, other: Kept) -> Kept:
         return Kept(*_sums(self, other))
 
+    def __sub__(self, other: Kept) -> Kept:
+        return Kept(*(mine - its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+
 
 def _sums(one: Parameters | Kept, other: Parameters | Kept) -> list[int]:
     return [getattr(one, field.name) + getattr(other, field.name) for field in fields(one)]
+
+
+class Module(NamedTuple):
+    """What the backward of a block may compute again instead of keeping it, by its name in Megatron-LM.
+
+    Attributes:
+        operations: their names.
+        kept: the part of the layer's that is then not kept.
+        bytes: read and written per token by operations that are part of others.
+    """
+
+    name: str
+    operations: tuple[str, ...]
+    kept: Kept
+    bytes: int = 0
+
+
+MODULES = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe_act", "shared_experts")
 
 
 @dataclass(frozen=True)
@@ -199,6 +220,7 @@ class Part:
 
     Attributes:
         sizes: of the tensors that its parameters consist of, in the order in which they are registered; none: one.
+        modules: what its backward may compute again.
     """
 
     operations: tuple[Operation, ...] = ()
@@ -206,6 +228,7 @@ class Part:
     kept: Kept = Kept()
     transient: int = 0
     sizes: tuple[Parameters, ...] = ()
+    modules: tuple[Module, ...] = ()
 
     @property
     def tensors(self) -> tuple[Parameters, ...]:
@@ -219,6 +242,7 @@ class Part:
             self.kept + other.kept,
             max(self.transient, other.transient),
             self.tensors + other.tensors,
+            self.modules + other.modules,
         )
 
 
@@ -239,6 +263,7 @@ class Layer(Part):
         dispatched: bytes per token sent to experts; as many return, and the backward repeats both.
         balance: tokens of the busiest expert rank divided by the mean.
         routing: how a token's experts are chosen; None: unknown, so that each copy travels alone.
+        predicts: whether it is a block that predicts a further token, with logits of its own; it is placed "last".
         place: "block" for layers that stages are cut from; "first" and "last" stay with the first and the last block.
     """
 
@@ -248,6 +273,12 @@ class Layer(Part):
     balance: Fraction = Fraction(1)
     routing: Routing | None = None
     place: Place = "block"
+    predicts: bool = False
+
+    @property
+    def is_block(self) -> bool:
+        """Whether it consists of a block, whose products may be in fewer bits, and which may be recomputed."""
+        return self.place == "block" or self.predicts
 
     @property
     def flop(self) -> Fraction:
@@ -256,9 +287,9 @@ class Layer(Part):
 
 
 def layer_of(name: str, parts: Iterable[Part], output: int, place: Place = "block", **of_experts: Any) -> Layer:
-    """A layer made of parts; `of_experts` are `dispatched`, `balance` and `routing`."""
+    """A layer made of parts; `of_experts` are its further attributes."""
     whole = sum(parts, Part())
-    amounts = (whole.operations, whole.parameters, whole.kept, whole.transient, whole.tensors)
+    amounts = (whole.operations, whole.parameters, whole.kept, whole.transient, whole.tensors, whole.modules)
     return Layer(*amounts, name=name, output=output, place=place, **of_experts)
 
 

@@ -130,7 +130,7 @@ def _model(scenario: Scenario) -> list[str]:
         "sequence parallel" if parallel.sequence else "",
         _experts(scenario),
         scenario.sharding if scenario.sharding != "none" else "",
-        f"{scenario.recompute} recomputation" if scenario.recompute != "none" else "",
+        f"{recomputed(scenario)} recomputation" if scenario.recompute != "none" else "",
     ]
     return ["; ".join([", ".join(facts[:2]), ", ".join(filter(None, facts[2:]))])]
 
@@ -142,6 +142,11 @@ def _experts(scenario: Scenario) -> str:
         return ""
     beside = " beside computation" if experts.streams else ""
     return f"experts over {expert} ranks, {experts.dispatcher}{beside}"
+
+
+def recomputed(scenario: Scenario) -> str:
+    """What the backward computes again, in words."""
+    return scenario.recompute if isinstance(scenario.recompute, str) else "+".join(scenario.recompute)
 
 
 def _notes(scenario: Scenario, facts: Mapping[str, Any]) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hybrid_des.analysis.cost_table import COLLECTIVES, TOTAL
 from hybrid_des.analysis.model_figures import AXES, peak_of
 from hybrid_des.models import Attention
+from hybrid_des.report.content import recomputed
 from hybrid_des.report.terminal import text_table
 from hybrid_des.scenario import Scenario
 from hybrid_des.units import format_bandwidth
@@ -109,7 +110,7 @@ def _modelled(scenario: Scenario) -> dict[str, str]:
         "input": f"gradient of the input: the products (m, k, n){attention(f'{more} FLOP', f'{slower} · ')}",
         "weight": "gradient of the weights: the products (k, n, m)",
         "total": "with the waits and recomputation of a layer; at least efficiency.layer_overhead",
-        "again": f"what recompute: {scenario.recompute} repeats of the forward before the backward, without traffic",
+        "again": f"what recompute: {recomputed(scenario)} repeats of the forward before the backward, without traffic",
         "tensor": f"a forward and a backward wait for collectives of {parallel.tensor} tensor ranks, each simulated "
         f"once, alone on the wiring; {float(scenario.overlap.tensor):.0%} is hidden",
         "context": f"the same of {parallel.context} context ranks, {parallel.context_method}; a ring beside attention",
@@ -120,7 +121,7 @@ def _modelled(scenario: Scenario) -> dict[str, str]:
         "params": "numbers that a rank holds: of products divided by tensor ranks, of experts by expert ranks too",
         "state": f"2 B weights, gradients as {scenario.gradients.codec}, 12 B of optimizer for each; sharding: "
         f"{scenario.sharding} over {shared} {'ranks' if shared > 1 else 'rank'}",
-        "kept": f"activations of a micro-batch until its backward, recompute: {scenario.recompute}",
+        "kept": f"activations of a micro-batch until its backward, recompute: {recomputed(scenario)}",
         "peak": "of the rank: state, the activations kept for the micro-batches in flight in the plan, and transients",
     }
 

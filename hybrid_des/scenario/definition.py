@@ -37,7 +37,7 @@ from hybrid_des.scenario.sections.training import (
     misfits_of_streams,
     misfits_of_workload,
 )
-from hybrid_des.scenario.sections.values import Fold
+from hybrid_des.scenario.sections.values import Fold, Recompute
 from hybrid_des.scenario.sizes import excesses, fill
 
 MODELLED = {  # keys that are read with `model` only, and their defaults
@@ -69,8 +69,8 @@ class Scenario(Section):
     """Instead of `workload`: the network that is trained; a published one by name, or its sizes."""
     precision: Annotated[str, choice("bf16", "fp16", *QUANTISED)] = "bf16"
     """Precision of products; fp8, mxfp8, nvfp4: attention and logits in bf16."""
-    recompute: Annotated[Literal["none", "selective", "full"], choice("none", "selective", "full")] = "none"
-    """What the backward recomputes instead of keeping it: nothing, the attention core, or whole layers."""
+    recompute: Recompute = "none"
+    """What the backward recomputes instead of keeping it: nothing, the attention core, whole layers, or modules."""
     sharding: Annotated[str, choice("none", "zero-1", "zero-2", "zero-3")] = "none"
     """What replicas divide: the optimizer's state (zero-1), also gradients (zero-2), also weights (zero-3)."""
     overlap: Overlap = Field(default_factory=Overlap)
@@ -209,6 +209,10 @@ def _model_divides(scenario: Scenario) -> Iterator[Problem]:
         except Refusal as refusal:
             yield misfit(str(refusal), f"parallel.{axis}", "model")
     yield from misfits_of_experts(parallel)
+    held = {module.name for layer in network.layers for module in layer.modules}
+    if isinstance(scenario.recompute, tuple) and (lacks := set(scenario.recompute) - held):
+        message = f"this model has no {' or '.join(sorted(lacks))}; expected some of {', '.join(sorted(held))}"
+        yield misfit(message, "recompute", "model")
     needed = QUANTISED.get(scenario.precision, ())
     if any(getattr(kind.gpu, peak) is None for kind in scenario.cluster.kinds for peak in needed):
         what = "8-bit" if scenario.precision == "fp8" else scenario.precision

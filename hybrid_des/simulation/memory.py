@@ -190,7 +190,8 @@ def _worst(scenario: Scenario, held: Sequence[int]) -> MemoryPeak:
 
 
 def _changes(scenario: Scenario) -> Iterator[dict[str, Any]]:
-    for level in RECOMPUTE[RECOMPUTE.index(scenario.recompute) + 1 :]:
+    by_module = isinstance(scenario.recompute, tuple)
+    for level in RECOMPUTE[-1:] if by_module else RECOMPUTE[RECOMPUTE.index(scenario.recompute) + 1 :]:
         yield {"recompute": level}
     if scenario.parallel.data * scenario.parallel.context > 1:
         for level in SHARDING[SHARDING.index(scenario.sharding) + 1 :]:

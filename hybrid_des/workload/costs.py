@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from hybrid_des.collectives.per_node import TokenExchange
 from hybrid_des.pipeline.op import Kind, Place
@@ -351,7 +351,7 @@ class CostBasis(NamedTuple):
     overlap: Overlap
     experts: ExpertTraffic
     precision: str
-    recompute: Literal["none", "selective", "full"]
+    recompute: str | tuple[str, ...]
     sharding: str
     codec: str
     ordering: Schedule | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 from hybrid_des.collectives.per_node import TokenExchange
 from hybrid_des.models import Attention, Elementwise, Gemm, Layer
-from hybrid_des.models.layer import Operation
+from hybrid_des.models.layer import Module, Operation
 from hybrid_des.workload.costs import CostBasis
 
 # Times of operations on one GPU, from the rates that its units achieve.
@@ -207,17 +207,19 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     times = Times(*(sum(column) for column in zip(*(took for _, took in parts), strict=True)))
     core = Times(*(sum(c) for c in zip(*(took for one, took in parts if isinstance(one, Attention)), strict=True)))
     forward, backward = (tuple(_traffic(layer, basis, core, received, which)) for which in (0, 1))
-    recompute = basis.recompute if layer.place == "block" else "none"
+    recompute = basis.recompute if layer.is_block else "none"
     full = recompute == "full"
-    kept = _kept(layer, basis, scores=recompute == "none")
+    modules = [one for one in layer.modules if one.name in recompute] if isinstance(recompute, tuple) else []
+    kept = _kept(layer, basis, modules, scores=recompute != "selective" and not full)
     widest = ceil(layer.transient * basis.tokens / basis.parallel.tensor)
     inputs = -(-layer.output * basis.tokens // basis.regular)
     parameters = _parameters(layer, basis)
     gradients = ELEMENT * sum(parameters)
+    again = {"selective": core.forward, "full": times.forward}
     return LayerCosts(
         operations=parts,
         times=times,
-        again={"none": 0.0, "selective": core.forward, "full": times.forward}[recompute],
+        again=_again(parts, modules, basis, device) if modules else again.get(str(recompute), 0.0),
         forward=forward,
         backward=(*forward, *backward) if full else backward,
         kept=inputs if full else kept,
@@ -258,7 +260,7 @@ def _product(gemm: Gemm, layer: Layer, basis: CostBasis, device: Device) -> Time
         k = ceil(k / divides)
     elif gemm.split == "sequence":
         rows /= basis.regular
-    return device.layer_product(max(1.0, rows), n, k, count, quantised=layer.place == "block")
+    return device.layer_product(max(1.0, rows), n, k, count, quantised=layer.is_block and gemm.name != "logits")
 
 
 def _attention(attention: Attention, basis: CostBasis, device: Device) -> Times:
@@ -289,9 +291,9 @@ def _traffic(layer: Layer, basis: CostBasis, core: Times, received: int, backwar
 def _tensor_traffic(layer: Layer, basis: CostBasis, received: int, backward: int) -> Iterator[Exchange]:
     """Partial outputs are summed, and with sequence parallelism inputs gathered: twice per block."""
     size = basis.tokens * (layer.output or received)
-    sums, gathers = {"block": (2, 2), "first": (1 - backward, backward), "last": (backward, 1 - backward)}[layer.place]
-    if layer.place == "block" and _only_experts(layer, basis):
-        sums, gathers = 1, 1  # around attention
+    ends = {"block": (0, 0), "first": (1 - backward, backward), "last": (backward, 1 - backward)}[layer.place]
+    inside = (1 if _only_experts(layer, basis) else 2) if layer.is_block else 0  # around attention, and around the MLP
+    sums, gathers = (inside + of_end for of_end in ends)
     if not basis.parallel.sequence:
         gathers = 0
     for does, count in (("all-gather", gathers), ("reduce-scatter" if basis.parallel.sequence else "all-reduce", sums)):
@@ -340,8 +342,19 @@ def _context_traffic(attention: Attention, basis: CostBasis, core: float, backwa
         yield Exchange("context", "all-to-all", whole)
 
 
-def _kept(layer: Layer, basis: CostBasis, *, scores: bool) -> int:
+def _again(
+    parts: Sequence[tuple[Operation, Times]], modules: Sequence[Module], basis: CostBasis, device: Device
+) -> float:
+    """Seconds of the forward of modules."""
+    names = {name for one in modules for name in one.operations}
+    passes = sum(one.bytes for one in modules) * basis.tokens / basis.regular
+    return sum(took.forward for one, took in parts if one.name in names) + device.moving(passes, 0).forward
+
+
+def _kept(layer: Layer, basis: CostBasis, modules: Sequence[Module], *, scores: bool) -> int:
     kept, t = layer.kept, basis.parallel.tensor
+    for one in modules:
+        kept -= one.kept
     inner = kept.tensor + (kept.scores / basis.parallel.context if scores else 0)
     routed = (kept.received * Fraction(basis.parallel.of_expert, t) + Fraction(kept.expert, t)) * layer.balance
     return ceil(basis.tokens * (kept.sequence / basis.regular + inner / t + routed))
@@ -370,13 +383,13 @@ def tensor_sizes(layer: Layer, basis: CostBasis, *, tied: bool) -> tuple[tuple[i
 
     They sum to `LayerCosts.parameters`: a division that is not even leaves its rest to the first tensors.
     """
-    found, t = [], basis.parallel.tensor
+    found, t, of_experts = [], basis.parallel.tensor, basis.parallel.expert * basis.parallel.of_expert
     divided = experts = 0
     for one in layer.tensors:
-        before = -(-divided // t), -(-experts // (basis.parallel.expert * t))
+        before = -(-divided // t), -(-experts // of_experts)
         divided += one.tensor + (one.tied if tied else 0)
         experts += one.expert
-        after = -(-divided // t), -(-experts // (basis.parallel.expert * t))
+        after = -(-divided // t), -(-experts // of_experts)
         found.append((after[0] - before[0] + one.replicated, after[1] - before[1]))
     return tuple(found)
 

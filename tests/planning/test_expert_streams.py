@@ -47,7 +47,7 @@ def test_pairs_hide_exchanges_and_nothing_else(kind, tensor):
     assert paired.duration < plain.duration
 
 
-def test_only_what_has_no_partner_is_exposed_where_computation_is_slow():
+def test_only_ops_without_a_partner_expose_exchanges():
     """On one rank, the first forward and the last backward: two exchanges for each of three layers."""
     kinds = [{"count": 2, "speed": 0.001}]
     found = run(scenario(FREE, cluster={"nodes": kinds}, schedule=PAIRS))

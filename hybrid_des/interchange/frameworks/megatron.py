@@ -29,6 +29,7 @@ from hybrid_des.interchange.frameworks.rules import (
     values_of,
     word,
 )
+from hybrid_des.models.layer import MODULES
 from hybrid_des.models.stage_layout import layout_of, stages_in
 from hybrid_des.scenario import Scenario
 
@@ -201,6 +202,8 @@ def _read_precision(given: Given) -> Values:
 
 def _write_recompute(values: Values) -> Iterable[str]:
     full = "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"
+    if isinstance(values["recompute"], tuple):
+        return (f"--recompute-granularity selective --recompute-modules {' '.join(values['recompute'])}",)
     return {"full": (full,), "selective": ("--recompute-granularity selective",)}.get(values["recompute"], ())
 
 
@@ -215,8 +218,11 @@ def _read_recompute(given: Given) -> Values:
             "--recompute-num-layers", f"{layers} of {method}; expected every layer by itself (uniform, 1)"
         )
     modules = given.words("--recompute-modules")
+    if found == "selective" and modules and set(modules) <= set(MODULES) and set(modules) != {"core_attn"}:
+        return {"recompute": list(modules)}
     if modules and set(modules) != {"core_attn"}:
-        raise given.error("--recompute-modules", f"expected core_attn, found {' '.join(modules)}")
+        expected = f"expected selective recomputation of {', '.join(MODULES)}"
+        raise given.error("--recompute-modules", f"{expected}, found {' '.join(modules)}")
     if found not in (None, "full", "selective"):
         raise given.error("--recompute-granularity", f"expected full or selective, found {found}")
     return {"recompute": found or "none"}

@@ -28,6 +28,7 @@ from hybrid_des.models.layer import (
     Kept,
     Layer,
     Model,
+    Module,
     Parameters,
     Part,
     layer_of,
@@ -131,6 +132,8 @@ class Transformer(Options):
     """Whether the first token of a sample passes one more product, as in BERT."""
     latent: Latent | None = None
     """Multi-head latent attention, such as {query: 1536, key_value: 512, nope: 128, rope: 64, value: 128}."""
+    predictions: OrNone = 0
+    """Modules that each predict a further token (multi-token prediction); DeepSeek-V3 was trained with 1."""
     experts: Experts | None = None
     """Mixture of experts, such as {count: 8, active: 2, ffn: 14336}."""
 
@@ -150,7 +153,8 @@ class Transformer(Options):
 def transformer(options: Transformer) -> Model:
     """Embedding, blocks, and logits with loss."""
     _check(options)
-    return Model(options.sequence, (_embedding(options), *blocks(options), _logits(options)), "sequence")
+    ends = (*[_prediction(options)] * options.predictions, _logits(options))
+    return Model(options.sequence, (_embedding(options), *blocks(options), *ends), "sequence")
 
 
 def check_heads(hidden: int, heads: int) -> None:
@@ -226,6 +230,7 @@ def _block(options: Transformer, experts: Experts | None) -> Layer:
     norms = second + Part(
         (Elementwise("norms and residuals", 22 * h, 30 * h, "sequence"),),
         kept=Kept(sequence=2 * ELEMENT * h + (2 * h if options.mlp == "gelu" else 0)),  # two inputs, masks of dropout
+        modules=(Module("layernorm", (), Kept(sequence=2 * ELEMENT * h), bytes=2 * 2 * ELEMENT * h),),
     )
     attention = _latent_attention(options, options.latent) if options.latent else _attention(options)
     if experts is None:
@@ -237,6 +242,27 @@ def _block(options: Transformer, experts: Experts | None) -> Layer:
         parts.append(Part(kept=Kept(sequence=ELEMENT * h)))  # the router's input
     sent = ELEMENT * experts.active * h
     return layer_of("", parts, ELEMENT * h, dispatched=sent, balance=experts.balance, routing=experts.routing)
+
+
+def _prediction(options: Transformer) -> Layer:
+    """A module that predicts a further token (DeepSeek-AI, arXiv 2412.19437, section 2.2).
+
+    Two norms and a product join the output with the embedding of the next token; a block, a norm and logits follow.
+    Embedding and matrix of the logits are those of the model; a rank that has no embedding holds it for this.
+    """
+    h, vocab, block = options.hidden, options.vocab, _block(options, options.experts)
+    joined = [norm(f"{name} norm", h, options.norm_parameters) for name in ("output", "embedding")]
+    joined.append(linear("joining", 2 * h, h, "columns") + Part(kept=Kept(sequence=2 * ELEMENT * h)))
+    joined.append(Part(parameters=Parameters(tied=vocab * h)))
+    logits = Part(
+        (Gemm("logits", vocab, h, "columns"), Elementwise("loss", 10 * vocab, 10 * vocab, "tensor")),
+        kept=Kept(sequence=ELEMENT * h),
+        transient=8 * vocab,
+    )
+    own = Part(block.operations, block.parameters, block.kept, block.transient, block.tensors, block.modules)
+    sent = {"dispatched": block.dispatched, "balance": block.balance, "routing": block.routing}
+    parts = [*joined, own, norm("norm", h, options.norm_parameters), logits]
+    return layer_of("prediction", parts, ELEMENT * h, "last", predicts=True, **sent)
 
 
 def blocks(options: Transformer) -> list[Layer]:
@@ -288,7 +314,11 @@ def _latent_attention(options: Transformer, latent: Latent) -> Part:
     part += linear("queries up" if q else "queries", q or h, a * key, "columns")
     part += linear("keys and values down", h, kv + latent.rope, "sequence") + norm("key and value norm", kv, kv)
     part += linear("keys and values up", kv, a * (latent.nope + latent.value), "columns")
-    part += Part(kept=Kept(sequence=ELEMENT * (kv + latent.rope), tensor=ELEMENT * a * (2 * key + latent.value)))
+    inputs = Kept(tensor=ELEMENT * a * (2 * key + latent.value))
+    part += Part(kept=Kept(sequence=ELEMENT * (kv + latent.rope)) + inputs)
+    if q:
+        projected = ("query norm", "queries up", "key and value norm", "keys and values up")
+        part += Part(modules=(Module("mla_up_proj", projected, inputs),))
     return part + _core(options, a, key, latent.value) + linear("attention output", a * latent.value, h, "rows")
 
 
@@ -298,17 +328,21 @@ def _core(options: Transformer, kv_heads: int, key: int, value: int) -> Part:
     core = Attention("attention", a, kv_heads, key, value, s, options.causal, flash)
     scores = 0 if flash else 5 * a * s  # softmax, dropout mask, dropout
     layout = Elementwise("head layout", 4 * a * value, 4 * a * value, "tensor")
-    return Part((core, layout), kept=Kept(tensor=ELEMENT * a * value, scores=scores))
+    again = Module("core_attn", ("attention",), Kept(scores=scores))
+    return Part((core, layout), kept=Kept(tensor=ELEMENT * a * value, scores=scores), modules=(again,))
 
 
 def _mlp(options: Transformer, ffn: int, prefix: str = "") -> Part:
     """Two products around an activation; their input is counted."""
     h, up = options.hidden, _up(options, ffn)
+    inner = Kept(tensor=ELEMENT * (up + ffn))
+    operations = tuple(f"{prefix}{name}" for name in ("MLP up", "activation", "MLP down"))
     return (
         linear(f"{prefix}MLP up", h, up, "columns", bias=options.bias)
         + Part((_activation(options, f"{prefix}activation", ffn),))
         + linear(f"{prefix}MLP down", ffn, h, "rows", bias=options.bias)
-        + Part(kept=Kept(sequence=ELEMENT * h, tensor=ELEMENT * (up + ffn)), transient=ELEMENT * (up + ffn))
+        + Part(kept=Kept(sequence=ELEMENT * h) + inner, transient=ELEMENT * (up + ffn))
+        + Part(modules=(Module("shared_experts" if prefix else "mlp", operations, inner),))
     )
 
 
@@ -329,7 +363,8 @@ def _routed(options: Transformer, experts: Experts) -> Part:
     own = weights(*(Parameters(expert=count * size, idle=(count - active) * size) for size in tensors))
     kept = Kept(received=ELEMENT * active * h, expert=inner)
     router = linear("router", h, count, "sequence", bias=experts.router_bias)
-    return router + Part(products, kept=kept, transient=inner) + own
+    again = Module("moe_act", ("experts' activation",), Kept(expert=ELEMENT * active * ffn))
+    return router + Part(products, kept=kept, transient=inner, modules=(again,)) + own
 
 
 def _activation(options: Transformer, name: str, ffn: int, *, expert: bool = False) -> Elementwise:

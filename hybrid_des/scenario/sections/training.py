@@ -363,7 +363,7 @@ def _listed(value: Fraction | tuple[Fraction, ...]) -> tuple[Fraction, ...]:
     return (value if isinstance(value, tuple) else (value,)) or (ZERO,)
 
 
-def misfits_of_durations(workload: Workload, recompute: str) -> Iterator[Problem]:
+def misfits_of_durations(workload: Workload, recompute: object) -> Iterator[Problem]:
     """Times that are given in addition to a file that holds all of them."""
     if workload.durations is None:
         if workload.timing != "recorded":
@@ -376,9 +376,11 @@ def misfits_of_durations(workload: Workload, recompute: str) -> Iterator[Problem
             yield misfit("is part of `workload.durations`; give only one of the two", path, "workload.durations")
 
 
-def misfits_of_recompute(recompute: str, workload: Workload) -> Iterator[Problem]:
+def misfits_of_recompute(recompute: str | tuple[str, ...], workload: Workload) -> Iterator[Problem]:
     """Values that contradict `recompute`; without a model there are only whole forwards to repeat."""
-    if recompute == "selective":
+    if isinstance(recompute, tuple):
+        yield misfit("names modules of a `model`; expected none or full", "recompute", "workload")
+    elif recompute == "selective":
         message = "selective: repeats the attention core of a `model`; expected none or full"
         yield misfit(message, "recompute", "workload")
     elif recompute == "full" and workload.recompute != 0:

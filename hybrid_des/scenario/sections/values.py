@@ -25,7 +25,7 @@ from hybrid_des import jitter
 from hybrid_des.collectives import algorithms, codecs
 from hybrid_des.errors import UsageError
 from hybrid_des.models import catalogue, kinds
-from hybrid_des.models.layer import RULES
+from hybrid_des.models.layer import MODULES, RULES
 from hybrid_des.network import topologies
 from hybrid_des.numerics import datasets
 from hybrid_des.options import (
@@ -56,6 +56,7 @@ from hybrid_des.scenario.problem import Problem, Problems, misfit, problems_in, 
 from hybrid_des.units import Dimension
 
 AXES = ("tensor", "data", "pipeline")
+LEVELS = ("none", "selective", "full")  # of recomputation
 CONTEXT = "context"  # follows tensor if an order does not name it
 
 
@@ -143,6 +144,14 @@ def _stages(value: Any) -> str | tuple[int, ...]:
     return choice(*RULES, beside="a list of layers per stage").read(value)  # type: ignore[no-any-return]
 
 
+def _recompute(value: Any) -> str | tuple[str, ...]:
+    if isinstance(value, list | tuple):
+        if not value or len(set(map(str, value))) < len(value):
+            raise ValueError("expected names of modules, each once")
+        return tuple(choice(*MODULES).read(item) for item in value)
+    return choice(*LEVELS, beside="a list of modules").read(value)  # type: ignore[no-any-return]
+
+
 def _shares(value: Any) -> Fraction | tuple[Fraction, ...]:
     numbers: Fraction | tuple[Fraction, ...] = per_rank("number").read(value)
     for number in numbers if isinstance(numbers, tuple) else (numbers,):
@@ -161,6 +170,8 @@ _FOLD = {"anyOf": [{"enum": ["auto", "off"]}, {"type": "integer", "minimum": 1, 
 Fold = Annotated[int | str, Reads(_fold, _FOLD)]
 _STAGES = {"anyOf": [{"enum": [*RULES]}, {"type": "array", "items": {"type": "integer", "minimum": 0}}]}
 Stages = Annotated[str | tuple[int, ...], Reads(_stages, _STAGES)]
+_RECOMPUTE = {"anyOf": [{"enum": [*LEVELS]}, {"type": "array", "items": {"enum": [*MODULES]}, "minItems": 1}]}
+Recompute = Annotated[str | tuple[str, ...], Reads(_recompute, _RECOMPUTE)]
 TopologyName = Annotated[str, _one_of(topologies.names), _offer(topologies.names)]
 ScheduleName = Annotated[str, _one_of(schedules.names), _offer(schedules.names)]
 AlgorithmName = Annotated[str, _one_of(algorithms), _offer(algorithms)]
