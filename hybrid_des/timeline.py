@@ -249,7 +249,10 @@ class Timeline:
         microbatch[pipeline] = tag[pipeline] & FIELD
         stage[pipeline] = (tag[pipeline] >> STAGE_SHIFT) & FIELD
         tags, chunks = self.programs.chunk_of_tag
-        chunk[pipeline] = chunks[np.searchsorted(tags, tag[pipeline] & (1 << STEP_SHIFT) - 1)]
+        sent = tag[pipeline] & (1 << STEP_SHIFT) - 1
+        place = np.minimum(np.searchsorted(tags, sent), max(len(tags) - 1, 0))
+        if len(tags):  # messages that no op sends, such as those of a further stream, have no chunk
+            chunk[pipeline] = np.where(tags[place] == sent, chunks[place], NONE)
         return {**messages, "step": tag >> STEP_SHIFT, "microbatch": microbatch, "chunk": chunk, "stage": stage}
 
     @cached_property

@@ -42,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", metavar="FILE", help="a scenario, such as scenarios/a100_8x.yaml")
     add_common(parser, out="also write summary, timeline, trace and pictures to this folder")
     add_out(parser, "also write a trace per rank for Holistic Trace Analysis to this folder", name="--hta")
+    add_out(parser, "also write a Chakra execution trace per rank, for ASTRA-sim, to this folder", name="--chakra")
     parser.add_argument("--json", action="store_true", help="print only the summary, as one JSON object")
     parser.add_argument("--quiet", action="store_true", help="print no report and no messages")
     parser.add_argument(
@@ -63,8 +64,9 @@ def run(args: argparse.Namespace) -> int:
     if has_jobs(document) and not swept:
         return _jobs(args, document)
     if swept:
-        if args.hta is not None:
-            raise UsageError(f"{args.file}: --hta needs a file without a sweep")
+        if args.hta is not None or args.chakra is not None:
+            name = "--chakra" if args.hta is None else "--hta"
+            raise UsageError(f"{args.file}: {name} needs a file without a sweep")
         if args.budget < inf:
             raise UsageError(f"{args.file}: --budget needs a file without a sweep")
         return _sweep(args, document)
@@ -95,7 +97,8 @@ def _jobs(args: argparse.Namespace, document: Document) -> int:
     from hybrid_des.report.files.staging import reserved
     from hybrid_des.scenario.jobs import jobs_of
 
-    for option, given in (("--hta", args.hta), ("--jobs", args.jobs), ("--dask", args.dask)):
+    others = ("--hta", args.hta), ("--chakra", args.chakra), ("--jobs", args.jobs), ("--dask", args.dask)
+    for option, given in others:
         if given is not None:
             raise UsageError(f"{args.file}: {option} is for other files; this one holds several jobs on one cluster")
     if args.budget < inf:
@@ -117,6 +120,7 @@ def _jobs(args: argparse.Namespace, document: Document) -> int:
 
 def _run(args: argparse.Namespace, scenario: Scenario) -> tuple[Result, dict[Path, Written]]:
     """Simulate, and write what was asked for; folders that cannot be written are detected first."""
+    from hybrid_des.interchange.profiles.exporting import write_traces
     from hybrid_des.report.files.kineto import write_kineto
     from hybrid_des.report.files.staging import reserved
     from hybrid_des.result import simulate
@@ -125,7 +129,7 @@ def _run(args: argparse.Namespace, scenario: Scenario) -> tuple[Result, dict[Pat
     if scenario.record == "all" and (args.json or args.quiet) and not (args.out or args.hta):
         scenario = scenario.model_copy(update={"record": "compute"})  # the summary needs no rows of messages
     with ExitStack() as folders:
-        for folder in filter(None, (args.hta, args.out)):
+        for folder in filter(None, (args.hta, args.chakra, args.out)):
             scratch = folders.enter_context(reserved(folder))
         with status_line(args.quiet) as show:
             progress = None if show is None else lambda headway: show(_progress(headway))
@@ -134,6 +138,8 @@ def _run(args: argparse.Namespace, scenario: Scenario) -> tuple[Result, dict[Pat
             written[args.out] = result.write(args.out)
         if args.hta is not None:
             written[args.hta] = write_kineto(result, args.hta)
+        if args.chakra is not None:
+            written[args.chakra] = write_traces(scenario, args.chakra)
     return result, written
 
 

@@ -1,7 +1,7 @@
 """Planning: turns a scenario into the parts of a simulation (fabric, plan, costs, training, reductions)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +18,7 @@ from hybrid_des.pipeline import Plan, PlanRequest, schedules
 from hybrid_des.pipeline.order_csv import OrderFile, read_order
 from hybrid_des.planning.expert_streams import ExpertStreams
 from hybrid_des.planning.fsdp import Fsdp
+from hybrid_des.planning.given import GivenGroup, GivenTraces
 from hybrid_des.planning.layer_traffic import TensorTraffic, tensor_traffic
 from hybrid_des.planning.lowering import Lowering
 from hybrid_des.planning.program import GivenPrograms, OverlapSlowdown, Program
@@ -44,6 +45,7 @@ class Parts:
         durations: of every op, if given from outside.
         meeting: part → the groups of ranks that share layers and begin collectives together; None if none do.
         channels: the most rings that reduce the same gradients at once; None if nothing is reduced around rings.
+        given: the process groups of programs that came from a trace.
         replayed: amounts sent per step by replayed collectives, by attribute of `Run`.
     """
 
@@ -60,6 +62,7 @@ class Parts:
     meeting: Sequence[Groups] | None = None
     channels: int | None = None
     replayed: Mapping[str, int] = field(default_factory=dict)
+    given: Sequence[GivenGroup] = ()
 
     @property
     def lowering(self) -> Lowering:
@@ -88,6 +91,8 @@ def parts_of(
         UsageError: an order file cannot be read, or is for other sizes.
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
+    if scenario.traced and (plan is None or not plan.programs):
+        return parts_of_traces(scenario, GivenTraces.of(scenario), fabric)
     layout, numerics = scenario.parallel.layout, scenario.numerics
     fabric = fabric or fabric_of(scenario)
     times = times or times_of(scenario, fabric)
@@ -153,6 +158,12 @@ def _timed(scenario: Scenario, plan: Plan, durations: Durations) -> Durations:
     return durations
 
 
+def parts_of_traces(scenario: Scenario, traces: GivenTraces, fabric: Fabric | None = None) -> Parts:
+    """The parts of a scenario whose programs are execution traces."""
+    parts = parts_of_programs(scenario, traces.programs, fabric=fabric)
+    return replace(parts, given=traces.groups(parts.times))
+
+
 def parts_of_programs(
     scenario: Scenario, programs: Sequence[Program], groups: Sequence[ReplicaGroup] = (), fabric: Fabric | None = None
 ) -> Parts:
@@ -196,7 +207,7 @@ def _layered(scenario: Scenario, plan: Plan, costs: Costs, times: CollectiveTime
 
 
 def plan_of(scenario: Source, fabric: Fabric | None = None) -> Plan:
-    """The plan of the scenario's schedule.
+    """The plan of the scenario's schedule; an empty one for an execution trace.
 
     Raises:
         Refusal: the schedule does not support these sizes.
@@ -204,6 +215,8 @@ def plan_of(scenario: Source, fabric: Fabric | None = None) -> Plan:
         UsageError: the order file cannot be read, or is for other sizes.
     """
     scenario = scenario if isinstance(scenario, Scenario) else load(scenario)
+    if scenario.traced:
+        return Plan((), (), ())
     fabric = fabric or fabric_of(scenario)
     ranks = costs_per_rank(CostBasis.of(scenario), times_of(scenario, fabric))
     return build_plan(scenario.schedule, scenario.parallel.layout, ranks, fabric)

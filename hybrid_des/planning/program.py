@@ -335,7 +335,8 @@ class GivenPrograms:
     @property
     def blocking(self) -> bool:
         """Whether some wait until their messages have arrived."""
-        return any(call.block.every(Confirm) for program in self.programs for call in program.rows)
+        streams = (calls for program in self.programs for calls in program.streams.values())
+        return any(call.block.every(Confirm) for calls in streams for call in calls)
 
     @property
     def microbatches(self) -> int:

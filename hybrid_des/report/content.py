@@ -111,9 +111,10 @@ def _setup(scenario: Scenario, facts: Mapping[str, Any]) -> str:
     sizes += [f"{size} {axis} ranks" for axis, size in inner if size > 1]
     names = ", ".join(dict.fromkeys(kind.gpu.name for kind in cluster.kinds))
     steps = f"; {count(scenario.steps, 'step')}" if scenario.steps > 1 else ""
+    order = schedule.kind or schedule.file or "as traced"
     return (
         f"{count(facts['ranks'], 'GPU')} ({names}): {' × '.join(filter(None, sizes))}; "
-        f"{schedule.kind or schedule.file}, {count(schedule.microbatches, 'micro-batch')} per replica{steps}"
+        f"{order}, {count(schedule.microbatches, 'micro-batch')} per replica{steps}"
     )
 
 

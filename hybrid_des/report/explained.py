@@ -36,7 +36,7 @@ def render_explanation(found: Explanation, width: int = 100) -> str:
     parallel, schedule = scenario.parallel, scenario.schedule
     sizes = [count(parallel.ranks, "rank"), count(schedule.microbatches, "micro-batch")]
     steps = f", {count(scenario.steps, 'step')}" if scenario.steps > 1 else ""
-    title = f"{scenario.name}: {schedule.kind or schedule.file}, {', '.join(sizes)}{steps}"
+    title = f"{scenario.name}: {schedule.kind or schedule.file or 'as traced'}, {', '.join(sizes)}{steps}"
     total = f"step {format_seconds(step)}"
     lines = [f"{title:<{max(width - len(total) - 1, 0)}} {total}"]
     lines += folded(alarm, width) if (alarm := alarm_of(found.run)) else []

@@ -107,6 +107,12 @@ class Scenario(Section):
         """Whether gradients or weights are divided within a step, so that ranks communicate layer by layer."""
         return self.sharding in ("zero-2", "zero-3") and self.parallel.pipeline == 1
 
+    @property
+    def traced(self) -> bool:
+        """Whether ranks do what an execution trace says; a schedule that is given takes its place."""
+        given = self.schedule.kind is not None or self.schedule.file is not None
+        return self.workload is not None and self.workload.trace is not None and not given
+
     def placed(self, gpus: Sequence[int]) -> Scenario:
         """The same scenario as a job on these GPUs of its cluster, by rank; further ones may host servers.
 
@@ -268,10 +274,29 @@ def _wiring_exists(scenario: Scenario) -> Iterator[Problem]:
 
 def _schedule_is_one(scenario: Scenario) -> Iterator[Problem]:
     kind, file = scenario.schedule.kind, scenario.schedule.file
-    if kind is None and file is None:
+    if kind is None and file is None and not scenario.traced:
         yield misfit(f"is required, one of {', '.join(schedules.names())}", "schedule.kind", "schedule.file")
     if kind is not None and file is not None:
         yield misfit("replaces `kind`; give only one of the two", "schedule.file", "schedule.kind")
+
+
+def _trace_fits(scenario: Scenario) -> Iterator[Problem]:
+    """An execution trace is done as recorded; with a schedule, times of ops must come from elsewhere."""
+    workload = scenario.workload
+    if workload is None or workload.trace is None:
+        return
+    if not scenario.traced:
+        if workload.durations is None and not (workload.forward or workload.backward):
+            message = "orders ops anew, whose times `workload.trace` does not have; expected `workload.durations` too"
+            yield misfit(message, "schedule.kind", "workload.trace", "workload.durations")
+        return
+    idle = {
+        "numerics": scenario.numerics is not None, "sharding": scenario.sharding != "none",
+        "jitter": bool(scenario.jitter), "recompute": scenario.recompute != "none",
+    }  # fmt: skip
+    for path, given in idle.items():
+        if given:
+            yield misfit("does not apply to what `workload.trace` has recorded; expected none", path, "workload.trace")
 
 
 def _chunks_fit(scenario: Scenario) -> Iterator[Problem]:
@@ -329,6 +354,6 @@ def _faults_fit(scenario: Scenario) -> Iterator[Problem]:
 
 _CHECKS = (
     _ranks_fit, _fold_fits, _costs_are_given_once, _batch_fits, _model_divides, _sharding_fits, _options_are_read,
-    _wiring_exists, excesses, _schedule_is_one, _chunks_fit, _errors_exist, _workload_fits, _layers_fit,
-    _perturbations_fit, _faults_fit, _priorities_are_read, _background_fits,
+    _wiring_exists, excesses, _schedule_is_one, _trace_fits, _chunks_fit, _errors_exist, _workload_fits,
+    _layers_fit, _perturbations_fit, _faults_fit, _priorities_are_read, _background_fits,
 )  # fmt: skip

@@ -98,17 +98,18 @@ def _whole(schema: dict[str, Any]) -> dict[str, Any]:
     schema["properties"] |= json.loads(_FILE_KEYS.read_text(encoding="utf-8"))
     definitions = schema["$defs"]
     given = {"required": definitions["Workload"].pop("required")}
-    needed = {"workload": {"anyOf": [given, {"required": ["durations"]}]}}
+    needed = {"workload": {"anyOf": [given, {"required": ["durations"]}, {"required": ["trace"]}]}}
     definitions["Schedule"].pop("required")  # `defaults` fills it in, except in a pipeline
     ordered = {"schedule": {"anyOf": [{"required": ["kind"]}, {"required": ["file"]}]}}
     several = {"required": ["pipeline"], "properties": {"pipeline": {"minimum": 2}}}
+    traced = {"required": ["workload"], "properties": {"workload": {"required": ["trace"]}}}
     schema["if"] = {"anyOf": [{"required": [key]} for key in ("base", "sweep", "jobs")]}
     one_of = [{"required": ["workload"]}, {"required": ["model"]}]
     schema["else"] = {
         "properties": needed,
         "oneOf": one_of,
         "if": {"required": ["parallel"], "properties": {"parallel": several}},
-        "then": {"required": schema.pop("required"), "properties": ordered},
+        "then": {"anyOf": [traced, {"required": schema.pop("required"), "properties": ordered}]},
     }
     tidy: dict[str, Any] = _tidy(schema)
     tidy["$defs"] = {name: tidy["$defs"][name] for name in sorted(_needed(tidy["properties"], tidy["$defs"]))}

@@ -392,13 +392,15 @@ def megatron_bucket(replicas: int) -> int:
 
 def _fill_schedule(schedule: dict[str, Any], scenario: Mapping[str, Any]) -> None:
     alone = _along(scenario, "pipeline") == 1
-    if alone and schedule.get("kind") is None and schedule.get("file") is None:
+    workload = scenario.get("workload")
+    traced = isinstance(workload, Mapping) and workload.get("trace") is not None
+    if alone and not traced and schedule.get("kind") is None and schedule.get("file") is None:
         schedule["kind"] = ALONE
     kind, batch = schedule.get("kind"), scenario.get("batch")
     samples = _along(scenario, "data") * _number(schedule.get("microbatch_size", 1))
     if batch is not None and samples:
         schedule.setdefault("microbatches", max(1, batch // samples) if isinstance(batch, int) else 1)
-    elif alone:
+    elif alone or traced:
         schedule.setdefault("microbatches", 1)
     if isinstance(kind, str) and kind in schedules.names():
         schedule.setdefault("chunks", schedules.find(kind).facts["chunks"] or 1)
@@ -409,8 +411,8 @@ def _fill_schedule(schedule: dict[str, Any], scenario: Mapping[str, Any]) -> Non
 
 
 def _fill_workload(workload: dict[str, Any], scenario: Mapping[str, Any]) -> None:
-    """Convert a `weight` given as a percentage into a time; durations from a file replace those given here."""
-    if workload.get("durations") is not None:
+    """Convert a `weight` given as a percentage into a time; times in a file replace those given here."""
+    if workload.get("durations") is not None or workload.get("trace") is not None:
         for key in ("forward", "backward"):
             workload.setdefault(key, 0)
     share = _PERCENT.fullmatch(workload["weight"]) if isinstance(workload.get("weight"), str) else None

@@ -26,6 +26,7 @@ from hybrid_des.network.transport import Transport
 from hybrid_des.numerics.training import Worker
 from hybrid_des.planning import program
 from hybrid_des.planning.fsdp import LAYERS
+from hybrid_des.planning.given import GivenCollective, GivenGroup
 from hybrid_des.planning.planner import Parts
 from hybrid_des.planning.program import OverlapSlowdown
 from hybrid_des.simulation.speeds import SteadySpeed, VaryingSpeed
@@ -56,7 +57,7 @@ class Communicators:
     def of(self, ranks: Collection[int]) -> Mapping[int, Mapping[program.Group, Participant]]:
         """Rank → its communicators."""
         found: dict[int, dict[program.Group, Participant]] = {rank: {} for rank in ranks}
-        for made in (self._of_gradients, self._of_layers, self._replayed):
+        for made in (self._of_gradients, self._of_layers, self._replayed, self._of_traces):
             for rank, key, communicator in made(found):
                 found[rank][key] = communicator
         for axis in self._parts.traffic.streams:
@@ -140,6 +141,20 @@ class Communicators:
             for rank in wanted:
                 yield rank, LAYERS, Replayed(found.get(rank, ()))
 
+    def _of_traces(self, wanted: Collection[int]) -> Made:
+        """The groups of programs that came from a trace: by messages, or members meet and the recorded time passes."""
+        for group in self._parts.given:
+            members = [rank for rank in group.processes.ranks if rank in wanted]
+            if group.replayed:
+                meeting = self._transport.meeting(len(members))
+                for rank in members:
+                    yield rank, group.key, Replayed([meeting])
+                continue
+            begin = partial(_work_of_trace, group)
+            for place, rank in enumerate(group.processes.ranks[: group.processes.size]):
+                if rank in wanted:
+                    yield rank, group.key, self._communicator(group.processes, place, begin, member=(rank, 0))
+
     def _communicator(self, group: ProcessGroup, place: int, begin: Begin, **more: Any) -> Communicator:
         return Communicator(self._transport.env, Group(self._transport, group, place), begin, **more)
 
@@ -157,6 +172,10 @@ class Communicators:
     def _arrays(self, worker: Worker, stage: int) -> tuple[Any, Any]:
         """A stage's gradient, which is reduced in place, and the error that a lossy codec left."""
         return worker.gradient(stage), worker.residual(stage) if self._reductions.error_feedback else None
+
+
+def _work_of_trace(group: GivenGroup) -> Callable[[GivenCollective], Work]:
+    return lambda call: Work(collectives.configured(call.algorithm, group.options), group.buffer(call))
 
 
 def _work_of(collective: LayerCollective) -> Work:

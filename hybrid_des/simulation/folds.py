@@ -22,6 +22,7 @@ from hybrid_des.folding.symmetry import Fold, FoldedAxis, RankArray, array_of, c
 from hybrid_des.gradients.groups import ReplicaGroup
 from hybrid_des.network.symmetry import Groups
 from hybrid_des.planning.planner import Parts
+from hybrid_des.planning.program import GivenPrograms
 from hybrid_des.scenario import Scenario, sizes
 from hybrid_des.scenario.sizes import too_large
 
@@ -44,8 +45,8 @@ class Replicas:
             return "with `numerics` every replica trains on its own samples"
         if self.parts.durations is not None:
             return "with `workload.durations` every replica has its own durations"
-        if not self.parts.plan.programs:
-            return "programs that are given may depend on their replica"
+        if isinstance(self.parts.programs, GivenPrograms) and len(self.parts.programs.programs) > 1:
+            return "programs that are given may depend on their rank"
         if self.scenario.jitter:
             return "with `jitter` every rank has its own durations"
         if (sharing := self.scenario.cluster.service) not in ("fifo", "fair"):
@@ -142,6 +143,11 @@ def check(fold: Fold, replicas: Replicas) -> None:
         if _simulated(fold, group):
             buffers = reductions.buffers_of(group)
             check_images(fold, processes, buffers, reductions.options, nodes=nodes, groups=by_first)
+    of_traces = {(group.processes.stage, group.processes.part, group.processes.ranks[0]): group.processes
+                 for group in replicas.parts.given}  # fmt: skip
+    for given in (group for group in replicas.parts.given if not group.replayed):
+        buffers = [given.buffer(call) for call in given.calls]
+        check_images(fold, given.processes, buffers, given.options, nodes=nodes, groups=of_traces)
     for axis, groups in replicas.parts.traffic.messages.items():
         _check_exchanges(fold, axis, groups)
     for ranks in (ranks for groups in replicas.parts.meeting or () for ranks in groups):

@@ -172,12 +172,17 @@ def test_the_schema_requires_only_keys_without_a_default():
     assert schema["else"] == {
         "oneOf": [{"required": ["workload"]}, {"required": ["model"]}],
         "properties": {
-            "workload": {"anyOf": [{"required": ["forward", "backward"]}, {"required": ["durations"]}]},
+            "workload": {"anyOf": [{"required": one} for one in (["forward", "backward"], ["durations"], ["trace"])]},
         },
         "if": {"required": ["parallel"], "properties": {"parallel": pipeline}},
         "then": {
-            "required": ["schedule"],
-            "properties": {"schedule": {"anyOf": [{"required": ["kind"]}, {"required": ["file"]}]}},
+            "anyOf": [
+                {"required": ["workload"], "properties": {"workload": {"required": ["trace"]}}},
+                {
+                    "required": ["schedule"],
+                    "properties": {"schedule": {"anyOf": [{"required": ["kind"]}, {"required": ["file"]}]}},
+                },
+            ]
         },
     }
     sections = [schema, *schema["$defs"].values()]

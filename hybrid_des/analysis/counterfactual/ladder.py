@@ -228,7 +228,7 @@ def _mended(base: Run, slow: Stragglers | None, culprit: Straggler | None) -> It
 
 def _less_bubble(scenario: Scenario) -> Iterator[str]:
     schedule = scenario.schedule
-    if scenario.parallel.pipeline == 1:
+    if scenario.parallel.pipeline == 1 or scenario.traced:
         return
     for kind, chunks in LESS_BUBBLE.items() if schedule.kind else ():
         if kind != schedule.kind:
@@ -242,7 +242,7 @@ def _less_bubble(scenario: Scenario) -> Iterator[str]:
 
 def _less_exposed(scenario: Scenario) -> Iterator[str]:
     gradients, parallel = scenario.gradients, scenario.parallel
-    if parallel.data > 1:
+    if parallel.data > 1 and not scenario.traced:
         large = gradients.bucket is None or gradients.bucket > SMALL_BUCKET
         small = ["gradients.bucket=25 MB"] if large else []
         if not gradients.overlap:

@@ -1,8 +1,9 @@
 """Import a profile or trace of a measured run as a scenario, and say how well its simulation meets it.
 
 SOURCE is a file, a folder or a pattern; its content tells what it is: event dumps of Primus or Megatron, a timeline.csv
-of this program, a table of durations. DIR gets scenario.yaml, which runs, the tables it uses, import.json with all
-figures, import.txt, and timelines.html, with a measured step and its simulation on one time axis.
+of this program, a table of durations, Chakra execution traces (one per rank). DIR gets scenario.yaml, which runs, the
+tables it uses, import.json with all figures, import.txt, and timelines.html, with a measured step and its simulation on
+one time axis.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from hybrid_des.cli.output import say_written, show_result, status_line
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the profile and output options."""
     parser.add_argument("source", metavar="SOURCE", help="a file, a folder, or a pattern such as 'traces/*.json.gz'")
+    parser.add_argument(
+        "--machine", metavar="SCENARIO", help="the cluster that carries the messages of an execution trace"
+    )
     add_out(parser, "write the scenario, its tables, the report and the page to this folder")
     parser.add_argument("--json", action="store_true", help="print only the figures, as one JSON object")
 
@@ -24,6 +28,7 @@ def run(args: argparse.Namespace) -> int:
     """Import, print the report, and write files."""
     from hybrid_des.interchange.profiles.importing import import_profile
     from hybrid_des.report.files import write_files
+    from hybrid_des.scenario import load
 
     with status_line(args.json, "reading") as update:
 
@@ -31,9 +36,10 @@ def run(args: argparse.Namespace) -> int:
             if update is not None:
                 update(f"reading: {done / max(whole, 1):.0%}")
 
-        found = import_profile(args.source, progress)
+        machine = None if args.machine is None else load(args.machine)
+        found = import_profile(args.source, progress, machine)
         contents = found.contents() if args.out is not None else {}
     if args.out is not None:
-        say_written(args.out, write_files(args.out, contents))
+        say_written(args.out, write_files(args.out, contents, found.stale(args.out)))
     show_result(args, lambda: found.figures, found.text)
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
@@ -15,6 +16,7 @@ from hybrid_des.units import format_seconds
 
 MOST_SHOWN = 6  # unusual ops in the text
 LABEL = 12  # characters of a label
+TRACES = "chakra.*.et"
 REPLACED = ("collectives.csv", "durations.csv", "order.csv")  # files of an earlier import that this one may lack
 
 
@@ -116,6 +118,10 @@ class Imported:
             "import.txt": self.text() + "\n",
             "timelines.html": self.page(),
         }
+
+    def stale(self, folder: Path) -> list[str]:
+        """Names of files of an earlier import into a folder, which this one may lack."""
+        return [path.name for path in folder.glob(TRACES)]
 
     def page(self) -> str | None:
         """The measured and the simulated timeline of a step on one axis; None if there is nothing to show."""

@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from hybrid_des.errors import UsageError
 from hybrid_des.interchange.profiles.imported import Imported
 from hybrid_des.interchange.profiles.pipelined import PipelineProfile
-from hybrid_des.interchange.profiles.recognition import DUMP, TABLE, WHAT, recognized
+from hybrid_des.interchange.profiles.recognition import DUMP, TABLE, recognized
+from hybrid_des.interchange.profiles.traced import chakra_profile
+from hybrid_des.scenario import Scenario
 
 Progress = Callable[[int, int], None]  # (bytes read, of so many)
 
 
-def import_profile(target: str | Path, progress: Progress | None = None) -> Imported:
+def import_profile(target: str | Path, progress: Progress | None = None, machine: Scenario | None = None) -> Imported:
     """Read a profile, make a scenario of it, and simulate it.
 
     Args:
         target: a file, a folder, or a pattern of files.
         progress: called while large files are read.
+        machine: a scenario whose cluster carries the messages of traces without a pipeline; default: the recorded
+            times.
 
     Raises:
         UsageError: there is no profile, or it is broken; the message names the file and what is wrong with it.
@@ -26,4 +29,4 @@ def import_profile(target: str | Path, progress: Progress | None = None) -> Impo
     profile = recognized(target)
     if profile.format in (DUMP, TABLE):
         return PipelineProfile.of(profile).imported()
-    raise UsageError(f"{profile.files[0]}: {WHAT[profile.format]}: not yet read")
+    return chakra_profile(profile, machine).imported()

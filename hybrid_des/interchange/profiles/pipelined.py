@@ -23,7 +23,7 @@ from hybrid_des.planning.planner import parts_of
 from hybrid_des.simulation.run import Run, run
 from hybrid_des.stragglers.measured import MeasuredRun, measured_run
 from hybrid_des.stragglers.replaying import Replayed, scenario_of_trace
-from hybrid_des.timeline import OP_KINDS, Columns
+from hybrid_des.timeline import OP_KINDS, Column, Columns
 from hybrid_des.units import PICOSECONDS_PER_SECOND
 from hybrid_des.workload.durations import MISSING, Times, durations_of
 
@@ -241,6 +241,12 @@ def as_measured(simulated: Run, rows: pd.DataFrame) -> Run:
         if one is not None:
             start[row] = round((one["start_s"] - zero) * PICOSECONDS_PER_SECOND)
             end[row] = start[row] + round(one["seconds"] * PICOSECONDS_PER_SECOND)
+    return with_recorded(simulated, start, end)
+
+
+def with_recorded(simulated: Run, start: Column, end: Column) -> Run:
+    """A simulated run of one step with other starts and ends of its ops, and no messages."""
+    timeline = simulated.timeline
     ops = {**timeline.ops, "asked": start, "start": start, "end": end, "released": np.full_like(start, -1)}
     return replace(simulated, timeline=replace(timeline, ops=ops, steps=_steps(timeline.steps, ops), messages=None))
 

@@ -18,10 +18,10 @@ MOST_FILES = 1 << 14
 
 TABLE, DUMP, KINETO, CHAKRA, CONFIG = "table", "event dump", "Kineto", "Chakra", "config"
 WHAT = {
+    CHAKRA: "a Chakra execution trace",
     TABLE: "a table of durations",
     DUMP: "a Primus or Megatron event dump",
     KINETO: "a PyTorch profiler trace",
-    CHAKRA: "a Chakra execution trace",
 }
 EXPECTED = "expected a PyTorch profiler trace, an event dump, a Chakra trace, a timeline or a table of durations"
 

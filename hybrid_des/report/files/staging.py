@@ -175,7 +175,7 @@ def write_files(folder: str | Path, contents: Mapping[str, Any], replaces: Itera
 
     Args:
         folder: the target folder.
-        contents: texts, tables (as CSV), figures (as PNG and SVG, named without a suffix), or values for JSON, by
+        contents: texts, bytes, tables (as CSV), figures (as PNG and SVG, named without a suffix), values for JSON, by
             name; None stands for a file of an earlier run that is removed.
         replaces: names of further files to remove.
 
@@ -192,7 +192,10 @@ def write_files(folder: str | Path, contents: Mapping[str, Any], replaces: Itera
 
 
 def write_content(path: Path, content: Any) -> None:
-    """Write a text, a table as CSV, a figure as PNG and SVG, or a value as JSON."""
+    """Write a text, bytes, a table as CSV, a figure as PNG and SVG, or a value as JSON."""
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+        return
     if hasattr(content, "savefig"):
         from hybrid_des.report.plots.style import save
 

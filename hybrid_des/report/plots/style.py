@@ -285,7 +285,7 @@ def title_of(run: Run) -> str:
         figures += f",  one replica in {every:,}"
     if run.timeline.alike > 1:
         figures += f",  each rank stands for {run.timeline.alike:,} identical ones"
-    kind = verbatim(str(schedule.kind or "order from a file"))
+    kind = verbatim(str(schedule.kind or ("order from a file" if schedule.file else "as traced")))
     return f"{verbatim(facts['name'])}:  {kind}, {sizes};  {figures}"
 
 

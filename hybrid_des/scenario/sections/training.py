@@ -152,6 +152,10 @@ class Workload(Section):
     """Instead of `forward` and `backward`: a CSV or Parquet file with the duration of every op."""
     timing: Annotated[Literal["recorded", "median", "auto"], choice("recorded", "median", "auto")] = "recorded"
     """With `durations`: each op as recorded, or the median of its kind on its stage; auto: that if one is missing."""
+    trace: File = None
+    """Instead of a schedule and times: a folder, or a pattern, of Chakra execution traces, one per pipeline rank."""
+    transfers: Annotated[Literal["simulated", "recorded"], choice("simulated", "recorded")] = "simulated"
+    """With `trace`: collectives whose sizes are known are messages, or take the recorded time."""
     forward: RankTimes
     """Forward of one micro-batch; a time, or a list with one per pipeline rank."""
     backward: RankTimes
@@ -365,6 +369,8 @@ def _listed(value: Fraction | tuple[Fraction, ...]) -> tuple[Fraction, ...]:
 
 def misfits_of_durations(workload: Workload, recompute: object) -> Iterator[Problem]:
     """Times that are given in addition to a file that holds all of them."""
+    if workload.trace is None and workload.transfers != "simulated":
+        yield misfit("is read with `workload.trace` only", "workload.transfers", "workload.trace")
     if workload.durations is None:
         if workload.timing != "recorded":
             yield misfit("is read with `workload.durations` only", "workload.timing", "workload.durations")

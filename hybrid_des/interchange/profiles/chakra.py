@@ -1,0 +1,227 @@
+"""Chakra execution traces: a file per rank, as protobuf messages (`.et`) or as JSON.
+
+    GlobalMetadata, then Node …    each preceded by its size
+    Node    1 id   2 name   3 type   4 ctrl_deps   5 data_deps   6 start   7 duration (µs)   10 attributes
+
+Attributes are those that ASTRA-sim reads: `is_cpu_op`, `comm_type`, `comm_size`, `comm_src`, `comm_dst`, `comm_tag`,
+`pg_name`. Ours besides: `duration_picos` (durations are whole µs), `start_picos`, `stream`, `involved_ranks`, and what
+an op is. Of dependencies, only data edges are read: control edges make cycles in traces of PyTorch.
+Schema: mlcommons/chakra, schema/protobuf/et_def.proto.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hybrid_des.errors import UsageError
+from hybrid_des.interchange.profiles import wire
+from hybrid_des.interchange.profiles.graph import (
+    COLLECTIVE,
+    COMPUTATION,
+    COMPUTE,
+    EVERYBODY,
+    RECEIVE,
+    SEND,
+    Node,
+    RankTrace,
+    in_order,
+)
+from hybrid_des.interchange.profiles.recognition import GZIP, natural
+from hybrid_des.reading import open_file
+
+VERSION = b"0.0.4"
+MICROSECOND = 10**6  # picoseconds
+LARGEST = 2**31  # bytes of a file
+KINDS = {4: COMPUTATION, 5: SEND, 6: RECEIVE, 7: COLLECTIVE}
+TYPES = {kind: number for number, kind in KINDS.items()}
+COLLECTIVES = {
+    0: "all-reduce", 1: "reduce", 2: "all-gather", 3: "gather", 4: "scatter", 5: "broadcast", 6: "all-to-all",
+    7: "reduce-scatter", 8: "reduce-scatter", 9: "barrier",
+}  # fmt: skip
+NUMBERS = {"all-reduce": 0, "all-gather": 2, "broadcast": 5, "all-to-all": 6, "reduce-scatter": 7, "barrier": 9}
+WORDS = {  # in names of kernels, where a trace does not give the type
+    "AllReduce": "all-reduce", "AllGather": "all-gather", "ReduceScatter": "reduce-scatter", "Broadcast": "broadcast",
+    "AllToAll": "all-to-all", "SendRecv": "all-to-all",
+}  # fmt: skip
+OWN = ("op", "op_kind", "microbatch", "chunk", "stage", "purpose", "elements", "given")  # facts of a node's place
+MEMBERS = re.compile(r"\d+")
+UINT64, BOOL, TEXT, UINT64_LIST = 13, 27, 29, 14  # fields of an attribute's value
+_SIGNED = (7, 9)  # int32, int64
+_ZIGZAG = (15, 17)  # sint32, sint64
+_LISTS = (8, 10, 12, 14, 16, 18, 28)
+
+
+def read_chakra(files: Sequence[Path]) -> list[RankTrace]:
+    """Read the traces of ranks, by the numbers in the names of their files.
+
+    Raises:
+        UsageError: a file is cut or is no such trace, or its nodes miss others or form a cycle.
+    """
+    return [_read(path) for path in sorted(files, key=natural)]
+
+
+def _read(path: Path) -> RankTrace:
+    try:
+        with open_file(path) as file:
+            content = file.read(LARGEST + 1)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(content) > LARGEST or content.startswith(GZIP):
+        raise UsageError(f"{path}: packed, or larger than {LARGEST // 2**30} GiB")
+    try:
+        facts = list(_of_json(content) if content.lstrip()[:1] in (b"{", b"[") else _of_messages(content))
+        groups: dict[str, tuple[int, ...]] = {}
+        nodes = [_node(one, groups) for one in facts if one["type"] in KINDS]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        reason = f"lacks {error}" if isinstance(error, KeyError) else str(error).splitlines()[0]
+        raise UsageError(f"{path}: not a whole Chakra trace: {reason}") from None
+    if not nodes:
+        raise UsageError(f"{path}: no computation and no communication")
+    return RankTrace(str(path), in_order(nodes, str(path)), groups)
+
+
+def _of_messages(content: bytes) -> Iterator[dict[str, Any]]:
+    messages = wire.sized(content)
+    next(messages, None)  # the metadata
+    for message in messages:
+        found: dict[str, Any] = {"id": 0, "name": "", "type": 0, "needs": [], "duration": 0, "attributes": {}}
+        for number, value in wire.fields(message):
+            if number == 1 and isinstance(value, int):
+                found["id"] = value
+            elif number == 2 and isinstance(value, bytes):
+                found["name"] = value.decode("utf-8", "replace")
+            elif number == 3:
+                found["type"] = value
+            elif number == 5:
+                found["needs"] += wire.numbers(value)
+            elif number == 7 and isinstance(value, int):
+                found["duration"] = value * MICROSECOND
+            elif number == 10 and isinstance(value, bytes):
+                name, what = _attribute(value)
+                found["attributes"][name] = what
+        yield found
+
+
+def _attribute(message: bytes) -> tuple[str, Any]:
+    name = ""
+    what: Any = None
+    for number, value in wire.fields(message):
+        if number == 1 and isinstance(value, bytes):
+            name = value.decode("utf-8", "replace")
+        elif number in _LISTS and isinstance(value, bytes):
+            what = [one for _, part in wire.fields(value) for one in wire.numbers(part)]
+        elif number in (29, 31) and isinstance(value, bytes):
+            what = value.decode("utf-8", "replace")
+        elif isinstance(value, int):
+            negative = -(value & 1) if number in _ZIGZAG else 0
+            what = (value >> 1) ^ negative if number in _ZIGZAG else wire.signed(value) if number in _SIGNED else value
+    return name, what
+
+
+def _of_json(content: bytes) -> Iterator[dict[str, Any]]:
+    """The nodes of the JSON form, whose keys vary in case."""
+    whole = json.loads(content)
+    for one in whole["workload_graph"] if isinstance(whole, dict) else whole:
+        keys = {key.lower(): value for key, value in one.items()}
+        attributes = {key: value for key, value in keys.items() if key.startswith("comm_") or key == "is_cpu_op"}
+        extra = {
+            str(each["name"]): next((v for k, v in each.items() if k != "name"), None) for each in keys.get("attrs", ())
+        }
+        duration = keys.get("runtime", keys.get("duration_micros", 0)) or 0
+        yield {
+            "id": keys["id"], "name": str(keys.get("name", "")), "type": keys["nodetype"],
+            "needs": list(keys.get("data_deps", keys.get("datadeps", ())) or ()),
+            "duration": round(float(duration) * MICROSECOND), "attributes": attributes | extra,
+        }  # fmt: skip
+
+
+def _node(one: Mapping[str, Any], groups: dict[str, tuple[int, ...]]) -> Node:
+    known, name, kind = one["attributes"], one["name"], KINDS[one["type"]]
+    host = bool(known.get("is_cpu_op"))
+    if host:
+        kind = COMPUTATION  # the call that launches a collective is work of the host
+    duration = known.get("duration_picos", one["duration"])
+    if not isinstance(one["id"], int) or not isinstance(duration, int) or duration < 0:
+        raise ValueError(f"node {one['id']}: expected whole numbers of at least 0")
+    node = Node(one["id"], name, kind, duration, tuple(one["needs"]), start=int(known.get("start_picos", -1)))
+    node.place = {key: known[key] for key in OWN if key in known}
+    if kind == COMPUTATION:
+        node.stream = str(known.get("stream", _stream(known, host)))
+        return node
+    node.stream, node.size = str(known.get("stream", "")), max(0, int(known.get("comm_size") or 0))
+    if kind == COLLECTIVE:
+        node.does = _does(known, name)
+        node.group = _group(known, groups)
+        return node
+    node.peer = int(known["comm_dst" if kind == SEND else "comm_src"])
+    node.tag = int(known.get("comm_tag") or 0)
+    return node
+
+
+def _stream(known: Mapping[str, Any], host: bool) -> str:
+    """The host's threads, and the device's streams but the first, are streams of their own."""
+    if host:
+        return f"host {known.get('tid', 0)}"
+    return COMPUTE
+
+
+def _does(known: Mapping[str, Any], name: str) -> str:
+    number = known.get("comm_type")
+    if isinstance(number, int) and number in COLLECTIVES:
+        return COLLECTIVES[number]
+    return next((does for word, does in WORDS.items() if word.lower() in name.lower()), "all-reduce")
+
+
+def _group(known: Mapping[str, Any], groups: dict[str, tuple[int, ...]]) -> str:
+    ranks = known.get("involved_ranks")
+    if ranks is None and isinstance(known.get("pg_ranks"), str):
+        ranks = list(map(int, MEMBERS.findall(known["pg_ranks"])))
+    if not ranks:
+        return EVERYBODY
+    name = str(known.get("pg_name") or ",".join(map(str, ranks)))
+    groups[name] = tuple(map(int, ranks))
+    return name
+
+
+def write_chakra(trace: RankTrace) -> bytes:
+    """The trace of a rank as a `.et` file."""
+    written = [wire.write_sized(wire.write_field(1, VERSION))]
+    written += [wire.write_sized(_message(node, trace.groups)) for node in trace.nodes]
+    return b"".join(written)
+
+
+def _message(node: Node, groups: Mapping[str, tuple[int, ...]]) -> bytes:
+    fields: list[tuple[int, int | bytes]] = [(1, node.id), (2, node.name.encode()), (3, TYPES[node.kind])]
+    if node.needs:
+        fields.append((5, b"".join(map(wire.write_varint, node.needs))))
+    fields.append((7, round(node.duration / MICROSECOND)))
+    facts: dict[str, Any] = {"is_cpu_op": False, "duration_picos": node.duration}
+    if node.start >= 0:
+        facts["start_picos"] = node.start
+    if node.stream:
+        facts["stream"] = node.stream
+    if node.kind in (SEND, RECEIVE):
+        end = "comm_dst" if node.kind == SEND else "comm_src"
+        facts |= {end: node.peer, "comm_tag": node.tag, "comm_size": node.size}
+    elif node.kind == COLLECTIVE:
+        facts |= {"comm_type": NUMBERS[node.does], "comm_size": node.size}
+        if members := groups.get(node.group, ()):
+            facts |= {"pg_name": node.group, "involved_ranks": list(members)}
+    values = [wire.write_field(10, _value(name, value)) for name, value in {**facts, **node.place}.items()]
+    return b"".join([*(wire.write_field(*one) for one in fields), *values])
+
+
+def _value(name: str, value: Any) -> bytes:
+    """An attribute: its name, and its value by type."""
+    named = wire.write_field(1, name.encode())
+    if isinstance(value, bool):
+        return named + wire.write_field(BOOL, int(value))
+    if isinstance(value, int):
+        return named + wire.write_field(UINT64, value)
+    if isinstance(value, str):
+        return named + wire.write_field(TEXT, value.encode())
+    return named + wire.write_field(UINT64_LIST, wire.write_field(1, b"".join(map(wire.write_varint, value))))

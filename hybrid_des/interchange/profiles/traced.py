@@ -1,0 +1,239 @@
+"""Profiles without a pipeline's schedule, imported as execution traces that run as programs.
+
+What ranks do stays as recorded: computation takes its recorded time, a stream its order. Collectives whose sizes are
+known are messages on the links of a machine, if one is given (`--machine`); else they take the recorded time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from hybrid_des.analysis.metrics import Findings
+from hybrid_des.engine.recorder import OPTIMIZER
+from hybrid_des.interchange.profiles.chakra import read_chakra, write_chakra
+from hybrid_des.interchange.profiles.graph import (
+    COLLECTIVE,
+    COMPUTATION,
+    COMPUTE,
+    RECEIVE,
+    SEND,
+    Node,
+    RankTrace,
+)
+from hybrid_des.interchange.profiles.imported import TRACES, Imported, Unusual
+from hybrid_des.interchange.profiles.pipelined import FACTOR, with_recorded
+from hybrid_des.interchange.profiles.recognition import WHAT, Profile
+from hybrid_des.planning.given import GivenTraces
+from hybrid_des.planning.planner import parts_of_traces
+from hybrid_des.scenario import Scenario, scenario_from
+from hybrid_des.scenario.export import to_mapping
+from hybrid_des.simulation.run import Run, run
+from hybrid_des.units import PICOSECONDS_PER_SECOND
+
+BUCKETS = ("bucket", "bucket_rule", "overlap", "pad")  # of gradients: traces have their own
+OF_MACHINE = ("cluster", "gradients")
+LONGEST_NAME = 60  # characters of a kernel in a report
+
+
+@dataclass(frozen=True)
+class TraceProfile:
+    """Execution traces, with what else their profile says.
+
+    Attributes:
+        name: of the scenario.
+        traces: one per rank, or one that stands for all.
+        ranks: number of ranks, if it is known.
+        measured: seconds of the measured step, if it is known.
+        linked: percentage of the device's work whose op is known.
+        machine: a scenario whose cluster carries the messages; None: links take no time.
+        unknown, clocks, facts, tables: see `Imported`; tables are further files.
+    """
+
+    name: str
+    profile: Profile
+    traces: Sequence[RankTrace]
+    ranks: int
+    measured: float | None = None
+    linked: float = 100.0
+    machine: Scenario | None = None
+    unknown: Sequence[str] = ()
+    clocks: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def distinct(self) -> Sequence[RankTrace]:
+        """The traces; one of them if all are the same, and ranks exchange nothing but collectives of all."""
+        return self.traces[:1] if alike(self.traces) else self.traces
+
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """The scenario as in a file."""
+        count = len(self.distinct)
+        parallel = {"data": self.ranks} if count == 1 else {"pipeline": count}
+        free = {"gpus_per_node": self.ranks, "nvlink": {"bandwidth": "inf", "latency": 0}}
+        found: dict[str, Any] = {
+            "name": self.name,
+            "description": f"Imported from {WHAT[self.profile.format]}: {self.profile.files[0].name}",
+            "cluster": free,
+            "parallel": parallel,
+            "workload": {"trace": TRACES, **({"transfers": "recorded"} if self.machine is None else {})},
+        }
+        return found if self.machine is None else {**found, **of_machine(self.machine)}
+
+    @cached_property
+    def _simulated(self) -> tuple[Run, GivenTraces]:
+        scenario = scenario_from(self.values)
+        traces = GivenTraces(scenario, self.distinct)
+        return run(scenario, parts=parts_of_traces(scenario, traces)), traces
+
+    def imported(self) -> Imported:
+        """What the import found, and the files to write."""
+        simulated, _ = self._simulated
+        written = {f"chakra.{rank}.et": write_chakra(trace) for rank, trace in enumerate(self.distinct)}
+        return Imported(
+            profile=self.profile,
+            values=self.values,
+            files={**written, **self.tables},
+            measured=None if self.measured is None else [self.measured],
+            simulated=[simulated.duration / PICOSECONDS_PER_SECOND],
+            linked=self.linked,
+            schedule=None,
+            unusual=self.unusual,
+            unknown=[*self.unknown, *self._lacking],
+            clocks=self.clocks,
+            facts={
+                "ranks": self.ranks,
+                "traces": len(self.traces),
+                "distinct_traces": len(self.distinct),
+                **self.facts,
+            },
+            shown=self._shown,
+        )
+
+    @property
+    def unusual(self) -> list[Unusual]:
+        """Computation that took longer than twice the median of its name on its rank, the longest first."""
+        found = []
+        for rank, trace in enumerate(self.distinct):
+            times: dict[str, list[int]] = {}
+            for node in _computation(trace):
+                times.setdefault(node.name, []).append(node.duration)
+            usual = {name: median(all_of) for name, all_of in times.items()}
+            found += [
+                _unusual(node, rank, usual[node.name])
+                for node in _computation(trace)
+                if node.duration > FACTOR * usual[node.name] > 0
+            ]
+        return sorted(found, key=lambda one: -one.seconds)
+
+    @property
+    def _lacking(self) -> list[str]:
+        """What these traces do not say."""
+        found = []
+        nodes = [node for trace in self.traces for node in trace.nodes]
+        moving = [node for node in nodes if node.kind in (COLLECTIVE, SEND)]
+        if self.machine is None and moving:
+            found.append("links: collectives take the recorded time, messages none; --machine SCENARIO gives a cluster")
+        if lacking := sum(not node.size for node in moving):
+            found.append(f"sizes of {lacking} of {len(moving)} messages and collectives")
+        if self.machine is None and any(not node.duration for node in moving if node.kind == COLLECTIVE):
+            found.append("times of collectives: those without one take no time")
+        if len(self.traces) == 1:
+            found.append("the other ranks: this one stands for all; --set parallel.data says how many there are")
+        if dropped := sum(trace.dropped for trace in self.traces):
+            found.append(f"{dropped} dependencies that refer to nodes the traces do not have")
+        return found
+
+    def _shown(self) -> tuple[Findings, Findings]:
+        """The recorded and the simulated run; the simulated one twice if nothing is recorded."""
+        simulated, traces = self._simulated
+        if not any(start >= 0 for rows in traces.recorded for start, _ in rows):
+            return Findings(simulated), Findings(simulated)
+        return Findings(_as_recorded(simulated, traces)), Findings(simulated)
+
+
+def _computation(trace: RankTrace) -> Sequence[Node]:
+    return [node for node in trace.nodes if node.kind == COMPUTATION and node.stream == COMPUTE]
+
+
+def _unusual(node: Node, rank: int, usual: float) -> Unusual:
+    name = node.name if len(node.name) <= LONGEST_NAME else f"{node.name[: LONGEST_NAME - 1]}…"
+    seconds = node.duration / PICOSECONDS_PER_SECOND
+    return Unusual(name, rank, 0, seconds, usual / PICOSECONDS_PER_SECOND, {"node": node.id})
+
+
+def alike(traces: Sequence[RankTrace]) -> bool:
+    """Whether ranks do the same: equal nodes, and only collectives of all ranks."""
+    everybody = tuple(range(len(traces)))
+    first = traces[0]
+    for trace in traces:
+        if any(tuple(sorted(ranks)) != everybody for ranks in trace.groups.values()):
+            return False
+        if any(node.kind in (SEND, RECEIVE) for node in trace.nodes) or len(trace.nodes) != len(first.nodes):
+            return False
+        if trace is not first and any(_facts(a) != _facts(b) for a, b in zip(trace.nodes, first.nodes, strict=True)):
+            return False
+    return True
+
+
+def _facts(node: Node) -> tuple[Any, ...]:
+    return node.kind, node.duration, tuple(node.needs), node.stream, node.size, node.does, node.group, node.place
+
+
+def of_machine(machine: Scenario) -> dict[str, Any]:
+    """The cluster of a scenario, with the share of bandwidth that its links reach, and how gradients are reduced."""
+    values = to_mapping(machine)
+    found = {key: dict(values[key]) for key in OF_MACHINE if key in values}
+    share = machine.efficiency.network if machine.efficiency is not None else Fraction(1)
+    if share != 1:
+        _scale(found["cluster"], share)
+        for node in found["cluster"].get("nodes", ()) if isinstance(found["cluster"].get("nodes"), list) else ():
+            _scale(node, share)
+    gradients = {key: value for key, value in found.get("gradients", {}).items() if key not in BUCKETS}
+    return {"cluster": found["cluster"], **({"gradients": gradients} if gradients else {})}
+
+
+def _scale(section: dict[str, Any], share: Fraction) -> None:
+    for name in ("nvlink", "infiniband", "pcie"):
+        link = section.get(name)
+        if isinstance(link, dict) and isinstance(link.get("bandwidth"), int | float | Fraction):
+            section[name] = {**link, "bandwidth": float(Fraction(link["bandwidth"]) * share)}
+
+
+def _as_recorded(simulated: Run, traces: GivenTraces) -> Run:
+    """A simulated run with the recorded starts and ends of its ops in place of its own."""
+    ops = simulated.timeline.ops
+    place = simulated.timeline.pipeline_rank[ops["rank"]].tolist()
+    zero = min(start for rows in traces.recorded for start, _ in rows if start >= 0)
+    start, end = ops["start"].copy(), ops["end"].copy()
+    for row, (rank, index) in enumerate(zip(place, ops["index"].tolist(), strict=True)):
+        known = traces.recorded[rank][index] if index != OPTIMIZER else (-1, -1)
+        if known[0] >= 0:
+            start[row], end[row] = known[0] - zero, known[1] - zero
+    return with_recorded(simulated, np.asarray(start), np.asarray(end))
+
+
+def chakra_profile(profile: Profile, machine: Scenario | None) -> TraceProfile:
+    """Chakra traces, one file per rank.
+
+    Raises:
+        UsageError: a file is cut or is no such trace, or its nodes miss others or form a cycle.
+    """
+    traces = read_chakra(profile.files)
+    name = profile.files[0].resolve().parent.name if len(traces) > 1 else profile.files[0].name.partition(".")[0]
+    groups = {ranks for trace in traces for ranks in trace.groups.values()}
+    ranks = len(traces)
+    if ranks == 1 and len(groups) == 1:
+        ranks = len(next(iter(groups)))
+    device = [node for trace in traces for node in trace.nodes if node.kind != COMPUTATION or node.stream == COMPUTE]
+    hosted = any(node.stream.startswith("host") for trace in traces for node in trace.nodes)
+    linked = sum(bool(node.needs) for node in device) / max(len(device), 1) if hosted else 1.0
+    return TraceProfile(name or "imported", profile, traces, ranks, linked=100 * linked, machine=machine)

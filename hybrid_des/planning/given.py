@@ -1,0 +1,494 @@
+"""Programs from execution traces: the nodes of every rank, lowered to streams of instructions.
+
+Computation of the first stream is shown as ops. A message is received by the first op that needs it, and sent after the
+op that it needs; a node that needs one of another stream waits for an event. Work of a stream stays in its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hybrid_des import collectives
+from hybrid_des.collectives import codecs
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.group import ProcessGroup
+from hybrid_des.engine.recorder import BEFORE, FIELD, STAGE_SHIFT
+from hybrid_des.errors import UsageError
+from hybrid_des.folding.times import SIXTEEN_BITS, CollectiveTimes
+from hybrid_des.interchange.profiles.chakra import read_chakra
+from hybrid_des.interchange.profiles.graph import COLLECTIVE, COMPUTATION, EVERYBODY, RECEIVE, SEND, Node, RankTrace
+from hybrid_des.interchange.profiles.recognition import CHAKRA, WHAT, recognized
+from hybrid_des.network.mailbox import Message
+from hybrid_des.network.purpose import ACTIVATION, EXPERT, PARAMETERS, REDUCTION, Purpose, purpose_named
+from hybrid_des.pipeline.op import Op
+from hybrid_des.planning.program import (
+    ASIDE,
+    BARRIER,
+    COMPUTE,
+    Begin,
+    Block,
+    Call,
+    Cause,
+    Collective,
+    Compute,
+    Confirm,
+    End,
+    Group,
+    Instruction,
+    Mark,
+    Program,
+    Receive,
+    Record,
+    Row,
+    Send,
+    Wait,
+    block_of,
+    done,
+    waiting_for,
+)
+from hybrid_des.scenario import Scenario
+
+GIVEN = "given"  # the key of groups of traces
+ALGORITHMS = {  # what a collective of a trace is simulated as; a broadcast moves what the gather of a buffer moves
+    "all-gather": "ring-all-gather", "broadcast": "ring-all-gather", "reduce-scatter": "ring-reduce-scatter",
+    "reduce": "ring-reduce-scatter", "scatter": "ring-reduce-scatter", "gather": "ring-all-gather",
+    "all-to-all": "all-to-all",
+}  # fmt: skip
+PURPOSE_OF = {"all-gather": PARAMETERS, "broadcast": PARAMETERS, "gather": PARAMETERS, "all-to-all": EXPERT}
+TABLE_OF = {PARAMETERS: "gathers"}
+SEVERAL = "programs of several ranks have no replicas of their own"
+
+
+class GivenCollective(NamedTuple):
+    """One collective of a trace: what is simulated, by which algorithm; or how long its members meet."""
+
+    algorithm: str
+    elements: int
+    codec: str
+    duration: int | None = None
+
+
+@dataclass(frozen=True)
+class GivenGroup:
+    """A process group of a trace that does one kind of thing.
+
+    Attributes:
+        key: in programs.
+        processes: its members.
+        calls: its collectives, distinct ones.
+        replayed: whether members only meet, and the recorded time passes.
+    """
+
+    key: Group
+    processes: ProcessGroup
+    calls: Sequence[GivenCollective]
+    options: Any
+    replayed: bool
+
+    def buffer(self, call: GivenCollective) -> Buffer:
+        """A member's buffer, of sizes only."""
+        return Buffer(call.elements, codecs.find(call.codec).build())
+
+
+class GroupKey(NamedTuple):
+    """What tells the communicators of traces apart."""
+
+    group: str
+    does: str
+    replayed: bool
+
+
+@dataclass
+class GivenTraces:
+    """The traces of a scenario.
+
+    Attributes:
+        scenario: its machine, and how collectives run.
+        traces: of every pipeline rank.
+        recorded: rank → start and end of every op in its trace, once the programs are made.
+    """
+
+    scenario: Scenario
+    traces: Sequence[RankTrace]
+    recorded: list[list[tuple[int, int]]] = field(default_factory=list)
+    _calls: dict[GroupKey, dict[GivenCollective, None]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, scenario: Scenario) -> GivenTraces:
+        """Read the traces that a scenario names.
+
+        Raises:
+            UsageError: they cannot be read, or do not fit its layout.
+        """
+        assert scenario.workload is not None and scenario.workload.trace is not None
+        traces = traces_at(scenario.workload.trace)
+        parallel = scenario.parallel
+        if len(traces) != parallel.pipeline:
+            raise UsageError(
+                f"{scenario.workload.trace}: traces of {len(traces)} ranks; parallel.pipeline is {parallel.pipeline}"
+            )
+        if parallel.ranks > parallel.pipeline > 1:
+            raise UsageError(f"{scenario.workload.trace}: {SEVERAL}; expected parallel.data 1")
+        return cls(scenario, traces)
+
+    @cached_property
+    def programs(self) -> list[Program]:
+        """The program of every pipeline rank."""
+        tags = Tags(self.traces)
+        for trace in self.traces:
+            for node in trace.nodes:
+                if node.kind == COLLECTIVE and node.does != "barrier":
+                    key, call = self.call_of(node)
+                    self._calls.setdefault(key, {}).setdefault(call)
+        keys: dict[GroupKey, Group] = {key: (GIVEN, 0, place) for place, key in enumerate(self._calls)}
+        made = [_Lowered(self, rank, trace, tags, keys) for rank, trace in enumerate(self.traces)]
+        self.recorded = [one.recorded for one in made]
+        return [one.program for one in made]
+
+    def call_of(self, node: Node) -> tuple[GroupKey, GivenCollective]:
+        """The communicator and the call of a collective.
+
+        Raises:
+            UsageError: neither its size nor its time is known.
+        """
+        workload = self.scenario.workload
+        assert workload is not None
+        recorded = workload.transfers == "recorded" or bool(node.place.get("given"))
+        if node.duration and (recorded or not node.size):
+            return GroupKey(node.group, node.does, True), GivenCollective("", 0, "", node.duration)
+        codec = SIXTEEN_BITS if PURPOSE_OF.get(node.does) else self.scenario.gradients.codec
+        elements = node.place.get("elements")
+        if elements is None:
+            parts = max(map(len, self._members(node.group))) if node.does in ("all-gather", "gather") else 1
+            elements = -(-node.size * parts // int(codecs.find(codec).build().bytes_per_element))
+        name = ALGORITHMS.get(node.does, self.scenario.gradients.algorithm)
+        name = "ring" if name == collectives.AUTO else name
+        return GroupKey(node.group, node.does, False), GivenCollective(name, int(elements), codec)
+
+    @cached_property
+    def blocking(self) -> bool:
+        """Whether some node waits until a message has arrived."""
+        sent = [{node.id for node in trace.nodes if node.kind == SEND} for trace in self.traces]
+        return any(not ids.isdisjoint(node.needs) for ids, trace in zip(sent, self.traces, strict=True)
+                   for node in trace.nodes)  # fmt: skip
+
+    def several(self, group: str) -> bool:
+        """Whether a group has several members in this layout."""
+        return any(len(ranks) > 1 for ranks in self._members(group))
+
+    def groups(self, times: CollectiveTimes) -> list[GivenGroup]:
+        """The process groups, each with the members it has in the scenario's layout."""
+        _ = self.programs
+        found = []
+        for place, (key, calls) in enumerate(self._calls.items()):
+            for ranks in self._members(key.group):
+                if len(ranks) < 2:
+                    continue
+                first = next(iter(calls))
+                options = self.scenario.gradients.options if first.algorithm in ("", "ring") else None
+                if key.replayed:
+                    processes = ProcessGroup(key.does, 0, ranks, (-1,) * len(ranks), part=place)
+                else:
+                    processes = times.process_group(first.algorithm, ranks, options, stage=0, part=place)
+                purpose = PURPOSE_OF.get(key.does, REDUCTION)
+                processes = replace(processes, purpose=purpose)
+                found.append(GivenGroup((GIVEN, 0, place), processes, tuple(calls), options, key.replayed))
+        return found
+
+    def _members(self, group: str) -> list[Sequence[int]]:
+        """The ranks of a group; that of a single trace is the group of all replicas."""
+        layout = self.scenario.parallel.layout
+        if len(self.traces) == 1 or group == EVERYBODY:
+            return [range(layout.ranks)]
+        named = next((trace.groups[group] for trace in self.traces if group in trace.groups), ())
+        return [tuple(rank for rank in named if rank < layout.ranks)]
+
+
+def traces_at(target: Path) -> list[RankTrace]:
+    """The execution traces in a folder, or in the files that match a pattern.
+
+    Raises:
+        UsageError: they are of another kind, or broken.
+    """
+    profile = recognized(target)
+    if profile.format != CHAKRA:
+        raise UsageError(f"{target}: {WHAT[profile.format]}; expected {WHAT[CHAKRA]}: hybrid-des import makes one")
+    return read_chakra(profile.files)
+
+
+class Tags:
+    """The tags of messages: each is unique at its receiver, since mailboxes are read by tag.
+
+    Tags of traces are kept if they are, and are numbers of a stage and a micro-batch; else messages are numbered by
+    receiver, the n-th between two ranks of a tag being the n-th that is received.
+    """
+
+    def __init__(self, traces: Sequence[RankTrace]) -> None:
+        received = [(node.peer, rank, node.tag) for rank, node in _nodes(traces, RECEIVE)]
+        sent = [(rank, node.peer, node.tag) for rank, node in _nodes(traces, SEND)]
+        self._check(sent, received, traces)
+        at = [(receiver, tag) for _, receiver, tag in received]
+        self._kept = len(set(at)) == len(at) and all(0 <= tag < 1 << 2 * STAGE_SHIFT for _, tag in at)
+        numbers: dict[int, int] = {}
+        self._number: dict[tuple[int, int, int, int], int] = {}
+        seen: dict[tuple[int, int, int], int] = {}
+        for key in received:
+            turn = seen[key] = seen.get(key, -1) + 1
+            receiver = key[1]
+            number = numbers[receiver] = numbers.get(receiver, -1) + 1
+            self._number[(*key, turn)] = number // FIELD << STAGE_SHIFT | number % FIELD
+
+    def __call__(self, sender: int, receiver: int, tag: int, turn: int) -> int:
+        """The tag of the n-th message between two ranks with a tag of the trace."""
+        return tag if self._kept else self._number[sender, receiver, tag, turn]
+
+    @staticmethod
+    def _check(
+        sent: Sequence[tuple[int, int, int]], received: Sequence[tuple[int, int, int]], traces: Sequence[RankTrace]
+    ) -> None:
+        """Refuse messages that are only sent, or only received."""
+        counts: dict[tuple[int, int, int], int] = {}
+        for key in sent:
+            counts[key] = counts.get(key, 0) + 1
+        for key in received:
+            counts[key] = counts.get(key, 0) - 1
+        for (sender, receiver, tag), more in counts.items():
+            if more:
+                side, other = ("sent", "received") if more > 0 else ("received", "sent")
+                place = traces[min(sender if more > 0 else receiver, len(traces) - 1)].source
+                raise UsageError(
+                    f"{place}: a message from rank {sender} to rank {receiver} with tag {tag} is {side}, "
+                    f"but not {other}"
+                )
+
+
+def _nodes(traces: Sequence[RankTrace], kind: str) -> Iterable[tuple[int, Node]]:
+    return ((rank, node) for rank, trace in enumerate(traces) for node in trace.nodes if node.kind == kind)
+
+
+PLAIN = Op("F", 0)  # what computation without a micro-batch counts as
+Slot = list[Instruction]  # what a node does, and the events that it records then
+
+
+@dataclass(slots=True)
+class _Item:
+    """What becomes one call: slots before an op begins, inside of it, and after it.
+
+    Attributes:
+        row: whether it is an op that is shown.
+        number: tells which pieces are one op; None: this one is whole.
+        recorded: start and end in the trace, in picoseconds; −1 if they are not known.
+    """
+
+    name: str
+    before: list[Slot] = field(default_factory=list)
+    body: list[Slot] = field(default_factory=list)
+    after: list[Slot] = field(default_factory=list)
+    row: bool = False
+    op: Op = PLAIN
+    stage: int = 0
+    number: Any = None
+    recorded: tuple[int, int] = (-1, -1)
+
+
+class _Place(NamedTuple):
+    """Where a node is done: its stream, its slot, and its turn among all nodes of the rank."""
+
+    stream: str
+    slot: Slot
+    turn: int
+
+
+class _Lowered:
+    """The program of one rank, as it is made."""
+
+    def __init__(
+        self, traces: GivenTraces, rank: int, trace: RankTrace, tags: Tags, keys: Mapping[GroupKey, Group]
+    ) -> None:
+        self._traces, self._rank, self._tags, self._keys = traces, rank, tags, keys
+        self._of = {node.id: node for node in trace.nodes}
+        self._items: dict[str, list[_Item]] = {COMPUTE: []}
+        self._at: dict[int, _Place] = {}  # where each node is done; a message has been sent there
+        self._arrived: dict[int, _Place] = {}  # where a message that was sent is known to have arrived
+        self._known: dict[tuple[str, str], int] = {}  # (stream, other) → the latest turn there that it has waited for
+        self._turns: dict[tuple[int, int, int], int] = {}
+        self._tag_of = {node.id: self._tag(node) for node in trace.nodes if node.kind in (SEND, RECEIVE)}
+        for node in trace.nodes:
+            if node.kind != RECEIVE:
+                self._add(node)
+        self._finish(trace)
+
+    def _tag(self, node: Node) -> int:
+        ends = (self._rank, node.peer) if node.kind == SEND else (node.peer, self._rank)
+        key = (*ends, node.tag)
+        turn = self._turns[key] = self._turns.get(key, -1) + 1
+        return self._tags(*ends, node.tag, turn)
+
+    @property
+    def program(self) -> Program:
+        """The program: the first stream with its ops, and the others."""
+        others = {name: items for name, items in self._items.items() if name != COMPUTE}
+        calls, rows = [], 0
+        for item in self._items[COMPUTE]:
+            calls.append(_call(item, rows if item.row else ASIDE))
+            rows += item.row
+        joined = [Wait(done(name)) for name in others]
+        barrier = [Collective(BARRIER, None)] if self._traces.scenario.barrier else []
+        last = block_of((), Mark(), *joined, Mark(), Mark(last=True), *barrier)
+        streams = {
+            name: (*(_call(item, ASIDE) for item in items), Call(block_of((), Record(done(name)))))
+            for name, items in others.items()
+        }
+        return Program({COMPUTE: (Call(block_of((), Mark())), *calls, Call(last)), **streams})
+
+    @property
+    def recorded(self) -> list[tuple[int, int]]:
+        """Start and end of every op in the trace."""
+        return [item.recorded for item in self._items[COMPUTE] if item.row]
+
+    def _add(self, node: Node) -> None:
+        """Append a node to its stream."""
+        if node.kind == COMPUTATION:
+            self._compute(node)
+        elif node.kind == SEND:
+            self._send(node)
+        elif node.does != "barrier":
+            self._collective(node)
+        else:
+            stream = node.stream or COMPUTE
+            slot: Slot = []
+            self._append(stream, _Item(node.name, self._needs(node, stream), [slot]))
+            self._place(node, stream, slot)
+
+    def _append(self, stream: str, item: _Item) -> None:
+        self._items.setdefault(stream, []).append(item)
+
+    def _compute(self, node: Node) -> None:
+        stream, number = node.stream, node.place.get("op")
+        needs = self._needs(node, stream)
+        slot: Slot = [Compute(node.duration)]
+        last = self._items[stream][-1] if self._items.get(stream) else None
+        if last is not None and number is not None and last.number == number:
+            last.body += [*needs, slot]  # a further piece of an op
+            last.recorded = last.recorded[0], _end(node)
+        else:
+            named = "" if "op_kind" in node.place else node.name
+            row = stream == COMPUTE
+            made = _Item(named, needs, [slot], row=row, op=_op(node), stage=_stage(node), number=number)
+            made.recorded = node.start, _end(node)
+            self._append(stream, made)
+        self._place(node, stream, slot)
+
+    def _send(self, node: Node) -> None:
+        """Send after the op that it needs; if it waits for anything else, after an op of no duration."""
+        stream = node.stream or COMPUTE
+        needs = self._needs(node, stream)
+        if needs or not self._items.get(stream):
+            self._append(stream, _Item(node.name, needs, [[Compute(0)]], row=stream == COMPUTE))
+        slot: Slot = [Send(0, node.peer, _purpose(node), self._tag_of[node.id], Message(node.size))]
+        self._items[stream][-1].after.append(slot)
+        self._place(node, stream, slot)
+
+    def _collective(self, node: Node) -> None:
+        key, call = self._traces.call_of(node)
+        stream = node.stream or f"{node.does} {node.group}".strip()
+        purpose = PURPOSE_OF.get(node.does, REDUCTION)
+        cause = waiting_for(purpose, BEFORE) if stream == COMPUTE else None
+        row = Row(TABLE_OF.get(purpose, "reductions"), 0, len(self._items.get(stream, ())))
+        does = (call.duration,) if key.replayed else call
+        slot: Slot = [Collective(self._keys[key], does, row, cause)] if self._traces.several(key.group) else []
+        self._append(stream, _Item(node.name, self._needs(node, stream), [slot]))
+        self._place(node, stream, slot)
+
+    def _place(self, node: Node, stream: str, slot: Slot) -> None:
+        self._at[node.id] = _Place(stream, slot, len(self._at) + len(self._arrived) + 1)
+
+    def _needs(self, node: Node, stream: str) -> list[Slot]:
+        """What a node of a stream waits for."""
+        found: list[Slot] = []
+        for need in node.needs:
+            other = self._of[need]
+            if other.kind == RECEIVE and need not in self._at:
+                found += [*self._needs(other, stream), self._receive(other, stream)]
+                continue
+            place = self._at[need]
+            if other.kind == SEND:
+                if need not in self._arrived:
+                    found.append(self._confirm(other, stream))
+                    continue
+                place = self._arrived[need]
+            if place.stream != stream and self._known.get((stream, place.stream), 0) < place.turn:
+                self._known[stream, place.stream] = place.turn
+                event = f"{need} for {node.id}"
+                place.slot.append(Record(event))
+                found.append([Wait(event, _cause(other) if stream == COMPUTE else None)])
+        return found
+
+    def _receive(self, node: Node, stream: str) -> Slot:
+        slot: Slot = [Receive(0, 0, node.peer, _purpose(node), self._tag_of[node.id])]
+        self._items.setdefault(stream, [])
+        self._place(node, stream, slot)
+        return slot
+
+    def _confirm(self, node: Node, stream: str) -> Slot:
+        """Wait until a message has arrived."""
+        slot: Slot = [Confirm(0, _purpose(node), self._tag_of[node.id])]
+        self._arrived[node.id] = _Place(stream, slot, len(self._at) + len(self._arrived) + 1)
+        return slot
+
+    def _finish(self, trace: RankTrace) -> None:
+        """At the end, receive what nothing needs, and confirm what nothing waited for."""
+        ends: list[Slot] = []
+        for node in trace.nodes:
+            if node.kind == RECEIVE and node.id not in self._at:
+                ends += [*self._needs(node, COMPUTE), self._receive(node, COMPUTE)]
+        if self._traces.blocking:
+            left = [node for node in trace.nodes if node.kind == SEND and node.id not in self._arrived]
+            ends += [self._confirm(node, COMPUTE) for node in left]
+        if ends:
+            self._append(COMPUTE, _Item("end", ends, [[Compute(0)]], row=True))
+        if not any(item.row for item in self._items[COMPUTE]):  # reports show at least one op of each rank
+            self._append(COMPUTE, _Item("no computation", [], [[Compute(0)]], row=True))
+
+
+def _call(item: _Item, number: int) -> Call:
+    """The call of an item; tags of blocks are relative to their op's micro-batch, and receives are numbered."""
+    before, body, after = ([one for slot in slots for one in slot] for slots in (item.before, item.body, item.after))
+    inside = [Begin(), *body, End()] if item.row else body
+    made: list[Instruction] = []
+    received = 0
+    for one in (*before, *inside, *after):
+        if isinstance(one, Receive):
+            made.append(replace(one, tag=one.tag - item.op.microbatch, place=received))
+            received += 1
+        elif isinstance(one, Send | Confirm):
+            made.append(replace(one, tag=one.tag - item.op.microbatch))
+        else:
+            made.append(one)
+    block = block_of((item.stage,), *made)
+    return Call(Block(block.stages, block.instructions, item.name if item.row else ""), number, (item.op,))
+
+
+def _cause(node: Node) -> Cause | None:
+    return waiting_for(PURPOSE_OF.get(node.does, REDUCTION), BEFORE) if node.kind == COLLECTIVE else None
+
+
+def _purpose(node: Node) -> Purpose:
+    return purpose_named(node.place.get("purpose", ACTIVATION.name))
+
+
+def _end(node: Node) -> int:
+    return node.start + node.duration if node.start >= 0 else -1
+
+
+def _op(node: Node) -> Op:
+    kind = node.place.get("op_kind", "F")
+    return Op(kind, int(node.place.get("microbatch", 0)), int(node.place.get("chunk", 0)))
+
+
+def _stage(node: Node) -> int:
+    return int(node.place.get("stage", 0))

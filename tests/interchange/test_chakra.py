@@ -1,0 +1,231 @@
+"""Chakra execution traces: written and read back, those of other projects, and broken ones."""
+
+import json
+import tarfile
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import scenarios
+from support.paths import SCENARIOS, SHARED
+
+from hybrid_des import load, simulate
+from hybrid_des.errors import Refusal, ScenarioError, UsageError
+from hybrid_des.interchange.profiles import wire
+from hybrid_des.interchange.profiles.chakra import read_chakra, write_chakra
+from hybrid_des.interchange.profiles.exporting import write_traces
+from hybrid_des.interchange.profiles.graph import COLLECTIVE, COMPUTATION, RECEIVE, SEND, Node, RankTrace
+from hybrid_des.interchange.profiles.importing import import_profile
+from hybrid_des.interchange.profiles.traced import of_machine
+from hybrid_des.report.files import write_files
+from hybrid_des.scenario import scenario_from
+
+TRACES = SHARED / "traces" / "chakra"
+theirs = pytest.mark.skipif(not TRACES.exists(), reason="the traces are not part of the project")
+LINKS = {"gpus_per_node": 8, "nvlink": {"bandwidth": "50 GB/s", "latency": "0.5 us"}}
+MACHINE = scenario_from({"cluster": LINKS, "schedule": {"kind": "gpipe"}, "workload": {"forward": 0, "backward": 0}})
+
+ZERO = ["parallel.pipeline=1", "parallel.data=8"]
+WRITTEN = {  # pipelines, data parallel, ZeRO, a model, sends that block
+    "pipeline": ("a100_8x", []),
+    "split backwards": ("a100_8x", ["schedule.kind=zb-h1"]),
+    "chunks": ("a100_8x", ["schedule.kind=interleaved-1f1b", "schedule.chunks=2"]),
+    "pairs": ("a100_8x", ["schedule.kind=dualpipe-v"]),
+    "blocking": ("a100_8x", ["schedule.p2p=blocking"]),
+    "two nodes": ("h100_2x8", []),
+    "contention": ("contention_slower", []),
+    "buckets": ("a100_8x", ["gradients.overlap=true", "gradients.bucket=100MB", "gradients.bucket_rule=ddp"]),
+    "zero-1": ("h100_2x8", ["sharding=zero-1"]),
+    "zero-2": ("a100_8x", [*ZERO, "sharding=zero-2"]),
+    "zero-3": ("a100_8x", [*ZERO, "sharding=zero-3"]),
+    "model": ("resnet50_4stages", []),
+}
+
+
+@pytest.mark.parametrize(("name", "changes"), WRITTEN.values(), ids=[*WRITTEN])
+def test_traces_written_and_read_back_take_as_long(name, changes, tmp_path):
+    scenario = load(SCENARIOS / f"{name}.yaml", [*changes, "steps=1"])
+    write_traces(scenario, tmp_path / "traces")
+    found = import_profile(tmp_path / "traces", machine=scenario)
+    write_files(tmp_path / "out", found.contents())
+    expected = simulate(scenario).run.duration
+    assert simulate(load(tmp_path / "out" / "scenario.yaml")).run.duration == expected
+    assert found.figures["simulated_step_time_s"] == expected / 10**12
+
+
+def four_stages():
+    """The pipeline of TRACES.md: F 1 ms, B 2 ms, 1 MiB, 1 GiB/s, 1 µs."""
+    links = {"nvlink": {"bandwidth": "1 GiB/s", "latency": "1 us"}}
+    return scenarios.scenario("1f1b", 4, 8, cluster=links, workload={"activation": "1 MiB"})
+
+
+def test_a_written_pipeline_has_the_nodes_that_astra_sim_reads(tmp_path):
+    write_traces(four_stages(), tmp_path)
+    assert simulate(four_stages()).summary["step_time_s"] == pytest.approx(0.048641, abs=5e-7)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        *(f"chakra.{i}.et" for i in range(4)),
+        "comm_groups.json",
+    ]
+    first, second, *_ = read_chakra([*tmp_path.glob("*.et")])
+    kinds = [node.kind for node in first.nodes]
+    assert [kinds.count(kind) for kind in (COMPUTATION, SEND, RECEIVE)] == [16, 8, 8]
+    assert {node.size for node in first.nodes if node.kind == SEND} == {2**20}
+    ends = [(node.peer, node.tag) for node in second.nodes if node.kind == RECEIVE and node.peer == 0]
+    assert ends == [(1 - 1, node.tag) for node in first.nodes if node.kind == SEND]
+
+
+def test_messages_inside_ops_cannot_be_written(tmp_path):
+    scenario = load(SCENARIOS / "llama3.1-8b_8.yaml", ["tensor_traffic=messages"])
+    with pytest.raises(Refusal, match="tensor_traffic=replay"):
+        write_traces(scenario, tmp_path)
+
+
+@theirs
+@pytest.mark.parametrize(
+    ("name", "microseconds"),
+    [
+        ("custom_ring_allreduce_8npus_1MB", 92.70016),  # 14 · (0.5 + 2.62144) + 7 · 7
+        ("all_reduce_4npus_1MB", 34.45728),  # 6 · (0.5 + 5.24288)
+        ("all_gather_4npus_1MB", 64.41456),  # 3 · (0.5 + 20.97152)
+    ],
+)
+def test_public_examples_take_the_time_of_their_formulas(name, microseconds):
+    found = import_profile(TRACES / name, machine=MACHINE)
+    assert found.simulated == [pytest.approx(microseconds * 1e-6, rel=1e-9)]
+
+
+@theirs
+@pytest.mark.parametrize("name", ["feeder_tests_trace", "json_trace"])
+def test_traces_of_pytorch_run_in_both_forms(name, tmp_path):
+    with tarfile.open(TRACES / f"{name}.tar.gz") as packed:
+        packed.extractall(tmp_path, filter="data")
+    (file,) = (path for path in tmp_path.rglob("chakra.0.*"))
+    found = import_profile(file)
+    assert found.simulated == [pytest.approx(0.297, abs=5e-4)]
+    assert found.linked == 100.0
+
+
+def test_programs_of_equal_ranks_are_folded(tmp_path):
+    """One trace stands for all replicas, however many there are; a ring of r takes 2(r − 1)(latency + S/rB)."""
+    nodes = [
+        Node(0, "forward", COMPUTATION, 10**9, stream="compute"),
+        Node(1, "gradients", COLLECTIVE, needs=[0], size=8 * 10**6, does="all-reduce"),
+        Node(2, "optimizer", COMPUTATION, 10**9, needs=[1], stream="compute"),
+    ]
+    for rank in range(4):
+        (tmp_path / f"chakra.{rank}.et").write_bytes(write_chakra(RankTrace("", nodes)))
+    found = import_profile(tmp_path, machine=MACHINE)
+    assert (found.values["parallel"], found.facts["distinct_traces"]) == ({"data": 4}, 1)
+    write_files(tmp_path / "out", found.contents())
+    for ranks, fold in ((4, "off"), (4, "1"), (8, "2"), (8, "off")):
+        changes = [f"parallel.data={ranks}", f"fold={fold}"]
+        result = simulate(load(tmp_path / "out" / "scenario.yaml", changes))
+        ring = 2 * (ranks - 1) * (5 * 10**5 + 8 * 10**6 * 20 // ranks)  # 50 GB/s are 20 ps a byte
+        assert result.run.duration == 2 * 10**9 + ring
+        assert result.summary["ranks_simulated"] == (ranks if fold == "off" else int(fold))
+
+
+def test_a_traced_run_is_explained_and_drawn(run, tmp_path):
+    write_traces(four_stages(), tmp_path / "traces")
+    machine = tmp_path / "machine.yaml"
+    machine.write_text("cluster: {gpus_per_node: 4, nvlink: {bandwidth: 1 GiB/s, latency: 1 us}}\n"
+                       "schedule: {kind: gpipe}\nworkload: {forward: 0, backward: 0}\n")  # fmt: skip
+    code, _, err = run("import", tmp_path / "traces", "--machine", machine, "--out", tmp_path / "out")
+    assert (code, err) == (0, [f"wrote 8 files to {tmp_path / 'out'}"])
+    code, out, err = run("explain", tmp_path / "out" / "scenario.yaml")
+    assert (code, err) == (0, [])
+    assert "step 48.64 ms" in out
+    assert "F0@0 > a0 > F0@1" in out
+    assert "schedule." not in out
+    code, out, err = run(tmp_path / "out" / "scenario.yaml", "--out", tmp_path / "run")
+    assert code == 0
+    assert (tmp_path / "run" / "report.html").is_file()
+
+
+def broken(nodes, folder):
+    (folder / "chakra.0.et").write_bytes(write_chakra(RankTrace("", nodes)))
+    with pytest.raises(UsageError) as refused:
+        import_profile(folder)
+    assert len(str(refused.value).splitlines()) == 1
+    return str(refused.value)
+
+
+def compute(number, *needs):
+    return Node(number, f"op {number}", COMPUTATION, 1, needs=needs, stream="compute")
+
+
+def test_cycles_and_missing_nodes_are_named(tmp_path):
+    said = broken([compute(0), compute(1, 3), compute(2, 1), compute(3, 2)], tmp_path)
+    assert said.endswith("nodes need each other in a cycle: 1 → 3 → 2 → 1")
+    said = broken([compute(0), compute(1, 0, 7, 9)], tmp_path)
+    assert said.endswith("node 1 needs node 7, 9, which the trace does not have")
+    assert broken([compute(5), compute(5)], tmp_path).endswith("two nodes have the id 5")
+
+
+def test_messages_without_another_end_are_named(tmp_path):
+    said = broken([Node(0, "send", SEND, peer=0, size=1, tag=3), compute(1)], tmp_path)
+    assert said.endswith("a message from rank 0 to rank 0 with tag 3 is sent, but not received")
+
+
+def test_cut_traces_are_refused_in_one_line(tmp_path):
+    whole = write_chakra(RankTrace("", [compute(0), compute(1, 0)]))
+    for end in (1, 9, 20, len(whole) - 1):
+        (tmp_path / "chakra.0.et").write_bytes(whole[:end])
+        with pytest.raises(UsageError, match=r"not a whole Chakra trace|no computation"):
+            import_profile(tmp_path)
+
+
+names = st.text(max_size=12)
+facts = st.dictionaries(st.sampled_from(["op", "microbatch", "chunk", "stage", "elements"]), st.integers(0, 2**40))
+
+
+@given(name=names, duration=st.integers(0, 2**62), size=st.integers(0, 2**50), place=facts, peer=st.integers(0, 99))
+def test_nodes_survive_being_written(name, duration, size, place, peer):
+    nodes = [
+        Node(3, name, COMPUTATION, duration, stream="compute", place=place),
+        Node(1, name, SEND, duration, (3,), "", size, peer, 7, place=place),
+        Node(2, name, COLLECTIVE, duration, (1, 3), "s", size, does="reduce-scatter", group="4", place=place),
+    ]
+    content = write_chakra(RankTrace("", nodes, {"4": (0, 5)}))
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "chakra.0.et").write_bytes(content)
+        (trace,) = read_chakra([Path(folder) / "chakra.0.et"])
+    assert list(trace.nodes) == nodes
+    assert trace.groups == {"4": (0, 5)}
+
+
+@given(st.integers(0, 2**64 - 1), st.binary(max_size=20))
+def test_fields_of_the_wire_format_are_read_as_written(number, text):
+    written = wire.write_field(1, number) + wire.write_field(15, text)
+    assert [*wire.fields(written)] == [(1, number), (15, text)]
+
+
+def test_other_files_are_told_from_traces(tmp_path):
+    (tmp_path / "a.json").write_text(json.dumps({"workload_graph": [{"Id": 1}]}))
+    with pytest.raises(UsageError, match="not a whole Chakra trace: lacks 'nodetype'"):
+        import_profile(tmp_path / "a.json")
+    machine = of_machine(load(SCENARIOS / "resnet50_4stages.yaml"))
+    assert machine["cluster"]["gpus_per_node"] > 0
+
+
+def traced(**sections):
+    return {"cluster": LINKS, "workload": {"trace": "t"}, **sections}
+
+
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [
+        ({"parallel": {"pipeline": 2}, "schedule": {"kind": "gpipe", "microbatches": 2}}, "schedule.kind: orders ops"),
+        ({"sharding": "zero-1"}, "sharding: does not apply to what `workload.trace` has recorded; expected none"),
+        ({"jitter": {"distribution": "lognormal", "sigma": 1}}, "jitter: does not apply to what `workload.trace`"),
+        ({"workload": {"forward": 1, "backward": 1, "transfers": "recorded"}}, "is read with `workload.trace` only"),
+        ({"workload": {"forward": 1, "backward": 1, "timing": "auto"}}, "is read with `workload.durations` only"),
+    ],
+)  # fmt: skip
+def test_values_that_a_trace_replaces_are_refused(sections, said):
+    with pytest.raises(ScenarioError) as refused:
+        scenario_from(traced(**sections))
+    assert len(refused.value.problems) == 1
+    assert said in refused.value.problems[0]
