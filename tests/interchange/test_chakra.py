@@ -61,7 +61,7 @@ def four_stages():
     return scenarios.scenario("1f1b", 4, 8, cluster=links, workload={"activation": "1 MiB"})
 
 
-def test_a_written_pipeline_has_the_nodes_that_astra_sim_reads(tmp_path):
+def test_a_written_pipeline_has_the_nodes_of_astra_sim(tmp_path):
     write_traces(four_stages(), tmp_path)
     assert simulate(four_stages()).summary["step_time_s"] == pytest.approx(0.048641, abs=5e-7)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -197,7 +197,7 @@ def test_nodes_survive_being_written(name, duration, size, place, peer):
 
 
 @given(st.integers(0, 2**64 - 1), st.binary(max_size=20))
-def test_fields_of_the_wire_format_are_read_as_written(number, text):
+def test_fields_on_the_wire_are_read_as_written(number, text):
     written = wire.write_field(1, number) + wire.write_field(15, text)
     assert [*wire.fields(written)] == [(1, number), (15, text)]
 

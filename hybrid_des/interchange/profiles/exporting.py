@@ -19,7 +19,7 @@ from hybrid_des.gradients.groups import ReplicaGroup
 from hybrid_des.interchange.profiles.chakra import write_chakra
 from hybrid_des.interchange.profiles.graph import COLLECTIVE, COMPUTATION, RECEIVE, SEND, Node, RankTrace
 from hybrid_des.layout import Layout
-from hybrid_des.network.purpose import PARAMETERS
+from hybrid_des.network.purpose import PARAMETERS, REDUCTION
 from hybrid_des.planning.fsdp import LAYERS
 from hybrid_des.planning.planner import Parts, parts_of
 from hybrid_des.planning.program import (
@@ -255,6 +255,8 @@ class _Exported:
         self._records.setdefault(event, []).append(list(at.last))
 
     def _collective(self, one: Collective, at: _Stream) -> None:
+        if one.group != LAYERS and one.group[0] not in (REDUCTION.name, PARAMETERS.name):
+            raise Refusal(INSIDE)
         made = self._groups.of_layers if one.group == LAYERS else self._groups.reduced
         for does, ranks, facts in made(self._rank, one):
             group = self._groups.number(ranks)
