@@ -27,6 +27,7 @@ from hybrid_des.engine.recorder import (
 )
 from hybrid_des.layout import Layout
 from hybrid_des.network.mailbox import Channel
+from hybrid_des.network.rate import rate_of
 
 Column = NDArray[np.int64]
 Columns = Mapping[str, Column]
@@ -296,7 +297,19 @@ class Timeline:
             return np.asarray(end + latency.sum(axis=1))
         took = np.where(there, (messages["end"] - messages["start"])[rows], 0)
         took[each, last] = 0  # the tail is as far behind the head as on the slowest link before
+        took[:, 0] = np.maximum(took[:, 0], self.paced(messages, rows[:, 0]))
         return np.asarray(np.maximum(end, asked + took.max(axis=1)) + latency[each, last])
+
+    def paced(self, messages: Columns, rows: Column) -> Column:
+        """The least time of each message by the pace of its flow, given its row on the first link; 0 without one."""
+        paces = [channel.pace.bandwidth if channel.pace else None for channel in self.channels]
+        times, channel = np.zeros(len(rows), dtype=np.int64), messages["channel"][rows]
+        for bandwidth in {pace for pace in paces if pace is not None}:
+            rate = rate_of(bandwidth)
+            mine = np.flatnonzero(np.array([pace == bandwidth for pace in paces])[channel])
+            sizes, places = np.unique(messages["bytes"][rows[mine]], return_inverse=True)
+            times[mine] = np.array([rate[size] for size in sizes.tolist()], dtype=np.int64)[places.reshape(-1)]
+        return times
 
     def _place(self, of_ranks: Column) -> Column:
         servers = max((channel.sender + 1 - self.layout.ranks for channel in self.channels), default=0)

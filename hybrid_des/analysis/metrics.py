@@ -102,6 +102,7 @@ def summary(run: Run) -> dict[str, Any]:
         **gathered,
         "algorithm": run.algorithm,
         "channels": run.channels,
+        **({"choices": dict(run.choices)} if run.choices else {}),
         "speedup": float(share * ranks),
         "efficiency": float(share),
         "microbatches_per_s": timeline.programs.microbatches * scenario.parallel.data / step_time if step_time else 0,

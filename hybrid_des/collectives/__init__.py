@@ -16,6 +16,8 @@ Arguments of the registration:
     servers   endpoints that serve the group without being members: a function from `Site` to their places in the fabric
     images    which images of its members do the same (`permutation`), so that they are simulated once; default none
     phases    the phases of its messages between two members, in order, if each has equally many; for traces
+    tuned     what the collective knows about the wiring of its group, a function from `Site`; it then divides buffers
+              over channels itself
     halves    of an all-reduce: the reduce-scatter and the all-gather that it consists of, for sharded parameters
 
 If its options are `Channels`, its group has the channels that they ask for (`Group.rings`).
@@ -68,9 +70,10 @@ def collective(
     images: Images | None = None,
     phases: Sequence[str] = (),
     halves: tuple[str, str] | None = None,
+    tuned: Callable[..., Any] | None = None,
 ) -> Callable[[Collective], Collective]:
     """Register a collective under its name in a scenario's `gradients.algorithm`."""
-    facts = {"does": does, "servers": servers, "images": images, "phases": phases, "halves": halves}
+    facts = {"does": does, "servers": servers, "images": images, "phases": phases, "halves": halves, "tuned": tuned}
     return _REGISTRY(name, options, summary=summary, **facts)
 
 
@@ -96,7 +99,8 @@ def process_group(
     members, held = site.members, (-1,) * len(site.members) if chunks is None else chunks
     if servers:
         members, held = [*members, *servers], [*held, *(-1 for _ in servers)]
-    return ProcessGroup(name, stage, members, held, len(servers), part, channels=rings[0] if rings else ())
+    tuned = entry.facts["tuned"](site, *arguments) if entry.facts["tuned"] else None
+    return ProcessGroup(name, stage, members, held, len(servers), part, channels=rings[0] if rings else (), tuned=tuned)
 
 
 def asymmetry(name: str, permutation: Permutation, options: Given = None) -> str:

@@ -198,6 +198,8 @@ class Barrier:
 
 def on_channels(group: Group, buffer: Buffer, algorithm: Collective, shares: Shares = shares_of) -> Routine:
     """Run an algorithm on all channels of a group at once, each with a part of the buffer."""
+    if group.tuned is not None:
+        return algorithm(group, buffer)
     rings = group.rings
     if len(rings) == 1:
         return algorithm(rings[0], buffer)

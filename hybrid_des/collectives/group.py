@@ -10,11 +10,12 @@ from typing import Any
 import simpy
 
 from hybrid_des.engine.clock import Arrival
-from hybrid_des.network.mailbox import Channel, Handoff, Mailbox, Message
+from hybrid_des.network.mailbox import Channel, Handoff, Mailbox, Message, Pace
 from hybrid_des.network.purpose import REDUCTION, Purpose
 from hybrid_des.network.sharing import Flow
 from hybrid_des.network.transport import Transport, step_label
 
+LANES = 128  # of a group's flows without a pace: more than it has channels
 Routine = Generator[Any, Any, None]  # one rank's sends and receives
 
 
@@ -32,6 +33,7 @@ class ProcessGroup:
         purpose: purpose of its messages.
         channels: the rings that run at once, each an order of the members' places (`network.symmetry`); none: one ring
             in the group's order.
+        tuned: what the collective knows about the wiring of the group, if it asks for that.
     """
 
     kind: str
@@ -42,6 +44,7 @@ class ProcessGroup:
     part: int = 0
     purpose: Purpose = REDUCTION
     channels: Sequence[Sequence[int]] = ()
+    tuned: Any = None
 
     @property
     def size(self) -> int:
@@ -55,14 +58,16 @@ class ProcessGroup:
         for order in self.channels:
             ranks, chunks = ([of[place] for place in order] for of in (self.ranks, self.chunks))
             places = sorted(range(len(order)), key=order.__getitem__)
-            found.append((replace(self, ranks=ranks, chunks=chunks, channels=()), places))
+            found.append((replace(self, ranks=ranks, chunks=chunks, servers=0, channels=()), places))
         return found
 
 
 class Group:
     """One member's view of a process group: its place `me` among `size` members, which `servers` servers follow."""
 
-    __slots__ = ("_in", "_label", "_lane", "_out", "_processes", "_rings", "_transport", "me", "servers", "size")
+    __slots__ = (
+        "_in", "_label", "_lane", "_out", "_paces", "_processes", "_rings", "_transport", "me", "servers", "size",
+    )  # fmt: skip
 
     def __init__(self, transport: Transport, processes: ProcessGroup, me: int, lane: int = 0) -> None:
         self.me = me
@@ -74,12 +79,18 @@ class Group:
         self._out: dict[int, Flow] = {}
         self._in: dict[int, Mailbox] = {}
         self._rings: list[Group] = []
+        self._paces: tuple[Pace, Pace] | None = None
         self._label = 0
 
     @property
     def nodes(self) -> list[int]:
         """The node of each member."""
         return [self._transport.node_of(rank) for rank in self._processes.ranks[: self.size]]
+
+    @property
+    def tuned(self) -> Any:
+        """What the collective knows about the wiring of the group."""
+        return self._processes.tuned
 
     def to(self, peer: int) -> Flow:
         """The flow to another member, by its place in the group."""
@@ -105,6 +116,24 @@ class Group:
         if self.servers:
             return self.among(range(self.size), number)
         return self._view(self._processes, self.me, number)
+
+    def paced(self, inside: Pace, between: Pace, number: int) -> Group:
+        """The same with numbered flows of its own, at these paces within nodes (and to servers) and between them."""
+        group = self._view(self._processes, self.me, self._lane + LANES * (1 + number))
+        group._paces = inside, between
+        return group
+
+    def pacing(self, peer: int, size: int) -> int:
+        """Picoseconds that the pace of the flow to another member requires between messages of `size` bytes."""
+        pace = self.to(peer).pace
+        return 0 if pace is None else pace[size]
+
+    def pause(self, time: int) -> Arrival:
+        """An event after `time` picoseconds that count as communication, not as computation."""
+        env = self._transport.env
+        over = Arrival(env)
+        over.happen(env.now + time, None)
+        return over
 
     @property
     def rings(self) -> Sequence[Group]:
@@ -146,4 +175,7 @@ class Group:
         whole = self._processes
         ranks = whole.ranks
         channel = Channel(ranks[sender], ranks[receiver], whole.purpose, whole.kind, whole.stage, whole.chunks[sender])
+        if self._paces is not None:
+            nodes = {self._transport.node_of(ranks[place]) for place in (sender, receiver) if place < self.size}
+            channel = channel._replace(pace=self._paces[len(nodes) - 1])
         return self._transport.flow(channel, self._lane, whole.part)

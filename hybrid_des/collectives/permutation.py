@@ -24,6 +24,7 @@ class Permutation(NamedTuple):
         buffers: those of a member, one per bucket.
         rings: the channels of the group, each an order of places; none: one in the order of places.
         image_rings: those of the group of the images.
+        tuned: what the collective knows about the wiring of the group.
     """
 
     places: NDArray[np.int64]
@@ -32,6 +33,7 @@ class Permutation(NamedTuple):
     buffers: Sequence[Buffer]
     rings: Sequence[Sequence[int]] = ()
     image_rings: Sequence[Sequence[int]] = ()
+    tuned: Any = None
 
 
 Images = Callable[[Permutation, Any], str]  # how the members differ, in words; empty if they do the same

@@ -20,7 +20,7 @@ from hybrid_des.folding.lineage_mailboxes import (
 )
 from hybrid_des.folding.routes import FoldedRoutes
 from hybrid_des.folding.symmetry import Fold, root_of
-from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.fabric import Fabric, Route
 from hybrid_des.network.link import Hop, Link
 from hybrid_des.network.mailbox import Channel, Handoff, Mailbox, Message, Rendezvous, ReplayedGroup, TaggedMailbox
 from hybrid_des.network.sharing import Flow, Put, Schedules, Sharing
@@ -107,6 +107,7 @@ class LineageFlow(FifoFlow):
 
     def __init__(self, sender: int, base: FifoFlow) -> None:
         super().__init__(base.env, base.hops, base.put, base.rows)
+        self.pace = base.pace
         self._sender = sender
         self.on_head = (self.env.follow, LineageFlow.arrive)
         for hop in base.hops:
@@ -268,9 +269,12 @@ class FoldedTransport(Transport):
             ends = f"from rank {channel.sender} to {channel.receiver}"
             raise FoldRefusal(f"the route {ends} takes a link and one of its images, {legs[-1].name}")
         self._ends.append((channel.sender, channel.receiver))
+        latencies = tuple(leg.latency for leg in legs)
+        if channel.pace is not None:
+            latencies = channel.pace.latencies(Route(tuple(leg.name for leg in legs), latencies))
         return tuple(
-            Hop(self.links[leg.link], leg.latency, self._trace.channel(channel.on(leg.name, hop, leg.latency)))
-            for hop, leg in enumerate(legs)
+            Hop(self.links[leg.link], latency, self._trace.channel(channel.on(leg.name, hop, latency)))
+            for hop, (leg, latency) in enumerate(zip(legs, latencies, strict=True))
         )
 
 

@@ -211,7 +211,7 @@ def check_images(
     for element in fold.generators:
         images, seats, image = _image(fold, element, ranks, processes, groups)
         of_nodes = nodes[ranks].tolist(), nodes[images].tolist()
-        permutation = Permutation(seats, *of_nodes, buffers, processes.channels, image.channels)
+        permutation = Permutation(seats, *of_nodes, buffers, processes.channels, image.channels, processes.tuned)
         if found := collectives.asymmetry(processes.kind, permutation, options):
             here, there = int(ranks[0]), int(fold.move(int(ranks[0]), element))
             raise FoldRefusal(f"ranks {here} and {there}: {found}")

@@ -217,6 +217,8 @@ class CollectiveTimes:
         """
         tried: dict[str, list[tuple[str, Concurrent, list[SimulatedGroups]]]] = {}
         for name in collectives.all_reduces(asked.options, halves=halves):
+            if collectives.find(name).facts["tuned"]:
+                continue  # as slow as a library, by its latencies and paces
             parts = collectives.halves_of(name) if halves else (name,)
             each = zip(parts or (), (asked, asked._replace(codec=codecs.find(SIXTEEN_BITS).build())), strict=False)
             with suppress(Refusal, UsageError):

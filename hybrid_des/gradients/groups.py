@@ -6,6 +6,7 @@ ring reduce-scatter takes the place of the all-reduce, and an all-gather of 16-b
 (Rajbhandari et al., arXiv 1910.02054).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -197,6 +198,7 @@ class Reductions:
         gather: name of the all-gather of sharded parameters; empty if they are not sharded.
         buckets: stage → part → its buckets, for stages whose gradients are reduced.
         processes: every replica group with the ranks, and servers, that take part in its collective.
+        choices: what a library takes for their buckets, such as "ring, Simple", with the number of these.
         codec, options, error_feedback: of the collectives.
     """
 
@@ -233,6 +235,15 @@ class Reductions:
             )
             for group in groups
         ]
+        self.choices = self._choices(kind)
+
+    def _choices(self, kind: str) -> Counter[str]:
+        facts = collectives.find(kind).facts
+        return Counter(
+            str(processes.tuned.choice(facts["does"], buffer.bytes))
+            for processes, group in self.processes
+            for buffer in (self.buffers_of(group) if facts["tuned"] else ())
+        )
 
     def buffers_of(self, group: ReplicaGroup) -> list[Buffer]:
         """A member's buffers, of sizes only."""

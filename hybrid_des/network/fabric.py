@@ -215,6 +215,7 @@ class Fabric:
             GPUs, accepted by `route`.
         blocks: the equal blocks that it consists of, if any.
         placement: in a job's view, the GPU of each rank; None if their numbers are equal.
+        reached: the shares of nominal bandwidths that links within and beyond nodes have.
     """
 
     links: Mapping[str, LinkSpec]
@@ -224,6 +225,7 @@ class Fabric:
     reducers: Mapping[int, int] = field(default_factory=dict)
     blocks: Blocks | None = None
     placement: Sequence[int] | None = None
+    reached: tuple[Fraction, Fraction] = (Fraction(1), Fraction(1))
 
     def point(self, gpu: int) -> str:
         """The point of a GPU, or of a rank, such as "gpu3"; links name it as their source or target."""
@@ -239,7 +241,8 @@ def placed(fabric: Fabric, gpus: Sequence[int]) -> Fabric:
         return fabric.route(points[sender], points[receiver])
 
     nodes = [fabric.node_of[gpu] for gpu in gpus]
-    return Fabric(fabric.links, route, len(gpus), nodes, reducers, _blocks_of_job(fabric, gpus), tuple(gpus))
+    blocks = _blocks_of_job(fabric, gpus)
+    return Fabric(fabric.links, route, len(gpus), nodes, reducers, blocks, tuple(gpus), fabric.reached)
 
 
 def _blocks_of_job(fabric: Fabric, gpus: Sequence[int]) -> Blocks | None:

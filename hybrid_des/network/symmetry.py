@@ -119,15 +119,19 @@ def channels(fabric: Fabric, ranks: Sequence[int], count: int | None = None) -> 
 
 def orders(fabric: Fabric, ranks: Sequence[int], count: int | None = None) -> list[Ring]:
     """The channels as places in the group."""
-    on: dict[int, list[int]] = {}
-    if count != 1:
-        for place, rank in enumerate(ranks):
-            on.setdefault(fabric.node_of[rank], []).append(place)
-    nodes = list(on.values())
+    nodes = by_node(fabric, ranks) if count != 1 else []
     count = count or _adapters(fabric, [[ranks[place] for place in places] for places in nodes])
     if count == 1:
         return [range(len(ranks))]
     return [[place for places in nodes for place in _turned(places, number, count)] for number in range(count)]
+
+
+def by_node(fabric: Fabric, ranks: Sequence[int]) -> list[list[int]]:
+    """The places of ranks on each node, in the order in which nodes appear."""
+    on: dict[int, list[int]] = {}
+    for place, rank in enumerate(ranks):
+        on.setdefault(fabric.node_of[rank], []).append(place)
+    return list(on.values())
 
 
 def _turned(members: Sequence[int], number: int, count: int) -> Sequence[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar
 
@@ -106,6 +106,7 @@ class Transport:
         self._flows: dict[tuple[int, int, str, int, int, int], tuple[Flow, Mailbox]] = {}
         self._rendezvous: dict[tuple[str, int, int, int], Rendezvous] = {}
         self._opened: list[tuple[Purpose, Flow]] = []
+        self._pace = cache(rate_of)
         self.inboxes = defaultdict[tuple[int, Purpose], TaggedMailbox](partial(self.make, TaggedMailbox))
         self.outboxes = defaultdict[tuple[int, Purpose], TaggedMailbox](partial(self.make, TaggedMailbox))
 
@@ -200,13 +201,16 @@ class Transport:
 
     def _flow(self, channel: Channel, put: Put) -> Flow:
         priority = 0 if self._priority is None else self._priority(channel.purpose)
-        return self.links.sharing.flow(self._hops(channel), put, self._trace.messages, priority)
+        flow = self.links.sharing.flow(self._hops(channel), put, self._trace.messages, priority)
+        pace = channel.pace
+        return flow if pace is None or pace.bandwidth is None else flow.paced(self._pace(pace.bandwidth))
 
     def _hops(self, channel: Channel) -> tuple[Hop, ...]:
         route = self._fabric.route(channel.sender, channel.receiver)
+        latencies = route.latencies if channel.pace is None else channel.pace.latencies(route)
         return tuple(
             Hop(self.links[name], latency, self._trace.channel(channel.on(name, hop, latency)))
-            for hop, (name, latency) in enumerate(zip(route.links, route.latencies, strict=True))
+            for hop, (name, latency) in enumerate(zip(route.links, latencies, strict=True))
         )
 
 
@@ -343,6 +347,7 @@ class TracedFlow(Flow):
 
     def __init__(self, flow: Flow, trace: Causes, number: int) -> None:
         super().__init__(flow.hops, flow.put, None)
+        self.pace = flow.pace
         self._flow = flow
         self._trace = trace
         self._number = number

@@ -28,6 +28,7 @@ from hybrid_des.workload.stages import costs_of
 # The least times of communication: messages on idle links, and collectives after the last member has begun.
 #
 #     message            latency + bytes / bandwidth of the slowest link: other traffic can only delay it
+#     nccl               as a ring, where the tuner takes one with Simple, which is slower than links; else as below
 #     ring               the last member's shard goes around: 2(n−1) hops in an all-reduce, n−1 in either of its phases;
 #                        and as many shards pass the slowest hop, one after the other
 #     measured           the time in the table
@@ -39,8 +40,18 @@ from hybrid_des.workload.stages import costs_of
 
 
 PHASES = {"ring": 2, "ring-reduce-scatter": 1, "ring-all-gather": 1}  # of n−1 hops
+LIBRARY = {"nccl": ("ring", "all-reduce"), "nccl-reduce-scatter": ("ring-reduce-scatter", "reduce-scatter"),
+           "nccl-all-gather": ("ring-all-gather", "all-gather")}  # fmt: skip
 SENDING = frozenset(
-    {"double-binary-tree", "halving-doubling", "hierarchical", "in-switch", "parameter-server", "recursive-doubling"}
+    {
+        "double-binary-tree",
+        "nccl",
+        "halving-doubling",
+        "hierarchical",
+        "in-switch",
+        "parameter-server",
+        "recursive-doubling",
+    }
 )
 SCATTERING = frozenset({"halving-reduce-scatter", "hierarchical-reduce-scatter"})
 LARGE = 2**20  # bytes
@@ -52,6 +63,14 @@ def rings_of(group: ProcessGroup) -> Sequence[tuple[int, ...]]:
     if len(group.channels) > 1:
         return [tuple(ring.ranks) for ring, _ in group.rings]
     return [tuple(group.ranks[: group.size])]
+
+
+def phases_of(group: ProcessGroup, elements: int, codec: Codec) -> int:
+    """How often its shards go around rings at the latencies of routes, or slower; 0 if it is not known that they do."""
+    if group.kind not in LIBRARY:
+        return PHASES.get(group.kind, 0)
+    kind, does = LIBRARY[group.kind]
+    return PHASES[kind] if group.tuned.choice(does, Buffer(elements, codec).bytes) == ("ring", "Simple") else 0
 
 
 class CheapestTimes:
@@ -81,8 +100,8 @@ class CheapestTimes:
 
     def collective(self, group: ProcessGroup, elements: int, codec: Codec, options: Options | None = None) -> int:
         """The least time from the start of the last member to the end of some member."""
-        if group.kind in PHASES:
-            return PHASES[group.kind] * self.hops(group, elements, codec)
+        if phases := phases_of(group, elements, codec):
+            return phases * self.hops(group, elements, codec)
         if group.kind == "measured" and isinstance(options, Measured):
             return options.table.time(Buffer(elements, codec).bytes)
         if group.kind in SENDING:
@@ -109,7 +128,7 @@ class CheapestTimes:
 
     def busiest(self, group: ProcessGroup, elements: int, codec: Codec) -> int:
         """How long the slowest hop of a ring is busy, if no member begins earlier; 0 if it is not a ring."""
-        shards = PHASES.get(group.kind, 0) * (group.size - 1)
+        shards = phases_of(group, elements, codec) * (group.size - 1)
         if not shards:
             return 0
         channels = rings_of(group)
@@ -125,7 +144,7 @@ class CheapestTimes:
 
     def hops(self, group: ProcessGroup, elements: int, codec: Codec) -> int:
         """The time of a shard's n−1 hops around the first of a group's rings, wherever it starts; 0 without rings."""
-        if group.kind not in PHASES:
+        if not phases_of(group, elements, codec):
             return 0
         channels = rings_of(group)
         return self._around(channels[0], message_of(elements // group.size // len(channels), codec).size)

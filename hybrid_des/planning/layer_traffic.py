@@ -11,6 +11,8 @@ from itertools import chain, pairwise, permutations
 from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
+from hybrid_des.collectives import Site, codecs, nccl
+from hybrid_des.collectives.buffer import Buffer, Channels
 from hybrid_des.network.symmetry import (
     AllFlows,
     Connection,
@@ -52,7 +54,7 @@ def flows_of(
         layout: the ranks, those of the scenario or of fewer replicas.
         reduced: the replica groups.
     """
-    ring, count = scenario.gradients.algorithm == "ring", scenario.gradients.channels
+    ring, count = _around_rings(scenario, fabric, reduced), scenario.gradients.channels
     together = scenario.barrier or scenario.steps == 1
     pairs = {"expert"} | ({"context"} if scenario.parallel.context_method == "all-to-all" else set())
     pipeline = list(_of_pipeline(plan, layout))
@@ -76,6 +78,20 @@ def flows_of(
         beside=scenario.gradients.overlap or scenario.overlap.parameters or not together,
         pairs=pairs,
     )
+
+
+def _around_rings(scenario: Scenario, fabric: Fabric, reduced: Sequence[ReplicaGroup]) -> bool:
+    """Whether all gradients go around rings."""
+    gradients = scenario.gradients
+    if gradients.algorithm != "nccl" or scenario.sharding == "zero-1":
+        return gradients.algorithm in ("ring", "nccl")
+    codec = codecs.find(gradients.codec).build()
+    for group in reduced:
+        wiring = nccl.tuned(Site(fabric, group.ranks, ()), Channels(channels=gradients.channels))
+        sizes = (Buffer(bucket.elements, codec).bytes for bucket in group.buckets)
+        if any(wiring.choice("all-reduce", size).algorithm != "ring" for size in sizes):
+            return False
+    return True
 
 
 def _of_pipeline(plan: Plan, layout: Layout) -> Iterator[Connection]:
@@ -110,7 +126,7 @@ def sample_of(scenario: Scenario, plan: Plan, fabric: Fabric, reduced: Sequence[
     layout, blocks = scenario.parallel.layout, fabric.blocks
     replicas, stride = layout.sizes["data"], layout.strides["data"]
     in_order = scenario.parallel.context == 1 or layout.strides["context"] < stride
-    around = scenario.gradients.algorithm == "ring" and len(plan.paths) == 1 and not scenario.parallel.layout.apart
+    around = len(plan.paths) == 1 and not scenario.parallel.layout.apart and _around_rings(scenario, fabric, reduced)
     if blocks is None or not (in_order and around) or replicas * stride % blocks.size:
         return None
     period = next(k for k in range(1, replicas + 1) if replicas % k == 0 and k * stride % blocks.size == 0)

@@ -69,8 +69,10 @@ def wired(cluster: Cluster, efficiency: Efficiency | None, slow: Sequence[Slow])
     own = not isinstance(fabric.links, LinksByOwner)  # the others have links and bandwidths that need no check
     if own:
         _check_links(fabric.links, cluster.topology)
-    links = fabric.links if efficiency is None else _reached(fabric.links, efficiency)
-    fabric = replace(fabric, links=links, route=_checked(fabric, cluster.topology) if own else fabric.route)
+    fabric = replace(fabric, route=_checked(fabric, cluster.topology) if own else fabric.route)
+    if efficiency is not None:
+        shares = efficiency.network, efficiency.adapters or efficiency.network
+        fabric = replace(fabric, links=_reached(fabric.links, *shares), reached=shares)
     if slow:
         fabric = slowed(fabric, slow)
     return fabric if cluster.placement == range(cluster.gpus) else placed(fabric, cluster.placement)
@@ -104,9 +106,8 @@ def _check_links(links: Mapping[str, LinkSpec], topology: str) -> None:
             raise UsageError(f"topology {topology}: {message}")
 
 
-def _reached(links: Mapping[str, LinkSpec], efficiency: Efficiency) -> Mapping[str, LinkSpec]:
+def _reached(links: Mapping[str, LinkSpec], inside: Fraction, beyond: Fraction) -> Mapping[str, LinkSpec]:
     """The links with the achieved share of their bandwidths; measured tables already hold achieved rates."""
-    inside, beyond = efficiency.network, efficiency.adapters or efficiency.network
 
     def reached(link: LinkSpec) -> LinkSpec:
         share = beyond if link.beyond_nodes else inside

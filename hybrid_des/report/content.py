@@ -350,7 +350,8 @@ def _reduction(facts: Mapping[str, Any]) -> list[Fact]:
         return []
     does = "reduce-scatter and all-gather" if "parameter_communication_s" in facts else "all-reduce"
     channels = f" on {count(facts['channels'], 'channel')}" if facts["channels"] else ""
-    return [Fact("reduction", f"{facts['algorithm']} {does}{channels}")]
+    taken = ": " + "; ".join(facts["choices"]) if facts.get("choices") else ""
+    return [Fact("reduction", f"{facts['algorithm']} {does}{channels}{taken}")]
 
 
 def _simulated(run: Run) -> list[Fact]:

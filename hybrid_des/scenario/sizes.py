@@ -26,7 +26,7 @@ from math import ceil
 from typing import Any
 
 from hybrid_des import hardware as catalogue
-from hybrid_des.collectives import codecs, hierarchical, per_node
+from hybrid_des.collectives import codecs, hierarchical, nccl, per_node
 from hybrid_des.collectives.buffer import MOST_SEGMENTS
 from hybrid_des.errors import Refusal
 from hybrid_des.options import OfRanks, mark_of, of_ranks
@@ -135,6 +135,8 @@ def reduction_messages(algorithm: str, ranks: int, options: Mapping[str, Any], c
     segments = given or MOST_SEGMENTS
     per_rank = {
         **dict.fromkeys(("ring", "ring-reduce-scatter", "ring-all-gather"), ranks * channels),
+        **dict.fromkeys(("nccl-reduce-scatter", "nccl-all-gather"), ranks * channels),
+        "nccl": max(ranks, 2 * nccl.MOST_CHUNKS, 2 * nccl.MOST_SEGMENTS // channels) * channels,
         **dict.fromkeys(("all-to-all", "auto"), ranks),
         **dict.fromkeys(
             ("hierarchical", "hierarchical-reduce-scatter", "hierarchical-all-gather"),
@@ -269,6 +271,7 @@ def _most(value: PerRank) -> Fraction:
 _PERCENT = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*")
 ALONE = "1f1b"  # the schedule of one pipeline rank, where all are the same
 _FIGURES = ("bandwidth", "latency")  # of a link; a table replaces them
+_OF_NCCL = {*Gradients.own_keys(), "channels"}  # keys of gradients that leave the algorithm to NCCL's tuner
 
 
 def fill(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -377,6 +380,9 @@ def _fill_gradients(gradients: dict[str, Any], scenario: Mapping[str, Any]) -> N
         requiring = Gradients.plugins.requiring(gradients)
         if len(requiring) == 1:  # an option that only one algorithm requires selects it
             gradients[Gradients.plugins.key] = requiring[0]
+    modelled = scenario.get("model") not in (None, "none")
+    if modelled and scenario.get("sharding", "none") in ("none", "zero-1") and gradients.keys() <= _OF_NCCL:
+        gradients.setdefault(Gradients.plugins.key, "nccl")
     rule, codec = gradients.get("bucket_rule"), gradients.get("codec", "fp32")
     if rule == "ddp":
         gradients.setdefault("bucket", "25 MiB")

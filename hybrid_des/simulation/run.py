@@ -171,6 +171,7 @@ class Run:
         events: SimPy events processed.
         wall_s: real seconds.
         algorithm: the all-reduce used; for `auto` the chosen one.
+        choices: what a library takes for buckets, with their number; empty if it is no library's algorithm.
         channels: the most rings that reduce the same gradients at once; None if nothing is reduced around rings.
         numerics: the training entries of the summary, with numerics.
         weights: rank → stage → arrays, with numerics.
@@ -198,6 +199,7 @@ class Run:
     events: int
     wall_s: float
     algorithm: str = "ring"
+    choices: Mapping[str, int] = field(default_factory=dict)
     channels: int | None = None
     numerics: dict[str, Any] | None = None
     weights: dict[int, dict[int, list[Any]]] | None = None
@@ -412,6 +414,7 @@ def _run_of(folded: Folded[Job], duration: int, began: float, trace: Causes | No
         events=transport.env.events,
         wall_s=time.perf_counter() - began,
         algorithm=parts.reductions.algorithm,
+        choices=parts.reductions.choices,
         channels=parts.channels,
         numerics=training.progress.summary() if training else None,
         weights={rank: worker.weights for rank, worker in parts.workers.items()} if training else None,

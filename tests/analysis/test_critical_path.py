@@ -60,7 +60,10 @@ def test_the_scenarios_are_of_everything_there_is():
     assert seen["schedule"] == set(schedules.names())
     assert seen["topology"] == set(topologies.names())
     assert seen["sharing"] == {"fifo", "fair"}
-    assert seen["collective"] == {*collectives.all_reduce_names()} - {"measured"}  # which has a scenario of its own
+    assert seen["collective"] == {*collectives.all_reduce_names()} - {
+        "measured",
+        "nccl",
+    }  # which have scenarios of their own
 
 
 @pytest.fixture(params=[*SEEDS, *SHIPPED])

@@ -138,7 +138,7 @@ def test_what_halves_leave_scattered_they_gather(name, options, ranks):
 
 def test_rings_halving_and_hierarchies_have_halves():
     found = [name for name in collectives.all_reduces({"table": TABLE}) if collectives.halves_of(name)]
-    assert found == collectives.all_reduces(halves=True) == ["halving-doubling", "hierarchical", "ring"]
+    assert found == collectives.all_reduces(halves=True) == ["halving-doubling", "hierarchical", "nccl", "ring"]
     for name in found:
         does = [collectives.find(half).facts["does"] for half in collectives.halves_of(name)]
         assert does == ["reduce-scatter", "all-gather"]

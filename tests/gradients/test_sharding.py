@@ -18,7 +18,7 @@ from hybrid_des.planning.planner import parts_of
 from hybrid_des.scenario import sizes
 from hybrid_des.simulation.run import run
 
-HALVED = collectives.all_reduces(halves=True)
+HALVED = [name for name in collectives.all_reduces(halves=True) if name != "nccl"]  # which has latencies of its own
 
 
 def test_zero_1_moves_the_bytes_of_an_all_reduce():

@@ -22,7 +22,7 @@ def test_few_replicas_prove_what_all_do(monkeypatch, tensor, adapters, topology,
             "model": {"layers": 2, "hidden": 64, "heads": 8, "ffn": 64, "vocab": 64, "sequence": 64},
             "parallel": {"tensor": tensor, "pipeline": 2, "data": 16, "order": order},
             "schedule": {"kind": "1f1b", "microbatches": 2},
-            "gradients": {"overlap": overlap},
+            "gradients": {"overlap": overlap, "algorithm": "ring"},
         }
     )
     monkeypatch.setattr(layer_traffic, "sample_of", lambda *_: None)

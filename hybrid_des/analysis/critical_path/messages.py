@@ -6,6 +6,8 @@
     next A = max(S + t − slowest, A + slowest before − slowest) + latency
     D = max(S + t, A + slowest before) + latency                                      (see `network.sharing.fifo`)
 
+Before its first link, a message of a paced flow has been as slow as its sender.
+
 Under `fair` a message occupies all links of its route together: it has one A, S and D.
 """
 
@@ -38,6 +40,7 @@ class Messages:
         link: message × link: numbers of the links.
         own: message × link: picoseconds that it occupies each link if nothing else uses it.
         took: picoseconds from the start to the end of each message's service at its first link.
+        paced: the least picoseconds that its sender takes, if it is slower than links.
     """
 
     timeline: Timeline
@@ -48,6 +51,7 @@ class Messages:
     link: Column
     own: Column
     took: Column
+    paced: Column
 
     @property
     def fair(self) -> bool:
@@ -82,7 +86,7 @@ class Messages:
     @cached_property
     def slowest(self) -> Column:
         """Message × link: the longest service time so far."""
-        return np.maximum.accumulate(self.own, axis=1)
+        return np.maximum(np.maximum.accumulate(self.own, axis=1), self.paced[:, None])
 
     @cached_property
     def lost(self) -> Column:
@@ -181,9 +185,10 @@ class Messages:
         slowest = np.where(on, self.slowest[having, hop], 0)
         link = self.link[having, hop]
         yield self._edge(having, at + 1, at + 2, latency=latency, transfer=service - slowest, link=link)
-        if hop:
-            held, link = self.slowest[having, hop - 1] - slowest, self.slow_link[having, hop - 1]
-            yield self._edge(having, at, at + 2, latency=latency, transfer=held, link=link)
+        if hop or self.paced.any():
+            before = self.slowest[having, hop - 1] if hop else self.paced[having]
+            link = self.slow_link[having, max(hop - 1, 0)]
+            yield self._edge(having, at, at + 2, latency=latency, transfer=before - slowest, link=link)
 
     def _shared(self, having: Column, at: Column) -> Iterator[Columns]:
         """Edges from all links together to the receiver."""
@@ -241,6 +246,7 @@ def messages_of(run: Run, sends: Columns) -> Messages:
         np.where(there, link, NONE),
         np.where(there, alone[table], 0),
         took[table[:, 0]],
+        timeline.paced(rows, table[:, 0]),
     )
 
 

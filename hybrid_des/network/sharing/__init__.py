@@ -7,7 +7,7 @@ its time of arrival is known (never later than that time).
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, Self
 
 from hybrid_des.engine.clock import Environment
 from hybrid_des.engine.recorder import Rows
@@ -29,16 +29,25 @@ class Flow(ABC):
         put: called as soon as a message's time of arrival is known.
         rows: where the time on each link is recorded, if anywhere.
         label: the tag of messages that are sent without one.
+        pace: bytes → the least picoseconds from the start of a message to its end, if its sender is slower than links.
         messages, bytes, scales: totals sent so far; `bytes` includes the scales.
     """
 
-    __slots__ = ("bytes", "hops", "label", "messages", "put", "rows", "scales")
+    __slots__ = ("bytes", "hops", "label", "messages", "pace", "put", "rows", "scales")
+
+    pace: Rate | None
 
     def __init__(self, hops: tuple[Hop, ...], put: Put, rows: Rows | None) -> None:
         self.hops = hops
         self.put = put
         self.rows = rows
+        self.pace = None
         self.label = self.messages = self.bytes = self.scales = 0
+
+    def paced(self, rate: Rate) -> Self:
+        """Let every message take at least the time of a rate; returns the flow itself."""
+        self.pace = rate
+        return self
 
     @abstractmethod
     def send(self, message: Message, tag: int | None = None) -> None:

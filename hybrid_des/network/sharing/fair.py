@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Iterable
 from struct import error
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 from hybrid_des.engine.clock import LAST, Booking, Environment, succeed_at
 from hybrid_des.engine.recorder import Rows, out_of_range
@@ -220,6 +220,14 @@ class FairFlow(Flow):
         self.tag = self.asked = self.start = 0
         self.remaining = self.rate = self.since = self.due = self.solved = self.priority = 0
         self.drains = NEVER
+
+    def paced(self, rate: Rate) -> Self:
+        """Let every message take at least the time of a rate, as if on one more link that it has to itself."""
+        own = Port(int(2 ** (WORK - TICK) / rate.exactly(1)))
+        self.ports, self.full = (*self.ports, own), min(self.full or own.capacity, own.capacity)
+        links: Any = [hop.link for hop in self.hops]
+        self.times = DrainTimes([*(link.rate for link in links), rate])
+        return super().paced(rate)
 
     def send(self, message: Message, tag: int | None = None) -> None:
         """Hand over a message, after those of this flow that have not drained; the sender continues immediately."""

@@ -83,10 +83,23 @@ class FifoFlow(Flow):
                 rows.write(rows.pack(self.channel, tag, now, start, end, size))
             except error as refusal:
                 raise out_of_range(refusal, end) from None
-        if self.direct:
+        if self.pace is not None:
+            self._send_at_pace(message, tag, start, end)
+        elif self.direct:
             self.put(message, tag, end + latency)
         else:
             self._forward(1, start + latency, time, message, tag)
+
+    def _send_at_pace(self, message: Message, tag: int, start: int, end: int) -> None:
+        """Send a message on from the first link: its tail is as far behind its head as the sender is slow."""
+        assert self.pace is not None
+        slowest, time = self.pace[message.size], end - start
+        end = max(end, self.env.now + slowest)
+        if self.direct:
+            self.put(message, tag, end + self.latency)
+        else:
+            slowest = max(slowest, time)
+            self._forward(1, end - slowest + self.latency, slowest, message, tag)
 
     @staticmethod
     def arrive(head: Head) -> None:
@@ -163,7 +176,8 @@ class VaryingFifoFlow(FifoFlow):
         self.messages += 1
         self.bytes += message.size
         self.scales += message.scales
-        self._serve(0, message, self.label if tag is None else tag, 0)
+        slowest = 0 if self.pace is None else self.pace[message.size]
+        self._serve(0, message, self.label if tag is None else tag, slowest)
 
     @staticmethod
     def arrive(head: Head) -> None:

@@ -146,7 +146,8 @@ class PriorityFlow(Flow):
         self.messages += 1
         self.bytes += message.size
         self.scales += message.scales
-        self._arrive(0, message, self.label if tag is None else tag, 0)
+        slowest = 0 if self.pace is None else self.pace[message.size]
+        self._arrive(0, message, self.label if tag is None else tag, slowest)
 
     def _arrive(self, hop: int, message: Message, tag: int, slowest: int) -> None:
         """Let a head wait at a link; its tail is `slowest` picoseconds behind it."""

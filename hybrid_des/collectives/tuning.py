@@ -1,0 +1,270 @@
+"""What NCCL's tuner would take for a group and a size: algorithm and protocol, from its own tables.
+
+    time = latency + bytes / bandwidth       the least of all algorithms × protocols is taken
+
+Tables and formulas: NVIDIA/nccl, src/graph/tuning.cc and src/tuning/nvls.cc (latencies, efficiencies, caps per channel,
+the correction for trees), src/graph/topo.h (bandwidth of NVLinks), src/graph/search.cc (speeds of channels). Their
+prediction only chooses; how long the choice takes is simulated (`collectives.nccl`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from functools import lru_cache
+from math import log2
+from typing import Literal, NamedTuple
+
+from hybrid_des.network.fabric import Fabric
+from hybrid_des.network.mailbox import Pace
+from hybrid_des.network.symmetry import by_node
+
+Algorithm = Literal["ring", "tree", "nvls", "nvls-tree"]
+Protocol = Literal["LL", "LL128", "Simple"]
+PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
+
+MICROSECOND = 10**6  # picoseconds
+LAUNCH = 16 * MICROSECOND  # of a kernel, on top of base latencies: small all-reduces measured on A100s (nccl-tests)
+NET_OVERHEAD = 2.0  # µs of the proxy that posts to the network, with AMD's CPUs; three times that for Simple
+USUAL = {"node": 1.5, "pci": 1.5, "net": 5.0}  # µs: routes in hardware/gpus.yaml, which tables below include
+
+# µs by algorithm: LL, LL128, Simple
+BASE: Mapping[Algorithm, tuple[float, float, float]] = {
+    "tree": (6.8, 14.0, 8.4), "ring": (6.6, 14.0, 8.4), "nvls": (0, 0, 0), "nvls-tree": (0, 0, 0),
+}  # fmt: skip
+HOP: Mapping[str, Mapping[Algorithm, tuple[float, float, float]]] = {
+    "node": {"tree": (0.6, 1.25, 4.0), "ring": (0.6, 1.9, 3.4), "nvls": (0, 0, 25.0), "nvls-tree": (0, 0, 25.0)},
+    "pci": {"tree": (1.0, 1.9, 4.0), "ring": (1.0, 2.5, 5.7), "nvls": (0, 0, 0), "nvls-tree": (0, 0, 0)},
+    "net": {"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0), "nvls": (0, 0, 18.0), "nvls-tree": (0, 0, 20.9)},
+}
+SHARE: Mapping[Protocol, Fraction] = {  # of a channel's bandwidth: the rest of the lines on the wire are flags
+    "LL": Fraction(1, 2), "LL128": Fraction(92, 100), "Simple": Fraction(1),
+}  # fmt: skip
+
+
+class Generation(NamedTuple):
+    """A generation of GPUs, by the columns of the tuner: on one node, on two, on more; GB/s per channel or in all.
+
+    Attributes:
+        nvlink: share of the nominal bandwidth of NVLinks that topo.h counts on, such as 20.6 of 25 GB/s per link.
+        ll: caps of LL, in all.
+        ring128, tree128, tree: caps of a channel with LL128 around rings and on trees, and on any tree.
+        nvls: share of NVLinks that in-switch reduction reaches.
+        nvls_tree: caps of a channel of trees of switches.
+        plateau: factor of the latency of large rings over several nodes.
+    """
+
+    nvlink: Fraction
+    ll: tuple[float, float, float]
+    ring128: float
+    tree128: tuple[float, float, float]
+    tree: tuple[float, float, float]
+    nvls: Fraction = Fraction(0)
+    nvls_tree: tuple[float, float, float] = (0, 0, 0)
+    plateau: float = 1.4
+
+
+VOLTA = Generation(Fraction(20, 25), (39.0, 39.0, 20.4), 20.0, (20.0, 20.0, 20.0), (26.5, 18.5, 10.0), plateau=1.9)
+AMPERE = Generation(Fraction(20, 25), (87.7, 22.5, 19.0), 20.0, (20.0, 20.0, 20.0), (24.0, 23.6, 17.8))
+HOPPER = Generation(
+    Fraction(206, 250), (141.0, 45.0, 35.0), 36.7, (36.7, 36.7, 29.0), (38.7, 41.4, 36.0), Fraction(85, 100),
+    (0, 57.7, 45.5),
+)  # fmt: skip
+BLACKWELL = Generation(
+    Fraction(401, 500), (282.0, 90.0, 70.0), 40.0, (55.6, 31.67, 20.0), (70.0, 42.8, 24.0), Fraction(74, 100),
+    (0, 96.0, 80.0),
+)  # fmt: skip
+AMPERE_PORT, BLACKWELL_PORT = 225 * 10**9, 700 * 10**9  # bytes per second of a GPU's NVLinks, at least
+PCIE = 80 * 10**9  # at most; no NVLinks have as little
+OF_PCIE = Fraction(24, 315) * 10  # topo.h: 12 GB/s of PCIe 3's 15.75
+OF_NIC = Fraction(24, 25)  # search.cc: channels of 24 GB/s over 25, of 48 over 50
+NVLS_CHANNELS = 16  # of which one is not counted on
+
+TREE_SHARE = {"LL": 1 / 3.8, "LL128": 120 / 128, "Simple": 1.0}
+# Trees do not stick to the model for medium sizes: factors by powers of two from 64 bytes.
+CORRECTION: Mapping[Protocol, Sequence[float]] = {
+    "LL": (1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1, 1),
+    "LL128": (1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1, 1),
+    "Simple": (.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9, .9),
+}  # fmt: skip
+
+
+class Choice(NamedTuple):
+    """An algorithm and a protocol."""
+
+    algorithm: Algorithm
+    protocol: Protocol
+
+    def __str__(self) -> str:
+        return f"{self.algorithm}, {self.protocol}"
+
+
+class Wiring(NamedTuple):
+    """What the tuner knows about a group.
+
+    Attributes:
+        ranks, nodes: numbers of members, and of nodes.
+        per_node: the fewest members on a node.
+        channels: the rings that are simulated.
+        rate: bytes per second of each of them; None: as its links allow.
+        inside: "node" for NVLinks, "pci", or "net" if no two members share a node.
+        generation: of its GPUs.
+        in_switch: bytes per second of a member with in-switch reduction; None if its switches have none.
+    """
+
+    ranks: int
+    nodes: int
+    per_node: int
+    channels: int
+    rate: Fraction | None
+    inside: str
+    generation: Generation
+    in_switch: Fraction | None = None
+
+    def choice(self, does: str, size: int) -> Choice:
+        """What the tuner takes for a buffer of `size` bytes."""
+        return _choice(self, does, size)
+
+    def start(self, choice: Choice) -> int:
+        """Picoseconds before the first message: a kernel's launch and the base latency."""
+        base = BASE[choice.algorithm][PROTOCOLS.index(choice.protocol)]
+        if choice.algorithm.startswith("nvls"):
+            base += HOP["node"][choice.algorithm][-1]
+        return LAUNCH + round(base * MICROSECOND)
+
+    def paces(self, choice: Choice) -> tuple[Pace, Pace]:
+        """The pace of a channel within a node, and between nodes."""
+        rate = None if self.rate is None else self.rate * SHARE[choice.protocol]
+        if choice == ("ring", "LL128") and rate is not None and self.nodes > 1:
+            rate = min(rate, Fraction(self.generation.ring128) * 10**9)
+        if choice.algorithm == "tree" and rate is not None:  # its threads move the data of both trees, up and down
+            rate *= Fraction(92, 400)
+        if choice.algorithm.startswith("nvls"):
+            here = Pace(self.in_switch, 0, round(USUAL["node"] * MICROSECOND))
+        else:
+            here = Pace(rate, *self._latency(choice, self.inside))
+        return here, Pace(rate, *self._latency(choice, "net"))
+
+    def _latency(self, choice: Choice, where: str) -> tuple[int, int]:
+        """Picoseconds per hop, and what of it is the usual wire."""
+        return round(self.hop(choice, where) * MICROSECOND), round(USUAL[where] * MICROSECOND)
+
+    def hop(self, choice: Choice, where: str) -> float:
+        """Microseconds per hop within a node or between nodes."""
+        latency = HOP[where][choice.algorithm][PROTOCOLS.index(choice.protocol)]
+        if self.nodes > 1 and choice.algorithm == "ring":
+            latency = max(latency, NET_OVERHEAD * (3 if choice.protocol == "Simple" else 1))
+        return latency
+
+
+def wiring_of(fabric: Fabric, ranks: Sequence[int], channels: int) -> Wiring:
+    """What the tuner knows about a group whose rings use so many adapters of each node."""
+    nodes = [[ranks[place] for place in places] for places in by_node(fabric, ranks)]
+    per_node = min(map(len, nodes))
+    together = next((members for members in nodes if len(members) > 1), None)
+    port = None if together is None else _narrowest(fabric, *together[:2])
+    wire = _narrowest(fabric, nodes[0][-1], nodes[1][0]) if len(nodes) > 1 else None
+    switched = per_node > 1 and len({len(members) for members in nodes}) == 1
+    switched = switched and all(fabric.node_of[members[0]] in fabric.reducers for members in nodes)
+    generation = _generation(port, switched=switched)
+    pci = port is not None and port < PCIE
+    whole = None if port is None else port * (OF_PCIE if pci else generation.nvlink)
+    rates = [None if wire is None else wire * OF_NIC, None if whole is None else whole / channels]
+    inside = "net" if per_node == 1 else "pci" if pci else "node"
+    return Wiring(
+        len(ranks),
+        len(nodes),
+        per_node,
+        channels,
+        min((rate for rate in rates if rate is not None), default=None),
+        inside,
+        generation,
+        _in_switch(whole, generation) if switched and not pci else None,
+    )
+
+
+def _in_switch(whole: Fraction | None, generation: Generation) -> Fraction | None:
+    return None if whole is None else whole * generation.nvls * Fraction(NVLS_CHANNELS - 1, NVLS_CHANNELS)
+
+
+def _narrowest(fabric: Fabric, sender: int, receiver: int) -> Fraction | None:
+    """The nominal bandwidth of the narrowest link of a route; None if all are infinite or measured."""
+    links = (fabric.links[name] for name in fabric.route(sender, receiver).links)
+    known = [link.bandwidth / fabric.reached[link.beyond_nodes] for link in links if type(link.bandwidth) is Fraction]
+    return min(known, default=None)
+
+
+def _generation(port: Fraction | None, *, switched: bool) -> Generation:
+    if port is None or port < AMPERE_PORT:
+        return HOPPER if switched else AMPERE if port is None else VOLTA
+    return BLACKWELL if port >= BLACKWELL_PORT else HOPPER if switched else AMPERE
+
+
+@lru_cache(maxsize=4096)
+def _choice(wiring: Wiring, does: str, size: int) -> Choice:
+    able = [Choice("ring", protocol) for protocol in PROTOCOLS]
+    if does == "all-reduce":
+        able += [Choice("tree", protocol) for protocol in PROTOCOLS]
+        if wiring.in_switch is not None:
+            able.append(Choice("nvls" if wiring.nodes == 1 else "nvls-tree", "Simple"))
+    if wiring.inside == "pci":  # LL128 needs stores of 128 bytes that stay whole, as on NVLinks
+        able = [choice for choice in able if choice.protocol != "LL128"]
+    return min(able, key=lambda choice: predicted(wiring, does, size, choice))
+
+
+def predicted(wiring: Wiring, does: str, size: int, choice: Choice) -> float:
+    """Microseconds by the tuner's own model (`ncclTopoGetAlgoTime`)."""
+    bandwidth = _bandwidth(wiring, does, choice)
+    power = int(log2(max(1, size // 64)))
+    if choice.algorithm == "tree" and power < len(CORRECTION[choice.protocol]):
+        bandwidth *= CORRECTION[choice.protocol][power]
+    latency = _latency_of(wiring, does, choice)
+    if choice == ("ring", "Simple") and wiring.nodes > 1 and does == "all-reduce":
+        latency *= wiring.generation.plateau if size // (wiring.channels * wiring.ranks) >= 64 else 1
+    return latency + size / (1000 * bandwidth)
+
+
+def _bandwidth(wiring: Wiring, does: str, choice: Choice) -> float:
+    """GB/s of the buffer, not of the bus."""
+    column, generation = min(wiring.nodes, 3) - 1, wiring.generation
+    channels = wiring.channels if wiring.nodes > 1 else 2 * NVLS_CHANNELS
+    bus = float("inf") if wiring.rate is None else float(wiring.rate * wiring.channels) / 1e9
+    ratio = wiring.ranks / _steps(wiring, does)
+    if choice.algorithm == "ring":
+        if choice.protocol == "LL":
+            bus = min(generation.ll[column], bus / 2)
+        elif choice.protocol == "LL128":
+            bus = min(bus * 0.92, channels * generation.ring128)
+        return bus * ratio
+    if choice.algorithm == "tree":
+        bus = min(bus * 0.92, channels * generation.tree[column])
+        if choice.protocol == "LL":
+            bus = min(bus * TREE_SHARE["LL"], generation.ll[column])
+        elif choice.protocol == "LL128":
+            bus = min(
+                bus * (7 / 9 if wiring.nodes == 1 else TREE_SHARE["LL128"]), channels * generation.tree128[column]
+            )
+        return bus / 2
+    assert wiring.in_switch is not None
+    bus = 2 * float(wiring.in_switch) / 1e9
+    if choice.algorithm == "nvls-tree":
+        between = float("inf") if wiring.rate is None else float(wiring.rate) / 1e9 * (2 if wiring.nodes == 2 else 1)
+        bus = min(bus, wiring.channels * between, NVLS_CHANNELS * generation.nvls_tree[column])
+    return bus * ratio
+
+
+def _latency_of(wiring: Wiring, does: str, choice: Choice) -> float:
+    """Microseconds."""
+    base = BASE[choice.algorithm][PROTOCOLS.index(choice.protocol)]
+    here, there = wiring.hop(choice, wiring.inside), wiring.hop(choice, "net")
+    if choice.algorithm == "ring":
+        between = 0 if wiring.nodes == 1 else 2 * wiring.nodes if does == "all-reduce" else wiring.nodes - 1
+        return base + (_steps(wiring, does) - between) * here + between * there
+    depth = int(log2(wiring.nodes))
+    if choice.algorithm == "tree":
+        return base + 2 * ((wiring.ranks // wiring.nodes - 1) * here + depth * there)
+    return base + here + (2 * depth * there if wiring.nodes > 1 else 0)
+
+
+def _steps(wiring: Wiring, does: str) -> int:
+    return (wiring.ranks - 1) * (2 if does == "all-reduce" else 1)

@@ -1,0 +1,162 @@
+"""NCCL's choices, and what they take by the latencies and paces of `collectives.tuning`: whole picoseconds and `==`."""
+
+import csv
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from support.paths import SHARED
+
+from hybrid_des import collectives, simulate
+from hybrid_des.collectives import codecs, nccl
+from hybrid_des.collectives.benchmark import measure
+from hybrid_des.collectives.buffer import Buffer
+from hybrid_des.collectives.tuning import Wiring, wiring_of
+from hybrid_des.network.symmetry import orders
+from hybrid_des.plan_search.least_times import CheapestTimes
+from hybrid_des.planning.wiring import fabric_of
+from hybrid_des.report.terminal import render
+from hybrid_des.scenario import load
+from hybrid_des.simulation.run import run
+
+FP32, FP64 = (codecs.find(name).build() for name in ("fp32", "fp64"))
+MIB, US = 2**20, 10**6
+ROWS = SHARED / "golden" / "nccl_all_reduce.csv"
+
+
+def machine(gpu="a100-40gb", nodes=1, sharing="fifo", **more):
+    cluster = {"gpu": gpu, "nodes": nodes, "sharing": sharing, **more}
+    return fabric_of({"cluster": cluster, "parallel": {"data": 2}, "schedule": {"kind": "gpipe", "microbatches": 1},
+                      "workload": {"forward": 0, "backward": 0}})  # fmt: skip
+
+
+def wiring(fabric, ranks):
+    return wiring_of(fabric, ranks, len(orders(fabric, ranks)))
+
+
+def took(fabric, ranks, size, sharing="fifo"):
+    """Picoseconds of an all-reduce of `size` bytes."""
+    return measure(fabric, "nccl", [ranks], lambda group, place: Buffer(size // 4, FP32), sharing=sharing).duration
+
+
+@pytest.mark.parametrize(("gpu", "nodes", "size", "expected"), [
+    ("a100-40gb", 1, 2**30, ("ring", "Simple")), ("a100-40gb", 2, 2**30, ("ring", "Simple")),
+    ("a100-40gb", 2, 64 * MIB, ("ring", "LL128")), ("a100-40gb", 2, 1024, ("tree", "LL")),
+    ("a100-40gb", 8, 4 * MIB, ("tree", "LL128")), ("h100", 1, 2**30, ("nvls", "Simple")),
+    ("h100", 2, 2**30, ("nvls-tree", "Simple")), ("h100", 1, 1024, ("ring", "LL")),
+], ids=str)  # fmt: skip
+def test_the_tuner_chooses_as_nccl_does(gpu, nodes, size, expected):
+    fabric = machine(gpu, nodes)
+    assert wiring(fabric, range(8 * nodes)).choice("all-reduce", size) == expected
+
+
+def test_a_member_per_node_has_neither_switches_nor_nvlinks():
+    known = wiring(machine("h100", 4), range(0, 32, 8))
+    assert (known.in_switch, known.inside, known.rate) == (None, "net", 48 * 10**9)
+    assert known.choice("all-reduce", 2**30) == ("ring", "Simple")
+
+
+@pytest.mark.parametrize("sharing", ["fifo", "fair", "priority", "priority-fair"])
+def test_a_ring_on_a_node_takes_its_latencies_and_pace(sharing):
+    """Twelve NVLinks of 20 GB/s; 16 µs of launch, 8.4 µs of base latency, 3.4 µs per hop: tuning.cc, topo.h."""
+    size = 8 * 240 * 2**20
+    assert took(machine(sharing=sharing), range(8), size, sharing) == 24_400_000 + 14 * (
+        3_400_000 + size // 8 * 1000 // 240
+    )
+
+
+def test_longer_wires_and_slower_links_count():
+    size = 2**30
+    usual = took(machine(), range(8), size)
+    longer = took(machine(nvlink={"bandwidth": "300 GB/s", "latency": "2.5 us"}), range(8), size)
+    assert longer == usual + 14 * US
+    assert took(machine(nvlink={"bandwidth": "100 GB/s", "latency": "1.5 us"}), range(8), size) > 2 * usual
+
+
+def test_channels_share_a_port_without_waiting_for_each_other():
+    """Eight channels of 24 GB/s are less than a port of 300: they take as long as one with an eighth of the bytes."""
+    fabric = machine(nodes=2)
+    whole = took(fabric, range(16), 2**30)
+    one = measure(fabric, "nccl", [range(16)], lambda group, place: Buffer(2**25, FP32), options={"channels": 1})
+    assert whole == one.duration
+
+
+@pytest.mark.parametrize("choice", nccl.VARIANTS, ids=str)
+@pytest.mark.parametrize(("nodes", "gpus"), [(1, 4), (2, 2), (3, 2)])
+def test_every_choice_sums_exactly(monkeypatch, choice, nodes, gpus):
+    if (choice.algorithm == "nvls") != (nodes == 1) and choice.algorithm.startswith("nvls"):
+        pytest.skip("of one node, or of several")
+    monkeypatch.setattr(Wiring, "choice", lambda *_: choice)
+    fabric, members = machine("h100", nodes, gpus_per_node=gpus), nodes * gpus
+    given = [np.arange(96.0) * (rank + 1) for rank in range(members)]
+    arrays = [array.copy() for array in given] + [np.zeros(96) for _ in range(nodes)]
+    found = measure(
+        fabric, "nccl", [range(members)], lambda group, place: Buffer(96, FP64, arrays[place]), options={"pieces": 4}
+    )
+    assert all((array == sum(given)).all() for array in arrays[:members])
+    assert found.even or choice.algorithm != "ring"
+
+
+def test_a_switch_moves_every_byte_once_and_sums_twice(monkeypatch):
+    """S out and in per GPU, and its own eighth once more each way: 9/8 · 2 · 8 S in all."""
+    found = measure(machine("h100"), "nccl", [range(8)], lambda group, place: Buffer(2**26, FP32))
+    assert found.bytes == 2 * 9 * 2**28
+    rate = Fraction(450 * 206 * 85 * 15, 250 * 100 * 16)  # GB/s: topo.h, nvls.cc
+    least = Fraction(2**28 * 9, 8) / rate * 1000
+    assert 1 < (found.duration - 41 * US) / least < 1.05
+
+
+@pytest.mark.parametrize(("gpu", "nodes"), [("a100-40gb", 1), ("a100-40gb", 4), ("h100", 2)])
+@pytest.mark.parametrize("size", [2**12, 2**20, 2**24, 2**28])
+def test_the_bound_of_a_search_stays_a_bound(gpu, nodes, size):
+    fabric = machine(gpu, nodes)
+    ranks = range(0, 8 * nodes, 2)
+    group = collectives.process_group("nccl", collectives.Site(fabric, ranks, ()))
+    least = CheapestTimes(fabric, "fifo").collective(group, size // 4, FP32)
+    assert 0 < least <= took(fabric, ranks, size)
+
+
+def test_nccl_is_the_default_with_a_model_alone():
+    model = {"model": "gpt2", "schedule": {"kind": "1f1b"}, "parallel": {"data": 2}}
+    assert load(model).gradients.algorithm == "nccl"
+    assert load({**model, "sharding": "zero-1", "gradients": {"channels": 2}}).gradients.algorithm == "nccl"
+    assert load({**model, "sharding": "zero-3"}).gradients.algorithm == "ring"
+    assert load({**model, "gradients": {"algorithm": "auto"}}).gradients.algorithm == "auto"
+    without = {"schedule": {"kind": "gpipe", "microbatches": 1}, "workload": {"forward": 0, "backward": 0}}
+    assert load(without).gradients.algorithm == "ring"
+
+
+def test_the_report_says_what_nccl_takes():
+    chosen = load({"model": "gpt2", "cluster": {"gpu": "a100-80gb", "nodes": 2}, "batch": 16, "parallel": {"data": 16}})
+    result = simulate(chosen)
+    assert result.run.choices == {"ring, Simple": 1}
+    assert "nccl all-reduce on 8 channels: ring, Simple" in render(result)
+
+
+def test_folded_replicas_take_the_time_of_all():
+    values = {"model": "gpt2", "cluster": {"gpu": "a100-80gb", "nodes": 4}, "batch": 32,
+              "parallel": {"data": 16, "tensor": 2}, "gradients": {"pad": True}}  # fmt: skip
+    folded, whole = (run(load({**values, "fold": fold})) for fold in (4, "off"))
+    assert folded.fold is not None
+    assert (folded.duration, folded.messages) == (whole.duration, whole.messages)
+
+
+def measured(gpu, nodes):
+    if not ROWS.exists():
+        pytest.skip(f"{ROWS} is not part of the project")
+    with ROWS.open() as file:
+        rows = [row for row in csv.DictReader(file) if row["gpu"].startswith(gpu) and row["nodes"] == nodes]
+    return [(int(row["bytes"]), float(row["time_us"])) for row in rows if int(row["bytes"]) >= 1024]
+
+
+@pytest.mark.parametrize(("gpu", "nodes", "mean", "worst"), [("A100", 2, 5, 8), ("A100", 1, 6, 12), ("H100", 1, 6, 12)])
+def test_measured_all_reduces_from_64_mib_up_are_met(gpu, nodes, mean, worst):
+    fabric, rows = machine({"A100": "a100-40gb", "H100": "h100"}[gpu], nodes), measured(gpu, str(nodes))
+    errors = [abs(took(fabric, range(8 * nodes), size) / us / US - 1) * 100 for size, us in rows if size >= 64 * MIB]
+    assert np.mean(errors) <= mean and max(errors) <= worst
+
+
+def test_measured_small_all_reduces_between_nodes_are_met():
+    fabric, rows = machine(nodes=2), measured("A100", "2")
+    errors = [abs(took(fabric, range(16), size) / us / US - 1) * 100 for size, us in rows if size < 64 * MIB]
+    assert np.mean(errors) <= 12
