@@ -152,6 +152,15 @@ def test_a_gpu_without_products_in_few_bits_is_refused(gpu, precision):
         scenario_from(values)
 
 
+def test_stages_may_be_a_layout_of_megatron():
+    values = {"model": {"base": "llama3-8b", "layers": 8}, "parallel": {"pipeline": 4}, "cluster": {"gpu": "h100"}}
+    values |= {"schedule": {"kind": "1f1b", "microbatches": 4}}
+    parallel = {"pipeline": 4, "stages": "Et|(t*3|)*2tL"}
+    assert scenario_from(values | {"parallel": parallel}).parallel.stages == (1, 3, 3, 1)
+    with pytest.raises(ScenarioError, match="expected m beside L"):
+        scenario_from(values | {"parallel": {"pipeline": 4, "stages": "Et|t*3|t*4m|L"}})
+
+
 def test_fewer_bits_are_faster():
     values = {"cluster": {"gpu": "gb300"}, "model": "llama3-8b"}
     steps = [float(costs(values | {"precision": one}).forward_s.sum()) for one in ("bf16", "fp8", "mxfp8", "nvfp4")]

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import runpy
 
 import pytest
 import yaml
@@ -17,17 +18,33 @@ FOLDER = SCENARIOS / "validation"
 CORPORA = sorted(FOLDER.glob("*.yaml"))
 MOST_FITTED = {
     "vtrain_multi_node": 2, "korthikanti": 0, "megatron_2021": 0, "zero_bubble": 0, "h100_bf16": 2, "h100_fp8": 3,
-    "b200_dense": 2, "fsdp_a100_40gb": 4, "fsdp_a100_80gb": 4, "fsdp_h100": 4,
+    "megatron_bridge": 1, "b200_dense": 2, "fsdp_a100_40gb": 4, "fsdp_a100_80gb": 4, "fsdp_h100": 4,
 }  # fmt: skip
 FACTS = ("parameters",)  # of `overlap`: what is done, not how well
 
 
-def rows_of(corpus):
+@pytest.fixture(scope="module")
+def rows_of(tmp_path_factory):
     """The rows of a corpus; where they are not included and not at hand, the test is skipped."""
-    block = yaml.safe_load(corpus.read_text())["sweep"]
-    rows = corpus.parent / block["file"] if "file" in block else SHARED / "validation" / f"{corpus.stem}.csv"
-    if not rows.exists():
-        pytest.skip("its rows are not part of this repository")
+
+    def rows_of(corpus):
+        block, converter = yaml.safe_load(corpus.read_text())["sweep"], corpus.with_suffix(".py")
+        stem = f"{corpus.stem}_raw" if converter.exists() else corpus.stem
+        rows = corpus.parent / block["file"] if "file" in block else SHARED / "validation" / f"{stem}.csv"
+        if not rows.exists():
+            pytest.skip("its rows are not part of this repository")
+        return converted(converter, rows, tmp_path_factory.mktemp(corpus.stem)) if converter.exists() else rows
+
+    return rows_of
+
+
+def converted(converter, raw, folder):
+    """Rows that the script beside a corpus makes of raw ones."""
+    script, rows = runpy.run_path(str(converter)), folder / "rows.csv"
+    with rows.open("w", newline="", encoding="utf-8") as out:
+        writer = csv.DictWriter(out, script["COLUMNS"])
+        writer.writeheader()
+        writer.writerows(script["rows"](raw))
     return rows
 
 
@@ -43,7 +60,7 @@ def test_a_corpus_without_its_rows_names_their_source(run, file):
 
 
 @pytest.mark.parametrize("file", ABSENT, ids=lambda file: file.stem)
-def test_a_corpus_lists_the_columns_of_its_rows(file):
+def test_a_corpus_lists_the_columns_of_its_rows(rows_of, file):
     with rows_of(file).open(encoding="utf-8", newline="") as rows:
         assert yaml.safe_load(file.read_text())["sweep"]["columns"] == next(csv.reader(rows))
 
@@ -91,7 +108,7 @@ def test_few_numbers_are_fitted(file):
 
 
 @pytest.mark.parametrize("file", CORPORA, ids=lambda file: file.stem)
-def test_every_row_is_a_valid_scenario(file):
+def test_every_row_is_a_valid_scenario(rows_of, file):
     sweep = load_sweep(file, [f"sweep={{file: {rows_of(file)}}}"])
     check_corpus(sweep)
     for case in sweep.cases():
@@ -111,3 +128,26 @@ def test_short_pipelines_of_zero_bubble_are_predicted(run):
     assert found["step_time_s"]["n"] == 2
     assert found["step_time_s"]["worst_error_percent"] < 7
     assert found["peak_memory_bytes"]["worst_error_percent"] < 5
+
+
+def test_dense_rows_of_megatron_bridge_are_predicted(run, rows_of):
+    """The quick ones: those of 405 billion parameters take ten seconds each."""
+    corpus = FOLDER / "megatron_bridge.yaml"
+    where = "split == 'dense' and model.base == 'llama3-8b'"
+    words = ("--rows", rows_of(corpus), "--where", where, "--json", "--jobs", "1")
+    found = json.loads(run("validate", corpus, *words)[1])
+    assert (found["failed"], found["step_time_s"]["n"]) == ([], 3)
+    assert found["step_time_s"]["worst_error_percent"] < 8
+
+
+def test_raw_rows_become_keys_of_scenarios():
+    script = runpy.run_path(str(FOLDER / "megatron_bridge.py"))
+    raw = {
+        "model": "LLAMA3_70B", "gpu": "gb200", "gpus": "128", "precision": "fp8mx", "gbs": "256", "mbs": "1",
+        "sequence": "8192", "tensor": "2", "pipeline": "4", "context": "1", "chunks": "5", "expert": "1", "fsdp": "0",
+        "step_s": "8.8", "recompute_granularity": "selective", "recompute_modules": "['mlp']", "tp_comm_overlap": "",
+    }  # fmt: skip
+    row = script["converted"](raw)
+    assert (row["cluster.nodes"], row["cluster.gpus_per_node"], row["parallel.data"]) == (2, 64, 16)
+    assert (row["precision"], row["recompute"], row["sharding"]) == ("mxfp8", "[mlp]", "zero-1")
+    assert row["parallel.stages"] == "even"

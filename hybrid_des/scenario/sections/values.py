@@ -23,9 +23,10 @@ from pydantic.fields import FieldInfo
 
 from hybrid_des import jitter
 from hybrid_des.collectives import algorithms, codecs
-from hybrid_des.errors import UsageError
+from hybrid_des.errors import Refusal, UsageError
 from hybrid_des.models import catalogue, kinds
 from hybrid_des.models.layer import MODULES, RULES
+from hybrid_des.models.stage_layout import stages_in
 from hybrid_des.network import topologies
 from hybrid_des.numerics import datasets
 from hybrid_des.options import (
@@ -141,7 +142,20 @@ def _order(value: Any) -> tuple[str, ...]:
 def _stages(value: Any) -> str | tuple[int, ...]:
     if isinstance(value, list | tuple):
         return tuple(whole(0, MOST).read(item) for item in value)
+    if isinstance(value, str) and value.startswith("E"):
+        return _laid_out(value)
     return choice(*RULES, beside="a list of layers per stage").read(value)  # type: ignore[no-any-return]
+
+
+def _laid_out(layout: str) -> tuple[int, ...]:
+    """Layers per stage of a layout such as Et|(tt|)*30mL."""
+    try:
+        stages = stages_in(layout)
+    except Refusal as refusal:
+        raise ValueError(str(refusal)) from None
+    if any("m" in stage for stage in stages[:-1]):
+        raise ValueError("modules of multi-token prediction are simulated in the last stage; expected m beside L")
+    return tuple(stage.count("t") for stage in stages)
 
 
 def _recompute(value: Any) -> str | tuple[str, ...]:
@@ -168,7 +182,8 @@ def _fold(value: Any) -> int | str:
 
 _FOLD = {"anyOf": [{"enum": ["auto", "off"]}, {"type": "integer", "minimum": 1, "maximum": MOST}]}
 Fold = Annotated[int | str, Reads(_fold, _FOLD)]
-_STAGES = {"anyOf": [{"enum": [*RULES]}, {"type": "array", "items": {"type": "integer", "minimum": 0}}]}
+_COUNTS = {"type": "array", "items": {"type": "integer", "minimum": 0}}
+_STAGES = {"anyOf": [{"enum": [*RULES]}, {"type": "string", "pattern": "^E"}, _COUNTS]}
 Stages = Annotated[str | tuple[int, ...], Reads(_stages, _STAGES)]
 _RECOMPUTE = {"anyOf": [{"enum": [*LEVELS]}, {"type": "array", "items": {"enum": [*MODULES]}, "minItems": 1}]}
 Recompute = Annotated[str | tuple[str, ...], Reads(_recompute, _RECOMPUTE)]

@@ -1,0 +1,92 @@
+"""Rows of megatron_bridge.yaml from NVIDIA's performance summaries of Megatron-Bridge, joined with its recipes.
+
+    python scenarios/validation/megatron_bridge.py RAW.csv > rows.csv
+    hybrid-des validate scenarios/validation/megatron_bridge.yaml --rows rows.csv
+
+RAW has a row per setting: model, gpu, gpus, precision (fp8cs: current scaling; fp8mx: MXFP8), gbs, mbs, sequence, sizes
+of the axes, `fsdp` (1: Megatron FSDP), step_s, and what the recipe sets (an empty cell: the library's default). Nodes
+of GB200 and GB300 are NVLink domains, of which recipes use 64 GPUs. Gradients are reduced in 16 bits and parameters are
+gathered beside computation, as the library's performance recipes do.
+"""
+
+import csv
+import sys
+from ast import literal_eval
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+MODELS = {
+    "LLAMA3_8B": "llama3-8b", "LLAMA3_70B": "llama3-70b", "LLAMA3.1_405B": "llama3.1-405b",
+    "DeepSeekV3": "deepseek-v3", "GPT OSS 120B": "gpt-oss-120b", "Kimi_K2": "kimi-k2",
+    "Qwen3_30B_a3B": "qwen3-30b-a3b", "Qwen3_235B_a22B": "qwen3-235b-a22b",
+}  # fmt: skip
+PRECISIONS = {"fp8cs": "fp8", "fp8mx": "mxfp8", "bf16": "bf16", "nvfp4": "nvfp4"}
+DOMAIN = {"gb200": 64, "gb300": 64}  # GPUs of an NVLink domain of 72 that recipes use
+COLUMNS = (
+    "name", "split", "model.base", "model.sequence", "cluster.gpu", "cluster.nodes", "cluster.gpus_per_node",
+    "precision", "batch", "schedule.microbatch_size", "parallel.tensor", "parallel.sequence", "parallel.pipeline",
+    "parallel.context", "parallel.data", "parallel.expert", "parallel.expert_tensor", "parallel.stages",
+    "schedule.kind", "schedule.chunks", "sharding", "recompute", "overlap.tensor", "gradients.bucket_rule",
+    "measured.step_time_s",
+)  # fmt: skip
+
+
+def converted(raw: Mapping[str, str]) -> dict[str, object]:
+    """One row as keys of a scenario."""
+    sizes = ("gpus", "gbs", "mbs", "sequence", "tensor", "pipeline", "context", "chunks")
+    number = {key: int(raw[key]) for key in sizes}
+    experts = int(raw["expert"])
+    gpu, fsdp = raw["gpu"], raw["fsdp"] == "1"
+    per_node = min(DOMAIN.get(gpu, 8), number["gpus"])
+    replicas = number["gpus"] // (number["tensor"] * number["pipeline"] * number["context"])
+    chunks, layers = number["chunks"], {"405B": 126, "70B": 80}
+    stages = number["pipeline"] * chunks
+    uneven = any(key in raw["model"] and count % stages for key, count in layers.items())
+    sparse = raw["model"] not in ("LLAMA3_8B", "LLAMA3_70B", "LLAMA3.1_405B")
+    return {
+        "name": " ".join([raw["model"], raw["gpu"], raw["gpus"], raw["precision"], f"v{chunks}"]),
+        "split": "experts" if sparse else "dense",
+        "model.base": MODELS[raw["model"]],
+        "model.sequence": number["sequence"],
+        "cluster.gpu": gpu,
+        "cluster.nodes": number["gpus"] // per_node,
+        "cluster.gpus_per_node": per_node,
+        "precision": PRECISIONS[raw["precision"]],
+        "batch": number["gbs"],
+        "schedule.microbatch_size": number["mbs"],
+        "parallel.tensor": number["tensor"],
+        "parallel.sequence": str(number["tensor"] > 1).lower(),
+        "parallel.pipeline": number["pipeline"],
+        "parallel.context": number["context"],
+        "parallel.data": replicas,
+        "parallel.expert": experts,
+        "parallel.expert_tensor": 1 if experts > 1 else "",
+        "parallel.stages": "ends-1" if uneven else "balanced" if sparse and stages > 1 else "even",
+        "schedule.kind": "interleaved-1f1b" if chunks > 1 else "1f1b",
+        "schedule.chunks": chunks,
+        "sharding": "zero-3" if fsdp else "zero-1",
+        "recompute": _recompute(raw),
+        "overlap.tensor": 0 if raw["tp_comm_overlap"] == "False" else "",
+        "gradients.bucket_rule": "stage" if fsdp else "megatron",
+        "measured.step_time_s": raw["step_s"],
+    }
+
+
+def _recompute(raw: Mapping[str, str]) -> str:
+    """What the recipe recomputes: modules, or so many whole layers."""
+    if raw["recompute_granularity"] == "selective" and raw["recompute_modules"]:
+        modules = literal_eval(raw["recompute_modules"])
+        return f"[{', '.join(modules)}]"
+    return "none"  # `full` with a number of layers is not expressible: 5 of 32 in one row
+
+
+def rows(file: Path) -> Iterator[dict[str, object]]:
+    """All rows of a raw file."""
+    with file.open(encoding="utf-8", newline="") as lines:
+        yield from map(converted, csv.DictReader(lines))
+
+
+if __name__ == "__main__":
+    out = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
+    out.writeheader()
+    out.writerows(rows(Path(sys.argv[1])))
