@@ -23,6 +23,7 @@ FLOORS = (
     {"report", "jobs"},
     {"result", "sweep", "stragglers", "jobs.report", "jobs.result"},
     {
+        "live",
         "validation",
         "seeds",
         "plan_search",

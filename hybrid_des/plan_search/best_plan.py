@@ -7,13 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import yaml
 
 from hybrid_des.analysis.table import write_csv
 from hybrid_des.errors import UsageError, installing
@@ -38,6 +35,7 @@ from hybrid_des.report.files import Written, write_whole
 from hybrid_des.report.plots import style
 from hybrid_des.scenario import Scenario, Source, document_of
 from hybrid_des.scenario.composition import anchor
+from hybrid_des.scenario.export import yaml_text
 from hybrid_des.simulation.run import BudgetSpentError
 from hybrid_des.sweep.axes import Case, plain
 from hybrid_des.sweep.runner import cells, with_case
@@ -171,18 +169,7 @@ def scenario_file(found: SearchResult, candidate: Candidate) -> str:
     values = {key: value for key, value in document.value.items() if value not in ({}, None)}
     values["name"] = f"{values.get('name', 'scenario')}, plan {candidate.number}"
     lines = ["# Found by hybrid-des search.", f"# {found.sentence}", ""]
-    return "\n".join(lines) + yaml.safe_dump(_plain(values), sort_keys=False, allow_unicode=True, width=120)
-
-
-def _plain(value: Any) -> Any:
-    """Numbers as YAML writes them."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, Fraction):
-        return int(value) if value.denominator == 1 else float(value)
-    return value
+    return "\n".join(lines) + yaml_text(values)
 
 
 # The plot of a search: time against memory, one point per plan.

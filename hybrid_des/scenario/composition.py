@@ -82,15 +82,24 @@ def anchor_overrides(document: Document, folder: Path) -> None:
             values[path[-1]] = str(beside)
 
 
+def files_in(document: Document) -> list[str]:
+    """The file paths in a document."""
+    return [values[path[-1]] for path, values in _file_paths(document)]
+
+
 def _relative_paths(document: Document) -> Iterator[tuple[KeyPath, Any]]:
-    """The path of every string that is a relative file path, such as `jobs.gpt.scenario`, with what holds it."""
+    """The path of every string that is a relative file path, with what holds it."""
+    return ((path, values) for path, values in _file_paths(document) if not Path(values[path[-1]]).is_absolute())
+
+
+def _file_paths(document: Document) -> Iterator[tuple[KeyPath, Any]]:
+    """The path of every string that is a file path, such as `jobs.gpt.scenario`, with what holds it."""
     for path, values in _strings(document.value):
         key, inner = path[-1], path[2:] if path[0] == "jobs" else path  # a job's keys are those of a scenario
         inner = inner[1:] if inner is not path and inner[:1] == ("scenario",) else inner
         sections = sections_at(Scenario, inner[:-1])
         fields = (field for section in sections for field in section.known_keys().get(str(key), ()))
-        names_file = not inner or any(mark_of(field, NamesFile) for field in fields)
-        if names_file and not Path(values[key]).is_absolute():
+        if not inner or any(mark_of(field, NamesFile) for field in fields):
             yield path, values
 
 

@@ -1,11 +1,13 @@
-"""Export of scenarios: as a plain mapping with all defaults, and the format as JSON Schema."""
+"""Export of scenarios: as a plain mapping with all defaults, as YAML, and the format as JSON Schema."""
 
 import json
 from collections.abc import Mapping
 from fractions import Fraction
+from math import inf
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
@@ -16,6 +18,7 @@ from hybrid_des.scenario.sections.cluster import Cluster, InfiniBand, NodeKind
 from hybrid_des.scenario.sections.training import Efficiency
 from hybrid_des.scenario.sections.values import PluginSection
 
+_WIDTH = 120  # columns of YAML
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 # the schema of the keys of a file that are resolved before a single scenario is validated
@@ -160,3 +163,25 @@ def _tidy(node: Any) -> Any:
     elif isinstance(default, str) and default.isdecimal():
         tidy["default"] = int(default)  # pydantic writes fractions as strings
     return tidy
+
+
+def yaml_text(values: Mapping[str, Any]) -> str:
+    """The text of a scenario file with these plain values."""
+    return yaml.safe_dump(_readable(values), sort_keys=False, allow_unicode=True, width=_WIDTH)
+
+
+def flow_text(value: Any) -> str:
+    """A plain value in one line, as `--set` reads it."""
+    text = yaml.safe_dump(_readable(value), default_flow_style=True, sort_keys=False, allow_unicode=True, width=inf)
+    return text.removesuffix("...\n").strip()
+
+
+def _readable(value: Any) -> Any:
+    """Plain values with numbers as YAML writes them."""
+    if isinstance(value, Mapping):
+        return {key: _readable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_readable(item) for item in value]
+    if isinstance(value, Fraction):
+        return int(value) if value.denominator == 1 else float(value)
+    return value

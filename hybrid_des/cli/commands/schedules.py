@@ -1,9 +1,11 @@
 """Print the schedules, or the order of one as a grid of time × rank.
 
 Without a name: every schedule with its time, peak activations and source (p pipeline ranks, m micro-batches, v chunks;
-F forward, B the whole backward, I and W its input and weight part, T = F+I+W); --out writes them as CSV. With a name:
-what each rank does at each time, as stage, kind and micro-batch, for F = I = W = 1 on free links; "│" goes on with the
-op above, "·" is idle; --out writes the order in PyTorch's format, which a scenario reads by schedule.file.
+F forward, B the whole backward, I and W its input and weight part, T = F+I+W); --out writes them as CSV or, to a file
+that ends in .html, a page of all schedules side by side, whose ops light up as one moves along time; into a folder,
+both. With a name: what each rank does at each time, as stage, kind and micro-batch, for F = I = W = 1 on free links;
+"│" goes on with the op above, "·" is idle; --out writes the order in PyTorch's format, which a scenario reads by
+schedule.file.
 """
 
 from __future__ import annotations
@@ -17,12 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 from hybrid_des.cli.arguments import add_common, add_out, whole
 from hybrid_des.cli.output import say, show_result, terminal_width, write_file
-from hybrid_des.errors import one_line
+from hybrid_des.errors import UsageError, one_line
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hybrid_des.simulation.run import Run
 
 FACTS = {"what it does": "summary", "time": "time", "peak": "memory", "source": "source"}
+PAGE = ".html"
 NAME = 19  # columns
 MOST_LINES = 5000  # of a grid; above, actions are listed without their times
 IDLE, ON = "·", "│"
@@ -35,30 +40,59 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--microbatches", type=whole, default=8, metavar="M", help="micro-batches (default 8)")
     parser.add_argument("--chunks", type=whole, metavar="V", help="chunks per rank, where the schedule allows a choice")
     parser.add_argument("--json", action="store_true", help="print the table or the times of all ops as JSON")
-    add_out(parser, "also write the table as CSV, or the order in PyTorch's format, to this file", metavar="FILE")
+    out = "also write the table as CSV, a page (FILE.html) or both (a folder); with NAME, the order in PyTorch's format"
+    add_out(parser, out, metavar="FILE")
     add_common(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the table or one grid."""
     if args.name is None:
-        import pandas as pd
-
-        from hybrid_des.analysis.table import write_csv
-
         rows = _facts()
+        texts = {path: _page(args) if path.suffix == PAGE else _csv(rows) for path in _tables_and_pages(args.out)}
         show_result(args, lambda: rows, lambda: _blocks(rows), ascii_only=False)
-        text = write_csv(pd.DataFrame(rows))
-    else:
-        from hybrid_des.pipeline.order_csv import write_order
+        for path, text in texts.items():
+            write_file(path, text)
+            say(f"wrote {path}")
+        return 0
+    from hybrid_des.live.schedules import free_run
+    from hybrid_des.pipeline.order_csv import write_order
 
-        done = _simulated(args)
-        print(json.dumps(_times(done), ensure_ascii=False) if args.json else _grid(done))
-        text = write_order(done.plan)
+    done = free_run(args.name, args.pipeline, args.microbatches, args.chunks, args.set)
+    print(json.dumps(_times(done), ensure_ascii=False) if args.json else _grid(done))
     if args.out is not None:
-        write_file(args.out, text)
+        write_file(args.out, write_order(done.plan))
         say(f"wrote {args.out}")
     return 0
+
+
+def _tables_and_pages(out: Path | None) -> list[Path]:
+    """The files to write: the given one, or a table and a page in a folder."""
+    if out is None:
+        return []
+    return [out / "schedules.csv", out / f"schedules{PAGE}"] if out.is_dir() else [out]
+
+
+def _csv(rows: Sequence[Mapping[str, str]]) -> str:
+    import pandas as pd
+
+    from hybrid_des.analysis.table import write_csv
+
+    return write_csv(pd.DataFrame(rows))
+
+
+def _page(args: argparse.Namespace) -> str:
+    from pydantic import ValidationError
+
+    from hybrid_des.live.schedules import Sizes, schedules_page
+
+    given = {"pipeline": args.pipeline, "microbatches": args.microbatches, "chunks": args.chunks}
+    try:
+        sizes = Sizes(**{key: value for key, value in given.items() if value is not None})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise UsageError(f"--{first['loc'][0]}: on the page of all schedules: {first['msg']}") from None
+    return schedules_page(sizes, args.set)
 
 
 def _facts() -> list[dict[str, str]]:
@@ -83,35 +117,6 @@ def _blocks(rows: Sequence[Mapping[str, str]]) -> str:
             head = " " * NAME
         lines.append("")
     return "\n".join(lines[:-1])
-
-
-def _simulated(args: argparse.Namespace) -> Run:
-    """The schedule's run on free links."""
-    from hybrid_des.pipeline import schedules
-    from hybrid_des.planning.planner import plan_of
-    from hybrid_des.scenario import scenario_of
-    from hybrid_des.scenario.composition import override
-    from hybrid_des.scenario.strict_yaml import Document
-    from hybrid_des.simulation.run import run as simulate
-
-    free = {"bandwidth": "inf", "latency": 0}
-    schedule = {"kind": args.name, "microbatches": args.microbatches}
-    if args.chunks is not None:
-        schedule["chunks"] = args.chunks
-    elif args.name in schedules.names() and schedules.find(args.name).facts["many_chunks"]:
-        schedule["chunks"] = 2  # 1 would show nothing of interest
-    values = {
-        "cluster": {"gpus_per_node": args.pipeline, "nvlink": free},
-        "parallel": {"pipeline": args.pipeline},
-        "schedule": schedule,
-        "workload": {"per": "rank", "forward": 1, "backward": 2},
-    }
-    document = Document(values, f"schedules {args.name}")
-    override(document, args.set)
-    scenario = scenario_of(document)
-    plan = plan_of(scenario)
-    plan.check()
-    return simulate(scenario, plan)
 
 
 def _ops(done: Run) -> list[list[tuple[int, int, str]]]:

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from hybrid_des.analysis.explanation import Explanation
 
 
-TEMPLATE = Path(__file__).with_name("page.html")
+FOLDER = Path(__file__).parent
+SHARED = {"STYLE": "page.css", "CHART": "chart.html", "TIMELINE": "timeline.js"}  # in every page, by placeholder
 WIDTH = 110  # characters of the report
 LEVEL = 9  # of zlib
 DISTANCES = ("asked", "end")  # from `start`, in entries of the table of times
@@ -65,18 +66,40 @@ def page_of(runs: Sequence[Shown]) -> str:
         runs: the runs to show; by default, with the reasons that follow from the timeline alone.
     """
     known = [run.reasons or reasons_of(run.findings.run.timeline) for run in runs]
-    tables = [tables_of(run.findings.run.timeline, reasons) for run, reasons in zip(runs, known, strict=True)]
-    packed = [pack({"bars": one.bars, "idle": one.idle, "memory": one.memory}) for one in tables]
-    heads = [head for head, _ in packed]
-    about = [_about(*parts) for parts in zip(runs, known, tables, heads, strict=True)]
-    title = " against ".join(run["name"] for run in about)
-    fills = {
-        "TITLE": html.escape(title),
-        "BODY": "\n".join(_section(run, reasons, len(runs) > 1) for run, reasons in zip(runs, known, strict=True)),
-        "ABOUT": json.dumps({"runs": about}, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"),
-        "DATA": " ".join(text for _, text in packed),
-    }
-    return re.sub("{{(.*?)}}", lambda name: fills[name[1]], TEMPLATE.read_text(encoding="utf-8"))
+    drawn = [run_data(run._replace(reasons=reasons)) for run, reasons in zip(runs, known, strict=True)]
+    title = " against ".join(about["name"] for about, _ in drawn)
+    body = "\n".join(_section(run, reasons, len(runs) > 1) for run, reasons in zip(runs, known, strict=True))
+    return fill(FOLDER / "page.html", drawn, TITLE=html.escape(title), BODY=body)
+
+
+def fill(template: Path, drawn: Sequence[tuple[dict[str, Any], str]], /, *, more: Any = None, **fills: str) -> str:
+    """A page from a template: text for its placeholders such as {{TITLE}}, and what all pages share.
+
+    Args:
+        template: the file.
+        drawn: runs to draw, as `run_data` gives them.
+        more: further data for the script of the page, as `about.more`.
+        fills: HTML by placeholder.
+    """
+    about = json.dumps({"runs": [run for run, _ in drawn], "more": more}, ensure_ascii=False, separators=(",", ":"))
+    shared = {name: (FOLDER / file).read_text(encoding="utf-8") for name, file in SHARED.items()}
+    data = {"ABOUT": about.replace("<", "\\u003c"), "DATA": " ".join(text for _, text in drawn)}
+    known = {**shared, **data, **fills}
+    return re.sub("{{([A-Z]+)}}", lambda name: known[name[1]], template.read_text(encoding="utf-8"))
+
+
+def run_data(run: Shown, level: int = LEVEL) -> tuple[dict[str, Any], str]:
+    """What timeline.js draws of a run: its lanes, kinds and figures, and its columns as text.
+
+    Args:
+        run: the run.
+        level: of zlib's compression, 1 (fast) to 9 (small).
+    """
+    timeline = run.findings.run.timeline
+    reasons = run.reasons or reasons_of(timeline)
+    tables = tables_of(timeline, reasons)
+    heads, text = pack({"bars": tables.bars, "idle": tables.idle, "memory": tables.memory}, level)
+    return _about(run, reasons, tables, heads), text
 
 
 def _about(run: Shown, reasons: Reasons, tables: Tables, heads: dict[str, Any]) -> dict[str, Any]:
@@ -120,13 +143,13 @@ def _table(name: str, frame: pd.DataFrame) -> str:
     return f"<h2>{html.escape(name)}</h2>{frame.to_html(index=False, border=0, float_format='{:.4g}'.format)}"
 
 
-def pack(tables: Mapping[str, Mapping[str, Column]]) -> tuple[dict[str, Any], str]:
+def pack(tables: Mapping[str, Mapping[str, Column]], level: int = LEVEL) -> tuple[dict[str, Any], str]:
     """Pack the tables of one run, of int64 columns: split into byte planes, compressed by zlib, in base64.
 
     Times are few and repeat, so columns of times hold indices into a table of all times: `start` the index itself,
     `asked` and `end` their distances before and after it. These distances are stored as they are, any other column as
     zigzag-coded differences between neighbours (2d for d ≥ 0, −2d−1 for d < 0). The lowest bytes of a column are stored
-    first, then the second bytes, and so on: planes that are mostly runs of equal bytes. `unpack` of page.html reverses
+    first, then the second bytes, and so on: planes that are mostly runs of equal bytes. `unpack` of timeline.js reads
     it; numbers beyond 2⁵³ are rounded there. 100,000 bars whose times are all different take less than a megabyte.
 
     Returns:
@@ -143,7 +166,7 @@ def pack(tables: Mapping[str, Mapping[str, Column]]) -> tuple[dict[str, Any], st
         columns = [[name, len(found)] for name, found in packed.items()]
         heads[title] = {"rows": len(next(iter(table.values()))), "columns": columns}
         planes += [plane for found in packed.values() for plane in found]
-    return heads, base64.b64encode(zlib.compress(b"".join(planes), LEVEL)).decode("ascii")
+    return heads, base64.b64encode(zlib.compress(b"".join(planes), level)).decode("ascii")
 
 
 def _placed(table: Mapping[str, Column], times: Column) -> dict[str, Column]:

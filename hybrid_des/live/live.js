@@ -1,0 +1,249 @@
+// The page of `hybrid-des live`: every change of a control is asked for at once, and the newest answer is drawn.
+const STEPS = 300, PAUSE = 800;                       // positions of a slider; milliseconds after which a change begins anew
+const UNITS = { time: [[1, "s"], [1e-3, "ms"], [1e-6, "us"], [1e-9, "ns"]], size: [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"], [1, "B"]] };
+UNITS.bandwidth = UNITS.size.map(([size, name]) => [size, `${name}/s`]);
+const WHERE = ["gpu", "node", "stage", "nic", "link"];
+const { files, file, overrides } = JSON.parse($("about").textContent).more;
+let state = { file, changes: {} }, past = [], future = [], pins = [];
+let asked = 0, answer = null, settled = null, touched = ["", 0], ranges = {}, drawing = Promise.resolve(), edited = null, held = false;
+
+// -- asking ----------------------------------------------------------------------------------------------------------
+const send = connect((found) => {
+  if ("yaml" in found) { save(found); return; }
+  if (found.number < asked && found.problems) return;                    // of a value that has changed again
+  if (found.problems) { refuse(found.problems); return; }
+  drawing = drawing.then(() => found.number < (answer?.number ?? 0) ? null : draw_answer(found)).catch((error) => refuse([String(error)]));
+}, (why) => refuse([why]));
+function ask() {
+  asked = send({ file: state.file, changes: state.changes });
+  $("status").textContent = "simulating";
+  buttons();
+}
+function become(next, path = "") {                    // another state; changes of one value in a row are one step of undo
+  const now = performance.now(), same = path && path === touched[0] && (held || now - touched[1] < PAUSE);
+  touched = [path, now];
+  if (!same) { past.push(state); settled = answer; }
+  future = []; state = next; ask();
+}
+function change(path, text) {
+  const changes = { ...state.changes };
+  delete changes[path];
+  if (text !== "") changes[path] = text;
+  become({ ...state, changes }, path);
+}
+function back(from, to) {                             // undo and redo
+  if (!from.length) return;
+  to.push(state); state = from.pop(); touched = ["", 0]; settled = answer; ask();
+}
+function refuse(problems) {
+  $("problem").textContent = problems.join("\n"); $("status").textContent = "";
+  document.querySelector("main").classList.add("old");
+  document.body.dataset.problems = problems.length;
+}
+
+// -- the answer ------------------------------------------------------------------------------------------------------
+async function draw_answer(found) {
+  if (answer && answer.file !== found.file) { settled = null; pins = []; ranges = {}; $("controls").dataset.kinds = ""; }
+  answer = found; answer.changes = { ...state.changes };
+  document.querySelector("main").classList.remove("old");
+  $("problem").textContent = ""; delete document.body.dataset.problems;
+  texts(); controls(); slow(); buttons();
+  await timelines();
+  if (!document.body.dataset.ready) begin();
+  if (found.number === asked) $("status").textContent = "";
+  Object.assign(document.body.dataset, { frame: found.number, step: found.summary.step_time_s });   // what is drawn, for tests
+}
+async function timelines() {
+  const runs = shown();
+  runs.forEach(([name, one]) => { one.run.head = name; one.run.note = noteOf(one); });
+  const before = runs.length === 1 && settled && settled !== answer ? settled.run : null;
+  await show(runs.map(([, one]) => one.run), runs.map(([, one]) => one.data), before);
+  compare(runs);
+}
+function shown() {                                    // the pinned runs, and the present one unless it is pinned
+  const names = pins.map((one, i) => ["AB"[i], one]);
+  return pins.some((one) => one === answer) ? names : [...names, ["now", answer]];
+}
+const noteOf = (one) => [time(one.run.duration), ...Object.entries(one.changes).map((pair) => pair.join("="))].join(" · ");
+const element = (tag, text = "", more = {}) => Object.assign(document.createElement(tag), { textContent: text }, more);
+function texts() {
+  document.title = $("name").textContent = answer.summary.name;
+  $("description").textContent = answer.description; $("setup").textContent = answer.setup.join("\n");
+  $("alarm").textContent = answer.alarm; $("command").textContent = answer.command;
+  $("more").textContent = [...answer.resources.map((one) => [one.label, one.value, one.note].filter(Boolean).join(" ")), answer.limits].join(". ");
+  $("cards").replaceChildren(...answer.cards.map((card) => {
+    const box = element("div"), before = settled?.cards.find((one) => one.label === card.label)?.value;
+    box.append(element("b", card.value), ` ${card.label}`);
+    if (before && before !== card.value) box.append(element("s", ` (before: ${before})`));
+    box.append(element("small", card.note));
+    return box;
+  }));
+  $("shares").replaceChildren(...answer.shares.map((one) => { const bar = element("i", "", { title: `${one.label} ${share(one.fraction)}` }); bar.style.width = `${100 * one.fraction}%`; bar.style.background = one.colour; return bar; }));
+  $("causes").replaceChildren(...answer.shares.filter((one) => one.fraction >= 0.0005).map((one) => {
+    const item = element("span"), box = element("i"), before = settled?.shares.find((other) => other.label === one.label)?.fraction;
+    box.style.background = one.colour; item.append(box, `${one.label} ${share(one.fraction)} `);
+    if (before !== undefined && share(before) !== share(one.fraction)) item.append(element("s", `(${share(before)}) `));
+    return item;
+  }));
+  const values = new URLSearchParams();
+  for (const [name, path, number] of [["pipeline", "parallel.pipeline", 1], ["microbatches", "schedule.microbatches", 1], ["chunks", "schedule.chunks", 1], ["forward", "workload.forward", 0], ["backward", "workload.backward", 0]]) {
+    const one = answer.controls.find((other) => other.path === path);
+    if (one?.number && (!number || Number.isInteger(one.number))) values.set(name, one.number);
+  }
+  $("schedules").href = `schedules?${values}`;
+}
+const share = (fraction) => `${(100 * fraction).toFixed(1)} %`;
+function said_as(number, unit) {
+  if (number === undefined) return "";
+  if (unit === "s") return time(Math.round(number * 1e12));
+  return unit === "share" ? share(number) : unit === "bytes" ? bytes(number) : String(Number(number.toPrecision(4)));
+}
+function compare(runs) {
+  if (runs.length < 2) { $("compared").textContent = ""; return; }
+  const table = element("table"), add = (cells, tag) => { const row = element("tr"); row.append(...cells.map((text) => element(tag, text))); table.append(row); };
+  const first = runs[0][1], last = runs[runs.length - 1][1];
+  add(["", ...runs.map(([name]) => name), `${runs[runs.length - 1][0]} against ${runs[0][0]}`], "th");
+  for (const { label, unit, value } of first.numbers) {
+    const values = runs.map(([, one]) => one.numbers.find((other) => other.label === label)?.value), end = values[values.length - 1];
+    const change = end === undefined ? "" : unit === "share" ? `${(100 * (end - value)).toFixed(1)} points` : value ? `${end >= value ? "+" : "−"}${Math.abs(100 * (end / value - 1)).toFixed(1)} %` : "";
+    add([label, ...values.map((one) => said_as(one, unit)), change], "td");
+  }
+  for (const label of new Set(runs.flatMap(([, one]) => one.shares.map((part) => part.label)))) {
+    const parts = runs.map(([, one]) => one.shares.find((part) => part.label === label)?.seconds ?? 0);
+    if (Math.max(...parts) > 0.001 * first.summary.step_time_s) add([label, ...parts.map((one) => said_as(one, "s")), ""], "td");
+  }
+  for (const path of new Set([...Object.keys(first.changes), ...Object.keys(last.changes)]))
+    add([path, ...runs.map(([, one]) => one.changes[path] ?? "as in the file"), ""], "td");
+  $("compared").replaceChildren(table);
+}
+
+// -- controls --------------------------------------------------------------------------------------------------------
+function written(number, kind) {                      // a quantity as in a file, with three digits
+  const units = UNITS[kind];
+  if (!units) return kind === "whole" ? String(Math.round(number)) : String(Number(number.toPrecision(3)));
+  const [size, name] = units.find(([size]) => number >= 0.9995 * size) ?? units[units.length - 1];
+  return `${Number((number / size).toPrecision(3))} ${name}`;
+}
+const scaled = (one) => !["whole", "share"].includes(one.kind);   // on a logarithmic scale, whose first position is 0
+function toPosition(one, number) {
+  const [least, most] = ranges[one.path];
+  if (!scaled(one)) return number;
+  return number <= 0 ? 0 : Math.max(1, Math.round(STEPS * Math.log(number / least) / Math.log(most / least)));
+}
+function fromPosition(one, position) {
+  const [least, most] = ranges[one.path];
+  if (!scaled(one)) return position;
+  return position === 0 && one.kind !== "bandwidth" ? 0 : least * (most / least) ** (position / STEPS);
+}
+const kindsOf = (list) => list.map((one) => [one.path, one.kind, one.number === null, ...one.choices].join()).join(";");
+function controls() {
+  if ($("controls").dataset.kinds !== kindsOf(answer.controls)) build();
+  for (const one of answer.controls) {
+    const field = $(`value-${one.path}`), slider = $(`slider-${one.path}`);
+    field.closest(".control").classList.toggle("changed", one.path in state.changes);
+    if (document.activeElement !== field || edited !== field) { if (one.kind === "flag") field.checked = one.value === "true"; else field.value = one.value; }
+    if (slider && document.activeElement !== slider) slider.value = toPosition(one, one.number);
+  }
+}
+function build() {
+  const open = new Set([...document.querySelectorAll("#controls details:not([open])")].map((group) => group.dataset.group)), focus = document.activeElement?.id;
+  const groups = new Map();
+  for (const one of answer.controls) {
+    if (!groups.has(one.group)) {
+      const group = element("details", "", { open: !open.has(one.group) });
+      group.dataset.group = one.group; group.append(element("summary", one.group)); groups.set(one.group, group);
+    }
+    groups.get(one.group).append(row(one));
+  }
+  $("controls").replaceChildren(...groups.values());
+  $("controls").dataset.kinds = kindsOf(answer.controls);
+  if (focus) $(focus)?.focus();
+}
+function row(one) {
+  const box = element("div", "", { className: `control ${one.kind}`, title: `${one.path}: ${one.about}` });
+  const field = one.kind === "choice" ? element("select") : element("input", "", { type: one.kind === "flag" ? "checkbox" : "text" });
+  field.id = `value-${one.path}`;
+  for (const name of one.choices) field.append(element("option", name, { value: name }));
+  field.oninput = () => { edited = field; if (one.kind === "choice" || one.kind === "flag") change(one.path, one.kind === "flag" ? String(field.checked) : field.value); };
+  field.onchange = () => { edited = null; if (one.kind !== "choice" && one.kind !== "flag") change(one.path, field.value.trim()); };
+  const label = element("label", one.label, { htmlFor: field.id });
+  if (one.kind === "flag") { box.append(field, label); return box; }
+  box.append(label);
+  if (one.number === null || one.kind === "choice" || one.kind === "text") { field.className = "wide"; box.append(field); return box; }
+  const known = ranges[one.path];
+  ranges[one.path] = known ? [Math.min(known[0], one.number || Infinity), Math.max(known[1], one.number)] : [one.least, one.most];
+  const [least, most] = scaled(one) ? [0, STEPS] : ranges[one.path];
+  const slider = element("input", "", { type: "range", id: `slider-${one.path}`, min: least, max: most, step: one.kind === "share" ? 0.01 : 1 });
+  slider.setAttribute("aria-label", one.label);
+  slider.oninput = () => { field.value = written(fromPosition(one, Number(slider.value)), one.kind); change(one.path, field.value); };
+  box.append(slider, field);
+  return box;
+}
+function slow() {
+  if ($("slow").contains(document.activeElement) && $("slow").childElementCount === answer.slow.length) return;
+  const all = answer.slow, put = (items) => change("slow", items.length ? JSON.stringify(items) : "none");
+  const others = (i, next) => put(all.map((one, k) => k === i ? next : one));
+  $("slow").replaceChildren(...all.map((item, i) => {
+    const box = element("div", "", { className: "slow", title: JSON.stringify(item) }), kind = WHERE.find((name) => name in item) ?? "gpu";
+    const what = element("select"), which = element("input", "", { value: item[kind], size: 6 });
+    for (const name of WHERE) what.append(element("option", name, { value: name, selected: name === kind }));
+    what.setAttribute("aria-label", "kind of slow part"); which.setAttribute("aria-label", "which one");
+    const target = () => { const { [kind]: _, ...rest } = item; const text = which.value.trim(); others(i, { [what.value]: /^\d+$/.test(text) ? Number(text) : text, ...rest }); };
+    what.onchange = () => { if (/^\d+$/.test(which.value) === ["nic", "link"].includes(what.value)) which.value = { nic: "node0/nic0", link: "node0/nic0/out" }[what.value] ?? 0; target(); };
+    which.onchange = target;
+    const factor = element("input", "", { type: "range", min: 0.05, max: 1.5, step: 0.05, value: item.factor ?? 1, disabled: !("factor" in item) }), said = element("output", "factor" in item ? `× ${item.factor}` : "");
+    factor.setAttribute("aria-label", "speed");
+    factor.oninput = () => { item.factor = Number(factor.value); said.textContent = `× ${factor.value}`; put(all); };
+    const away = element("button", "✕", { title: "remove" });
+    away.onclick = () => put(all.filter((_, k) => k !== i));
+    box.append(what, which, factor, said, away);
+    return box;
+  }));
+}
+
+// -- buttons ---------------------------------------------------------------------------------------------------------
+function buttons() {
+  $("undo").disabled = !past.length; $("redo").disabled = !future.length;
+  $("pin").textContent = pins.length === 2 ? "pin instead of B" : pins.length ? "pin as B" : "pin as A";
+  $("pin").disabled = !answer || pins.includes(answer);
+  $("file").value = state.file;
+  const chips = Object.entries(state.changes).map(([path, text]) => chip(`${path}=${text}`, () => change(path, "")));
+  const kept = pins.map((one, i) => chip(`${"AB"[i]} pinned: ${noteOf(one)}`, () => { pins.splice(i, 1); timelines().then(buttons); }));
+  $("changes").replaceChildren(...overrides.map((text) => element("span", text, { className: "chip" })), ...chips, ...kept);
+}
+function chip(text, away) {
+  const item = element("span", text, { className: "chip" }), button = element("button", "✕", { title: "remove" });
+  button.onclick = away; item.append(button);
+  return item;
+}
+function save({ yaml, name }) {
+  const link = element("a", "", { href: URL.createObjectURL(new Blob([yaml], { type: "application/yaml" })), download: name.replace(/(\.ya?ml)?$/, "_changed.yaml") });
+  link.click(); setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  $("status").textContent = `saved ${link.download}`; document.body.dataset.saved = yaml.length;
+}
+async function copy() {
+  try { await navigator.clipboard.writeText(answer.command); $("status").textContent = "copied"; }
+  catch { $("command").closest("details").open = true; getSelection().selectAllChildren($("command")); $("status").textContent = "press Ctrl+C to copy"; }
+}
+for (const name of files) $("file").append(element("option", name, { value: name }));
+$("file").onchange = () => { if ($("file").value !== state.file) become({ file: $("file").value, changes: {} }); };
+$("undo").onclick = () => back(past, future);
+$("redo").onclick = () => back(future, past);
+$("pin").onclick = () => { pins = [...pins.slice(0, 1), answer]; timelines().then(buttons); };
+$("save").onclick = () => send({ want: "yaml", file: state.file, changes: state.changes });
+$("copy").onclick = copy;
+$("add-slow").onclick = () => change("slow", JSON.stringify([...(answer?.slow ?? []), { gpu: 0, factor: 0.5 }]));
+$("other").onchange = (event) => {
+  const [, path, text] = /^\s*([\w.-]+)\s*=\s*(.*?)\s*$/.exec(event.target.value) ?? [];
+  if (path) { change(path, text); event.target.value = ""; } else if (event.target.value) refuse([`${event.target.value}: expected a path and a value, such as seed=1`]);
+};
+window.addEventListener("pointerdown", () => { held = true; touched = ["", 0]; }, true);
+for (const name of ["pointerup", "pointercancel", "blur"]) window.addEventListener(name, () => { held = false; }, true);
+window.addEventListener("keydown", (event) => {
+  if (!(event.ctrlKey || event.metaKey) || event.target.matches?.("input[type=text], input:not([type]), input[type=search]")) return;
+  const key = event.key.toLowerCase();
+  if (key === "z" && !event.shiftKey) { event.preventDefault(); back(past, future); }
+  else if (key === "y" || key === "z") { event.preventDefault(); back(future, past); }
+});
+if (matchMedia("(max-width: 900px)").matches) $("panel").open = false;
+ask();

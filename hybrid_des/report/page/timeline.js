@@ -1,0 +1,482 @@
+"use strict";
+// The timelines of runs on a canvas: of one, of several on one time axis, or of one with the run before as its ghost.
+// `show` takes the data that document.py packs; page.html, live.html and schedules.html fill it in.
+const $ = (id) => document.getElementById(id);
+const STRIP = 0.24, NAMED = 8, JOINED = 3;            // the share of a lane for collectives; curves with a name; pixels of a stop of the critical path that is joined to others
+const GHOST = 6, GAP = 18;                            // pixels for the ops of the run before; between columns
+const look_of = { left: 150, memory: 110, columns: () => 1, unit: null };   // pixels for names, of a memory curve; columns for a width; [bytes, name] of memory
+const NOTHING = "Click a bar for its numbers.";
+const ruler = $("ruler"), chart = $("chart");
+let runs = [], lanes = [], ghost = null, total = 1;   // lanes of all runs, each with its column, top and height in pixels
+let view = [0, total], chosen = null, query = null, lit = null, pointer = 0.5, ink = {}, height = 0;
+let LEFT = look_of.left, MEMORY = look_of.memory, full = 0, width = 0, columns = 1, stride = 0;   // width: of a column
+
+// -- data ------------------------------------------------------------------------------------------------------------
+async function show(next, texts, before = null) {     // draw other runs; what was seen whole is seen whole again
+  await Promise.all(next.map((run, i) => run.times ? run : unpack(run, texts[i])));
+  const whole = view[0] === 0 && view[1] === total;
+  runs = next; ghost = before; chosen = null; $("facts").textContent = NOTHING;
+  total = Math.max(...runs.map((run) => run.duration), ghost?.duration ?? 0, 1);
+  if (whole || view[1] > total) view = [0, total];
+  arrange(); legend(); if (full) draw();
+}
+async function unpack(run, packed) {                  // reverses `pack` of document.py
+  if (run.refused) { Object.assign(run, { bars: nothing(), idle: nothing(), memory: nothing() }, { times: {} }); return; }
+  const text = atob(packed), zipped = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) zipped[i] = text.charCodeAt(i);
+  const stream = new Blob([zipped]).stream().pipeThrough(new DecompressionStream("deflate"));
+  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  let at = 0;
+  for (const [name, { rows, columns }] of Object.entries(run.tables)) {
+    const table = run[name] = { rows };
+    for (const [column, planes] of columns) {
+      const values = table[column] = new Float64Array(rows);
+      for (let plane = 0, unit = 1; plane < planes; plane++, unit *= 256, at += rows)
+        for (let i = 0; i < rows; i++) values[i] += unit * bytes[at + i];
+      if (column !== "asked" && column !== "end")
+        for (let i = 0, sum = 0; i < rows; i++) values[i] = sum += values[i] % 2 ? -(values[i] + 1) / 2 : values[i] / 2;
+    }
+  }
+  place(run);
+}
+const nothing = () => Object.fromEntries([["rows", 0], ...["lane", "kind", "path", "cause", "start", "length"].map((name) => [name, new Float64Array(0)])]);
+function place(run) {                                 // places in the table of times become times
+  const times = run.times.time;
+  for (const table of [run.bars, run.idle]) {
+    const { rows, start, end, asked } = table;
+    table.length = new Float64Array(rows); table.waited = new Float64Array(rows);
+    for (let i = 0; i < rows; i++) {
+      const at = start[i];
+      start[i] = times[at]; table.length[i] = times[at + end[i]] - start[i];
+      if (asked) table.waited[i] = start[i] - times[at - asked[i]];
+    }
+  }
+  run.memory.time = run.memory.time.map((at) => times[at]);
+}
+function arrange() {                                  // lanes from top to bottom of each column, and which rows are whose
+  const most = Math.max(...runs.map((run) => run.lanes.length)) * runs.length / columns, above = ghost ? GHOST : 0;
+  const tall = most <= 40 ? 24 : most <= 120 ? 16 : most <= 600 ? 10 : 6, ends = Array(columns).fill(6);   // room for half a name
+  lanes = [];
+  runs.forEach((run, place) => {
+    const column = run.column = place % columns;
+    if (column === 0) ends.fill(Math.max(...ends));
+    const add = (lane) => { lanes.push({ y: ends[column], column, ...lane }); ends[column] += lane.height + lane.gap; };
+    if (runs.length > 1) add({ run, head: run.head ?? run.name, height: run.refused ? 44 : 20, gap: 0 });
+    for (const part of ["rank", "link"]) {
+      if (part === "link" && run.memory.rows) add({ run, memory: true, height: MEMORY, gap: 8 });
+      run.lanes.forEach((lane, number) => {
+        if (lane.group !== part) return;
+        const bars = range(run.bars.lane, number), idle = range(run.idle.lane, number);
+        const long = longest(run, bars), before = ghostOf(lane);
+        const gap = lane.group === "rank" && run.lanes[number + 1]?.note !== lane.note ? 5 : 1;
+        ends[column] += above;
+        add({ run, number, ...lane, bars, idle, long, before, height: tall * Math.min(lane.rows, 3), gap });
+      });
+    }
+  });
+  height = Math.max(...ends);
+}
+const longest = (run, bars) => run.bars.length.subarray(...bars).reduce((a, b) => Math.max(a, b), 0);
+function ghostOf(lane) {                              // the rows of the same lane of the run before
+  const number = ghost ? ghost.lanes.findIndex((one) => one.name === lane.name) : -1;
+  if (number < 0) return null;
+  const bars = range(ghost.bars.lane, number);
+  return { bars, long: longest(ghost, bars) };
+}
+function first(column, value, low = 0, high = column.length) {   // of a sorted column: the first not below a value
+  while (low < high) { const middle = (low + high) >> 1; if (column[middle] < value) low = middle + 1; else high = middle; }
+  return low;
+}
+const range = (column, value) => [first(column, value), first(column, value + 1)];
+function* inView(table, [low, high], long, from, to) {  // rows of a lane that touch a time range; rows side by side repeat
+  const rowOf = table.row, start = table.start;
+  for (let a = low; a < high; ) {
+    const b = rowOf ? first(rowOf, rowOf[a] + 1, a, high) : high;
+    for (let i = first(start, from - long, a, b); i < b && start[i] <= to; i++) if (start[i] + table.length[i] >= from) yield i;
+    a = b;
+  }
+}
+
+// -- words -----------------------------------------------------------------------------------------------------------
+function time(ps, beside = ps) {                      // four digits, or as many as tell times apart that are `beside` away
+  const more = ps && beside ? Math.floor(Math.log10(ps)) - Math.floor(Math.log10(beside)) : 0, digits = Math.min(4 + Math.max(more, 0), 15);
+  for (const [size, unit] of [[1e12, "s"], [1e9, "ms"], [1e6, "µs"], [1e3, "ns"]])
+    if (ps >= size) return `${Number((ps / size).toPrecision(digits))} ${unit}`;
+  return ps ? `${ps} ps` : "0";
+}
+function bytes(size) {
+  if (look_of.unit) return `${Number((size / look_of.unit[0]).toPrecision(4))} ${look_of.unit[1]}`;
+  for (const [unit, name] of [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "kB"]])
+    if (size >= unit) return `${Number((size / unit).toPrecision(4))} ${name}`;
+  return `${size} B`;
+}
+const kindOf = (run, i) => run.kinds[run.bars.kind[i]];
+function nameOf(run, i) {
+  const kind = kindOf(run, i), b = run.bars;
+  if (kind.place === "op") return kind.name + (b.microbatch[i] < 0 ? "" : b.microbatch[i]);
+  if (kind.place === "message") return kind.name + (b.microbatch[i] < 0 ? "" : ` ${b.microbatch[i]}`);
+  return `${kind.name} of stage ${b.stage[i]}` + (b.chunk[i] < 0 ? "" : `, ${kind.place} ${b.chunk[i]}`);
+}
+function others(lane) {
+  const count = lane.alike - 1;
+  return count > 0 ? ` and ${count} other identical ${lane.group}${count > 1 ? "s" : ""}` : "";
+}
+const spanOf = (table, i) => {
+  const from = table.start[i], length = table.length[i];
+  return `start ${time(from, length)}, end ${time(from + length, length)}, took ${time(length)}`;
+};
+const laneOf = (run, number) => run.lanes[number];
+function factsOf(run, i) {
+  const b = run.bars, lane = laneOf(run, b.lane[i]), kind = kindOf(run, i), end = b.start[i] + b.length[i];
+  const lines = [`${nameOf(run, i)} (${kind.label}) on ${lane.name}${others(lane)}`];
+  const where = [["step", b.step[i]], ["stage", b.stage[i]], ["chunk", kind.place === "op" ? b.chunk[i] : -1]];
+  lines.push(where.filter(([, v]) => v >= 0).map((pair) => pair.join(" ")).join(", "));
+  if (b.from[i] >= 0) lines[1] += `, ${bytes(b.bytes[i])} from rank ${b.from[i]} to rank ${b.to[i]}`;
+  if (b.waited[i]) lines.push(`asked ${time(b.start[i] - b.waited[i], b.waited[i])}, waited ${time(b.waited[i])}`);
+  lines.push(spanOf(b, i));
+  if (b.by[i] >= 0) lines.push(`released by ${nameOf(run, b.by[i])} on ${laneOf(run, b.lane[b.by[i]]).name}`);
+  if (b.path[i]) lines.push("on the critical path");
+  return lines.filter(Boolean).join("\n");
+}
+
+// -- drawing ---------------------------------------------------------------------------------------------------------
+function prepare(canvas, tall) {
+  const scale = window.devicePixelRatio || 1;
+  canvas.style.height = `${tall}px`;
+  canvas.width = Math.round(full * scale); canvas.height = Math.round(tall * scale);
+  const pen = canvas.getContext("2d");
+  inColumn(pen, 0);
+  pen.font = "11px system-ui, sans-serif"; pen.textBaseline = "middle";
+  pen.fillStyle = ink.paper; pen.fillRect(0, 0, full, tall);
+  return pen;
+}
+function inColumn(pen, column) { const scale = window.devicePixelRatio || 1; pen.setTransform(scale, 0, 0, scale, scale * column * stride, 0); }
+const xOf = (t) => LEFT + (t - view[0]) / (view[1] - view[0]) * (width - LEFT);
+const tOf = (x) => view[0] + (x - LEFT) / (width - LEFT) * (view[1] - view[0]);
+function drawRuler() {
+  const pen = prepare(ruler, 22), span = view[1] - view[0];
+  const rough = span / ((width - LEFT) / 110), power = 10 ** Math.floor(Math.log10(rough));
+  const every = power * [1, 2, 5, 10].find((k) => k * power >= rough);
+  pen.fillStyle = pen.strokeStyle = ink.dim; pen.textAlign = "left";
+  for (let column = 0; column < columns; column++) {
+    inColumn(pen, column);
+    for (let t = Math.ceil(view[0] / every) * every; t <= view[1]; t += every) {
+      pen.fillRect(xOf(t), 14, 1, 8); if (xOf(t) < width - 30) pen.fillText(time(Math.round(t), every), xOf(t) + 3, 9);
+    }
+  }
+}
+function draw() {
+  const pen = prepare(chart, height);
+  let painted = 0, bars = 0;
+  for (const lane of lanes) {
+    pen.textAlign = "left"; inColumn(pen, lane.column);
+    if (lane.head) { drawHead(pen, lane); continue; }
+    if (lane.memory) { drawMemory(pen, lane); continue; }
+    pen.fillStyle = ink.lane; pen.fillRect(LEFT, lane.y, width - LEFT, lane.height);
+    bars += drawLane(pen, lane); painted++;
+    if (lane.before) drawGhost(pen, lane);
+    pen.fillStyle = ink.paper; pen.fillRect(0, lane.y, LEFT - 4, lane.height);
+    if (lane.height >= 9 || lane.number % 4 === 0) {
+      pen.fillStyle = ink.ink;
+      pen.fillText(`${lane.name}${lane.alike > 1 ? ` ×${lane.alike}` : ""}`.slice(-28), 0, lane.y + lane.height / 2, LEFT - 8);
+    }
+  }
+  const joins = drawPath(pen);
+  drawMarks(pen); drawChosen(pen); drawRuler();
+  Object.assign(document.body.dataset, { lanes: painted, bars, joins });   // what was painted, for tests
+}
+function drawHead(pen, { run, head, y }) {            // a name in bold, and what is said of the run
+  pen.fillStyle = ink.ink; pen.font = "bold 13px system-ui, sans-serif"; pen.fillText(head, 0, y + 10);
+  const x = pen.measureText(head).width + 12;
+  pen.font = "11px system-ui, sans-serif"; pen.fillStyle = ink.dim;
+  if (run.note) pen.fillText(run.note, x, y + 10, width - x);
+  if (run.refused) pen.fillText(run.refused, 0, y + 28, width);
+}
+function drawGhost(pen, lane) {                       // the ops of the run before, above the lane
+  const b = ghost.bars; let last = -1;
+  pen.globalAlpha = 0.6;
+  for (const i of inView(b, lane.before.bars, lane.before.long, ...view)) {
+    const kind = kindOf(ghost, i), x = Math.max(xOf(b.start[i]), LEFT), wide = Math.min(xOf(b.start[i] + b.length[i]), width) - x;
+    if ((kind.place !== "op" && kind.place !== "message") || (wide < 1 && Math.floor(x) === last)) continue;
+    last = Math.floor(x);
+    pen.fillStyle = kind.name === "optimizer" ? ink.ink : kind.colours[Math.max(b.chunk[i], 0) % kind.colours.length];
+    pen.fillRect(x, lane.y - GHOST + 1, Math.max(wide - 0.5, 0.7), GHOST - 2);
+  }
+  pen.globalAlpha = 1;
+}
+function drawMarks(pen) {                             // the end of the run before, and the time that is lit
+  const line = (t, colour, name, column) => {
+    inColumn(pen, column);
+    if (t < view[0] || t > view[1]) return;
+    pen.strokeStyle = pen.fillStyle = colour; pen.lineWidth = 1.5; pen.setLineDash([5, 4]);
+    pen.beginPath(); pen.moveTo(xOf(t), 0); pen.lineTo(xOf(t), height); pen.stroke(); pen.setLineDash([]);
+    if (!name) return;
+    const room = pen.measureText(name).width + 8, x = xOf(t) > width - room ? xOf(t) - room : xOf(t) + 2;
+    pen.fillStyle = ink.paper; pen.fillRect(x, height - 16, room - 2, 14); pen.fillStyle = colour; pen.fillText(name, x + 3, height - 9);
+  };
+  if (ghost) line(ghost.duration, ink.mark, `before: ${time(ghost.duration)}`, 0);
+  if (lit !== null) for (let column = 0; column < columns; column++) line(lit, ink.mark, "", column);
+}
+function drawLane(pen, lane) {
+  const { run, y, height: tall } = lane, b = run.bars, strip = lane.group === "rank" ? tall * STRIP : 0;
+  let count = 0, colour = "";
+  const paint = (next, x, top, wide, high) => { if (next !== colour) pen.fillStyle = colour = next; pen.fillRect(x, top, wide, high); };
+  if (lane.group === "rank") {
+    pen.globalAlpha = 0.32;
+    let after = -1;
+    for (const i of inView(run.idle, lane.idle, Infinity, ...view)) {
+      const x = xOf(run.idle.start[i]), wide = xOf(run.idle.start[i] + run.idle.length[i]) - x;
+      if (wide < 0.7 && x < after) continue;
+      paint(run.causes[run.idle.cause[i]].colour, x, y, Math.max(wide, 0.7), tall); after = Math.floor(x) + 1;
+    }
+    pen.globalAlpha = 1; colour = "";
+  }
+  const high = (tall - strip) / Math.min(lane.rows, 3), seen = {}, edge = tall >= 12;
+  for (const i of inView(b, lane.bars, lane.long, ...view)) {
+    const x = Math.max(xOf(b.start[i]), LEFT), wide = Math.min(xOf(b.start[i] + b.length[i]), width) - x;
+    const kind = kindOf(run, i), place = kind.place;
+    count++;
+    if (wide < 1) {                                   // one bar of a kind in each pixel
+      const spot = (Math.floor(x) * 64 + b.kind[i]) * 8 + b.row[i];
+      if (seen[b.kind[i]] === spot) continue;
+      seen[b.kind[i]] = spot;
+    }
+    const top = place === "op" || place === "message" ? y + Math.min(b.row[i], 2) * high : y + tall - strip;
+    const part = kind.name === "optimizer" ? 0.6 * high : place === "op" || place === "message" ? high - (edge ? 1 : 0) : strip - 1;
+    pen.globalAlpha = query && !query(run, i) ? 0.15 : lit === null || (b.start[i] <= lit && lit < b.start[i] + b.length[i]) ? 1 : 0.3;
+    const shade = kind.name === "optimizer" ? ink.ink : kind.colours[Math.max(b.chunk[i], 0) % kind.colours.length];
+    if (wide < 2) paint(shade, Math.floor(x), top, Math.max(Math.round(wide), 1), part);
+    else paint(shade, x, top, wide - (edge && wide > 4 ? 0.7 : 0), part);
+    const label = b.microbatch[i] >= 0 ? String(b.microbatch[i]) : "";
+    if (high >= 12 && label && wide > 7 * label.length + 4) {
+      pen.fillStyle = colour = bright(shade) ? "#000" : "#fff"; pen.textAlign = "center";
+      pen.fillText(label, x + wide / 2, top + part / 2 + 0.5); pen.textAlign = "left";
+    }
+  }
+  pen.globalAlpha = 1;
+  return count;
+}
+const bright = (hex) => parseInt(hex.slice(1, 3), 16) * 0.3 + parseInt(hex.slice(3, 5), 16) * 0.59 + parseInt(hex.slice(5, 7), 16) * 0.11 > 140;
+function drawMemory(pen, lane) {
+  const { run, y } = lane, m = run.memory, most = m.bytes.reduce((a, b) => Math.max(a, b), 1);
+  const limit = run.gpuMemory, top = limit < 2.5 * most ? Math.max(limit, most) : most, up = (v) => y + MEMORY - 4 - (MEMORY - 18) * v / top;
+  pen.fillStyle = ink.dim; pen.fillText(LEFT < 80 ? "memory" : "memory held", 0, y + 12); pen.fillText(bytes(top), 0, up(top) + 12 + 6);
+  if (limit < 2.5 * most) { pen.strokeStyle = ink.mark; pen.setLineDash([6, 4]); pen.beginPath(); pen.moveTo(LEFT, up(limit)); pen.lineTo(width, up(limit)); pen.stroke(); pen.setLineDash([]); pen.fillText(`GPU ${bytes(limit)}`, LEFT + 4, up(limit) + 8); }
+  const count = m.rows ? m.lane[m.rows - 1] + 1 : 0, colourOf = (number) => `hsl(${Math.round(280 * number / Math.max(count, 1))} 65% 50%)`;
+  nameCurves(pen, run, y + 6, colourOf);
+  for (let low = 0; low < m.rows; ) {
+    const number = m.lane[low], high = first(m.lane, number + 1);
+    const from = Math.max(first(m.time, view[0], low, high) - 1, low);
+    pen.strokeStyle = colourOf(number); pen.lineWidth = 1.2; pen.beginPath();
+    let last = NaN, least = 0, greatest = 0;
+    for (let i = from; i < high && m.time[i] <= view[1]; i++) {   // within one pixel only the extremes
+      const x = Math.max(xOf(m.time[i]), LEFT), v = up(m.bytes[i]);
+      if (Math.floor(x) === last) { if (v < least || v > greatest) pen.lineTo(x, v); least = Math.min(v, least); greatest = Math.max(v, greatest); continue; }
+      if (i > from) pen.lineTo(x, up(m.bytes[i - 1])); else pen.moveTo(x, v);
+      pen.lineTo(x, v); last = Math.floor(x); least = greatest = v;
+    }
+    pen.lineTo(xOf(Math.min(view[1], run.duration)), up(m.bytes[Math.max(first(m.time, view[1] + 1, low, high) - 1, low)])); pen.stroke();
+    low = high;
+  }
+}
+function nameCurves(pen, run, y, colourOf) {          // of many curves some: the colours in between follow the ranks
+  const all = [...new Set(run.memory.lane)], every = Math.ceil(all.length / NAMED);
+  run.curves = all.filter((_, i) => i % every === 0 || i === all.length - 1).map((number) => laneOf(run, number));
+  let x = LEFT + 4;
+  for (const { name, alike, rank } of run.curves) {
+    const text = `${name}${alike > 1 ? ` ×${alike}` : ""}`;
+    pen.fillStyle = colourOf(run.lanes.findIndex((lane) => lane.rank === rank)); pen.fillRect(x, y - 1, 12, 3);
+    pen.fillStyle = ink.dim; pen.fillText(text, x + 16, y); x += pen.measureText(text).width + 30;
+  }
+}
+function placeOf(run, i) {                            // of a bar on the chart
+  const lane = lanes.find((one) => one.run === run && one.number === run.bars.lane[i]);
+  return [Math.max(xOf(run.bars.start[i]), LEFT), lane.y, Math.min(xOf(run.bars.start[i] + run.bars.length[i]), width), lane.height];
+}
+function drawPath(pen) {                              // what takes time, and thinner what leads from one to the next
+  let joins = 0;                                      // stops too narrow to be told apart are not joined: zoom in for them
+  pen.strokeStyle = ink.mark;
+  for (const run of runs) {
+    inColumn(pen, run.column);
+    const order = run.path ??= [...run.bars.path.keys()].filter((i) => run.bars.path[i]).sort((a, b) => run.bars.start[a] - run.bars.start[b]);
+    const shown = order.filter((i) => run.bars.start[i] + run.bars.length[i] >= view[0] && run.bars.start[i] <= view[1]).map((i) => placeOf(run, i));
+    const wide = shown.filter(([x, , end]) => end - x >= JOINED);
+    pen.globalAlpha = 0.4; pen.lineWidth = 1; pen.beginPath();
+    for (let i = 1; i < wide.length; i++, joins++) {
+      const [, y, end, tall] = wide[i - 1], [next, below, , high] = wide[i];
+      pen.moveTo(Math.min(end, next), y + tall - 2); pen.lineTo(next, below + high - 2);
+    }
+    pen.stroke();
+    pen.globalAlpha = 1; pen.lineWidth = 2; pen.beginPath();
+    for (const [x, y, end, tall] of shown) { pen.moveTo(x, y + tall - 2); pen.lineTo(Math.max(end, x + 1), y + tall - 2); }
+    pen.stroke();
+  }
+  return joins;
+}
+function drawChosen(pen) {
+  if (!chosen) return;
+  const [x, y, end, tall] = placeOf(...chosen);
+  inColumn(pen, chosen[0].column);
+  pen.strokeStyle = ink.mark; pen.lineWidth = 2; pen.strokeRect(x - 1, y - 1, Math.max(end - x, 1) + 2, tall + 2);
+}
+
+// -- asking ----------------------------------------------------------------------------------------------------------
+const columnOf = (x) => Math.min(Math.max(Math.floor(x / stride), 0), columns - 1);
+function at(x, y) {                                   // what is at a place of the chart
+  const column = columnOf(x), lane = lanes.find((one) => one.column === column && !one.head && y >= one.y && y <= one.y + one.height);
+  x -= column * stride;
+  if (!lane || x < LEFT) return null;
+  if (lane.memory) return [lane.run, tOf(x), "memory"];
+  const near = (view[1] - view[0]) / (width - LEFT), t = tOf(x), b = lane.run.bars, rank = lane.group === "rank";
+  const low = rank && y > lane.y + lane.height * (1 - STRIP), part = Math.floor((y - lane.y) / (lane.height / Math.min(lane.rows, 3)));
+  let best = null;
+  for (const i of inView(b, lane.bars, lane.long, t - near, t + near)) {
+    if (!rank && Math.min(b.row[i], 2) !== Math.min(part, 2)) continue;
+    const fits = rank && low === (kindOf(lane.run, i).place !== "op") ? 1 : 0, inside = b.start[i] <= t && t <= b.start[i] + b.length[i] ? 1 : 0;
+    if (best === null || 2 * inside + fits >= best[1]) best = [i, 2 * inside + fits];
+  }
+  if (best) return [lane.run, best[0]];
+  for (const i of inView(lane.run.idle, lane.idle, Infinity, t, t)) return [lane.run, i, "idle", lane];
+  return null;
+}
+function said(hit) {
+  const [run, i, idle, lane] = hit;
+  if (!idle) return factsOf(run, i);
+  if (idle === "memory") return heldAt(run, i);
+  const table = run.idle;
+  return `${lane.name} idle: ${run.causes[table.cause[i]].name}\n${spanOf(table, i)}`;
+}
+function heldAt(run, t) {                             // by the ranks drawn, most first
+  const m = run.memory, held = [];
+  for (let low = 0, high; low < m.rows; low = high) {
+    high = first(m.lane, m.lane[low] + 1);
+    held.push([m.bytes[Math.max(first(m.time, t + 1, low, high) - 1, low)], laneOf(run, m.lane[low]).name]);
+  }
+  return [`memory held at ${time(Math.round(t), (view[1] - view[0]) / 10)}`, ...held.sort(([a], [b]) => b - a).slice(0, 12).map(([size, name]) => `${name}: ${bytes(size)}`)].join("\n");
+}
+function choose(hit) {
+  chosen = hit && !hit[2] ? hit : null;
+  $("facts").textContent = hit ? said(hit) : NOTHING;
+  address(); draw();
+}
+function address() {
+  const parts = [`t=${view[0] / 1e12}`, `to=${view[1] / 1e12}`];
+  if (chosen) {
+    const [run, i] = chosen, lane = laneOf(run, run.bars.lane[i]);
+    parts[0] = `t=${(run.bars.start[i] + run.bars.length[i] / 2) / 1e12}`;
+    parts.push(lane.group === "rank" ? `rank=${lane.rank}` : `link=${encodeURIComponent(lane.name)}`);
+    if (runs.length > 1) parts.push(`run=${runs.indexOf(run)}`);
+  }
+  const whole = view[0] === 0 && view[1] === total;
+  history.replaceState(null, "", whole && !chosen ? "#" : `#${parts.filter((one) => !whole || !one.startsWith("to=")).join("&")}`);
+}
+function goTo(hash) {                                 // #t=1.25&rank=3: that time, and what the rank does then
+  const said = new URLSearchParams(hash.slice(1)), t = Number(said.get("t") ?? NaN) * 1e12;
+  if (!Number.isFinite(t)) return;
+  const run = runs[Number(said.get("run") ?? 0)] ?? runs[0], rank = said.get("rank"), link = said.get("link");
+  const number = run.lanes.findIndex((lane) => link ? lane.name === link || lane.also.includes(link) : rank !== null && lane.group === "rank" && (lane.rank === Number(rank) || lane.also.includes(Number(rank))));
+  const lane = lanes.find((one) => one.run === run && one.number === number);
+  const span = said.has("to") ? Number(said.get("to")) * 1e12 - t : rank || link ? 0 : total - t;
+  if (span > 0) look(t - (rank || link ? span : 0), t + span);
+  if (!lane) return;
+  const hits = [...inView(run.bars, lane.bars, lane.long, t, t)];
+  choose(hits.length ? [run, hits.find((i) => kindOf(run, i).place === "op") ?? hits[0]] : null);
+  window.scrollTo(0, chart.offsetTop + lane.y - 300);
+}
+function look(from, to) {
+  const span = Math.min(Math.max(to - from, 1), total);
+  from = Math.min(Math.max(from, 0), total - span);
+  view = [from, from + span]; address(); draw();
+}
+const zoom = (factor, share) => { const t = view[0] + share * (view[1] - view[0]), span = (view[1] - view[0]) * factor; look(t - share * span, t + (1 - share) * span); };
+function search(text) {                               // every word has to fit: B3, rank 4, stage 2, step 0, part of a name
+  const words = text.toLowerCase().replace(/\b(rank|stage|step|chunk|bucket)\s+(\d+)/g, "$1$2").split(/\s+/).filter(Boolean);
+  const tests = words.map((word) => {
+    const [, letters, digits] = /^([a-z]+)(\d+)$/.exec(word) ?? [];
+    const rank = letters === "rank", column = { stage: "stage", step: "step", chunk: "chunk", bucket: "chunk" }[letters];
+    if (rank) return (run, i) => { const lane = laneOf(run, run.bars.lane[i]), r = Number(digits); return lane.rank === r || lane.also.includes(r) || run.bars.from[i] === r || run.bars.to[i] === r; };
+    if (column) return (run, i) => run.bars[column][i] === Number(digits);
+    return (run, i) => (letters && run.bars.microbatch[i] === Number(digits) && kindOf(run, i).name.toLowerCase() === letters)
+      || kindOf(run, i).name.toLowerCase() === word || kindOf(run, i).label.includes(word) || laneOf(run, run.bars.lane[i]).name.toLowerCase().includes(word);
+  });
+  query = tests.length ? (run, i) => tests.every((test) => test(run, i)) : null;
+  let count = 0;
+  if (query) for (const run of runs) for (let i = 0; i < run.bars.rows; i++) if (query(run, i)) count++;
+  $("found").textContent = query ? `${count} found` : "";
+  draw();
+}
+function next() {                                     // the first found after the chosen bar, round and round
+  const all = runs.flatMap((run) => { const hits = []; for (let i = 0; i < run.bars.rows; i++) if (query?.(run, i)) hits.push([run, i]); return hits; });
+  all.sort(([run, i], [other, k]) => run.bars.start[i] - other.bars.start[k]);
+  const here = chosen ? all.findIndex(([run, i]) => run === chosen[0] && i === chosen[1]) : -1;
+  const hit = all[(here + 1) % all.length];
+  if (!hit) return;
+  const [run, i] = hit, t = run.bars.start[i] + run.bars.length[i] / 2, span = view[1] - view[0];
+  if (t < view[0] || t > view[1]) look(t - span / 2, t + span / 2);
+  choose(hit);
+}
+
+// -- start -----------------------------------------------------------------------------------------------------------
+function dress() {                                    // colours of the page, and its width
+  const style = getComputedStyle(document.documentElement);
+  for (const name of ["ink", "dim", "paper", "lane", "line", "mark"]) ink[name] = style.getPropertyValue(`--${name}`).trim();
+  full = chart.clientWidth; columns = look_of.columns(full); stride = (full + GAP) / columns; width = stride - GAP;
+  LEFT = Math.min(look_of.left, 0.28 * width); MEMORY = look_of.memory;
+  if (runs.length) { arrange(); draw(); }
+}
+function legend() {
+  const used = new Map();
+  for (const run of runs) {
+    for (const kind of run.kinds) if (run.bars.kind.includes(run.kinds.indexOf(kind))) used.set(kind.label, kind.name === "optimizer" ? "var(--ink)" : kind.colours[0]);
+    if (run.bars.path.includes(1)) used.set("critical path", "var(--mark)");
+    for (const cause of run.causes) if (run.idle.cause.includes(run.causes.indexOf(cause))) used.set(`idle: ${cause.name}`, `${cause.colour}66`);
+  }
+  $("legend").textContent = "";
+  for (const [label, colour] of used) {
+    const item = document.createElement("span"), box = document.createElement("i");
+    box.style.background = colour; item.append(box, label); $("legend").append(item);
+  }
+  $("notes").textContent = runs.flatMap((run) => run.left_out.map((text) => `Not drawn${runs.length > 1 ? ` of ${run.name}` : ""}: ${text}; timeline.csv has them.`)).join("\n");
+}
+function listen() {
+  const place = (event) => { const box = chart.getBoundingClientRect(); return [event.clientX - box.left, event.clientY - box.top]; };
+  let from = null;
+  chart.onmousedown = (event) => { from = [event.clientX, view, false]; };
+  window.onmouseup = () => { from = null; };
+  chart.onmousemove = (event) => {
+    const [x, y] = place(event);
+    pointer = Math.min(Math.max((x - columnOf(x) * stride - LEFT) / (width - LEFT), 0), 1);
+    if (from && Math.abs(event.clientX - from[0]) > 3) {
+      const moved = (event.clientX - from[0]) / (width - LEFT) * (from[1][1] - from[1][0]);
+      from[2] = true; look(from[1][0] - moved, from[1][1] - moved);
+    }
+    const hit = from ? null : at(x, y), tip = $("tip");
+    tip.hidden = !hit;
+    if (hit) { tip.textContent = said(hit); tip.style.left = `${Math.min(event.clientX + 14, innerWidth - 430)}px`; tip.style.top = `${Math.min(event.clientY + 14, innerHeight - 130)}px`; }
+  };
+  chart.onmouseleave = () => { $("tip").hidden = true; };
+  chart.onclick = (event) => { if (Math.abs(event.clientX - (from?.[0] ?? event.clientX)) < 4) choose(at(...place(event))); };
+  chart.ondblclick = (event) => { const hit = at(...place(event)); if (hit && !hit[2]) { const [run, i] = hit, b = run.bars; look(b.start[i] - 4 * b.length[i], b.start[i] + 5 * b.length[i]); } };
+  chart.onwheel = (event) => { if (event.ctrlKey || event.shiftKey) { event.preventDefault(); zoom(event.deltaY + event.deltaX > 0 ? 1.25 : 0.8, pointer); } };
+  $("search").oninput = (event) => search(event.target.value);
+  $("all").onclick = () => look(0, total);
+  $("theme").onclick = () => { const root = document.documentElement, dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches; root.dataset.theme = dark ? "light" : "dark"; dress(); };
+  window.onkeydown = (event) => {
+    if (event.key === "Escape") { $("search").value = ""; $("search").blur(); search(""); choose(null); return; }
+    const within = (fields) => event.target !== $("search") && event.target.matches?.(fields);
+    if (event.key === "Enter" && !within("input, select, textarea, button, a, summary")) { next(); return; }
+    if (event.target === $("search") || within("input, select, textarea") || event.ctrlKey || event.metaKey || event.altKey) return;
+    const span = view[1] - view[0];
+    const keys = { w: () => zoom(0.7, pointer), s: () => zoom(1 / 0.7, pointer), a: () => look(view[0] - span / 5, view[1] - span / 5), d: () => look(view[0] + span / 5, view[1] + span / 5), 0: () => look(0, total), "/": () => $("search").focus() };
+    if (keys[event.key]) { event.preventDefault(); keys[event.key](); }
+  };
+  window.onresize = dress;
+  window.onhashchange = () => goTo(location.hash);
+  matchMedia("(prefers-color-scheme: dark)").onchange = dress;
+}
+function begin() {                                    // once there is something to draw
+  listen();
+  const asked = location.hash;
+  dress(); goTo(asked);
+  document.body.dataset.ready = "yes";
+}

@@ -1,0 +1,356 @@
+"""`hybrid-des live` as its pages use it: by the server's protocol, and in a headless browser."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from contextlib import asynccontextmanager, suppress
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
+
+import pytest
+from support.browser import BROWSER, Tab, browser, served
+from support.paths import SCENARIOS
+from tornado.httpclient import HTTPRequest
+from tornado.websocket import WebSocketClosedError, websocket_connect
+
+from hybrid_des.live import worker
+from hybrid_des.live.frames import Desk
+from hybrid_des.live.frames import Request as PageRequest
+from hybrid_des.result import simulate
+from hybrid_des.scenario import load
+
+FILES = ("a100_8x.yaml", "h100_2x8.yaml")
+NVLINK, BANDWIDTH = "cluster.nvlink.bandwidth", "cluster.infiniband.bandwidth"
+FEW = {"schedule.microbatches": "8"}  # so that a step of h100_2x8 is short
+SWEPT = [round(10 * 40 ** (place / 29), 3) for place in range(30)]  # 30 bandwidths from 10 to 400 GB/s
+LARGE = 10_000_000  # bytes
+LONGEST_S = 60
+
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="needs chromium")
+
+
+@pytest.fixture(scope="module")
+def address():
+    with served(SCENARIOS / FILES[0]) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    with browser(tmp_path_factory.mktemp("profile")) as where:
+        yield where
+
+
+@pytest.fixture(scope="module")
+def only_tab(chromium, address):
+    tab = Tab(chromium)
+    tab.screen(1400, 1000)
+    tab.open(address)
+    yield tab
+    tab.close()
+
+
+@pytest.fixture
+def tab(only_tab, address):
+    """A page as if just opened; whatever it does, it asks this server only, without an error."""
+    only_tab.run(f"pins = []; become({{ file: '{FILES[0]}', changes: {{}} }}); past = []")
+    drawn(only_tab)
+    yield only_tab
+    assert only_tab.wrong == []
+    asked = {urlsplit(url).netloc for url in only_tab.requests if not url.startswith(("data:", "blob:"))}
+    assert asked == {urlsplit(address).netloc}
+
+
+def simulated(file, changes):
+    """The summary of the same values, without what the machine's speed decides."""
+    summary = simulate(load(SCENARIOS / file, [f"{path}={value}" for path, value in changes.items()])).summary
+    return json.loads(json.dumps({key: value for key, value in summary.items() if key != "wall_s"}))
+
+
+def origin(address):
+    parts = urlsplit(address)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+class Page:
+    """A connection as a page has it."""
+
+    def __init__(self, opened):
+        self.opened, self.ended = opened, False
+
+    async def send(self, text):
+        with suppress(WebSocketClosedError):  # while it is sent
+            await self.opened.write_message(text)
+
+    async def receive(self):
+        """The next message; None if the server has ended the connection."""
+        message = await asyncio.wait_for(self.opened.read_message(), LONGEST_S)
+        self.ended = message is None
+        return message
+
+
+@asynccontextmanager
+async def connected(address, **headers):
+    given = {"Origin": origin(address), **headers}
+    request = HTTPRequest(f"{address.replace('http', 'ws', 1)}socket", headers=given)
+    page = Page(await websocket_connect(request))
+    try:
+        yield page
+    finally:
+        page.opened.close()
+        while not page.ended:
+            await page.receive()
+
+
+def talk(address, *requests):
+    """The answers to requests, each asked after the answer to the one before."""
+
+    async def work():
+        answers = []
+        async with connected(address) as page:
+            for number, request in enumerate(requests, 1):
+                await page.send(json.dumps({"number": number, **request}))
+                answers.append(json.loads(await page.receive()))
+        return answers
+
+    return asyncio.run(work())
+
+
+def code_of(address, **headers):
+    """The status of an answer over HTTP."""
+    try:
+        with urlopen(Request(address, headers=headers), timeout=LONGEST_S) as answer:
+            return answer.status
+    except HTTPError as error:
+        with error:
+            return error.code
+
+
+def refused(address, **headers):
+    """The status with which a connection begins: 400 if all is right but the handshake is missing."""
+    return code_of(f"{address}socket", **{"Origin": origin(address), **headers})
+
+
+@pytest.mark.parametrize(("file", "path", "every"), [(FILES[0], NVLINK, 3), (FILES[1], BANDWIDTH, 1)])
+def test_thirty_bandwidths_are_thirty_simulations(address, file, path, every):
+    changes = [{path: f"{gigabytes} GB/s", **FEW} for gigabytes in SWEPT[::every]]
+    frames = talk(address, *({"file": file, "changes": one} for one in changes))
+    for frame, change in zip(frames, changes, strict=True):
+        frame["summary"].pop("wall_s")
+        assert frame["summary"] == simulated(file, change)
+    assert len({frame["data"] for frame in frames}) == len(changes) == 30 / every
+
+
+def test_other_hosts_origins_and_tokens_are_refused(address):
+    parts = urlsplit(address)
+    wrong = f"{origin(address)}/{'x' * 32}/"
+    assert code_of(address) == 200
+    assert code_of(f"{address}schedules") == 200
+    assert [code_of(wrong), code_of(f"{wrong}schedules"), code_of(origin(address)), refused(wrong)] == [403] * 4
+    assert code_of(address, Host=f"evil.example:{parts.port}") == 403
+    assert code_of(address, Origin="http://evil.example") == 403
+    assert refused(address) == 400
+    assert code_of(f"{address}socket") == 403  # a browser states the origin of a connection
+    assert refused(address, Origin="http://evil.example") == 403
+    assert refused(address, Origin=f"http://{parts.hostname}:{parts.port + 1}") == 403
+    assert refused(address, Host="evil.example", Origin="http://evil.example") == 403
+    assert code_of(f"{address}../{FILES[0]}") == 403
+    assert code_of(f"{address}live.js") == 403
+
+
+def test_the_server_listens_on_this_machine_only(address):
+    port = urlsplit(address).port
+    others = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), port, socket.AF_INET)} - {"127.0.0.1"}
+    for other in others:
+        with pytest.raises(OSError), socket.create_connection((other, port), timeout=1):
+            pass
+    with socket.create_connection(("127.0.0.1", port), timeout=1):
+        pass
+
+
+def test_large_bodies_and_paths_outside_are_refused(address):
+    parts = urlsplit(address)
+    with socket.create_connection((parts.hostname, parts.port), timeout=LONGEST_S) as line:
+        head = f"POST {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Length: {LARGE}\r\n\r\n"
+        line.sendall(head.encode())
+        assert line.recv(100).startswith(b"HTTP/1.1 400 ")
+
+    async def flooded():
+        async with connected(address) as page:
+            await page.send("x" * LARGE)
+            return await page.receive()
+
+    assert asyncio.run(flooded()) is None
+    outside = ("../README.md", "/etc/passwd", "experiments/../../README.md")
+    for answer in talk(address, *({"file": file} for file in outside)):
+        assert "outside of" in answer["problems"][0]
+    assert "frame" not in talk(address, {"file": FILES[0], "changes": {"schedule.file": "/etc/passwd"}})[0]
+
+
+def test_a_request_that_no_page_sends_ends_the_connection(address):
+    async def work():
+        async with connected(address) as page:
+            await page.send('{"number": 1, "code": "import os"}')
+            assert await page.receive() is None
+            return page.opened.close_code, page.opened.close_reason
+
+    code, reason = asyncio.run(work())
+    assert code == 1008
+    assert reason.startswith("not a request: code")
+
+
+def test_only_the_newest_of_many_requests_must_be_answered(address):
+    async def work():
+        numbers = []
+        async with connected(address) as page:
+            for number in range(1, 41):
+                changes = {BANDWIDTH: f"{number} GB/s"}
+                await page.send(json.dumps({"number": number, "file": FILES[1], "changes": changes}))
+            while not numbers or numbers[-1] < 40:
+                answer = json.loads(await page.receive())
+                numbers.append(answer["number"])
+        return numbers, answer
+
+    numbers, last = asyncio.run(work())
+    assert numbers == sorted(set(numbers))
+    assert len(numbers) < 40
+    assert last["summary"]["step_time_s"] == simulated(FILES[1], {BANDWIDTH: "40 GB/s"})["step_time_s"]
+
+
+def test_a_process_that_takes_too_long_is_replaced(monkeypatch):
+    monkeypatch.setattr(worker, "GRACE_S", -9.9)  # a tenth of a second in all: less than it takes to start
+
+    async def work():
+        answers = asyncio.Queue()
+        pages = worker.Worker(Desk(SCENARIOS / FILES[0], budget_s=10.0))
+        pages.answered = lambda text: answers.put_nowait(json.loads(text))
+        pages.ask(PageRequest(number=1, file=FILES[0]))
+        late = await asyncio.wait_for(answers.get(), LONGEST_S)
+        monkeypatch.setattr(worker, "GRACE_S", LONGEST_S)
+        pages.ask(PageRequest(number=2, file=FILES[0]))
+        found = await asyncio.wait_for(answers.get(), LONGEST_S)
+        pages.stop()
+        return late, found
+
+    late, found = asyncio.run(work())
+    assert late == {"number": 1, "problems": ["not complete: the budget of 10 s is spent"]}
+    assert (found["number"], found["summary"]["ranks"]) == (2, 8)
+
+
+def drawn(tab):
+    """Wait until the newest frame is drawn, and return what the page says of it."""
+    tab.until("Number(document.body.dataset.frame) === asked && !document.body.dataset.problems")
+    return tab.run("({ step: answer.summary.step_time_s, end: runs[0].duration, changes: state.changes })")
+
+
+@needs_browser
+def test_a_dragged_slider_draws_what_simulate_gives(tab):
+    tab.run(f"become({{ file: '{FILES[1]}', changes: {json.dumps(FEW)} }})")
+    drawn(tab)
+    shares = [(1 + 1.602 * place / 29) / 3 for place in range(30)]  # of decades from 1 GB/s to 1 TB/s: 10 to 400 GB/s
+    shown = []
+    for _ in tab.drag(f'[id="slider-{BANDWIDTH}"]', shares):
+        found = drawn(tab)
+        summary = simulated(FILES[1], found["changes"])
+        assert (found["step"], found["end"]) == (summary["step_time_s"], round(1e12 * summary["step_time_s"]))
+        shown.append(float(found["changes"][BANDWIDTH].removesuffix(" GB/s")))
+    assert len(set(shown)) == 30
+    assert (shown[0], shown[-1]) == pytest.approx((10, 400), rel=0.1)
+    assert tab.run("ghost.duration") > tab.run("runs[0].duration") or shown[-1] > 50
+    assert tab.run("past.length") == 2  # the file, and one drag
+    tab.run("$('save').click()")
+    tab.until("document.body.dataset.saved > 500")
+
+
+@needs_browser
+def test_keys_move_a_slider_and_undo_it(tab):
+    first = drawn(tab)
+    tab.run("$('slider-workload.forward').focus()")
+    for _ in range(3):
+        tab.press("ArrowRight")
+    longer = drawn(tab)
+    assert longer["step"] > first["step"]
+    assert longer["step"] == simulated(FILES[0], longer["changes"])["step_time_s"]
+    assert tab.run("ghost.duration") == first["end"]
+    tab.press("z", control=True)
+    assert drawn(tab) == first
+
+
+@needs_browser
+def test_twenty_changes_a_second_end_at_the_last(tab):
+    tab.run("""new Promise((done) => {
+        const slider = $('slider-cluster.nvlink.bandwidth');
+        let place = 300;
+        const timer = setInterval(() => {
+            place -= 10; slider.value = place; slider.dispatchEvent(new Event("input", { bubbles: true }));
+            if (place === 100) { clearInterval(timer); done(); }
+        }, 50);
+    })""")  # fmt: skip
+    found = drawn(tab)
+    assert found["changes"] == {"cluster.nvlink.bandwidth": "10 GB/s"}
+    assert found["step"] == simulated(FILES[0], found["changes"])["step_time_s"]
+
+
+@needs_browser
+def test_a_narrow_dark_page_fits_the_screen(tab):
+    tab.screen(390, 844, dark=True)
+    tab.until("innerWidth === 390")
+    assert tab.run("document.documentElement.scrollWidth") <= 390
+    assert tab.run("getComputedStyle(document.body).backgroundColor") == "rgb(22, 24, 27)"
+    assert tab.run("Number(document.body.dataset.lanes) === runs[0].lanes.length")
+    assert tab.run("chart.width") < 390
+    tab.screen(1400, 1000)
+
+
+@needs_browser
+def test_two_tabs_do_not_disturb_each_other(tab, chromium, address):
+    other = Tab(chromium)
+    other.open(address)
+    tab.run("change('parallel.data', '1')")
+    other.run("change('schedule.kind', 'gpipe')")
+    assert drawn(tab)["step"] == simulated(FILES[0], {"parallel.data": "1"})["step_time_s"]
+    assert drawn(other)["step"] == simulated(FILES[0], {"schedule.kind": "gpipe"})["step_time_s"]
+    other.close()
+
+
+@needs_browser
+def test_pinned_runs_are_compared_on_one_axis(tab):
+    tab.run("$('pin').click()")
+    tab.run("change('cluster.nvlink.bandwidth', '2 GB/s')")
+    drawn(tab)
+    tab.until("runs.length === 2")
+    assert tab.run("runs.map((run) => run.head)") == ["A", "now"]
+    tab.run("$('pin').click()")
+    tab.until("runs[1].head === 'B'")
+    table = tab.run("$('compared').innerText")
+    assert "as in the file\t2 GB/s" in table
+    assert "step time\t1.435 s" in table
+
+
+@needs_browser
+def test_a_mistake_leaves_the_picture_and_says_why(tab):
+    tab.run("change('parallel.pipeline', '3')")
+    before = drawn(tab)["step"]
+    tab.run("change('parallel.data', '4')")
+    tab.until("document.body.dataset.problems")
+    assert "12 ranks" in tab.run("$('problem').textContent")
+    assert tab.run("answer.summary.step_time_s") == before
+    tab.run("back(past, future)")
+    assert drawn(tab)["changes"] == {"parallel.pipeline": "3"}
+
+
+@needs_browser
+def test_all_schedules_follow_their_sizes(chromium, address):
+    tab = Tab(chromium)
+    tab.open(f"{address}schedules?pipeline=6")
+    assert tab.run("runs.find((run) => run.name === '1f1b').duration") == (8 + 5) * 3 * 10**12
+    tab.run("(() => { const m = document.forms[0].elements.microbatches; m.value = 4; m.oninput(); })()")
+    tab.until("Number(document.body.dataset.frame) === newest && newest === 2")
+    assert tab.run("runs.find((run) => run.name === '1f1b').duration") == (4 + 5) * 3 * 10**12
+    tab.run("$('moment').value = 500; $('moment').oninput({ target: $('moment') })")
+    assert tab.run("lit") == tab.run("total") / 2
+    assert tab.wrong == []
+    tab.close()
