@@ -95,13 +95,18 @@ class Attention:
 
 @dataclass(frozen=True)
 class Elementwise:
-    """Operations bound by memory bandwidth: bytes read and written per token, forward and backward."""
+    """Operations bound by memory bandwidth: bytes read and written per token, forward and backward.
+
+    Attributes:
+        kernels: number of kernels of the forward; the backward has as many.
+    """
 
     name: str
     forward: int
     backward: int
     split: Split
     expert: bool = False
+    kernels: int = 1
 
     @property
     def flop(self) -> Fraction:
@@ -279,6 +284,17 @@ class Layer(Part):
     def is_block(self) -> bool:
         """Whether it consists of a block, whose products may be in fewer bits, and which may be recomputed."""
         return self.place == "block" or self.predicts
+
+    def kernels(self, *, of_experts: bool = False) -> tuple[int, int]:
+        """Kernels that forward and backward launch, one per product or pass; or those of experts only.
+
+        A product has two gradients; the backward of flash attention has three kernels (Dao, arXiv 2307.08691).
+        """
+        chosen = [one for one in self.operations if not of_experts or getattr(one, "expert", False)]
+        passes = sum(one.kernels for one in chosen if isinstance(one, Elementwise))
+        products = sum(not isinstance(one, Elementwise | Attention) for one in chosen)
+        cores = sum(isinstance(one, Attention) for one in chosen)
+        return passes + products + cores, passes + 2 * products + 3 * cores
 
     @property
     def flop(self) -> Fraction:

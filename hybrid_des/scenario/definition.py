@@ -24,6 +24,7 @@ from hybrid_des.scenario.sections.training import (
     ExpertTraffic,
     Gradients,
     NumericsOrNone,
+    Offload,
     Overlap,
     Parallel,
     PublishedOrOwn,
@@ -44,7 +45,7 @@ MODELLED = {  # keys that are read with `model` only, and their defaults
     "precision": "bf16", "overlap.tensor": 0, "overlap.experts": 0, "efficiency": None, "batch": None,
     "tensor_traffic": "auto", "schedule.microbatch_size": 1, "parallel.sequence": False,
     "parallel.context_method": "ring", "parallel.stages": "even", "parallel.expert_tensor": None,
-    "experts": ExpertTraffic(),
+    "experts": ExpertTraffic(), "offload": Offload(), "cuda_graphs": "none",
 }  # fmt: skip
 
 
@@ -78,6 +79,9 @@ class Scenario(Section):
     """How tokens travel to their experts and back."""
     tensor_traffic: Annotated[Literal["auto", "replay", "messages"], choice("auto", "replay", "messages")] = "auto"
     """Collectives inside ops: their durations replayed, or every message; auto: replayed where that is exact."""
+    offload: Offload = Field(default_factory=Offload)
+    cuda_graphs: Annotated[Literal["none", "layers", "full"], choice("none", "layers", "full")] = "none"
+    """What is launched as a graph, without the host: nothing, layers but for their experts, or the whole step."""
     efficiency: Efficiency | None = None
     """Achieved shares of the GPU's peaks."""
     batch: Count | None = None

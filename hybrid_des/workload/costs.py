@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from hybrid_des.collectives.per_node import TokenExchange
 from hybrid_des.pipeline.op import Kind, Place
 from hybrid_des.scenario import Cluster, Parallel, Scenario, Schedule, Workload
-from hybrid_des.scenario.sections.training import Efficiency, ExpertTraffic, ModelChoice, Overlap
+from hybrid_des.scenario.sections.training import Efficiency, ExpertTraffic, ModelChoice, Offload, Overlap
 
 if TYPE_CHECKING:
     from hybrid_des.workload.durations import Durations
@@ -350,6 +350,8 @@ class CostBasis(NamedTuple):
     efficiency: Efficiency | None
     overlap: Overlap
     experts: ExpertTraffic
+    offload: Offload
+    cuda_graphs: str
     precision: str
     recompute: str | tuple[str, ...]
     sharding: str

@@ -210,7 +210,9 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
     recompute = basis.recompute if layer.is_block else "none"
     full = recompute == "full"
     modules = [one for one in layer.modules if one.name in recompute] if isinstance(recompute, tuple) else []
-    kept = _kept(layer, basis, modules, scores=recompute != "selective" and not full)
+    counted = kept = _kept(layer, basis, modules, scores=recompute != "selective" and not full)
+    if basis.efficiency is not None and layer.is_block:
+        kept = ceil(kept * basis.efficiency.kept)
     widest = ceil(layer.transient * basis.tokens / basis.parallel.tensor)
     inputs = -(-layer.output * basis.tokens // basis.regular)
     parameters = _parameters(layer, basis)
@@ -223,7 +225,7 @@ def layer_costs(layer: Layer, basis: CostBasis, device: Device, received: int = 
         forward=forward,
         backward=(*forward, *backward) if full else backward,
         kept=inputs if full else kept,
-        weight_share=_weight_share(layer, basis, inputs if full else kept),
+        weight_share=_weight_share(layer, basis, inputs if full else counted),
         transient=widest + gradients + (kept if full else 0),
         widest=widest,
         weight_gradients=gradients,

@@ -22,6 +22,7 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
+from hybrid_des import hardware as catalogue
 from hybrid_des.collectives import codecs
 from hybrid_des.collectives.benchmark import NOTHING
 from hybrid_des.errors import Refusal
@@ -29,9 +30,19 @@ from hybrid_des.folding.times import ALGORITHMS, CollectiveTimes
 from hybrid_des.models import Layer
 from hybrid_des.models.layer import cut
 from hybrid_des.network.symmetry import distinct
+from hybrid_des.scenario import Cluster
 from hybrid_des.scenario.sections.training import Efficiency
 from hybrid_des.units import PICOSECONDS_PER_SECOND, to_picoseconds
-from hybrid_des.workload.costs import CostBasis, LayerCollective, RankCosts, Sharding, StageCosts, sum_of, traffic_of
+from hybrid_des.workload.costs import (
+    MOMENTS,
+    CostBasis,
+    LayerCollective,
+    RankCosts,
+    Sharding,
+    StageCosts,
+    sum_of,
+    traffic_of,
+)
 from hybrid_des.workload.layer_costs import (
     ELEMENT,
     OPERANDS,
@@ -127,6 +138,7 @@ class _Costing:
         of_experts = max(1, holders * parallel.tensor // (parallel.expert * parallel.of_expert))
         self._experts = Sharding.of(basis.sharding, of_experts, pipelined=pipelined)
         self._gradient = codecs.find(basis.codec).build().bytes_per_element
+        self._host = host_bandwidth(basis.cluster)
 
     @property
     def gathered(self) -> bool:
@@ -140,10 +152,8 @@ class _Costing:
     def of(self, layer: Layer, received: int, later: int) -> StageCosts:
         """The costs of a layer; `received` are bytes per token of the layer before, `later` is as in `StageCosts`."""
         costs = self.parts(layer, received)
-        floor = float(self.efficiency.layer_overhead) if layer.place == "block" else 0.0
-        forward = max(costs.times.forward, floor)
-        computed = costs.times.input + costs.times.weight + costs.again
-        backward = max(computed, 2 * floor + (floor if costs.again else 0.0))
+        moved = round(self._basis.offload.activations * costs.kept) if layer.is_block else 0
+        forward, backward = self._passes(layer, costs, moved)
         collectives = tuple(map(self._collective, costs.forward)), tuple(map(self._collective, costs.backward))
         waits = [sum(one.repeats * one.waits for one in way) for way in collectives]
         experts, dense = costs.parameters
@@ -153,23 +163,24 @@ class _Costing:
         reserved = costs.widest if layer.place == "last" else 0  # logits, during another layer's backward
         shared = ELEMENT * later if self._dense.gradients > 1 else 0  # whole until both gradients are added
         updated = dense / self._dense.optimizer + experts / self._experts.optimizer
+        away = int(self._basis.offload.optimizer * round(MOMENTS * updated))
         return StageCosts(
             forward=round(forward * PICOSECONDS_PER_SECOND) + waits[0],
             backward=round(backward * PICOSECONDS_PER_SECOND) + waits[1],
             weight=round(costs.times.weight * PICOSECONDS_PER_SECOND),
             message=costs.message,
-            kept=costs.kept,
+            kept=costs.kept - moved,
             parameters=dense,
             weight_share=costs.weight_share,
             experts=experts,
-            resident=self._dense.bytes(dense, self._gradient) + self._experts.bytes(experts, self._gradient),
+            resident=self._dense.bytes(dense, self._gradient) + self._experts.bytes(experts, self._gradient) - away,
             reserved=reserved + max(0, shared),
-            transient=costs.transient - reserved - abs(shared),
+            transient=costs.transient + moved - reserved - abs(shared),
             transients=(
-                costs.transient - costs.weight_gradients - reserved,
-                costs.transient - costs.widest - abs(shared),
+                costs.transient + moved - costs.weight_gradients - reserved,
+                costs.transient + moved - costs.widest - abs(shared),
             ),
-            optimizer=round(updated * UPDATE / self._device.memory * PICOSECONDS_PER_SECOND),
+            optimizer=round(max(updated * UPDATE / self._device.memory, away / self._host) * PICOSECONDS_PER_SECOND),
             again=round(costs.again * PICOSECONDS_PER_SECOND),
             traffic=traffic_of(*collectives),
             collectives=collectives,
@@ -179,6 +190,18 @@ class _Costing:
             tensors=tensor_sizes(layer, self._basis, tied=later <= 0),
             inner=_inner(costs),
         )
+
+    def _passes(self, layer: Layer, costs: LayerCosts, moved: int) -> tuple[float, float]:
+        """Seconds of forward and backward: of computation, its launches, or copies to and from the host, beside it."""
+        floor = float(self.efficiency.layer_overhead) if layer.place == "block" else 0.0
+        launches = (0, 0)
+        if self._basis.cuda_graphs != "full":
+            launches = layer.kernels(of_experts=self._basis.cuda_graphs == "layers")
+        there, back = (float(self.efficiency.launch) * count for count in launches)
+        computed = costs.times.input + costs.times.weight + costs.again
+        back = max(back + (there if costs.again else 0.0), 2 * floor + (floor if costs.again else 0.0))
+        copied = moved / self._host
+        return max(costs.times.forward, floor, there, copied), max(computed, back, copied)
 
     def parts(self, layer: Layer, received: int) -> LayerCosts:
         """The computation, traffic and memory of a layer."""
@@ -205,6 +228,15 @@ def _inner(costs: LayerCosts) -> tuple[int, int, int]:
     of_experts = [took for one, took in costs.operations if getattr(one, "expert", False)]
     forward, inputs, weights = (sum(column) for column in zip(Times(), *of_experts, strict=True))
     return tuple(round(took * PICOSECONDS_PER_SECOND) for took in (forward, inputs, weights))
+
+
+def host_bandwidth(cluster: Cluster) -> float:
+    """Bytes per second and direction between a GPU and the memory of its host."""
+    if cluster.host is not None:
+        return float(cluster.host)
+    name = cluster.kinds[0].gpu.name
+    part = catalogue.part(name if name in catalogue.names() else catalogue.DEFAULT)
+    return float((part.host or part.pcie).bandwidth)
 
 
 def device_of(basis: CostBasis, efficiency: Efficiency) -> Device:

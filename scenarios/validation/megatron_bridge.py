@@ -27,7 +27,7 @@ COLUMNS = (
     "precision", "batch", "schedule.microbatch_size", "parallel.tensor", "parallel.sequence", "parallel.pipeline",
     "parallel.context", "parallel.data", "parallel.expert", "parallel.expert_tensor", "parallel.stages",
     "schedule.kind", "schedule.chunks", "sharding", "recompute", "overlap.tensor", "gradients.bucket_rule",
-    "measured.step_time_s",
+    "gradients.pad", "measured.step_time_s",
 )  # fmt: skip
 
 
@@ -68,6 +68,7 @@ def converted(raw: Mapping[str, str]) -> dict[str, object]:
         "recompute": _recompute(raw),
         "overlap.tensor": 0 if raw["tp_comm_overlap"] == "False" else "",
         "gradients.bucket_rule": "stage" if fsdp else "megatron",
+        "gradients.pad": str(not fsdp).lower(),
         "measured.step_time_s": raw["step_s"],
     }
 

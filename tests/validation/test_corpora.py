@@ -18,7 +18,8 @@ FOLDER = SCENARIOS / "validation"
 CORPORA = sorted(FOLDER.glob("*.yaml"))
 MOST_FITTED = {
     "vtrain_multi_node": 2, "korthikanti": 0, "megatron_2021": 0, "zero_bubble": 0, "h100_bf16": 2, "h100_fp8": 3,
-    "megatron_bridge": 1, "b200_dense": 2, "fsdp_a100_40gb": 4, "fsdp_a100_80gb": 4, "fsdp_h100": 4,
+    "megatron_bridge": 1, "primus_schedules": 2,
+    "b200_dense": 2, "fsdp_a100_40gb": 4, "fsdp_a100_80gb": 4, "fsdp_h100": 4,
 }  # fmt: skip
 FACTS = ("parameters",)  # of `overlap`: what is done, not how well
 
@@ -138,6 +139,18 @@ def test_dense_rows_of_megatron_bridge_are_predicted(run, rows_of):
     found = json.loads(run("validate", corpus, *words)[1])
     assert (found["failed"], found["step_time_s"]["n"]) == ([], 3)
     assert found["step_time_s"]["worst_error_percent"] < 8
+
+
+def test_six_schedules_of_primus_have_their_memory(run, rows_of, tmp_path):
+    corpus = FOLDER / "primus_schedules.yaml"
+    words = ("--rows", rows_of(corpus), "--json", "--jobs", "1", "--out", tmp_path)
+    found = json.loads(run("validate", corpus, *words)[1])
+    assert (found["failed"], found["peak_memory_bytes"]["n"]) == ([], 6)
+    assert found["peak_memory_bytes"]["worst_error_percent"] < 8
+    with (tmp_path / "validation.csv").open(encoding="utf-8", newline="") as lines:
+        rows = sorted(csv.DictReader(lines), key=lambda row: float(row["measured.peak_memory_bytes"]))
+    predicted = [float(row["predicted.peak_memory_bytes"]) for row in rows]
+    assert predicted == sorted(predicted)
 
 
 def test_raw_rows_become_keys_of_scenarios():

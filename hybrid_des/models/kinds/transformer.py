@@ -228,7 +228,7 @@ def _block(options: Transformer, experts: Experts | None) -> Layer:
     h = options.hidden
     second = _norm_weights(h, options.norm_parameters)
     norms = second + Part(
-        (Elementwise("norms and residuals", 22 * h, 30 * h, "sequence"),),
+        (Elementwise("norms and residuals", 22 * h, 30 * h, "sequence", kernels=4),),
         kept=Kept(sequence=2 * ELEMENT * h + (2 * h if options.mlp == "gelu" else 0)),  # two inputs, masks of dropout
         modules=(Module("layernorm", (), Kept(sequence=2 * ELEMENT * h), bytes=2 * 2 * ELEMENT * h),),
     )
@@ -354,7 +354,7 @@ def _routed(options: Transformer, experts: Experts) -> Part:
     inner = ELEMENT * active * (up + ffn)
     copies = 2 * 2 * ELEMENT * active * h  # read and written, there and back
     products = (
-        Elementwise("routing", copies, copies, "sequence", expert=True),
+        Elementwise("routing", copies, copies, "sequence", expert=True, kernels=6),
         Gemm("experts up", up, h, "columns", share, count, expert=True),
         _activation(options, "experts' activation", active * ffn, expert=True),
         Gemm("experts down", h, ffn, "rows", share, count, expert=True),

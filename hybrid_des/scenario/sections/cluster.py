@@ -24,6 +24,7 @@ from hybrid_des.options import (
     Count,
     Factor,
     Flag,
+    LinkBandwidth,
     Section,
     Text,
     choice,
@@ -196,6 +197,8 @@ class Cluster(PluginSection):
     """Each GPU's port to the other GPUs of its node."""
     infiniband: InfiniBand
     """Each network adapter of a node."""
+    host: LinkBandwidth = None
+    """Each GPU's bandwidth to the memory of its host, per direction. Default from the GPU: PCIe, or NVLink-C2C."""
     topology: TopologyName = NODES
     """How GPUs and nodes are wired: `nodes` is an NVSwitch in each node and a non-blocking network between NICs.
 

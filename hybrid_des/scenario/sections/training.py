@@ -18,7 +18,20 @@ from hybrid_des.collectives.buffer import MOST_CHANNELS
 from hybrid_des.layout import Layout
 from hybrid_des.models import Model, catalogue, kinds
 from hybrid_des.numerics.layers import TrainingSettings
-from hybrid_des.options import MOST, Count, Flag, Number, OfRanks, Section, SharedOptions, Time, choice, describe, whole
+from hybrid_des.options import (
+    MOST,
+    Count,
+    Factor,
+    Flag,
+    Number,
+    OfRanks,
+    Section,
+    SharedOptions,
+    Time,
+    choice,
+    describe,
+    whole,
+)
 from hybrid_des.pipeline import schedules
 from hybrid_des.pipeline.order_csv import OrderFile
 from hybrid_des.pipeline.plan import WEIGHT_SHARE
@@ -260,6 +273,15 @@ class ExpertTraffic(Section):
     DeepEP's default; DeepSeek-AI, arXiv 2412.19437, section 3.2.2: 20 of 132."""
 
 
+class Offload(Section):
+    """What is held in the memory of the host, and crosses the GPU's link to it beside computation."""
+
+    optimizer: Share = ZERO
+    """Share of the optimizer's state, which is read and written once per step."""
+    activations: Share = ZERO
+    """Share of each block's activations, written during its forward and read during its backward."""
+
+
 class Efficiency(Section):
     """Achieved shares of the GPU's peaks. Defaults from the GPU and the precision."""
 
@@ -279,6 +301,10 @@ class Efficiency(Section):
     """Added to each collective of tensor, context and expert ranks: launching it; a fifth more per further member."""
     layer_overhead: Time = ZERO
     """The least time of a layer's forward, and half of that of its backward: launching kernels."""
+    launch: Time = ZERO
+    """Time in which the host launches one kernel: a layer takes at least as long as all its launches."""
+    kept: Factor = Fraction(1)
+    """Activations kept, relative to the count of fused kernels; those of a stack that fuses less are larger."""
     slowed: Lost = Fraction(1, 4)
     """Share of its speed that computation loses during collectives of single layers (zero-2, zero-3)."""
     step_overhead: Time = ZERO
